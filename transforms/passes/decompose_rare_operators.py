@@ -286,7 +286,7 @@ def _resize(  # noqa: PLR0917
 ) -> Tensor:  # fmt: skip
     if output_size is None:
         assert factors is not None  # noqa: S101 - the operator's own rule
-        output_size = [int(images.shape[2 + axis] * factors[axis]) for axis in range(2)]
+        output_size = [_whole(images.shape[2 + axis] * factors[axis]) for axis in range(2)]
     return _resize_to(kernel, reach, images, output_size, align_corners, *factors or ())
 
 
@@ -316,15 +316,21 @@ def _taps(
     kernel: Callable[[Tensor], Tensor], reach: float, step: float, size: int, wanted: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Which elements each of the result's reads, and their weights, which are 1 together."""
-    widened = max(step, 1.0)
+    widened = torch.sym_max(step, 1.0)  # type: ignore[no-untyped-call]
     support = reach * widened
     centre = step * (wanted + 0.5)
     first = (centre - support + 0.5).to(torch.int64).clamp(min=0)
     end = (centre + support + 0.5).to(torch.int64).clamp(max=size)
-    place = first[:, None] + torch.arange(int(support) * 2 + 3)
+    place = first[:, None] + torch.arange(_whole(support) * 2 + 3)
     weight = kernel((place.to(wanted.dtype) - centre[:, None] + 0.5) / widened)
     weight = torch.where(place < end[:, None], weight, 0.0)
     return place.clamp(max=size - 1), weight / weight.sum(1, True)
+
+
+def _whole(number: float) -> int:
+    """Cut to an integer; of a dynamic size it stays one."""
+    cut: int = torch.sym_int(number)  # type: ignore[no-untyped-call]
+    return cut
 
 
 def _triangle(x: Tensor) -> Tensor:

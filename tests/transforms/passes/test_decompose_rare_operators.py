@@ -164,3 +164,18 @@ def test_programs_of_rare_operators_are_proven(target: str, tmp_path: Path) -> N
     names = list(kinds.values())
     inputs = tuple(tensor for name in names for tensor in CALLS[name][1])
     convert(_Calls(names), inputs, target=target, out=tmp_path / "out", measure_seconds=0)
+
+
+class _Resized(nn.Module):
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        halved = F.interpolate(images, scale_factor=0.5, mode="bilinear", antialias=True)
+        return F.interpolate(images, (24, 24), mode="bicubic", antialias=True), halved
+
+
+def test_images_of_any_height_are_resized(tmp_path: Path) -> None:
+    """The widths of kernels follow a dynamic size, from enlarging to making smaller."""
+    height = {2: torch.export.Dim("height", min=6, max=80)}
+    images = torch.rand(2, 3, 50, 40, generator=_NOISE)
+    convert(
+        _Resized(), (images,), dynamic_shapes=(height,), out=tmp_path / "out", measure_seconds=0
+    )
