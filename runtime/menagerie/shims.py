@@ -11,6 +11,7 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ class Shim:
     @property
     def declaration(self) -> str:
         """The C declaration of a function that torch does not declare, without the semicolon."""
-        return _declared(self.returns, self.name, self.parameters or "")
+        return f"{self.returns} {self.name}({self.parameters or ''})"
 
 
 def load(path: Path = SHIMS_FILE) -> tuple[Shim, ...]:
@@ -99,50 +100,48 @@ def kernel_symbols(target: str) -> frozenset[str]:
 
 
 def header(shims: tuple[Shim, ...]) -> str:
-    """The C++ header with all declarations, and the names of functions with one body for a device.
+    """The C++ header: all declarations, those that follow each other and are alike in one line.
 
     Raises:
         ValueError: torch is not installed, or does not declare one of them.
     """
     known = _of_torch()
-    own = {shim.name: shim.declaration for shim in shims if shim.parameters is not None}
+    own = {s.name: (s.returns, s.parameters) for s in shims if s.parameters is not None}
     if missing := [shim.name for shim in shims if shim.name not in own | known]:
         raise ValueError(f"torch declares no {missing[0]}: give its parameters in shims.toml")
-    operators = dict.fromkeys(shim.entry for shim in shims if "{device}" in shim.entry)
+    names: dict[str, tuple[str, str]] = {}
+    for shim in shims:
+        prefix, shared, rest = shim.entry.partition("{device}_")
+        names[f"MENAGERIE_SHIM({rest})" if shared else prefix] = (own | known)[shim.name]
     lines = [
         "// Made by `python -m menagerie.shims header` from shims.toml and torch's headers.",
         "// clang-format off",
         "#pragma once",
         '#include "common/shim_types.h"',
-        "#pragma GCC visibility push(default)",
-        'extern "C" {',
-        *(f"{(own | known)[shim.name]};" for shim in shims),
-        '}  // extern "C"',
-        "#pragma GCC visibility pop",
         "// One body defines a function for each target; MENAGERIE_DEVICE is cpu or mps.",
         "#define MENAGERIE_JOINED(device, name) aoti_torch_##device##_##name",
-        "#define MENAGERIE_SHIM(device, name) MENAGERIE_JOINED(device, name)",
+        "#define MENAGERIE_SPELT(device, name) MENAGERIE_JOINED(device, name)",
+        "#define MENAGERIE_SHIM(name) MENAGERIE_SPELT(MENAGERIE_DEVICE, name)",
+        "#pragma GCC visibility push(default)",
+        'extern "C" {',
         *(
-            f"#define {_spelt(entry, 'device')} "
-            f"MENAGERIE_SHIM(MENAGERIE_DEVICE, {entry.removeprefix('aoti_torch_{device}_')})"
-            for entry in operators
+            f"{returns} {', '.join(f'{name}({parameters})' for name in alike)};"
+            for (returns, parameters), alike in groupby(names, key=names.__getitem__)
         ),
+        '}  // extern "C"',
+        "#pragma GCC visibility pop",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _of_torch() -> dict[str, str]:
-    """The declarations in torch's headers, by name; empty without torch."""
+def _of_torch() -> dict[str, tuple[str, str]]:
+    """What functions in torch's headers return and take, by name; empty without torch."""
     spec = find_spec("torch")
     if spec is None or spec.origin is None:
         return {}
     texts = [path.read_text() for path in Path(spec.origin).parent.joinpath(_HEADERS).rglob("*.h")]
     found = _DECLARATION.findall(_COMMENT.sub("", "\n".join(texts)))
-    return {name: _declared(returns, name, parameters) for returns, name, parameters in found}
-
-
-def _declared(returns: str, name: str, parameters: str) -> str:
-    return f"{returns} {name}({' '.join(parameters.split())})"
+    return {name: (returns, " ".join(parameters.split())) for returns, name, parameters in found}
 
 
 def table(shims: tuple[Shim, ...]) -> str:

@@ -306,7 +306,8 @@ class _Spread:
 def parameters_of(name: str) -> list[tuple[str, str]]:
     """C type and name of each parameter."""
     declared = (SHIMS_FILE.parents[1] / "common/shims.h").read_text()
-    [text] = re.findall(rf" {name}\((.*)\);", declared)
+    shared = re.sub("^aoti_torch_(?:cpu|mps)_(.*)", r"MENAGERIE_SHIM(\1)", name)
+    [text] = re.findall(rf" (?:{name}|{re.escape(shared)})\(([^()]*)\)[,;]", declared)
     pairs = [parameter.strip().rsplit(" ", 1) for parameter in text.split(",")]
     return [(kind, parameter) for kind, parameter in pairs]
 

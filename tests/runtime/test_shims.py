@@ -48,8 +48,8 @@ def test_every_shim_stands_in_the_file_it_names() -> None:
         stem = re.sub(
             r"^(Sleef_|aoti_torch_(item|scalar_to_tensor)_)|(f8|d4)(_u\d+)?$", "", shim.name
         )
-        body = shim.entry.replace("{device}", "device")
-        assert re.search(rf"\b({body}|{stem})\b", text), shim
+        body = re.sub(r"aoti_torch_\{device\}_(.+)", r"MENAGERIE_SHIM\(\1\)", shim.entry)
+        assert re.search(rf"\b({body}(?=\W)|{stem}\b)", text), shim
 
 
 def test_what_targets_share_stands_once() -> None:
@@ -63,7 +63,7 @@ def test_what_targets_share_stands_once() -> None:
     shared = [shim for shim in SHIMS if "{device}" in shim.entry]
     assert {shim.targets for shim in shared} == {("cpu",), ("metal",)}
     for shim in shared:
-        body = f"AOTITorchError {shim.entry.replace('{device}', 'device')}("
+        body = f"AOTITorchError MENAGERIE_SHIM({shim.entry.removeprefix('aoti_torch_{device}_')})("
         homes = [f for f in ROOT.rglob("*.cpp") if body in f.read_text()]
         assert homes == [ROOT / shim.source]
 
@@ -79,11 +79,20 @@ def test_the_header_agrees_with_torch(tmp_path: Path) -> None:
     includes = [f"#include <torch/csrc/inductor/aoti_torch/{name}>" for name in headers]
     source.write_text("\n".join([*includes, '#include "common/shims.h"', ""]))
     flags = [f"-I{path}" for path in [*cpp_extension.include_paths("cpu"), ROOT]]
-    done = subprocess.run(
-        [shutil.which("c++") or "g++", "-std=c++20", "-mavx2", "-w", "-fsyntax-only", *flags, str(source)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    for device in ("cpu", "mps"):
+        command = [
+            shutil.which("c++") or "g++",
+            "-std=c++20",
+            "-mavx2",
+            "-w",
+            "-fsyntax-only",
+            *flags,
+        ]
+        done = subprocess.run(
+            [*command, f"-DMENAGERIE_DEVICE={device}", str(source)],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
 
 
 def test_every_function_that_torch_has_not_is_declared_by_lowering() -> None:

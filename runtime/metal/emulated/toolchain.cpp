@@ -13,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <mutex>
 #include <sstream>
 #include <utility>
@@ -74,54 +75,29 @@ bool run(const std::vector<std::string>& command, const std::filesystem::path& c
 
 constexpr size_t kMostText = size_t{64} << 20;
 
+std::vector<std::string> words_of(const char* text) {
+  std::istringstream words(text);
+  return {std::istream_iterator<std::string>(words), {}};
+}
+
 // As Apple's compiler sees the text: Metal 3.1, which is C++14 there.
-const std::vector<std::string> kPreprocess = {"-E",
-                                              "-x",
-                                              "c++",
-                                              "-std=c++20",
-                                              "-nostdinc",
-                                              "-w",
-                                              "-D__METAL__=1",
-                                              "-D__METAL_VERSION__=310",
-                                              "-D__METAL_MACOS__=1"};
+const std::vector<std::string> kPreprocess = words_of(
+    "-E -x c++ -std=c++20 -nostdinc -w "
+    "-D__METAL__=1 -D__METAL_VERSION__=310 -D__METAL_MACOS__=1");
 
 // - Half and bfloat round after every operation.
 // - Any function may hold a barrier or an operation of a SIMD group, as on a GPU: without that, a
 //   call of one that does is doubled into both branches of the `if` before it.
 // - Nothing is contracted or vectorised: results are the same everywhere, and the instrumentation
 //   of memory accesses sees each of them, which it does only up to 16 bytes.
-const std::vector<std::string> kCompile = {"-c",
-                                           "-x",
-                                           "c++",
-                                           "-std=c++20",
-                                           "-nostdinc",
-                                           "-w",
-                                           "-O2",
-                                           "-march=x86-64-v3",
-                                           "-fPIC",
-                                           "-fvisibility=hidden",
-                                           "-fno-exceptions",
-                                           "-fno-rtti",
-                                           "-fno-math-errno",
-                                           "-ffp-contract=off",
-                                           "-Xclang",
-                                           "-fconvergent-functions",
-                                           "-fno-vectorize",
-                                           "-fno-slp-vectorize",
-                                           "-fno-stack-protector",
-                                           "-fno-strict-aliasing",
-                                           "-Xclang",
-                                           "-ffloat16-excess-precision=none",
-                                           "-Xclang",
-                                           "-fbfloat16-excess-precision=none",
-                                           "-fsanitize=thread,integer-divide-by-zero",
-                                           "-fno-sanitize-recover=all",
-                                           "-mllvm",
-                                           "-tsan-instrument-func-entry-exit=0",
-                                           "-mllvm",
-                                           "-tsan-instrument-read-before-write=1",
-                                           "-mllvm",
-                                           "-tsan-instrument-atomics=0"};
+const std::vector<std::string> kCompile = words_of(
+    "-c -x c++ -std=c++20 -nostdinc -w -O2 -march=x86-64-v3 -fPIC -fvisibility=hidden "
+    "-fno-exceptions -fno-rtti -fno-math-errno -ffp-contract=off -Xclang -fconvergent-functions "
+    "-fno-vectorize -fno-slp-vectorize -fno-stack-protector -fno-strict-aliasing "
+    "-Xclang -ffloat16-excess-precision=none -Xclang -fbfloat16-excess-precision=none "
+    "-fsanitize=thread,integer-divide-by-zero -fno-sanitize-recover=all "
+    "-mllvm -tsan-instrument-func-entry-exit=0 -mllvm -tsan-instrument-read-before-write=1 "
+    "-mllvm -tsan-instrument-atomics=0");
 
 struct Toolchain {
   std::mutex mutex;
