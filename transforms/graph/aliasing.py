@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch.utils._pytree import tree_map
 
 from transforms.graph.guards import no_new_guards
 from transforms.graph.schemas import (
     bound_arguments,
+    call_with,
     nodes_in,
     qualified_name,
     schema_of,
@@ -178,13 +178,10 @@ def _is_composite(target: Any) -> bool:
 
 def _probed(node: Node, sources: list[Node]) -> list[Node]:
     """The arguments whose storage the call returns when it is run on their fake values."""
-    args, kwargs = tree_map(
-        lambda a: a.meta["val"] if isinstance(a, torch.fx.Node) else a, (node.args, node.kwargs)
-    )
     tensors = [t for n in sources for t in tensors_of(n)]
     try:
         with no_new_guards(cast("FakeTensor", tensors[0]).fake_mode):
-            result = node.target(*args, **kwargs)  # type: ignore[operator]
+            result = call_with(node, lambda n: n.meta["val"])
     except Exception:  # noqa: BLE001 - what cannot be run may share
         return sources
     results = result if isinstance(result, (list, tuple)) else [result]

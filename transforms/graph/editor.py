@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
-from torch.utils._pytree import tree_map
 
 from transforms.graph.aliasing import Aliasing, writes_of
-from transforms.graph.schemas import hashable, schema_of
+from transforms.graph.schemas import call_with, hashable, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -195,12 +194,8 @@ class ProgramEditor:
 
     def refresh(self, node: Node) -> None:
         """Compute `node`'s fake value anew from those of its arguments."""
-        args, kwargs = tree_map(
-            lambda a: fake_value(a) if isinstance(a, torch.fx.Node) else a,
-            (node.args, node.kwargs),
-        )
         with self.fake_mode, torch.no_grad():
-            node.meta["val"] = node.target(*args, **kwargs)  # type: ignore[operator]
+            node.meta["val"] = call_with(node, fake_value)
         node.meta.pop("tensor_meta", None)
 
     def set_values(self, values: Mapping[Node, Any]) -> None:

@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._pytree import tree_map
 
 from transforms.graph.guards import no_new_guards
-from transforms.graph.schemas import is_functional, nodes_in, qualified_name, schema_of
+from transforms.graph.schemas import call_with, is_functional, nodes_in, qualified_name, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -69,13 +68,9 @@ def evaluate(editor: ProgramEditor, node: Node, values: Mapping[Node, Any]) -> A
     Raises:
         Unfit: if the operator cannot take them.
     """
-    args, kwargs = tree_map(
-        lambda a: values.get(a, a.meta.get("val")) if isinstance(a, torch.fx.Node) else a,
-        (node.args, node.kwargs),
-    )
     try:
         with no_new_guards(editor.fake_mode):
-            return node.target(*args, **kwargs)  # type: ignore[operator]
+            return call_with(node, lambda n: values.get(n, n.meta.get("val")))
     except Exception as error:
         first = str(error).strip().splitlines()
         raise Unfit(

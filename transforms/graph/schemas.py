@@ -74,6 +74,12 @@ def bound_arguments(node: Node) -> dict[str, Any]:
     return bound
 
 
+def call_with(node: Node, value_of: Callable[[Node], Any]) -> Any:
+    """What the call yields for such values of the nodes among its arguments."""
+    args, kwargs = torch.fx.map_arg((node.args, node.kwargs), value_of)
+    return node.target(*args, **kwargs)  # type: ignore[operator]
+
+
 def for_each_axis(values: Sequence[int], axes: int) -> list[int]:
     """A number of a window for each axis; a convolution takes one for all."""
     return list(values) * axes if len(values) == 1 else list(values)

@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch.utils._pytree import tree_map
 
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.layouts import Unfit, downstream_values
-from transforms.graph.schemas import is_functional, is_quantisation, schema_of, tensors_of
+from transforms.graph.schemas import (
+    call_with,
+    is_functional,
+    is_quantisation,
+    schema_of,
+    tensors_of,
+)
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -137,17 +142,14 @@ def _compute(editor: ProgramEditor, folding: _Folding) -> torch.Tensor:
     """The node's value, by eager PyTorch."""
     values: dict[Node, Any] = {}
 
-    def value(argument: Any) -> Any:
-        if not isinstance(argument, torch.fx.Node):
-            return argument
-        constant = editor.constant(argument)
-        return values[argument] if constant is None else constant.detach()
+    def value(node: Node) -> Any:
+        constant = editor.constant(node)
+        return values[node] if constant is None else constant.detach()
 
-    for node in editor.graph.nodes:
-        if node in folding.cone:
-            args, kwargs = tree_map(value, (node.args, node.kwargs))
-            with torch.no_grad():
-                values[node] = node.target(*args, **kwargs)
+    with torch.no_grad():
+        for node in editor.graph.nodes:
+            if node in folding.cone:
+                values[node] = call_with(node, value)
     return values[folding.node]  # type: ignore[no-any-return]
 
 

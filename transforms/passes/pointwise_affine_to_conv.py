@@ -8,7 +8,6 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._pytree import tree_map
 
 from transforms.graph.editor import fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
@@ -214,10 +213,8 @@ class _Writer:
             if laid is not None and not torch.equal(laid, value):
                 name = weight_name(self._editor, operand)
                 swapped[operand] = self._constant(f"{name}_relaid", laid)
-        args, kwargs = tree_map(
-            lambda a: swapped.get(a, a) if isinstance(a, torch.fx.Node) else a,
-            (node.args, node.kwargs),
-        )
+        arguments = (node.args, node.kwargs)
+        args, kwargs = torch.fx.map_arg(arguments, lambda n: swapped.get(n, n))
         return self._call(node.target, *args, like=node, **kwargs)
 
     def _last_axis_norm(self, node: Node, frame: Node) -> Node:
