@@ -20,19 +20,20 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 from torch.fx import Graph, GraphModule, Node
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_structure
 
 from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
 from menagerie.validation.compare import compare
-from transforms.graph.editor import ProgramEditor
+from transforms.graph.editor import ProgramEditor, fake_value
 from transforms.graph.interpret import capture
 from transforms.graph.layouts import as_array
 from transforms.graph.record import module_path, source_line
+from transforms.graph.schemas import call_with
 from zoo.errors import MenagerieError
 from zoo.records import Divergence, DivergenceStage
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from torch.export import ExportedProgram
 
@@ -70,6 +71,20 @@ def difference(expected: torch.Tensor, actual: torch.Tensor, tolerances: Toleran
         as_array(expected), as_array(actual), dtype, tolerances(dtype), case=0, name="output"
     )
     return Difference(parity.max_abs, parity.snr_db, parity.passed)
+
+
+def differences(
+    names: Iterable[str],
+    expected: Iterable[Any],
+    actual: Iterable[torch.Tensor],
+    tolerances: Tolerances,
+) -> dict[str, Difference]:
+    """How far values are from eager's by name, of those that can be compared."""
+    return {
+        name: difference(wanted, found, tolerances)
+        for name, wanted, found in zip(names, expected, actual, strict=True)
+        if comparable(wanted)
+    }
 
 
 def _dtype_name(value: torch.Tensor) -> str:
@@ -147,16 +162,7 @@ def with_outputs(program: ExportedProgram, names: Sequence[str]) -> ExportedProg
             specs.append(spec)
         elif spec.arg.name in kept:
             editor.graph.erase_node(nodes[spec.arg.name])
-    return _assemble(
-        editor.graph, editor.module, specs, names, like=program, call=_signature(program)
-    )
-
-
-def _signature(program: ExportedProgram) -> ModuleCallSignature:
-    signature: ModuleCallSignature | None = program.module_call_graph[0].signature
-    if signature is None:
-        raise ValueError("the program does not say how it is called")
-    return signature
+    return _assemble(editor.graph, editor.module, specs, names, like=program)
 
 
 def extract(
@@ -180,7 +186,34 @@ def extract(
         chosen = [n for n in program.graph.nodes if n in chosen or n in several]
         feeding = _feeding(chosen)
     values = capture(program, inputs, [n.name for n in feeding])
-    return _Extraction(program, values).build(feeding, chosen)
+    weights = {
+        spec.arg.name: spec
+        for spec in program.graph_signature.input_specs
+        if spec.kind is not InputKind.USER_INPUT
+    }
+    graph, mode = Graph(), FakeTensorMode(allow_non_fake_inputs=True)
+    made: dict[Node, Any] = {}
+    specs, taken = list[InputSpec](), list[torch.Tensor]()
+    for node in sorted(feeding, key=lambda n: n.name not in weights):
+        value = values[node.name]
+        if node.op == "get_attr":
+            made[node] = graph.node_copy(node)
+        elif not isinstance(value, torch.Tensor):
+            made[node] = value  # a size
+        else:
+            made[node] = placeholder = graph.placeholder(node.name)
+            placeholder.name = node.name
+            placeholder.meta["val"] = mode.from_tensor(value, static_shapes=True)
+            given = InputSpec(InputKind.USER_INPUT, TensorArgument(name=node.name), None)
+            specs.append(weights.get(node.name, given))
+            taken += [] if node.name in weights else [value]
+    for node in chosen:
+        made[node] = _copied(node, graph, made, mode)
+    returned = [made[n] for n in chosen if _is_needed(n, chosen)]
+    graph.output(tuple(returned))
+    module, names = GraphModule(program.graph_module, graph), [n.name for n in returned]
+    example = tuple(taken)
+    return Piece(_assemble(graph, module, specs, names, like=program, example=example), example)
 
 
 MOST_PIECES = 12  # tried on the way to a small one
@@ -228,85 +261,14 @@ def _feeding(chosen: Sequence[Node]) -> list[Node]:
     return [n for n in sources if n not in chosen]
 
 
-class _Extraction:
-    """Copies nodes into a graph of their own, with fixed shapes."""
-
-    def __init__(self, program: ExportedProgram, values: dict[str, Any]) -> None:
-        self._program = program
-        self._values = values
-        self._known = {s.arg.name: s for s in program.graph_signature.input_specs}
-        self._graph = Graph()
-        self._mode = FakeTensorMode(allow_non_fake_inputs=True)
-        self._map: dict[Node, Any] = {}
-        self._specs: list[InputSpec] = []
-        self._inputs: list[torch.Tensor] = []
-
-    def build(self, feeding: Sequence[Node], chosen: Sequence[Node]) -> Piece:
-        """The piece made of `chosen`, fed by `feeding`."""
-        for node in sorted(feeding, key=lambda n: not self._is_constant(n)):  # weights first
-            self._feed(node)
-        for node in chosen:
-            self._copy(node)
-        returned = [self._map[n] for n in chosen if _is_needed(n, chosen)]
-        self._graph.output(tuple(returned))
-        module = GraphModule(self._program.graph_module, self._graph)
-        _, in_spec = tree_flatten((tuple(self._inputs), {}))
-        call = ModuleCallSignature(inputs=[], outputs=[], in_spec=in_spec, out_spec=in_spec)
-        program = _assemble(
-            self._graph,
-            module,
-            self._specs,
-            [n.name for n in returned],
-            like=self._program,
-            call=call,
-            example=tuple(self._inputs),
-        )
-        return Piece(program, tuple(self._inputs))
-
-    def _is_constant(self, node: Node) -> bool:
-        spec = self._known.get(node.name)
-        return spec is not None and spec.kind is not InputKind.USER_INPUT
-
-    def _feed(self, node: Node) -> None:
-        value = self._values[node.name]
-        if node.op == "get_attr":
-            self._map[node] = self._graph.node_copy(node)
-        elif not isinstance(value, torch.Tensor):
-            self._map[node] = value  # a size
-        else:
-            self._map[node] = self._placeholder(node, value)
-
-    def _placeholder(self, node: Node, value: torch.Tensor) -> Node:
-        if not self._is_constant(node):
-            return self._new_input(node.name, value)
-        placeholder = self._graph.placeholder(node.name)
-        placeholder.name = node.name
-        placeholder.meta["val"] = self._mode.from_tensor(value, static_shapes=True)
-        self._specs.append(self._known[node.name])
-        return placeholder
-
-    def _new_input(self, name: str, value: torch.Tensor) -> Node:
-        placeholder = self._graph.placeholder(name)
-        placeholder.meta["val"] = self._mode.from_tensor(value, static_shapes=True)
-        argument = TensorArgument(name=placeholder.name)
-        self._specs.append(InputSpec(InputKind.USER_INPUT, argument, None))
-        self._inputs.append(value)
-        return placeholder
-
-    def _copy(self, node: Node) -> None:
-        def mapped(argument: Node) -> Any:
-            return self._map[argument]
-
-        args = torch.fx.node.map_arg(node.args, mapped)
-        kwargs = torch.fx.node.map_arg(node.kwargs, mapped)
-        copied = self._graph.create_node(node.op, node.target, args, kwargs, name=node.name)
-        copied.meta = {k: v for k, v in node.meta.items() if k not in {"val", "tensor_meta"}}
-        fakes = tree_map(
-            lambda a: a.meta["val"] if isinstance(a, Node) else a, (copied.args, copied.kwargs)
-        )
-        with self._mode, torch.no_grad():
-            copied.meta["val"] = node.target(*fakes[0], **fakes[1])  # type: ignore[operator]
-        self._map[node] = copied
+def _copied(node: Node, graph: Graph, made: Mapping[Node, Any], mode: FakeTensorMode) -> Node:
+    """A call of the same name at the end of a graph, with the shapes of what it reads there."""
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), made.__getitem__)
+    copied = graph.create_node(node.op, node.target, args, kwargs, name=node.name)
+    copied.meta = {k: v for k, v in node.meta.items() if k not in {"val", "tensor_meta"}}
+    with mode, torch.no_grad():
+        copied.meta["val"] = call_with(copied, fake_value)
+    return copied
 
 
 def _is_needed(node: Node, chosen: Sequence[Node]) -> bool:
@@ -323,14 +285,15 @@ def _assemble(
     outputs: Sequence[str],
     *,
     like: ExportedProgram,
-    call: ModuleCallSignature,
     example: tuple[torch.Tensor, ...] | None = None,
 ) -> ExportedProgram:
     """An ExportedProgram of a graph, with the constants, ranges and dialect of another."""
     graph.lint()
     arguments = [TensorArgument(name=name) for name in outputs]
-    _, out_spec = tree_flatten(tuple(outputs))
-    call = replace(call, inputs=[], outputs=[], out_spec=out_spec)
+    call, made = like.module_call_graph[0].signature, tree_structure(tuple(outputs))
+    if call is None or example is not None:
+        call = ModuleCallSignature([], [], tree_structure((example or (), {})), made)
+    call = replace(call, inputs=[], outputs=[], out_spec=made)
     targets = {spec.target for spec in specs}
     return torch.export.ExportedProgram(
         root=GraphModule(module, graph),

@@ -28,12 +28,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
-from torch.export.graph_signature import ConstantArgument, InputKind
 
 from menagerie.figures import decibels, error
 from menagerie.numerics import Dtype, Tolerance
 from menagerie.paths import home
-from transforms.bisect.pieces import Difference, Piece, difference
+from transforms.bisect.pieces import Piece, differences
 from transforms.export.prepare import Prepared
 from transforms.export.signature import given, signature_of
 from transforms.export.trace import Exported
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
-    from transforms.bisect.pieces import Runner, Tolerances
+    from transforms.bisect.pieces import Difference, Runner, Tolerances
     from transforms.graph.graph_pass import GraphPass, PassOptions
 
 
@@ -208,35 +207,33 @@ class _Facts(Frozen):
 
 
 @dataclass(frozen=True)
-class Origin:
-    """How a program came to be: for which target, and by which options of the wrong pass."""
-
-    target: str
-    options: PassOptions
-
-
-@dataclass(frozen=True)
 class Rerun:
     """How far each output of a reproducer is from eager's, now."""
 
-    outputs: tuple[tuple[str, Difference], ...]
+    outputs: Mapping[str, Difference]
 
     @property
     def passed(self) -> bool:
         """Whether the fault is gone."""
-        return all(seen.passed for _, seen in self.outputs)
+        return all(seen.passed for seen in self.outputs.values())
 
     def __str__(self) -> str:
         lines = [
             f"{name}: max abs error {error(seen.max_abs)}, SNR {decibels(seen.snr_db)}, "
             + ("within tolerance" if seen.passed else "WRONG")
-            for name, seen in self.outputs
+            for name, seen in self.outputs.items()
         ]
         return "\n".join(lines)
 
 
 def save(
-    folder: Path, piece: Piece, divergence: Divergence, origin: Origin, tolerances: Tolerances
+    folder: Path,
+    piece: Piece,
+    divergence: Divergence,
+    *,
+    target: str,
+    options: PassOptions,
+    tolerances: Tolerances,
 ) -> Divergence:
     """Write a reproducer, all of it or nothing.
 
@@ -244,7 +241,8 @@ def save(
         folder: missing or empty; made when missing.
         piece: the program before the wrong pass, or the one that the target computes wrongly.
         divergence: what was found.
-        origin: where it was found.
+        target: where it was found.
+        options: those of the wrong pass.
         tolerances: by which it was judged.
 
     Returns:
@@ -257,8 +255,8 @@ def save(
     divergence = divergence.model_copy(update={"reproducer": folder})
     name = divergence.pass_name
     facts = _Facts(
-        target=origin.target,
-        choice=None if name is None else PassChoice(name=name, options=dict(origin.options)),
+        target=target,
+        choice=None if name is None else PassChoice(name=name, options=dict(options)),
         divergence=divergence,
         tolerances={d: t for d in Dtype if (t := tolerances(d)) is not None},
         torch=torch.__version__,
@@ -346,35 +344,27 @@ def rerun(
         SourceRefused: if it was not written here, and `unpickle` is not given.
     """
     facts, piece = _load(folder, unpickle=unpickle)
-    if facts.choice is not None:
-        found = _rewritten(folder, facts.choice, piece, passes)
-        values = capture(found, piece.inputs, _names(found))
-        results = [values[name] for name in _names(found)]
+    results: Sequence[torch.Tensor]
+    if (choice := facts.choice) is not None:
+        if passes is None:
+            from transforms.pipeline import available_passes
+
+            passes = available_passes()
+        if choice.name not in passes:
+            raise UsageError(str(folder), f"there is no pass {choice.name!r} any more")
+        rewritten, _ = passes[choice.name](**choice.options)(piece.program)
+        results = _outputs(rewritten, piece.inputs)
     else:
-        results = list((run or runner(facts.target))(piece.program, piece.inputs))
-    expected = capture(piece.program, piece.inputs, _names(piece.program))
-    pairs = zip(_names(piece.program), results, strict=True)
-    return Rerun(tuple((n, difference(expected[n], out, facts.tolerances.get)) for n, out in pairs))
+        results = (run or runner(facts.target))(piece.program, piece.inputs)
+    names = [n.name for n in output_nodes(piece.program)]
+    expected = _outputs(piece.program, piece.inputs)
+    return Rerun(differences(names, expected, results, facts.tolerances.get))
 
 
-def _names(program: ExportedProgram) -> list[str]:
-    return [n.name for n in output_nodes(program)]
-
-
-def _rewritten(
-    folder: Path,
-    choice: PassChoice,
-    piece: Piece,
-    passes: Mapping[str, Callable[..., GraphPass]] | None,
-) -> ExportedProgram:
-    if passes is None:
-        from transforms.pipeline import available_passes
-
-        passes = available_passes()
-    if choice.name not in passes:
-        raise UsageError(str(folder), f"there is no pass {choice.name!r} any more")
-    program, _ = passes[choice.name](**choice.options)(piece.program)
-    return program
+def _outputs(program: ExportedProgram, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    names = [n.name for n in output_nodes(program)]
+    values = capture(program, inputs, names)
+    return [values[name] for name in names]
 
 
 def _load(folder: Path, *, unpickle: bool) -> tuple[_Facts, Piece]:
@@ -382,7 +372,8 @@ def _load(folder: Path, *, unpickle: bool) -> tuple[_Facts, Piece]:
         facts = _Facts.model_validate_json((folder / _FACTS).read_bytes())
         tensors = load_file(folder / _INPUTS)
         program = read_program(folder / _PROGRAM, unpickle=unpickle)
-        inputs = tuple(tensors[str(i)] for i in range(_wanted(program)))
+        wanted = sum(isinstance(value, torch.Tensor) for value in given(program))
+        inputs = tuple(tensors[str(i)] for i in range(wanted))
     except SourceRefused:
         raise
     except Exception as error:  # torch raises many kinds here; all mean the same to the user
@@ -390,13 +381,6 @@ def _load(folder: Path, *, unpickle: bool) -> tuple[_Facts, Piece]:
         raise ArtifactError(str(folder), f"is not a reproducer ({first})") from error
     program.example_inputs = (inputs, {})
     return facts, Piece(program, inputs)
-
-
-def _wanted(program: ExportedProgram) -> int:
-    """How many tensors the program is called with."""
-    specs = program.graph_signature.input_specs
-    given = [s for s in specs if s.kind is InputKind.USER_INPUT]
-    return len([s for s in given if not isinstance(s.arg, ConstantArgument)])
 
 
 def _readme(piece: Piece, facts: _Facts) -> str:

@@ -1,13 +1,13 @@
-"""The search as a whole: first through the passes, then through the lowered program."""
+"""Finds where a result goes wrong: first among the passes, then in the lowered program."""
 
 from __future__ import annotations
 
 import functools
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from transforms.bisect.lowered_search import LoweredSearch
 from transforms.bisect.pieces import (
+    MOST_PIECES,
     Deadline,
     Difference,
     Piece,
@@ -15,15 +15,18 @@ from transforms.bisect.pieces import (
     comparable,
     default_tolerances,
     difference,
+    differences,
     divergence_at,
+    extract,
     grown,
     is_probe,
+    with_outputs,
 )
-from transforms.bisect.reproducer import Origin, runner, save
+from transforms.bisect.reproducer import runner, save
 from transforms.graph.interpret import capture, output_nodes
 from transforms.pipeline import make_passes, passes_in
 from transforms.targets import target_named
-from zoo.errors import MenagerieError, UsageError
+from zoo.errors import LoweringError, MenagerieError, UsageError
 from zoo.precision import FLOATS, WeightPrecision
 from zoo.records import Diagnosis, Divergence, DivergenceStage
 
@@ -99,7 +102,9 @@ def locate(
     divergence, piece, options = found
     if folder is None:
         return divergence
-    return save(folder, piece, divergence, Origin(str(target), options), tolerances)
+    return save(
+        folder, piece, divergence, target=str(target), options=options, tolerances=tolerances
+    )
 
 
 def _search(
@@ -206,42 +211,37 @@ def compare_programs(
     tolerances: Tolerances,
 ) -> Divergence | None:
     """The first node of `after` that is wrong, if an output is."""
-    pairs = list(zip(output_nodes(before), output_nodes(after), strict=True))
-    expected = capture(before, inputs, [left.name for left, _ in pairs])
-    actual = capture(after, inputs, [right.name for _, right in pairs])
-    wrong = [
-        (right, distance)
-        for left, right in pairs
-        if comparable(expected[left.name])
-        and not (distance := difference(expected[left.name], actual[right.name], tolerances)).passed
-    ]
+    outputs = zip(output_nodes(before), output_nodes(after), strict=True)
+    wrong = _wrong(before, after, list(outputs), inputs, tolerances)
     if not wrong:
         return None
-    node, distance = _first_wrong(before, after, inputs, tolerances) or wrong[0]
-    return divergence_at(DivergenceStage.PASSES, node, distance)
+    known = {n.name: n for n in before.graph.nodes if is_probe(n)}
+    shared = [(known[n.name], n) for n in after.graph.nodes if n.name in known and is_probe(n)]
+    alike = [(old, new) for old, new in shared if old.target == new.target]
+    if inner := _wrong(before, after, alike, inputs, tolerances):
+        wrong = inner
+    node, distance = wrong[0]
+    fresh = [n for n in node.all_input_nodes if n.name not in known and is_probe(n)]
+    blamed = fresh[-1] if inner and fresh else node  # a new node that feeds one of before
+    return divergence_at(DivergenceStage.PASSES, blamed, distance)
 
 
-def _first_wrong(
+def _wrong(
     before: ExportedProgram,
     after: ExportedProgram,
+    pairs: Sequence[tuple[Node, Node]],
     inputs: Sequence[torch.Tensor],
     tolerances: Tolerances,
-) -> tuple[Node, Difference] | None:
-    """The first node that both programs have and that is wrong, or the new node that feeds it."""
-    known = {n.name: n for n in before.graph.nodes if is_probe(n)}
-    shared = [
-        n
-        for n in after.graph.nodes
-        if n.name in known and n.target == known[n.name].target and is_probe(n)
+) -> list[tuple[Node, Difference]]:
+    """Those nodes of `after` that are not as the ones they are paired with, in order."""
+    expected = capture(before, inputs, [left.name for left, _ in pairs])
+    actual = capture(after, inputs, [right.name for _, right in pairs])
+    seen = [
+        (right, difference(expected[left.name], actual[right.name], tolerances))
+        for left, right in pairs
+        if comparable(expected[left.name])
     ]
-    expected = capture(before, inputs, [n.name for n in shared])
-    actual = capture(after, inputs, [n.name for n in shared])
-    for node in shared:
-        distance = difference(expected[node.name], actual[node.name], tolerances)
-        if not distance.passed:
-            fresh = [n for n in node.all_input_nodes if n.name not in known and is_probe(n)]
-            return (fresh[-1] if fresh else node), distance
-    return None
+    return [(node, distance) for node, distance in seen if not distance.passed]
 
 
 def smallest_for_pass(
@@ -278,3 +278,154 @@ def _wrong_after(graph_pass: GraphPass, tolerances: Tolerances, piece: Piece) ->
     except MenagerieError:
         return None
     return compare_programs(piece.program, rewritten, piece.inputs, tolerances)
+
+
+_PROBES = 8  # inner nodes looked at in one lowering
+_CRASHED = Difference(float("inf"), float("-inf"), passed=False)
+
+
+class LoweredSearch:
+    """The search for the node that the target computes wrongly.
+
+    Where the deadline ends it early, it makes do with the last node that was seen to be wrong.
+    """
+
+    def __init__(
+        self,
+        program: ExportedProgram,
+        inputs: Sequence[torch.Tensor],
+        run: Runner,
+        tolerances: Tolerances,
+        deadline: Deadline,
+    ) -> None:
+        self._program = program
+        self._inputs = inputs
+        self._run = run
+        self._tolerances = tolerances
+        self._deadline = deadline
+        self._order = {n: i for i, n in enumerate(program.graph.nodes)}
+
+    def locate(self) -> tuple[Divergence, Piece] | None:
+        """The divergence and the smallest piece that shows it, or None."""
+        found = self._judge(Piece(self._program, tuple(self._inputs)))
+        outputs = [n for n in output_nodes(self._program) if is_probe(n)]
+        judged = {n: found[n.name] for n in outputs}
+        wrong = [n for n in self._sorted(judged) if not judged[n].passed]
+        if not wrong:
+            return None
+        node, distance, certain = self._narrow(wrong[0], judged)
+        piece, suspect, alone = self._shrink(node)
+        divergence = divergence_at(DivergenceStage.LOWERING, suspect, alone or distance)
+        return divergence.model_copy(update={"certain": certain}), piece
+
+    def _sorted(self, nodes: Any) -> list[Node]:
+        return sorted(nodes, key=self._order.__getitem__)
+
+    def _judge(self, piece: Piece) -> dict[str, Difference]:
+        """How far the target is from eager at a program's outputs, by name."""
+        names = [n.name for n in output_nodes(piece.program)]
+        expected = capture(piece.program, piece.inputs, names)
+        try:
+            results = self._run(piece.program, piece.inputs)
+        except LoweringError:
+            raise
+        except MenagerieError:
+            return dict.fromkeys(names, _CRASHED)
+        wanted = [expected[name] for name in names]
+        return differences(names, wanted, results, self._tolerances)
+
+    def _judge_nodes(self, nodes: Sequence[Node]) -> dict[Node, Difference]:
+        """The same at nodes of the whole program."""
+        cut = with_outputs(self._program, [n.name for n in nodes])
+        judged = self._judge(Piece(cut, tuple(self._inputs)))
+        return {n: judged[n.name] for n in nodes}
+
+    def _narrow(
+        self, wrong: Node, judged: Mapping[Node, Difference]
+    ) -> tuple[Node, Difference, bool]:
+        """The first wrong node among the producers of a wrong node; False: the time was up."""
+        distance = judged[wrong]
+        good = {n for n, seen in judged.items() if seen.passed}
+        while candidates := self._suspects(wrong, good):
+            if self._deadline.passed:
+                return wrong, distance, False
+            probes = _spread(candidates, _PROBES)
+            judged = self._judge_nodes(probes)
+            good |= {n for n in probes if judged[n].passed}
+            failed = [n for n in probes if not judged[n].passed]
+            if failed:
+                wrong, distance = failed[0], judged[failed[0]]
+        return wrong, distance, True
+
+    def _suspects(self, wrong: Node, good: set[Node]) -> list[Node]:
+        """The producers of a wrong node that no right node clears, in graph order.
+
+        When none is left, those that feed it directly and were not looked at themselves: a node in
+        between can hide a fault (a normalisation hides a wrong scale).
+        """
+        cleared = set(good)
+        for node in good:
+            behind = _producers(node)
+            if wrong not in behind:  # else the fault was masked on the way, and it clears none
+                cleared |= behind
+        suspects = {n for n in _producers(wrong) - cleared if is_probe(n)}
+        return self._sorted(suspects or _nearest_probes(wrong) - good)
+
+    def _shrink(self, node: Node) -> tuple[Piece, Node, Difference | None]:
+        """The smallest piece ending in `node` that is wrong, and the node to blame in it."""
+        found = grown(
+            self._program,
+            self._inputs,
+            [node],
+            around=lambda each: each.all_input_nodes,
+            wrong=self._wrong,
+            deadline=self._deadline,
+        )
+        if found is None:
+            whole = with_outputs(self._program, [node.name])
+            return Piece(whole, tuple(self._inputs)), node, None
+        piece, chosen, distance = found
+        for candidate in [n for n in chosen if n is not node][:MOST_PIECES]:
+            if self._deadline.passed:  # those nearest to the input are dropped first
+                break
+            fewer = [n for n in chosen if n is not candidate]
+            smaller = extract(self._program, {n.name for n in fewer}, self._inputs)
+            seen = self._wrong(smaller)
+            if seen is not None:
+                chosen, piece, distance = fewer, smaller, seen
+        return piece, chosen[0] if len(chosen) == 1 else node, distance
+
+    def _wrong(self, piece: Piece) -> Difference | None:
+        """How wrong a piece is, lowered alone, on eager's values; None: it is not."""
+        try:
+            judged = self._judge(piece)
+        except LoweringError:
+            return None  # a piece may be one that the compiler does not take
+        return next((d for d in reversed(judged.values()) if not d.passed), None)
+
+
+def _producers(node: Node) -> set[Node]:
+    """Everything that `node` is computed from."""
+    found: set[Node] = set()
+    queue = [node]
+    while queue:
+        for source in queue.pop().all_input_nodes:
+            if source not in found:
+                found.add(source)
+                queue.append(source)
+    return found
+
+
+def _nearest_probes(node: Node) -> set[Node]:
+    """The probes that feed `node`, directly or through other nodes (tuples, integers)."""
+    found: set[Node] = set()
+    for source in node.all_input_nodes:
+        found |= {source} if is_probe(source) else _nearest_probes(source)
+    return found
+
+
+def _spread(nodes: Sequence[Node], count: int) -> list[Node]:
+    """At most `count` of `nodes`, evenly spaced; all when they are few."""
+    if len(nodes) <= count:
+        return list(nodes)
+    return [nodes[(i + 1) * len(nodes) // (count + 1)] for i in range(count)]
