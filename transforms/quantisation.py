@@ -30,7 +30,7 @@ from zoo.precision import Precision, WeightPrecision
 from zoo.records import LayerCost
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from torch.export import ExportedProgram
@@ -170,19 +170,38 @@ def rounding_costs(
     """
     layers, names = changed_weights(before, after), before.graph_signature.inputs_to_parameters
     by_node = {node: (ranges or {}).get(names[node.name]) for node in layers}
-    alone = _Alone(before, layers, by_node, integers=integers)
-    exact = alone.record(inputs)
-    order = sorted(layers, key=lambda node: alone.snr_db.get(node, math.inf))
+    snr_db = dict.fromkeys(layers, math.inf)
+
+    def rounded(run: ProductRun, node: Node, weight: Node) -> Any:
+        """What a product gives with its weight rounded and, in integers, its other operand."""
+        args, kwargs = run.arguments(node, weight)
+        if integers and (found := other_operand(node, weight)) is not None:
+            other, axes = found
+            operand = to_eight_bits(args[other], axes, by_node[run.origin[weight]])
+            args = (*args[:other], operand, *args[other + 1 :])
+        return node.target(*args, **kwargs)  # type: ignore[operator]
+
+    def alone(run: ProductRun, node: Node, value: Any, weights: Sequence[Node]) -> Any:
+        """Exact throughout; beside it each product once more with its weight rounded."""
+        for weight in weights if isinstance(value, torch.Tensor) else []:
+            layer, found = run.origin[weight], _snr_db(value, rounded(run, node, weight))
+            snr_db[layer] = min(found, snr_db[layer])
+        return value
+
+    def carried(run: ProductRun, node: Node, _: Any, weights: Sequence[Node]) -> Any:
+        """With one layer rounded, to the end."""
+        return rounded(run, node, weights[0])
+
+    exact = ProductRun(before, layers, alone).record(inputs)
     small = sum(p.numel() for p in before.parameters()) <= _MOST_PARAMETERS
     costs = []
-    for place, node in enumerate(order):
+    for place, node in enumerate(sorted(layers, key=snr_db.__getitem__)):
         reached = None
         if small and place < _MOST_CARRIED:
-            carried = _Carried(before, {node: layers[node]}, by_node, integers=integers)
-            reached = _lowest(exact, carried.record(inputs))
+            run = ProductRun(before, {node: layers[node]}, carried)
+            reached = _lowest(exact, run.record(inputs))
         name = names[node.name].removeprefix(WRAPPER_PREFIX)
-        result = alone.snr_db.get(node, math.inf)
-        costs.append(LayerCost(parameter=name, result_snr_db=result, output_snr_db=reached))
+        costs.append(LayerCost(parameter=name, result_snr_db=snr_db[node], output_snr_db=reached))
     return tuple(sorted(costs, key=_dearest))
 
 
@@ -219,21 +238,19 @@ class ProductRun(Recorder):
     Args:
         program: whose graph is run; its weights and buffers stay as they are.
         weights: by placeholder, a tensor that may take a weight's place.
+        product: given the run, a node, its value and the weights that it reads, the value to take.
     """
 
-    def __init__(self, program: ExportedProgram, weights: Mapping[Node, torch.Tensor]) -> None:
+    def __init__(
+        self,
+        program: ExportedProgram,
+        weights: Mapping[Node, torch.Tensor],
+        product: Callable[[ProductRun, Node, Any, Sequence[Node]], Any],
+    ) -> None:
         super().__init__(program, [node.name for node in output_nodes(program)])
+        self._product = product
         self.weights = dict(weights)
         self.origin = {node: node for node in weights}  # the placeholder behind each
-
-    def product(self, node: Node, value: Any, weights: Sequence[Node]) -> Any:
-        """What the node is to give, which gives `value` and reads `weights`."""
-        raise NotImplementedError
-
-    def with_weight(self, node: Node, weight: Node) -> Any:
-        """The node's result with the other tensor in a weight's place."""
-        args, kwargs = self.arguments(node, weight)
-        return node.target(*args, **kwargs)  # type: ignore[operator]
 
     def arguments(self, node: Node, weight: Node) -> tuple[Any, Any]:
         """Of a call with the other tensor in a weight's place."""
@@ -250,55 +267,11 @@ class ProductRun(Recorder):
         if not weights or node.op != "call_function":
             return value
         if not is_layout(node):
-            return self.product(node, value, weights)
-        self.weights[node] = self.with_weight(node, weights[0])
+            return self._product(self, node, value, weights)
+        args, kwargs = self.arguments(node, weights[0])
+        self.weights[node] = node.target(*args, **kwargs)  # type: ignore[operator]
         self.origin[node] = self.origin[weights[0]]
         return value
-
-
-class _Rounded(ProductRun):
-    """Knows what a product gives with its weight rounded and, in integers, its other operand."""
-
-    def __init__(
-        self,
-        program: ExportedProgram,
-        layers: Mapping[Node, torch.Tensor],
-        ranges: Mapping[Node, Range | None],
-        *,
-        integers: bool,
-    ) -> None:
-        super().__init__(program, layers)
-        self._ranges, self._integers = ranges, integers
-
-    def rounded(self, node: Node, weight: Node) -> Any:
-        args, kwargs = self.arguments(node, weight)
-        found = other_operand(node, weight) if self._integers else None
-        if found is not None:
-            other, axes = found
-            operand = to_eight_bits(args[other], axes, self._ranges[self.origin[weight]])
-            args = (*args[:other], operand, *args[other + 1 :])
-        return node.target(*args, **kwargs)  # type: ignore[operator]
-
-
-class _Alone(_Rounded):
-    """Exact throughout; beside it each product once more with its weight rounded."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.snr_db: dict[Node, float] = {}
-
-    def product(self, node: Node, value: Any, weights: Sequence[Node]) -> Any:
-        for weight in weights if isinstance(value, torch.Tensor) else []:
-            layer, found = self.origin[weight], _snr_db(value, self.rounded(node, weight))
-            self.snr_db[layer] = min(found, self.snr_db.get(layer, math.inf))
-        return value
-
-
-class _Carried(_Rounded):
-    """With one layer rounded, to the end."""
-
-    def product(self, node: Node, value: Any, weights: Sequence[Node]) -> Any:  # noqa: ARG002
-        return self.rounded(node, weights[0])
 
 
 def _lowest(exact: Mapping[str, torch.Tensor], found: Mapping[str, torch.Tensor]) -> float:
@@ -389,11 +362,27 @@ def operand_ranges(
     Raises:
         UsageError: a sample makes numbers that are not finite.
     """
-    watched = _Watched(before, changed_weights(before, after))
+    ranges, names = dict[str, Range](), before.graph_signature.inputs_to_parameters
+
+    def watched(run: ProductRun, node: Node, value: Any, weights: Sequence[Node]) -> Any:
+        for weight in weights:
+            if (found := other_operand(node, weight)) is None:
+                continue
+            operand = run.arguments(node, weight)[0][found[0]]
+            if operand.numel() == 0:
+                continue
+            if not bool(operand.isfinite().all()):
+                fact = "a sample makes numbers that are not finite"
+                raise UsageError(f"calibration of {origin(node)}", fact, "Leave the sample out")
+            name = names[run.origin[weight].name]
+            low, high = ranges.get(name, (0.0, 0.0))
+            ranges[name] = min(low, float(operand.min())), max(high, float(operand.max()))
+        return value
+
+    run = ProductRun(before, changed_weights(before, after), watched)
     for inputs in calls:
-        watched.record(inputs)
-    names = before.graph_signature.inputs_to_parameters
-    return {names[node.name]: ends for node, ends in watched.ranges.items()}
+        run.record(inputs)
+    return ranges
 
 
 def fitting_calls(place: str, calls: Iterable[Call], example: Call) -> Iterator[Call]:
@@ -478,26 +467,3 @@ def _fitting(place: str, name: str, tensor: torch.Tensor, spec: InputSpec) -> to
         fact = f"{fact} {list(spec.shape)} of {wanted}".replace("torch.", "")
         raise SourceError(place, fact, "Give samples along the first axis")
     return tensor
-
-
-class _Watched(ProductRun):
-    """Exact throughout; remembers what it saw."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.ranges: dict[Node, Range] = {}
-
-    def product(self, node: Node, value: Any, weights: Sequence[Node]) -> Any:
-        for weight in weights:
-            if (found := other_operand(node, weight)) is None:
-                continue
-            operand = self.arguments(node, weight)[0][found[0]]
-            if operand.numel() == 0:
-                continue
-            if not bool(operand.isfinite().all()):
-                fact = "a sample makes numbers that are not finite"
-                raise UsageError(f"calibration of {origin(node)}", fact, "Leave the sample out")
-            low, high = self.ranges.get(self.origin[weight], (0.0, 0.0))
-            ends = min(low, float(operand.min())), max(high, float(operand.max()))
-            self.ranges[self.origin[weight]] = ends
-        return value
