@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -98,8 +97,7 @@ class DecomposeStft(GraphPass):
                 fresh = replace_complex(editor, node, planes)
             else:
                 with editor.graph.inserting_before(node):
-                    both = [planes.real, planes.imag]
-                    fresh = [editor.call(aten.stack.default, both, -1, like=node)]
+                    fresh = [editor.call(aten.stack.default, list(planes), -1, like=node)]
                 editor.replace(node, fresh[0])
             _refresh_strides(editor, fresh)
             journal.changed(f"replaced {node.name} by products with a Fourier basis")
@@ -323,16 +321,11 @@ def _refresh_strides(editor: ProgramEditor, fresh: list[Node]) -> None:
             stale.add(node)
 
 
-@dataclass(frozen=True)
-class Planes:
-    """A complex tensor as two real ones of its shape.
-
-    `pair` is both in one tensor, as view_as_real gives it, where such a tensor exists.
-    """
+class Planes(NamedTuple):
+    """A complex tensor as two real ones of its shape."""
 
     real: Node
     imag: Node
-    pair: Node | None = None
 
 
 # What moves elements without looking at them does the same to each plane.
@@ -407,17 +400,12 @@ def _user_refusal(user: Node, carried: set[Node]) -> str | None:
         return f"{user.name} also takes {strangers[0].name}, which is complex"
     if user.target in _REAL_RESULTS | _LAYOUT | _CONJUGATES:
         return None
-    if user.target in _LINEAR:
-        return _arithmetic_refusal(user, carried)
-    return f"{user.name} ({user.target}) has no form in real and imaginary planes here"
-
-
-def _arithmetic_refusal(user: Node, carried: set[Node]) -> str | None:
+    if user.target not in _LINEAR:
+        return f"{user.name} ({user.target}) has no form in real and imaginary planes here"
     if any(isinstance(a, complex) for a in user.args):
         return f"{user.name} takes a complex scalar"
-    if user.target is aten.div.Tensor and user.args[1] in carried:
-        return f"{user.name} divides by complex numbers"
-    return None
+    divides = user.target is aten.div.Tensor and user.args[1] in carried
+    return f"{user.name} divides by complex numbers" if divides else None
 
 
 def is_written(node: Node) -> bool:
@@ -437,13 +425,18 @@ def _is_complex(node: Node) -> bool:
 
 
 def _carry(editor: ProgramEditor, user: Node, carried: dict[Node, Planes]) -> Planes:
-    if user.target in _CONJUGATES:
-        planes = carried[user.args[0]]  # type: ignore[index]
-        return Planes(planes.real, editor.call(aten.neg.default, planes.imag, like=user))
+    def call(target: Any, *args: Any, **kwargs: Any) -> Node:
+        return editor.call(target, *args, like=user, **kwargs)
+
     operands = [carried[a] for a in user.args if isinstance(a, Node) and a in carried]
+    if user.target in _CONJUGATES:
+        return Planes(operands[0].real, call(aten.neg.default, operands[0].imag))
     if user.target is aten.mul.Tensor and len(operands) == 2:  # noqa: PLR2004
-        left, right = operands
-        return _product(editor, user, left, right)
+        left, right = operands  # (a + bi)(c + di) = (ac - bd) + (ad + bc)i
+        ac, bd = (call(aten.mul.Tensor, *pair) for pair in zip(*operands, strict=True))
+        ad = call(aten.mul.Tensor, left.real, right.imag)
+        bc = call(aten.mul.Tensor, left.imag, right.real)
+        return Planes(call(aten.sub.Tensor, ac, bd), call(aten.add.Tensor, ad, bc))
 
     # A view's strides need not exist for a plane; reshape copies where they do not.
     target = aten.reshape.default if user.target in _VIEWS else user.target
@@ -453,23 +446,9 @@ def _carry(editor: ProgramEditor, user: Node, carried: dict[Node, Planes]) -> Pl
             getattr(carried[a], plane) if isinstance(a, Node) and a in carried else a
             for a in user.args
         ]
-        return editor.call(target, *args, like=user, **user.kwargs)
+        return call(target, *args, **user.kwargs)
 
     return Planes(on("real"), on("imag"))
-
-
-def _product(editor: ProgramEditor, user: Node, left: Planes, right: Planes) -> Planes:
-    """(a + bi)(c + di) = (ac - bd) + (ad + bc)i."""
-
-    def times(a: Node, b: Node) -> Node:
-        return editor.call(aten.mul.Tensor, a, b, like=user)
-
-    ac, bd = times(left.real, right.real), times(left.imag, right.imag)
-    ad, bc = times(left.real, right.imag), times(left.imag, right.real)
-    return Planes(
-        editor.call(aten.sub.Tensor, ac, bd, like=user),
-        editor.call(aten.add.Tensor, ad, bc, like=user),
-    )
 
 
 # Complex in, real out
@@ -479,26 +458,19 @@ def _make_real(editor: ProgramEditor, user: Node, planes: Planes) -> list[Node]:
     """Replace a consumer that yields real numbers; return what took its place."""
     if user.target is aten.abs.default:
         return _magnitude(editor, user, planes)
-    if user.target is aten.real.default:
-        fresh = planes.real
-    elif user.target is aten.imag.default:
-        fresh = planes.imag
+    if user.target in {aten.real.default, aten.imag.default}:
+        fresh = planes.real if user.target is aten.real.default else planes.imag
     elif user.target is aten.sym_size.int:
         fresh = editor.call(aten.sym_size.int, planes.real, user.args[1], like=user)
     else:
-        fresh = planes.pair or editor.call(
-            aten.stack.default, [planes.real, planes.imag], -1, like=user
-        )
+        fresh = editor.call(aten.stack.default, list(planes), -1, like=user)
     editor.replace(user, fresh)
     return [fresh]
 
 
 def _magnitude(editor: ProgramEditor, user: Node, planes: Planes) -> list[Node]:
     """|z| = sqrt(re^2 + im^2); where it is only squared again, no root is taken."""
-    squares = [
-        editor.call(aten.mul.Tensor, plane, plane, like=user)
-        for plane in (planes.real, planes.imag)
-    ]
+    squares = [editor.call(aten.mul.Tensor, plane, plane, like=user) for plane in planes]
     power = editor.call(aten.add.Tensor, *squares, like=user)
     fresh = [power]
     for square in _squares(user.users):
