@@ -5,7 +5,8 @@ at its import, and transformers imports it where it is present. Where it fits, e
 operators, for which no target has kernels. So they are declared here, with torchvision's own
 arguments (torchvision/csrc/ops), and given a meaning in PyTorch: slower than the binary, the same
 numbers. Sampling is written in operators that targets have, so that export sees those; box
-suppression depends on data, and stays what a program asks its runtime for.
+suppression depends on data, and stays what a program asks its runtime for. What no model of today
+calls (`roi_pool` and the position-sensitive pools of R-FCN) has no meaning here.
 """
 
 from __future__ import annotations
@@ -47,9 +48,6 @@ def _library() -> torch.library.Library | None:
     library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
     composites: dict[str, Callable[..., object]] = {
         "roi_align": align_regions,
-        "roi_pool": pool_regions,
-        "ps_roi_align": align_parts,
-        "ps_roi_pool": pool_parts,
         "deform_conv2d": deformed_convolution,
     }
     bodies = {"nms": suppress_boxes, "qnms": suppress_boxes, **composites}
@@ -139,119 +137,6 @@ def _neighbours(at: Tensor, limit: int) -> list[tuple[Tensor, Tensor]]:
     after = at - low
     first = low.long()
     return [(first, 1 - after), ((first + 1).clamp(max=limit - 1), after)]
-
-
-def align_parts(  # noqa: PLR0917 (torchvision's order)
-    input: Tensor,  # noqa: A002
-    rois: Tensor,
-    spatial_scale: float,
-    pooled_height: int,
-    pooled_width: int,
-    sampling_ratio: int,
-) -> tuple[Tensor, Tensor]:
-    """As `align_regions`, aligned, each bin from a channel of its own: see `_of_each_part`.
-
-    Returns:
-        What is pooled, and the channel that each value is of, int32.
-
-    Raises:
-        NotImplementedError: if the number of samples depends on the regions' sizes.
-    """
-    every = align_regions(
-        input, rois, spatial_scale, pooled_height, pooled_width, sampling_ratio, aligned=True
-    )
-    return _of_each_part(every)
-
-
-def pool_parts(
-    input: Tensor,  # noqa: A002
-    rois: Tensor,
-    spatial_scale: float,
-    pooled_height: int,
-    pooled_width: int,
-) -> tuple[Tensor, Tensor]:
-    """The mean of each bin of each region, each bin from a channel of its own.
-
-    Regions are (K, 5: image, x and y of two corners), rounded to pixels, the second corner and the
-    map's last row and column left out (torchvision/csrc/ops/cpu/ps_roi_pool_kernel.cpp).
-
-    Returns:
-        What is pooled, and the channel that each value is of, int32; see `_of_each_part`.
-    """
-    last = [size - 1 for size in input.shape[2:]]
-    start, end = _rounded(rois[:, 1:3] * spatial_scale), _rounded(rois[:, 3:] * spatial_scale)
-    size = (end - start).clamp(min=1)
-    rows = _bins(start[:, 1], size[:, 1], pooled_height, input.shape[2], last[0]).to(input.dtype)
-    columns = _bins(start[:, 0], size[:, 0], pooled_width, input.shape[3], last[1]).to(input.dtype)
-    sums = rows[:, None] @ input[rois[:, 0].long()] @ columns[:, None].transpose(-1, -2)
-    areas = rows.sum(-1)[:, None, :, None] * columns.sum(-1)[:, None, None, :]
-    return _of_each_part(sums / areas.clamp(min=1))
-
-
-def pool_regions(
-    input: Tensor,  # noqa: A002
-    rois: Tensor,
-    spatial_scale: float,
-    pooled_height: int,
-    pooled_width: int,
-) -> tuple[Tensor, Tensor]:
-    """The largest value of each bin of each region; 0 of an empty one.
-
-    Regions are (K, 5: image, x and y of two corners), rounded to pixels, both corners included
-    (torchvision/csrc/ops/cpu/roi_pool_kernel.cpp).
-
-    Returns:
-        (K, C, pooled_height, pooled_width), and where in the map each value is, int32: its row
-        times the map's width and its column; -1 of an empty bin.
-    """
-    height, width = input.shape[2:]
-    start, end = _rounded(rois[:, 1:3] * spatial_scale), _rounded(rois[:, 3:] * spatial_scale)
-    size = (end - start + 1).clamp(min=1)
-    rows = _bins(start[:, 1], size[:, 1], pooled_height, height, height)
-    columns = _bins(start[:, 0], size[:, 0], pooled_width, width, width)
-    maps = input[rois[:, 0].long()]
-    by_row = [
-        maps.where(rows[:, None, i, :, None], -torch.inf).max(2) for i in range(pooled_height)
-    ]
-    values, row = (torch.stack([found[i] for found in by_row], 2) for i in range(2))
-    picked = [
-        values.where(columns[:, None, None, i], -torch.inf).max(3) for i in range(pooled_width)
-    ]
-    best, column = (torch.stack([found[i] for found in picked], 3) for i in range(2))
-    place = row.gather(3, column) * width + column
-    full = (rows.any(-1)[:, :, None] & columns.any(-1)[:, None, :])[:, None]
-    return best.where(full, 0.0), place.where(full, -1).int()
-
-
-def _rounded(at: Tensor) -> Tensor:
-    """To the nearest whole number, halves away from 0."""
-    return at.sign() * (at.abs() + 0.5).floor()
-
-
-def _bins(start: Tensor, size: Tensor, count: int, length: int, end: int) -> Tensor:
-    """Which pixels of an axis belong to each bin: (K, count, length), boolean.
-
-    Bins overlap where they do not fall on pixels; what lies below 0 or from `end` on is left out.
-    """
-    step = (size / count)[:, None]
-    number = torch.arange(count, device=start.device).to(start.dtype)
-    first = ((number * step).floor() + start[:, None]).clamp(0, end)
-    behind = (((number + 1) * step).ceil() + start[:, None]).clamp(0, end)
-    pixel = torch.arange(length, device=start.device)
-    return (pixel >= first[..., None]) & (pixel < behind[..., None])
-
-
-def _of_each_part(every: Tensor) -> tuple[Tensor, Tensor]:
-    """Of (K, C, h, w) the channels whose part each bin is: (K, C / (h w), h, w), and their numbers.
-
-    Channel (c * h + i) * w + j is that of bin (i, j) of result c (Dai et al., "R-FCN", 2016).
-    """
-    regions, channels, height, width = every.shape
-    bins = height * width
-    own = every.reshape(regions, channels // bins, bins, bins).diagonal(dim1=2, dim2=3)
-    shape = (regions, channels // bins, height, width)
-    numbers = torch.arange(channels, dtype=torch.int32, device=every.device)
-    return own.reshape(shape), numbers.reshape(shape[1:]).expand(shape)
 
 
 def deformed_convolution(  # noqa: PLR0917 (torchvision's order)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 import subprocess
 import sys
 from pathlib import Path
@@ -97,71 +95,6 @@ def test_taps_read_where_they_are_moved() -> None:
     torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
 
 
-def _corners(roi: torch.Tensor, scale: float) -> list[int]:
-    """The pixels of a region's corners; no half is among these tests' numbers."""
-    return [round(float(at) * scale) for at in roi[1:]]
-
-
-def _edges(low: int, size: int, count: int, number: int, end: int) -> slice:
-    """The pixels of a bin, by torchvision's description of it."""
-    first, behind = math.floor(number * size / count), math.ceil((number + 1) * size / count)
-    return slice(min(max(first + low, 0), end), min(max(behind + low, 0), end))
-
-
-_ROIS = torch.tensor(
-    [[0, 2.2, 1.1, 8.9, 6.3], [1, -3.2, 4.2, 5.1, 30.0], [1, 40.0, 2, 50, 3], [0, 6, 6, 6, 6]]
-)
-
-
-def test_pooled_regions_hold_the_largest_value_of_each_bin(ops: ModuleType) -> None:
-    """Regions inside, across the edge, outside and of a point; empty bins are 0."""
-    x = torch.randn(2, 3, 10, 12)
-    result = ops.roi_pool(x, _ROIS, (3, 2), 0.9)
-    for k, roi in enumerate(_ROIS):
-        left, top, right, bottom = _corners(roi, 0.9)
-        for i, j in itertools.product(range(3), range(2)):
-            rows = _edges(top, max(bottom - top + 1, 1), 3, i, 10)
-            columns = _edges(left, max(right - left + 1, 1), 2, j, 12)
-            part = x[int(roi[0]), :, rows, columns].flatten(1)
-            expected = part.amax(1) if part.numel() else torch.zeros(3)
-            torch.testing.assert_close(result[k, :, i, j], expected)
-
-
-def test_places_of_the_largest_values_are_told(ops: ModuleType) -> None:
-    """The second result points at them in the flat map, and at nothing for empty bins."""
-    x = torch.randn(2, 3, 10, 12)
-    values, places = torch.ops.torchvision.roi_pool(x, _ROIS, 0.9, 3, 2)
-    assert places.dtype is torch.int32
-    flat = x[_ROIS[:, 0].long()].flatten(2)
-    found = flat.gather(2, places.clamp(min=0).long().flatten(2)).view_as(values)
-    torch.testing.assert_close(found.where(places >= 0, 0.0), values)
-    assert (places[2] == -1).all()
-
-
-def test_parts_are_pooled_from_channels_of_their_own(ops: ModuleType) -> None:
-    """The mean of a bin, of the channel that is the bin's; the map's last row does not count."""
-    x = torch.randn(2, 12, 10, 12)
-    result = ops.ps_roi_pool(x, _ROIS, (3, 2), 0.9)
-    assert result.shape == (4, 2, 3, 2)
-    for k, roi in enumerate(_ROIS):
-        left, top, right, bottom = _corners(roi, 0.9)
-        for c, i, j in itertools.product(range(2), range(3), range(2)):
-            rows = _edges(top, max(bottom - top, 1), 3, i, 9)
-            columns = _edges(left, max(right - left, 1), 2, j, 11)
-            part = x[int(roi[0]), (c * 3 + i) * 2 + j, rows, columns]
-            expected = part.mean() if part.numel() else torch.tensor(0.0)
-            torch.testing.assert_close(result[k, c, i, j], expected)
-
-
-def test_parts_are_aligned_from_channels_of_their_own(ops: ModuleType) -> None:
-    """Each bin is that of the aligned region in the bin's own channel."""
-    x = torch.randn(2, 12, 10, 12)
-    result = ops.ps_roi_align(x, _ROIS, (3, 2), 0.9, 2)
-    every = ops.roi_align(x, _ROIS, (3, 2), 0.9, 2, aligned=True)
-    for c, i, j in itertools.product(range(2), range(3), range(2)):
-        torch.testing.assert_close(result[:, c, i, j], every[:, (c * 3 + i) * 2 + j, i, j])
-
-
 class _Regions(nn.Module):
     def __init__(self, ops: ModuleType) -> None:
         super().__init__()
@@ -172,14 +105,7 @@ class _Regions(nn.Module):
     def forward(self, x: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
         y = self.deform(x, self.offset(x))
         regions: torch.Tensor = self.ops.roi_align(y, [boxes], (3, 3), 1.0, 2)
-        largest = self.ops.roi_pool(y, [boxes], (3, 3))
-        return torch.cat([regions, largest, self._parts(y, boxes)], 1)
-
-    def _parts(self, y: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
-        parts = torch.cat([y, y, y], 1)
-        pooled = self.ops.ps_roi_pool(parts, [boxes], (3, 3))
-        aligned: torch.Tensor = self.ops.ps_roi_align(parts, [boxes], (3, 3), 1.0, 2)
-        return pooled + aligned
+        return regions
 
 
 def test_sampling_is_lowered_as_what_it_is_made_of(ops: ModuleType) -> None:
