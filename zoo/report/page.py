@@ -16,7 +16,6 @@ from menagerie import figures
 from menagerie.profile import kernel_rows
 from zoo.report import charts
 from zoo.report.graph import GraphTable, graph_table
-from zoo.report.markdown import failure_advice
 from zoo.report.phrases import (
     EMULATED,
     HEADINGS,
@@ -118,6 +117,14 @@ def render_graph(graphs: ProgramGraphs, title: str) -> str:
     return render("graph.html.j2", title=title, graph=graph_table(graphs))
 
 
+def failure_advice(report: FailureReport) -> str:
+    """What to do; where the error itself does not say so, where to look."""
+    if report.next_step:
+        return report.next_step
+    where = "Read the log's end below. " if report.log else ""
+    return f"{where}`zoo convert {report.model} --target {report.target} --local` tries it alone"
+
+
 def render_failure(report: FailureReport) -> str:
     """The page of a conversion that ended before there was anything to validate."""
     return render(
@@ -159,7 +166,7 @@ def render(template: str, *, folder: Path = _REPORTS, script: str = "", **values
         f"default-src 'none'; style-src {_hash(style)}; {scripts}img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    page = _environment(folder).get_template(template)
+    page = environment(folder).get_template(template)
     ours = {"style": Markup(style), "script": Markup(script)}  # noqa: S704 - our own files
     return page.render(ours, policy=policy, **values)
 
@@ -170,7 +177,8 @@ def _hash(content: str) -> str:
 
 
 @cache
-def _environment(folder: Path) -> Environment:
+def environment(folder: Path = _REPORTS) -> Environment:
+    """The templates of a folder, and the reports' own; every figure is a filter."""
     environment = Environment(
         loader=FileSystemLoader([folder, _REPORTS]),
         autoescape=True,
