@@ -7,7 +7,7 @@ is read out as any other. Places on a scale are percent of its width.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ from zoo.report.summary import badness
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from menagerie.validation.findings import Measurement, OutputParity, Profile
+    from menagerie.validation.findings import OutputParity, Profile
     from zoo.records import StageTime
     from zoo.report.summary import Latencies, OutputCases
 
@@ -93,23 +93,12 @@ class Histogram:
     note: str
 
 
-@dataclass(frozen=True)
-class _Bar:
-    name: str
-    end: float
-    value: str
-    kind: MarkKind = MarkKind.BAR
-    start: float = 0.0
-    whisker: tuple[float, float] | None = None
-    heading: str = ""
-
-
 def latency_chart(times: Sequence[Latencies]) -> Chart | None:
     """A pair of bars a program: the artifact above, eager PyTorch below where it was measured.
 
     A bar ends at the median; its whisker goes from the minimum to the 90th percentile.
     """
-    bars = []
+    rows = []
     for one in times:
         heading = one.program
         for name, measured, kind in (
@@ -117,67 +106,62 @@ def latency_chart(times: Sequence[Latencies]) -> Chart | None:
             ("eager", one.eager if one.artifact else None, MarkKind.HOLLOW),
         ):
             if measured is not None:
-                bars.append(_latency_bar(name, measured, kind, heading))
+                bar = Mark(kind, 0.0, measured.median_ms)
+                spread = Mark(MarkKind.WHISKER, measured.minimum_ms, measured.p90_ms)
+                rows.append(Row(name, (bar, spread), milliseconds(measured.median_ms), heading))
                 heading = ""
-    return _bars("latency of one call: median, and minimum to 90th percentile", bars)
-
-
-def _latency_bar(name: str, measured: Measurement, kind: MarkKind, heading: str) -> _Bar:
-    median, spread = measured.median_ms, (measured.minimum_ms, measured.p90_ms)
-    return _Bar(name, median, milliseconds(median), kind, whisker=spread, heading=heading)
+    return _linear("latency of one call: median, and minimum to 90th percentile", rows)
 
 
 def kernel_chart(profile: Profile, most: int) -> Chart | None:
     """A row a kernel, the longest ones; its whisker begins at what the machine's peaks allow."""
-    bars = []
+    rows = []
     for kernel in profile.kernels[:most]:
         took = kernel.milliseconds / profile.runs
         least = min(1.0, profile.of_roofline(kernel)) * took
+        marks = Mark(MarkKind.BAR, 0.0, took), Mark(MarkKind.WHISKER, least, took)
         value = f"{milliseconds(took)}, {percent(profile.share(kernel))}"
-        bars.append(_Bar(short_name(kernel), took, value, whisker=(least, took)))
-    return _bars("time of a run, and from where on the roofline would allow less", bars)
+        rows.append(Row(short_name(kernel), marks, value))
+    return _linear("time of a run, and from where on the roofline would allow less", rows)
 
 
 def stage_chart(stages: Sequence[StageTime]) -> Chart | None:
     """A row a stage, each beginning where the one before it ended."""
-    return _bars(
-        "since the start", _in_succession([(s.stage, s.seconds) for s in stages], duration)
-    )
+    return _in_succession("since the start", [(s.stage, s.seconds) for s in stages], duration)
 
 
 def size_chart(parts: Sequence[tuple[str, int]]) -> Chart | None:
     """A row a part of the artifact, name and bytes, each beginning where the last ended."""
-    return _bars("of all files", _in_succession(parts, lambda value: size(round(value))))
+    return _in_succession("of all files", parts, lambda value: size(round(value)))
 
 
 def _in_succession(
-    parts: Sequence[tuple[str, float]], written: Callable[[float], str]
-) -> list[_Bar]:
+    caption: str, parts: Sequence[tuple[str, float]], written: Callable[[float], str]
+) -> Chart | None:
     """A bar a part, where the one before it ends; with its share of the whole."""
     ends = list(accumulate((amount for _, amount in parts), initial=0.0))
-    return [
-        _Bar(name, end, f"{written(amount)}, {percent(amount / ends[-1])}", start=start)
-        for (name, amount), (start, end) in zip(parts, pairwise(ends), strict=True)
-        if ends[-1]
+    whole = ends[-1]
+    rows = [
+        Row(name, (Mark(MarkKind.BAR, *bar),), f"{written(amount)}, {percent(amount / whole)}")
+        for (name, amount), bar in zip(parts, pairwise(ends), strict=True)
+        if whole
     ]
+    return _linear(caption, rows)
 
 
-def _bars(caption: str, bars: Iterable[_Bar]) -> Chart | None:
-    """The chart of bars on a linear scale; None where all are empty."""
-    bars = tuple(bars)
-    longest = max((max(bar.end, *(bar.whisker or (0.0,))) for bar in bars), default=0.0)
+def _linear(caption: str, rows: Sequence[Row]) -> Chart | None:
+    """The chart of rows whose marks are in a unit, from 0 to the longest; None where all is 0."""
+    longest = max((mark.end for row in rows for mark in row.marks), default=0)
     if longest <= 0:
         return None
     scale = 100.0 / longest
-    rows = []
-    for bar in bars:
-        end = max(bar.end * scale, bar.start * scale + _LEAST_WIDTH)
-        marks = [Mark(bar.kind, bar.start * scale, end)]
-        if bar.whisker:
-            low, high = bar.whisker
-            marks.append(Mark(MarkKind.WHISKER, low * scale, high * scale))
-        rows.append(Row(bar.name, tuple(marks), bar.value, bar.heading))
-    return Chart(caption, tuple(rows))
+
+    def scaled(mark: Mark) -> Mark:
+        start, end = mark.start * scale, mark.end * scale
+        least = start if mark.kind is MarkKind.WHISKER else start + _LEAST_WIDTH
+        return replace(mark, start=start, end=max(end, least))
+
+    return Chart(caption, tuple(replace(r, marks=tuple(map(scaled, r.marks))) for r in rows))
 
 
 @dataclass(frozen=True)
@@ -235,11 +219,9 @@ def _error_marks(output: OutputCases, axis: _Decades) -> Iterable[Mark]:
 def _error_place(parity: OutputParity, axis: _Decades) -> float:
     """Of what failed for another reason than its size, at infinity."""
     finite = math.isfinite(parity.max_abs) and (parity.passed or parity.nonfinite_match)
-    if not finite:
-        return _INFINITE
-    if parity.max_abs > 0:
+    if finite and parity.max_abs > 0:
         return axis(parity.max_abs)
-    return _EXACT if parity.passed else _INFINITE
+    return _EXACT if finite and parity.passed else _INFINITE
 
 
 def error_histogram(output: OutputCases) -> Histogram | None:
