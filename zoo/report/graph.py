@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from zoo.records import NodeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from zoo.records import GraphNode, GraphRecord, ProgramGraphs
 
@@ -195,26 +195,23 @@ def align(
         [Cell((n,), mark[n.name], int(mark[n.name] is not Mark.SAME)) for n in record.nodes]
         for record, mark in zip((before, after), marks, strict=True)
     )
-    return list(_paired(left, right, (_identity, _place)))
+    return list(_paired(left, right, ("name", "module")))
 
 
-def _identity(cell: Cell) -> tuple[str, str]:
-    return cell.nodes[0].name, cell.nodes[0].operator
+def _paired(left: Sequence[Cell], right: Sequence[Cell], keys: Sequence[str]) -> Iterator[Row]:
+    """Cells share a row whose nodes have the same operator and the same of the first key.
 
-
-def _place(cell: Cell) -> tuple[str, str]:
-    return cell.nodes[0].module, cell.nodes[0].operator
-
-
-def _paired(
-    left: Sequence[Cell], right: Sequence[Cell], keys: Sequence[Callable[[Cell], object]]
-) -> Iterator[Row]:
-    """Cells of equal keys share a row; those between them are paired by the next key, or as is."""
+    Those between them are paired by the next key, or as they are.
+    """
     if not keys:
         yield from starmap(Row, zip_longest(left, right))
         return
     key, *others = keys
-    matcher = SequenceMatcher(None, [*map(key, left)], [*map(key, right)], autojunk=False)
+    known = [
+        [(getattr(cell.nodes[0], key), cell.nodes[0].operator) for cell in side]
+        for side in (left, right)
+    ]
+    matcher = SequenceMatcher(None, *known, autojunk=False)
     for kind, i, i_end, j, j_end in matcher.get_opcodes():
         rest = () if kind == "equal" else others
         yield from _paired(left[i:i_end], right[j:j_end], rest)
@@ -292,23 +289,19 @@ def _form(cells: Sequence[Cell | None]) -> Iterator[object]:
 
 def _summed(rows: Sequence[Row], summary: str = "", module: str = "") -> Row:
     """One row for several; without a summary each half counts its operators."""
-    return Row(
-        _sum([row.before for row in rows], summary, module),
-        _sum([row.after for row in rows], summary, module),
-    )
 
+    def half(cells: Sequence[Cell | None]) -> Cell | None:
+        there = [cell for cell in cells if cell is not None]
+        if not there:
+            return None
+        nodes = tuple(n for cell in there for n in cell.nodes)
+        changes = sum(cell.changes for cell in there)
+        counted = f"{module}: " * bool(module) + f"{len(nodes)} operators"
+        counted += f", {changes} changed" * bool(changes)
+        mark = min({cell.mark for cell in there} - {Mark.SAME}, default=Mark.SAME)
+        return Cell(nodes, mark, changes, summary or counted)
 
-def _sum(cells: Sequence[Cell | None], summary: str, module: str) -> Cell | None:
-    there = [cell for cell in cells if cell is not None]
-    if not there:
-        return None
-    nodes = tuple(n for cell in there for n in cell.nodes)
-    changes = sum(cell.changes for cell in there)
-    if not summary:
-        summary = f"{module}: " * bool(module) + f"{len(nodes)} operators"
-        summary += f", {changes} changed" * bool(changes)
-    mark = min({cell.mark for cell in there} - {Mark.SAME}, default=Mark.SAME)
-    return Cell(nodes, mark, changes, summary)
+    return Row(half([row.before for row in rows]), half([row.after for row in rows]))
 
 
 # Large graphs
