@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from menagerie.format.bundle_manifest import MANIFEST, ReleaseState, manifest_document
+from menagerie.format.bundle_manifest import MANIFEST, ReleaseState
 from menagerie.format.folder import seal
 from menagerie.tensor_files import read_tensors
+from menagerie.typed_json import plain
 from menagerie.validation.compare import compare
 from menagerie.validation.goldens import GoldenCases
 from zoo.base_models import Frozen
@@ -64,6 +65,7 @@ def without_report(manifest: BundleManifest) -> BundleManifest:
 
 
 _MOST_TENSORS = 3  # named of a file; how many more there are is said
+_NEVER = "1970-01-01T00:00:00+00:00"
 
 
 class Difference(Frozen):
@@ -72,15 +74,6 @@ class Difference(Frozen):
     place: str
     fact: str
     rounding: bool = False  # golden outputs within the release's own tolerance
-
-
-def as_built(manifest: BundleManifest) -> bytes:
-    """The document of what was built alone, which the same build key gives everywhere."""
-    plain = replace(without_report(manifest), state=ReleaseState.LOWERED, created=_NEVER)
-    return manifest_document(plain)
-
-
-_NEVER = "1970-01-01T00:00:00+00:00"
 
 
 def differences(published: Bundle, rebuilt: Bundle) -> tuple[Difference, ...]:
@@ -99,16 +92,22 @@ def differences(published: Bundle, rebuilt: Bundle) -> tuple[Difference, ...]:
     programs = {program.golden.path: program for program in published.manifest.programs}
     for name in before.keys() & after.keys():
         if before[name].sha256 != after[name].sha256:
-            one, two = published.file(name), rebuilt.file(name)
+            files = published.file(name), rebuilt.file(name)
             program = programs.get(name)
-            near = program is not None and _near(one, two, program, published.manifest)
-            found.append(Difference(place=name, fact=_files(one, two), rounding=near))
-    documents = as_built(published.manifest), as_built(rebuilt.manifest)
-    if documents[0] != documents[1]:
-        first, second = (json.loads(each) for each in documents)
-        facts = [Difference(place=MANIFEST, fact=fact) for fact in _facts("", first, second)]
-        found += facts or ([] if found else [Difference(place=MANIFEST, fact="differs in form")])
+            near = program is not None and _near(*files, program, published.manifest)
+            found.append(Difference(place=name, fact=_files(*files), rounding=near))
+    one, two = (_as_built(bundle.manifest) for bundle in (published, rebuilt))
+    facts = list(_facts("", one, two))
+    if one != two and not facts and not found:
+        facts = ["differs in form"]
+    found += [Difference(place=MANIFEST, fact=fact) for fact in facts]
     return tuple(sorted(found, key=lambda each: each.place))
+
+
+def _as_built(manifest: BundleManifest) -> Any:
+    """What the manifest says of what was built alone: the same build key gives it everywhere."""
+    built = replace(without_report(manifest), state=ReleaseState.LOWERED, created=_NEVER)
+    return plain(built, sparse=True)
 
 
 def _near(published: Path, rebuilt: Path, program: BundleProgram, manifest: BundleManifest) -> bool:
