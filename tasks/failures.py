@@ -42,7 +42,7 @@ class Failure(Frozen):
 
     def exception(self) -> MenagerieError:
         """The error to raise: of the class it had, or its nearest base that takes three words."""
-        named = getattr(errors, self.kind, None) if self.kind in errors.__all__ else None
+        named = getattr(errors, self.kind, None)
         kind: type[MenagerieError] = MenagerieError
         if isinstance(named, type) and issubclass(named, MenagerieError):
             kind = named

@@ -32,53 +32,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from menagerie.errors import (
-    ArtifactError,
-    HashMismatch,
-    MenagerieError,
-    NotInStore,
-    Retracted,
-    SessionError,
-    SpeechError,
-    StoreError,
-    StoreFull,
-    StoreUnreachable,
-    TooLarge,
-    Untrusted,
-    UsageError,
-)
+from menagerie.errors import *  # noqa: F403 - one tree, though its root is on another floor
+from menagerie.errors import MenagerieError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-__all__ = [
-    "ArtifactError",
-    "Check",
-    "ExportError",
-    "HashMismatch",
-    "Health",
-    "LoweringError",
-    "ManifestError",
-    "MenagerieError",
-    "NotInStore",
-    "PassError",
-    "Retracted",
-    "SessionError",
-    "SourceError",
-    "SourceRefused",
-    "SpeechError",
-    "StoreError",
-    "StoreFull",
-    "StoreUnreachable",
-    "TooLarge",
-    "UnsupportedKernels",
-    "Untrusted",
-    "UsageError",
-    "ValidationError",
-    "advice",
-    "nearest",
-    "suggestion",
-]
 
 
 class ManifestError(MenagerieError):
