@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -159,7 +159,7 @@ class Keyring:
         Raises:
             UsageError: there are fewer than must sign.
         """
-        listed = {i for n, r in _TUF_ROLES.items() if r is role for i in self._ids(n)}
+        listed = {key.keyid for key in self.public_keys(role)}
         found = [key for key in _keys(self.folder, role) if key.public_key.keyid in listed]
         if len(found) < (needed := self._settings.thresholds[role]):
             fact = f"{len(found)} of the {needed} {role} keys that must sign are here"
@@ -182,7 +182,7 @@ class Keyring:
         Raises:
             UsageError: the root keys are not here.
         """
-        with _locked(self.folder):
+        with self.hold():
             old_roots = self.signers(Role.ROOT)
             retired = self.folder / "retired"
             retired.mkdir(mode=0o700, exist_ok=True)
@@ -201,28 +201,17 @@ class Keyring:
         place = trusted_place()
         if os.environ.get(TRUST) and not place.is_dir():
             return  # the owner named a file, or a folder that he is to make
+        roots = [parse_root(document, str(self.folder)) for document in self.roots.values()]
+        ours = {keyid for root in roots for keyid in root.keys}
         with suppress(FileNotFoundError):
             for path in place.glob("*.json"):
-                if parse_root(path.read_bytes(), str(path)).keys.keys() & self._first_ids():
+                if parse_root(path.read_bytes(), str(path)).keys.keys() & ours:
                     path.unlink()
         add_root(self.root_document, str(self.folder / "root.json"), place)
 
-    @contextmanager
-    def hold(self) -> Iterator[None]:
+    def hold(self) -> AbstractContextManager[None]:
         """Signing is ours while the block runs: metadata are numbered."""
-        with _locked(self.folder):
-            yield
-
-    def _ids(self, name: str) -> Sequence[str]:
-        return self.root.signed.roles[name].keyids
-
-    def _first_ids(self) -> set[str]:
-        """Release keys of all roots that there were."""
-        return {
-            keyid
-            for document in self.roots.values()
-            for keyid in parse_root(document, str(self.folder)).keys
-        }
+        return _locked(self.folder)
 
 
 def keys_folder() -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -87,21 +87,23 @@ class Promoter:
                 fact = f"was retracted on {forbidden.when}: {forbidden.reason or 'no reason'}"
                 place = f"{candidate.model} for {candidate.platform}, {candidate.build_key[:12]}"
                 raise Retracted(place, fact, "Mend its cause and convert it: that is another build")
-            release = self._store.admit(
-                candidate, self._signatures(candidate.document), self.vouches
-            )
+            signature = _signature(self._keyring, candidate.document)
+            release = self._store.admit(candidate, signature, self.vouches)
             last = ledger.last(release.build_key)
-            known = (
-                last is not None and last.action != "retract" and last.document == release.digest
-            )
-            if known and not (latest and last is not None and last.action == "admit"):
-                self._store.sign(release, self._signatures(release.document))
+            done = {"promote", "rollback"} if latest else {"promote", "rollback", "admit"}
+            if last is not None and last.action in done and last.document == release.digest:
+                self._store.sign(release, _signature(self._keyring, release.document))
                 return release
-            action: Literal["promote", "admit"] = (
-                "promote" if latest and not _lesser(release, ledger) else "admit"
-            )
             self._attest(release)
-            self._write(ledger.with_entry(_entry(action, release, reason)))
+            entry = LedgerEntry(
+                action="promote" if latest and not _lesser(release, ledger) else "admit",
+                build_key=release.build_key,
+                document=release.digest,
+                state=release.manifest.state,
+                when=_now(),
+                reason=reason,
+            )
+            self._write(ledger.with_entry(entry))
         return release
 
     def rollback(self, ledger: Ledger, build_key: str | None = None, reason: str = "") -> str:
@@ -165,7 +167,7 @@ class Promoter:
                     except NotInStore:  # it was swept
                         continue
                     if ledger.names(build, release.digest):  # else somebody put it there since
-                        self._store.sign(release, self._signatures(release.document))
+                        self._store.sign(release, _signature(self._keyring, release.document))
                         self._attest(release)
                 self._write(ledger)
 
@@ -186,7 +188,7 @@ class Promoter:
 
     def _write(self, ledger: Ledger) -> None:
         payload = ledger.document()
-        signatures = self._by_key(encoded(LEDGER_TYPE, payload))
+        signatures = _signed(self._keyring, encoded(LEDGER_TYPE, payload))
         key, content = ledger_key(ledger.model, ledger.platform), envelope(payload, signatures)
         self._store.objects.put_small(key, content)
         StoreMetadata(self._store.objects, self._keyring).list_ledgers({key: content})
@@ -203,14 +205,8 @@ class Promoter:
 
     def _attest(self, release: Release) -> None:
         payload = statement(release, report_of(self._store, release))
-        content = envelope(payload, self._by_key(encoded(IN_TOTO, payload)), IN_TOTO)
+        content = envelope(payload, _signed(self._keyring, encoded(IN_TOTO, payload)), IN_TOTO)
         self._store.objects.put_small(provenance_key(*release.names), content)
-
-    def _signatures(self, document: bytes) -> bytes:
-        return signature_document(self._by_key(encoded(BUNDLE_TYPE, document)))
-
-    def _by_key(self, message: bytes) -> dict[str, bytes]:
-        return _signed(self._keyring, message)
 
 
 def sign_bundle(folder: Path, keyring: Keyring) -> None:
@@ -223,9 +219,8 @@ def sign_bundle(folder: Path, keyring: Keyring) -> None:
     from menagerie.format.bundle_manifest import PARTIAL, SIGNATURE
     from menagerie.format.folder import open_bundle
 
-    bundle = open_bundle(folder)
-    signatures = _signed(keyring, encoded(BUNDLE_TYPE, bundle.document))
-    write_durably(folder / SIGNATURE, signature_document(signatures), partial=folder / PARTIAL)
+    signature = _signature(keyring, open_bundle(folder).document)
+    write_durably(folder / SIGNATURE, signature, partial=folder / PARTIAL)
 
 
 def sign_own(folder: Path) -> None:
@@ -244,15 +239,9 @@ def _signed(keyring: Keyring, message: bytes) -> dict[str, bytes]:
     }
 
 
-def _entry(action: Literal["promote", "admit"], release: Release, reason: str) -> LedgerEntry:
-    return LedgerEntry(
-        action=action,
-        build_key=release.build_key,
-        document=release.digest,
-        state=release.manifest.state,
-        when=_now(),
-        reason=reason,
-    )
+def _signature(keyring: Keyring, document: bytes) -> bytes:
+    """The signature file of a bundle's manifest."""
+    return signature_document(_signed(keyring, encoded(BUNDLE_TYPE, document)))
 
 
 def _lesser(release: Release, ledger: Ledger) -> bool:
@@ -275,12 +264,6 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-@dataclass(frozen=True)
-class _Fault:
-    field: str
-    fact: str
-
-
 def check_candidate(manifest: BundleManifest, spec: ModelSpec) -> None:
     """Returns if a candidate is what the manifest's entry asks for.
 
@@ -294,8 +277,7 @@ def check_candidate(manifest: BundleManifest, spec: ModelSpec) -> None:
         ValidationError: it proves itself by other tolerances, or has another licence, other
             programs or no accuracy data; says all that is wrong.
     """
-    faults = "; ".join(f"{fault.field} {fault.fact}" for fault in _faults(manifest, spec))
-    if faults:
+    if faults := "; ".join(_faults(manifest, spec)):
         raise ValidationError(
             f"{manifest.model} for {manifest.platform}",
             f"the candidate is not what the manifest asks for: {faults}",
@@ -303,23 +285,23 @@ def check_candidate(manifest: BundleManifest, spec: ModelSpec) -> None:
         )
 
 
-def _faults(manifest: BundleManifest, spec: ModelSpec) -> Iterator[_Fault]:
+def _faults(manifest: BundleManifest, spec: ModelSpec) -> Iterator[str]:
     if manifest.state is ReleaseState.LOWERED:
-        yield _Fault("state", "is lowered: it was never run")
+        yield "state is lowered: it was never run"
     if manifest.licence != spec.licence.spdx:
-        yield _Fault("licence", f"is {manifest.licence!r}, not {spec.licence.spdx!r}")
+        yield f"licence is {manifest.licence!r}, not {spec.licence.spdx!r}"
     for dtype, given in manifest.tolerances.items():
         asked = spec.tolerance(dtype)
         if asked is None or given.absolute > asked.absolute:
             most = None if asked is None else asked.absolute
-            yield _Fault(f"tolerances.{dtype}", f"allows {given.absolute:g}, not {most}")
+            yield f"tolerances.{dtype} allows {given.absolute:g}, not {most}"
         elif (given.snr_db or 1e9) < (asked.snr_db or 1e9):
-            yield _Fault(f"tolerances.{dtype}", f"asks for {given.snr_db} dB, not {asked.snr_db}")
+            yield f"tolerances.{dtype} asks for {given.snr_db} dB, not {asked.snr_db}"
     asked_for = [program.name for program in spec.programs]
     if [program.name for program in manifest.programs] != asked_for:
-        yield _Fault("programs", f"are not {', '.join(asked_for)}")
+        yield f"programs are not {', '.join(asked_for)}"
     if (manifest.accuracy is None) != (spec.accuracy is None):
-        yield _Fault("accuracy", "has no data for the gate" if spec.accuracy else "has data")
+        yield f"accuracy has {'no data for the gate' if spec.accuracy else 'data'}"
 
 
 IN_TOTO: Final = "application/vnd.in-toto+json"
@@ -336,21 +318,18 @@ def statement(release: Release, report: ConversionReport | None) -> bytes:
         report: of its conversion, for passes and stages; None: those are left out.
     """
     manifest = release.manifest
-    subjects = _subjects(release)
-    dependencies = [{"name": n, "version": v} for n, v in sorted(manifest.versions.items())]
     internal: dict[str, Any] = {"state": manifest.state.value}
-    machine = ""
     if report is not None:
-        machine = report.validation.machine
         internal["passes"] = [
             {"program": log.program, "passes": [each.name for each in log.records]}
             for log in report.passes
         ]
+    machine = (report and report.validation.machine) or "an unnamed machine"
     fields = {
         "_type": STATEMENT,
         "subject": [
             {"name": name, "digest": {"sha256": digest}}
-            for name, digest in sorted(subjects.items())
+            for name, digest in sorted(_subjects(release).items())
         ],
         "predicateType": PREDICATE,
         "predicate": {
@@ -367,11 +346,11 @@ def statement(release: Release, report: ConversionReport | None) -> bytes:
                 "resolvedDependencies": [
                     {"name": "source", "uri": manifest.source},
                     {"name": "build key", "digest": {"sha256": manifest.build_key}},
-                    *dependencies,
+                    *({"name": n, "version": v} for n, v in sorted(manifest.versions.items())),
                 ],
             },
             "runDetails": {
-                "builder": {"id": f"menagerie worker on {machine or 'an unnamed machine'}"},
+                "builder": {"id": f"menagerie worker on {machine}"},
                 "metadata": {"invocationId": manifest.build_key, "finishedOn": manifest.created},
             },
         },
