@@ -15,7 +15,7 @@ import re
 import uuid
 from contextlib import suppress
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -60,13 +60,11 @@ from zoo.store.coordination import counted_on, sweeping
 from zoo.store.submissions import listed, read_submission
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from menagerie.format.bundle_manifest import BundleManifest
     from menagerie.store.base import StoredFile
     from zoo.store.base import ObjectStore
-
-T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -163,32 +161,43 @@ def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> SweepResult
     going = _superseded(documents, rule, old_release, _in_use(objects))
     proposed = _stale_candidates(objects, min(old_release, now - rule.candidate_days * 24 * _HOUR))
     if not dry_run:
-        proposed = [key for batch in _batches(proposed) for key in _withdraw(objects, batch)]
+        proposed = _removed(objects, proposed)
     gone = {*going, *proposed}
     kept = {key: manifest for key, (_, manifest) in documents.items() if key not in gone}
-    submitted = _superseded_submissions(objects, rule, old)
+    beyond = {submission_key(digest) for digest in listed(objects)[rule.submissions :]}
+    submitted = _older(objects, (SUBMISSIONS,), old, beyond.__contains__)
     needed = _digests(kept.values()) | unreadable | _submitted(objects, set(submitted))
-    kept = {key: each for key, each in kept.items() if parse_release_key(key) is not None}
-    spare = [b for b in blobs if b.modified <= old and b.key not in needed]
-    notes = _forgotten(objects, now, set(kept))
-    linked = _outlived(objects, now)
+    stay = {None, *map(parse_release_key, kept)}
+    spare = {b.key: b.bytes for b in blobs if b.modified <= old and b.key not in needed}
+    notes = _older(objects, (PUBLISHING, SWEEPING, LEASES), now - _FORGOTTEN_HOURS * _HOUR)
+    notes += [k for k in objects.list_keys(VERDICTS) if parse_verdict_key(k) not in stay]
+    outlived = now - LINKED_DAYS * 24 * _HOUR
+    linked = _older(objects, (PAGES, ARCHIVES), outlived, is_linked_key)
     uploads = 0
     if not dry_run:
+
+        def needed_now() -> set[str]:
+            found, unread = _documents(objects, rule)
+            manifests = (manifest for _, manifest in found.values())
+            return _digests(manifests) | unread | _submitted(objects, set())
+
         beside = [key for each in going for key in _beside(each)]
         for key in [*going, *submitted, *notes, *linked, *beside]:
             objects.delete(key)
-        spare = [b for batch in _batches(spare) for b in _remove(objects, rule, batch)]
-        uploads = objects.abandon_uploads(old, _is_content)
+        spare = {key: spare[key] for key in _removed(objects, list(spare), needed_now)}
+        uploads = objects.abandon_uploads(
+            old, lambda key: parse_blob_key(key) is not None or is_linked_key(key)
+        )
     return SweepResult(
         releases=tuple(going),
         candidates=tuple(proposed),
         submissions=len(submitted),
         blobs=len(spare),
-        bytes=sum(blob.bytes for blob in spare),
+        bytes=sum(spare.values()),
         notes=len(notes),
         uploads=uploads,
         linked=len(linked),
-        kept_releases=len(kept),
+        kept_releases=sum(parse_release_key(key) is not None for key in kept),
         kept_blobs=len(blobs) - len(spare),
     )
 
@@ -255,35 +264,56 @@ def _superseded(
         validated = any(m.state is ReleaseState.VALIDATED for m in manifests)
         return latest, validated, max(moment(m.created).timestamp() for m in manifests)
 
-    def age(keys: list[str]) -> tuple[bool, float]:
-        latest, _, created = rank(keys)
-        return latest, created
-
     going = []
     for builds in by_platform.values():
         stay = max(builds.values(), key=rank)
-        for keys in sorted(builds.values(), key=age, reverse=True)[rule.releases :]:
+        newest = sorted(builds.values(), key=lambda keys: rank(keys)[::2], reverse=True)
+        for keys in newest[rule.releases :]:
             if keys != stay and all(documents[key][0].modified <= old for key in keys):
                 going += keys
     return sorted(going)
 
 
+def _older(
+    objects: ObjectStore,
+    prefixes: Iterable[str],
+    date: float,
+    chosen: Callable[[str], bool] = is_note_key,
+) -> list[str]:
+    """Keys of what was written until a date."""
+    return [
+        file.key
+        for prefix in prefixes
+        for file in objects.list_files(prefix)
+        if file.modified <= date and chosen(file.key)
+    ]
+
+
 def _stale_candidates(objects: ObjectStore, old: float) -> list[str]:
     """Documents that nobody has promoted since, sound or not, and that nobody is at just now."""
     held = counted_on(objects)
-    stale = [file.key for file in objects.list_files(CANDIDATES) if file.modified <= old]
-    builds = {key: names[2] for key in stale if (names := parse_candidate_key(key)) is not None}
-    return sorted(key for key, build in builds.items() if build not in held)
+    return _older(
+        objects,
+        (CANDIDATES,),
+        old,
+        lambda key: (names := parse_candidate_key(key)) is not None and names[2] not in held,
+    )
 
 
-def _withdraw(objects: ObjectStore, batch: list[str]) -> list[str]:
-    """Removes the candidates of a batch that nobody has come to promote or prove since."""
-    names = [PurePosixPath(key).stem for key in batch]
-    with sweeping(objects, names) as wanted:
-        going = [key for key, name in zip(batch, names, strict=True) if name not in wanted]
-        for key in going:
-            objects.delete(key)
-    return going
+def _removed(
+    objects: ObjectStore, keys: list[str], needed_now: Callable[[], set[str]] = set
+) -> list[str]:
+    """Removes, a batch at a time, what nobody counts on or has come to need since; says which."""
+    removed = []
+    for start in range(0, len(keys), _BATCH):
+        names = {key: PurePosixPath(key).stem for key in keys[start : start + _BATCH]}
+        with sweeping(objects, names.values()) as wanted:
+            needed = needed_now()
+            going = [k for k, name in names.items() if name not in wanted and k not in needed]
+            for key in going:
+                objects.delete(key)
+        removed += going
+    return removed
 
 
 def _in_use(objects: ObjectStore) -> set[str]:
@@ -301,13 +331,6 @@ def _beside(key: str) -> tuple[str, str]:
     """Keys of what lies beside a release's document: signature and provenance."""
     place = key.partition("/")[2]
     return f"signatures/{place}", f"provenance/{place}"
-
-
-def _superseded_submissions(objects: ObjectStore, rule: KeepRule, old: float) -> list[str]:
-    """Keys of submissions beyond the newest."""
-    going = {submission_key(digest) for digest in listed(objects)[rule.submissions :]}
-    files = objects.list_files(SUBMISSIONS)
-    return [file.key for file in files if file.key in going and file.modified <= old]
 
 
 def _submitted(objects: ObjectStore, going: set[str]) -> set[str]:
@@ -328,49 +351,3 @@ def _submitted(objects: ObjectStore, going: set[str]) -> set[str]:
 
 def _digests(manifests: Iterable[BundleManifest]) -> set[str]:
     return {blob_key(entry.sha256) for m in manifests for entry in m.listed.values()}
-
-
-def _remove(objects: ObjectStore, rule: KeepRule, batch: list[StoredFile]) -> list[StoredFile]:
-    """Removes the blobs of a batch that nobody has come to need since."""
-    names = [blob.key.rpartition("/")[2] for blob in batch]
-    with sweeping(objects, names) as wanted:
-        documents, unreadable = _documents(objects, rule)
-        needed = _digests(manifest for _, manifest in documents.values()) | unreadable
-        needed |= _submitted(objects, set())
-        going = [b for b, n in zip(batch, names, strict=True) if n not in wanted]
-        going = [b for b in going if b.key not in needed]
-        for blob in going:
-            objects.delete(blob.key)
-    return going
-
-
-def _batches(things: list[T]) -> Iterator[list[T]]:
-    for start in range(0, len(things), _BATCH):
-        yield things[start : start + _BATCH]
-
-
-def _forgotten(objects: ObjectStore, now: float, documents: set[str]) -> list[str]:
-    before = now - _FORGOTTEN_HOURS * _HOUR
-    old = [
-        file.key
-        for prefix in (PUBLISHING, SWEEPING, LEASES)
-        for file in objects.list_files(prefix)
-        if file.modified < before and is_note_key(file.key)
-    ]
-    stay = {None, *map(parse_release_key, documents)}
-    return old + [k for k in objects.list_keys(VERDICTS) if parse_verdict_key(k) not in stay]
-
-
-def _is_content(key: str) -> bool:
-    """Whether it is of a file large enough to be uploaded in parts."""
-    return parse_blob_key(key) is not None or is_linked_key(key)
-
-
-def _outlived(objects: ObjectStore, now: float) -> list[str]:
-    before = now - LINKED_DAYS * 24 * _HOUR
-    return [
-        file.key
-        for prefix in (PAGES, ARCHIVES)
-        for file in objects.list_files(prefix)
-        if file.modified < before and is_linked_key(file.key)
-    ]
