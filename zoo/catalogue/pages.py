@@ -7,15 +7,21 @@ import math
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
+from pydantic import Field
+
+from menagerie.figures import shown_address
+from zoo.base_models import Frozen
 from zoo.catalogue.collect import side_by_side
+from zoo.errors import UsageError
 from zoo.report.charts import strip
 from zoo.report.page import render
 from zoo.report.phrases import Command
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from zoo.catalogue.collect import (
         CataloguedFile,
@@ -24,11 +30,74 @@ if TYPE_CHECKING:
         History,
         Tensor,
     )
-    from zoo.catalogue.site import Way
     from zoo.report.charts import Mark
 
 _EXACT_DB = 200.0  # of a bar for equal bits; float32 reaches some 150
 _TEMPLATES = Path(__file__).parent / "templates"
+
+
+CATALOGUE: Final = "catalogue/"
+ROOT: Final = f"{CATALOGUE}root.json"
+WHEELS: Final = f"{CATALOGUE}wheels/"
+
+
+class Site(Frozen):
+    """What the store's owner said of its site.
+
+    Attributes:
+        address: at which a web server shows the store to everybody; None where none does.
+        wheels: file names of the small package under `WHEELS`, one a platform.
+    """
+
+    address: str | None = None
+    wheels: tuple[str, ...] = Field(default=())
+
+    def at(self, address: str) -> Site:
+        """The site at another address; an empty one means that there is none.
+
+        Raises:
+            UsageError: no browser finds it.
+        """
+        parts = urlsplit(address)
+        web = parts.scheme in {"http", "https"} and parts.hostname and "@" not in parts.netloc
+        if address and (not web or parts.query or parts.fragment):
+            advice = "Give the address at which a web server shows it: https://models.example/zoo"
+            raise UsageError(shown_address(address), "is not the address of a site", advice)
+        return self.model_copy(update={"address": address.rstrip("/") or None})
+
+    def with_wheel(self, name: str) -> Site:
+        """The site with this wheel in the place of an earlier one for the same platform."""
+        others = [each for each in self.wheels if _platform_tag(each) != _platform_tag(name)]
+        return self.model_copy(update={"wheels": tuple(sorted([*others, name]))})
+
+    def wheel_for(self, platform: str) -> str | None:
+        """The wheel for a release's platform, as `cpu-linux-x86_64`."""
+        _, system, machine = platform.split("-", 2)
+        known = {"linux": "linux", "macos": "macosx"}.get(system, system)
+        machines = (machine, "aarch64") if machine == "arm64" else (machine, "universal2")
+        tags = {name: _platform_tag(name) for name in self.wheels}
+        return next((n for n, t in tags.items() if known in t and t.endswith(machines)), None)
+
+
+def _platform_tag(wheel: str) -> str:
+    return wheel.removesuffix(".whl").rpartition("-")[2]
+
+
+@dataclass(frozen=True)
+class Way:
+    """Addresses as one page's reader needs them.
+
+    Attributes:
+        site: what its owner said.
+        store: what commands name as the store.
+        link: of a key, what a link on the page says; a file is saved as the name given with it.
+        whole: of a key, the address of the file by itself, for commands; None where there is none.
+    """
+
+    site: Site
+    store: str
+    link: Callable[..., str]
+    whole: Callable[[str], str | None]
 
 
 @dataclass(frozen=True)
@@ -138,9 +207,17 @@ def _decibels(release: CataloguedRelease) -> float | None:
 
 
 def _first_lines(latest: Sequence[tuple[CataloguedModel, History]], way: Way) -> str:
-    """For one of these releases, first of all one for which there is a wheel; empty without any."""
-    chosen = sorted(latest, key=lambda each: way.site.wheel_for(each[1].platform) is None)[:1]
-    return "".join(way.first_lines(*each) for each in chosen)
+    """Commands with which a stranger gets from nothing to one of these releases.
+
+    It is one for which there is a wheel, if there is any; empty without releases.
+    """
+    for model, history in sorted(latest, key=lambda e: way.site.wheel_for(e[1].platform) is None):
+        wheel = way.site.wheel_for(history.platform)
+        package, root = wheel and way.whole(WHEELS + wheel), way.whole(ROOT)
+        places = {"pip install": package, "menagerie trust": root}
+        commands = [f"{verb} {shlex.quote(place)}" for verb, place in places.items() if place]
+        return "\n".join([*commands, pull_command(model, history, way.store)])
+    return ""
 
 
 def snippets(model: CataloguedModel, history: History, store: str) -> tuple[Command, ...]:

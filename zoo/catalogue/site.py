@@ -3,107 +3,33 @@
 from __future__ import annotations
 
 import posixpath
-import shlex
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
-from menagerie.figures import shown_address
 from menagerie.store.layout import METADATA
-from zoo.base_models import Frozen
 from zoo.catalogue.collect import CataloguedModel, collect, siblings
-from zoo.catalogue.pages import pull_command, render_catalogue, render_model
-from zoo.errors import UsageError
+from zoo.catalogue.pages import (
+    CATALOGUE,
+    ROOT,
+    WHEELS,
+    Site,
+    Way,
+    render_catalogue,
+    render_model,
+)
 from zoo.store.base import LINK_SECONDS, content_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable
+    from collections.abc import Container, Iterable
     from pathlib import Path
 
-    from zoo.catalogue.collect import History
     from zoo.store import Store
     from zoo.store.base import ObjectStore
 
-CATALOGUE: Final = "catalogue/"
 INDEX: Final = f"{CATALOGUE}index.html"
-ROOT: Final = f"{CATALOGUE}root.json"
-WHEELS: Final = f"{CATALOGUE}wheels/"
 _SHARED: Final = f"{CATALOGUE}shared/"
-
-
-class Site(Frozen):
-    """What the store's owner said of its site.
-
-    Attributes:
-        address: at which a web server shows the store to everybody; None where none does.
-        wheels: file names of the small package under `WHEELS`, one a platform.
-    """
-
-    address: str | None = None
-    wheels: tuple[str, ...] = Field(default=())
-
-    def at(self, address: str) -> Site:
-        """The site at another address; an empty one means that there is none.
-
-        Raises:
-            UsageError: no browser finds it.
-        """
-        parts = urlsplit(address)
-        web = parts.scheme in {"http", "https"} and parts.hostname and "@" not in parts.netloc
-        if address and (not web or parts.query or parts.fragment):
-            advice = "Give the address at which a web server shows it: https://models.example/zoo"
-            raise UsageError(shown_address(address), "is not the address of a site", advice)
-        return self.model_copy(update={"address": address.rstrip("/") or None})
-
-    def with_wheel(self, name: str) -> Site:
-        """The site with this wheel in the place of an earlier one for the same platform."""
-        others = [each for each in self.wheels if _platform_tag(each) != _platform_tag(name)]
-        return self.model_copy(update={"wheels": tuple(sorted([*others, name]))})
-
-    def wheel_for(self, platform: str) -> str | None:
-        """The wheel for a release's platform, as `cpu-linux-x86_64`."""
-        _, system, machine = platform.split("-", 2)
-        known = {"linux": "linux", "macos": "macosx"}.get(system, system)
-        machines = (machine, "aarch64") if machine == "arm64" else (machine, "universal2")
-        tags = {name: _platform_tag(name) for name in self.wheels}
-        return next((n for n, t in tags.items() if known in t and t.endswith(machines)), None)
-
-
-def _platform_tag(wheel: str) -> str:
-    return wheel.removesuffix(".whl").rpartition("-")[2]
-
-
-@dataclass(frozen=True)
-class Way:
-    """Addresses as one page's reader needs them.
-
-    Attributes:
-        site: what its owner said.
-        store: what commands name as the store.
-        link: of a key, what a link on the page says; a file is saved as the name given with it.
-        whole: of a key, the address of the file by itself, for commands; None where there is none.
-    """
-
-    site: Site
-    store: str
-    link: Callable[..., str]
-    whole: Callable[[str], str | None]
-
-    def first_lines(self, model: CataloguedModel, history: History) -> str:
-        """Commands with which a stranger gets from nothing to the latest release of a platform."""
-        wheel = self.site.wheel_for(history.platform)
-        package = None if wheel is None else self.whole(WHEELS + wheel)
-        root = self.whole(ROOT)
-        return "\n".join(
-            [
-                *([] if package is None else [f"pip install {shlex.quote(package)}"]),
-                *([] if root is None else [f"menagerie trust {shlex.quote(root)}"]),
-                pull_command(model, history, self.store),
-            ]
-        )
 
 
 def _relative(site: Site, store: str, page: str) -> Way:
@@ -200,10 +126,7 @@ def share_catalogue(store: Store) -> str | None:
 
 def kept_site(objects: ObjectStore) -> Site:
     """What the owner said of the store's site, if anything."""
-    content = objects.read_if_there(_SITE, _MOST_BYTES)
-    with suppress(ValidationError):
-        return Site() if content is None else Site.model_validate_json(content)
-    return Site()
+    return objects.read_record(_SITE, _MOST_BYTES, Site) or Site()
 
 
 def keep_site(objects: ObjectStore, site: Site, wheels: Iterable[Path] = ()) -> Site:
@@ -234,10 +157,7 @@ def _put_root(objects: ObjectStore) -> None:
 
 def _records(objects: ObjectStore) -> dict[str, CataloguedModel] | None:
     """What the site says now; None where it was never made, or by another version."""
-    content = objects.read_if_there(_RECORDS, _MOST_BYTES)
-    with suppress(ValidationError):
-        return None if content is None else _FORM.validate_json(content)
-    return None
+    return objects.read_record(_RECORDS, _MOST_BYTES, dict[str, CataloguedModel])
 
 
 def _put(objects: ObjectStore, key: str, content: bytes) -> None:
