@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -248,36 +249,6 @@ def _part_fact(part: Part, tolerance: Tolerance) -> str:
     return f"at {named} of axis {part.axis} alone SNR {part.snr_db:.1f} dB is below {least:g} dB"
 
 
-def _misfit(
-    reference: Array,
-    output: Array,
-    dtype: Dtype,
-    tolerance: Tolerance | None,
-    *,
-    case: int,
-    name: str,
-) -> OutputParity:
-    """The parity of an output that cannot be compared element by element."""
-    fact = (
-        f"output is {output.dtype} of shape {list(output.shape)}, "
-        f"eager's is {reference.dtype} of shape {list(reference.shape)}"
-    )
-    return OutputParity(
-        case=case,
-        output=name,
-        dtype=dtype,
-        shape=output.shape,
-        max_abs=np.inf,
-        max_rel=np.inf,
-        snr_db=-np.inf,
-        cosine=0.0,
-        nonfinite_match=False,
-        tolerance=tolerance,
-        passed=False,
-        fact=fact,
-    )
-
-
 def compare(
     reference: Array,
     output: Array,
@@ -301,8 +272,18 @@ def compare(
         case: number of the golden case.
         name: name of the output.
     """
+    judged = partial(
+        OutputParity, case=case, output=name, dtype=dtype, shape=output.shape, tolerance=tolerance
+    )
     if reference.dtype != output.dtype or reference.shape != output.shape:
-        return _misfit(reference, output, dtype, tolerance, case=case, name=name)
+        fact = (
+            f"output is {output.dtype} of shape {list(output.shape)}, "
+            f"eager's is {reference.dtype} of shape {list(reference.shape)}"
+        )
+        return judged(
+            max_abs=np.inf, max_rel=np.inf, snr_db=-np.inf, cosine=0.0, nonfinite_match=False,
+            passed=False, fact=fact,
+        )  # fmt: skip
     ref, out = widen(reference, dtype), widen(output, dtype)
     metrics = measure(ref, out)
     bound, fact = None, ""
@@ -312,20 +293,6 @@ def compare(
         fact = f"{_fact(metrics, tolerance)}; {_worst(ref, out)}"
     elif (part := _hidden(ref, out, tolerance)) is not None:
         bound, fact = None, _part_fact(part, tolerance)
-    return OutputParity(
-        case=case,
-        output=name,
-        dtype=dtype,
-        shape=output.shape,
-        max_abs=metrics.max_abs,
-        max_rel=metrics.max_rel,
-        snr_db=metrics.snr_db,
-        cosine=metrics.cosine,
-        nonfinite_match=metrics.nonfinite_match,
-        tolerance=tolerance,
-        passed=bound is not None,
-        passed_by=bound,
-        scale=metrics.scale,
-        fact=fact,
-        errors=error_histogram(ref, out),
-    )
+    errors = error_histogram(ref, out)
+    passed = bound is not None
+    return judged(passed=passed, passed_by=bound, fact=fact, errors=errors, **vars(metrics))
