@@ -37,7 +37,19 @@ Natural = Annotated[int, _natural]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CtcHead:
+class _Listener:
+    """What every head has."""
+
+    listen: Name
+
+    @property
+    def programs(self) -> frozenset[str]:
+        """The programs that it calls."""
+        return frozenset({self.listen, getattr(self, "emit", self.listen)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class CtcHead(_Listener):
     """Connectionist temporal classification: each frame has a token or is blank.
 
     Program `listen` takes `samples` (1, n) and gives `logits` (1, frames, tokens). Where it takes
@@ -45,17 +57,11 @@ class CtcHead:
     """
 
     kind: Literal["ctc"]
-    listen: Name
     blank: Natural
-
-    @property
-    def programs(self) -> frozenset[str]:
-        """The programs that it calls."""
-        return frozenset({self.listen})
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransducerHead:
+class TransducerHead(_Listener):
     """A transducer: RNN-T without durations, TDT (token and duration) with them.
 
     Program `listen` takes `samples` and `lengths` and gives `encoded` (1, n / frame, width).
@@ -65,20 +71,14 @@ class TransducerHead:
     """
 
     kind: Literal["transducer"]
-    listen: Name
     emit: Name
     blank: Natural
     durations: tuple[Natural, ...] = ()
     most_symbols: Positive = 10  # emitted at one frame (RNN-T), or a frame on average (TDT)
 
-    @property
-    def programs(self) -> frozenset[str]:
-        """The programs that it calls."""
-        return frozenset({self.listen, self.emit})
-
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionHead:
+class AttentionHead(_Listener):
     """A decoder that attends to a window: each token that it says is fed, until the end.
 
     Program `listen` takes `samples` (1, n) and gives `keys` and `values`. Program `emit` takes
@@ -87,7 +87,6 @@ class AttentionHead:
     """
 
     kind: Literal["attention"]
-    listen: Name
     emit: Name
     start: Natural  # fed first
     end: Natural
@@ -100,14 +99,9 @@ class AttentionHead:
         if self.pace is not None and not 0.0 < self.pace < math.inf:
             raise ValueError(f"pace: is {self.pace:g}, not above 0 tokens a second")
 
-    @property
-    def programs(self) -> frozenset[str]:
-        """The programs that it calls."""
-        return frozenset({self.listen, self.emit})
-
 
 @dataclass(frozen=True, kw_only=True)
-class WhisperHead:
+class WhisperHead(_Listener):
     """Whisper's decoder: a prompt is fed, then each token that it says, until the end.
 
     Program `listen` takes a window of `samples` (1, n) and gives `keys` and `values`. Program
@@ -117,7 +111,6 @@ class WhisperHead:
     """
 
     kind: Literal["whisper"]
-    listen: Name
     emit: Name
     start: Natural  # the prompt: this, a language where there are any, and the task
     languages: dict[str, Natural] = field(default_factory=dict)  # by code
@@ -138,11 +131,6 @@ class WhisperHead:
             raise ValueError(f"language: there is no {self.language!r}")
         if self.most_tokens < 5:  # noqa: PLR2004 - four of a prompt, and one that is said
             raise ValueError(f"most_tokens: is {self.most_tokens}, no more than a prompt")
-
-    @property
-    def programs(self) -> frozenset[str]:
-        """The programs that it calls."""
-        return frozenset({self.listen, self.emit})
 
 
 Head = CtcHead | TransducerHead | AttentionHead | WhisperHead
