@@ -13,23 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from menagerie.errors import SessionError
-from menagerie.host import INSTRUCTIONS, RUNTIME_ABI
+from menagerie.host import INSTRUCTIONS
 from menagerie.paths import built, package_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-__all__ = [
-    "RUNTIME_ABI",
-    "TensorView",
-    "available_targets",
-    "last_error",
-    "library",
-    "library_path",
-    "native_tool",
-    "run_native_tool",
-    "version",
-]
 
 MAX_DIMENSIONS = 16
 _BUILD_AGAIN = "Build and install the package again: make setup"

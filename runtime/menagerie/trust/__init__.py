@@ -8,25 +8,7 @@ releases there are, which is the latest and which were retracted.
 
 from __future__ import annotations
 
-from menagerie.trust.roots import (
-    WARNING,
-    TrustRoot,
-    add_root,
-    allows_unsigned,
-    parse_root,
-    trusted_place,
-    trusted_roots,
-)
-from menagerie.trust.signature import check_signature, signature_document
+from menagerie.trust.roots import add_root, allows_unsigned, trusted_place, trusted_roots
+from menagerie.trust.signature import check_signature
 
-__all__ = [
-    "WARNING",
-    "TrustRoot",
-    "add_root",
-    "allows_unsigned",
-    "check_signature",
-    "parse_root",
-    "signature_document",
-    "trusted_place",
-    "trusted_roots",
-]
+__all__ = ["add_root", "allows_unsigned", "check_signature", "trusted_place", "trusted_roots"]
