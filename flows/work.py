@@ -140,7 +140,7 @@ def _sweep_home(days: float, *, dry_run: bool) -> tuple[int, int]:
     """Remove work folders of processes that are no more, and what was not used for `days`.
 
     Args:
-        days: age from which on logs, kept documents, fetched reports and submissions, unpacked
+        days: age from which on logs, fetched reports and submissions, unpacked
             bundles and compiled headers go; a clock that jumps can only delay it or cost a file
             that is made again.
         dry_run: only count.
@@ -151,7 +151,6 @@ def _sweep_home(days: float, *, dry_run: bool) -> tuple[int, int]:
     found = [
         *abandoned_work(),
         *_old(home() / "logs", days),
-        *_old(home() / "documents", days),
         *_old(home() / "fetched", days),
         *_unused(home() / "headers", days),
         *_unused(home() / "submissions", days),

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING
 
-from menagerie.figures import shown_address
+from menagerie.store import opened
 from menagerie.store.base import Progress, silent
 from menagerie.store.releases import Release
-from zoo.errors import UsageError
-from zoo.store.base import LocalObjects, ObjectStore
+from zoo.store.base import LocalObjects
 from zoo.store.coordination import LeaseTiming
 from zoo.store.garbage_collection import KeepRule, SweepResult
-from zoo.store.inventory import StoredBuild
-from zoo.store.probe import Finding, StoreCheck
+from zoo.store.inspection import Finding, StoreCheck, StoredBuild
 from zoo.store.releases import ReleaseVerdict, Store
+
+if TYPE_CHECKING:
+    from zoo.store.base import ObjectStore
 
 __all__ = [
     "Finding",
@@ -46,22 +46,11 @@ def open_store(url: str, *, allow_unsigned: bool | None = None) -> Store:
     Raises:
         UsageError: the address has another form.
     """
-    return Store(_objects(url), allow_unsigned=allow_unsigned)
+    objects: ObjectStore = opened(url, LocalObjects, _bucket, None, _FORMS)
+    return Store(objects, allow_unsigned=allow_unsigned)
 
 
-def _objects(url: str) -> ObjectStore:
-    if "://" not in url:
-        if not url:
-            raise UsageError("store", "its address is empty", _FORMS)
-        return LocalObjects(Path(url).expanduser().absolute(), url)
-    parts = urlsplit(url)
-    if parts.query or parts.fragment:
-        fact = "a store's address has no query or fragment"
-        raise UsageError(shown_address(url), fact, _FORMS)
-    if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path:
-        return LocalObjects(Path(unquote(parts.path)), url)
-    if parts.scheme == "s3" and parts.netloc:
-        from zoo.store.s3 import S3Objects
+def _bucket(name: str, prefix: str) -> ObjectStore:
+    from zoo.store.s3 import S3Objects
 
-        return S3Objects(parts.netloc, parts.path.strip("/"))
-    raise UsageError(shown_address(url), "is not the address of a store", _FORMS)
+    return S3Objects(name, prefix)

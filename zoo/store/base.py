@@ -7,8 +7,10 @@ import os
 import re
 import uuid
 from abc import abstractmethod
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from menagerie.durable import disk_errors, make_folders, require_space, sync, write_durably
 from menagerie.store.base import (
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 LINK_DAYS: Final = 7  # S3 gives no presigned address a longer life
 LINK_SECONDS: Final = LINK_DAYS * 24 * 3600
 HTML: Final = "text/html; charset=utf-8"
+T = TypeVar("T")
 
 
 def content_type(name: str) -> str:
@@ -55,6 +58,13 @@ class ObjectStore(ObjectReader):
     @abstractmethod
     def put_small(self, key: str, content: bytes) -> None:
         """Stores `content` under `key`; readers see the old bytes or the new ones."""
+
+    def read_record(self, key: str, limit: int, kind: type[T]) -> T | None:
+        """What JSON of at most `limit` bytes holds; None where there is none that can be read."""
+        content = self.read_if_there(key, limit)
+        with suppress(ValidationError):
+            return None if content is None else TypeAdapter(kind).validate_json(content)
+        return None
 
     @abstractmethod
     def list_files(self, prefix: str) -> list[StoredFile]:

@@ -172,7 +172,8 @@ def hold_lease(
         ended.set()
         keeper.join()
         with suppress(StoreError):  # whoever waits will see that it is not renewed
-            if (note := _read(objects, key)) is not None and note.owner == mine.owner:
+            note = objects.read_record(key, _MAX_BYTES, _Note)
+            if note is not None and note.owner == mine.owner:
                 objects.delete(key)
 
 
@@ -184,7 +185,7 @@ def _acquire(
     waiting: Callable[[str], None],
 ) -> bool:
     waited, end = False, time.monotonic() + patience.longest
-    seen, since = _read(objects, key), time.monotonic()
+    seen, since = objects.read_record(key, _MAX_BYTES, _Note), time.monotonic()
     while True:
         dead = seen is not None and seen.process.lives() is False
         now = time.monotonic()
@@ -194,7 +195,7 @@ def _acquire(
             # Who saw it free at the same time, and is about as near the store, has written then.
             settling = max(_LEAST_SETTLING, patience.settle * (time.monotonic() - now))
             time.sleep(min(settling, patience.renew))
-            seen, since = _read(objects, key), time.monotonic()
+            seen, since = objects.read_record(key, _MAX_BYTES, _Note), time.monotonic()
             if seen is None or seen.owner == mine.owner or now > end:
                 return waited
         elif seen is not None:
@@ -202,7 +203,7 @@ def _acquire(
                 waiting(f"process {seen.process.pid} on {seen.host}")
             waited = True
             time.sleep(patience.look)
-            if (later := _read(objects, key)) != seen:
+            if (later := objects.read_record(key, _MAX_BYTES, _Note)) != seen:
                 seen, since = later, time.monotonic()
 
 
@@ -215,10 +216,3 @@ def _renew(
         note = mine.model_copy(update={"beat": beat})
         with suppress(StoreError):  # it was away for a moment, or the publication will say so
             objects.put_small(key, note.model_dump_json().encode())
-
-
-def _read(objects: ObjectStore, key: str) -> _Note | None:
-    content = objects.read_if_there(key, _MAX_BYTES)
-    with suppress(ValidationError):
-        return None if content is None else _Note.model_validate_json(content)
-    return None

@@ -10,8 +10,6 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
 from menagerie.format.bundle_manifest import (
     MANIFEST,
     MAX_MANIFEST_BYTES,
@@ -46,8 +44,7 @@ from zoo.errors import ArtifactError, HashMismatch, NotInStore, StoreError, TooL
 from zoo.store.base import HTML, ObjectStore, content_type
 from zoo.store.coordination import LeaseTiming, announce, hold_lease
 from zoo.store.garbage_collection import LINKED_DAYS, KeepRule, SweepResult, sweep
-from zoo.store.inventory import StoredBuild, inventory
-from zoo.store.probe import StoreCheck, probe
+from zoo.store.inspection import StoreCheck, StoredBuild, inventory, probe
 from zoo.store.submissions import Submission, fetch, listed, read_submission, submit
 
 if TYPE_CHECKING:
@@ -258,7 +255,8 @@ class Store(ReleaseReader):
         """Removes what no release needs; see `zoo.store.garbage_collection.sweep`."""
         swept = sweep(self._objects, rule, dry_run=dry_run)
         if not dry_run:
-            for model, target in sorted({names[:2] for names in map(_names, swept.releases)}):
+            gone = filter(None, map(parse_release_key, swept.releases))
+            for model, target in sorted({names[:2] for names in gone}):
                 for platform in sorted({r.platform for r in self.releases(model, target)}):
                     self._write_latest(model, target, platform)
         return swept
@@ -270,10 +268,8 @@ class Store(ReleaseReader):
 
     def verdict(self, release: Release) -> ReleaseVerdict | None:
         """How the last verification of a release ended, if there was one."""
-        content = self._objects.read_if_there(verdict_key(*release.names), MAX_SUMMARY_BYTES)
-        with suppress(ValidationError):
-            return None if content is None else ReleaseVerdict.model_validate_json(content)
-        return None
+        key = verdict_key(*release.names)
+        return self._objects.read_record(key, MAX_SUMMARY_BYTES, ReleaseVerdict)
 
     def link(self, release: Release, file: str, seconds: int) -> str | None:
         """An address at which a browser gets a file of the release; None for a local folder.
@@ -394,10 +390,6 @@ def _confirms(release: Release, earlier: Release) -> bool:
     """Whether `release` is of a build validated on a device that `earlier` was only emulated of."""
     states = release.manifest.state, earlier.manifest.state
     return states == (ReleaseState.VALIDATED, ReleaseState.EMULATED)
-
-
-def _names(key: str) -> Build:
-    return parse_release_key(key) or ("", "", "")
 
 
 class ReleaseVerdict(Frozen):

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit, urlunsplit
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import unquote, urlsplit
 
 from menagerie.errors import UsageError
+from menagerie.figures import shown_address
 from menagerie.store.base import FolderReader
 from menagerie.store.releases import Release, ReleaseReader
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from menagerie.store.base import ObjectReader
 
-__all__ = ["Release", "ReleaseReader", "open_releases"]
+__all__ = ["Release", "ReleaseReader", "open_releases", "opened"]
 
+T = TypeVar("T")
 _FORMS = "Give a folder, file:///folder, https://host/path or s3://bucket/prefix"
 
 
@@ -31,31 +35,52 @@ def open_releases(url: str, *, allow_unsigned: bool | None = None) -> ReleaseRea
     Raises:
         UsageError: the address has another form, or the extra is missing.
     """
-    return ReleaseReader(_reader(url), allow_unsigned=allow_unsigned)
+    reader: ObjectReader = opened(url, FolderReader, _bucket, _web, _FORMS)
+    return ReleaseReader(reader, allow_unsigned=allow_unsigned)
 
 
-def _reader(url: str) -> ObjectReader:
+def opened(
+    url: str,
+    folder: Callable[[Path, str], T],
+    bucket: Callable[[str, str], T],
+    web: Callable[[str], T] | None,
+    forms: str,
+) -> T:
+    """What is made of a store's address.
+
+    Args:
+        url: the address.
+        folder: takes a folder and the address.
+        bucket: takes a bucket's name and a prefix.
+        web: takes the address of a web server; None: it is no store.
+        forms: which addresses there are, for messages.
+
+    Raises:
+        UsageError: the address has another form.
+    """
     if not url:
-        raise UsageError("store", "its address is empty", _FORMS)
+        raise UsageError("store", "its address is empty", forms)
     try:
         if "://" not in url:
-            return FolderReader(Path(url).expanduser().absolute(), url)
+            return folder(Path(url).expanduser().absolute(), url)
         parts = urlsplit(url)
     except (ValueError, RuntimeError) as error:  # a broken [address], a home of nobody
-        raise UsageError("store", f"its address cannot be meant: {error}", _FORMS) from None
-    host = parts.netloc.rpartition("@")[2]  # no message repeats a user's name or password
-    shown = urlunsplit((parts.scheme, host, parts.path, "", ""))
+        raise UsageError("store", f"its address cannot be meant: {error}", forms) from None
     if parts.query or parts.fragment:
-        raise UsageError(shown, "a store's address has no query or fragment", _FORMS)
+        raise UsageError(shown_address(url), "a store's address has no query or fragment", forms)
     if parts.scheme == "file" and parts.netloc in {"", "localhost"} and parts.path:
-        return FolderReader(Path(unquote(parts.path)), url)
-    if parts.scheme in {"http", "https"} and parts.hostname:
-        from menagerie.store.http import HttpReader
-
-        return HttpReader(url)
+        return folder(Path(unquote(parts.path)), url)
+    if web is not None and parts.scheme in {"http", "https"} and parts.hostname:
+        return web(url)
     if parts.scheme == "s3" and parts.netloc:
-        return _bucket(parts.netloc, parts.path.strip("/"))
-    raise UsageError(shown, "is not the address of a store", _FORMS)
+        return bucket(parts.netloc, parts.path.strip("/"))
+    raise UsageError(shown_address(url), "is not the address of a store", forms)
+
+
+def _web(url: str) -> ObjectReader:
+    from menagerie.store.http import HttpReader
+
+    return HttpReader(url)
 
 
 def _bucket(name: str, prefix: str) -> ObjectReader:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import errno
-import hashlib
-import os
 import ssl
 import urllib.error
 import urllib.request
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,15 +15,10 @@ from menagerie.format.folder import open_bundle
 from menagerie.store.layout import blob_key, release_key
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from menagerie.store.releases import Build
     from zoo.store import Store
-
-
-@pytest.fixture(autouse=True)
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the inventory keeps documents."""
-    monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
 
 
 def test_a_device_confirms_an_emulated_release(place: Any, tmp_path: Path) -> None:
@@ -63,7 +54,7 @@ def states(store: Store) -> dict[Build, ReleaseState]:
     return {build: held.state for build, held in store.builds().items()}
 
 
-def test_the_inventory_says_what_has_says(place: Any, tmp_path: Path, own_home: Path) -> None:
+def test_the_inventory_says_what_has_says(place: Any, tmp_path: Path) -> None:
     """Whole builds with their states; one that lost a file, and a stranger, are not among them."""
     store = place.store()
     assert store.builds() == {}
@@ -81,44 +72,8 @@ def test_the_inventory_says_what_has_says(place: Any, tmp_path: Path, own_home: 
     store._objects.put_small(release_key("tiny", "cpu", "ef" * 32), b"{]")
     del expected["tiny", "cpu", holed]
     assert states(store) == expected
-    for kept in (own_home / "documents").rglob("*.json"):
-        kept.write_text("damaged")
-    assert states(store) == expected
     assert all(store.has(*build) for build in expected)
     assert store.builds() == {build: store.held(*build) for build in expected}
-
-
-def test_a_second_inventory_reads_no_document(
-    place: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Only the two listings are asked of the store."""
-    store = place.store()
-    published(store, tmp_path, "aa")
-    first = store.builds()
-    monkeypatch.setattr(store._objects, "read_small", None)
-    assert store.builds() == first
-
-
-@pytest.mark.parametrize("taken", ["documents", "documents/store"])
-def test_an_inventory_needs_no_place_to_keep_documents(
-    place: Any, tmp_path: Path, own_home: Path, taken: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where nothing can be written, as on a full disk, it reads the documents each time."""
-    store = place.store()
-    build = published(store, tmp_path, "aa")
-    in_the_way = own_home / taken.replace("store", hashlib.sha256(store.url.encode()).hexdigest())
-    in_the_way = in_the_way.with_name(in_the_way.name[:16])
-    in_the_way.parent.mkdir(parents=True)
-    in_the_way.write_text("a file where the folder would be")
-    for _ in range(2):
-        assert states(store) == {("tiny", "cpu", build): ReleaseState.VALIDATED}
-    monkeypatch.setattr(Path, "write_bytes", _full)
-    in_the_way.unlink()
-    assert states(store) == {("tiny", "cpu", build): ReleaseState.VALIDATED}
-
-
-def _full(path: Path, content: bytes) -> int:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
 def test_a_link_leads_a_browser_to_one_file(place: Any, tmp_path: Path) -> None:

@@ -1,22 +1,86 @@
-"""What `zoo doctor` asks of a store: every operation once, on scratch keys that are removed."""
+"""Looking at a store: which builds it holds, and whether each of its operations works."""
 
 from __future__ import annotations
 
 import secrets
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from menagerie.format.bundle_manifest import MAX_MANIFEST_BYTES, ReleaseState, parse_manifest
+from menagerie.store.layout import (
+    BLOBS,
+    CANDIDATES,
+    blob_key,
+    parse_candidate_key,
+    parse_release_key,
+    releases_prefix,
+)
 from zoo.base_models import Frozen
 from zoo.errors import MenagerieError, StoreUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from menagerie.format.bundle_manifest import BundleManifest
+    from menagerie.store.releases import Build
     from zoo.store.base import ObjectStore
 
     _Attempt = tuple[str, Callable[[], tuple[bool, str]]]  # its name; whether it passed, and why
+
+_PLACES = ((releases_prefix(), parse_release_key), (CANDIDATES, parse_candidate_key))
+_READERS = 16  # a document may come from across an ocean
+
+
+@dataclass(frozen=True)
+class StoredBuild:
+    """What a store has of a build: how it was proven, and the bytes of all its files."""
+
+    state: ReleaseState
+    bytes: int
+
+    @classmethod
+    def of(cls, manifest: BundleManifest) -> StoredBuild:
+        """A build whose files are all there."""
+        return cls(manifest.state, manifest.size)
+
+
+def inventory(objects: ObjectStore) -> dict[Build, StoredBuild]:
+    """Every build, candidates too, whose document is sound and whose files are there, by size.
+
+    Two listings say it, instead of a question for each.
+    """
+    documents = [
+        (build, key)
+        for prefix, parse in _PLACES
+        for key in objects.list_keys(prefix)
+        if (build := parse(key)) is not None
+    ]
+    sizes = {file.key: file.bytes for file in objects.list_files(BLOBS)} if documents else {}
+
+    def held(build: Build, key: str) -> StoredBuild | None:
+        """What is held of a whole release; None for any other."""
+        try:
+            manifest = parse_manifest(objects.read_small(key, MAX_MANIFEST_BYTES), key)
+        except MenagerieError:
+            return None
+        named = (manifest.model, manifest.target, manifest.build_key) == build
+        entries = manifest.listed.values()
+        whole = all(sizes.get(blob_key(e.sha256)) == e.bytes for e in entries)
+        return StoredBuild.of(manifest) if named and whole else None
+
+    with ThreadPoolExecutor(_READERS) as pool:
+        answers = list(pool.map(lambda document: held(*document), documents))
+    found: dict[Build, StoredBuild] = {}
+    for (build, _), each in zip(documents, answers, strict=True):
+        earlier = found.get(build)
+        if each is not None and (earlier is None or earlier.state is not ReleaseState.VALIDATED):
+            found[build] = each
+    return found
+
 
 _SMALL = 4096
 
@@ -44,7 +108,10 @@ class StoreCheck(Frozen):
 
 
 def probe(objects: ObjectStore) -> StoreCheck:
-    """Tries each operation and reports all, but stops where the store cannot be reached."""
+    """What `zoo doctor` asks: each operation once, on scratch keys that are removed.
+
+    It reports all, but stops where the store cannot be reached.
+    """
     findings: list[Finding] = []
     with tempfile.TemporaryDirectory() as folder:
         for operation, attempt in _attempts(objects, Path(folder)):
