@@ -101,6 +101,11 @@ class History(Frozen):
         """The latest release."""
         return next((r for r in self.releases if r.build_key == self.latest), None)
 
+    @property
+    def bill(self) -> CataloguedFile | None:
+        """The bill of materials, which releases of earlier versions lack."""
+        return next((f for f in self.files if f.name.endswith(".cdx.json")), None)
+
 
 class CataloguedModel(Frozen):
     """A model and all that was promoted of it."""

@@ -23,13 +23,7 @@ from zoo.report.phrases import Command
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from zoo.catalogue.collect import (
-        CataloguedFile,
-        CataloguedModel,
-        CataloguedRelease,
-        History,
-        Tensor,
-    )
+    from zoo.catalogue.collect import CataloguedModel, CataloguedRelease, History, Tensor
     from zoo.report.charts import Mark
 
 _EXACT_DB = 200.0  # of a bar for equal bits; float32 reaches some 150
@@ -101,15 +95,6 @@ class Way:
 
 
 @dataclass(frozen=True)
-class _Row:
-    """A line of the list: a model's latest release for a platform."""
-
-    model: CataloguedModel
-    history: History
-    release: CataloguedRelease
-
-
-@dataclass(frozen=True)
 class _Strips:
     """Bars beside the figures of one release; empty where there is none."""
 
@@ -118,25 +103,10 @@ class _Strips:
     size: tuple[Mark, ...]
 
 
-@dataclass(frozen=True)
-class _Platform:
-    """A section of a model's page."""
-
-    history: History
-    release: CataloguedRelease | None
-    rows: tuple[tuple[CataloguedRelease, _Strips], ...]  # the newest first
-    snippets: tuple[Command, ...]
-
-    @property
-    def bill(self) -> CataloguedFile | None:
-        """The bill of materials, which releases of earlier versions lack."""
-        return next((f for f in self.history.files if f.name.endswith(".cdx.json")), None)
-
-
 def render_catalogue(models: Sequence[CataloguedModel], way: Way) -> str:
     """The page that lists the latest release of every model for every platform."""
     rows = [
-        _Row(model, history, history.current)
+        (model, history)
         for model in sorted(models, key=lambda model: model.name)
         for history in model.histories
         if history.current is not None
@@ -146,11 +116,11 @@ def render_catalogue(models: Sequence[CataloguedModel], way: Way) -> str:
         folder=_TEMPLATES,
         script=(_TEMPLATES / "search.js").read_text(encoding="utf-8"),
         way=way,
-        first_lines=_first_lines([(row.model, row.history) for row in rows], way),
+        first_lines=_first_lines(rows, way),
         rows=rows,
-        models=len({row.model.name for row in rows}),
-        targets=sorted({row.history.target for row in rows}),
-        licences=sorted({row.model.licence for row in rows}),
+        models=len({model.name for model, _ in rows}),
+        targets=sorted({history.target for _, history in rows}),
+        licences=sorted({model.licence for model, _ in rows}),
     )
 
 
@@ -164,9 +134,7 @@ def render_model(name: str, known: Mapping[str, CataloguedModel], way: Way) -> s
     """
     model = known[name]
     platforms = [
-        _Platform(
-            history, history.current, _with_strips(history), snippets(model, history, way.store)
-        )
+        (history, _with_strips(history), snippets(model, history, way.store))
         for history in model.histories
     ]
     sides = side_by_side(name, known)
@@ -182,9 +150,9 @@ def render_model(name: str, known: Mapping[str, CataloguedModel], way: Way) -> s
 
 
 def _with_strips(history: History) -> tuple[tuple[CataloguedRelease, _Strips], ...]:
-    """Each release with a bar for its SNR, its time over eager's and its size, on one scale each.
+    """The releases, the newest first, each with bars for SNR, time over eager's and size.
 
-    Where only one release has a figure, there is nothing to compare.
+    All of a column are on one scale; where only one has a figure, there is nothing to compare.
     """
     releases = history.releases[::-1]
     columns = []
