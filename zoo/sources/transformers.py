@@ -72,7 +72,9 @@ def trained(source: TransformersSource, context: Context) -> nn.Module:
                 output_loading_info=True,
             )
     except Exception as error:  # hub, file system and tensor errors all mean: no weights
-        step = _mending(place) if local else "Check the network, or give --random-weights SEED"
+        step = "Mend the folder" if local else "Check the network, or give --random-weights SEED"
+        if local and any(Path(place).glob("*.nemo")):
+            step = INSTEAD_OF_NEMO[0].upper() + INSTEAD_OF_NEMO[1:]
         shown = source.folder if local else f"{source.id} at {source.revision}"
         fact = f"{shown} cannot be loaded ({first_line(error)})"
         raise SourceError(context.model, fact, step) from error
@@ -128,16 +130,13 @@ def _in_parts(
     whole: nn.Module = module
     if not source.from_samples:
         return whole
-    from zoo.models.builders.parakeet import Parakeet
-    from zoo.models.builders.speech import Moonshine, Wav2Vec2, Whisper
+    from zoo.models.builders import parakeet, speech
 
-    for family in (Parakeet, Whisper):
-        if family.takes(whole):
-            return family(whole)
-    for levelled in (Wav2Vec2, Moonshine):
-        if levelled.takes(whole):
-            given = _do_normalize(source, context) if as_trained else None
-            return levelled(whole) if given is None else levelled(whole, given)
+    def given() -> bool | None:
+        return _do_normalize(source, context) if as_trained else None
+
+    if parts := parakeet.parts(whole) or speech.parts(whole, given):
+        return parts
     fact = f"{source.architecture} has no parts from samples on"
     step = "Leave out `from_samples`, or name a Parakeet, Whisper, wav2vec 2.0, HuBERT or Moonshine"
     raise SourceError(context.model, fact, step)
@@ -154,12 +153,6 @@ def _do_normalize(source: TransformersSource, context: Context) -> bool | None:
         fact = f"{_PREPROCESSOR} cannot be read ({first_line(error)})"
         raise SourceError(context.model, fact, "Mend the source's folder") from error
     return None if given is None else bool(given)
-
-
-def _mending(folder: str) -> str:
-    if any(Path(folder).glob("*.nemo")):
-        return INSTEAD_OF_NEMO[0].upper() + INSTEAD_OF_NEMO[1:]
-    return "Mend the folder"
 
 
 _FILE = "tokenizer.json"

@@ -14,7 +14,7 @@ from menagerie.speech.recipe import Recipe, Vocabulary
 from menagerie.speech.recogniser import AttentionRecogniser
 from menagerie.speech.recogniser import Program as Running
 from transforms.export.prepare import Program
-from zoo.models.builders.speech import Moonshine
+from zoo.models.builders.speech import parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,7 +40,7 @@ def artifact(
     request: pytest.FixtureRequest, model: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Run]]:
     """The converted programs."""
-    moonshine, samples = Moonshine(model).eval(), torch.randn(1, 8000) * 0.1
+    moonshine, samples = parts(model).eval(), torch.randn(1, 8000) * 0.1
     with torch.no_grad():
         heard = moonshine.listen(samples)
     step = (torch.tensor([[5]]), torch.tensor([0]), heard["keys"], heard["values"])
@@ -62,7 +62,7 @@ def artifact(
 
 def _eager(model: Any) -> dict[str, Run]:
     """The programs in eager PyTorch."""
-    moonshine = Moonshine(model).eval()
+    moonshine = parts(model).eval()
     return {"listen": in_eager(moonshine.listen), "emit": in_eager(moonshine.emit)}
 
 
@@ -126,7 +126,7 @@ def test_the_loop_is_the_librarys(model: Any) -> None:
 
 def test_what_was_fed_before_leaves_no_trace(model: Any) -> None:
     """Step by step the scores are those of the whole sequence at once, twice over."""
-    moonshine = Moonshine(model).eval()
+    moonshine = parts(model).eval()
     samples = torch.from_numpy(UTTERANCES["tone of 1.3 s"])[None]
     ids = torch.tensor([[1, 5, 6, 30, 7]])
     with torch.no_grad():

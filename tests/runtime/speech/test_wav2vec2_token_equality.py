@@ -16,7 +16,7 @@ from menagerie.speech.recogniser import Program as Running
 from menagerie.speech.recogniser import Recogniser
 from transforms import convert
 from transforms.export.prepare import Program
-from zoo.models.builders.speech import Wav2Vec2
+from zoo.models.builders.speech import parts
 from zoo.models.torchvision_operators import torchvision_operators
 
 with torchvision_operators():
@@ -55,7 +55,7 @@ def converted(
     model = _MODELS[family]()
     samples = torch.export.Dim("samples", min=_LOW, max=_HIGH)
     program = Program(
-        Wav2Vec2(model).eval().listen, (torch.randn(1, 8000) * 0.1,), dynamic_shapes=({1: samples},)
+        parts(model).eval().listen, (torch.randn(1, 8000) * 0.1,), dynamic_shapes=({1: samples},)
     )
     folder = tmp_path_factory.mktemp(family) / "bundle"
     convert({"listen": program}, target=target, out=folder, measure_seconds=0.0)
@@ -104,7 +104,7 @@ def test_token_equality(
         wanted, recorder = _expected(converted.model, samples, library), Recorder(converted.run)
         emitted += len(wanted)
         if _heard(recorder, samples) != wanted:
-            reference = Recorder(in_eager(Wav2Vec2(converted.model).eval().listen))
+            reference = Recorder(in_eager(parts(converted.model).eval().listen))
             assert _heard(reference, samples) == wanted, name
             leads[name] = lead(reference.said, recorder.said)
     record_property("leads", leads)
@@ -116,7 +116,7 @@ def test_token_equality(
 def test_what_is_too_short_for_two_frames_is_padded(family: str) -> None:
     """One sample, and all lengths to the first that is heard as it is."""
     model = _MODELS[family]()
-    recorder = Recorder(in_eager(Wav2Vec2(model).eval().listen))
+    recorder = Recorder(in_eager(parts(model).eval().listen))
     for length in (1, 399, 719, 720, 721):
         _heard(recorder, UTTERANCES["tone of 0.47 s"][:length])
     assert [said["logits"].shape for said in recorder.said] == [(1, 2, len(PIECES))] * 5

@@ -13,7 +13,7 @@ from utterances import FEW, RATE, TIE, UTTERANCES, Recorder, converted, in_eager
 
 from menagerie.speech.decoding import greedy_whisper
 from transforms.export.prepare import Program
-from zoo.models.builders.speech import Whisper
+from zoo.models.builders.speech import parts
 from zoo.models.torchvision_operators import torchvision_operators
 
 with torchvision_operators():
@@ -39,7 +39,7 @@ def artifact(
     request: pytest.FixtureRequest, model: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Run]]:
     """The converted programs."""
-    whisper = Whisper(model).eval()
+    whisper = parts(model).eval()
     samples = torch.randn(1, SECONDS * RATE) * 0.1
     with torch.no_grad():
         heard = whisper.listen(samples)
@@ -52,7 +52,7 @@ def artifact(
 
 def eager(model: Any) -> dict[str, Run]:
     """The programs in eager PyTorch."""
-    whisper = Whisper(model).eval()
+    whisper = parts(model).eval()
     return {"listen": in_eager(whisper.listen), "emit": in_eager(whisper.emit)}
 
 

@@ -17,7 +17,7 @@ from menagerie.errors import SpeechError
 from menagerie.speech import Transcriber
 from menagerie.speech.recipe import Recipe, Vocabulary
 from menagerie.speech.recogniser import Program, WhisperRecogniser
-from zoo.models.builders.speech import Whisper
+from zoo.models.builders.speech import parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +35,7 @@ _PIECES = [f"\u2581w{n}" for n in range(NO_TIMESTAMPS + POSITIONS + 2)]
 class EagerSession:
     """Stands in for `Session`: the small Whisper's programs in eager PyTorch."""
 
-    whisper: Whisper
+    whisper: Any
 
     def __init__(
         self, bundle: Path, program: str, threads: int | None, *, allow_unsigned: bool | None
@@ -60,7 +60,7 @@ class EagerSession:
 def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A bundle with a Whisper's recipe; nothing native is loaded."""
     monkeypatch.setattr("menagerie.speech.transcriber.Session", EagerSession)
-    EagerSession.whisper = Whisper(small_whisper()).eval()
+    EagerSession.whisper = parts(small_whisper()).eval()
     return make_levels(
         tmp_path / "bundle", _TAKES, frame=320, overlap=0.0, heads={"whisper": json.loads(json.dumps(asdict(HEAD)))},
         vocabulary={"kind": "sentencepiece", "pieces": _PIECES},

@@ -144,29 +144,19 @@ class TransducerStep(nn.Module):
         return results
 
 
-class Parakeet(nn.Module):
-    """A Parakeet of the transformers library as the programs of a recogniser.
+def parts(model: Any) -> nn.ModuleDict:
+    """The programs of a Parakeet with a CTC, TDT or RNN-T head; none of another model.
 
-    Attributes:
-        listen: samples to encoded frames, or to CTC scores.
-        emit: a step of the transducer; absent for CTC.
-
-    Args:
-        model: what `takes` is true of.
+    Returns:
+        `listen`, samples to encoded frames or to CTC scores, and of a transducer `emit`, a step.
     """
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        if isinstance(model, ParakeetForCTC):
-            self.listen = SpeechEncoder(model.encoder, None, model.ctc_head)
-        else:
-            self.listen = SpeechEncoder(model.encoder, model.encoder_projector, None)
-            self.emit = TransducerStep(model.decoder, model.joint, model.config.vocab_size)
-
-    @staticmethod
-    def takes(model: nn.Module) -> bool:
-        """Whether it is a Parakeet with a CTC, TDT or RNN-T head."""
-        return isinstance(model, ParakeetForCTC | ParakeetForTDT | ParakeetForRNNT)
+    if isinstance(model, ParakeetForCTC):
+        return nn.ModuleDict({"listen": SpeechEncoder(model.encoder, None, model.ctc_head)})
+    if not isinstance(model, ParakeetForTDT | ParakeetForRNNT):
+        return nn.ModuleDict()
+    step = TransducerStep(model.decoder, model.joint, model.config.vocab_size)
+    listen = SpeechEncoder(model.encoder, model.encoder_projector, None)
+    return nn.ModuleDict({"listen": listen, "emit": step})
 
 
 def _lstm_step(
@@ -191,25 +181,17 @@ _WIDTH = 128
 _DECODER_WIDTH = 96
 
 
-class SpokenDigits(nn.Module):
-    """FastConformer with a CTC and a TDT head over one encoder, as NVIDIA's hybrid models have.
+def spoken_digits() -> nn.ModuleDict:
+    """An untrained FastConformer with a CTC and a TDT head over one encoder, as NVIDIA's hybrids.
 
-    Attributes:
-        listen: samples to encoded frames and CTC scores.
-        emit: a step of the transducer.
+    Its `listen` gives encoded frames and CTC scores, `emit` is a step of the transducer.
     """
-
-    def __init__(self) -> None:
-        super().__init__()
-        model = ParakeetForTDT(_config())
-        head = ParakeetEncoderCTCHead(_WIDTH, _TOKENS, kernel_size=1)
-        self.listen = SpeechEncoder(model.encoder, model.encoder_projector, head)
-        self.emit = TransducerStep(model.decoder, model.joint, _TOKENS)
-
-
-def spoken_digits() -> SpokenDigits:
-    """An untrained one."""
-    return SpokenDigits()
+    model = ParakeetForTDT(_config())
+    head = ParakeetEncoderCTCHead(_WIDTH, _TOKENS, kernel_size=1)
+    listen = SpeechEncoder(model.encoder, model.encoder_projector, head)
+    return nn.ModuleDict(
+        {"listen": listen, "emit": TransducerStep(model.decoder, model.joint, _TOKENS)}
+    )
 
 
 def _config() -> ParakeetTDTConfig:

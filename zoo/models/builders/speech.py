@@ -1,13 +1,13 @@
 """Speech recognisers of the transformers library as programs: wav2vec 2.0, Whisper, Moonshine.
 
-Each class has the parts that its head's recipe calls (`menagerie.speech.recipe`): `listen`, from
-samples on, and of a decoder `emit`, one step.
+`parts` gives what a head's recipe calls (`menagerie.speech.recipe`): `listen`, from samples on, and
+of a decoder `emit`, one step.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,9 @@ with torchvision_operators():
     )
     from transformers.audio_utils import mel_filter_bank
     from transformers.models.moonshine.modeling_moonshine import apply_rotary_pos_emb
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 RATE = 16_000  # samples a second
 HOP = 160  # samples from a frame of features to the next
@@ -303,74 +306,33 @@ class MoonshineStep(TokenDecoder):
         return {"logits": self.head(self.decoder.norm(rows))[:, 0]}
 
 
-class Wav2Vec2(nn.Module):
-    """A wav2vec 2.0 or HuBERT: `listen`, from samples to CTC scores.
+def parts(model: Any, normalise: Callable[[], bool | None] = lambda: None) -> nn.ModuleDict:
+    """The programs of a recogniser, by name; none of a model of another kind.
 
     Args:
-        model: what `takes` is true of.
-        normalise: as its preprocessor_config.json says by `do_normalize`.
+        model: a wav2vec 2.0 or HuBERT with a CTC head, a Whisper that writes text, or a Moonshine
+            with a key of its own for every head.
+        normalise: what preprocessor_config.json says by `do_normalize`; None: as is usual of its
+            kind. It is asked of models alone that take samples as they are.
+
+    Returns:
+        `listen`, from samples to CTC scores, or to keys and values; then also `emit`, a step.
     """
-
-    def __init__(self, model: Any, normalise: bool = True) -> None:
-        super().__init__()
-        self.listen = CtcScores(model, normalise)
-
-    @staticmethod
-    def takes(model: nn.Module) -> bool:
-        """Whether it is one of both with a CTC head."""
-        return isinstance(model, Wav2Vec2ForCTC | HubertForCTC)
-
-
-class Whisper(nn.Module):
-    """A Whisper: `listen`, from a window of samples to keys and values, and `emit`, a step.
-
-    Args:
-        model: what `takes` is true of.
-    """
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        config, heads = model.config, model.config.decoder_attention_heads
-        self.listen = CrossKeys(model.model, heads, LogMel(config.num_mel_bins))
-        self.emit = WhisperStep(
-            model.model.decoder,
-            model.proj_out,
-            heads,
-            config.max_target_positions,
-            config.d_model // heads,
-        )
-
-    @staticmethod
-    def takes(model: nn.Module) -> bool:
-        """Whether it is a Whisper that writes text."""
-        return isinstance(model, WhisperForConditionalGeneration)
-
-
-class Moonshine(nn.Module):
-    """A Moonshine: `listen`, from samples to keys and values, and `emit`, a step.
-
-    Args:
-        model: what `takes` is true of.
-        normalise: as its preprocessor_config.json says by `do_normalize`.
-    """
-
-    def __init__(self, model: Any, normalise: bool = False) -> None:
-        super().__init__()
-        config, decoder = model.config, model.model.decoder
-        heads = config.decoder_num_attention_heads
-        self.listen = CrossKeys(model.model, heads, normalise=normalise)
-        self.emit = MoonshineStep(
-            decoder,
-            model.proj_out,
-            heads,
-            config.max_position_embeddings,
-            decoder.layers[0].self_attn.head_dim,
-        )
-
-    @staticmethod
-    def takes(model: nn.Module) -> bool:
-        """Whether it is a Moonshine that writes text, with a key of its own for every head."""
-        if not isinstance(model, MoonshineForConditionalGeneration):
-            return False
-        config = model.config
-        return bool(config.decoder_num_key_value_heads == config.decoder_num_attention_heads)
+    config = model.config
+    if isinstance(model, Wav2Vec2ForCTC | HubertForCTC):
+        return nn.ModuleDict({"listen": CtcScores(model, normalise() is not False)})
+    if isinstance(model, WhisperForConditionalGeneration):
+        heads = config.decoder_attention_heads
+        sizes = heads, config.max_target_positions, config.d_model // heads
+        listen = CrossKeys(model.model, heads, LogMel(config.num_mel_bins))
+        step: nn.Module = WhisperStep(model.model.decoder, model.proj_out, *sizes)
+        return nn.ModuleDict({"listen": listen, "emit": step})
+    if not isinstance(model, MoonshineForConditionalGeneration):
+        return nn.ModuleDict()
+    heads, decoder = config.decoder_num_attention_heads, model.model.decoder
+    if config.decoder_num_key_value_heads != heads:
+        return nn.ModuleDict()
+    sizes = heads, config.max_position_embeddings, decoder.layers[0].self_attn.head_dim
+    listen = CrossKeys(model.model, heads, normalise=normalise() is True)
+    step = MoonshineStep(decoder, model.proj_out, *sizes)
+    return nn.ModuleDict({"listen": listen, "emit": step})
