@@ -46,8 +46,11 @@ def open_store(url: str, *, allow_unsigned: bool | None = None) -> Store:
     Raises:
         UsageError: the address has another form.
     """
-    objects: ObjectStore = opened(url, LocalObjects, _bucket, None, _FORMS)
-    return Store(objects, allow_unsigned=allow_unsigned)
+    return Store(_objects(url), allow_unsigned=allow_unsigned)
+
+
+def _objects(url: str) -> ObjectStore:
+    return opened(url, LocalObjects, _bucket, None, _FORMS)
 
 
 def _bucket(name: str, prefix: str) -> ObjectStore:

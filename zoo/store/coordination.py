@@ -172,7 +172,7 @@ def hold_lease(
         ended.set()
         keeper.join()
         with suppress(StoreError):  # whoever waits will see that it is not renewed
-            note = objects.read_record(key, _MAX_BYTES, _Note)
+            note = _read(objects, key)
             if note is not None and note.owner == mine.owner:
                 objects.delete(key)
 
@@ -185,7 +185,7 @@ def _acquire(
     waiting: Callable[[str], None],
 ) -> bool:
     waited, end = False, time.monotonic() + patience.longest
-    seen, since = objects.read_record(key, _MAX_BYTES, _Note), time.monotonic()
+    seen, since = _read(objects, key), time.monotonic()
     while True:
         dead = seen is not None and seen.process.lives() is False
         now = time.monotonic()
@@ -195,7 +195,7 @@ def _acquire(
             # Who saw it free at the same time, and is about as near the store, has written then.
             settling = max(_LEAST_SETTLING, patience.settle * (time.monotonic() - now))
             time.sleep(min(settling, patience.renew))
-            seen, since = objects.read_record(key, _MAX_BYTES, _Note), time.monotonic()
+            seen, since = _read(objects, key), time.monotonic()
             if seen is None or seen.owner == mine.owner or now > end:
                 return waited
         elif seen is not None:
@@ -203,7 +203,7 @@ def _acquire(
                 waiting(f"process {seen.process.pid} on {seen.host}")
             waited = True
             time.sleep(patience.look)
-            if (later := objects.read_record(key, _MAX_BYTES, _Note)) != seen:
+            if (later := _read(objects, key)) != seen:
                 seen, since = later, time.monotonic()
 
 
@@ -216,3 +216,7 @@ def _renew(
         note = mine.model_copy(update={"beat": beat})
         with suppress(StoreError):  # it was away for a moment, or the publication will say so
             objects.put_small(key, note.model_dump_json().encode())
+
+
+def _read(objects: ObjectStore, key: str) -> _Note | None:
+    return objects.read_record(key, _MAX_BYTES, _Note)

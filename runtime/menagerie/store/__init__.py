@@ -35,8 +35,11 @@ def open_releases(url: str, *, allow_unsigned: bool | None = None) -> ReleaseRea
     Raises:
         UsageError: the address has another form, or the extra is missing.
     """
-    reader: ObjectReader = opened(url, FolderReader, _bucket, _web, _FORMS)
-    return ReleaseReader(reader, allow_unsigned=allow_unsigned)
+    return ReleaseReader(_reader(url), allow_unsigned=allow_unsigned)
+
+
+def _reader(url: str) -> ObjectReader:
+    return opened(url, FolderReader, _bucket, _web, _FORMS)
 
 
 def opened(

@@ -174,13 +174,13 @@ def test_a_sweep_leaves_what_a_publisher_counts_on(
     bundle = make_bundle(tmp_path / "bundle")
     digest = open_bundle(bundle).manifest.listed["weights.safetensors"].sha256
     store._objects.put_file(bundle / "weights.safetensors", blob_key(digest), lambda _: None)
-    real = garbage_collection._remove
+    real = garbage_collection._removed
 
-    def publishing(objects: Any, rule: Any, batch: Any) -> Any:
+    def publishing(objects: Any, *things: Any) -> Any:
         with coordination.announce(objects, [digest]):
-            return real(objects, rule, batch)
+            return real(objects, *things)
 
-    monkeypatch.setattr(garbage_collection, "_remove", publishing)
+    monkeypatch.setattr(garbage_collection, "_removed", publishing)
     assert store.sweep(NO_GRACE, dry_run=False).blobs == 0
     assert store._objects.size_of(blob_key(digest)) == len(b"the weights")
 

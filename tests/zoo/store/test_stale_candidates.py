@@ -118,13 +118,13 @@ def test_who_comes_while_a_sweep_is_at_it_is_seen(
     store = place.store()
     candidate = proposed(store, tmp_path)
     days_pass(400)
-    real = garbage_collection._withdraw
+    real = garbage_collection._removed
 
-    def late(objects: Any, batch: list[str]) -> list[str]:
+    def late(objects: Any, *things: Any) -> list[str]:
         with store.hold(candidate):
-            return real(objects, batch)
+            return real(objects, *things)
 
-    monkeypatch.setattr(garbage_collection, "_withdraw", late)
+    monkeypatch.setattr(garbage_collection, "_removed", late)
     assert store.sweep(RULE, dry_run=False).candidates == ()
     assert store.has(*candidate.names)
 
