@@ -105,34 +105,34 @@ class Manifest:
         for tag in tags:
             chosen |= self._tagged(tag)
         if precisions:
-            chosen = self._precise(chosen, precisions)
-            self._require_precise([p for p in patterns if not is_pattern(p)], precisions)
+            chosen = self._precise(chosen, precisions, [p for p in patterns if not is_pattern(p)])
         return [name for name in self.models if name in chosen]
 
-    def _precise(self, chosen: set[str], precisions: Sequence[Precision]) -> set[str]:
-        """The chosen models in the precisions that they are published in."""
+    def _precise(
+        self, chosen: set[str], precisions: Sequence[Precision], named: Sequence[str]
+    ) -> set[str]:
+        """The chosen models, or their variants, in the precisions that they are published in.
+
+        Those that were named must be in each.
+        """
         made: set[str] = set()
         for precision in precisions:
-            found = set().union(*(self._in_precision(name, precision) for name in chosen))
-            if not found:
+            found = {
+                name: ({name} if self.models[name].precision is precision else set())
+                | ({_variant_name(name, precision)} & self._variants)
+                for name in chosen
+            }
+            step = f"Add `precisions: {{{precision}: {{}}}}` to "
+            if not any(found.values()):
                 fact = f"none of the selected models is published in {precision}"
-                step = f"Add `precisions: {{{precision}: {{}}}}` to an entry"
-                raise UsageError(f"--precision {precision}", fact, step)
-            made |= found
-        return made
-
-    def _in_precision(self, name: str, precision: Precision) -> set[str]:
-        """The model itself or its variant, if either is published so."""
-        own = {name} if self.models[name].precision is precision else set()
-        return own | ({_variant_name(name, precision)} & self._variants)
-
-    def _require_precise(self, names: Sequence[str], precisions: Sequence[Precision]) -> None:
-        for precision in precisions:
-            missing = [name for name in names if not self._in_precision(name, precision)]
-            if missing:
+                raise UsageError(f"--precision {precision}", fact, f"{step}an entry")
+            if missing := [name for name in named if not found[name]]:
                 fact = f"not published in {precision}: {', '.join(missing)}"
-                step = f"Add `precisions: {{{precision}: {{}}}}` to the entry, or leave it out"
-                raise UsageError(f"--precision {precision}", fact, step)
+                raise UsageError(
+                    f"--precision {precision}", fact, f"{step}the entry, or leave it out"
+                )
+            made = made.union(*found.values())
+        return made
 
     def _matching(self, pattern: str) -> set[str]:
         if not is_pattern(pattern):
@@ -197,7 +197,10 @@ def load_manifest(folder: Path | None = None, *, targets: Iterable[str] = ()) ->
                 models[name], origins[name] = spec, here
             variants |= others.keys()
         ordered = sorted(file.faults, key=lambda fault: fault.line)
-        faults.extend(_format(path, fault) for fault in ordered)
+        faults += [
+            f"{_shown(path)}:{each.line}: {': '.join(filter(None, (_dotted(each), each.fact)))}"
+            for each in ordered
+        ]
     if faults:
         raise ManifestError(_shown(folder), tuple(faults))
     read = MappingProxyType(models), MappingProxyType(origins)
@@ -243,14 +246,9 @@ def _entries(file: YamlFile, targets: Iterable[str]) -> Mapping[str, ModelSpec]:
     return read.models
 
 
-def _format(path: Path, fault: Fault) -> str:
-    where = _dotted(fault.location)
-    return f"{_shown(path)}:{fault.line}: {where}{': ' if where else ''}{fault.fact}"
-
-
-def _dotted(location: tuple[str | int, ...]) -> str:
-    """`models.resnet18.programs[0].dtype` for a location."""
-    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in location)
+def _dotted(fault: Fault) -> str:
+    """Its location as `models.resnet18.programs[0].dtype`."""
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in fault.location)
     return "".join(steps).removeprefix(".")
 
 

@@ -16,7 +16,6 @@ from pydantic import Field
 
 from menagerie.validation.findings import (
     Measurement,
-    ProgramValidation,
     ValidationReport,
     Verdict,
 )
@@ -258,15 +257,12 @@ def suspected(validation: ValidationReport, programs: Sequence[str]) -> tuple[Su
     """
     if validation.passed or validation.verdict is Verdict.TIMED_OUT:
         return ()
-    judged = {p.program: p for p in validation.programs}
+    judged = {p.program: p.parity for p in validation.programs}
     found = [
         (name, case)
         for name in programs
-        for case in (_wrong_case(judged[name]) if name in judged else (None,))
+        for case in (
+            sorted(p.case for p in judged[name] if not p.passed)[:1] if name in judged else [None]
+        )
     ]
     return tuple(found) or tuple((name, 0) for name in programs)
-
-
-def _wrong_case(program: ProgramValidation) -> tuple[int, ...]:
-    """The first case that failed, if one did."""
-    return tuple(sorted(p.case for p in program.parity if not p.passed)[:1])

@@ -263,13 +263,17 @@ def explain(error: ValidationError, schema: Schema) -> list[tuple[Location, str]
     """
     facts: dict[Location, str] = {}
     meant: set[Location] = set()
-    details = [d for d in error.errors(include_url=False) if not _is_consequence(d)]
+    # What is too short, and not empty, is so because faulty entries were not counted.
+    found = error.errors(include_url=False)
+    details = [d for d in found if not (d["type"] == "too_short" and d["input"])]
     for detail in details:
         location, node = _follow(detail["loc"], schema)
         if detail["type"].startswith("union_tag_"):
             location = (*location, node["discriminator"]["propertyName"])
         fact = _fact(detail, location, node)
-        facts[location] = fact if location not in facts else _fits_nothing(detail)
+        if location in facts:
+            fact = f"{_show(detail['input'])} is of no kind that is allowed here"
+        facts[location] = fact
         if detail["type"] == "extra_forbidden":
             meant.add((*location[:-1], nearest(location[-1], _keys(node)) or ""))
     missing = {_follow(d["loc"], schema)[0] for d in details if d["type"] == "missing"}
@@ -297,15 +301,6 @@ def _fact(detail: ErrorDetails, location: Location, node: Schema) -> str:
     else:
         text = detail["msg"].removeprefix("Input ")
     return text if isinstance(value, dict) else f"{text}; {_show(value)} is not"
-
-
-def _fits_nothing(detail: ErrorDetails) -> str:
-    return f"{_show(detail['input'])} is of no kind that is allowed here"
-
-
-def _is_consequence(detail: ErrorDetails) -> bool:
-    """Whether this fault is only that faulty entries were not counted."""
-    return detail["type"] == "too_short" and bool(detail["input"])
 
 
 def _follow(steps: Iterable[str | int], root: Schema) -> tuple[Location, Schema]:

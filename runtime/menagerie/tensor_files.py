@@ -197,14 +197,10 @@ def read_notes(path: Path) -> dict[str, str]:
 def _header(path: Path) -> tuple[Any, int]:
     """The header's JSON, and where the tensors' bytes begin."""
     with path.open("rb") as file:
-        length = _bounded(int.from_bytes(file.read(_LENGTH_BYTES), "little"))
+        length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+        if length > _MOST_HEADER_BYTES:
+            raise ValueError(f"its header claims {length:,} bytes")
         return load(file.read(length), whole=whole_of_64_bits), _LENGTH_BYTES + length
-
-
-def _bounded(length: int) -> int:
-    if length > _MOST_HEADER_BYTES:
-        raise ValueError(f"its header claims {length:,} bytes")
-    return length
 
 
 def _tensors(content: NDArray[Any], header: Any) -> dict[str, NDArray[Any]]:

@@ -207,11 +207,11 @@ def _paired(left: Sequence[Cell], right: Sequence[Cell], keys: Sequence[str]) ->
         yield from starmap(Row, zip_longest(left, right))
         return
     key, *others = keys
-    known = [
+    before, after = (
         [(getattr(cell.nodes[0], key), cell.nodes[0].operator) for cell in side]
         for side in (left, right)
-    ]
-    matcher = SequenceMatcher(None, *known, autojunk=False)
+    )
+    matcher = SequenceMatcher(None, before, after, autojunk=False)
     for kind, i, i_end, j, j_end in matcher.get_opcodes():
         rest = () if kind == "equal" else others
         yield from _paired(left[i:i_end], right[j:j_end], rest)
@@ -237,7 +237,11 @@ def condense(rows: Sequence[Row], *, most: int) -> list[Row]:
         rows = _without_repeats(rows, depth)
     condensed = list(rows)
     deepest = max((row.node.module.count(".") + 1 for row in rows), default=0)
-    for kept in (_near_changes(rows), _wrong(rows)):
+    cells = [row.cells for row in rows]
+    changed = [i for i, each in enumerate(cells) if any(cell.changes for cell in each)]
+    near = {place for i in changed for place in range(i - _CONTEXT, i + _CONTEXT + 1)}
+    wrong = {i for i, each in enumerate(cells) if Mark.WRONG in {cell.mark for cell in each}}
+    for kept in (near, wrong):
         for depth in range(deepest, -1, -1):
             if len(condensed) <= most:
                 return condensed
@@ -328,13 +332,3 @@ def _by_module(rows: Sequence[Row], kept: Collection[int], depth: int) -> Iterat
             yield from members
         else:
             yield _summed(members, module=name)
-
-
-def _near_changes(rows: Sequence[Row]) -> set[int]:
-    """Positions of rows that are changed, or stand close to one that is."""
-    changed = [i for i, row in enumerate(rows) if any(cell.changes for cell in row.cells)]
-    return {near for i in changed for near in range(i - _CONTEXT, i + _CONTEXT + 1)}
-
-
-def _wrong(rows: Sequence[Row]) -> set[int]:
-    return {i for i, row in enumerate(rows) if Mark.WRONG in {cell.mark for cell in row.cells}}

@@ -23,7 +23,7 @@ from zoo.report.summary import parities, summarise
 
 if TYPE_CHECKING:
     from menagerie.validation.findings import Exactness, OutputParity
-    from zoo.records import ConversionReport, Diagnosis, Divergence
+    from zoo.records import ConversionReport, Diagnosis
 
 _A_BIT = 6.02  # dB: a bit of the mantissa more or less is another order of summing
 
@@ -88,9 +88,12 @@ def cause(diagnosis: Diagnosis) -> str:
         return diagnosis.detail
     where = "First diverging node" if found.certain else "Diverging at this node or before it"
     place = ", ".join(t for t in (found.operator, found.module_path, found.source_line) if t)
+    blame = "right in eager PyTorch after all passes, wrong when lowered"
+    if found.stage is DivergenceStage.PASSES:
+        blame = f"made wrong by the pass {found.pass_name}"
     return (
         f"{where} of program {diagnosis.program}, case {diagnosis.case}: {found.node} ({place}), "
-        f"{_blame(found)}; off by {error(found.max_abs)}, SNR {decibels(found.snr_db)}"
+        f"{blame}; off by {error(found.max_abs)}, SNR {decibels(found.snr_db)}"
     )
 
 
@@ -114,12 +117,6 @@ def beside_truth(found: Exactness) -> str:
     less = found.eager_snr_db - found.artifact_snr_db
     verdict = "as exact as PyTorch" if less <= _A_BIT else f"{less:.0f} dB less than PyTorch"
     return f"{artifact} from float64, eager float32 {eager}: {verdict}"
-
-
-def _blame(found: Divergence) -> str:
-    if found.stage is DivergenceStage.PASSES:
-        return f"made wrong by the pass {found.pass_name}"
-    return "right in eager PyTorch after all passes, wrong when lowered"
 
 
 def tiles(report: ConversionReport) -> tuple[Tile, ...]:

@@ -95,8 +95,14 @@ class Promoter:
                 self._store.sign(release, _signature(self._keyring, release.document))
                 return release
             self._attest(release)
+            last = ledger.latest  # what was only emulated takes no place of what was validated
+            lesser = (
+                last is not None
+                and last.state is ReleaseState.VALIDATED
+                and release.manifest.state is ReleaseState.EMULATED
+            )
             entry = LedgerEntry(
-                action="promote" if latest and not _lesser(release, ledger) else "admit",
+                action="promote" if latest and not lesser else "admit",
                 build_key=release.build_key,
                 document=release.digest,
                 state=release.manifest.state,
@@ -242,13 +248,6 @@ def _signed(keyring: Keyring, message: bytes) -> dict[str, bytes]:
 def _signature(keyring: Keyring, document: bytes) -> bytes:
     """The signature file of a bundle's manifest."""
     return signature_document(_signed(keyring, encoded(BUNDLE_TYPE, document)))
-
-
-def _lesser(release: Release, ledger: Ledger) -> bool:
-    """Whether it was only emulated, where the latest was validated on a device."""
-    latest = ledger.latest
-    validated = latest is not None and latest.state is ReleaseState.VALIDATED
-    return validated and release.manifest.state is ReleaseState.EMULATED
 
 
 def _before(ledger: Ledger) -> str | None:

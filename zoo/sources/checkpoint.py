@@ -136,7 +136,11 @@ def trained(source: CheckpointSource, context: Context) -> nn.Module:
         SourceRefused: if it leads out of the manifest's folder or holds more than tensors.
         SourceError: if it cannot be had or read, or does not fit the module.
     """
-    path = _checked(source, context)
+    if source.is_fetched:
+        path = fetch(source.path, source.sha256, model=context.model)
+    else:
+        path = resolve_inside(source.path, context)
+        require_digest(sha256_of(path), source.sha256, source.path, context.model)
     module = untrained(source, context)
     fill(module, read_state(path, context.model), context.model)
     return module
@@ -195,14 +199,6 @@ def fill(module: nn.Module, state: Mapping[str, Tensor], model: str) -> None:
             "Mend the builder or its arguments",
         )
     module.load_state_dict(state)
-
-
-def _checked(source: CheckpointSource, context: Context) -> Path:
-    if source.is_fetched:
-        return fetch(source.path, source.sha256, model=context.model)
-    path = resolve_inside(source.path, context)
-    require_digest(sha256_of(path), source.sha256, source.path, context.model)
-    return path
 
 
 def _refuse_inflation(path: Path, model: str) -> None:

@@ -144,7 +144,11 @@ class Store(ReleaseReader):
         if earlier is None or _confirms(candidate, earlier):
             names, confirmed = candidate.names, earlier is not None
             with announce(self._objects, (e.sha256 for e in candidate.manifest.listed.values())):
-                self._require_files(candidate)
+                if lacking := self._lacking(candidate):
+                    place = f"{self.url}/{candidate_key(*names)}"
+                    fact = f"{len(lacking)} of its files are gone, {lacking[0]} is the first"
+                    advice = "Convert it again: a sweep has taken the candidate"
+                    raise StoreError(place, fact, advice)
                 if signature is not None:
                     self._objects.put_small(signature_key(*names, confirmed=confirmed), signature)
                 key = release_key(*names, confirmed=confirmed)
@@ -378,12 +382,6 @@ class Store(ReleaseReader):
             for name, entry in release.manifest.listed.items()
             if self._objects.size_of(blob_key(entry.sha256)) != entry.bytes
         ]
-
-    def _require_files(self, candidate: Release) -> None:
-        if lacking := self._lacking(candidate):
-            place = f"{self.url}/{candidate_key(*candidate.names)}"
-            fact = f"{len(lacking)} of its files are gone, {lacking[0]} is the first"
-            raise StoreError(place, fact, "Convert it again: a sweep has taken the candidate")
 
 
 def _confirms(release: Release, earlier: Release) -> bool:

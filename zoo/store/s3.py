@@ -105,14 +105,14 @@ class S3Objects(S3Reader, ObjectStore):
     def link(self, key: str, name: str, content_type: str, seconds: int) -> str | None:
         """A presigned address; it is made here, without asking the server."""
         with self._errors(key):
+            shown = "inline" if content_type.startswith("text/html") else "attachment"
+            given = {
+                **self._where(key),
+                "ResponseContentType": content_type,
+                "ResponseContentDisposition": f'{shown}; filename="{name}"',
+            }
             address: str = self._client.generate_presigned_url(
-                "get_object",
-                Params={
-                    **self._where(key),
-                    "ResponseContentType": content_type,
-                    "ResponseContentDisposition": _disposition(content_type, name),
-                },
-                ExpiresIn=seconds,
+                "get_object", Params=given, ExpiresIn=seconds
             )
         return address
 
@@ -167,8 +167,3 @@ class S3Objects(S3Reader, ObjectStore):
 def _is_unknown(error: StoreError) -> bool:
     cause = error.__cause__
     return isinstance(cause, ClientError) and cause.response["Error"].get("Code") in _UNKNOWN
-
-
-def _disposition(content_type: str, name: str) -> str:
-    shown = content_type.startswith("text/html")
-    return f'{"inline" if shown else "attachment"}; filename="{name}"'

@@ -73,7 +73,8 @@ def pull_bundle(
         make_folders(folder.parent)
         with appearing(folder, partial) as inner:
             _remove_strangers(inner, manifest)
-            require_space(inner, total - _gathered(inner))
+            gathered = sum(path.stat().st_size for path in inner.rglob("*") if path.is_file())
+            require_space(inner, total - gathered)
             _fetch_all(objects, inner, manifest, meter, cache)
             _complete(inner, signature())
             write_durably(inner / MANIFEST, document, partial=inner / PARTIAL)
@@ -177,18 +178,11 @@ def _remove_strangers(partial: Path, manifest: BundleManifest) -> None:
                 (Path(parent) / name).unlink()
         for name in names:
             path = Path(parent) / name
-            entry = manifest.listed.get(path.relative_to(partial).as_posix())
-            if entry is None or path.is_symlink() or _is_odd(path.lstat(), entry):
+            entry, status = manifest.listed.get(path.relative_to(partial).as_posix()), path.lstat()
+            # What has another name elsewhere too, or is longer than it may be, was not gathered.
+            sound = entry and status.st_nlink == 1 and status.st_size <= entry.bytes
+            if not sound or path.is_symlink():
                 path.unlink()
-
-
-def _is_odd(status: os.stat_result, entry: FileEntry) -> bool:
-    """Whether what was gathered has another name elsewhere too, or is longer than it may be."""
-    return status.st_nlink > 1 or status.st_size > entry.bytes
-
-
-def _gathered(partial: Path) -> int:
-    return sum(path.stat().st_size for path in partial.rglob("*") if path.is_file())
 
 
 @contextmanager

@@ -138,7 +138,8 @@ def _read(document: bytes) -> tuple[dict[str, bytes], int, int]:
     version: int = check(int, signed.get("version"), "version")
     if threshold < 1 or version < 1:
         raise Malformed("threshold and version are at least 1")
-    keys = {i: _public(_object(known, i)) for i in ids if _is_ed25519(_object(known, i))}
+    listed = {i: _object(known, i) for i in ids}
+    keys = {i: _public(key) for i, key in listed.items() if key.get("keytype") == "ed25519"}
     return keys, threshold, version
 
 
@@ -147,10 +148,6 @@ def _object(value: Any, name: str) -> dict[str, Any]:
     if not isinstance(inner, dict):
         raise Malformed(f"{name}: is missing or no object")
     return inner
-
-
-def _is_ed25519(key: dict[str, Any]) -> bool:
-    return key.get("keytype") == "ed25519"
 
 
 def _public(key: dict[str, Any]) -> bytes:

@@ -182,14 +182,11 @@ def _bubblewrap() -> str | None:
     origin = None if spec is None else spec.origin
     places = [] if origin is None else [str(Path(origin).parent / "_bin" / "bwrap")]
     places += [found] if (found := shutil.which("bwrap")) else []
+    probe = ["--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "true"]
     for program in places:
-        if os.access(program, os.X_OK) and _works(program):
+        if os.access(program, os.X_OK) and _ends_well([program, *probe]):
             return program
     return None
-
-
-def _works(program: str) -> bool:
-    return _ends_well([program, "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "true"])
 
 
 @cache

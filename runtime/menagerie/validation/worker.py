@@ -129,7 +129,7 @@ class _Trial:
 
     def run(self) -> ValidationReport:
         """Makes every check, each only after what it builds on."""
-        manifest = self._bundle.manifest
+        manifest, beside = self._bundle.manifest, list[bool]()
         with contextlib.ExitStack() as stack:
             start = time.perf_counter()
             sessions = {p.name: stack.enter_context(self._open(p)) for p in manifest.programs}
@@ -137,7 +137,10 @@ class _Trial:
             programs = {p.name: self._loaded(p, sessions[p.name]) for p in manifest.programs}
             judgements = {name: self._judge(program) for name, program in programs.items()}
             peak = peak_memory_bytes()  # before a second session doubles it
-            beside = [self._coexists(program, judgements[n]) for n, program in programs.items()]
+            for name, program in programs.items():
+                self._sender.step(f"program {name}, a second session beside the first")
+                again = partial(self._open, program.entry)
+                beside.append(self._note(coexists(program, judgements[name], again)))
             accurate = self._accuracy(programs)
             words = self._word_errors(programs)
             self._refuse_torch()
@@ -184,10 +187,6 @@ class _Trial:
         self._note(judged.fact)
         self._sender.finding(judged.validation)
         return judged
-
-    def _coexists(self, program: LoadedProgram, judged: Judged) -> bool:
-        self._sender.step(f"program {program.entry.name}, a second session beside the first")
-        return self._note(coexists(program, judged, partial(self._open, program.entry)))
 
     def _accuracy(self, programs: Mapping[str, LoadedProgram]) -> AccuracyResult | None:
         manifest = self._bundle.manifest
