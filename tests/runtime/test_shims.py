@@ -16,7 +16,8 @@ from torch.utils import cpp_extension
 import menagerie
 from menagerie.host import RUNTIME_ABI
 from menagerie.library import library, library_path
-from menagerie.shims import SHIMS_FILE, header, kernel_symbols, load, main, supported_symbols, table
+from menagerie.shims import SHIMS_FILE, kernel_symbols, load, supported_symbols
+from tests.shims import header, main, table
 from transforms.export.trace import declare_packed_linear
 from transforms.pipeline import make_passes
 
@@ -130,7 +131,7 @@ def test_the_header_states_the_abi_that_python_knows() -> None:
 
 
 def test_the_table_is_current() -> None:
-    """SHIMS.md is what `python -m menagerie.shims table` prints."""
+    """SHIMS.md is what `python -m tests.shims table` prints."""
     assert (ROOT / "SHIMS.md").read_text() == table(SHIMS)
 
 
@@ -160,7 +161,7 @@ def test_faulty_list_is_refused(tmp_path: Path, text: str, fact: str) -> None:
 
 
 def test_command_prints_what_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    """`python -m menagerie.shims` prints the header or the table, else its usage."""
+    """`python -m tests.shims` prints the header or the table, else its usage."""
     assert main(["header"]) == 0
     assert capsys.readouterr().out == header(SHIMS)
     assert main(["abacus"]) == main([]) == 2
