@@ -15,9 +15,10 @@ By subclasses of torch's own classes, which `inductor.generate_code` registers w
   it, and two kinds of kernels are called without a look at what they return (cpp_wrapper.h).
 - **Constants described by a call each**: eleven assignments of each are two thirds of a
   transformer's wrapper and a third of its compiler's time.
-- **On the CPU, timed kernels and no interface**: the runtime learns when a generated kernel begins
-  and ends (timed_kernels.h); AOTInductor's C interface, the same for every model and three fifths
-  of the compiler's time, is compiled once.
+- **No interface**: AOTInductor's own in C, the same for every model and three fifths of the
+  compiler's time, is compiled once.
+- **On the CPU, timed kernels**: the runtime learns when a generated kernel begins and ends
+  (timed_kernels.h).
 """
 
 from __future__ import annotations
@@ -296,6 +297,10 @@ class CheckedWrapper(CppWrapperCpu):
         if not V.graph.is_const_graph:
             self.header.splice(inserted("cpp_wrapper.h"))
 
+    def _write_aoti_interface_header(self) -> None:
+        """No interface: it is compiled apart (`interface`)."""
+        self.header.splice(DECLARED_ELSEWHERE)
+
     def codegen_model_constructor(self) -> None:
         """The model's constructor, shorter."""
         before, self.prefix = self.prefix, IndentedBuffer()
@@ -369,10 +374,6 @@ class TimedWrapper(CheckedWrapper):
         if not V.graph.is_const_graph:
             self.header.splice(inserted("timed_kernels.h"))
 
-    def _write_aoti_interface_header(self) -> None:
-        """No interface: it is compiled apart (`interface`)."""
-        self.header.splice(DECLARED_ELSEWHERE)
-
     def _generate_kernel_call_helper(
         self, kernel_name: str, call_args: Sequence[Any], **keywords: Any
     ) -> None:
@@ -396,8 +397,6 @@ def _bytes_of(call_args: Sequence[Any]) -> str:
     return text
 
 
-HEADER = "torch/csrc/inductor/aoti_include/cpu.h"
-
 _BASE = (
     "template class torch::aot_inductor::AOTInductorModelBase"
     "<torch::aot_inductor::AOTInductorModel>;\n"
@@ -405,8 +404,8 @@ _BASE = (
 DECLARED_ELSEWHERE = f"#include <torch/csrc/inductor/aoti_runtime/model.h>\nextern {_BASE}"
 
 
-def interface() -> str:
-    """The C++ of torch's own file, with the base class of all models behind it."""
+def interface(header: str) -> str:
+    """The C++ of torch's own file behind a device's header, and the base class of all models."""
     [folder] = codegen.__path__
     text = Path(folder, "aoti_runtime", "interface.cpp").read_text()
-    return f"#include <{HEADER}>\n{text}\n{_BASE}"
+    return f"#include <{header}>\n{text}\n{_BASE}"

@@ -12,7 +12,6 @@ from transforms.graph.guards import dynamic_sizes_kept
 from transforms.lowering.coverage import check_kernels, check_library, own_shims
 from transforms.lowering.cpp_codegen import (
     FAULTS,
-    HEADER,
     NO_CONSTANTS,
     CheckedScheduling,
     TimedWrapper,
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 BACKEND = Backend("cpu", CheckedScheduling, TimedWrapper)
+_HEADER = "torch/csrc/inductor/aoti_include/cpu.h"
 
 _OPTIONS: dict[str, object] = {
     # The runtime packs weights at load for the machine at hand (infra/adr/0002).
@@ -109,8 +109,8 @@ def lower(
     sources = [
         Source("kernels", FAULTS + code.kernels, flags, header="torch/csrc/inductor/cpp_prefix.h"),
         # The wrapper runs once a call and only calls: -O1 compiles it three times as fast.
-        Source("wrapper", code.wrapper, (*flags, "-O1"), header=HEADER),
-        Source("interface", interface(), (*flags, "-O1"), kept=True),
+        Source("wrapper", code.wrapper, (*flags, "-O1"), header=_HEADER),
+        Source("interface", interface(_HEADER), (*flags, "-O1"), kept=True),
         Source("constants", NO_CONSTANTS, flags),
     ]
     # The shim functions have libtorch's names; naming their library makes a model find ours also

@@ -18,8 +18,8 @@ The rest is private to TorchInductor, and each part is named here with its reaso
 - `graph.normalize_name` and `codegen.cpp_wrapper_cpu.normalize_name`: give a constant the name of
   its variable in the wrapper, which for a parameter of the model itself is what the model calls it:
   `operator`, or `buf0` like one of the wrapper's own. Ours begin with `constant_`.
-- `CppWrapperCpu._write_aoti_interface_header`: writes AOTInductor's interface into each wrapper. On
-  the CPU it is compiled once instead (cpp_codegen.py).
+- `CppWrapperCpu._write_aoti_interface_header`: writes AOTInductor's interface into each wrapper. It
+  is compiled once instead (cpp_codegen.py).
 - `GraphLowering.get_attr`: gives a constant without axes as a bare number, of which there are no
   views. Where it meets more than pointwise operators, it is a tensor like any other.
 - `torch.utils._pytree.treespec_dumps`: gives the text of a result's structure, which the library

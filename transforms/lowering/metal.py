@@ -20,7 +20,7 @@ from menagerie.shims import kernel_symbols
 from transforms.graph.editor import copied
 from transforms.graph.guards import dynamic_sizes_kept
 from transforms.lowering.coverage import check_imports, check_kernels, check_library, own_shims
-from transforms.lowering.cpp_codegen import NO_CONSTANTS
+from transforms.lowering.cpp_codegen import NO_CONSTANTS, interface
 from transforms.lowering.inductor import Backend, generate_code, metal_on_any_host
 from transforms.lowering.mach import link_mach_library
 from transforms.lowering.metal_codegen import MetalScheduling, MetalWrapper, metal_code
@@ -145,6 +145,7 @@ def _explained(place: str, program: ExportedProgram, error: LoweringError) -> Lo
 def _sources(metal: MetalCode) -> list[Source]:
     return [
         Source("wrapper", metal.wrapper, _FLAGS, header=_HEADER),
+        Source("interface", interface(_HEADER), _FLAGS, kept=True),
         Source("constants", NO_CONSTANTS, _FLAGS),
     ]
 
