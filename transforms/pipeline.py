@@ -6,39 +6,16 @@ A target says which it takes, in what order and why (`transforms/targets/`).
 from __future__ import annotations
 
 import inspect
+import pkgutil
 from collections import Counter
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from transforms import passes as folder
 from transforms.graph.editor import ProgramEditor
-from transforms.graph.graph_pass import check_program
+from transforms.graph.graph_pass import GraphPass, check_program
 from transforms.graph.guards import dynamic_sizes_kept
-from transforms.passes.compute_convolution_sizes import ComputeConvolutionSizes
-from transforms.passes.cpu.expand_recurrent_layers import ExpandRecurrentLayers
-from transforms.passes.cpu.fuse_activations import FuseActivations
-from transforms.passes.cpu.join_expanded_depthwise import JoinExpandedDepthwise
-from transforms.passes.decompose_linear import DecomposeLinear
-from transforms.passes.decompose_rare_operators import DecomposeRareOperators
-from transforms.passes.decompose_stft import DecomposeStft
-from transforms.passes.fold_batch_norm import FoldBatchNorm
-from transforms.passes.fold_constants import FoldConstants
-from transforms.passes.fuse_addmm import FuseAddmm
-from transforms.passes.fuse_cat_linear import FuseCatLinear
-from transforms.passes.lay_out_weights import ClaimChannelsLast, LayOutWeights
-from transforms.passes.merge_common_subexpressions import MergeCommonSubexpressions
-from transforms.passes.metal.fuse_epilogues import FuseEpilogues
-from transforms.passes.metal.join_linear_layers import JoinLinearLayers
-from transforms.passes.metal.keep_attention_whole import KeepAttentionWhole
-from transforms.passes.metal.turn_volumes_into_images import TurnVolumesIntoImages
-from transforms.passes.pointwise_affine_to_conv import PointwiseAffineToConv
-from transforms.passes.remove_dead_code import RemoveDeadCode
-from transforms.passes.remove_identity_permutes import RemoveIdentityPermutes
-from transforms.passes.replace_view_copies import ReplaceViewCopies
 from transforms.passes.round_weights import NarrowWeights, QuantiseWeights
-from transforms.passes.turn_pointwise_sequences import (
-    TurnPointwiseSequences,
-    TurnPointwiseSequencesBothWays,
-)
-from transforms.passes.unpad_relative_shift import UnpadRelativeShift
 from transforms.quantisation import INTEGERS
 from transforms.targets import PassGroup, PassItem, Target, target_named
 from zoo.base_models import Frozen
@@ -52,38 +29,29 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
-    from transforms.graph.graph_pass import GraphPass
 
-
-# Which a model may choose, in the order that all targets have, then those of lowering.
-_PASSES: tuple[type[GraphPass], ...] = (
-    DecomposeStft,
-    DecomposeRareOperators,
-    ReplaceViewCopies,
-    UnpadRelativeShift,
-    FoldBatchNorm,
-    FoldConstants,
-    MergeCommonSubexpressions,
-    PointwiseAffineToConv,
-    FuseCatLinear,
-    RemoveIdentityPermutes,
-    FuseAddmm,
-    DecomposeLinear,
-    RemoveDeadCode,
-    TurnVolumesIntoImages,
-    TurnPointwiseSequences,
-    TurnPointwiseSequencesBothWays,
-    ExpandRecurrentLayers,
-    ClaimChannelsLast,
-    FuseActivations,
-    JoinExpandedDepthwise,
-    ComputeConvolutionSizes,
-    FuseEpilogues,
-    JoinLinearLayers,
-    KeepAttentionWhole,
-    LayOutWeights,
-)
 _OF_PRECISIONS: tuple[type[GraphPass], ...] = (NarrowWeights, QuantiseWeights)
+
+
+def _in_folder() -> tuple[type[GraphPass], ...]:
+    """Every pass that a model may choose, in the order that all targets have; others follow."""
+    modules = [
+        import_module(found.name)
+        for found in pkgutil.walk_packages(folder.__path__, f"{folder.__name__}.")
+    ]
+    known: dict[Any, type[GraphPass]] = {
+        each.name: each
+        for module in modules
+        for each in vars(module).values()
+        if isinstance(each, type) and issubclass(each, GraphPass)
+        if each.__module__ == module.__name__ and each not in _OF_PRECISIONS
+    }
+    listed = [item for name in ("cpu", "metal") for item in target_named(name).passes]
+    order = dict.fromkeys([name for name in listed if name in known] + sorted(known))
+    return tuple(known[name] for name in order)
+
+
+_PASSES = _in_folder()
 
 
 def available_passes() -> dict[str, type[GraphPass]]:
