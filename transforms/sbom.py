@@ -68,12 +68,12 @@ def sbom_document(folder: Path, draft: BundleManifest) -> bytes:
     parts = [_component(part) for part in (*inside, *beside)]
     version = draft.versions.get("menagerie", "")
     ours = Part(runtime, version, "Apache-2.0", "dynamic")
-    libraries = [_file(folder, entry.path) for entry in _libraries(draft)]
-    of_runtime = [_reference(part) for part in beside]
+    files = [p.files[role].path for p in draft.programs for role in _LIBRARIES if role in p.files]
+    libraries = [_file(folder, path) for path in files]
     graph = {
         model: [each["bom-ref"] for each in libraries],
         **{each["bom-ref"]: [*map(_reference, inside), _reference(ours)] for each in libraries},
-        _reference(ours): of_runtime,
+        _reference(ours): [_reference(part) for part in beside],
         **{_reference(part): [] for part in (*inside, *beside)},
     }
     described: dict[str, Any] = {
@@ -135,13 +135,6 @@ def _beside(draft: BundleManifest) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def _libraries(draft: BundleManifest) -> Iterable[Any]:
-    for program in draft.programs:
-        for role in _LIBRARIES:
-            if (entry := program.files.get(role)) is not None:
-                yield entry
-
-
 def _file(folder: Path, path: str) -> dict[str, Any]:
     digest = hashlib.sha256((folder / path).read_bytes()).hexdigest()
     return {
@@ -153,21 +146,20 @@ def _file(folder: Path, path: str) -> dict[str, Any]:
 
 
 def _component(part: Part) -> dict[str, Any]:
-    made: dict[str, Any] = {
+    optional = {
+        "version": part.version,
+        "purl": part.purl,
+        "hashes": [{"alg": "SHA-256", "content": part.sha256}] if part.sha256 else [],
+    }
+    return {
         "type": "library",
         "bom-ref": _reference(part),
         "name": part.name,
         "scope": "required",
         "licenses": [{"expression": part.licence}],
         "properties": [{"name": _HOW, "value": part.how}],
+        **{name: value for name, value in optional.items() if value},
     }
-    if part.version:
-        made["version"] = part.version
-    if part.purl:
-        made["purl"] = part.purl
-    if part.sha256:
-        made["hashes"] = [{"alg": "SHA-256", "content": part.sha256}]
-    return made
 
 
 def _reference(part: Part) -> str:
