@@ -18,7 +18,6 @@ from menagerie.host import RUNTIME_ABI
 from menagerie.library import library, library_path
 from menagerie.shims import SHIMS_FILE, kernel_symbols, load, supported_symbols
 from tests.shims import header, main, table
-from transforms.export.trace import declare_packed_linear
 from transforms.pipeline import make_passes
 
 ROOT = SHIMS_FILE.parents[1]
@@ -98,7 +97,6 @@ def test_the_header_agrees_with_torch(tmp_path: Path) -> None:
 
 def test_every_function_that_torch_has_not_is_declared_by_lowering() -> None:
     """A shim that nobody declares could never be called; a misspelt one is found here."""
-    declare_packed_linear()
     make_passes(["fuse_epilogues"])  # imports all passes, and they declare theirs
     for shim in SHIMS:
         if shim.parameters is None or shim.name.startswith(("menagerie_", "Sleef_")):

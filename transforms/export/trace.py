@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import keyword
 import re
 import warnings
@@ -25,6 +24,7 @@ from transforms.export.state import assigned_in_place, state_of, with_own_state
 from transforms.graph.editor import ProgramEditor
 from transforms.graph.guards import is_number_cached, transforms_of_any_length
 from transforms.graph.layouts import plain, same_layout
+from transforms.graph.schemas import declare
 from zoo.errors import ExportError
 from zoo.sources.random_weights import misfit
 
@@ -34,14 +34,6 @@ if TYPE_CHECKING:
     from torch.export import Dim
 
     from zoo.spec import ProgramSpec
-
-
-# torchao's experimental quantisation for Metal makes this operator of a linear layer (pytorch/ao,
-# torchao/experimental: quant_api.py, kernels/mps/src/packing.h), by a library of Macs alone. It is
-# declared here where it is missing, with a CPU kernel that golden values are computed with; of our
-# runtimes Metal's alone has it.
-_NAME = "torchao::_linear_fp_act_4bit_weight"
-_SIGNATURE = "(Tensor A, Tensor B, int group_size, Tensor S, Tensor Z) -> Tensor"
 
 
 def packed_linear(A: Tensor, B: Tensor, group_size: int, S: Tensor, Z: Tensor) -> Tensor:  # noqa: N803
@@ -63,29 +55,15 @@ def packed_linear(A: Tensor, B: Tensor, group_size: int, S: Tensor, Z: Tensor) -
     return (A.float() @ (numbers * scales + offsets).t()).to(A.dtype)
 
 
-def _shape_only(A: Tensor, B: Tensor, *_: object) -> Tensor:  # noqa: N803
-    return A.new_empty(A.shape[0], B.shape[0])
-
-
-@functools.cache
-def declare_packed_linear() -> torch.library.Library:
-    """See to it that the operator can be called on the CPU and traced, for the rest of the process.
-
-    Who has torchao's own library for Metal imports that first.
-
-    Returns:
-        What holds the declarations, kept alive by this cache.
-    """
-    library = torch.library.Library("torchao", "FRAGMENT")  # type: ignore[no-untyped-call]
-    if not torch._C._dispatch_has_kernel(_NAME):
-        library.define(_NAME.removeprefix("torchao::") + _SIGNATURE)  # type: ignore[no-untyped-call]
-    for key, body in (("CPU", packed_linear), ("Meta", _shape_only)):
-        if not torch._C._dispatch_has_kernel_for_dispatch_key(_NAME, key):
-            library.impl(_NAME, body, key)  # type: ignore[no-untyped-call]
-    return library
-
-
-declare_packed_linear()  # before a model is called, or a program of a file is read
+# torchao's experimental quantisation for Metal makes this operator of a linear layer (pytorch/ao,
+# torchao/experimental: quant_api.py, kernels/mps/src/packing.h), by a library of Macs alone, which
+# is imported first where it is there. Here what it lacks is declared, before a model is called or
+# a program of a file is read; of our runtimes Metal's alone has it.
+declare(
+    "_linear_fp_act_4bit_weight(Tensor A, Tensor B, int group_size, Tensor S, Tensor Z) -> Tensor",
+    packed_linear,
+    namespace="torchao",
+)
 
 aten = torch.ops.aten
 WRAPPER_PREFIX = "model."  # CallableProgram holds the model under this name

@@ -213,23 +213,38 @@ def _is_arithmetic(target: Any) -> bool:
 
 @functools.cache
 def declare(
-    schema: str, shape: Callable[..., object], compute: Callable[..., object]
+    schema: str,
+    compute: Callable[..., Any],
+    shape: Callable[..., Any] | None = None,
+    memory_format: torch.memory_format = torch.contiguous_format,
+    namespace: str = "menagerie",
 ) -> torch.library.Library:
-    """Declare `menagerie::<schema>` for the process; once, however often it is called.
+    """Declare an operator for the process, or what it lacks; once, however often it is called.
 
     The runtime reads operands by any strides.
 
     Args:
         schema: name, parameters and results, as torch writes them.
-        shape: uninitialised results for such arguments.
         compute: the results by torch's own operators; what a program is interpreted with.
+        shape: uninitialised results for arguments of which torch's operators cannot tell them.
+        memory_format: how the runtime lays out its results.
+        namespace: of the operator's name.
 
     Returns:
         What holds the declaration, kept alive by this cache.
     """
-    library = torch.library.Library("menagerie", "FRAGMENT")  # type: ignore[no-untyped-call]
-    library.define(schema, tags=(torch.Tag.flexible_layout,))  # type: ignore[no-untyped-call]
-    name = schema.partition("(")[0]
-    library.impl(name, shape, "Meta")  # type: ignore[no-untyped-call]
-    library.impl(name, compute, "CPU")  # type: ignore[no-untyped-call]
+
+    def laid_out(*arguments: Any) -> Any:
+        made = compute(*arguments)
+        if isinstance(made, torch.Tensor):
+            return made.clone(memory_format=memory_format)
+        return tuple(each.clone(memory_format=memory_format) for each in made)
+
+    library = torch.library.Library(namespace, "FRAGMENT")  # type: ignore[no-untyped-call]
+    name = f"{namespace}::{schema.partition('(')[0]}"
+    if not torch._C._dispatch_has_kernel(name):
+        library.define(schema, tags=(torch.Tag.flexible_layout,))  # type: ignore[no-untyped-call]
+    for key, body in (("Meta", shape or laid_out), ("CPU", laid_out)):
+        if not torch._C._dispatch_has_kernel_for_dispatch_key(name, key):
+            library.impl(name, body, key)  # type: ignore[no-untyped-call]
     return library

@@ -27,75 +27,41 @@ aten = torch.ops.aten
 ours = torch.ops.menagerie
 
 
-def _batch(a: Tensor, *others: int) -> tuple[int, ...]:
-    return (*a.shape[:-2], *others)
-
-
 def _smaller(a: Tensor) -> int:
     return min(a.shape[-2:])
 
 
-def _computed_svd(a: Tensor) -> tuple[Tensor, ...]:
-    return tuple(part.contiguous() for part in torch.linalg.svd(a, full_matrices=False))
+def _order_of_rows(pivots: Tensor, rows: int) -> Tensor:
+    none = pivots.new_zeros((*pivots.shape[:-1], rows, pivots.shape[-1]), dtype=torch.float32)
+    return torch.lu_unpack(none, pivots, unpack_data=False)[0].argmax(-2)
 
 
 declare(
     "cholesky_factor(Tensor self, bool check) -> (Tensor, Tensor)",
-    lambda a, _check: (a.new_empty(a.shape), a.new_empty(_batch(a), dtype=torch.int32)),
-    lambda a, check: tuple(p.contiguous() for p in torch.linalg.cholesky_ex(a, check_errors=check)),
+    lambda a, check: torch.linalg.cholesky_ex(a, check_errors=check),
 )
 declare(
     "lu_factor(Tensor self, bool check) -> (Tensor, Tensor, Tensor)",
-    lambda a, _check: (
-        a.new_empty(a.shape),
-        a.new_empty(_batch(a, _smaller(a)), dtype=torch.int32),
-        a.new_empty(_batch(a), dtype=torch.int32),
-    ),
-    lambda a, check: tuple(
-        p.contiguous() for p in torch.linalg.lu_factor_ex(a, check_errors=check)
-    ),
+    lambda a, check: torch.linalg.lu_factor_ex(a, check_errors=check),
 )
-declare(
-    "lu_permutation(Tensor pivots, int rows) -> Tensor",
-    lambda pivots, rows: pivots.new_empty((*pivots.shape[:-1], rows), dtype=torch.int64),
-    lambda pivots, rows: (
-        torch.lu_unpack(
-            torch.zeros(*pivots.shape[:-1], rows, pivots.shape[-1]), pivots, unpack_data=False
-        )[0]
-        .argmax(-2)
-        .contiguous()
-    ),
-)
+declare("lu_permutation(Tensor pivots, int rows) -> Tensor", _order_of_rows)
 declare(
     "triangle_solved(Tensor self, Tensor other, bool upper, bool unit) -> Tensor",
+    lambda a, b, upper, unit: torch.linalg.solve_triangular(a, b, upper=upper, unitriangular=unit),
     lambda _a, b, *_: b.new_empty(b.shape),
-    lambda a, b, upper, unit: torch.linalg.solve_triangular(
-        a, b, upper=upper, unitriangular=unit
-    ).contiguous(),
 )
 declare(
     "qr_factor(Tensor self) -> (Tensor, Tensor)",
-    lambda a: (a.new_empty(a.shape), a.new_empty(_batch(a, _smaller(a)))),
-    lambda a: tuple(part.contiguous() for part in torch.geqrf(a)),
+    torch.geqrf,
+    lambda a: (a.new_empty(a.shape), a.new_empty((*a.shape[:-2], _smaller(a)))),
 )
 declare(
-    "reflectors_product(Tensor self, Tensor factors) -> Tensor",
-    lambda a, _factors: a.new_empty(a.shape),
-    lambda a, factors: torch.linalg.householder_product(a, factors).contiguous(),
+    "reflectors_product(Tensor self, Tensor factors) -> Tensor", torch.linalg.householder_product
 )
-declare(
-    "symmetric_eigen(Tensor self) -> (Tensor, Tensor)",
-    lambda a: (a.new_empty(a.shape[:-1]), a.new_empty(a.shape)),
-    lambda a: tuple(part.contiguous() for part in torch.linalg.eigh(a)),
-)
+declare("symmetric_eigen(Tensor self) -> (Tensor, Tensor)", torch.linalg.eigh)
 declare(
     "singular_values(Tensor self) -> (Tensor, Tensor, Tensor)",
-    lambda a: (
-        a.new_empty(_batch(a, a.shape[-2], _smaller(a))),
-        a.new_empty(_batch(a, _smaller(a))),
-        a.new_empty(_batch(a, _smaller(a), a.shape[-1])),
-    ),
-    _computed_svd,
+    lambda a: torch.linalg.svd(a, full_matrices=False),
 )
 
 
@@ -130,10 +96,6 @@ def _cholesky(self: Tensor, upper: bool = False) -> Tensor:
     return _cholesky_ex(self, upper=upper, check_errors=True)[0]
 
 
-def _linalg_cholesky(self: Tensor, *, upper: bool = False) -> Tensor:
-    return _cholesky(self, upper)
-
-
 def _cholesky_ex(
     self: Tensor, *, upper: bool = False, check_errors: bool = False
 ) -> tuple[Tensor, Tensor]:
@@ -144,10 +106,6 @@ def _cholesky_ex(
 def _cholesky_solve(self: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
     lower = factor.mT if upper else factor
     return _triangle(lower.mT, _triangle(lower, self, upper=False), upper=True)
-
-
-def _cholesky_inverse(self: Tensor, upper: bool = False) -> Tensor:
-    return _cholesky_solve(_identity(self), self, upper)
 
 
 def _identity(a: Tensor) -> Tensor:
@@ -161,11 +119,6 @@ def _lu_factor_ex(
         raise NotImplementedError("LU without exchanging rows")
     factors: tuple[Tensor, Tensor, Tensor] = ours.lu_factor(self, check_errors)
     return factors
-
-
-def _lu_factor(self: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor]:
-    factors, pivots, _ = _lu_factor_ex(self, pivot=pivot, check_errors=True)
-    return factors, pivots
 
 
 def _parts(lu: Tensor) -> tuple[Tensor, Tensor]:
@@ -190,11 +143,6 @@ def _lu_unpack(
     return (exchange, *(_parts(lu) if unpack_data else (none, none)))
 
 
-def _lu(self: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-    factors, pivots, _ = _lu_factor_ex(self, pivot=pivot)
-    return _lu_unpack(factors, pivots)
-
-
 def _lu_solve(
     lu: Tensor, pivots: Tensor, b: Tensor, *, left: bool = True, adjoint: bool = False
 ) -> Tensor:
@@ -206,10 +154,6 @@ def _lu_solve(
         found: Tensor = exchange @ _triangle(lu.mT, inner, upper=True, unit=True)
         return found
     return _triangle(lu, _triangle(lu, exchange.mT @ b, upper=False, unit=True), upper=True)
-
-
-def _old_lu_solve(self: Tensor, lu: Tensor, pivots: Tensor) -> Tensor:
-    return _lu_solve(lu, pivots, self)
 
 
 def _solve_ex(
@@ -229,10 +173,6 @@ def _solve_ex_two(
     return found, info
 
 
-def _solve(a: Tensor, b: Tensor, *, left: bool = True) -> Tensor:
-    return _solve_ex(a, b, left=left, check_errors=True)[0]
-
-
 def _inv_ex(a: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
     return _solve_ex_two(a, _identity(a), check_errors=check_errors)
 
@@ -246,17 +186,6 @@ def _tensorinv(a: Tensor, ind: int = 2) -> Tensor:
     sizes = (*a.shape[ind:], *a.shape[:ind])
     order = math.prod(a.shape[ind:])
     return _inv(a.reshape(order, order)).reshape(sizes)
-
-
-def _matrix_power(a: Tensor, n: int) -> Tensor:
-    if n == 0:
-        return _identity(a).clone()
-    power = base = _inv(a) if n < 0 else a
-    for digit in bin(abs(n))[3:]:
-        power = power @ power
-        if digit == "1":
-            power = power @ base
-    return power
 
 
 def _diagonal_and_sign(a: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -293,11 +222,6 @@ def _as_wide(reflectors: Tensor, width: int) -> Tensor:
     if missing <= 0:
         return reflectors[..., :width]
     return torch.nn.functional.pad(reflectors, (0, missing))
-
-
-def _householder_product(a: Tensor, factors: Tensor) -> Tensor:
-    product: Tensor = ours.reflectors_product(a, factors)
-    return product
 
 
 def _ormqr(
@@ -389,7 +313,10 @@ _COMPOSITE = (
     aten.linalg_matrix_norm.default, aten.linalg_matrix_norm.str_ord, aten.linalg_norm.default,
     aten.linalg_norm.ord_str, aten.nuclear_norm.default, aten.nuclear_norm.dim,
     aten.logdet.default, aten.linalg_tensorsolve.default, aten.qr.default,
-    aten._lu_with_info.default,
+    aten._lu_with_info.default, aten.lu_solve.default, aten.linalg_det.default, aten.det.default,
+    aten.linalg_slogdet.default, aten.slogdet.default, aten.linalg_matrix_power.default,
+    aten.matrix_power.default, aten.matrix_exp.default, aten.linalg_eigh.default,
+    aten.linalg_eigvalsh.default, aten.orgqr.default,
 )  # fmt: skip
 _BY_SINGULAR_VALUES = (2, -2, "nuc")
 
@@ -406,50 +333,44 @@ def needs_factors(node: Node) -> bool:
     return True
 
 
-def _as_torch_does(operator: OpOverload) -> Callable[..., Any]:
+def as_torch_does(operator: OpOverload) -> Callable[..., Any]:
+    """PyTorch's own function of a composite operator, in terms of others."""
     return functools.partial(operator._op_dk, torch._C.DispatchKey.CompositeImplicitAutograd)
 
 
 LINEAR_ALGEBRA: dict[OpOverload, Callable[..., Any]] = {
-    **{operator: _as_torch_does(operator) for operator in _COMPOSITE},
+    **{operator: as_torch_does(operator) for operator in _COMPOSITE},
     aten.cholesky.default: _cholesky,
-    aten.linalg_cholesky.default: _linalg_cholesky,
+    aten.linalg_cholesky.default: lambda a, *, upper=False: _cholesky(a, upper),
     aten.linalg_cholesky_ex.default: _cholesky_ex,
     aten.cholesky_solve.default: _cholesky_solve,
-    aten.cholesky_inverse.default: _cholesky_inverse,
+    aten.cholesky_inverse.default: lambda a, upper=False: _cholesky_solve(_identity(a), a, upper),
     aten.linalg_solve_triangular.default: _solve_triangular,
     aten.triangular_solve.default: _triangular_solve,
-    aten.linalg_lu_factor.default: _lu_factor,
+    aten.linalg_lu_factor.default: lambda a, *, pivot=True: _lu_factor_ex(
+        a, pivot=pivot, check_errors=True
+    )[:2],
     aten.linalg_lu_factor_ex.default: _lu_factor_ex,
-    aten.linalg_lu.default: _lu,
+    aten.linalg_lu.default: lambda a, *, pivot=True: _lu_unpack(*_lu_factor_ex(a, pivot=pivot)[:2]),
     aten.lu_unpack.default: _lu_unpack,
     aten.linalg_lu_solve.default: _lu_solve,
-    aten.lu_solve.default: _old_lu_solve,
-    aten.linalg_solve.default: _solve,
+    aten.linalg_solve.default: lambda a, b, *, left=True: _solve_ex(
+        a, b, left=left, check_errors=True
+    )[0],
     aten.linalg_solve_ex.default: _solve_ex_two,
     aten._linalg_solve_ex.default: _solve_ex,
     aten.linalg_inv.default: _inv,
     aten.inverse.default: _inv,
     aten.linalg_inv_ex.default: _inv_ex,
     aten.linalg_tensorinv.default: _tensorinv,
-    aten.linalg_matrix_power.default: _matrix_power,
-    aten.matrix_power.default: _matrix_power,
     aten._linalg_det.default: _det,
-    aten.linalg_det.default: lambda a: _det(a)[0],
-    aten.det.default: lambda a: _det(a)[0],
     aten._linalg_slogdet.default: _slogdet,
-    aten.linalg_slogdet.default: lambda a: _slogdet(a)[:2],
-    aten.slogdet.default: lambda a: _slogdet(a)[:2],
     aten.geqrf.default: lambda a: tuple(ours.qr_factor(a)),
     aten.linalg_qr.default: _qr,
-    aten.linalg_householder_product.default: _householder_product,
-    aten.orgqr.default: _householder_product,
+    aten.linalg_householder_product.default: ours.reflectors_product.default,
     aten.ormqr.default: _ormqr,
     aten._linalg_eigh.default: _eigh,
-    aten.linalg_eigh.default: _eigh,
-    aten.linalg_eigvalsh.default: lambda a, uplo="L": _eigh(a, uplo)[0],
     aten._linalg_svd.default: _svd,
     aten.linalg_pinv.atol_rtol_tensor: _pinv,
     aten.linalg_matrix_exp.default: _matrix_exp,
-    aten.matrix_exp.default: _matrix_exp,
 }

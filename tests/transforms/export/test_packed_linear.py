@@ -13,7 +13,6 @@ from torch import nn
 
 from menagerie.session import Session
 from transforms import convert
-from transforms.export.trace import declare_packed_linear
 from zoo.errors import UnsupportedKernels
 
 if TYPE_CHECKING:
@@ -92,7 +91,6 @@ def test_operators_declared_before_stay(tmp_path: Path) -> None:
 
 def test_eager_is_the_definition() -> None:
     """Row by row and number by number, the CPU's kernel is what the layout says."""
-    declare_packed_linear()
     layer, rows = _Layer(), torch.randn(4, 128)
     expected = torch.zeros(4, 6, dtype=torch.float64)
     for m in range(4):

@@ -65,58 +65,24 @@ class _Expansion:
     rows: Node | None = None
 
 
-def _shape(  # noqa: PLR0917
-    input: Tensor,  # noqa: A002
-    expansion: Tensor,
-    expansion_bias: Tensor | None,
-    expansion_stride: Sequence[int],
-    expansion_padding: Sequence[int],
-    expansion_dilation: Sequence[int],
-    _rows: Tensor | None,
-    _expansion_activation: str,
-    _expansion_scalars: Sequence[float],
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    *_: object,
-) -> Tensor:
-    conv2d = torch.ops.aten.conv2d.default
-    window = (expansion_stride, expansion_padding, expansion_dilation)
-    expanded = conv2d(input, expansion, expansion_bias, *window)
-    made = conv2d(expanded, weight, bias, stride, padding, dilation, weight.shape[0])
-    return torch.empty_like(made, memory_format=torch.channels_last)
-
-
 def _compute(  # noqa: PLR0917
-    input: Tensor,  # noqa: A002
-    expansion: Tensor,
-    expansion_bias: Tensor | None,
-    expansion_stride: Sequence[int],
-    expansion_padding: Sequence[int],
-    expansion_dilation: Sequence[int],
-    rows: Tensor | None,
-    expansion_activation: str,
-    expansion_scalars: Sequence[float],
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    activation: str,
+    input: Tensor, expansion: Tensor, expansion_bias: Tensor | None,  # noqa: A002
+    expansion_stride: Sequence[int], expansion_padding: Sequence[int],
+    expansion_dilation: Sequence[int], rows: Tensor | None, expansion_activation: str,
+    expansion_scalars: Sequence[float], weight: Tensor, bias: Tensor | None,
+    stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], activation: str,
     scalars: Sequence[float],
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     window = (expansion_stride, expansion_padding, expansion_dilation)
     made = aten.conv2d.default(input, expansion, expansion_bias, *window)
-    made = made if rows is None else made * rows
-    made = Activation(expansion_activation, tuple(expansion_scalars)).of(made)
+    if not made.is_meta:  # neither changes a shape
+        made = made if rows is None else made * rows
+        made = Activation(expansion_activation, tuple(expansion_scalars)).of(made)
     made = aten.conv2d.default(made, weight, bias, stride, padding, dilation, weight.shape[0])
-    made = Activation(activation, tuple(scalars)).of(made)
-    return made.contiguous(memory_format=torch.channels_last)
+    return made if made.is_meta else Activation(activation, tuple(scalars)).of(made)
 
 
-declare(_SCHEMA, _shape, _compute)
+declare(_SCHEMA, _compute, memory_format=torch.channels_last)
 
 
 class JoinExpandedDepthwise(GraphPass):

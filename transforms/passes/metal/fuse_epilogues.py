@@ -101,22 +101,6 @@ def calls_of(node: Node, value: Node) -> list[Call] | None:
     return None if read is None else read(bound_arguments(node), value)
 
 
-def _leaky_relu(given: Mapping[str, Any], _: Node) -> list[Call]:
-    return [Call(Step.LEAKY_RELU, float(given["negative_slope"]))]
-
-
-def _gelu(given: Mapping[str, Any], _: Node) -> list[Call]:
-    return [Call(Step.GELU_TANH if given["approximate"] == "tanh" else Step.GELU)]
-
-
-def _hardtanh(given: Mapping[str, Any], _: Node) -> list[Call]:
-    return [Call(Step.CLAMP, float(given["min_val"]), float(given["max_val"]))]
-
-
-def _relu6(_: Mapping[str, Any], __: Node) -> list[Call]:
-    return [Call(Step.CLAMP, 0.0, 6.0)]
-
-
 def _clamp(given: Mapping[str, Any], _: Node) -> list[Call] | None:
     low = -torch.inf if given["min"] is None else given["min"]
     high = torch.inf if given["max"] is None else given["max"]
@@ -157,10 +141,16 @@ def _divide(given: Mapping[str, Any], value: Node) -> list[Call] | None:
 
 
 _READERS: Mapping[Any, Callable[[Mapping[str, Any], Node], list[Call] | None]] = {
-    aten.leaky_relu.default: _leaky_relu,
-    aten.gelu.default: _gelu,
-    aten.hardtanh.default: _hardtanh,
-    aten.relu6.default: _relu6,
+    aten.leaky_relu.default: lambda given, _: [
+        Call(Step.LEAKY_RELU, float(given["negative_slope"]))
+    ],
+    aten.gelu.default: lambda given, _: [
+        Call(Step.GELU_TANH if given["approximate"] == "tanh" else Step.GELU)
+    ],
+    aten.hardtanh.default: lambda given, _: [
+        Call(Step.CLAMP, float(given["min_val"]), float(given["max_val"]))
+    ],
+    aten.relu6.default: lambda *_: [Call(Step.CLAMP, 0.0, 6.0)],
     aten.clamp.default: _clamp,
     aten.add.Tensor: _add,
     aten.sub.Tensor: _subtract,
@@ -182,27 +172,6 @@ def _beside(call: Call, value: Node) -> list[Call] | None:
     return [call] if isinstance(operand, torch.Tensor) and operand.dtype in known else None
 
 
-def _product_shape(a: Tensor, b: Tensor, *_: object) -> Tensor:
-    return a.new_empty((*a.shape[:-1], b.shape[-1]))
-
-
-def _convolution_shape(  # noqa: PLR0917
-    input: Tensor,  # noqa: A002
-    _factor: Tensor | None,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    *_: object,
-) -> Tensor:
-    plain = torch.ops.aten.convolution.default(
-        input, weight, bias, stride, padding, dilation, False, [0] * len(stride), groups
-    )
-    return input.new_empty(plain.shape)
-
-
 def _with_steps(
     value: Tensor,
     steps: Sequence[int],
@@ -210,66 +179,47 @@ def _with_steps(
     high: Sequence[float],
     other: Tensor | None,
 ) -> Tensor:
-    """The steps one after another in single precision, rounded once."""
+    """The steps one after another in single precision, rounded once; none changes a shape."""
+    if value.is_meta:
+        return value
     made = value.float()
     for step, a, b in zip(steps, low, high, strict=True):
-        made = _COMPUTED[Step(step)](made, a, b, other)
+        numbers = () if Step(step) in _PLAIN.values() else (a, b, other)
+        made = _COMPUTED[Step(step)](made, *numbers)
     return made.to(value.dtype)
 
 
-def _product(  # noqa: PLR0917
-    a: Tensor,
-    b: Tensor,
-    bias: Tensor | None,
-    steps: Sequence[int],
-    low: Sequence[float],
-    high: Sequence[float],
-    other: Tensor | None,
-) -> Tensor:
-    made = a @ b if bias is None else a @ b + bias
-    return _with_steps(made, steps, low, high, other)
+def _product(a: Tensor, b: Tensor, bias: Tensor | None, *finish: Any) -> Tensor:
+    return _with_steps(a @ b if bias is None or a.is_meta else a @ b + bias, *finish)
 
 
 def _convolution(  # noqa: PLR0917
-    input: Tensor,  # noqa: A002
-    factor: Tensor | None,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
+    input: Tensor, factor: Tensor | None, weight: Tensor, bias: Tensor | None,  # noqa: A002
+    stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int,
     *finish: Any,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     images = input if factor is None else input * factor
     window = (stride, padding, dilation, False, [0] * len(stride), groups)
     return _with_steps(aten.convolution.default(images, weight, bias, *window), *finish)
 
 
-def _operand(other: Tensor | None) -> Tensor:
-    assert other is not None  # noqa: S101 - a step that reads one has one
-    return other
-
-
 _functional = torch.nn.functional
-_COMPUTED: Mapping[Step, Callable[[Tensor, float, float, Tensor | None], Tensor]] = {
-    Step.RELU: lambda x, *_: x.relu(),
+# Of x, the step's two numbers and the operand beside it.
+_COMPUTED: Mapping[Step, Callable[..., Tensor]] = {
+    **{step: operator for operator, step in _PLAIN.items()},
     Step.LEAKY_RELU: lambda x, a, *_: _functional.leaky_relu(x, a),
     Step.CLAMP: lambda x, a, b, _: x.clamp(a, b),
     Step.GELU: lambda x, *_: _functional.gelu(x),
     Step.GELU_TANH: lambda x, *_: _functional.gelu(x, approximate="tanh"),
-    Step.SILU: lambda x, *_: _functional.silu(x),
-    Step.SIGMOID: lambda x, *_: x.sigmoid(),
-    Step.TANH: lambda x, *_: x.tanh(),
-    Step.HARDSWISH: lambda x, *_: _functional.hardswish(x),
-    Step.HARDSIGMOID: lambda x, *_: _functional.hardsigmoid(x),
     Step.AFFINE: lambda x, a, b, _: x * a + b,
-    Step.ADD: lambda x, a, _, other: x + a * _operand(other),
-    Step.MULTIPLY: lambda x, _, __, other: x * _operand(other),
+    Step.ADD: lambda x, a, _, other: x + a * other,
+    Step.MULTIPLY: lambda x, _, __, other: x * other,
 }
 
-declare(_PRODUCT, _product_shape, _product)
-declare(_CONVOLUTION, _convolution_shape, _convolution)
+declare(_PRODUCT, _product)
+declare(_CONVOLUTION, _convolution)
+_OURS = torch.ops.menagerie
+_KERNELS = (_OURS.finished_product.default, _OURS.finished_convolution.default)
 
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -315,7 +265,7 @@ class FuseEpilogues(GraphPass):
             if is_written_between(node, chain.last):
                 journal.refused(node, "what follows it is written in place")
                 chain = _Chain(node)
-            if chain.nodes or _has_bias(node) or _has_factor(node):
+            if chain.nodes or _has_more(node):
                 steps = ", ".join(call.step.name.lower() for call in chain.calls)
                 journal.changed(f"{node.name} ends with {steps or 'its bias or factor'}")
                 _fuse(editor, chain)
@@ -335,14 +285,12 @@ def _is_taken(product: Node) -> bool:
     return plain and made.dtype in _DTYPES and made.dim() >= _MATRIX
 
 
-def _has_bias(product: Node) -> bool:
-    """Whether Inductor would add a convolution's bias by a kernel of its own."""
-    return product.target in _CONVOLUTIONS and bound_arguments(product)["bias"] is not None
-
-
-def _has_factor(product: Node) -> bool:
-    """Whether the channels of a convolution's images are multiplied before."""
-    return product.target in _CONVOLUTIONS and _input_and_factor(product)[1] is not None
+def _has_more(product: Node) -> bool:
+    """Whether a convolution has a bias, or factors of its channels: a kernel each by Inductor."""
+    if product.target not in _CONVOLUTIONS:
+        return False
+    has_bias = bound_arguments(product)["bias"] is not None
+    return has_bias or _input_and_factor(product)[1] is not None
 
 
 def _chain(product: Node) -> _Chain:
@@ -438,7 +386,7 @@ def _share_masks(editor: ProgramEditor) -> None:
     """Convert a mask once that follows several products."""
     seen: dict[tuple[Any, Any], Node] = {}
     for node in editor.calls(aten._to_copy.default):
-        if any(user.target not in _fused_kernels() for user in node.users):
+        if any(user.target not in _KERNELS for user in node.users):
             continue
         key = node.args[0], node.kwargs.get("dtype")
         first = seen.setdefault(key, node)
@@ -446,11 +394,6 @@ def _share_masks(editor: ProgramEditor) -> None:
             seen[key] = node
         elif first is not node:
             editor.replace(node, first)
-
-
-def _fused_kernels() -> tuple[Any, ...]:
-    ours = torch.ops.menagerie
-    return ours.finished_product.default, ours.finished_convolution.default
 
 
 def _steps(chain: _Chain) -> tuple[list[int], list[float], list[float]]:

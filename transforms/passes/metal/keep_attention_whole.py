@@ -48,12 +48,12 @@ def _compute(  # noqa: PLR0917
     by_heads: torch.Tensor = aten._scaled_dot_product_attention_math.default(
         query, key, value, mask, 0.0, is_causal, scale=scale, enable_gqa=True
     )[0]
-    return by_heads.transpose(1, 2).contiguous()
+    return by_heads.transpose(1, 2)
 
 
 # Its result is (batch, places, heads, width): models join the heads of a place next, and of a
 # result laid out so, this is no copy.
-declare(_SCHEMA, _shape, _compute)
+declare(_SCHEMA, _compute, _shape)
 
 
 class KeepAttentionWhole(GraphPass):
