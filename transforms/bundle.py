@@ -55,14 +55,6 @@ _PARTS = _SCALES, _SHAPE, _OPERAND = (".scales", ".shape", ".operand")  # of a q
 
 
 @dataclass(frozen=True)
-class ProgramParts:
-    """What the stages made of one program; the library is in the bundle's folder already."""
-
-    prepared: Prepared  # after the passes
-    lowered: LoweredProgram
-
-
-@dataclass(frozen=True)
 class Gate:
     """An accuracy gate with its data file, and eager's accuracy on that."""
 
@@ -74,7 +66,8 @@ class Gate:
 def write_bundle(
     folder: Path,
     identity: Identity,
-    programs: Sequence[ProgramParts],
+    programs: Sequence[Prepared],
+    lowered: Sequence[LoweredProgram],
     *,
     tolerances: Mapping[Dtype, Tolerance],
     gate: Gate | None = None,
@@ -86,7 +79,8 @@ def write_bundle(
     Args:
         folder: the bundle, holding each program's files where the target's `lower` put them.
         identity: what the bundle is.
-        programs: at least one.
+        programs: after the passes, at least one.
+        lowered: of each what the target made, its library in the folder already.
         tolerances: those that differ from the usual ones.
         gate: left out: there is none.
         speech: left out: the model understands none.
@@ -94,7 +88,8 @@ def write_bundle(
     """
     target = identity.target
     weights = _Weights(kept)
-    entries = tuple(_entry(folder, parts, weights) for parts in programs)
+    pairs = zip(programs, lowered, strict=True)
+    entries = tuple(_entry(folder, prepared, made, weights) for prepared, made in pairs)
     save_file(weights.tensors, folder / _WEIGHTS)
     files = {Role.WEIGHTS: _WEIGHTS, **target.shared_files(folder)}
     if gate is not None:
@@ -186,18 +181,19 @@ def content_digest(value: torch.Tensor) -> bytes:
     return digest.digest()
 
 
-def _entry(folder: Path, parts: ProgramParts, weights: _Weights) -> BundleProgram:
-    prepared = parts.prepared
+def _entry(
+    folder: Path, prepared: Prepared, lowered: LoweredProgram, weights: _Weights
+) -> BundleProgram:
     signature = prepared.exported.signature
-    golden = parts.lowered.library.parent / "golden.safetensors"
+    golden = lowered.library.parent / "golden.safetensors"
     kinds = {str(number): case.kind.value for number, case in enumerate(prepared.goldens)}
     save_with_metadata(_golden_tensors(prepared.goldens) | dict(prepared.exact), golden, kinds)
     files = {
-        Role.LIBRARY: LoweredFile(parts.lowered.library),
+        Role.LIBRARY: LoweredFile(lowered.library),
         Role.GOLDEN: LoweredFile(golden),
-        **parts.lowered.files,
+        **lowered.files,
     }
-    state = tuple(n for n in prepared.exported.state if n in parts.lowered.constants)
+    state = tuple(n for n in prepared.exported.state if n in lowered.constants)
     return BundleProgram(
         name=prepared.name,
         files={
@@ -214,9 +210,9 @@ def _entry(folder: Path, parts: ProgramParts, weights: _Weights) -> BundleProgra
         dimensions=signature.dimensions,
         constants={
             n: weights.add(n, v, prepared.operand_ranges.get(n))
-            for n, v in sorted(parts.lowered.constants.items())
+            for n, v in sorted(lowered.constants.items())
         },
-        symbols=parts.lowered.record.symbols,
+        symbols=lowered.record.symbols,
         state=State(constants=state, calls=prepared.calls) if state else None,
     )
 

@@ -208,27 +208,26 @@ def lower(
         UnsupportedKernels: listing every fallback kernel that the target's runtime lacks.
         LoweringError: if code generation or a compiler fails.
     """
-    from transforms.bundle import ProgramParts, write_bundle
+    from transforms.bundle import write_bundle
     from transforms.eager import measure_beside_eager
 
-    parts = [
-        ProgramParts(each, identity.target.lower(each.exported.program, folder, name=each.name))
-        for each in programs
-    ]
+    target = identity.target
+    made = [target.lower(each.exported.program, folder, name=each.name) for each in programs]
     manifest = write_bundle(
         folder,
         identity,
-        parts,
+        programs,
+        made,
         tolerances=tolerances or {},
         gate=gate,
         speech=speech,
         kept=kept,
     )
     artifacts, eager = measure_beside_eager(
-        folder, programs, identity.target, threads=threads, seconds=seconds
+        folder, programs, target, threads=threads, seconds=seconds
     )
     return LowerRecord(
-        lowering=tuple(part.lowered.record for part in parts),
+        lowering=tuple(each.record for each in made),
         artifact_latency=artifacts,
         eager_latency=eager,
         weights_bytes=manifest.weights.bytes,
