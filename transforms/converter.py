@@ -141,7 +141,8 @@ def convert(
             failed.
         ValidationError: the artifact differs from eager: which output, by how much, what to do.
     """
-    folder = _free(Path(out))
+    require_free_place(Path(out))
+    folder = Path(out).absolute()
     alone: Any = None if isinstance(module, Mapping) else module
     single = Program(
         alone,
@@ -193,18 +194,21 @@ class _Request:
 def _convert(
     bundle: Path, reproducer: Path, request: _Request, programs: Mapping[str, Program]
 ) -> ConvertedBundle:
-    """Go through the stages (`transforms.stages`), each with its time.
+    """Go through the stages (`transforms.stages`), each with its time."""
+    stages, began = list[StageTime](), time.perf_counter()
 
-    Raises:
-        ValidationError: the artifact differs from eager; the fault was looked for.
-    """
-    clock = _Clock()
+    def ended(stage: Stage) -> Sequence[StageTime]:
+        """All stages and their times, of which the last ends now."""
+        seconds = time.perf_counter() - began - sum(each.seconds for each in stages)
+        stages.append(StageTime(stage=stage, seconds=seconds))
+        return stages
+
     originals = [prepare_module(name, program) for name, program in programs.items()]
-    clock.ended(Stage.EXPORT)
+    ended(Stage.EXPORT)
     samples = {name: program.calibration for name, program in programs.items()}
     target, kept = request.target, request.kept
     done = transform(originals, request.passes, target, kept=kept, calibration=samples)
-    clock.ended(Stage.TRANSFORM)
+    ended(Stage.TRANSFORM)
     identity = Identity(
         request.name,
         target,
@@ -221,9 +225,9 @@ def _convert(
         threads=request.threads,
         seconds=request.measure_seconds,
     )
-    clock.ended(Stage.LOWER)
+    ended(Stage.LOWER)
     limits = Limits(threads=request.threads, measure_seconds=request.measure_seconds)
-    times = functools.partial(clock.times, Stage.VALIDATE)
+    times = functools.partial(ended, Stage.VALIDATE)
     draft = open_bundle(bundle, check_hashes=False).manifest
     report = prove(bundle, draft, identity, done.record, lowered, limits=limits, stages=times)
     if not report.validation.passed:
@@ -260,13 +264,7 @@ def _search(
 def _failed_proof(
     validation: ValidationReport, search: Diagnosis | None, rounding: str = ""
 ) -> ValidationError:
-    """The error that says what of a bundle is not as eager's, and what to do about it.
-
-    Args:
-        validation: that did not pass.
-        search: for the cause; None if there was none.
-        rounding: which layer's rounding costs most, where weights were rounded.
-    """
+    """What of a bundle is not as eager's, and what to do; `rounding`: the dearest layer, if any."""
     wrong = next(
         ((p.program, o) for p in validation.programs for o in p.parity if not o.passed), None
     )
@@ -290,24 +288,6 @@ def _failed_proof(
     return ValidationError(place, fact, f"First wrong: {node}, by {blamed}.{again}")
 
 
-class _Clock:
-    """Times stages that follow each other."""
-
-    def __init__(self) -> None:
-        self.stages: list[StageTime] = []
-        self._began = time.perf_counter()
-
-    def ended(self, stage: Stage) -> None:
-        now = time.perf_counter()
-        self.stages.append(StageTime(stage=stage, seconds=now - self._began))
-        self._began = now
-
-    def times(self, last: Stage) -> Sequence[StageTime]:
-        """All of them, of which the last ends now."""
-        self.ended(last)
-        return self.stages
-
-
 def _key(request: _Request, programs: Sequence[Prepared]) -> str:
     """The hash of the programs as they are lowered, their weights, the target and our code."""
     facts = request.name, request.target.name, request.target.platform, str(request.kept)
@@ -327,22 +307,8 @@ def _key(request: _Request, programs: Sequence[Prepared]) -> str:
     return digest.hexdigest()
 
 
-def _free(folder: Path) -> Path:
-    """The folder to make.
-
-    Raises:
-        UsageError: there is something in its place.
-    """
-    require_free_place(folder)
-    return folder.absolute()
-
-
 def _programs(module: Any, single: Program) -> dict[str, Program]:
-    """The bundle's programs by name; one alone is called `main`.
-
-    Raises:
-        UsageError: a name or a program is not valid.
-    """
+    """The bundle's programs by name, all of them valid; one alone is called `main`."""
     if not isinstance(module, Mapping):
         return {"main": _checked("program main", single)}
     beside = single.inputs, single.kwargs, single.dynamic_shapes, single.names, single.calibration
@@ -358,11 +324,7 @@ def _programs(module: Any, single: Program) -> dict[str, Program]:
 
 
 def _checked(place: str, program: Program | tuple[Any, ...]) -> Program:
-    """The program, made of a tuple where it is one.
-
-    Raises:
-        UsageError: it is neither, or its module is not valid.
-    """
+    """The program, made of a tuple where it is one; refused where neither is given."""
     most = sum(not field.kw_only for field in dataclasses.fields(Program))
     if isinstance(program, tuple) and 0 < len(program) <= most:
         program = Program(*program)
@@ -378,11 +340,7 @@ def _checked(place: str, program: Program | tuple[Any, ...]) -> Program:
 
 
 def _check_time(threads: int, **seconds: float) -> None:
-    """Refuse what would be found out after minutes.
-
-    Raises:
-        UsageError: a number of threads or seconds is not valid.
-    """
+    """Refuse numbers of threads or seconds that would be found out after minutes."""
     if not isinstance(threads, int) or not 0 < threads <= _MOST_THREADS:
         fact = f"there are no {threads!r} threads"
         raise UsageError(_PLACE, fact, f"Give `threads` from 1 to {_MOST_THREADS}")
@@ -392,11 +350,7 @@ def _check_time(threads: int, **seconds: float) -> None:
 
 
 def _kept(wanted: Precision | str, keep: Sequence[str], group: int | None) -> WeightPrecision:
-    """How the weights are kept.
-
-    Raises:
-        UsageError: there is no precision of that name, or it has no such groups.
-    """
+    """How the weights are kept, if there is a precision of that name with such groups."""
     try:
         precision = Precision(wanted)
     except ValueError:
@@ -414,11 +368,7 @@ def _kept(wanted: Precision | str, keep: Sequence[str], group: int | None) -> We
 
 
 def _check_calibration(programs: Mapping[str, Program], precision: Precision) -> None:
-    """Nothing where each program has samples if the precision needs them, and none has else.
-
-    Raises:
-        UsageError: it is not so.
-    """
+    """Refuse programs without the samples that the precision needs, or with needless ones."""
     static = precision is Precision.INT8_STATIC
     for name, program in programs.items():
         if bool(len(program.calibration)) == static:
@@ -429,11 +379,7 @@ def _check_calibration(programs: Mapping[str, Program], precision: Precision) ->
 
 
 def _model_name(wanted: str, programs: Mapping[str, Program]) -> str:
-    """What the bundle calls its model: what is wanted, else the class of its only module.
-
-    Raises:
-        UsageError: the wanted name is not valid.
-    """
+    """What the bundle calls its model: what is wanted, else the class of its only module."""
     if wanted:
         if not _NAME.fullmatch(wanted):
             raise UsageError(_PLACE, f"a model cannot be called {wanted!r}", _NAMES)
@@ -447,11 +393,7 @@ def _model_name(wanted: str, programs: Mapping[str, Program]) -> str:
 def _tolerances(
     wanted: Mapping[Dtype | str, Tolerance | float] | None, precision: Precision
 ) -> dict[Dtype, Tolerance]:
-    """Tolerances by dtype over those that a precision has; a number is the largest absolute error.
-
-    Raises:
-        UsageError: a dtype is unknown, or has no tolerance.
-    """
+    """A precision's tolerances under those wanted; a number is the largest absolute error."""
     made = usual_tolerances(precision)
     for name, tolerance in (wanted or {}).items():
         text = str(name).removeprefix("torch.")
