@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from menagerie.figures import seconds
-from zoo.report.page import environment, failure_advice
-from zoo.report.phrases import EMULATED, cause, heading, proof, tiles
-from zoo.report.summary import badness, latencies, parities
+from zoo.report.page import environment
+from zoo.report.summary import badness, parities
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -63,15 +62,9 @@ def markdown(report: ConversionReport) -> str:
     return _render(
         "report.md.j2",
         report,
-        heading=heading(report).lower(),
-        proof=proof(report),
-        emulated=EMULATED,
-        tiles=tiles(report),
-        cause="" if report.diagnosis is None else cause(report.diagnosis),
         parities=sorted(parities(report), key=lambda p: badness(p[1]), reverse=True),
         most_outputs=_MOST_OUTPUTS,
         kinds={(p.program, c.case): c.kind for p in report.validation.programs for c in p.cases},
-        times=[] if report.validation.emulated else [t for t in latencies(report) if t.artifact],
         most_layers=_MOST_LAYERS,
     )
 
@@ -85,4 +78,4 @@ def log_end(text: str) -> str:
 
 def failure_markdown(report: FailureReport) -> str:
     """Renders a failure for a Prefect artifact; no text of the report can become markup."""
-    return _render("failure.md.j2", report, advice=failure_advice(report))
+    return _render("failure.md.j2", report)

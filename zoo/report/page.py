@@ -89,17 +89,9 @@ def render_report(report: ConversionReport, graphs: Sequence[ProgramGraphs] = ()
     return render(
         "report.html.j2",
         report=report,
-        heading=heading(report),
-        emulated=EMULATED if report.validation.emulated else "",
-        proof=proof(report),
-        tiles=tiles(report),
-        commands=commands(report),
         outputs=shown,
         cases=cases,
         dynamic=any(case.dimensions for shapes in cases.values() for case in shapes.values()),
-        times=latencies(report),
-        diagnosis=report.diagnosis,
-        cause="" if report.diagnosis is None else cause(report.diagnosis),
         rounding=[log for log in report.passes if log.rounding],
         most_layers=_MOST_LAYERS,
         graphs=_graphs(report, graphs),
@@ -127,12 +119,7 @@ def failure_advice(report: FailureReport) -> str:
 
 def render_failure(report: FailureReport) -> str:
     """The page of a conversion that ended before there was anything to validate."""
-    return render(
-        "failure.html.j2",
-        report=report,
-        advice=failure_advice(report),
-        stages=charts.stage_chart(report.stages),
-    )
+    return render("failure.html.j2", report=report, stages=charts.stage_chart(report.stages))
 
 
 def render_index(rows: Sequence[IndexRow]) -> str:
@@ -188,9 +175,11 @@ def environment(folder: Path = _REPORTS) -> Environment:
     )
     environment.filters |= {name: getattr(figures, name) for name in figures.__all__}
     environment.globals |= {
-        "speed": figures.speed,
-        "count": figures.count,
-        "demand": demand,
-        "beside_truth": beside_truth,
+        each.__name__: each
+        for each in (
+            *(figures.speed, figures.count, latencies, failure_advice),
+            *(beside_truth, cause, commands, demand, heading, proof, tiles),
+        )
     }
+    environment.globals["EMULATED"] = EMULATED
     return environment
