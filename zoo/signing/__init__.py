@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zoo.signing.keyring import Expiry, Keyring, Role, keyring_for, may_sign
+from zoo.signing.keyring import Expiry, Keyring, Role, keyring_for
 from zoo.signing.metadata import StoreMetadata
 from zoo.signing.promotion import Promoter, check_candidate, sign_bundle, sign_own
 
@@ -14,7 +14,6 @@ __all__ = [
     "StoreMetadata",
     "check_candidate",
     "keyring_for",
-    "may_sign",
     "sign_bundle",
     "sign_own",
 ]

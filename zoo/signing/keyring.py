@@ -9,8 +9,8 @@
       release-1.pem     signs manifests, ledgers and the list of ledgers
       online-1.pem      signs snapshots and timestamps
 
-A process that loads models never opens this folder: `may_sign` is false on workers, and the
-sandbox does not show it.
+A process that loads models never opens this folder: workers do not, and the sandbox does not show
+it.
 """
 
 from __future__ import annotations
@@ -220,11 +220,6 @@ def keys_folder() -> Path:
     return Path(asked).expanduser().absolute() if asked else home() / "keys"
 
 
-def may_sign() -> bool:
-    """Whether this process may open keys: a worker, which runs models, may not."""
-    return not is_worker()
-
-
 def keyring_for(store: str) -> Keyring | None:
     """The keys that sign for a store; None where this process has none.
 
@@ -233,7 +228,7 @@ def keyring_for(store: str) -> Keyring | None:
             when there are none.
     """
     own = owns(store)
-    if not (own or may_sign()):
+    if is_worker() and not own:  # it runs models
         return None
     folder = keys_folder()
     if (folder / "keyring.json").exists():

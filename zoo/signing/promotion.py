@@ -126,12 +126,11 @@ class Promoter:
         Raises:
             UsageError: there is no such release, or it was retracted.
         """
-        place = f"{ledger.model} for {ledger.platform}"
-        wanted = build_key or _before(ledger)
-        entry = None if wanted is None else ledger.last(wanted)
+        if (wanted := build_key or _before(ledger)) is None:
+            raise _no_release(ledger, "has no earlier release")
+        entry = ledger.last(wanted)
         if entry is None or entry.action == "retract":
-            fact = "has no earlier release" if wanted is None else f"{wanted} is no release of it"
-            raise UsageError(place, fact, f"See `zoo release list {ledger.model}`")
+            raise _no_release(ledger, f"{wanted} is no release of it")
         self._decide(ledger, "rollback", entry, reason)
         return entry.build_key
 
@@ -144,12 +143,8 @@ class Promoter:
         Raises:
             UsageError: it is no release.
         """
-        entry = ledger.last(build_key)
-        if entry is None:
-            place = f"{ledger.model} for {ledger.platform}"
-            raise UsageError(
-                place, f"{build_key} is no release of it", f"See `zoo release list {ledger.model}`"
-            )
+        if (entry := ledger.last(build_key)) is None:
+            raise _no_release(ledger, f"{build_key} is no release of it")
         latest = self._decide(ledger, "retract", entry, reason).latest
         return None if latest is None else latest.build_key
 
@@ -248,6 +243,11 @@ def _signed(keyring: Keyring, message: bytes) -> dict[str, bytes]:
 def _signature(keyring: Keyring, document: bytes) -> bytes:
     """The signature file of a bundle's manifest."""
     return signature_document(_signed(keyring, encoded(BUNDLE_TYPE, document)))
+
+
+def _no_release(ledger: Ledger, fact: str) -> UsageError:
+    place = f"{ledger.model} for {ledger.platform}"
+    return UsageError(place, fact, f"See `zoo release list {ledger.model}`")
 
 
 def _before(ledger: Ledger) -> str | None:
