@@ -423,9 +423,7 @@ def _pull(order: argparse.Namespace) -> int:
             make_standalone(place, fetch, order.runtime)
         else:
             fetch(place)
-    line, facts = release.pulled_to(place)
-    _say(order, line, facts)
-    return 0
+    return _say(order, *release.pulled_to(place))
 
 
 def _pull_zip(place: Path, fetch: Callable[[Path], Path]) -> None:
@@ -445,8 +443,8 @@ def _verify(order: argparse.Namespace) -> int:
     with _named(order) as folder, Status() as status:
         status.show(f"running the golden cases of {order.bundle}")
         report = validate(folder, limits=Limits(threads=order.threads))
-    _say(order, "" if order.json else _verified(report), plain(report), good=report.passed)
-    return 0 if report.passed else 1
+    text = "" if order.json else _verified(report)
+    return _say(order, text, plain(report), good=report.passed)
 
 
 def _verified(report: ValidationReport) -> str:
@@ -494,15 +492,13 @@ def _run(order: argparse.Namespace) -> int:
         write_outputs(answers, order.output)
     if order.json:
         shown = {n: {"shape": [*v.shape], "values": v.tolist()} for n, v in answers.items()}
-        _say(order, "", {name: {"dtype": dtypes[name], **each} for name, each in shown.items()})
-        return 0
+        return _say(order, "", {n: {"dtype": dtypes[n], **each} for n, each in shown.items()})
     rows = []
     for name, value in answers.items():
         ends = (f"{value.min():.6g}", f"{value.max():.6g}") if value.size else ("", "")
         rows.append((name, dtypes[name].value, str([*value.shape]), *ends))
     head = ("output", "dtype", "shape", "smallest", "largest")
-    _say(order, columns(head, rows, ("smallest", "largest")), {})
-    return 0
+    return _say(order, columns(head, rows, ("smallest", "largest")), {})
 
 
 def _bench(order: argparse.Namespace) -> int:
@@ -518,8 +514,7 @@ def _bench(order: argparse.Namespace) -> int:
         found = time_it(folder, order.program, threads=order.threads, seconds=order.seconds)
         emulated = not order.profile and is_emulated(folder)
     if isinstance(found, Profile):
-        _say(order, table(order.program, found, order.most), with_shares(found))
-        return 0
+        return _say(order, table(order.program, found, order.most), with_shares(found))
     times = {
         "minimum": found.minimum_ms,
         "median": found.median_ms,
@@ -529,12 +524,8 @@ def _bench(order: argparse.Namespace) -> int:
     row = {name: milliseconds(each) for name, each in times.items() if each is not None}
     row |= {"runs": str(found.runs), "threads": str(found.threads)}
     text = columns(("program", *row), [(order.program, *row.values())], (*row,))
-    _say(
-        order,
-        f"{text}\n{EMULATED}" if emulated else text,
-        {**plain(found), "emulated": emulated},
-    )
-    return 0
+    text += f"\n{EMULATED}" if emulated else ""
+    return _say(order, text, {**plain(found), "emulated": emulated})
 
 
 def _transcribe(order: argparse.Namespace) -> int:
@@ -554,23 +545,16 @@ def _trust(order: argparse.Namespace) -> int:
 
     if order.root is None:
         roots = trusted_roots()
-        lines = [
-            f"{root.place}: root {root.version}, keys {', '.join(root.keys)}" for root in roots
-        ]
-        _say(
-            order,
-            "\n".join(lines or ["no root is trusted here"]),
-            {"roots": [r.place for r in roots]},
-        )
-        return 0
+        lines = [f"{r.place}: root {r.version}, keys {', '.join(r.keys)}" for r in roots]
+        shown = "\n".join(lines or ["no root is trusted here"])
+        return _say(order, shown, {"roots": [root.place for root in roots]})
     root = add_root(_content(order.root, MAX_ROOT_BYTES), order.root)
     line = (
         f"trusted from now on: root {root.version}, {root.threshold} of {len(root.keys)} keys "
         f"must sign: {', '.join(sorted(root.keys))}"
     )
     facts = {"version": root.version, "threshold": root.threshold, "keys": sorted(root.keys)}
-    _say(order, line, facts)
-    return 0
+    return _say(order, line, facts)
 
 
 def _content(place: str, most: int) -> bytes:
@@ -586,8 +570,7 @@ def _version(order: argparse.Namespace) -> int:
     from menagerie.library import available_targets, version
 
     found = {target: _version_of(target, version) for target in available_targets()}
-    _say(order, "\n".join(found.values()), found)
-    return 0
+    return _say(order, "\n".join(found.values()), found)
 
 
 def _version_of(target: str, version: Callable[[str], str]) -> str:
@@ -599,13 +582,18 @@ def _version_of(target: str, version: Callable[[str], str]) -> str:
 
 def _say(
     order: argparse.Namespace, text: str, fields: dict[str, Any], *, good: bool | None = None
-) -> None:
-    """The result: as JSON where it was asked for, else as text, its last line a verdict or not."""
+) -> int:
+    """The result: as JSON where it was asked for, else as text, its last line a verdict or not.
+
+    Returns:
+        The exit code: 1 for a bad verdict.
+    """
     if order.json:
         write_json(fields)
-        return
-    *lines, last = printable(text).split("\n")
-    sys.stdout.write("\n".join([*lines, painted(last, good)]) + "\n")
+    else:
+        *lines, last = printable(text).split("\n")
+        sys.stdout.write("\n".join([*lines, painted(last, good)]) + "\n")
+    return 1 if good is False else 0
 
 
 def _described(error: Exception) -> str:

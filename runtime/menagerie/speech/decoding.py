@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -33,6 +33,11 @@ class Emission(NamedTuple):
     token: int
     start: int
     end: int
+
+
+def moved(emissions: Iterable[Emission], frames: int) -> list[Emission]:
+    """The same, so many frames later."""
+    return [Emission(one.token, one.start + frames, one.end + frames) for one in emissions]
 
 
 def greedy_ctc(logits: Floats, blank: int) -> list[Emission]:

@@ -18,6 +18,7 @@ from menagerie.speech.decoding import (
     greedy_ctc,
     greedy_transducer,
     greedy_whisper,
+    moved,
     quietest,
     segments,
     spread,
@@ -164,8 +165,7 @@ class WindowRecogniser(ABC):
         while first < len(samples):
             end = first + self.sizes.high
             heard, advance = self.window(samples[first:end], end >= len(samples))
-            before = first // self._frame
-            found += [Emission(one.token, one.start + before, one.end + before) for one in heard]
+            found += moved(heard, first // self._frame)
             first += advance
         return found
 

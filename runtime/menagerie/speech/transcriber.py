@@ -14,7 +14,7 @@ from menagerie.format.bundle_manifest import MANIFEST, Role, parse_manifest
 from menagerie.format.folder import read_manifest
 from menagerie.session import Session
 from menagerie.speech.audio import Recording, at_rate, open_audio, require_rate, sound
-from menagerie.speech.decoding import Emission
+from menagerie.speech.decoding import Emission, moved
 from menagerie.speech.recipe import WhisperHead, read_recipe
 from menagerie.speech.recogniser import Program, WindowRecogniser, recogniser_of
 from menagerie.speech.transcript import Speller, Token, Transcript
@@ -209,7 +209,7 @@ class Transcriber:
             heard = chunk.first + len(chunk.samples)
             start, end = chunk.first // frame, -(-heard // frame)
             emissions = self._recogniser.recognise(chunk.samples)
-            certain = seam.join(start, end, _moved(emissions, start))
+            certain = seam.join(start, end, moved(emissions, start))
             yield self._tokens(certain, heard), heard / self.recipe.rate
         if not heard:
             raise _nothing(recording)
@@ -229,7 +229,7 @@ class Transcriber:
                 break
             last = block is None and len(held) <= self._longest
             found, advance = recogniser.window(held[: self._longest], last)
-            found = _moved(found, first // self.recipe.frame)
+            found = moved(found, first // self.recipe.frame)
             held, first = held[advance:], first + advance
             yield self._tokens(found, first + len(held)), first / self.recipe.rate
         if not first:
@@ -288,11 +288,6 @@ class Transcriber:
             )
             for one in emissions
         ]
-
-
-def _moved(emissions: list[Emission], frames: int) -> list[Emission]:
-    """The same, so many frames later."""
-    return [Emission(one.token, one.start + frames, one.end + frames) for one in emissions]
 
 
 def _nothing(recording: Recording) -> SpeechError:

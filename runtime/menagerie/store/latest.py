@@ -55,7 +55,7 @@ class Latest:
     build_key: Sha256
     state: ReleaseState
     created: Moment
-    considered: tuple[str, ...]  # names of the documents, sorted
+    considered: tuple[str, ...] = ()  # names of the documents, sorted
 
 
 def find_latest(
@@ -86,7 +86,9 @@ def find_latest(
         if (manifest := read(model, target, key.removesuffix(".confirmed"))) is not None:
             seen.add(key)
             if manifest.platform == platform:
-                best.append(_entry(manifest))
+                state, created = manifest.state, manifest.created
+                entry = Latest(build_key=manifest.build_key, state=state, created=created)
+                best.append(entry)
     if not best:
         return None
     return replace(max(best, key=_rank), considered=tuple(sorted(seen)))
@@ -98,15 +100,6 @@ def read_summary(objects: ObjectReader, model: str, platform: str) -> Latest | N
     with suppress(Malformed):
         return None if content is None else from_json(Latest, content)
     return None
-
-
-def _entry(manifest: BundleManifest) -> Latest:
-    return Latest(
-        build_key=manifest.build_key,
-        state=manifest.state,
-        created=manifest.created,
-        considered=(),
-    )
 
 
 def _rank(entry: Latest) -> tuple[bool, bool, datetime, str]:
