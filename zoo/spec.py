@@ -254,20 +254,14 @@ class InputSpec(SpecModel):
             )
         if self.sample.kind is SampleKind.PREFIX_MASK and not self.shape:
             raise ValueError("`prefix_mask` needs an axis, and this input has none")
-        return self
-
-    @model_validator(mode="after")
-    def _whole_numbers_there(self) -> Self:
-        low, high = self.sample.low, self.sample.high
-        if self.sample.kind is not SampleKind.INTEGERS:
-            return self
-        if not (low.is_integer() and high.is_integer()):
-            raise ValueError(
-                f"`integers` needs whole numbers as low and high, not {low:g} and {high:g}"
-            )
-        least, most = _WHOLE_NUMBERS.get(self.dtype, _MOST_WHOLE_NUMBERS)
-        if low < least or high > most:
-            raise ValueError(f"`integers` from {low:g} to {high:g} do not fit {self.dtype}")
+        if self.sample.kind is SampleKind.INTEGERS:
+            low, high = self.sample.low, self.sample.high
+            if not (low.is_integer() and high.is_integer()):
+                fact = f"not {low:g} and {high:g}"
+                raise ValueError(f"`integers` needs whole numbers as low and high, {fact}")
+            least, most = _WHOLE_NUMBERS.get(self.dtype, _MOST_WHOLE_NUMBERS)
+            if low < least or high > most:
+                raise ValueError(f"`integers` from {low:g} to {high:g} do not fit {self.dtype}")
         return self
 
 
@@ -608,13 +602,11 @@ class ModelSpec(SpecModel):
             raise ValueError(f"a model of {self.dtype} is kept in that: leave out its precision")
         if self.precision in self.precisions:
             raise ValueError(f"its precision is {self.precision}: leave it out of `precisions`")
-        given = {precision: of.calibration for precision, of in self.precisions.items()}
-        for precision, calibration in {self.precision: self.calibration, **given}.items():
-            if bool(calibration) != (precision is Precision.INT8_STATIC):
+        every: dict[Precision, ModelSpec | Variant] = {self.precision: self, **self.precisions}
+        for precision, of in every.items():
+            if bool(of.calibration) != (precision is Precision.INT8_STATIC):
                 raise ValueError(f"{precision}: `calibration` is for int8-static, which needs it")
-        groups = {precision: of.group for precision, of in self.precisions.items()}
-        for precision, group in {self.precision: self.group, **groups}.items():
-            if group is not None and not precision.has_groups:
+            if of.group is not None and not precision.has_groups:
                 raise ValueError(f"{precision}: `group` is for the weight-only precisions")
         for precision, variant in self.precisions.items():
             if spare := sorted(set(variant.targets or ()) - set(self.targets)):
