@@ -57,11 +57,8 @@ class Manifest:
     @property
     def listing(self) -> str:
         """The command that lists its models."""
-        return (
-            "zoo list"
-            if self._folder is None
-            else f"zoo list --manifest {shlex.quote(str(self._folder))}"
-        )
+        place = "" if self._folder is None else f" --manifest {shlex.quote(str(self._folder))}"
+        return f"zoo list{place}"
 
     def spec(self, name: str) -> ModelSpec:
         """The entry called `name`.

@@ -569,15 +569,13 @@ def _content(place: str, most: int) -> bytes:
 def _version(order: argparse.Namespace) -> int:
     from menagerie.library import available_targets, version
 
-    found = {target: _version_of(target, version) for target in available_targets()}
+    found = {}
+    for target in available_targets():
+        try:
+            found[target] = version(target)
+        except MenagerieError as error:
+            found[target] = f"menagerie-{target}: not usable here: {error}"
     return _say(order, "\n".join(found.values()), found)
-
-
-def _version_of(target: str, version: Callable[[str], str]) -> str:
-    try:
-        return version(target)
-    except MenagerieError as error:
-        return f"menagerie-{target}: not usable here: {error}"
 
 
 def _say(

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from zoo.sources.context import Context
     from zoo.spec import SpeechSpec, TransformersSource, VocabularySpec
 
-    HeadSpec = CtcHeadSpec | AttentionHeadSpec | WhisperHeadSpec
-
 _PREPROCESSOR = "preprocessor_config.json"
 # Experts as plain batches of products; what transformers chooses is a kernel that no target has.
 _EXPERTS = "batched_mm"

@@ -138,7 +138,11 @@ class Transcriber:
         self._allow_unsigned = allow_unsigned
         folder = Path(bundle)
         manifest = _manifest(folder)
-        path, model = _recipe_path(manifest, folder), manifest.model
+        model = manifest.model
+        if Role.SPEECH not in manifest.files:
+            fact = f"{model} does not understand speech: the bundle has no recipe for it"
+            raise SpeechError(str(folder), fact, "Convert an entry that has `speech`")
+        path = folder / manifest.files[Role.SPEECH].path
         self.recipe = read_recipe(path, [program.name for program in manifest.programs])
         chosen = _in_language(language, _head_named(head, self.recipe.heads, model), model)
         programs = {
@@ -300,13 +304,6 @@ def _manifest(folder: Path) -> BundleManifest:
         return parse_manifest(read_manifest(path), str(path))
     except MenagerieError as error:
         raise SpeechError(error.place, error.fact, error.next_step) from error
-
-
-def _recipe_path(manifest: BundleManifest, folder: Path) -> Path:
-    if Role.SPEECH not in manifest.files:
-        fact = f"{manifest.model} does not understand speech: the bundle has no recipe for it"
-        raise SpeechError(str(folder), fact, "Convert an entry that has `speech`")
-    return folder / manifest.files[Role.SPEECH].path
 
 
 def _head_named(name: str | None, heads: dict[str, Head], model: str) -> Head:

@@ -6,6 +6,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -160,15 +161,10 @@ class FolderReader(ObjectReader):
                 for name in names:
                     key = name if place == "." else f"{place}/{name}"
                     if key.startswith(prefix) and not key.startswith(f"{INCOMING}/"):
-                        found += self._listed(key)
+                        with suppress(FileNotFoundError):  # it went during the walk
+                            status = (self._root / key).stat()
+                            found.append(StoredFile(key, status.st_size, status.st_mtime))
         return sorted(found, key=lambda file: file.key)
-
-    def _listed(self, key: str) -> list[StoredFile]:
-        try:
-            status = (self._root / key).stat()
-        except FileNotFoundError:  # it went during the walk
-            return []
-        return [StoredFile(key, status.st_size, status.st_mtime)]
 
     def _path(self, key: str) -> Path:
         if any(part in {"", ".", ".."} for part in key.split("/")):
