@@ -151,15 +151,11 @@ def read_manifest(path: Path) -> bytes:
     Raises:
         ArtifactError: it is missing or no regular file.
     """
-    try:
-        status = path.lstat()
-    except OSError:
-        raise ArtifactError(
-            str(path), "is missing, so this is not a bundle", "Pull or convert it again"
-        ) from None
-    _check_regular(path, status.st_mode)
-    with disk_errors(path), path.open("rb") as file:
-        return file.read(MAX_MANIFEST_BYTES + 1)
+    content = _beginning(path, MAX_MANIFEST_BYTES + 1)
+    if content is None:
+        fact = "is missing, so this is not a bundle"
+        raise ArtifactError(str(path), fact, "Pull or convert it again")
+    return content
 
 
 def read_signature(folder: Path) -> bytes | None:
@@ -168,14 +164,18 @@ def read_signature(folder: Path) -> bytes | None:
     Raises:
         ArtifactError: it is no regular file.
     """
-    path = folder / SIGNATURE
+    return _beginning(folder / SIGNATURE, _MOST_SIGNATURE_BYTES)
+
+
+def _beginning(path: Path, most: int) -> bytes | None:
+    """So many bytes of a regular file; None where there is nothing."""
     try:
         mode = path.lstat().st_mode
     except OSError:
         return None
     _check_regular(path, mode)
     with disk_errors(path), path.open("rb") as file:
-        return file.read(_MOST_SIGNATURE_BYTES)
+        return file.read(most)
 
 
 def _scan(folder: Path) -> Iterator[tuple[str, Path]]:
