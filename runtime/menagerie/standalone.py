@@ -87,23 +87,20 @@ def make_standalone(
 def _fill(inner: Path, fetch: Callable[[Path], object], runtime: Path | None) -> None:
     fetch(inner / "bundle")
     bundle = open_bundle(inner / "bundle", check_hashes=False)
-    _require_linux(bundle)
-    for name, content in _runtime_files(runtime, bundle.manifest.requires.machine).items():
+    manifest, machine = bundle.manifest, bundle.manifest.requires.machine
+    if manifest.requires.system != "linux" or manifest.runtime != "cpu":
+        fact = "a standalone folder is for Linux, on its processor"
+        place = f"{manifest.model} for {manifest.platform}"
+        raise UsageError(place, fact, "Pull it without --standalone")
+    for name, content in _runtime_files(runtime, machine).items():
         _write(inner / name, content, executable=name == _PROGRAM)
     shutil.rmtree(inner / "roots", ignore_errors=True)
     for number, root in enumerate(_roots_of(bundle)):
         _write(inner / "roots" / f"{number}.json", root)
-    _write(inner / "README.txt", _readme(bundle).encode())
-
-
-def _require_linux(bundle: Bundle) -> None:
-    manifest = bundle.manifest
-    if manifest.requires.system != "linux" or manifest.runtime != "cpu":
-        raise UsageError(
-            f"{manifest.model} for {manifest.platform}",
-            "a standalone folder is for Linux, on its processor",
-            "Pull it without --standalone",
-        )
+    readme = _README.format(
+        model=manifest.model, platform=manifest.platform, machine=machine, glibc=GLIBC
+    )
+    _write(inner / "README.txt", readme.encode())
 
 
 def _runtime_files(runtime: Path | None, machine: str) -> Mapping[str, bytes]:
@@ -145,16 +142,6 @@ def _roots_of(bundle: Bundle) -> Iterator[bytes]:
         with suppress(Untrusted, ArtifactError):
             check_signature(bundle.document, bundle.signature, str(bundle.folder), roots=[root])
             yield root.document
-
-
-def _readme(bundle: Bundle) -> str:
-    manifest = bundle.manifest
-    return _README.format(
-        model=manifest.model,
-        platform=manifest.platform,
-        machine=manifest.requires.machine,
-        glibc=GLIBC,
-    )
 
 
 def _write(path: Path, content: bytes, *, executable: bool = False) -> None:

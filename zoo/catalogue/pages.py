@@ -197,19 +197,15 @@ def snippets(model: CataloguedModel, history: History, store: str) -> tuple[Comm
         store: the address at which a visitor reaches the store.
     """
     pull = pull_command(model, history, store)
-    found = [Command("Download and check it", pull)]
-    if model.speech:
-        found.append(
-            Command("Make text of a recording", f"menagerie transcribe {model.name} a.wav")
-        )
-    found.append(Command("Prove it on your machine", f"menagerie verify {model.name}"))
-    found.append(
-        Command(
-            "The same in Python" if model.speech else "Run it in Python, without PyTorch",
-            _python(model, history),
-        )
+    heard = Command("Make text of a recording", f"menagerie transcribe {model.name} a.wav")
+    run = "The same in Python" if model.speech else "Run it in Python, without PyTorch"
+    return (
+        Command("Download and check it", pull),
+        *([heard] if model.speech else []),
+        Command("Prove it on your machine", f"menagerie verify {model.name}"),
+        Command(run, _python(model, history)),
+        *_standalone(model, history, pull),
     )
-    return (*found, *_standalone(model, history, pull))
 
 
 def pull_command(model: CataloguedModel, history: History, store: str) -> str:

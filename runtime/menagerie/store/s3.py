@@ -89,7 +89,9 @@ class S3Reader(ObjectReader):
             except StoreUnreachable:
                 if attempt == attempts:
                     raise
-                _pause(attempt)
+                first, longest = _BACKOFF_SECONDS
+                spread = random.uniform(0.5, 1.0)  # noqa: S311 - of retries
+                time.sleep(spread * min(longest, first * 2**attempt))
             else:
                 return
 
@@ -225,12 +227,6 @@ class S3Reader(ObjectReader):
                 self.place, _silence(error), f"Check the endpoint and the network, or {_DOCTOR}"
             )
         return StoreError(self.place, _innermost(error), f"Check the options, or {_DOCTOR}")
-
-
-def _pause(attempt: int) -> None:
-    first, longest = _BACKOFF_SECONDS
-    seconds = min(longest, first * 2**attempt)
-    time.sleep(seconds * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries
 
 
 def _silence(error: BotoCoreError) -> str:

@@ -88,7 +88,8 @@ _OLD = "The store shows an old or a foreign state: tell its owner"
 def _from(
     objects: ObjectReader, key: str, root: TrustRoot, place: str
 ) -> tuple[bytes, tuple[TrustRoot, ...]]:
-    folder = home() / "tuf" / _name(objects.url, root.place)
+    store = hashlib.sha256(f"{objects.url}\n{root.place}".encode()).hexdigest()[:32]
+    folder = home() / "tuf" / store
     fetcher = _Fetcher(objects)
     with disk_errors(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -126,7 +127,3 @@ def _follow(folder: Path, root: TrustRoot) -> TrustRoot:
         write_durably(kept, today.document, partial=kept.with_suffix(".partial"))
         logging.getLogger(__name__).info("%s: root %d now counts", kept, today.version)
     return today
-
-
-def _name(url: str, place: str) -> str:
-    return hashlib.sha256(f"{url}\n{place}".encode()).hexdigest()[:32]

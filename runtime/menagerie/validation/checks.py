@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from menagerie.format.bundle_manifest import AccuracyData, BundleProgram, TensorSpec
+    from menagerie.format.bundle_manifest import AccuracyData, BundleProgram
     from menagerie.numerics import Dtype, Tolerance
     from menagerie.session import Session
     from menagerie.speech.recipe import Recipe, WordGate
@@ -296,7 +296,11 @@ def accuracy(program: LoadedProgram, gate: AccuracyData, path: Path) -> Accuracy
         ArtifactError: the data lacks a tensor or samples, the program the gate's output.
     """
     labels, data = _samples(program.entry, path)
-    logits = _logits(program.entry, gate)
+    named = [spec for spec in program.entry.outputs if gate.output in {"", spec.name}]
+    if not named:
+        fact = f"has no output {gate.output!r} for its gate"
+        raise ArtifactError(f"program {program.entry.name}", fact)
+    logits = named[0]
     correct = 0
     for start in range(0, len(labels), gate.batch):
         count = min(gate.batch, len(labels) - start)
@@ -370,11 +374,3 @@ def _samples(entry: BundleProgram, path: Path) -> tuple[Array, dict[str, Array]]
         except ValueError as error:
             raise ArtifactError(str(path), f"{spec.name} {error}") from error
     return labels, inputs
-
-
-def _logits(entry: BundleProgram, gate: AccuracyData) -> TensorSpec:
-    """The output by which the gate judges."""
-    for spec in entry.outputs:
-        if spec.name == gate.output or not gate.output:
-            return spec
-    raise ArtifactError(f"program {entry.name}", f"has no output {gate.output!r} for its gate")
