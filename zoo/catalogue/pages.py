@@ -18,7 +18,7 @@ from zoo.catalogue.collect import side_by_side
 from zoo.errors import UsageError
 from zoo.report.charts import strip
 from zoo.report.page import render
-from zoo.report.phrases import Command
+from zoo.report.summary import Command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

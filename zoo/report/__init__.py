@@ -8,9 +8,8 @@ from zoo.report.files import (
     write_index,
     write_report,
 )
-from zoo.report.markdown import failure_markdown, log_end, markdown, plain_text
-from zoo.report.phrases import cause
-from zoo.report.summary import Summary, summarise
+from zoo.report.page import failure_markdown, log_end, markdown, plain_text
+from zoo.report.summary import Summary, cause, summarise
 
 __all__ = [
     "FAILURE_PAGE",

@@ -1,9 +1,13 @@
-"""The HTML pages: templates filled in, style and charts inside, no script, nothing fetched."""
+"""The pages of a report: HTML, style and charts inside, no script, nothing fetched; and Markdown.
+
+The Markdown is short enough to be read on a flow run's page.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,18 +20,22 @@ from menagerie import figures
 from menagerie.profile import kernel_rows
 from zoo.report import charts
 from zoo.report.graph import GraphTable, graph_table
-from zoo.report.phrases import (
+from zoo.report.summary import (
     EMULATED,
     HEADINGS,
+    badness,
     beside_truth,
     cause,
     commands,
     demand,
     heading,
+    latencies,
+    outputs,
+    parities,
     proof,
+    summarise,
     tiles,
 )
-from zoo.report.summary import badness, latencies, outputs, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +48,13 @@ _MOST_HISTOGRAMS = 6
 _MOST_KERNELS = 12
 _MOST_LAYERS = 12  # that a reader sees unasked
 _MOST_GRAPH_ROWS = 600  # of all graphs together
+# The last two are links by themselves in GitHub's Markdown: addresses of mail, and `www.`
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&:@]|(?<=www)\.)", re.IGNORECASE)
+_BREAKS = re.compile(r"[^\S\u00a0\u202f]+")  # white space, but for what figures hold
+_MOST_OUTPUTS = 12
+_MOST_LAYERS_IN_MARKDOWN = 5  # of a program
+_LOG_LINES = 60
+_LINE_CHARACTERS = 300
 
 
 @dataclass(frozen=True)
@@ -153,7 +168,7 @@ def render(template: str, *, folder: Path = _REPORTS, script: str = "", **values
         f"default-src 'none'; style-src {_hash(style)}; {scripts}img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    page = environment(folder).get_template(template)
+    page = _environment(folder).get_template(template)
     ours = {"style": Markup(style), "script": Markup(script)}  # noqa: S704 - our own files
     return page.render(ours, policy=policy, **values)
 
@@ -164,7 +179,7 @@ def _hash(content: str) -> str:
 
 
 @cache
-def environment(folder: Path = _REPORTS) -> Environment:
+def _environment(folder: Path) -> Environment:
     """The templates of a folder, and the reports' own; every figure is a filter."""
     environment = Environment(
         loader=FileSystemLoader([folder, _REPORTS]),
@@ -183,3 +198,58 @@ def environment(folder: Path = _REPORTS) -> Environment:
     }
     environment.globals["EMULATED"] = EMULATED
     return environment
+
+
+def plain_text(content: str) -> str:
+    """A text in which nothing is Markdown or HTML, on one line.
+
+    For places within a line: what makes lists or titles at the start of one is not escaped.
+    """
+    return _SPECIAL.sub(r"\\\1", _BREAKS.sub(" ", content).strip())
+
+
+def _escaped(value: object) -> object:
+    """What a template writes: all but what it calls safe."""
+    return value if isinstance(value, Markup) else plain_text(str(value))
+
+
+@cache
+def _templates() -> Environment:
+    return _environment(_REPORTS).overlay(autoescape=False, finalize=_escaped)
+
+
+def _in_markdown(template: str, report: ConversionReport | FailureReport, **values: object) -> str:
+    stages = ", ".join(f"{each.stage} {figures.seconds(each.seconds)}" for each in report.stages)
+    text = _templates().get_template(template).render(report=report, stages=stages, **values)
+    return text.rstrip("\n") + "\n"
+
+
+def markdown(report: ConversionReport) -> str:
+    """Renders a report for a Prefect artifact or a pull request.
+
+    Args:
+        report: of one conversion, passed or failed.
+
+    Returns:
+        Markdown in which no name of the report can become markup.
+    """
+    return _in_markdown(
+        "report.md.j2",
+        report,
+        parities=sorted(parities(report), key=lambda p: badness(p[1]), reverse=True),
+        most_outputs=_MOST_OUTPUTS,
+        kinds={(p.program, c.case): c.kind for p in report.validation.programs for c in p.cases},
+        most_layers=_MOST_LAYERS_IN_MARKDOWN,
+    )
+
+
+def log_end(text: str) -> str:
+    """The last lines of a log as a page can show them: no control characters, none too long."""
+    lines = [line for line in text.replace("\r", "\n").split("\n") if line.strip()]
+    shown = ("".join(c if c.isprintable() else " " for c in line) for line in lines[-_LOG_LINES:])
+    return "\n".join(line.rstrip()[:_LINE_CHARACTERS] for line in shown)
+
+
+def failure_markdown(report: FailureReport) -> str:
+    """Renders a failure for a Prefect artifact; no text of the report can become markup."""
+    return _in_markdown("failure.md.j2", report)

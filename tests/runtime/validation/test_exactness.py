@@ -13,7 +13,7 @@ from menagerie.numerics import Dtype
 from menagerie.validation.checks import LoadedProgram, judge_program
 from menagerie.validation.findings import Exactness
 from menagerie.validation.goldens import GoldenCases
-from zoo.report.phrases import beside_truth
+from zoo.report.summary import beside_truth
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

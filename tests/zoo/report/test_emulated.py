@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from zoo.report.markdown import markdown
-from zoo.report.page import IndexRow, render_index, render_report
-from zoo.report.phrases import commands, heading, tiles
+from zoo.report.page import IndexRow, markdown, render_index, render_report
+from zoo.report.summary import commands, heading, tiles
 
 if TYPE_CHECKING:
     from zoo.records import ConversionReport
