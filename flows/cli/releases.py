@@ -29,7 +29,7 @@ from zoo.errors import UsageError
 
 if TYPE_CHECKING:
     from tasks.verify import Proof
-    from zoo.catalogue import Site
+    from zoo.catalogue.pages import Site
     from zoo.report.comparison import Difference, Side
     from zoo.store import Release, Store
 
@@ -375,7 +375,7 @@ def catalog(
     - `zoo release catalog --address https://models.example/zoo`
     - `zoo release catalog --store s3://models/zoo`
     """
-    from zoo.catalogue import INDEX, share_catalogue, update_catalogue
+    from zoo.catalogue.site import INDEX, share_catalogue, update_catalogue
     from zoo.store import open_store
 
     opened = open_store(store_url(store))
@@ -397,7 +397,7 @@ def catalog(
 
 def _site(store: "Store", address: str | None, wheels: list[Path]) -> "Site":
     """What is kept of the site, with what was given now."""
-    from zoo.catalogue import keep_site, kept_site
+    from zoo.catalogue.site import keep_site, kept_site
 
     kept = kept_site(store.objects)
     if address is None and not wheels:

@@ -35,7 +35,7 @@ from tasks.failures import ProcessDied
 from tasks.prove import prove
 from tasks.publish import publish_bundle
 from transforms.stages import Stage
-from zoo.catalogue import update_catalogue
+from zoo.catalogue.site import update_catalogue
 from zoo.errors import ExportError, SourceError, StoreUnreachable, UsageError
 from zoo.store import open_store
 

@@ -10,7 +10,7 @@ from browsers import picture
 from bundle_maker import make_bundle
 from playwright.sync_api import expect
 
-from zoo.catalogue import INDEX
+from zoo.catalogue.site import INDEX
 from zoo.signing import Keyring, Promoter
 from zoo.store import open_store
 

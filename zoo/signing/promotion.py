@@ -18,7 +18,7 @@ from menagerie.trust.signature import (
     signature_document,
 )
 from menagerie.typed_json import Malformed, load
-from zoo.catalogue import update_catalogue
+from zoo.catalogue.site import update_catalogue
 from zoo.errors import (
     ArtifactError,
     MenagerieError,

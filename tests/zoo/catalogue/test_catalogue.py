@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "runtime" / "format"))
 
 from bundle_maker import draft, make_bundle
 
-from zoo.catalogue import INDEX, update_catalogue
+from zoo.catalogue.site import INDEX, update_catalogue
 from zoo.errors import NotInStore
 from zoo.signing import Keyring, Promoter
 from zoo.store import open_store
