@@ -124,14 +124,9 @@ class Latencies:
 
 @dataclass(frozen=True)
 class Summary:
-    """The row of one conversion.
+    """The figures of one conversion.
 
     Attributes:
-        model: name in the manifest.
-        target: where the artifact runs.
-        verdict: how its validation ended.
-        detail: the first fact against it; empty when it passed.
-        random_weights: the seed, when the weights are random.
         worst_abs: largest max abs error of any output in any case; None without outputs.
         worst_snr_db: smallest SNR, infinite when all are bit-equal; None without outputs.
         artifact_ms: sum of the programs' median latencies; None unless all were measured.
@@ -142,11 +137,6 @@ class Summary:
         seconds: the whole conversion.
     """
 
-    model: str
-    target: str
-    verdict: Verdict
-    detail: str
-    random_weights: int | None
     worst_abs: float | None
     worst_snr_db: float | None
     artifact_ms: float | None
@@ -211,16 +201,11 @@ def _ratio(times: Sequence[Latencies]) -> float | None:
 
 
 def summarise(report: ConversionReport) -> Summary:
-    """Condenses a report to one row."""
+    """Condenses a report to its figures."""
     times = latencies(report)
     artifact = [t.artifact.median_ms for t in times if t.artifact is not None]
     eager = [t.eager.median_ms for t in times if t.eager is not None]
     return Summary(
-        model=report.model,
-        target=report.target,
-        verdict=report.validation.verdict,
-        detail=report.validation.detail,
-        random_weights=report.random_weights,
         worst_abs=report.worst_abs,
         worst_snr_db=report.worst_snr_db,
         artifact_ms=sum(artifact) if times and len(artifact) == len(times) else None,
