@@ -19,6 +19,7 @@ import sympy
 import torch
 
 from transforms.graph.editor import fake_value
+from transforms.graph.schemas import qualified_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -182,25 +183,24 @@ aten = torch.ops.aten
 
 _MATRIX = 2  # rank
 
-# The elements keep their row-major order; only the grouping into axes may change.
-_REGROUPING = frozenset({
-    aten.view.default, aten.view_copy.default, aten.reshape.default, aten._unsafe_view.default,
-    aten.flatten.using_ints, aten.unflatten.int,
-    aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims,
-    aten.squeeze_copy.default, aten.squeeze_copy.dim, aten.squeeze_copy.dims,
-    aten.unsqueeze.default, aten.unsqueeze_copy.default,
-    aten.expand.default, aten.expand_copy.default,  # followed only where they expand nothing
-    aten.contiguous.default, aten.clone.default,
-    aten.alias.default, aten.alias_copy.default, aten.detach.default, aten.detach_copy.default,
-})  # fmt: skip
 
-# The axes are reordered.
-_PERMUTING = frozenset({
-    aten.permute.default, aten.permute_copy.default,
-    aten.transpose.int, aten.transpose_copy.int, aten.swapaxes.default, aten.swapdims.default,
-    aten.t.default, aten.t_copy.default, aten.numpy_T.default, aten.mT.default,
-    aten.movedim.int, aten.movedim.intlist, aten.moveaxis.int, aten.moveaxis.intlist,
-})  # fmt: skip
+def _named(*names: str) -> frozenset[str]:
+    return frozenset(f"aten::{name}" for name in names)
+
+
+# Elements keep their row-major order, whatever the new sizes.
+REGROUPINGS = _named(
+    "view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "flatten", "unflatten",
+    "view_copy", "_reshape_copy", "unsqueeze_copy", "squeeze_copy",
+)  # fmt: skip
+# Sizes and elements stay; memory and strides may be new.
+COPIES = _named("alias", "detach", "contiguous", "clone", "alias_copy", "detach_copy")
+EXPANSIONS = _named("expand", "expand_copy")  # the identity where they expand nothing
+PERMUTATIONS = _named(
+    "permute", "transpose", "t", "swapaxes", "swapdims", "movedim", "moveaxis", "numpy_T", "mT",
+    "permute_copy", "transpose_copy", "t_copy",
+)  # fmt: skip
+_IN_ORDER = REGROUPINGS | COPIES | EXPANSIONS
 
 # These hand out, or read, the storage itself: what feeds them must stay as it is in memory.
 _STORAGE_READERS = frozenset({
@@ -217,12 +217,17 @@ def is_tensor(node: Any) -> bool:
 
 def is_layout(node: Node) -> bool:
     """Whether `node` only rearranges its first argument."""
-    return node.target in _REGROUPING or node.target in _PERMUTING
+    return _is_in_order(node) or qualified_name(node.target) in PERMUTATIONS
+
+
+def _is_in_order(node: Node) -> bool:
+    """Whether only the grouping into axes may change; `view` may also reinterpret bytes."""
+    return qualified_name(node.target) in _IN_ORDER and node.target is not aten.view.dtype
 
 
 def follow(node: Node, axes: Axes) -> Axes | None:
     """The axes after the layout operator `node`, given those of its input; None if unknown."""
-    if node.target in _PERMUTING:
+    if qualified_name(node.target) in PERMUTATIONS:
         return permuted(axes, axis_order(node, len(axes)))
     return regrouped(axes, sizes_of(fake_value(node).shape))
 
@@ -262,7 +267,7 @@ def constant_matrix(editor: ProgramEditor, node: Any) -> torch.Tensor | None:
     A product with a matrix that was expanded to a batch is a product with the matrix.
     """
     value = constant_value(editor, node)
-    while value is None and is_tensor(node) and node.target in _REGROUPING:
+    while value is None and is_tensor(node) and _is_in_order(node):
         inner = node.args[0]
         if not is_tensor(inner) or _matrix_sizes(inner) != _matrix_sizes(node):
             return None

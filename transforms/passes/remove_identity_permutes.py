@@ -15,7 +15,7 @@ from transforms.graph.schemas import (
     qualified_name,
     schema_of,
 )
-from transforms.passes.axes import axis_order
+from transforms.passes.axes import COPIES, EXPANSIONS, PERMUTATIONS, REGROUPINGS, axis_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,28 +27,9 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 
-# Elements keep their row-major order, whatever the new sizes.
-_REGROUPINGS = frozenset(
-    f"aten::{name}" for name in (
-        "view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "flatten", "unflatten",
-        "view_copy", "_reshape_copy", "unsqueeze_copy", "squeeze_copy",
-    )
-)  # fmt: skip
-# Sizes and elements stay; memory and strides may be new.
-_COPIES = frozenset(
-    f"aten::{name}" for name in (
-        "alias", "detach", "contiguous", "clone", "to", "_to_copy",
-        "alias_copy", "detach_copy", "lift_fresh", "lift_fresh_copy",
-    )
-)  # fmt: skip
+_COPIES = COPIES | {f"aten::{n}" for n in ("to", "_to_copy", "lift_fresh", "lift_fresh_copy")}
 # The identity where they leave the sizes as they are.
-_WINDOWS = frozenset(f"aten::{n}" for n in ("expand", "slice", "expand_copy", "slice_copy"))
-_PERMUTATIONS = frozenset(
-    f"aten::{name}" for name in (
-        "permute", "transpose", "t", "swapaxes", "swapdims", "movedim", "moveaxis", "numpy_T",
-        "permute_copy", "transpose_copy", "t_copy",
-    )
-)  # fmt: skip
+_WINDOWS = EXPANSIONS | {"aten::slice", "aten::slice_copy"}
 # Their schemas speak of a view, but where strides do not allow one they copy.
 _MAY_COPY = frozenset(f"aten::{name}" for name in ("contiguous", "reshape", "flatten", "to"))
 
@@ -123,13 +104,13 @@ def _is_gain(node: Node, step: _Step) -> bool:
     """Whether strides agree, or permutations go; a copy that only changes strides has its use."""
     if layout(node.meta["val"])[:3] == layout(step.source.meta["val"])[:3]:
         return True
-    return sum(qualified_name(n.target) in _PERMUTATIONS for n in step.chain) > 1
+    return sum(qualified_name(n.target) in PERMUTATIONS for n in step.chain) > 1
 
 
 def _is_layout(node: Node) -> bool:
     name = qualified_name(node.target)
     value = node.meta.get("val")
-    known = name in _REGROUPINGS | _COPIES | _WINDOWS | _PERMUTATIONS
+    known = name in REGROUPINGS | _COPIES | _WINDOWS | PERMUTATIONS
     return known and isinstance(value, torch.Tensor) and bool(node.all_input_nodes)
 
 
@@ -159,7 +140,7 @@ def _permuted_from(node: Node) -> list[_Step]:
     axes = tuple(range(node.meta["val"].dim()))
     chain: tuple[Node, ...] = (node,)
     while True:
-        if qualified_name(node.target) in _PERMUTATIONS:
+        if qualified_name(node.target) in PERMUTATIONS:
             order = _axes(node)
             axes = tuple(order[axis] for axis in axes)
         elif not _keeps_elements(node):
@@ -190,9 +171,9 @@ def _regrouped_from(node: Node) -> list[_Step]:
 def _keeps_order(node: Node) -> bool:
     """Whether a call yields its source's elements in the same row-major order."""
     name = qualified_name(node.target)
-    if name in _REGROUPINGS:  # `view` may also reinterpret bytes
+    if name in REGROUPINGS:  # `view` may also reinterpret bytes
         return node.meta["val"].dtype is _source(node).meta["val"].dtype
-    return name not in _PERMUTATIONS and _keeps_elements(node)
+    return name not in PERMUTATIONS and _keeps_elements(node)
 
 
 def _axes(node: Node) -> tuple[int, ...]:
@@ -251,7 +232,7 @@ def _compose(work: _Work, node: Node, steps: list[_Step]) -> bool:
     editor, aliasing, journal = work
     for step in reversed(steps):
         inner = step.chain[1:]
-        permutes = [n for n in step.chain if qualified_name(n.target) in _PERMUTATIONS]
+        permutes = [n for n in step.chain if qualified_name(n.target) in PERMUTATIONS]
         if len(permutes) < 2 or not step.views or any(len(n.users) > 1 for n in inner):  # noqa: PLR2004
             continue
         with editor.graph.inserting_before(node):
@@ -307,17 +288,15 @@ def _pointwise_before(node: Node) -> list[Node]:
     """The pointwise calls of one operand each, read by none but the next, that lead to a node."""
     chain: list[Node] = []
     current = _source(node)
-    while _is_unary_pointwise(current) and len(current.users) == 1:
+    while is_elementwise(current) and len(current.users) == 1:
+        if current.all_input_nodes != [current.args[0]]:
+            break
         chain.append(current)
         current = _source(current)
     return chain
 
 
-def _is_unary_pointwise(node: Node) -> bool:
-    return is_elementwise(node) and node.all_input_nodes == [node.args[0]]
-
-
 def _is_permuted_view(node: Node) -> bool:
     if node.op != "call_function" or not _is_layout(node):
         return False
-    return qualified_name(node.target) in _PERMUTATIONS and _is_certain_view(node)
+    return qualified_name(node.target) in PERMUTATIONS and _is_certain_view(node)
