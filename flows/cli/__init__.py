@@ -6,7 +6,9 @@ Nothing heavy is imported here; each command imports what it needs when it runs,
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
+import inspect
 import os
 import sys
 from collections import UserDict
@@ -19,7 +21,7 @@ from typer._click.exceptions import NoArgsIsHelpError as _NoArguments
 from typer._click.exceptions import UsageError as _Misuse
 from typer.core import TyperGroup
 
-from flows.cli.output import complain, messages
+from flows.cli.output import AS_JSON, complain, messages
 from zoo.errors import MenagerieError, UsageError
 
 if TYPE_CHECKING:
@@ -67,6 +69,11 @@ _ALIASES = {**_RELEASE, **_CLUSTER, **_DEBUG, "releases": _RELEASE["list"]}
 _AS_GIVEN = {"ignore_unknown_options": True, "help_option_names": []}
 
 
+_JsonOption = Annotated[
+    bool, typer.Option("--json", help="Machine-readable result on standard output.")
+]
+
+
 class _OnDemand(UserDict[str, Any]):
     """Commands by name: the file of one is imported when it is asked for."""
 
@@ -75,9 +82,10 @@ class _OnDemand(UserDict[str, Any]):
         program = typer.Typer(rich_markup_mode="markdown")
         if isinstance(place, typer.Typer):
             program.add_typer(place)
+        elif place.startswith("mounted:"):
+            program.command(name, context_settings=_AS_GIVEN)(_found(place))
         else:
-            settings = _AS_GIVEN if place.startswith("mounted:") else None
-            program.command(name, context_settings=settings)(_found(place))
+            program.command(name)(_with_json(_found(place)))
         return typer.main.get_group(program).commands[name]
 
 
@@ -89,6 +97,24 @@ def _found(place: str) -> Callable[..., None]:
         return _no_cluster
     found: Callable[..., None] = resolve_name(place)
     return found
+
+
+def _with_json(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with `--json`, which all have; `flows.cli.output.answer` heeds it."""
+
+    @functools.wraps(command)
+    def with_json(*, as_json: bool, **given: Any) -> None:
+        token = AS_JSON.set(as_json)
+        try:
+            command(**given)
+        finally:
+            AS_JSON.reset(token)
+
+    known = inspect.signature(command)
+    option = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False)
+    parameters = [*known.parameters.values(), option.replace(annotation=_JsonOption)]
+    with_json.__signature__ = known.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return with_json
 
 
 def _no_cluster() -> None:

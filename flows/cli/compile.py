@@ -1,22 +1,18 @@
 """`zoo compile`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from flows.cli.options import (
     DynamicOption,
     ExampleInputsOption,
-    JsonOption,
     TargetOption,
     ThreadsOption,
 )
-from flows.cli.output import emit, figure, messages, results
+from flows.cli.output import answer, figure, messages
 from menagerie.figures import decibels, error, size
-
-if TYPE_CHECKING:
-    from transforms import ConvertedBundle
 
 
 def compile_model(
@@ -55,7 +51,6 @@ def compile_model(
     search_minutes: Annotated[
         float, typer.Option(min=0, help="For the wrong node, when the proof fails; 0: none.")
     ] = 0.0,
-    as_json: JsonOption = False,
 ) -> None:
     """Convert any module to a proven bundle, without manifest or server.
 
@@ -84,18 +79,10 @@ def compile_model(
             threads=threads,
             search_seconds=search_minutes * 60,
         )
-    if as_json:
-        emit(_fields(bundle))
-        return
     manifest, report = bundle.manifest, bundle.report
     worst = f"{figure(report.worst_abs, error)}, {figure(report.worst_snr_db, decibels)}"
-    made = f"{manifest.state} for {manifest.target}, {size(bundle.manifest.size)}"
-    results().print(f"{output}: {made}; worst against eager {worst}", markup=False)
-
-
-def _fields(bundle: "ConvertedBundle") -> dict[str, object]:
-    manifest, report = bundle.manifest, bundle.report
-    return {
+    made = f"{manifest.state} for {manifest.target}, {size(manifest.size)}"
+    fields = {
         "path": str(bundle.folder),
         "model": manifest.model,
         "target": manifest.target,
@@ -104,3 +91,4 @@ def _fields(bundle: "ConvertedBundle") -> dict[str, object]:
         "worst_snr_db": report.worst_snr_db,
         "bytes": manifest.size,
     }
+    answer(fields, f"{output}: {made}; worst against eager {worst}")

@@ -9,14 +9,13 @@ import typer
 
 from flows.cli.options import (
     FactoriesOption,
-    JsonOption,
     ManifestOption,
     SeedOption,
-    StoreOption,
     TargetsOption,
     ThreadsOption,
     absolute,
     complete_models,
+    store_option,
     use_cluster,
 )
 from zoo.errors import UsageError
@@ -69,12 +68,11 @@ def convert(
         int | None,
         typer.Option(min=1, max=4096, help="For each model. Default: most of the machine's."),
     ] = None,
-    store: StoreOption = None,
+    store: Annotated[str, store_option()] = "",
     manifest: ManifestOption = None,
     local: Annotated[
         bool, typer.Option("--local", help="In this process, also where there is a server.")
     ] = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Convert models, prove them and publish them to the store.
 
@@ -89,8 +87,8 @@ def convert(
     - `zoo convert mobilenet_v2 --precision float16 --precision int8-weight-only`
     - `zoo convert 'mobilenet*' --jobs 2 --store s3://models/zoo`
     """
-    from flows.cli.output import emit
-    from flows.cli.progress import announce_weights, print_results
+    from flows.cli.output import answer
+    from flows.cli.progress import announce_weights, shown_results
     from flows.parameters import ConversionOptions
     from flows.plan import plan
 
@@ -111,22 +109,19 @@ def convert(
         manifest=_manifest(manifest),
     )
     if manifest is None:
-        options = _with_submission(options, models or [], quiet=as_json)
+        options = _with_submission(options, models or [])
     if cluster is not None:
         _require_reachable(options.store_url, cluster)
     began = time.perf_counter()
     planned = plan(
         models or [], target or ["cpu"], options, tags=tag or [], precisions=precision or []
     )
-    announce_weights(planned, random_weights, quiet=as_json)
+    announce_weights(planned, random_weights)
     result = _convert(planned, options, jobs).model_copy(
         update={"seconds": time.perf_counter() - began}
     )
     _tell_of_candidates(result, options, cluster)
-    if as_json:
-        emit(result.model_dump(mode="json"))
-    else:
-        print_results(result)
+    answer(result.model_dump(mode="json"), *shown_results(result))
     if not result.succeeded:
         raise typer.Exit(1)
 
@@ -159,11 +154,9 @@ def _manifest(given: "Path | None") -> str:
     return str(given) if submission_digest(str(given)) else absolute(str(given))
 
 
-def _with_submission(
-    options: "ConversionOptions", models: "Sequence[str]", *, quiet: bool
-) -> "ConversionOptions":
+def _with_submission(options: "ConversionOptions", models: "Sequence[str]") -> "ConversionOptions":
     """With the newest submission that has these models, where Menagerie's own have not all."""
-    from flows.cli.output import messages, results
+    from flows.cli.output import remark
     from flows.parameters import submission_meant, submission_name
     from zoo.manifest import load_manifest
     from zoo.store import open_store
@@ -171,8 +164,7 @@ def _with_submission(
     digest = submission_meant(open_store(options.store_url), models, load_manifest().models)
     if digest is None:
         return options
-    console = messages() if quiet else results()
-    console.print(f"From what was submitted as {submission_name(digest)}", markup=False)
+    remark(f"From what was submitted as {submission_name(digest)}")
     return options.model_copy(update={"manifest": submission_name(digest)})
 
 

@@ -10,16 +10,19 @@ import typer
 
 from flows.cli.options import (
     FactoriesOption,
-    JsonOption,
     ManifestOption,
     ModelArgument,
     SeedOption,
     TargetOption,
 )
-from flows.cli.output import emit, messages, results, table
+from flows.cli.output import answer, messages, table
 from zoo.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
     from transforms.export.prepare import Prepared
     from transforms.pipeline import PassExplanation, ProgramExplanation
     from zoo.records import Diagnosis, Divergence
@@ -36,7 +39,6 @@ def explain(
         Path | None, typer.Option(metavar="FILE", help="Write the first program's graph as a page.")
     ] = None,
     manifest: ManifestOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Say for each graph pass what it changes in a model, what it refuses and why.
 
@@ -67,43 +69,33 @@ def explain(
         )
         picture.write_text(render_graph(graphs, f"{model}, before and after the passes"))
     explanation = Explanation(model=model, target=target, programs=tuple(e for *_, e in explained))
-    if as_json:
-        emit(explanation.model_dump(mode="json"))
-        return
-    for program in explanation.programs:
-        _print_program(program)
+    shown = [line for program in explanation.programs for line in _shown_program(program)]
     if picture is not None:
-        results().print(f"picture  {picture}", markup=False)
+        shown.append(f"picture  {picture}")
+    answer(explanation.model_dump(mode="json"), *shown)
 
 
-def _print_program(program: "ProgramExplanation") -> None:
-    console = results()
-    console.print(
-        f"[bold]{program.program}[/bold]  {program.nodes_before} nodes, {program.nodes_after} after"
-    )
-    shown = table(
-        "pass", "changes", "refusals", "nodes", "operators", right=("changes", "refusals")
-    )
-    for entry in program.passes:
-        record = entry.record
-        shown.add_row(
-            record.name,
-            str(len(record.changes)) if record.modified else "–",  # noqa: RUF001
-            str(len(record.refusals) or "–"),  # noqa: RUF001
-            f"{record.nodes_before} → {record.nodes_after}",
-            _operators(entry),
-        )
-    console.print(shown)
+def _shown_program(program: "ProgramExplanation") -> "Iterator[RenderableType]":
+    from rich.text import Text
+
+    counts = f"  {program.nodes_before} nodes, {program.nodes_after} after"
+    yield Text(program.program, style="bold").append(counts, style="not bold")
+    columns = ("pass", "changes", "refusals", "nodes", "operators")
+    yield table(*columns, rows=map(_cells, program.passes), right=("changes", "refusals"))
     for entry in program.passes:
         for refusal in entry.record.refusals:
-            console.print(
-                f"  {entry.record.name} left {refusal.node}: {refusal.reason}", markup=False
-            )
+            yield f"  {entry.record.name} left {refusal.node}: {refusal.reason}"
 
 
-def _operators(entry: "PassExplanation") -> str:
-    most = [f"{o.operator} {o.before}→{o.after}" for o in entry.operators[:3]]
-    return ", ".join(most)
+def _cells(entry: "PassExplanation") -> tuple[str, ...]:
+    record = entry.record
+    return (
+        record.name,
+        str(len(record.changes)) if record.modified else "–",  # noqa: RUF001
+        str(len(record.refusals) or "–"),  # noqa: RUF001
+        f"{record.nodes_before} → {record.nodes_after}",
+        ", ".join(f"{o.operator} {o.before}→{o.after}" for o in entry.operators[:3]),
+    )
 
 
 def bisect(
@@ -120,7 +112,6 @@ def bisect(
         float | None, typer.Option(min=0, help="End the search after so many, with what is known.")
     ] = None,
     manifest: ManifestOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Find the first node, and the pass, at which a lowered model diverges from eager.
 
@@ -149,22 +140,15 @@ def bisect(
             seconds=math.inf if seconds is None else seconds,
         )
     if found.divergence is None:
-        if as_json:
-            emit(None)
-        else:
-            cases = sum(len(entry.goldens) // entry.calls for entry in programs)
-            text = f"{model} agrees with eager at every output of {cases} golden case(s)"
-            if any(entry.calls > 1 for entry in programs):
-                text += ", in the first call after a reset; later calls are not searched"
-            results().print(text, markup=False)
+        cases = sum(len(entry.goldens) // entry.calls for entry in programs)
+        text = f"{model} agrees with eager at every output of {cases} golden case(s)"
+        if any(entry.calls > 1 for entry in programs):
+            text += ", in the first call after a reset; later calls are not searched"
+        answer(None, text)
         return
     fields = _fields(found, found.divergence)
-    if as_json:
-        emit(fields)
-    else:
-        for name, value in fields.items():
-            results().print(f"{name:<12} {value}", markup=False)
-        results().print(f"rerun        {found.divergence.command}", markup=False)
+    shown = {**fields, "rerun": found.divergence.command}
+    answer(fields, *(f"{name:<12} {value}" for name, value in shown.items()))
     raise typer.Exit(1)
 
 

@@ -15,8 +15,8 @@ from urllib.request import urlopen
 
 import typer
 
-from flows.cli.options import JsonOption, StoreOption, store_url, use_cluster
-from flows.cli.output import emit, messages, show_check
+from flows.cli.options import StoreOption, use_cluster
+from flows.cli.output import AS_JSON, answer, messages, shown_checks
 from menagerie.figures import milliseconds, seconds, size
 from menagerie.paths import home
 from zoo.errors import Check, Health, MenagerieError
@@ -26,7 +26,7 @@ _SPACE_FAIL = 1_000_000_000
 _SKEW_SECONDS = 5.0
 
 
-def doctor(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def doctor(*, store: StoreOption = "") -> None:
     """Look at this machine, the store and Prefect's API, and say what to fix.
 
     **Examples**
@@ -37,12 +37,12 @@ def doctor(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
     use_cluster(lambda cluster: cluster.prefect_environment())
     found = []
     with messages().status("looking at this machine") as status:
-        for check in checks(store_url(store), status.update):
+        for check in checks(store, status.update):
             found.append(check)
-            if not as_json:
-                show_check(check)
-    if as_json:
-        emit([asdict(check) for check in found])
+            if not AS_JSON.get():
+                answer(None, *shown_checks([check]))
+    if AS_JSON.get():
+        answer([asdict(check) for check in found])
     if any(check.health is Health.FAIL for check in found):
         raise typer.Exit(1)
 

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.options import JsonOption, StoreOption, store_url
-from flows.cli.output import answer, emit, messages, results, table
+from flows.cli.options import StoreOption
+from flows.cli.output import answer, messages, table
 
 if TYPE_CHECKING:
     from zoo.signing import Keyring
@@ -20,7 +20,6 @@ def init(
     timestamp_days: Annotated[
         int, typer.Option(min=1, max=3650, help="How long a mirror can show an old state.")
     ] = 7,
-    as_json: JsonOption = False,
 ) -> None:
     """Make keys, and trust them here. What is there already stays.
 
@@ -43,16 +42,14 @@ def init(
             thresholds={Role.RELEASE: threshold, Role.ROOT: root_threshold},
             expiry=Expiry(timestamp=timestamp_days),
         )
-    _print(keyring, as_json=as_json)
-    if not as_json:
-        results().print(
-            f"Give {folder / 'root.json'} to those who are to trust your releases "
-            "(`menagerie trust root.json`), and take root-*.pem offline.",
-            markup=False,
-        )
+    advice = (
+        f"Give {folder / 'root.json'} to those who are to trust your releases "
+        "(`menagerie trust root.json`), and take root-*.pem offline."
+    )
+    _answer(keyring, advice)
 
 
-def show(*, as_json: JsonOption = False) -> None:
+def show() -> None:
     """Show the keys, how long metadata stay good, and whom this machine trusts.
 
     **Examples**
@@ -62,14 +59,13 @@ def show(*, as_json: JsonOption = False) -> None:
     from zoo.signing import Keyring
     from zoo.signing.keyring import keys_folder
 
-    _print(Keyring(keys_folder()), as_json=as_json)
+    _answer(Keyring(keys_folder()))
 
 
 def rotate(
     role: Annotated[str, typer.Argument(help="root, release or online.")] = "release",
     *,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    store: StoreOption = "",
 ) -> None:
     """Put new keys in the place of a role's; what the store lists is signed anew.
 
@@ -87,15 +83,15 @@ def rotate(
 
     if role not in set(Role):
         raise UsageError("zoo keys rotate", f"there is no role {role!r}", "root, release or online")
-    opened = open_store(store_url(store))
+    opened = open_store(store)
     ledgers = opened.ledgers()  # while the old keys are trusted
     keyring = Keyring(keys_folder())
     keyring.rotate(Role(role))
     Promoter(opened, keyring).resign(ledgers)
-    _print(keyring, as_json=as_json)
+    _answer(keyring)
 
 
-def refresh(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def refresh(*, store: StoreOption = "") -> None:
     """Date the store's metadata anew, before they expire; needs the online key alone.
 
     **Examples**
@@ -106,12 +102,11 @@ def refresh(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
     from zoo.signing.keyring import keys_folder
     from zoo.store import open_store
 
-    place = store_url(store)
-    Promoter(open_store(place), Keyring(keys_folder())).refresh()
-    answer({"store": place}, f"{place}: dated anew", as_json=as_json)
+    Promoter(open_store(store), Keyring(keys_folder())).refresh()
+    answer({"store": store}, f"{store}: dated anew")
 
 
-def _print(keyring: "Keyring", *, as_json: bool) -> None:
+def _answer(keyring: "Keyring", *advice: str) -> None:
     from menagerie.trust import trusted_roots
     from zoo.signing import Role
 
@@ -126,21 +121,17 @@ def _print(keyring: "Keyring", *, as_json: bool) -> None:
         for role in Role
         for key in keyring.public_keys(role)
     ]
-    if as_json:
-        emit(
-            {
-                "folder": str(keyring.folder),
-                "root_version": root.version,
-                "expires": root.expires.isoformat(),
-                "keys": listed,
-                "trusted": [each.place for each in trusted_roots()],
-            }
-        )
-        return
-    shown = table("role", "key", "must sign", right=("must sign",))
-    for each in listed:
-        shown.add_row(str(each["role"]), str(each["key"])[:16], str(each["threshold"]))
-    results().print(shown)
-    results().print(
-        f"{keyring.folder}: root {root.version}, good until {root.expires:%Y-%m-%d}", markup=False
+    value = {
+        "folder": str(keyring.folder),
+        "root_version": root.version,
+        "expires": root.expires.isoformat(),
+        "keys": listed,
+        "trusted": [each.place for each in trusted_roots()],
+    }
+    rows = [(str(each["role"]), str(each["key"])[:16], str(each["threshold"])) for each in listed]
+    answer(
+        value,
+        table("role", "key", "must sign", rows=rows, right=("must sign",)),
+        f"{keyring.folder}: root {root.version}, good until {root.expires:%Y-%m-%d}",
+        *advice,
     )

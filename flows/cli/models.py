@@ -8,20 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli.options import (
-    JsonOption,
     ManifestOption,
     ModelArgument,
     StoreOption,
     TargetOption,
     UnsignedOption,
     complete_models,
-    store_url,
 )
-from flows.cli.output import emit, messages, results, table, transfer
+from flows.cli.output import AS_JSON, answer, emit, messages, table, transfer
 from menagerie.figures import count, size
 from zoo.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
     from zoo.manifest import Manifest, Origin
     from zoo.spec import ModelSpec, SourceSpec
     from zoo.store import Release, Store
@@ -33,7 +35,6 @@ def list_models(
     *,
     tag: Annotated[list[str] | None, typer.Option("--tag", help="Only with this tag.")] = None,
     manifest: ManifestOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """List the models of the manifest.
 
@@ -55,37 +56,32 @@ def list_models(
     if wanted and not models:
         fact = f"no model has the tag {' or '.join(sorted(wanted))}"
         raise UsageError("zoo list", fact, "`zoo list` shows all models with their tags")
-    if as_json:
-        emit(
-            [
-                {
-                    "name": name,
-                    "summary": spec.summary,
-                    "source": spec.source.kind,
-                    "programs": [program.name for program in spec.programs],
-                    "dtype": spec.dtype.value,
-                    "precision": spec.precision.value,
-                    "targets": list(spec.targets),
-                    "licence": spec.licence.spdx,
-                    "tags": list(spec.tags),
-                }
-                for name, spec in models.items()
-            ]
-        )
-        return
-    shown = table("model", "source", "targets", "tags", "summary")
-    for name, spec in models.items():
-        targets = ", ".join(spec.targets)
-        shown.add_row(name, spec.source.kind, targets, ", ".join(spec.tags), spec.summary)
-    results().print(shown)
+    found = [
+        {
+            "name": name,
+            "summary": spec.summary,
+            "source": spec.source.kind,
+            "programs": [program.name for program in spec.programs],
+            "dtype": spec.dtype.value,
+            "precision": spec.precision.value,
+            "targets": list(spec.targets),
+            "licence": spec.licence.spdx,
+            "tags": list(spec.tags),
+        }
+        for name, spec in models.items()
+    ]
+    rows = [
+        (name, spec.source.kind, ", ".join(spec.targets), ", ".join(spec.tags), spec.summary)
+        for name, spec in models.items()
+    ]
+    answer(found, table("model", "source", "targets", "tags", "summary", rows=rows))
 
 
 def show(
     model: ModelArgument,
     *,
-    store: StoreOption = None,
+    store: StoreOption = "",
     manifest: ManifestOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show a model's manifest entry and its releases in the store.
 
@@ -96,23 +92,18 @@ def show(
     """
     from zoo.store import open_store
 
-    opened = open_store(store_url(store))
+    opened = open_store(store)
     entries = _entries(opened, model, manifest)
     spec, origin = entries.spec(model), entries.origin(model)
     releases = opened.releases(model)
-    if as_json:
-        emit(
-            {
-                "name": model,
-                "file": str(origin.file),
-                "line": origin.line,
-                "entry": spec.model_dump(mode="json"),
-                "releases": [_release(release) for release in releases],
-            }
-        )
-        return
-    _print_entry(model, spec, origin)
-    _print_releases(model, releases)
+    value = {
+        "name": model,
+        "file": str(origin.file),
+        "line": origin.line,
+        "entry": spec.model_dump(mode="json"),
+        "releases": [_release(release) for release in releases],
+    }
+    answer(value, *_shown_entry(model, spec, origin), _shown_releases(model, releases))
 
 
 def _entries(store: "Store", model: str, folder: "Path | None") -> "Manifest":
@@ -139,46 +130,42 @@ def _release(release: "Release") -> dict[str, object]:
     }
 
 
-def _print_entry(model: str, spec: "ModelSpec", origin: "Origin") -> None:
-    console = results()
-    console.print(f"[bold]{model}[/bold]  {spec.summary}")
+def _shown_entry(model: str, spec: "ModelSpec", origin: "Origin") -> "Iterator[RenderableType]":
+    from rich.text import Text
+
+    yield Text(model, style="bold").append(f"  {spec.summary}", style="not bold")
     source = spec.source.model_dump(mode="json", exclude_defaults=True)
-    console.print("  source   " + ", ".join(f"{k} {v}" for k, v in source.items()), markup=False)
+    yield "  source   " + ", ".join(f"{k} {v}" for k, v in source.items())
     for program in spec.programs:
         inputs = ", ".join(
             f"{i.name}: {i.dtype} {[*i.shape]}".replace("'", "") for i in program.inputs
         )
-        console.print(f"  program  {program.name}({inputs})", markup=False)
+        yield f"  program  {program.name}({inputs})"
         for name, dimension in program.dimensions.items():
-            console.print(f"           {name} from {dimension.low} to {dimension.high}")
-    console.print(f"  targets  {', '.join(spec.targets)}")
-    console.print(f"  licence  {spec.licence.spdx} {spec.licence.url}", markup=False)
-    console.print(f"  entry    {origin.file}:{origin.line}", markup=False)
+            yield f"           {name} from {dimension.low} to {dimension.high}"
+    yield f"  targets  {', '.join(spec.targets)}"
+    yield f"  licence  {spec.licence.spdx} {spec.licence.url}"
+    yield f"  entry    {origin.file}:{origin.line}"
 
 
-def _print_releases(model: str, releases: "list[Release]") -> None:
+def _shown_releases(model: str, releases: "list[Release]") -> "RenderableType":
     if not releases:
-        results().print(f"  not in the store yet: zoo convert {model}")
-        return
-    shown = table("target", "state", "created", "weights", "size", "build key", right=("size",))
+        return f"  not in the store yet: zoo convert {model}"
+    rows = []
     for release in releases:
-        seed = release.manifest.random_weights
-        shown.add_row(
-            release.target,
-            release.manifest.state,
-            release.manifest.created,
-            "real" if seed is None else f"random, seed {seed}",
-            size(release.size),
-            release.build_key[:12],
-        )
-    results().print(shown)
+        made = release.manifest
+        seed = made.random_weights
+        weights = "real" if seed is None else f"random, seed {seed}"
+        key = release.build_key[:12]
+        rows.append((release.target, made.state, made.created, weights, size(release.size), key))
+    columns = ("target", "state", "created", "weights", "size", "build key")
+    return table(*columns, rows=rows, right=("size",))
 
 
 def submit(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of manifest files.")],
     *,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    store: StoreOption = "",
 ) -> None:
     """Put custom models into the store, for workers that share no folder with this machine.
 
@@ -198,19 +185,18 @@ def submit(
     from zoo.store import open_store
 
     manifest = load_manifest(folder, targets=all_targets())
-    opened = open_store(store_url(store))
+    opened = open_store(store)
     with transfer(str(folder)) as progress:
         made = opened.submit(folder, tuple(manifest.models), progress)
     name = submission_name(made.digest)
-    if as_json:
-        emit({"manifest": name, "models": list(made.models), "bytes": made.size})
-        return
-    results().print(f"{name}: {count(len(made.files), 'file')}, {size(made.size)}", markup=False)
-    results().print(f"Convert with `zoo convert {' '.join(made.models)}`", markup=False)
-    foreign = [name for name, spec in manifest.models.items() if _is_foreign(spec.source)]
-    if foreign:
+    shown = [
+        f"{name}: {count(len(made.files), 'file')}, {size(made.size)}",
+        f"Convert with `zoo convert {' '.join(made.models)}`",
+    ]
+    if foreign := [name for name, spec in manifest.models.items() if _is_foreign(spec.source)]:
         line = f"Their builders ({', '.join(foreign)}) run where MENAGERIE_ALLOW_SUBMITTED has it"
-        results().print(line, markup=False)
+        shown.append(line)
+    answer({"manifest": name, "models": list(made.models), "bytes": made.size}, *shown)
 
 
 def _is_foreign(source: "SourceSpec") -> bool:
@@ -225,7 +211,6 @@ def schema(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write; left out: print it.")
     ] = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Write the JSON Schema of manifest files, so that an editor completes and checks them.
 
@@ -241,10 +226,8 @@ def schema(
         emit(json_schema())
         return
     output.write_text(json.dumps(json_schema(), indent=2) + "\n")
-    if as_json:
-        emit({"path": str(output.resolve())})
-    else:
-        messages().print(f"wrote {output}")
+    messages().print(f"wrote {output}")
+    answer({"path": str(output.resolve())})
 
 
 def report(
@@ -260,8 +243,7 @@ def report(
     target: TargetOption = "cpu",
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     allow_unsigned: UnsignedOption = False,  # noqa: ARG001 - its callback acts
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    store: StoreOption = "",
 ) -> None:
     """Say where the report page of a conversion is, or print the report as JSON.
 
@@ -273,12 +255,10 @@ def report(
     - `zoo report resnet18 --open`
     - `zoo report out --json | jq .validation.verdict`
     """
-    folder = _folder(what, target, store_url(store))
+    folder = _folder(what, target, store)
     page = _page(folder)
-    if as_json:
-        emit(json.loads((_with_report(folder) / "report.json").read_text()))
-    else:
-        results().print(str(page))
+    document = _with_report(folder) / "report.json" if AS_JSON.get() else None
+    answer(document and json.loads(document.read_text()), str(page))
     if open_it:
         webbrowser.open(page.resolve().as_uri())
 

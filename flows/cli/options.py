@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -68,18 +68,6 @@ DynamicOption = Annotated[
         help="A size that may change; `x:0,y:0=1..64` where two are always equal.",
     ),
 ]
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Machine-readable result on standard output.")
-]
-StoreOption = Annotated[
-    str | None,
-    typer.Option(
-        "--store",
-        envvar="MENAGERIE_STORE",
-        metavar="URL",
-        help="Folder, file:// or s3://bucket/prefix. Default: a folder under Menagerie's own.",
-    ),
-]
 ManifestOption = Annotated[
     Path | None,
     typer.Option(
@@ -115,37 +103,6 @@ PlatformOption = Annotated[
     str | None, typer.Option(help="Of the release, e.g. metal-macos-arm64. Default: the only one.")
 ]
 ReasonOption = Annotated[str, typer.Option(help="For the ledger.")]
-
-
-def _allow_unsigned(*, given: bool) -> bool:
-    """Says what it means, and does it for this process and what it starts."""
-    if given:
-        from flows.cli.output import messages
-        from menagerie.trust.roots import ALLOW_UNSIGNED, WARNING
-
-        os.environ[ALLOW_UNSIGNED] = "1"
-        messages().print(f"[yellow]{WARNING}[/yellow]")
-    return given
-
-
-UnsignedOption = Annotated[
-    bool,
-    typer.Option(
-        "--allow-unsigned",
-        callback=lambda value: _allow_unsigned(given=value),
-        help="Take what no trusted key has signed: native code that nobody vouches for.",
-    ),
-]
-TargetOption = Annotated[
-    str,
-    typer.Option(
-        "--target",
-        "-t",
-        help="Where the artifact runs: cpu, metal.",
-        callback=known_target,
-        autocompletion=complete_targets,
-    ),
-]
 
 
 def store_url(given: str | None) -> str:
@@ -185,3 +142,49 @@ def use_cluster(wanted: "Callable[[Connection], dict[str, str]]") -> "Connection
 def absolute(location: str) -> str:
     """A path as seen from anywhere; URLs are left as they are."""
     return location if "://" in location else str(Path(location).expanduser().resolve())
+
+
+def store_option(callback: "Callable[[str], str] | None" = None) -> Any:
+    """The option `--store`, as it is given, or what `callback` makes of it."""
+    return typer.Option(
+        "--store",
+        envvar="MENAGERIE_STORE",
+        metavar="URL",
+        help="Folder, file:// or s3://bucket/prefix. Default: a folder under Menagerie's own.",
+        callback=callback,
+        show_default=False,
+    )
+
+
+StoreOption = Annotated[str, store_option(store_url)]  # the store's address is what a command gets
+
+
+def _allow_unsigned(*, given: bool) -> bool:
+    """Says what it means, and does it for this process and what it starts."""
+    if given:
+        from flows.cli.output import messages
+        from menagerie.trust.roots import ALLOW_UNSIGNED, WARNING
+
+        os.environ[ALLOW_UNSIGNED] = "1"
+        messages().print(f"[yellow]{WARNING}[/yellow]")
+    return given
+
+
+UnsignedOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-unsigned",
+        callback=lambda value: _allow_unsigned(given=value),
+        help="Take what no trusted key has signed: native code that nobody vouches for.",
+    ),
+]
+TargetOption = Annotated[
+    str,
+    typer.Option(
+        "--target",
+        "-t",
+        help="Where the artifact runs: cpu, metal.",
+        callback=known_target,
+        autocompletion=complete_targets,
+    ),
+]

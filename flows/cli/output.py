@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,28 +13,31 @@ from menagerie.terminal import write_json as emit
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.table import Table
     from rich.text import Text
 
     from zoo.errors import Check
 
 __all__ = [
+    "AS_JSON",
     "answer",
     "complain",
     "emit",
     "figure",
     "messages",
+    "remark",
     "results",
-    "show_check",
+    "shown_checks",
     "table",
     "transfer",
 ]
 
 T = TypeVar("T")
 
+AS_JSON = ContextVar("as_json", default=False)  # whether the command at work was given `--json`
 _FILE_WIDTH = 140  # where there is no terminal to ask
 
 
@@ -65,12 +69,19 @@ def messages() -> Console:
     return _console()(stderr=True, highlight=False, soft_wrap=True)
 
 
-def answer(value: object, text: str, *, as_json: bool) -> None:
-    """What the command was asked for: as JSON, or in words."""
-    if as_json:
+def answer(value: object, *shown: RenderableType) -> None:
+    """What the command was asked for: as JSON with `--json`, else in words and tables."""
+    if AS_JSON.get():
         emit(value)
-    else:
-        results().print(text, markup=False)
+        return
+    for each in shown:
+        results().print(each, markup=False)
+
+
+def remark(text: str) -> None:
+    """Say what is worth knowing before the answer; JSON has standard output to itself."""
+    console = messages() if AS_JSON.get() else results()
+    console.print(text, markup=False)
 
 
 def complain(error: BaseException) -> None:
@@ -87,28 +98,33 @@ def complain(error: BaseException) -> None:
     messages().print(Text(printable(line), style="red"))
 
 
-def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
-    """An empty table in the house style; the columns named in `right` hold figures."""
+def table(
+    *columns: str, rows: Iterable[Iterable[RenderableType]] = (), right: tuple[str, ...] = ()
+) -> Table:
+    """A table in the house style; the columns named in `right` hold figures."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     made = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*row)
     return made
 
 
-def show_check(check: Check) -> None:
-    """A line of what was looked at, and one of what to do about it."""
+def shown_checks(checks: Iterable[Check]) -> Iterator[Text]:
+    """A line of what was looked at, and one of what to do about it, for each."""
     from rich.text import Text
 
     from zoo.errors import Health
 
     styles = {Health.OK: "green", Health.WARN: "yellow", Health.FAIL: "red"}
-    line = Text(f"{check.health:4}", style=styles[check.health])
-    results().print(line.append(f"  {check.name:12} {check.detail}", style="default"))
-    if check.advice:
-        results().print(Text(f"      {'':12} {check.advice}"))
+    for check in checks:
+        line = Text(f"{check.health:4}", style=styles[check.health])
+        yield line.append(f"  {check.name:12} {check.detail}", style="default")
+        if check.advice:
+            yield Text(f"      {'':12} {check.advice}")
 
 
 def figure(value: T | None, written: Callable[[T], str]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from flows.cli.output import figure, messages, results, table
+from flows.cli.output import figure, messages, remark, table
 from flows.results import Listener, Outcome
 from menagerie.figures import decibels, error, milliseconds, seconds, size, speed
 from menagerie.format.bundle_manifest import ReleaseState
@@ -19,8 +19,9 @@ from menagerie.paths import home
 from transforms.stages import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from rich.console import RenderableType
     from rich.progress import TaskID
 
     from flows.plan import PlannedModel
@@ -120,47 +121,40 @@ class LiveDisplay(Listener):
         self._progress.update(self._tasks[key], description=" ".join(steps))
 
 
-def announce_weights(planned: Sequence[PlannedModel], seed: int | None, *, quiet: bool) -> None:
-    """Say which models get random weights: it is never done silently.
-
-    With `quiet` it is said on standard error, since standard output belongs to JSON.
-    """
+def announce_weights(planned: Sequence[PlannedModel], seed: int | None) -> None:
+    """Say which models get random weights: it is never done silently."""
     if seed is None:
         return
-    console = messages() if quiet else results()
     for text, models in (
         (f"Random weights, seed {seed}, instead of fetched ones:", _names(planned, seed)),
         ("Weights of the entry's own, kept:", _names(planned, None)),
     ):
         if models:
-            console.print(f"{text} {', '.join(models)}")
+            remark(f"{text} {', '.join(models)}")
 
 
 def _names(planned: Sequence[PlannedModel], seed: int | None) -> list[str]:
     return list(dict.fromkeys(one.model for one in planned if one.seed == seed))
 
 
-def print_results(run: RunResult) -> None:
+def shown_results(run: RunResult) -> Iterator[RenderableType]:
     """The rows, then every reason in full, then where things are."""
     columns = ("max abs error", "SNR", "latency", "against eager", "size", "time")
-    shown = table("model", "target", "outcome", *columns, right=columns)
-    for row in run.results:
-        shown.add_row(*_cells(row))
-    console = results()
-    console.print(shown)
+    rows = map(_cells, run.results)
+    yield table("model", "target", "outcome", *columns, rows=rows, right=columns)
     for row in run.results:
         if row.reason is not None:
             where = f"{row.model} for {row.target}, {row.stage}: "
-            console.print(Text(where, style="red").append(row.reason, style="default"))
+            yield Text(where, style="red").append(row.reason, style="default")
         elif row.remark:
-            console.print(f"{row.model} for {row.target}: {row.remark}", markup=False)
+            yield f"{row.model} for {row.target}: {row.remark}"
         if row.diagnosis is not None and row.diagnosis.divergence is not None:
-            console.print(f"rerun   {row.diagnosis.divergence.command}", markup=False)
-    console.print(f"{run.summary} in {seconds(run.seconds)}")
-    console.print(f"store   {run.store}", markup=False)
+            yield f"rerun   {row.diagnosis.divergence.command}"
+    yield f"{run.summary} in {seconds(run.seconds)}"
+    yield f"store   {run.store}"
     if run.report is not None:
-        console.print(f"report  {run.report}", markup=False)
-    console.print(f"home    {home()}", markup=False)
+        yield f"report  {run.report}"
+    yield f"home    {home()}"
 
 
 def _cells(row: ModelResult) -> tuple[Text | str, ...]:

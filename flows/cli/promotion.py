@@ -7,16 +7,14 @@ import typer
 
 from flows.cli.options import (
     FactoriesOption,
-    JsonOption,
     ManifestOption,
     ModelArgument,
     PlatformOption,
     ReasonOption,
     StoreOption,
     TargetOption,
-    store_url,
 )
-from flows.cli.output import answer, complain, emit, messages, results
+from flows.cli.output import AS_JSON, answer, complain, messages, results
 from zoo.errors import MenagerieError, NotInStore, UsageError
 
 if TYPE_CHECKING:
@@ -52,8 +50,7 @@ def promote(
     reason: ReasonOption = "",
     manifest: ManifestOption = None,
     allow_factories: FactoriesOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    store: StoreOption = "",
 ) -> None:
     """Check candidates against the manifest here, sign them, and move `latest`.
 
@@ -73,8 +70,7 @@ def promote(
     from zoo.report.comparison import RegressionLimits
     from zoo.store import open_store
 
-    place = store_url(store)
-    keyring, opened = _keyring(place), open_store(place)
+    keyring, opened = _keyring(store), open_store(store)
     waiting = opened.candidates(model, target)
     if build is not None:
         ledgers = [each for each in opened.ledgers(model) if each.target == target]
@@ -83,7 +79,7 @@ def promote(
     if not waiting:
         release = opened.find(model, target)  # signed already, or there is nothing
         text = f"{model} for {target}: nothing waits; the latest is {release.build_key[:12]}"
-        answer([], text, as_json=as_json)
+        answer([], text)
         return
     spec = load_manifest(manifest).spec(model)
     limits = RegressionLimits(slower=slower, larger=larger, snr_db=snr_loss)
@@ -107,11 +103,10 @@ def promote(
         except MenagerieError as error:  # the others are judged all the same
             failure = error
         ends.append(_ended(opened, candidate, failure, worse if latest else ()))
-        if not as_json:
+        if not AS_JSON.get():
             _tell(model, ends[-1], failure)
-    if as_json:
-        emit([vars(end) for end in ends])
-    elif any(end.worse for end in ends):
+    answer([vars(end) for end in ends])
+    if any(end.worse for end in ends):
         again = f"zoo release promote {model} --target {target} --build KEY --allow-regression"
         messages().print(f"To move it all the same: {again}", markup=False)
     if any(end.worse or end.failure for end in ends):
@@ -165,8 +160,7 @@ def rollback(
     ] = None,
     platform: PlatformOption = None,
     reason: ReasonOption = "",
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    store: StoreOption = "",
 ) -> None:
     """Make an earlier release the latest again, signed.
 
@@ -178,13 +172,12 @@ def rollback(
     from zoo.signing import Promoter
     from zoo.store import open_store
 
-    place = store_url(store)
-    keyring, opened = _keyring(place), open_store(place)
+    keyring, opened = _keyring(store), open_store(store)
     ledger = _only_ledger(opened, model, target, platform)
     build = None if to is None else whole_key(model, build_keys(ledger), to)
     now = Promoter(opened, keyring).rollback(ledger, build, reason)
     text = f"{model} for {ledger.platform}: the latest is {now[:12]} again"
-    answer({"build_key": now, "latest": now}, text, as_json=as_json)
+    answer({"build_key": now, "latest": now}, text)
 
 
 def retract(
@@ -194,8 +187,7 @@ def retract(
     reason: Annotated[str, typer.Option(help="The reason that users read.")],
     target: TargetOption = "cpu",
     platform: PlatformOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    store: StoreOption = "",
 ) -> None:
     """Say, signed, that a release must no longer be used; nobody can pull it from then on.
 
@@ -206,14 +198,13 @@ def retract(
     from zoo.signing import Promoter
     from zoo.store import open_store
 
-    place = store_url(store)
-    keyring, opened = _keyring(place), open_store(place)
+    keyring, opened = _keyring(store), open_store(store)
     ledger = _only_ledger(opened, model, target, platform)
     key = whole_key(model, build_keys(ledger), build)
     latest = Promoter(opened, keyring).retract(ledger, key, reason)
     now = f"the latest is {latest[:12]}" if latest else "it has no latest release now"
     text = f"{model} for {ledger.platform}: {key[:12]} retracted, {now}"
-    answer({"build_key": key, "latest": latest}, text, as_json=as_json)
+    answer({"build_key": key, "latest": latest}, text)
 
 
 def _keyring(store: str) -> "Keyring":

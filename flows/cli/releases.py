@@ -11,7 +11,6 @@ import typer
 from flows.cli.options import (
     BuildOption,
     FactoriesOption,
-    JsonOption,
     ManifestOption,
     ModelArgument,
     PlatformOption,
@@ -21,16 +20,17 @@ from flows.cli.options import (
     ThreadsOption,
     UnsignedOption,
     absolute,
-    store_url,
 )
-from flows.cli.output import answer, emit, figure, messages, results, table
+from flows.cli.output import answer, figure, messages, table
 from menagerie.figures import milliseconds, size
 from zoo.errors import UsageError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from tasks.verify import Proof
     from zoo.catalogue.pages import Site
-    from zoo.report.comparison import Difference, Side
+    from zoo.report.comparison import Side
     from zoo.store import Release, Store
 
 _BUILT = Path(__file__).parents[2] / "dist"  # where `make wheel` puts it
@@ -44,8 +44,7 @@ _Which = typer.Argument(
 def list_releases(
     model: ModelArgument,
     *,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    store: StoreOption = "",
 ) -> None:
     """Show the signed history of a model's releases, and what waits for its promotion.
 
@@ -54,45 +53,31 @@ def list_releases(
     - `zoo release list resnet18`
     - `zoo release list resnet18 --json | jq .latest`
     """
-    from rich.markup import escape
-
     from menagerie.typed_json import plain
     from zoo.store import open_store
 
-    opened = open_store(store_url(store))
+    opened = open_store(store)
     opened.objects.require()
     ledgers, waiting = opened.ledgers(model), opened.candidates(model)
-    if as_json:
-        emit(
-            {
-                "ledgers": [plain(ledger) for ledger in ledgers],
-                "latest": {
-                    ledger.platform: None if ledger.latest is None else ledger.latest.build_key
-                    for ledger in ledgers
-                },
-                "candidates": [[c.platform, c.build_key, c.manifest.created] for c in waiting],
-            }
-        )
-        return
+    value = {
+        "ledgers": [plain(ledger) for ledger in ledgers],
+        "latest": {
+            ledger.platform: None if ledger.latest is None else ledger.latest.build_key
+            for ledger in ledgers
+        },
+        "candidates": [[c.platform, c.build_key, c.manifest.created] for c in waiting],
+    }
     shown = table("platform", "when", "decision", "build", "state", "reason")
     for ledger in ledgers:
-        latest = ledger.latest
         for entry in ledger.entries:
-            mark = " (latest)" if entry is latest else ""
-            build = entry.build_key[:12] + mark
-            shown.add_row(
-                ledger.platform,
-                entry.when,
-                entry.action,
-                build,
-                entry.state.value,
-                escape(entry.reason),
-            )
+            build = entry.build_key[:12] + (" (latest)" if entry is ledger.latest else "")
+            decision = (entry.action, build, entry.state.value, entry.reason)
+            shown.add_row(ledger.platform, entry.when, *decision)
     for candidate in waiting:
         created = candidate.manifest.created
         build, state = candidate.build_key[:12], candidate.manifest.state.value
         shown.add_row(candidate.platform, created, "candidate", build, state, "")
-    results().print(shown)
+    answer(value, shown)
 
 
 def diff(
@@ -101,8 +86,7 @@ def diff(
     *,
     target: TargetOption = "cpu",
     everything: Annotated[bool, typer.Option("--all", help="Also what is equal.")] = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    store: StoreOption = "",
 ) -> None:
     """Compare two releases: numerics, latency, size, graph, passes, kernels and provenance.
 
@@ -116,32 +100,22 @@ def diff(
     """
     from zoo.report.comparison import compare
 
-    place = store_url(store)
     name = before.partition("@")[0]
     if after is None:
         if Path(before).exists():
             raise UsageError(before, "is compared with nothing", f"zoo release diff {before} MODEL")
         after = name
         before = before if "@" in before else f"{name}@before"
-    found = compare(_side(before, target, place), _side(after, target, place))
-    shown = [each for each in found if everything or each.change != "same"]
-    if as_json:
-        emit([vars(each) for each in shown])
-        return
-    _print(shown, before, after)
-
-
-def _print(found: "list[Difference]", before: str, after: str) -> None:
-    from rich.markup import escape
-
-    shown = table("", "what", escape(before), escape(after), "")
+    compared = compare(_side(before, target, store), _side(after, target, store))
+    found = [each for each in compared if everything or each.change != "same"]
+    shown = table("", "what", before, after, "")
     section = ""
     for each in found:
         new, section = each.section != section, each.section
         colour = _COLOURS.get(each.change)
-        row = (section if new else "", *map(escape, (each.what, each.before, each.after)))
+        row = (section if new else "", each.what, each.before, each.after)
         shown.add_row(*row, each.change if colour else "", style=colour)
-    results().print(shown if found else "no difference")
+    answer([vars(each) for each in found], shown if found else "no difference")
 
 
 def _side(which: str, target: str, store: str) -> "Side":
@@ -200,8 +174,7 @@ def provenance(
     *,
     target: TargetOption = "cpu",
     build: BuildOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    store: StoreOption = "",
 ) -> None:
     """Check and show where a release comes from: source, versions, passes, builder, digests.
 
@@ -218,12 +191,9 @@ def provenance(
     from zoo.signing.promotion import read_provenance
     from zoo.store import open_store
 
-    opened = open_store(store_url(store))
+    opened = open_store(store)
     release = opened.find(model, target, build)
     found = read_provenance(opened, release)
-    if as_json:
-        emit(found)
-        return
     bill = release.manifest.files.get(Role.SBOM)
     definition = found["predicate"]["buildDefinition"]
     shown = table("what", "value")
@@ -237,8 +207,7 @@ def provenance(
         shown.add_row(each["name"], each["digest"]["sha256"])
     for part in () if bill is None else linked(opened.read_file(bill)):
         shown.add_row(f"linked: {part.name}", f"{part.version} {part.licence}, {part.how}".strip())
-    results().print(shown)
-    results().print("signed by a trusted key, and over these very files")
+    answer(found, shown, "signed by a trusted key, and over these very files")
 
 
 def rebuild(
@@ -249,8 +218,7 @@ def rebuild(
     platform: PlatformOption = None,
     manifest: ManifestOption = None,
     allow_factories: FactoriesOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    store: StoreOption = "",
 ) -> None:
     """Convert a release again and compare it with what is published, byte for byte.
 
@@ -271,29 +239,22 @@ def rebuild(
 
     if allow_factories:  # the caller is the operator of this machine
         os.environ["MENAGERIE_ALLOW_FACTORIES"] = "1"
-    place = store_url(store)
-    release = open_store(place).find(model, target, build, platform=platform)
+    release = open_store(store).find(model, target, build, platform=platform)
     options = ConversionOptions(
-        store=place,
+        store=store,
         manifest="" if manifest is None else absolute(str(manifest)),
         allow_factories=allow_factories,
     )
     with messages().status(f"converting {model} for {release.platform} again"):
         found = proofs.rebuild(release, options, services().hold)
-    if as_json:
-        emit(found.model_dump(mode="json"))
-    elif found.outcome is RebuildOutcome.IDENTICAL:
-        results().print(
-            f"identical: {found.files} files, {size(found.bytes)}, but for the report and the dates"
-        )
+    shown: list[RenderableType] = [f"{found.outcome}: {found.detail}"]
+    if found.outcome is RebuildOutcome.IDENTICAL:
+        files = f"{found.files} files, {size(found.bytes)}"
+        shown = [f"identical: {files}, but for the report and the dates"]
     elif found.differences:
-        shown = table("file", "difference")
-        for each in found.differences:
-            shown.add_row(each.place, each.fact)
-        results().print(shown)
-        results().print(found.outcome.value)
-    else:
-        results().print(f"{found.outcome}: {found.detail}", markup=False)
+        rows = [(each.place, each.fact) for each in found.differences]
+        shown = [table("file", "difference", rows=rows), found.outcome.value]
+    answer(found.model_dump(mode="json"), *shown)
     if not found.succeeded:
         raise typer.Exit(1)
 
@@ -303,8 +264,7 @@ def verify(
     target: TargetsOption = None,
     threads: ThreadsOption = 1,
     allow_unsigned: UnsignedOption = False,  # noqa: ARG001 - its callback acts
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    store: StoreOption = "",
 ) -> None:
     """Prove the latest release of every model and target on this machine.
 
@@ -317,23 +277,17 @@ def verify(
     from flows.work import new_work_folder
     from tasks.verify import verify_release
 
-    place = store_url(store)
-
     def prove(release: "Release") -> "Proof":
         messages().print(f"{release.model} for {release.target}", markup=False)
         folder = new_work_folder(f"verify-{release.model}-{release.target}")
-        return verify_release(place, release, folder, threads=threads)
+        return verify_release(store, release, folder, threads=threads)
 
-    result = verify_all(place, (), tuple(target or ()), prove, every_build=False)
-    if as_json:
-        emit(result.model_dump(mode="json"))
-    else:
-        shown = table("model", "target", "verdict", "latency", "why", right=("latency",))
-        for proof in result.proofs:
-            latency = figure(proof.latency_ms, milliseconds)
-            shown.add_row(proof.model, proof.target, proof.outcome.value, latency, proof.detail)
-        results().print(shown)
-        results().print(result.summary)
+    result = verify_all(store, (), tuple(target or ()), prove, every_build=False)
+    shown = table("model", "target", "verdict", "latency", "why", right=("latency",))
+    for proof in result.proofs:
+        latency = figure(proof.latency_ms, milliseconds)
+        shown.add_row(proof.model, proof.target, proof.outcome.value, latency, proof.detail)
+    answer(result.model_dump(mode="json"), shown, result.summary)
     if not result.succeeded:
         raise typer.Exit(1)
 
@@ -360,8 +314,7 @@ def catalog(
         ),
     ] = None,
     open_it: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    store: StoreOption = "",
 ) -> None:
     """Make the site of all promoted releases anew, in the store beside them.
 
@@ -378,7 +331,7 @@ def catalog(
     from zoo.catalogue.site import INDEX, share_catalogue, update_catalogue
     from zoo.store import open_store
 
-    opened = open_store(store_url(store))
+    opened = open_store(store)
     opened.objects.require()
     site = _site(opened, address, wheel or [])
     with messages().status("drawing the catalogue"):
@@ -388,7 +341,7 @@ def catalog(
         place = shared or f"{site.address}/{INDEX}"
     else:
         place = str(Path(opened.url.removeprefix("file://")) / INDEX)
-    answer({"models": models, "index": place}, place, as_json=as_json)
+    answer({"models": models, "index": place}, place)
     if shared:
         messages().print("Anyone with this address can read all pages and files, for a week.")
     if open_it:
@@ -432,8 +385,7 @@ def gc(
         typer.Option("--grace-hours", min=0.0, max=8760.0, help="Anything younger stays."),
     ] = 24.0,
     really: Annotated[bool, typer.Option("--delete", help="Remove it, not only say what.")] = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    store: StoreOption = "",
 ) -> None:
     """Say what no release needs any more, or remove it with `--delete`.
 
@@ -450,17 +402,12 @@ def gc(
     from flows.work import collect
     from zoo.store import KeepRule, open_store
 
-    open_store(place := store_url(store)).objects.require()
+    open_store(store).objects.require()
     rule = KeepRule(
         releases=keep, days=keep_days, candidate_days=candidate_days, grace_hours=grace_hours
     )
     with messages().status("looking through the store"):
-        collected = collect(place, rule, dry_run=not really)
-    if as_json:
-        emit(collected.model_dump(mode="json"))
-        return
-    for key in collected.swept.documents:
-        results().print(key, markup=False)
-    results().print(collected.summary)
-    if not really:
-        results().print("Nothing was removed: `zoo release gc --delete` does it")
+        collected = collect(store, rule, dry_run=not really)
+    advice = () if really else ("Nothing was removed: `zoo release gc --delete` does it",)
+    shown = (*collected.swept.documents, collected.summary, *advice)
+    answer(collected.model_dump(mode="json"), *shown)

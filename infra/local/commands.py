@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.options import JsonOption
-from flows.cli.output import answer, emit, messages, results, show_check
+from flows.cli.output import answer, messages, shown_checks
 
 
 def up(
@@ -29,7 +28,6 @@ def up(
         ),
     ] = None,
     sqlite: Annotated[bool, typer.Option("--sqlite", help="Back from PostgreSQL.")] = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Start the local cluster: Prefect's server, an S3 server and a worker, on loopback.
 
@@ -48,19 +46,18 @@ def up(
     with said.status("looking at what runs") as shown:
         tell = shown.update if said.is_terminal else said.print
         state, changed = cluster.up(port=port, database="sqlite" if sqlite else postgres, tell=tell)
-    if as_json:
-        emit({"changed": changed, "ui": state.ui_url})
-        return
-    for check in cluster.status().checks:
-        show_check(check)
-    lines = [f"started or applied: {', '.join(changed)}" if changed else "nothing to change"]
-    lines += [f"UI       {state.ui_url}", f"sign in  with `api_auth` in {credentials_path()}"]
-    results().print("\n".join(lines), markup=False)
+    answer(
+        {"changed": changed, "ui": state.ui_url},
+        *shown_checks(cluster.status().checks),
+        f"started or applied: {', '.join(changed)}" if changed else "nothing to change",
+        f"UI       {state.ui_url}",
+        f"sign in  with `api_auth` in {credentials_path()}",
+    )
     if other := os.environ.get("PREFECT_API_URL"):
         said.print(f"PREFECT_API_URL is set: other commands use {other}", markup=False)
 
 
-def down(*, as_json: JsonOption = False) -> None:
+def down() -> None:
     """End the local cluster; its data, ports and secrets stay for the next `zoo cluster up`.
 
     Conversions at work are ended too and run again after the next `zoo cluster up`.
@@ -74,10 +71,10 @@ def down(*, as_json: JsonOption = False) -> None:
     with messages().status("ending the cluster"):
         ended = cluster.down()
     text = f"ended {', '.join(ended)}" if ended else "nothing was running"
-    answer({"ended": ended}, text, as_json=as_json)
+    answer({"ended": ended}, text)
 
 
-def status(*, as_json: JsonOption = False) -> None:
+def status() -> None:
     """Say whether the local cluster is well, and what to do where it is not.
 
     Exit code 1 if anything is down.
@@ -89,10 +86,6 @@ def status(*, as_json: JsonOption = False) -> None:
     from infra.local import cluster
 
     found = cluster.status()
-    if as_json:
-        emit(found.model_dump(mode="json"))
-    else:
-        for check in found.checks:
-            show_check(check)
+    answer(found.model_dump(mode="json"), *shown_checks(found.checks))
     if not found.healthy:
         raise typer.Exit(1)

@@ -21,7 +21,8 @@ import flows.pages
 import tasks.retries
 import zoo.store
 from flows.cli import invoke
-from flows.cli.progress import print_results
+from flows.cli.output import answer
+from flows.cli.progress import shown_results
 from flows.convert import convert_batch, convert_here, convert_zoo
 from flows.convert_model import convert_model
 from flows.parameters import ConversionOptions
@@ -439,7 +440,7 @@ def test_a_size_is_that_of_the_download_everywhere(
     capfd.readouterr()
     told = []
     for row in rows:
-        print_results(RunResult(results=(row,), store="s", seconds=1))
+        answer(None, *shown_results(RunResult(results=(row,), store="s", seconds=1)))
         told.append(capfd.readouterr().out)
     assert invoke(["show", "ant", "--manifest", options.manifest, *store]) == 0
     told.append(capfd.readouterr().out)

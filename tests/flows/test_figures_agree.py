@@ -10,7 +10,8 @@ import pytest
 from toy_zoo import measured, toy_judgement
 
 from flows.cli import invoke
-from flows.cli.progress import print_results
+from flows.cli.output import answer
+from flows.cli.progress import shown_results
 from flows.results import ModelResult, Outcome, RunResult, results_markdown
 from zoo.records import ConversionReport, StageTime
 from zoo.report import markdown
@@ -72,7 +73,7 @@ def test_every_table_has_the_same_figures(
     """
     row = ModelResult(model="toy", target="cpu", outcome=Outcome.PUBLISHED, seconds=48.2)
     row = row.with_report(report, tmp_path)
-    print_results(RunResult(results=(row,), store="s", seconds=48.2))
+    answer(None, *shown_results(RunResult(results=(row,), store="s", seconds=48.2)))
     shown = {
         "command line": (capfd.readouterr().out, {"memory", "size"}),
         "page": (plain(render_report(report)), set()),
