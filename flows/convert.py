@@ -279,8 +279,8 @@ def _convert(one: PlannedModel, options: ConversionOptions, recorder: Recorder) 
         convert_in_task(one, options)
     except Exception as error:  # noqa: BLE001 - Prefect's API can fail in any way
         if (one.model, one.target) not in recorder.rows:
-            ours = error if isinstance(error, MenagerieError) else explain(error, "Prefect")
-            recorder.model_ended(crashed_row(one, ours, time.perf_counter() - began))
+            took = time.perf_counter() - began
+            recorder.model_ended(crashed_row(one, explain(error, "Prefect"), took))
 
 
 @contextmanager

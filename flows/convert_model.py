@@ -220,7 +220,7 @@ class Conversion:
             name = f"{stage}: {self._job.model} for {self._job.target}"
             result = run_as_task(stage.value, work, retried=kind.retried, run_name=name)
         except Exception as error:
-            ours = error if isinstance(error, MenagerieError) else explain(error, self._job.model)
+            ours = explain(error, self._job.model)
             row = self._row(_outcome(error), stage, str(ours))
             self._record(stage, row.outcome, time.perf_counter() - began, spent, row.reason)
             raise ConversionFailed(row, ours) from error

@@ -121,29 +121,15 @@ def _latest(store: Store) -> list[Release]:
 def _proof(release: Release, prove: Callable[[Release], Proof]) -> Proof:
     """Whatever happens, there is a proof, or the lack of one."""
     if not runs_here(release.manifest):
-        return _elsewhere(release)
-    try:
-        return prove(release)
-    except Exception as error:  # noqa: BLE001 - the others are to be verified all the same
-        _log.warning("%s for %s", release.model, release.target, exc_info=True)
-        ours = error if isinstance(error, MenagerieError) else explain(error, release.model)
-        return _empty(release, ProofOutcome.UNREACHABLE, str(ours))
-
-
-def _elsewhere(release: Release) -> Proof:
-    requires = release.manifest.requires
-    return _empty(release, ProofOutcome.ELSEWHERE, f"for {requires.system} {requires.machine}")
-
-
-def _empty(release: Release, outcome: ProofOutcome, detail: str) -> Proof:
-    return Proof(
-        model=release.model,
-        target=release.target,
-        build_key=release.build_key,
-        outcome=outcome,
-        state=release.manifest.state,
-        detail=detail,
-    )
+        requires, outcome = release.manifest.requires, ProofOutcome.ELSEWHERE
+        detail = f"for {requires.system} {requires.machine}"
+    else:
+        try:
+            return prove(release)
+        except Exception as error:  # noqa: BLE001 - the others are to be verified all the same
+            _log.warning("%s for %s", release.model, release.target, exc_info=True)
+            outcome, detail = ProofOutcome.UNREACHABLE, str(explain(error, release.model))
+    return Proof.of(release, outcome=outcome, state=release.manifest.state, detail=detail)
 
 
 def verification_markdown(result: VerifyResult) -> str:
@@ -216,13 +202,13 @@ def rebuild(release: Release, options: ConversionOptions, hold: Hold) -> Rebuild
     try:
         planned = _planned(release, options)
         if planned is None:
-            return _without(release, RebuildOutcome.OTHER, _OTHER)
+            return Rebuild.of(release, outcome=RebuildOutcome.OTHER, detail=_OTHER)
         opened = open_store(options.store_url)
         return rebuild_release(opened, release, job_for(planned, options), hold)
     except Exception as error:  # noqa: BLE001 - somebody waits for a verdict
         _log.warning("%s for %s", release.model, release.target, exc_info=True)
-        ours = error if isinstance(error, MenagerieError) else explain(error, release.model)
-        return _without(release, RebuildOutcome.UNDECIDED, str(ours))
+        detail = str(explain(error, release.model))
+        return Rebuild.of(release, outcome=RebuildOutcome.UNDECIDED, detail=detail)
 
 
 def rebuild_markdown(found: Rebuild) -> str:
@@ -248,13 +234,3 @@ def _planned(release: Release, options: ConversionOptions) -> PlannedModel | Non
         if planned.build_key == release.build_key:
             return planned
     return None
-
-
-def _without(release: Release, outcome: RebuildOutcome, detail: str) -> Rebuild:
-    return Rebuild(
-        model=release.model,
-        target=release.target,
-        build_key=release.build_key,
-        outcome=outcome,
-        detail=detail,
-    )

@@ -246,8 +246,6 @@ def state_error(state: State[Any]) -> MenagerieError:
         outcome = state.result(raise_on_failure=False)
     except Exception as error:  # noqa: BLE001 - its data can be lost on the way
         return explain(error, "Prefect")
-    if isinstance(outcome, MenagerieError):
-        return outcome
     if isinstance(outcome, BaseException):
         return explain(outcome, "Prefect")
     return MenagerieError("Prefect", f"the run ended {state.name}", "Its logs say why")

@@ -1,7 +1,9 @@
 """The flows that keep a store: verify, confirm on a device, rebuild, and collect garbage."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 from prefect import State, flow
@@ -21,13 +23,7 @@ from flows.proofs import (
     verification_markdown,
     verify_all,
 )
-from flows.runs import (
-    NOTHING_KEPT,
-    failed,
-    first_of,
-    run_name,
-    tag_run,
-)
+from flows.runs import NOTHING_KEPT, failed, first_of, run_name, tag_run
 from flows.services import services
 from flows.work import Collected, collect, new_work_folder
 from menagerie.format.bundle_manifest import ReleaseState
@@ -67,18 +63,11 @@ def verify_releases(
     judge = services().judge
 
     def prove(release: Release) -> Proof:
-        folder = new_work_folder(f"verify-{release.model}-{release.target}")
-        return run_as_task(
-            "verify",
-            lambda: verify_release(place, release, folder, threads=threads, judge=judge),
-            retried=True,
-            run_name=f"{release.model} for {release.target}",
-        )
+        work = partial(verify_release, place, release, threads=threads, judge=judge)
+        return _in_task("verify", release, work)
 
     result = verify_all(place, models, targets, prove, every_build=every_build)
-    page = partial(verification_markdown, result)
-    leave_artifact("verify-releases", f"Verification: {result.summary}", page)
-    return result if result.succeeded else failed(result.summary, result)
+    return _ended("verify-releases", "Verification", result)
 
 
 @flow(
@@ -110,21 +99,27 @@ def confirm_releases(
     judge = services().judge
 
     def prove(release: Release) -> Proof:
-        folder = new_work_folder(f"confirm-{release.model}-{release.target}")
-        proof = run_as_task(
-            "confirm",
-            lambda: confirm_release(place, release, folder, judge=judge),
-            retried=True,
-            run_name=f"{release.model} for {release.target}",
-        )
+        work = partial(confirm_release, place, release, judge=judge)
+        proof = _in_task("confirm", release, work)
         if proof.outcome is ProofOutcome.PROVEN and proof.state is ReleaseState.EMULATED:
             detail = f"emulated once more: this worker has no device of {release.target}"
             return proof.model_copy(update={"detail": detail})
         return proof
 
     result = patiently(lambda: confirm_all(place, models, targets, prove))
+    return _ended("confirm-releases", "Confirmation", result)
+
+
+def _in_task(name: str, release: Release, work: Callable[[Path], Proof]) -> Proof:
+    """Do `work`, which is given a folder."""
+    folder = new_work_folder(f"{name}-{release.model}-{release.target}")
+    title = f"{release.model} for {release.target}"
+    return run_as_task(name, lambda: work(folder), retried=True, run_name=title)
+
+
+def _ended(name: str, title: str, result: VerifyResult) -> VerifyResult | State[VerifyResult]:
     page = partial(verification_markdown, result)
-    leave_artifact("confirm-releases", f"Confirmation: {result.summary}", page)
+    leave_artifact(name, f"{title}: {result.summary}", page)
     return result if result.succeeded else failed(result.summary, result)
 
 

@@ -31,7 +31,7 @@ class Failure(Frozen):
     @classmethod
     def of(cls, error: BaseException, place: str) -> Failure:
         """Describe `error`; one that is not of our tree is laid at `place`."""
-        ours = error if isinstance(error, MenagerieError) else explain(error, place)
+        ours = explain(error, place)
         return cls(
             kind=type(ours).__name__,
             place=ours.place,
@@ -55,7 +55,9 @@ class Failure(Frozen):
 
 
 def explain(error: BaseException, place: str) -> MenagerieError:
-    """An error of our tree for one that is not: one line, no traceback."""
+    """An error of our tree, for one that is not: one line, no traceback."""
+    if isinstance(error, MenagerieError):
+        return error
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = error.filename or place
         return MenagerieError(

@@ -16,7 +16,6 @@ from tasks.job import ExportRecord, PublishRecord, PullRecord, Suspect
 from tasks.prove import prove
 from tasks.publish import publish_bundle
 from transforms.stages import LowerRecord, Stage, TransformRecord
-from zoo.errors import MenagerieError
 from zoo.manifest import OUR_MODELS
 from zoo.records import ConversionReport, Diagnosis, suspected
 from zoo.report import write_report
@@ -140,8 +139,8 @@ def diagnose(
     try:
         diagnosis = model.run(LOCATE, suspects(report.validation, job.spec))
     except Exception as error:  # noqa: BLE001 - whatever it is, the verdict stands
-        ours = error if isinstance(error, MenagerieError) else explain(error, job.model)
-        diagnosis = Diagnosis(detail=f"The search for the cause ended early: {ours}")
+        why = explain(error, job.model)
+        diagnosis = Diagnosis(detail=f"The search for the cause ended early: {why}")
     told = report.model_copy(update={"diagnosis": diagnosis})
     write_report(told, job.reports, graphs=records.transformed.graphs)
     return told

@@ -8,7 +8,7 @@ import time
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle
@@ -46,19 +46,30 @@ class ProofOutcome(StrEnum):
     ELSEWHERE = "elsewhere"  # it is for another kind of machine
 
 
-class Proof(Frozen):
-    """What came of proving a release."""
+class _Finding(Frozen):
+    """What came of a piece of work on a release."""
 
     model: str
     target: str
     build_key: str
+    detail: str = ""
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, release: Release, **found: Any) -> Self:
+        """Of a release, with the other fields."""
+        named = {"model": release.model, "target": release.target, "build_key": release.build_key}
+        return cls.model_validate(named | found)
+
+
+class Proof(_Finding):
+    """What came of proving a release."""
+
     outcome: ProofOutcome
     state: ReleaseState
-    detail: str = ""
     latency_ms: float | None = None  # sum of the programs' medians
     machine: str = ""
     runtime: str = ""
-    seconds: float = 0.0
 
 
 def runs_here(manifest: BundleManifest) -> bool:
@@ -130,31 +141,25 @@ def _prove(
     threads: int,
     judge: Callable[..., ValidationReport],
 ) -> tuple[Proof, ValidationReport | None]:
-    proof = Proof(
-        model=release.model,
-        target=release.target,
-        build_key=release.build_key,
-        outcome=ProofOutcome.PROVEN,
-        state=release.manifest.state,
-    )
+    state = release.manifest.state
     try:
         bundle = opened.pull(release, folder / _BUNDLE)
     except MenagerieError as error:
         if _says_nothing(error):
             raise
-        proof = proof.model_copy(update={"outcome": ProofOutcome.DAMAGED, "detail": str(error)})
-        return _noted(opened, proof), None
+        damaged = Proof.of(release, outcome=ProofOutcome.DAMAGED, state=state, detail=str(error))
+        return _noted(opened, damaged), None
     emulated = emulates(release.manifest.requires)  # not timed, so it may take all cores
     report = judge(bundle, limits=Limits(threads=None if emulated else threads))
     medians = [p.latency.median_ms for p in report.programs if p.latency is not None]
-    proof = proof.model_copy(
-        update={
-            "outcome": ProofOutcome.PROVEN if report.passed else ProofOutcome.REFUTED,
-            "detail": "" if report.passed else f"{report.verdict}: {report.detail}",
-            "latency_ms": sum(medians) if medians else None,
-            "machine": report.machine,
-            "runtime": report.runtime,
-        }
+    proof = Proof.of(
+        release,
+        outcome=ProofOutcome.PROVEN if report.passed else ProofOutcome.REFUTED,
+        state=state,
+        detail="" if report.passed else f"{report.verdict}: {report.detail}",
+        latency_ms=sum(medians) if medians else None,
+        machine=report.machine,
+        runtime=report.runtime,
     )
     return _noted(opened, proof), report
 
@@ -185,25 +190,18 @@ def _says_nothing(error: MenagerieError) -> bool:
 
 def _noted(store: Store, proof: Proof) -> Proof:
     """Keep the verdict beside the release; who may only read has proven it all the same."""
+    shared = {"model", "target", "build_key", "detail", "machine", "runtime"}
+    verdict = ReleaseVerdict(
+        passed=proof.outcome is ProofOutcome.PROVEN,
+        when=datetime.now(UTC).isoformat(timespec="seconds"),
+        **proof.model_dump(include=shared),
+    )
     try:
-        store.note(_verdict(proof))
+        store.note(verdict)
     except StoreError as error:
         unsaid = f"not noted in the store: {error}"
         return proof.model_copy(update={"detail": "; ".join(filter(None, (proof.detail, unsaid)))})
     return proof
-
-
-def _verdict(proof: Proof) -> ReleaseVerdict:
-    return ReleaseVerdict(
-        model=proof.model,
-        target=proof.target,
-        build_key=proof.build_key,
-        passed=proof.outcome is ProofOutcome.PROVEN,
-        detail=proof.detail,
-        machine=proof.machine,
-        runtime=proof.runtime,
-        when=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
 
 
 class RebuildOutcome(StrEnum):
@@ -217,18 +215,13 @@ class RebuildOutcome(StrEnum):
     UNDECIDED = "undecided"  # it could not be made again
 
 
-class Rebuild(Frozen):
+class Rebuild(_Finding):
     """A release that was made again."""
 
-    model: str
-    target: str
-    build_key: str
     outcome: RebuildOutcome
     differences: tuple[Difference, ...] = ()
-    detail: str = ""
     files: int = 0  # compared
     bytes: int = 0
-    seconds: float = 0.0
 
     @property
     def succeeded(self) -> bool:
@@ -261,27 +254,19 @@ def rebuild_release(store: Store, release: Release, job: Job, hold: Hold) -> Reb
 
 
 def _rebuild(store: Store, release: Release, job: Job, hold: Hold) -> Rebuild:
-    made = Rebuild(
-        model=release.model,
-        target=release.target,
-        build_key=release.build_key,
-        outcome=RebuildOutcome.IDENTICAL,
-        files=len(release.manifest.listed),
-        bytes=release.size,
-    )
+    compared = {"files": len(release.manifest.listed), "bytes": release.size}
     try:
         published = open_bundle(store.pull(release, job.folder / "published"), check_hashes=False)
     except HashMismatch as error:
-        return made.model_copy(update={"outcome": RebuildOutcome.DAMAGED, "detail": str(error)})
+        damaged = RebuildOutcome.DAMAGED
+        return Rebuild.of(release, outcome=damaged, detail=str(error), **compared)
     with hold(job) as model:
-        model.run(PULL)
-        model.run(EXPORT)
-        model.run(TRANSFORM)
-        model.run(LOWER)
+        for kind in (PULL, EXPORT, TRANSFORM, LOWER):
+            model.run(kind)
     found = differences(published, open_bundle(job.bundle))
-    if not found:
-        return made
+    outcome = RebuildOutcome.IDENTICAL
+    if found:
+        rounded = all(each.rounding for each in found)
+        outcome = RebuildOutcome.ROUNDED if rounded else RebuildOutcome.DIFFERENT
     detail = "; ".join(f"{each.place}: {each.fact}" for each in found)
-    rounded = all(each.rounding for each in found)
-    outcome = RebuildOutcome.ROUNDED if rounded else RebuildOutcome.DIFFERENT
-    return made.model_copy(update={"outcome": outcome, "differences": found, "detail": detail})
+    return Rebuild.of(release, outcome=outcome, differences=found, detail=detail, **compared)
