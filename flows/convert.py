@@ -21,14 +21,7 @@ from flows.convert_model import ModelChoice, TagChoice, TargetChoice, convert_in
 from flows.fan_out import Conversions, load_placement
 from flows.pages import leave_artifact
 from flows.parameters import ConversionOptions, RunLimits
-from flows.plan import (
-    PlannedModel,
-    crashed_row,
-    plan,
-    sort_out,
-    timed_out_row,
-    unplanned_row,
-)
+from flows.plan import PlannedModel, plan, sort_out, unplanned_row
 from flows.reports import failure_report, link_report, refresh_index, with_failure_page
 from flows.results import ModelResult, Outcome, RunResult, results_markdown
 from flows.runs import (
@@ -226,7 +219,7 @@ def convert_here(
 
     def convert(one: PlannedModel) -> None:
         if time.monotonic() > until:
-            recorder.model_ended(timed_out_row(one, "the run's hours are over"))
+            recorder.model_ended(one.timed_out_row("the run's hours are over"))
         else:
             _convert(one, options, recorder)
 
@@ -280,7 +273,7 @@ def _convert(one: PlannedModel, options: ConversionOptions, recorder: Recorder) 
     except Exception as error:  # noqa: BLE001 - Prefect's API can fail in any way
         if (one.model, one.target) not in recorder.rows:
             took = time.perf_counter() - began
-            recorder.model_ended(crashed_row(one, explain(error, "Prefect"), took))
+            recorder.model_ended(one.crashed_row(explain(error, "Prefect"), took))
 
 
 @contextmanager

@@ -18,15 +18,7 @@ from pydantic import WithJsonSchema
 from flows.connection import EventKind, FlowName
 from flows.pages import Ended, Event, ProgressBar, leave_pages, model_event, record
 from flows.parameters import ConversionOptions
-from flows.plan import (
-    PlannedModel,
-    crashed_row,
-    failed_row,
-    job_for,
-    plan,
-    skipped_row,
-    unplanned_row,
-)
+from flows.plan import PlannedModel, job_for, plan, unplanned_row
 from flows.results import ModelResult, Outcome
 from flows.runs import (
     NOTHING_KEPT,
@@ -354,9 +346,9 @@ def _convert(model: str, target: str, options: ConversionOptions) -> Ended:
         )
         summary = planned.spec.summary
         if planned.error is not None:
-            return Ended(failed_row(planned), error=planned.error, summary=summary)
+            return Ended(planned.failed_row(), error=planned.error, summary=summary)
         if planned.in_store:
-            return Ended(skipped_row(planned))
+            return Ended(planned.skipped_row())
         with ExitStack() as claimed:
             store = open_store(options.store_url)
             claim = partial(store.claim, planned.build_key, waiting=_say_who_converts)
@@ -365,7 +357,7 @@ def _convert(model: str, target: str, options: ConversionOptions) -> Ended:
             if not options.force:
                 held = patiently(lambda: store.held(model, target, planned.build_key))
                 if held is not None:
-                    return Ended(skipped_row(replace(planned, held=held)))
+                    return Ended(replace(planned, held=held).skipped_row())
             return _run(planned, options)
     except MenagerieError as error:
         return Ended(unplanned_row(model, target, error), error=error, summary=summary)
@@ -383,7 +375,7 @@ def _run(planned: PlannedModel, options: ConversionOptions) -> Ended:
         return Ended(stopped.result, stopped.report, stopped.error, planned.spec.summary)
     except OSError as error:  # before the first stage: there is no room for its folder, say
         ours = explain(error, planned.model)
-        return Ended(crashed_row(planned, ours), error=ours, summary=planned.spec.summary)
+        return Ended(planned.crashed_row(ours), error=ours, summary=planned.spec.summary)
 
 
 def _say_who_converts(holder: str) -> None:

@@ -20,7 +20,6 @@ from prefect.logging import get_logger
 from pydantic import Field, ValidationError, model_validator
 
 from flows.connection import FlowName
-from flows.plan import crashed_row, found_row, timed_out_row
 from flows.results import Outcome
 from flows.runs import Phase, Trigger, first_of
 from tasks.failures import explain
@@ -395,7 +394,7 @@ class Conversions:
             fact = f"its run ended {child.run.state}{detail}"
             error = MenagerieError("Prefect", fact, "The run's logs say why")
             for one in missing:
-                self._recorder.model_ended(self._stored_row(one) or crashed_row(one, error))
+                self._recorder.model_ended(self._stored_row(one) or one.crashed_row(error))
 
     def _time_is_up(self) -> None:
         """What is not done has timed out, begun or not."""
@@ -431,9 +430,11 @@ class Conversions:
             return None
         try:
             store = open_store(self._options.store_url)
-            return found_row(one) if store.has(one.model, one.target, one.build_key) else None
+            if store.has(one.model, one.target, one.build_key):
+                return one.skipped_row().model_copy(update={"outcome": Outcome.PUBLISHED})
         except MenagerieError:
-            return None
+            pass
+        return None
 
     def _abandon(self, stop: BaseException) -> None:
         """This run is being stopped: if that is what a person wants, its children are as well."""
@@ -454,11 +455,11 @@ class Conversions:
 
     def _fail(self, models: Iterable[PlannedModel], error: MenagerieError) -> None:
         for one in models:
-            self._recorder.model_ended(crashed_row(one, error))
+            self._recorder.model_ended(one.crashed_row(error))
 
     def _time_out(self, models: Iterable[PlannedModel], reason: str) -> None:
         for one in models:
-            self._recorder.model_ended(timed_out_row(one, reason))
+            self._recorder.model_ended(one.timed_out_row(reason))
 
 
 def _models(run: Run) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, cast
@@ -34,7 +35,7 @@ from zoo.report import failure_markdown, markdown, plain_text
 from zoo.store.base import LINK_DAYS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from uuid import UUID
 
     from zoo.records import ConversionReport
@@ -51,10 +52,8 @@ def leave_artifact(name: str, description: str, write: Callable[[], str]) -> Non
         description: one line above the page.
         write: makes the page.
     """
-    try:
+    with _or_warned(f"The page {name} could not be left"):
         create_markdown_artifact(write(), key=name.replace("_", "-"), description=description)
-    except Exception:  # noqa: BLE001 - whatever it is, the model is published
-        get_run_logger().warning("The page %s could not be left", name, exc_info=True)
 
 
 def leave_link(name: str, description: str, text: str, address: str) -> None:
@@ -66,11 +65,18 @@ def leave_link(name: str, description: str, text: str, address: str) -> None:
         text: what is clicked.
         address: where it leads.
     """
-    try:
+    with _or_warned(f"The link {name} could not be left"):
         key = name.replace("_", "-")
         create_link_artifact(address, link_text=text, key=key, description=description)
-    except Exception:  # noqa: BLE001 - whatever it is, the model is published
-        get_run_logger().warning("The link %s could not be left", name, exc_info=True)
+
+
+@contextmanager
+def _or_warned(warning: str) -> Iterator[None]:
+    """Whatever Prefect's API fails in, the model is converted all the same."""
+    try:
+        yield
+    except Exception:  # noqa: BLE001 - it can fail in any way
+        get_run_logger().warning(warning, exc_info=True)
 
 
 class ProgressBar:
@@ -98,14 +104,12 @@ class ProgressBar:
             return
         said = f"{now}: {done} of {self._parts} stages done"
         percent = 100.0 * done / self._parts
-        try:
+        with _or_warned("The progress bar could not be moved"):
             if self._bar is None:
                 made = create_progress_artifact(percent, key=self._name, description=said)
                 self._bar = cast("UUID", made)  # in a loop of asyncio it would be a coroutine
             else:
                 update_progress_artifact(self._bar, progress=percent, description=said)
-        except Exception:  # noqa: BLE001 - whatever it is, the model is being converted
-            get_run_logger().warning("The progress bar could not be moved", exc_info=True)
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,47 @@ class PlannedModel:
     error: MenagerieError | None = None
     held: StoredBuild | None = None  # of the release in the store
 
+    def row(
+        self,
+        outcome: Outcome,
+        stage: Step | None = None,
+        reason: object = None,
+        seconds: float = 0.0,
+    ) -> ModelResult:
+        """The row of the table by which it ended so."""
+        return ModelResult(
+            model=self.model,
+            target=self.target,
+            outcome=outcome,
+            stage=stage,
+            reason=None if reason is None else str(reason),
+            build_key=self.build_key or None,
+            random_weights=self.seed,
+            seconds=seconds,
+        )
+
+    def failed_row(self) -> ModelResult:
+        """Of one that cannot even be planned."""
+        return self.row(Outcome.FAILED, Step.PLAN, self.error)
+
+    def timed_out_row(self, reason: str) -> ModelResult:
+        """Of one that was given up."""
+        return self.row(Outcome.TIMED_OUT, Step.RUN, reason)
+
+    def crashed_row(self, error: MenagerieError, seconds: float = 0.0) -> ModelResult:
+        """Of one whose run ended without a row of its own."""
+        return self.row(Outcome.CRASHED, Step.FLOW, error, seconds)
+
+    def skipped_row(self) -> ModelResult:
+        """Of one whose release is in the store already."""
+        row = self.row(Outcome.SKIPPED)
+        if self.held is not None:
+            row = row.model_copy(update={"proof": self.held.state, "bytes": self.held.bytes})
+        report = known_report(self.model, self.target, self.build_key)
+        if report is None:
+            return row
+        return row.with_report(report, report_folder(self.model, self.target))
+
 
 def plan(
     patterns: Sequence[str],
@@ -193,23 +234,12 @@ def sort_out(
     work = []
     for one in planned:
         if one.error is not None:
-            tell(failed_row(one))
+            tell(one.failed_row())
         elif one.in_store:
-            tell(skipped_row(one))
+            tell(one.skipped_row())
         else:
             work.append(one)
     return work
-
-
-def skipped_row(planned: PlannedModel) -> ModelResult:
-    """The row of a model whose release is in the store already."""
-    row = _row(planned, Outcome.SKIPPED)
-    if (held := planned.held) is not None:
-        row = row.model_copy(update={"proof": held.state, "bytes": held.bytes})
-    report = known_report(planned.model, planned.target, planned.build_key)
-    if report is None:
-        return row
-    return row.with_report(report, report_folder(planned.model, planned.target))
 
 
 def _held(store: Store, planned: PlannedModel) -> StoredBuild | None:
@@ -218,45 +248,10 @@ def _held(store: Store, planned: PlannedModel) -> StoredBuild | None:
     return store.held(planned.model, planned.target, planned.build_key)
 
 
-def found_row(planned: PlannedModel) -> ModelResult:
-    """The row of a model whose release appeared in the store, though its run said nothing of it."""
-    return skipped_row(planned).model_copy(update={"outcome": Outcome.PUBLISHED})
-
-
-def timed_out_row(planned: PlannedModel, reason: str) -> ModelResult:
-    """The row of a model that was given up."""
-    return _row(planned, Outcome.TIMED_OUT, Step.RUN, reason)
-
-
-def failed_row(planned: PlannedModel) -> ModelResult:
-    """The row of a model that cannot even be planned."""
-    return _row(planned, Outcome.FAILED, Step.PLAN, str(planned.error))
-
-
 def unplanned_row(model: str, target: str, error: MenagerieError) -> ModelResult:
     """The row of a model that nothing could be planned for, with its store away, say."""
     return ModelResult(
         model=model, target=target, outcome=Outcome.FAILED, stage=Step.PLAN, reason=str(error)
-    )
-
-
-def crashed_row(planned: PlannedModel, error: MenagerieError, seconds: float = 0.0) -> ModelResult:
-    """The row of a model whose run ended without one of its own."""
-    row = _row(planned, Outcome.CRASHED, Step.FLOW, str(error))
-    return row.model_copy(update={"seconds": seconds})
-
-
-def _row(
-    planned: PlannedModel, outcome: Outcome, stage: Step | None = None, reason: str | None = None
-) -> ModelResult:
-    return ModelResult(
-        model=planned.model,
-        target=planned.target,
-        outcome=outcome,
-        stage=stage,
-        reason=reason,
-        build_key=planned.build_key or None,
-        random_weights=planned.seed,
     )
 
 

@@ -210,12 +210,6 @@ def failed(message: str, result: object) -> State[Any]:
     return Failed(message=message, data=RunFailed(str(flow_run.get_name()), message, result))
 
 
-def result_of(state: State[Any]) -> Any:
-    """The result of a run, whether it succeeded or not; an exception if it left none."""
-    outcome = state.result(raise_on_failure=False)
-    return outcome.result if isinstance(outcome, RunFailed) else outcome
-
-
 @contextmanager
 def without_heartbeats(*, when: bool) -> Iterator[None]:
     """Send no heartbeats for the flows in the block, where nobody watches them.

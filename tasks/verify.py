@@ -261,8 +261,10 @@ def _rebuild(store: Store, release: Release, job: Job, hold: Hold) -> Rebuild:
         damaged = RebuildOutcome.DAMAGED
         return Rebuild.of(release, outcome=damaged, detail=str(error), **compared)
     with hold(job) as model:
-        for kind in (PULL, EXPORT, TRANSFORM, LOWER):
-            model.run(kind)
+        model.run(PULL)
+        model.run(EXPORT)
+        model.run(TRANSFORM)
+        model.run(LOWER)
     found = differences(published, open_bundle(job.bundle))
     outcome = RebuildOutcome.IDENTICAL
     if found:

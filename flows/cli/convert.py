@@ -236,7 +236,6 @@ def _run_flow(
         MenagerieError: if Prefect's API cannot be had.
     """
     from flows.cli.progress import LiveDisplay
-    from flows.plan import crashed_row
     from flows.prefect_api import prefect_api
     from flows.services import Recorder
 
@@ -253,7 +252,7 @@ def _run_flow(
             error = _run(work, options, jobs)
         for one in work:
             if (one.model, one.target) not in recorder.rows:
-                recorder.model_ended(crashed_row(one, error))
+                recorder.model_ended(one.crashed_row(error))
     return recorder.rows
 
 

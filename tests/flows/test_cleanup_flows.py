@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from prefect import State
 from toy_zoo import toy_bundle, toy_job, toy_judgement, toy_records
 
 import tasks.retries
 import zoo.store
-from flows.runs import result_of
 from flows.services import Services, use_services
 from flows.upkeep import collect_garbage, confirm_releases, verify_releases
 from flows.work import collect, new_work_folder
@@ -67,17 +67,18 @@ def judging(**judgement: Any) -> Services:
 def verified(place: Services, store: Store, **arguments: Any) -> VerifyResult:
     """The result of a run, whose state must say whether it succeeded."""
     with use_services(place):
-        state = verify_releases(store=store.url, **arguments, return_state=True)
-    result: VerifyResult = result_of(state)
-    assert state.is_completed() == result.succeeded
-    return result
+        return _result(verify_releases(store=store.url, **arguments, return_state=True))
 
 
 def confirmed(place: Services, store: Store) -> VerifyResult:
     """The result of a confirmation, whose state must say whether it succeeded."""
     with use_services(place):
-        state = confirm_releases(store=store.url, return_state=True)
-    result: VerifyResult = result_of(state)
+        return _result(confirm_releases(store=store.url, return_state=True))
+
+
+def _result(state: State[VerifyResult]) -> VerifyResult:
+    outcome = state.result(raise_on_failure=False)
+    result: VerifyResult = getattr(outcome, "result", outcome)
     assert state.is_completed() == result.succeeded
     return result
 

@@ -12,7 +12,6 @@ from flows.cli import invoke
 from flows.parameters import ConversionOptions
 from flows.plan import plan
 from flows.proofs import turn_of_the_day
-from flows.runs import result_of
 from flows.services import Services, use_services
 from flows.upkeep import rebuild_release
 from tasks.verify import Rebuild, RebuildOutcome
@@ -63,7 +62,8 @@ def publish(
 def rebuilt(store: Store) -> Rebuild | None:
     """The result of a run, whose state must say whether all was equal."""
     state = rebuild_release(store=store.url, return_state=True)
-    result: Rebuild | None = result_of(state)
+    outcome = state.result(raise_on_failure=False)
+    result: Rebuild | None = getattr(outcome, "result", outcome)
     assert state.is_completed() == (result is None or result.outcome is RebuildOutcome.IDENTICAL)
     return result
 
