@@ -41,13 +41,6 @@ class FlowName(StrEnum):
     COLLECT_GARBAGE = "collect-garbage"
 
 
-class EventKind(StrEnum):
-    """What has ended."""
-
-    STAGE = "stage"
-    MODEL = "model"
-
-
 BUCKET = "menagerie"
 ACCESS_KEY = "menagerie:owner"  # no secret; Swift's form is account:user
 _BYTES = 32
@@ -226,26 +219,18 @@ OF_ALL_WORKERS = {
 }
 
 
-class Origin(StrEnum):
-    """How we know of the server."""
-
-    ENVIRONMENT = "environment"  # PREFECT_API_URL
-    LOCAL_CLUSTER = "local cluster"  # `zoo cluster up`
-
-
 @dataclass(frozen=True)
 class Connection:
     """How to reach a Prefect server, and the store its workers publish to.
 
     Attributes:
-        origin: how we know of it.
         api_url: of Prefect's API, e.g. http://127.0.0.1:4200/api.
         auth: `user:password` for the API; None: it asks for none.
-        store: URL of its workers' store; None: `MENAGERIE_STORE` or the default decides.
-        s3_endpoint, s3_secret: of the store, where it is the local cluster's.
+        store: URL of its workers' store, of the local cluster's alone; None: `MENAGERIE_STORE` or
+            the default decides.
+        s3_endpoint, s3_secret: of that store.
     """
 
-    origin: Origin
     api_url: str
     auth: SecretStr | None = None
     store: str | None = None
@@ -262,7 +247,7 @@ class Connection:
     def prefect_environment(self) -> dict[str, str]:
         """What Prefect reads when it is imported."""
         values = {"PREFECT_API_URL": self.api_url, **OF_ALL_WORKERS}
-        if self.origin is Origin.LOCAL_CLUSTER:  # else a profile of the user's may hold the secret
+        if self.store is not None:  # else a profile of the user's may hold the secret
             values["PREFECT_HOME"] = str(cluster_folder() / "prefect")
         if self.auth is not None:
             values["PREFECT_API_AUTH_STRING"] = self.auth.get_secret_value()
@@ -288,7 +273,7 @@ def connection() -> Connection | None:
         MenagerieError: if the local cluster has ended by itself, or its files are damaged.
     """
     if url := os.environ.get("PREFECT_API_URL"):
-        return Connection(Origin.ENVIRONMENT, url)  # Prefect finds its secret where this one was
+        return Connection(url)  # Prefect finds its secret where this one was
     state = ClusterState.load()
     if state is None or not state.up:
         return None
@@ -307,7 +292,6 @@ def connection() -> Connection | None:
 def local_connection(state: ClusterState, credentials: Credentials) -> Connection:
     """The connection to the local cluster, whether it runs or not."""
     return Connection(
-        Origin.LOCAL_CLUSTER,
         api_url=state.api_url,
         auth=credentials.api_auth,
         store=state.store,

@@ -15,8 +15,8 @@ from prefect.logging import get_run_logger
 from prefect.states import Failed
 from pydantic import WithJsonSchema
 
-from flows.connection import EventKind, FlowName
-from flows.pages import Ended, Event, ProgressBar, leave_pages, model_event, record
+from flows.connection import FlowName
+from flows.pages import Ended, Event, EventKind, ProgressBar, leave_pages, model_event, record
 from flows.parameters import ConversionOptions
 from flows.plan import PlannedModel, job_for, plan, unplanned_row
 from flows.results import ModelResult, Outcome

@@ -13,6 +13,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING, cast
 
 from prefect.artifacts import (
@@ -24,14 +25,14 @@ from prefect.artifacts import (
 from prefect.exceptions import MissingContextError
 from prefect.logging import get_run_logger
 
-from flows.connection import EventKind
-from flows.reports import Links, failure_report, link_report, release_links, with_failure_page
+from flows.reports import Links, failure_report, link_report, with_failure_page
 from flows.results import ModelResult, Outcome
 from menagerie.figures import seconds, shown_json
 from menagerie.paths import home
 from zoo.base_models import Frozen
 from zoo.errors import MenagerieError
 from zoo.report import failure_markdown, markdown, plain_text
+from zoo.store import open_store
 from zoo.store.base import LINK_DAYS
 
 if TYPE_CHECKING:
@@ -168,7 +169,8 @@ def _links(row: ModelResult, store: str) -> Links | None:
     if row.build_key is None:
         return None
     try:
-        return release_links(store, row.model, row.target, row.build_key)
+        release = open_store(store).find_any(row.model, row.target, row.build_key)
+        return Links(store, release)
     except MenagerieError as error:
         get_run_logger().warning("The release cannot be linked: %s", error)
         return None
@@ -185,6 +187,13 @@ def _proven_anew(row: ModelResult) -> str:
 
 
 _log = logging.getLogger(__name__)
+
+
+class EventKind(StrEnum):
+    """What has ended."""
+
+    STAGE = "stage"
+    MODEL = "model"
 
 
 class Event(Frozen):

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 
 from flows.connection import ClusterState
 from menagerie.paths import home
+from tasks.failures import last_line
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def _start(
             _stop(server)
     raise MenagerieError(
         "Prefect's embedded API",
-        f"did not start: {_last_line(log)}",
+        f"did not start: {last_line(log)}",
         f"The whole story is in {log}; deleting {folder} starts it afresh",
     )
 
@@ -210,11 +211,6 @@ def _stop(server: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         server.kill()
         server.communicate()
-
-
-def _last_line(log: Path) -> str:
-    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1].strip() if lines else "it said nothing"
 
 
 def main(role: str, *arguments: str) -> None:

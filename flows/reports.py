@@ -190,7 +190,8 @@ class Links:
         """How to get the artifact, for the end of a page."""
         release = self._release
         endpoint = os.environ.get(_ENDPOINT)
-        where = [f"{_ENDPOINT}={endpoint}"] if endpoint and self._in_bucket else []
+        in_bucket = self._store.startswith("s3://")
+        where = [f"{_ENDPOINT}={endpoint}"] if endpoint and in_bucket else []
         pull = ["zoo", "pull", release.model, "--target", release.target, "--store", self._store]
         # An indented line shows all as it is; a line break is the one thing that could end it.
         lines = ["## Get it", "", f"    {' '.join(shlex.join([*where, *pull]).split())}", ""]
@@ -199,14 +200,21 @@ class Links:
                 "It waits for its promotion (`zoo release promote`): before, nothing takes it.",
                 "",
             ]
-        if self._in_bucket:
-            lines += [self._needed_keys(), ""]
+        if in_bucket:
+            authority = f", and `{_AUTHORITY}` the certificate of its authority"
+            trusted = authority if os.environ.get(_AUTHORITY) else ""
+            keys = (
+                f"{' and '.join(f'`{name}`' for name in _KEYS)} name a key that may read the store"
+            )
+            local = "On the machine of `zoo up` they are found by themselves."
+            lines += [f"{keys}{trusted}. {local}", ""]
         until = f"until {self._until:%Y-%m-%d %H:%M} UTC; whoever has an address can read it"
         if self._archive is not None:
             taken = size(release.size)
             lines += [f"Or [as one zip file]({self._archive}) ({taken}), {until}.", ""]
         if self._addresses:
-            folders = " Keep the folders in their names." if self._has_folders else ""
+            nested = any("/" in name for name in self._addresses)
+            folders = " Keep the folders in their names." if nested else ""
             lines += [f"Or file by file into one folder, {until}:{folders}", ""]
             for name, address in sorted(self._addresses.items()):
                 lines.append(f"- [{plain_text(name)}]({address}){self._taken(name)}")
@@ -218,33 +226,6 @@ class Links:
             return ""
         entry = self._release.manifest.listed.get(name)
         return f" ({size(len(self._release.document) if entry is None else entry.bytes)})"
-
-    @property
-    def _in_bucket(self) -> bool:
-        return self._store.startswith("s3://")
-
-    @property
-    def _has_folders(self) -> bool:
-        return any("/" in name for name in self._addresses)
-
-    def _needed_keys(self) -> str:
-        """What the command takes from the environment besides, by name."""
-        keys = " and ".join(f"`{name}`" for name in _KEYS)
-        authority = f", and `{_AUTHORITY}` the certificate of its authority"
-        trusted = authority if os.environ.get(_AUTHORITY) else ""
-        return (
-            f"{keys} name a key that may read the store{trusted}. On the machine of `zoo up` they "
-            "are found by themselves."
-        )
-
-
-def release_links(store: str, model: str, target: str, build_key: str) -> Links:
-    """Links to a release.
-
-    Raises:
-        StoreError: it cannot be found.
-    """
-    return Links(store, open_store(store).find_any(model, target, build_key))
 
 
 def link_page(store: str, page: bytes, name: str) -> str | None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import errno
+from typing import TYPE_CHECKING
 
 from zoo import errors
 from zoo.base_models import Frozen
 from zoo.errors import MenagerieError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _LASTING = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 
@@ -67,6 +71,13 @@ def explain(error: BaseException, place: str) -> MenagerieError:
         return MenagerieError(place, "out of memory", "Convert it on a larger machine")
     first = str(error).strip().splitlines()[:1]
     return MenagerieError(place, f"{type(error).__name__}: {first[0] if first else 'no message'}")
+
+
+def last_line(log: Path) -> str:
+    """The last thing that a process said."""
+    text = log.read_text(errors="replace") if log.exists() else ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "it said nothing"
 
 
 def is_transient(error: BaseException) -> bool:

@@ -28,7 +28,7 @@ from typing import IO, TYPE_CHECKING, ClassVar, TypeAlias, cast
 
 from menagerie.paths import home
 from menagerie.process import signal_name
-from tasks.failures import Failure, ProcessDied, StageTimedOut
+from tasks.failures import Failure, ProcessDied, StageTimedOut, last_line
 from tasks.job import Job, Suspect
 from tasks.stages import ModelHolder
 from transforms.stages import Stage
@@ -510,18 +510,13 @@ class ModelProcess(ModelHolder):
 
     def _death(self, stage: Stage) -> ProcessDied:
         code = self._process.wait()
-        how = f"exit code {code}: {_last_line(self._job.log)}"
+        how = f"exit code {code}: {last_line(self._job.log)}"
         advice = f"See {self._job.log}"
         if code < 0:
             how = signal_name(-code)
             if code == -signal.SIGKILL:
                 advice = f"Most likely the memory did not suffice. {advice}"
         return ProcessDied(self._job.model, f"its process died in {stage} ({how})", advice)
-
-
-def _last_line(log: Path) -> str:
-    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1].strip() if lines else "it said nothing"
 
 
 @contextmanager

@@ -188,10 +188,8 @@ def _require_reachable(store: str, cluster: "Connection") -> None:
     Raises:
         UsageError: another S3 store is meant.
     """
-    from flows.connection import Origin
-
     foreign = os.environ.get("AWS_ENDPOINT_URL_S3") != cluster.s3_endpoint
-    if cluster.origin is Origin.LOCAL_CLUSTER and store.startswith("s3://") and foreign:
+    if cluster.store and store.startswith("s3://") and foreign:
         fact = "the worker of `zoo cluster up` has the keys of its own store only"
         raise UsageError(
             store, fact, "Add --local, or unset MENAGERIE_STORE and AWS_ENDPOINT_URL_S3"

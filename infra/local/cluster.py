@@ -39,6 +39,7 @@ from infra.local.processes import (
     start_manager,
 )
 from infra.wanted import load_wanted
+from tasks.failures import last_line
 from zoo.base_models import Frozen
 from zoo.errors import Check, Health, MenagerieError, UsageError
 
@@ -157,7 +158,7 @@ def status() -> ClusterStatus:
 def look_at(name: str, state: ClusterState, connection: Connection) -> Check:
     """How a part is."""
     if name in PORTS and name not in running():
-        detail = f"has ended: {_last_line(log_path(name))}"
+        detail = f"has ended: {last_line(log_path(name))}"
         return Check(name, Health.FAIL, detail, _UP)
     try:
         return Check(name, Health.OK, PARTS[name](state, connection))
@@ -249,7 +250,7 @@ def apply_wanted(
                 check=False,
                 env=child_environment(connection.prefect_environment()),
             ).returncode
-        fact = _last_line(log) if code else ""
+        fact = last_line(log) if code else ""
     except subprocess.TimeoutExpired:
         pass
     if fact:
@@ -303,12 +304,6 @@ def _require_ports(state: ClusterState) -> None:
             raise MenagerieError(f"port {number}", fact, advice)
 
 
-def _last_line(log: Path) -> str:
-    """The last thing a process said."""
-    text = log.read_text(errors="replace") if log.exists() else ""
-    return ([line.strip() for line in text.splitlines() if line.strip()] or ["it said nothing"])[-1]
-
-
 def _anew(log: Path) -> str:
     return f"See {log}; `zoo cluster down` and `zoo cluster up` start it anew"
 
@@ -357,7 +352,7 @@ def _worker(state: ClusterState, connection: Connection) -> str:
         with urllib.request.urlopen(url, timeout=_LOOK_SECONDS):
             return f"serves the pool {POOL}"
     except OSError:
-        fact = f"asks for no work: {_last_line(log)}"
+        fact = f"asks for no work: {last_line(log)}"
         raise MenagerieError("the worker", fact, _anew(log)) from None
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from prefect import State
 from toy_zoo import toy_bundle, toy_job, toy_judgement, toy_records
 
 import tasks.retries
@@ -27,6 +26,8 @@ from zoo.report import read_report
 from zoo.store import KeepRule, ReleaseVerdict, open_store
 
 if TYPE_CHECKING:
+    from prefect import State
+
     from flows.proofs import VerifyResult
     from zoo.store import Store
 

@@ -27,7 +27,6 @@ from flows.connection import (
     Connection,
     Credentials,
     Database,
-    Origin,
     connection,
     credentials_path,
     local_connection,
@@ -82,7 +81,7 @@ def test_a_named_server_is_meant(monkeypatch: pytest.MonkeyPatch, credentials: C
     """PREFECT_API_URL wins over a cluster that runs, and its secret is left to Prefect."""
     saved(up=True)
     monkeypatch.setenv("PREFECT_API_URL", "https://prefect.example.org/api")
-    assert connection() == Connection(Origin.ENVIRONMENT, "https://prefect.example.org/api")
+    assert connection() == Connection("https://prefect.example.org/api")
     found = connection()
     assert found is not None
     assert found.environment() == {
@@ -385,7 +384,7 @@ def answering(code: int, body: bytes = b"{}") -> Iterator[tuple[str, list[str]]]
 def test_questions_carry_the_secret() -> None:
     """As HTTP's Basic scheme has it, RFC 7617."""
     with answering(200, b'{"a": 1}') as (url, seen):
-        assert ask(Connection(Origin.ENVIRONMENT, url, SecretStr("zoo:hush")), "/x") == {"a": 1}
+        assert ask(Connection(url, SecretStr("zoo:hush")), "/x") == {"a": 1}
     assert seen == ["Basic " + base64.b64encode(b"zoo:hush").decode()]
 
 
@@ -399,7 +398,7 @@ def test_answers_that_are_none(code: int, body: bytes, said: str) -> None:
         answering(code, body) as (url, _),
         pytest.raises(ApiSilent, match=re.escape(said)),
     ):
-        ask(Connection(Origin.ENVIRONMENT, url), "/x")
+        ask(Connection(url), "/x")
 
 
 def test_an_answer_that_breaks_off_is_none() -> None:
@@ -416,14 +415,14 @@ def test_an_answer_that_breaks_off_is_none() -> None:
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
         with pytest.raises(ApiSilent):
-            ask(Connection(Origin.ENVIRONMENT, url), "/x")
+            ask(Connection(url), "/x")
         thread.join()
 
 
 def test_what_the_server_does_not_know() -> None:
     """404 is an answer; nobody listening and other schemes are none."""
     with answering(404) as (url, _):
-        assert ask(Connection(Origin.ENVIRONMENT, url), "/x") is None
+        assert ask(Connection(url), "/x") is None
     for wrong in (url, "file:///etc/hostname"):
         with pytest.raises(ApiSilent):
-            ask(Connection(Origin.ENVIRONMENT, wrong), "/x", seconds=2)
+            ask(Connection(wrong), "/x", seconds=2)

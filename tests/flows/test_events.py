@@ -13,8 +13,7 @@ from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
 from prefect.logging import get_run_logger
 from prefect.logging.handlers import APILogWorker
 
-from flows.connection import EventKind
-from flows.pages import Event, model_event, record
+from flows.pages import Event, EventKind, model_event, record
 from flows.results import ModelResult, Outcome
 from tasks.retries import run_as_task
 from zoo.errors import UsageError

@@ -21,7 +21,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from flows.cli import invoke
-from flows.reports import release_links
+from flows.reports import Links
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle, seal
 from tasks.publish import publish_bundle
@@ -179,7 +179,7 @@ def test_the_links_of_a_run_make_a_bundle(
         store.objects.ensure_bucket()  # type: ignore[attr-defined]
         assert publish_bundle(job).promoted
         release = store.find("image", "cpu")
-        page = release_links(store.url, *release.names).markdown()
+        page = Links(store.url, release).markdown()
 
         [archive] = re.findall(r"\[as one zip file\]\((\S+)\)", page)
         links = dict(re.findall(r"^- \[(.+?)\]\((\S+)\)", page, re.MULTILINE))

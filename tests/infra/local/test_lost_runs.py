@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import SecretStr
 
-from flows.connection import Connection, Origin
+from flows.connection import Connection
 from infra.local.api import ApiSilent, put_back
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Server(http.server.HTTPServer):
     def connection(self) -> Connection:
         """To it."""
         url = f"http://127.0.0.1:{self.server_port}/api"
-        return Connection(Origin.LOCAL_CLUSTER, url, SecretStr("zoo:hush"))
+        return Connection(url, SecretStr("zoo:hush"))
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -125,6 +125,6 @@ def test_only_runs_of_workers_are_looked_at(server: Server) -> None:
 
 def test_a_server_that_is_away() -> None:
     """Is said, and nothing was changed."""
-    nowhere = Connection(Origin.LOCAL_CLUSTER, "http://127.0.0.1:9/api")
+    nowhere = Connection("http://127.0.0.1:9/api")
     with pytest.raises(ApiSilent, match="refused"):
         put_back(nowhere, POOL)
