@@ -23,7 +23,7 @@ from flows.pages import leave_artifact
 from flows.parameters import ConversionOptions, RunLimits
 from flows.plan import PlannedModel, plan, sort_out, unplanned_row
 from flows.reports import failure_report, link_report, refresh_index, with_failure_page
-from flows.results import ModelResult, Outcome, RunResult, results_markdown
+from flows.results import Listener, ModelResult, Outcome, RunResult, results_markdown
 from flows.runs import (
     NOTHING_KEPT,
     Runs,
@@ -35,7 +35,7 @@ from flows.runs import (
     tag_run,
     this_run,
 )
-from flows.services import Recorder, Services, services, use_services
+from flows.services import Services, services, use_services
 from tasks.failures import explain
 from tasks.model_process import shared_model
 from tasks.publish import draw_catalogue
@@ -81,7 +81,7 @@ def _planned(
     target: str,
     options: ConversionOptions,
     build_keys: Mapping[str, str],
-    recorder: Recorder,
+    recorder: Listener,
 ) -> list[PlannedModel]:
     """What is to be done; where that cannot be found out nothing, and a row for each model."""
     if not models:
@@ -94,16 +94,16 @@ def _planned(
         return []
 
 
-class _RowLeaver(Recorder):
+class _RowLeaver(Listener):
     """Leaves every row on the run, besides keeping it."""
 
     def __init__(self, run: UUID, left: Iterable[ModelResult]) -> None:
-        super().__init__(services().listener)
+        super().__init__()
         self._run = run
         self.rows.update({(row.model, row.target): row for row in left})
 
     def model_ended(self, result: ModelResult) -> None:
-        """Keep it, pass it on and leave it."""
+        """Keep it and leave it."""
         super().model_ended(result)
         leave_row(result, self._run)
 
@@ -173,7 +173,7 @@ def _convert_all(
     planned: list[PlannedModel], options: ConversionOptions, limits: RunLimits, jobs: int
 ) -> list[ModelResult]:
     """Rows for all models in the planned order; what is in the store gets no run of its own."""
-    recorder = Recorder(services().listener)
+    recorder = services().listener
     work = sort_out(planned, recorder.model_ended)
     until = time.monotonic() + limits.hours * 3600
     with get_client(sync_client=True) as client:
@@ -202,7 +202,7 @@ def _with_page(row: ModelResult, store: str) -> ModelResult:
 def convert_here(
     work: Sequence[PlannedModel],
     options: ConversionOptions,
-    recorder: Recorder,
+    recorder: Listener,
     jobs: int = 1,
     until: float = math.inf,
 ) -> None:
@@ -254,7 +254,7 @@ def _by_model(work: Sequence[PlannedModel]) -> list[list[PlannedModel]]:
 
 
 @contextmanager
-def _catalogue_drawn(store: str, recorder: Recorder) -> Iterator[None]:
+def _catalogue_drawn(store: str, recorder: Listener) -> Iterator[None]:
     """Draw the catalogue of what was published when the block ends, however it ends."""
     try:
         yield
@@ -265,7 +265,7 @@ def _catalogue_drawn(store: str, recorder: Recorder) -> Iterator[None]:
         )
 
 
-def _convert(one: PlannedModel, options: ConversionOptions, recorder: Recorder) -> None:
+def _convert(one: PlannedModel, options: ConversionOptions, recorder: Listener) -> None:
     """Convert in a task of its own; whatever happens, there is a row."""
     began = time.perf_counter()
     try:

@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 
     from flows.parameters import ConversionOptions, RunLimits
     from flows.plan import PlannedModel
-    from flows.results import ModelResult
+    from flows.results import Listener, ModelResult
     from flows.runs import Run, Runs
-    from flows.services import Recorder
 
 _VARIABLE = "MENAGERIE_PLACEMENT"
 
@@ -191,7 +190,7 @@ class Conversions:
         placement: Placement,
         limits: RunLimits,
         options: ConversionOptions,
-        recorder: Recorder,
+        recorder: Listener,
         attended: bool = False,
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,

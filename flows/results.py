@@ -140,7 +140,16 @@ def results_markdown(results: Iterable[ModelResult]) -> str:
 
 
 class Listener:
-    """Hears of every stage, in whichever thread the model is converted; by itself it is silent."""
+    """Hears of every stage, in whichever thread the model is converted, and keeps the rows.
+
+    A row got so does not depend on Prefect's API, whose answer to a final state can get lost.
+
+    Attributes:
+        rows: of the models that have ended, by model and target.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[str, str], ModelResult] = {}
 
     def stage_began(self, model: str, target: str, stage: Stage) -> None:
         """A stage of this model begins."""
@@ -150,3 +159,4 @@ class Listener:
 
     def model_ended(self, result: ModelResult) -> None:
         """All is over for this model, one way or another."""
+        self.rows[result.model, result.target] = result

@@ -19,35 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from flows.plan import PlannedModel
-    from flows.results import ModelResult
     from menagerie.validation.findings import ValidationReport
     from tasks.job import Job, StageRecords
     from tasks.stages import Hold, ModelHolder
     from transforms.stages import Stage
-
-
-class Recorder(Listener):
-    """Keeps the row of every model, and passes all on to another listener.
-
-    A row got so does not depend on Prefect's API, whose answer to a final state can get lost.
-    """
-
-    def __init__(self, listener: Listener) -> None:
-        self._listener = listener
-        self.rows: dict[tuple[str, str], ModelResult] = {}
-
-    def stage_began(self, model: str, target: str, stage: Stage) -> None:
-        """Pass it on."""
-        self._listener.stage_began(model, target, stage)
-
-    def stage_ended(self, model: str, target: str, stage: Stage, seconds: float) -> None:
-        """Pass it on."""
-        self._listener.stage_ended(model, target, stage, seconds)
-
-    def model_ended(self, result: ModelResult) -> None:
-        """Keep it and pass it on."""
-        self.rows[result.model, result.target] = result
-        self._listener.model_ended(result)
 
 
 def _model_process(job: Job) -> ModelHolder:

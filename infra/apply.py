@@ -20,7 +20,6 @@ from prefect.blocks.notifications import SlackWebhook
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
 from prefect.events.schemas.automations import AutomationCore
-from prefect.exceptions import ObjectNotFound
 from prefect.workers.process import ProcessWorker
 from pydantic import SecretStr
 
@@ -31,7 +30,7 @@ from zoo.errors import MenagerieError, UsageError
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
-    from infra.wanted import Wanted, WorkPool
+    from infra.wanted import Wanted
 
 _COMMAND = "python -m flows.prefect_api run"
 _NOTIFICATIONS = "menagerie-notify"  # the block, as automations.yaml names it
@@ -69,57 +68,29 @@ def apply_pools(client: SyncPrefectClient, wanted: Wanted) -> None:
         UsageError: a pool is of another type on the server, or has no job template.
     """
     templates = {pool.type: _job_template(pool.type, wanted) for pool in wanted.work_pools.values()}
+    known = {pool.name: pool.type for pool in client.read_work_pools()}
     for name, pool in wanted.work_pools.items():
-        _require_type(client, name, pool)
+        # A server never changes the type of a pool, and would take the other type's template.
+        if known.get(name, pool.type) != pool.type:
+            fact = f"is of type {known[name]} on the server, and {pool.type} is wanted"
+            advice = f"Once nothing runs, `prefect work-pool delete {name}`, and apply again"
+            raise UsageError(f"work pool {name}", fact, advice)
     for name, pool in wanted.work_pools.items():
-        _apply_pool(client, name, pool, templates[pool.type])
-
-
-def _require_type(client: SyncPrefectClient, name: str, pool: WorkPool) -> None:
-    """A server never changes the type of a pool, and would take the other type's template."""
-    try:
-        known = client.read_work_pool(name).type
-    except ObjectNotFound:
-        return
-    if known != pool.type:
-        fact = f"is of type {known} on the server, and {pool.type} is wanted"
-        advice = f"Once nothing runs, `prefect work-pool delete {name}`, and apply again"
-        raise UsageError(f"work pool {name}", fact, advice)
-
-
-def _apply_pool(
-    client: SyncPrefectClient, name: str, pool: WorkPool, template: dict[str, Any]
-) -> None:
-    said = {
-        "description": pool.description,
-        "concurrency_limit": pool.concurrency_limit,
-        "base_job_template": template,
-    }
-    try:
-        client.read_work_pool(name)
-    except ObjectNotFound:
-        client.create_work_pool(WorkPoolCreate(name=name, type=pool.type.value, **said))
-    else:  # one that is paused stays so
-        client.update_work_pool(name, WorkPoolUpdate(**said))
-    place = {"work_pool_name": name}
-    answer = client.request(
-        "POST", "/work_pools/{work_pool_name}/queues/filter", path_params=place, json={}
-    )
-    known = {queue["name"] for queue in answer.json()}
-    for queue, rule in pool.queues.items():
-        said = {"name": queue, **rule.model_dump()}
-        if queue in known:
-            itself = {**place, "name": queue}
-            client.request(
-                "PATCH",
-                "/work_pools/{work_pool_name}/queues/{name}",
-                path_params=itself,
-                json=said,
-            )
+        said = {
+            "description": pool.description,
+            "concurrency_limit": pool.concurrency_limit,
+            "base_job_template": templates[pool.type],
+        }
+        if name in known:  # one that is paused stays so
+            client.update_work_pool(name, WorkPoolUpdate(**said))
         else:
-            client.request(
-                "POST", "/work_pools/{work_pool_name}/queues", path_params=place, json=said
-            )
+            client.create_work_pool(WorkPoolCreate(name=name, type=pool.type.value, **said))
+        queues = {each.name: each.id for each in client.read_work_queues(work_pool_name=name)}
+        for queue, rule in pool.queues.items():
+            if queue in queues:
+                client.update_work_queue(queues[queue], **rule.model_dump())
+            else:
+                client.create_work_queue(queue, work_pool_name=name, **rule.model_dump())
 
 
 def _job_template(kind: PoolType, wanted: Wanted) -> dict[str, Any]:

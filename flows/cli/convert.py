@@ -235,7 +235,6 @@ def _run_flow(
     """
     from flows.cli.progress import LiveDisplay
     from flows.prefect_api import prefect_api
-    from flows.services import Recorder
 
     embedded = not os.environ.get("PREFECT_API_URL")
     first = work[0].spec.source.kind if embedded and work else ""
@@ -244,14 +243,13 @@ def _run_flow(
         from flows.services import Services, use_services
 
         display.status("starting the run")
-        recorder = Recorder(display)
-        given = Services(listener=recorder, planned={(one.model, one.target): one for one in work})
+        given = Services(listener=display, planned={(one.model, one.target): one for one in work})
         with use_services(given), without_heartbeats(when=embedded):
             error = _run(work, options, jobs)
         for one in work:
-            if (one.model, one.target) not in recorder.rows:
-                recorder.model_ended(one.crashed_row(error))
-    return recorder.rows
+            if (one.model, one.target) not in display.rows:
+                display.model_ended(one.crashed_row(error))
+    return display.rows
 
 
 def _run(

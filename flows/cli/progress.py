@@ -41,6 +41,7 @@ class LiveDisplay(Listener):
     """A listener that shows what it hears with Rich, on standard error."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._console = messages()
         self._live = self._console.is_terminal
         self._progress = Progress(
@@ -79,6 +80,7 @@ class LiveDisplay(Listener):
 
     def model_ended(self, result: ModelResult) -> None:
         """See `Listener`."""
+        super().model_ended(result)
         key = (result.model, result.target)
         style = _STYLES[result.outcome]
         text = f"[{style}]{result.outcome}[/{style}]"

@@ -23,7 +23,7 @@ from toy_zoo import ToyModel, toy_judgement
 from flows.convert import convert_zoo
 from flows.parameters import ConversionOptions
 from flows.results import Listener
-from flows.services import Recorder, Services, use_services
+from flows.services import Services, use_services
 from tasks.prove import prove
 from transforms.stages import Stage
 from zoo.processes import OWN_STORE
@@ -108,7 +108,7 @@ def options(tmp_path: Path) -> ConversionOptions:
 
 def convert(options: ConversionOptions) -> dict[str, ModelResult]:
     """The rows of a run by model."""
-    recorder = Recorder(Listener())
+    recorder = Listener()
     place = toys()
     with use_services(dataclasses.replace(place, listener=recorder)):
         convert_zoo(options=options, return_state=True)

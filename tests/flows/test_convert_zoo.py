@@ -27,9 +27,9 @@ from flows.convert import convert_batch, convert_here, convert_zoo
 from flows.convert_model import convert_model
 from flows.parameters import ConversionOptions
 from flows.plan import plan
-from flows.results import ModelResult, Outcome, RunResult
+from flows.results import Listener, ModelResult, Outcome, RunResult
 from flows.runs import state_error
-from flows.services import Recorder, Services, use_services
+from flows.services import Services, use_services
 from menagerie.format.bundle_manifest import MANIFEST, SIGNATURE
 from menagerie.validation.findings import Verdict
 from tasks.failures import ProcessDied
@@ -52,10 +52,11 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 Faults = dict[str, dict[Stage, BaseException]]
 
 
-class Notes:
+class Notes(Listener):
     """A listener that writes down what it hears."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.stages: list[tuple[str, Stage]] = []
         self.ended: list[ModelResult] = []
 
@@ -68,6 +69,7 @@ class Notes:
 
     def model_ended(self, result: ModelResult) -> None:
         """Noted."""
+        super().model_ended(result)
         self.ended.append(result)
 
 
@@ -97,20 +99,20 @@ def toy_services(
 
 def one(place: Services, model: str, options: ConversionOptions) -> ModelResult:
     """The row of a run of convert_model, whose state must say whether it succeeded."""
-    recorder = Recorder(place.listener)
-    with use_services(dataclasses.replace(place, listener=recorder)):
+    place.listener.rows.clear()
+    with use_services(place):
         state = convert_model(model, "cpu", options, return_state=True)
-    [result] = recorder.rows.values()
+    [result] = place.listener.rows.values()
     assert state.is_completed() == result.succeeded
     return result
 
 
 def many(place: Services, options: ConversionOptions, **arguments: Any) -> list[ModelResult]:
     """The rows of a run of convert_zoo by name; its state must say whether all succeeded."""
-    recorder = Recorder(place.listener)
-    with use_services(dataclasses.replace(place, listener=recorder)):
+    place.listener.rows.clear()
+    with use_services(place):
         state = convert_zoo(options=options, **arguments, return_state=True)
-    rows = sorted(recorder.rows.values(), key=lambda row: row.model)
+    rows = sorted(place.listener.rows.values(), key=lambda row: row.model)
     assert state.is_completed() == all(row.succeeded for row in rows)
     return rows
 
@@ -319,7 +321,7 @@ def test_a_store_that_was_away_for_a_moment_is_asked_again(
 def test_hours_that_are_over_leave_rows(options: ConversionOptions) -> None:
     """Also where there is no worker: what has not begun has timed out, and the table is whole."""
     planned = plan(["*"], ["cpu"], options)
-    recorder = Recorder(Notes())
+    recorder = Notes()
     with use_services(toy_services()):
         convert_here(planned, options, recorder, until=-math.inf)
     assert [row.outcome for row in recorder.rows.values()] == [Outcome.TIMED_OUT] * 3

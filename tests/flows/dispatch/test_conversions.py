@@ -14,7 +14,6 @@ from flows.parameters import ConversionOptions, RunLimits
 from flows.plan import PlannedModel, plan
 from flows.results import Listener, ModelResult, Outcome
 from flows.runs import Phase
-from flows.services import Recorder
 from tasks.prove import prove
 from tasks.publish import publish_bundle
 
@@ -61,7 +60,7 @@ def dispatch(
     **limits: int,
 ) -> dict[str, ModelResult]:
     """The rows by model after a run."""
-    recorder, allowed = Recorder(Listener()), RunLimits(**limits)
+    recorder, allowed = Listener(), RunLimits(**limits)
     placement = load_placement().model_copy(update={"batches": Batches(most=most)})
     Conversions(
         server,  # type: ignore[arg-type]
