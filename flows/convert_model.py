@@ -49,7 +49,7 @@ from tasks.stages import (
     search_command,
     suspects,
 )
-from transforms.stages import Stage
+from transforms.stages import Stage, StepDone, progress_to
 from transforms.targets import all_targets
 from zoo.errors import MenagerieError, UsageError
 from zoo.manifest import Manifest, load_manifest
@@ -210,7 +210,9 @@ class Conversion:
         began, spent = time.perf_counter(), self._spent()
         try:
             name = f"{stage}: {self._job.model} for {self._job.target}"
-            result = run_as_task(stage.value, work, retried=kind.retried, run_name=name)
+            result = run_as_task(
+                stage.value, lambda: self._heard(stage, work), retried=kind.retried, run_name=name
+            )
         except Exception as error:
             ours = explain(error, self._job.model)
             row = self._row(_outcome(error), stage, str(ours))
@@ -221,6 +223,18 @@ class Conversion:
         self._record(stage, "done", seconds, spent)
         listener.stage_ended(self._job.model, self._job.target, stage, seconds)
         return result
+
+    def _heard(self, stage: Stage, work: Callable[[], T]) -> T:
+        """Do a stage; each step of it is a line of the log, and moves the bar."""
+        log = get_run_logger()
+
+        def step_done(step: StepDone) -> None:
+            log.info("%s: %s", stage, step.text)
+            self._bar.show(len(self._times) + step.share, f"{stage}: {step.text}")
+            self._given.listener.stage_moved(self._job.model, self._job.target, stage, step)
+
+        with progress_to(step_done):
+            return work()
 
     def _spent(self) -> float:
         """Processor seconds so far: of this process, what it waited for, and the model's.

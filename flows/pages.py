@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 
 _LONG_SECONDS = 15.0  # from which on a conversion has a bar
+_PAUSE_SECONDS = 2.0  # between two of its moves, each a request
 
 
 def leave_artifact(name: str, description: str, write: Callable[[], str]) -> None:
@@ -91,19 +92,21 @@ class ProgressBar:
     def __init__(self, name: str, parts: int) -> None:
         self._name = name.replace("_", "-")
         self._parts = parts
-        self._began = time.monotonic()
+        self._next = time.monotonic() + _LONG_SECONDS
         self._bar: UUID | None = None
 
-    def show(self, done: int, now: str) -> None:
+    def show(self, done: float, now: str) -> None:
         """Move the bar; where that fails, a warning in the run's log.
 
         Args:
-            done: parts that are done.
-            now: what is at work.
+            done: parts that are done, and of the one at work the share.
+            now: what is at work, or what was done of it.
         """
-        if time.monotonic() - self._began < _LONG_SECONDS:
+        ended = self._bar is not None and done >= self._parts
+        if time.monotonic() < self._next and not ended:
             return
-        said = f"{now}: {done} of {self._parts} stages done"
+        self._next = time.monotonic() + _PAUSE_SECONDS
+        said = f"{now}: {int(done)} of {self._parts} stages done"
         percent = 100.0 * done / self._parts
         with _or_warned("The progress bar could not be moved"):
             if self._bar is None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from menagerie.figures import error, milliseconds, seconds, speed
 from menagerie.format.bundle_manifest import ReleaseState
-from transforms.stages import Stage
+from transforms.stages import Stage, StepDone
 from zoo.base_models import Frozen
 from zoo.records import Diagnosis, StageTime
 from zoo.report import plain_text, summarise
@@ -153,6 +153,9 @@ class Listener:
 
     def stage_began(self, model: str, target: str, stage: Stage) -> None:
         """A stage of this model begins."""
+
+    def stage_moved(self, model: str, target: str, stage: Stage, step: StepDone) -> None:
+        """Something inside the stage is done."""
 
     def stage_ended(self, model: str, target: str, stage: Stage, seconds: float) -> None:
         """It succeeded, in so many seconds."""

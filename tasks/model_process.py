@@ -5,8 +5,8 @@ failure of one model. It also gives back all its memory when the model is done. 
 forked off a server that has the libraries loaded; on macOS, whose system libraries do not bear a
 fork (Python's documentation of multiprocessing, "contexts and start methods"), it loads them.
 
-The two sides speak JSON, a line each: a Request at a time, and as the answer to it the stage's
-record or a Failure. All else that the process prints goes to its log file.
+The two sides speak JSON, a line each: a Request at a time, and as the answer to it steps of the
+stage, then its record or a Failure. All else that the process prints goes to its log file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from menagerie.process import signal_name
 from tasks.failures import Failure, ProcessDied, StageTimedOut, last_line
 from tasks.job import Job, Suspect
 from tasks.stages import ModelHolder
-from transforms.stages import Stage
+from transforms.stages import Stage, StepDone, say
 from zoo.base_models import Frozen
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ _GRACE = 300.0  # seconds beyond the search's own, for the lowering that was und
 _PATIENCE = 30.0  # seconds in which a server comes to what it was asked, unless it hangs
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}  # a fork keeps only the thread that calls it
 _MEMORY_SHARE = 0.85  # of the memory there is, where nothing is said
+_READ_BYTES = 2**16
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _KILOBYTE = 1024  # of /proc (proc_pid_smaps(5))
 _ANONYMOUS = re.compile(r"^(?:Pss_Anon|Anonymous): +(\d+) kB", re.MULTILINE)
@@ -68,8 +69,9 @@ class Request(Frozen):
 
 
 class Answer(Frozen):
-    """What the process says after a stage: its record, or why there is none."""
+    """What the process says of a stage: steps, then its record, or why there is none."""
 
+    step: StepDone | None = None
     record: str | None = None  # JSON as the record itself writes it, infinities included
     failure: Failure | None = None
 
@@ -433,6 +435,7 @@ class ModelProcess(ModelHolder):
         self._process = start(job.spec.source.kind, job.log)
         self._requests = cast("IO[str]", self._process.stdin)
         self._answers = cast("IO[str]", self._process.stdout)
+        self._unread = b""
         self._alive.add(self)
 
     @classmethod
@@ -450,11 +453,9 @@ class ModelProcess(ModelHolder):
         request = Request(job=named, stage=kind.stage, suspects=tuple(suspects))
         self._named = self._job
         self._send(request.model_dump_json())
-        self._await_answer(kind.stage, seconds)
-        line = self._answers.readline()
-        if not line:
-            raise self._death(kind.stage)
-        answer = Answer.model_validate_json(line)
+        end = time.monotonic() + seconds
+        while (answer := self._answer(kind.stage, seconds, end)).step is not None:
+            say(answer.step.text, answer.step.share)
         if answer.failure is not None:
             raise answer.failure.exception()
         return kind.record.model_validate_json(answer.record or "")
@@ -484,9 +485,19 @@ class ModelProcess(ModelHolder):
         """End the process at once, with the compilers it started."""
         self._process.kill()
 
-    def _await_answer(self, stage: Stage, seconds: float) -> None:
+    def _answer(self, stage: Stage, seconds: float, end: float) -> Answer:
+        """The next; not read by lines, of which some more might be read and wait unseen."""
+        while b"\n" not in self._unread:
+            self._await_answer(stage, seconds, end)
+            more = os.read(self._answers.fileno(), _READ_BYTES)
+            if not more:
+                raise self._death(stage)
+            self._unread += more
+        line, _, self._unread = self._unread.partition(b"\n")
+        return Answer.model_validate_json(line)
+
+    def _await_answer(self, stage: Stage, seconds: float, end: float) -> None:
         """Return when there is something to read; end a process that takes too much before."""
-        end = time.monotonic() + seconds
         allowed = memory_allowed(self._job.memory_bytes)
         while not select.select([self._answers], [], [], min(_LOOK_SECONDS, seconds))[0]:
             if time.monotonic() >= end:

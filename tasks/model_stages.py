@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from menagerie.figures import count
 from tasks.job import ExportedProgramSize, ExportRecord, PullRecord
 from tasks.stages import ModelHolder
 from transforms.bisect import diagnose
@@ -12,7 +13,7 @@ from transforms.eager import eager_accuracy, speech_parts
 from transforms.export.prepare import Prepared, prepare
 from transforms.goldens.entry import real_sample
 from transforms.quantisation import samples
-from transforms.stages import LowerRecord, TransformRecord, lower, transform
+from transforms.stages import LowerRecord, TransformRecord, in_parts, lower, say, transform
 from transforms.targets import target_named
 from zoo import sources
 from zoo.errors import ExportError
@@ -61,9 +62,10 @@ class ModelStages(ModelHolder):
 
     def export(self) -> ExportRecord:
         """Export every program and compute its golden cases with eager PyTorch, once as well."""
-        for program in self._job.spec.programs:
+        for program in in_parts(self._job.spec.programs):
             if program.name not in self._original:
-                self._original[program.name] = self._export(program)
+                self._original[program.name] = made = self._export(program)
+                say(f"program {made.name}: exported, {count(len(made.goldens), 'golden case')}")
         return ExportRecord(programs=tuple(_size(each) for each in self._original.values()))
 
     def transform(self) -> TransformRecord:

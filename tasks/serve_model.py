@@ -22,6 +22,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple, cast
 from tasks.failures import Failure
 from tasks.model_process import NUMBER, Answer, Request
 from tasks.stages import STAGES
+from transforms.stages import progress_to
 from zoo.errors import SourceRefused
 
 _MESSAGE_BYTES = 256  # of a message, which names a kind of source
@@ -82,8 +83,13 @@ def main(hold: Callable[[Job], ModelHolder] = model_stages) -> None:
             job = request.job
             _log_to(job.log)
             model = model if model.turn_to(job) else hold(job)
-        answers.write(_answer(model, job, request).model_dump_json() + "\n")
-        answers.flush()
+
+        def answer(said: Answer) -> None:
+            answers.write(said.model_dump_json() + "\n")
+            answers.flush()
+
+        with progress_to(lambda step: answer(Answer(step=step))):
+            answer(_answer(model, job, request))
 
 
 def _log_to(path: Path) -> None:

@@ -9,7 +9,7 @@ import math
 import re
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import torch
 from torch.export import ExportedProgram
 
+from menagerie.figures import count
 from menagerie.format.archive import require_free_place
 from menagerie.format.folder import open_bundle
 from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
@@ -26,7 +27,17 @@ from transforms.bisect import diagnose
 from transforms.bundle import content_digest
 from transforms.export.prepare import Program, prepare_module
 from transforms.quantisation import INTEGERS
-from transforms.stages import Identity, Stage, lower, prove, seal, transform
+from transforms.stages import (
+    Identity,
+    Stage,
+    in_parts,
+    lower,
+    progress_to,
+    prove,
+    say,
+    seal,
+    transform,
+)
 from transforms.targets import target_named
 from zoo.build_key import code_digest
 from zoo.errors import MenagerieError, UsageError, ValidationError
@@ -96,6 +107,7 @@ def convert(
     threads: int = 1,
     measure_seconds: float = 1.0,
     search_seconds: float = 0.0,
+    progress: Callable[[str], None] | None = None,
 ) -> ConvertedBundle:
     """Convert a module and prove that the result computes what eager PyTorch does.
 
@@ -132,6 +144,7 @@ def convert(
         threads: that the artifact and eager are timed with.
         measure_seconds: that each program is timed for, in turns with eager; 0: none is.
         search_seconds: how long the wrong node is looked for when the proof fails.
+        progress: is called with what was done, e.g. `lower: program main: 31 kernels compiled`.
 
     Raises:
         UsageError: the call itself is wrong.
@@ -171,7 +184,10 @@ def convert(
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
         reproducer = folder.with_name(f"{folder.name}-divergence")
-        made = _convert(Path(temporary) / "bundle", reproducer, request, programs)
+        times: list[StageTime] = []
+        tell = progress or (lambda _: None)
+        with progress_to(lambda step: tell(f"{_STAGES[len(times)]}: {step.text}")):
+            made = _convert(Path(temporary) / "bundle", reproducer, request, programs, times)
         made.folder.replace(folder)
     return dataclasses.replace(made, folder=folder)
 
@@ -191,11 +207,18 @@ class _Request:
     search_seconds: float
 
 
+_STAGES = (Stage.EXPORT, Stage.TRANSFORM, Stage.LOWER, Stage.VALIDATE, Stage.LOCATE)
+
+
 def _convert(
-    bundle: Path, reproducer: Path, request: _Request, programs: Mapping[str, Program]
+    bundle: Path,
+    reproducer: Path,
+    request: _Request,
+    programs: Mapping[str, Program],
+    stages: list[StageTime],
 ) -> ConvertedBundle:
     """Go through the stages (`transforms.stages`), each with its time."""
-    stages, began = list[StageTime](), time.perf_counter()
+    began = time.perf_counter()
 
     def ended(stage: Stage) -> Sequence[StageTime]:
         """All stages and their times, of which the last ends now."""
@@ -203,7 +226,10 @@ def _convert(
         stages.append(StageTime(stage=stage, seconds=seconds))
         return stages
 
-    originals = [prepare_module(name, program) for name, program in programs.items()]
+    originals = []
+    for name, program in in_parts(programs.items()):
+        originals.append(prepare_module(name, program))
+        say(f"program {name}: exported, {count(len(originals[-1].goldens), 'golden case')}")
     ended(Stage.EXPORT)
     samples = {name: program.calibration for name, program in programs.items()}
     target, kept = request.target, request.kept

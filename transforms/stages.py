@@ -9,11 +9,15 @@ torch is not.
 from __future__ import annotations
 
 import functools
+import itertools
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from menagerie.figures import count
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.validation import Limits, validate
 from menagerie.validation.findings import Measurement, ValidationReport
@@ -31,7 +35,7 @@ from zoo.records import (
 from zoo.report import write_report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from torch.export import ExportedProgram
@@ -45,6 +49,9 @@ if TYPE_CHECKING:
     from transforms.targets import PassItem, Target
 
 
+T = TypeVar("T")
+
+
 class Stage(StrEnum):
     """The stages of a conversion, in their order; `locate` only after a failed validation."""
 
@@ -55,6 +62,57 @@ class Stage(StrEnum):
     VALIDATE = "validate"
     LOCATE = "locate"
     PUBLISH = "publish"
+
+
+class StepDone(Frozen):
+    """Something that was done inside a stage."""
+
+    text: str  # e.g. `program main: 31 kernels generated`
+    share: float  # of the stage that is done, 0 to 1
+
+
+@dataclass
+class _Heard:
+    """Who hears of steps, and which share of the stage is at work."""
+
+    listener: Callable[[StepDone], None]
+    start: float = 0.0
+    width: float = 1.0
+
+
+_PROGRESS: ContextVar[_Heard | None] = ContextVar("progress", default=None)
+
+
+@contextmanager
+def progress_to(listener: Callable[[StepDone], None]) -> Iterator[None]:
+    """In the block, the listener hears of each step of a stage, in the thread that does it."""
+    token = _PROGRESS.set(_Heard(listener))
+    try:
+        yield
+    finally:
+        _PROGRESS.reset(token)
+
+
+def say(text: str, share: float = 1.0) -> None:
+    """Tell who listens that a step is done.
+
+    Args:
+        text: a sentence without its full stop.
+        share: of the part of the stage that is at work (`in_parts`), or of the whole stage.
+    """
+    if (heard := _PROGRESS.get()) is not None:
+        heard.listener(StepDone(text=text, share=heard.start + heard.width * share))
+
+
+def in_parts(items: Iterable[T], start: float = 0.0, end: float = 1.0) -> Iterator[T]:
+    """Each of `items`, of which steps that are said meanwhile are a part, between two shares."""
+    known = tuple(items)
+    heard = _PROGRESS.get() or _Heard(lambda _: None)
+    heard.width = (end - start) / max(len(known), 1)
+    for number, item in enumerate(known):
+        heard.start = start + heard.width * number
+        yield item
+    heard.start, heard.width = 0.0, 1.0
 
 
 @dataclass(frozen=True)
@@ -136,7 +194,7 @@ def transform(
     from transforms.graph.record import record_graph
 
     done, logs, graphs = [], [], []
-    for prepared in programs:
+    for prepared in in_parts(programs):
         before = prepared.exported.program
         samples = (calibration or {}).get(prepared.name, ())
         after, log, ranges = _rewritten(prepared, passes, target, kept, samples)
@@ -148,6 +206,7 @@ def transform(
                 program=prepared.name, before=record_graph(before), after=record_graph(after)
             )
         )
+        say(f"program {prepared.name}: rewritten by {len(log.records)} passes")
     return Transformed(tuple(done), TransformRecord(passes=tuple(logs), graphs=tuple(graphs)))
 
 
@@ -212,7 +271,11 @@ def lower(
     from transforms.eager import measure_beside_eager
 
     target = identity.target
-    made = [target.lower(each.exported.program, folder, name=each.name) for each in programs]
+    made = []
+    for each in in_parts(programs, end=_LOWERED):
+        made.append(target.lower(each.exported.program, folder, name=each.name))
+        kernels = count(made[-1].record.generated_kernels, "kernel")
+        say(f"program {each.name}: {kernels} compiled")
     manifest = write_bundle(
         folder,
         identity,
@@ -233,6 +296,9 @@ def lower(
         weights_bytes=manifest.weights.bytes,
     )
 
+
+_LOWERED = 0.9  # of a stage that lowers; in the rest the bundle is written and timed
+_CHECKS = 4  # of a program, besides its golden cases: steps of `menagerie.validation`
 
 # Nothing has signed it yet: the signer looks at this verdict first.
 run_goldens = functools.partial(validate, allow_unsigned=True)
@@ -262,7 +328,12 @@ def prove(
         judge: `menagerie.validation.validate`, or a replacement in tests.
     """
     limits = replace(limits, measure_seconds=0.0) if lowered.artifact_latency else limits
-    validation = with_latencies(judge(bundle, limits=limits), lowered.artifact_latency)
+    checks = sum(each.golden_cases + _CHECKS for each in draft.programs)
+    done = itertools.count(1)
+    judged = judge(
+        bundle, limits=limits, progress=lambda place: say(place, min(1.0, next(done) / checks))
+    )
+    validation = with_latencies(judged, lowered.artifact_latency)
     return ConversionReport(
         model=identity.model,
         summary=identity.summary,

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from flows.cli.options import (
     DynamicOption,
@@ -63,7 +64,8 @@ def compile_model(
     - `zoo compile net:make -i x=2x80 -i mask=2x80:bool --dynamic x:0,mask:0=1..64 -t metal -o out`
     - `zoo compile model.pt2 --unpickle -o out --json`
     """
-    with messages().status(f"converting {what} for {target}"):
+    doing = f"converting {what} for {target}"
+    with messages().status(doing) as shown:
         from transforms import convert
         from transforms.loading import load_program
 
@@ -78,6 +80,7 @@ def compile_model(
             licence=licence,
             threads=threads,
             search_seconds=search_minutes * 60,
+            progress=lambda text: shown.update(escape(f"{doing}: {text}")),
         )
     manifest, report = bundle.manifest, bundle.report
     worst = f"{figure(report.worst_abs, error)}, {figure(report.worst_snr_db, decibels)}"

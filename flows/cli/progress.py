@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Self
 
+from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
@@ -16,7 +17,7 @@ from flows.results import Listener, Outcome
 from menagerie.figures import decibels, error, milliseconds, seconds, size, speed
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.paths import home
-from transforms.stages import Stage
+from transforms.stages import Stage, StepDone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -71,6 +72,11 @@ class LiveDisplay(Listener):
         with self._lock:
             self._describe(model, target, stage)
 
+    def stage_moved(self, model: str, target: str, stage: Stage, step: StepDone) -> None:
+        """See `Listener`."""
+        with self._lock:
+            self._describe(model, target, stage, step)
+
     def stage_ended(self, model: str, target: str, stage: Stage, took: float) -> None:
         """See `Listener`."""
         with self._lock:
@@ -103,7 +109,9 @@ class LiveDisplay(Listener):
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def _describe(self, model: str, target: str, stage: Stage) -> None:
+    def _describe(
+        self, model: str, target: str, stage: Stage, step: StepDone | None = None
+    ) -> None:
         key = (model, target)
         if self._status is not None:
             self._progress.remove_task(self._status)
@@ -120,6 +128,8 @@ class LiveDisplay(Listener):
             for s in Stage
             if s is not Stage.LOCATE or s is stage  # only after a failure
         ]
+        if step is not None:
+            steps.append(f"[dim]{escape(step.text)}[/dim]")
         self._progress.update(self._tasks[key], description=" ".join(steps))
 
 

@@ -35,7 +35,7 @@ from menagerie.validation.findings import Verdict
 from tasks.failures import ProcessDied
 from tasks.prove import prove
 from tasks.publish import publish_bundle
-from transforms.stages import Stage
+from transforms.stages import Stage, StepDone
 from zoo.catalogue.site import update_catalogue
 from zoo.errors import ExportError, SourceError, StoreUnreachable, UsageError
 from zoo.store import open_store
@@ -58,10 +58,15 @@ class Notes(Listener):
     def __init__(self) -> None:
         super().__init__()
         self.stages: list[tuple[str, Stage]] = []
+        self.steps: list[tuple[Stage, str]] = []
         self.ended: list[ModelResult] = []
 
     def stage_began(self, model: str, target: str, stage: Stage) -> None:
         """Not noted."""
+
+    def stage_moved(self, model: str, target: str, stage: Stage, step: StepDone) -> None:
+        """Noted."""
+        self.steps.append((stage, step.text))
 
     def stage_ended(self, model: str, target: str, stage: Stage, seconds: float) -> None:
         """Noted."""
@@ -137,6 +142,20 @@ def test_one_model_goes_all_the_way(options: ConversionOptions, own_home: Path) 
     assert release.manifest.random_weights == 0
     assert result.report == str(own_home / "reports" / "ant" / "cpu" / "report.html")
     assert list((own_home / "work").iterdir()) == []
+
+
+def test_steps_inside_a_stage_are_told(options: ConversionOptions) -> None:
+    """As a line of the run's log, and to whoever shows progress."""
+    from prefect.client.orchestration import get_client
+    from prefect.logging.handlers import APILogWorker
+
+    services = toy_services()
+    one(services, "ant", options)
+    step = "program main: exported, 3 golden cases"
+    assert services.listener.steps == [(Stage.EXPORT, step)]  # type: ignore[attr-defined]
+    APILogWorker.drain_all()
+    with get_client(sync_client=True) as client:
+        assert f"export: {step}" in [log.message for log in client.read_logs()]
 
 
 def test_a_long_conversion_has_a_bar(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tasks.job import ExportedProgramSize, ExportRecord, Job, PullRecord, Suspect
 from tasks.serve_model import main
 from tasks.stages import ModelHolder
+from transforms.stages import say
 from zoo.errors import HashMismatch, SourceError, UnsupportedKernels
 from zoo.records import Diagnosis, Divergence, DivergenceStage
 
@@ -60,7 +61,9 @@ class FakeModel(ModelHolder):
         return PullRecord(source=source, parameters=3, random_weights=self._job.seed)
 
     def export(self) -> ExportRecord:
-        """A success."""
+        """A success in two steps."""
+        say("program main: traced", 0.5)
+        say("program main: exported")
         size = ExportedProgramSize(program="main", nodes=2, golden_cases=3)
         return ExportRecord(programs=(size,))
 

@@ -20,6 +20,7 @@ from tasks.failures import ProcessDied, StageTimedOut, is_transient
 from tasks.job import Suspect
 from tasks.model_process import _ONE_THREAD, Child, ForkServer, ModelProcess, spawn
 from tasks.stages import EXPORT, LOCATE, LOWER, PULL, TRANSFORM
+from transforms.stages import StepDone, progress_to
 from zoo.errors import HashMismatch, LoweringError, SourceError
 from zoo.records import Diagnosis
 
@@ -89,6 +90,16 @@ def test_a_stage_answers_from_another_process(job: Job, log: Path, start: Start)
     assert pulled.random_weights == 0
     assert exported.programs[0].golden_cases == 3
     assert "a library that talks" in log.read_text()
+
+
+def test_steps_of_a_stage_are_heard_here(job: Job, start: Start) -> None:
+    """In their order and before the record, though both may come in one piece."""
+    heard: list[StepDone] = []
+    with ModelProcess(job, start=start) as model, progress_to(heard.append):
+        model.run(PULL)
+        assert model.run(EXPORT).programs
+    texts = [(step.text, step.share) for step in heard]
+    assert texts == [("program main: traced", 0.5), ("program main: exported", 1.0)]
 
 
 def test_keys_to_store_and_server_are_not_lent(

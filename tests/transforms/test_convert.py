@@ -77,6 +77,19 @@ def test_the_lines_of_the_readme_run_as_they_stand(
     assert {path.name for path in tmp_path.iterdir()} == {"my_model", "home"}
 
 
+def test_progress_is_told_in_sentences(tmp_path: Path) -> None:
+    """Each begins with its stage, in the order of the work."""
+    told: list[str] = []
+    module = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+    convert(module.eval(), (torch.ones(1, 3),), out=tmp_path / "made", progress=told.append)
+    stages = list(dict.fromkeys(line.partition(":")[0] for line in told))
+    assert stages == ["export", "transform", "lower", "validate"]
+    assert told[0] == "export: program main: exported, 1 golden case"
+    assert "lower: program main: 1 kernel generated" in told
+    assert "lower: program main: timed in turns with eager" in told
+    assert "validate: program main, case 0" in told
+
+
 def test_a_dynamic_module_runs_at_every_size_and_is_called_as_asked(tmp_path: Path) -> None:
     """Low, high and odd sizes are golden cases; names, tensors by name and ranges arrive."""
     module, batch = Mlp().eval(), Dim("batch", min=1, max=6)

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from menagerie.figures import count
 from menagerie.library import library_path
 from transforms.graph.guards import dynamic_sizes_kept
 from transforms.lowering.coverage import check_kernels, check_library, own_shims
@@ -19,6 +20,7 @@ from transforms.lowering.cpp_codegen import (
 )
 from transforms.lowering.inductor import Backend, generate_code
 from transforms.lowering.toolchain import Compiler, Source, find_compiler, link_model_library
+from transforms.stages import say
 from transforms.targets.base import LoweredProgram
 from zoo.errors import LoweringError
 from zoo.records import LoweringRecord
@@ -105,6 +107,7 @@ def lower(
         }
         code = generate_code(program, options, BACKEND)
     check_kernels(place, code.kernel_uses, "cpu")
+    say(f"{place}: {count(code.generated_kernels, 'kernel')} generated", 0.3)
     flags = (*_FLAGS, *baseline.flags)
     sources = [
         Source("kernels", FAULTS + code.kernels, flags, header="torch/csrc/inductor/cpp_prefix.h"),

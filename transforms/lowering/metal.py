@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.export.passes import move_to_device_pass
 
+from menagerie.figures import count
 from menagerie.format.bundle_manifest import Role
 from menagerie.paths import home
 from menagerie.shims import kernel_symbols
@@ -25,6 +26,7 @@ from transforms.lowering.inductor import Backend, generate_code, metal_on_any_ho
 from transforms.lowering.mach import link_mach_library
 from transforms.lowering.metal_codegen import MetalScheduling, MetalWrapper, metal_code
 from transforms.lowering.toolchain import Source, find_compiler, link_model_library
+from transforms.stages import say
 from transforms.targets.base import LoweredFile, LoweredProgram
 from transforms.targets.cpu import host_requirements
 from zoo.errors import LoweringError
@@ -90,6 +92,7 @@ def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> Lowe
     path = shaders.relative_to(folder).as_posix()
     metal = metal_code(code.wrapper, code.shaders, name, path)
     check_kernels(place, code.kernel_uses, "metal")
+    say(f"{place}: {count(len(metal.kernels), 'kernel')} generated", 0.3)
     files = {}
     if metal.shaders:
         shaders.write_text(metal.shaders)
