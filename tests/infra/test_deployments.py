@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 from zoneinfo import available_timezones
 
@@ -20,6 +22,11 @@ from flows.fan_out import load_placement
 from infra.apply import apply_pools, deploy
 from infra.wanted import Wanted, load_wanted, time_zone
 from zoo.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prefect.client.orchestration import SyncPrefectClient
 
 ROOT = Path(__file__).parents[2]
 DEPLOYMENTS: list[dict[str, Any]] = YAML(typ="safe").load(ROOT / "prefect.yaml")["deployments"]
@@ -113,28 +120,52 @@ def test_the_time_zone_is_a_setting(monkeypatch: pytest.MonkeyPatch, wanted: Wan
             time_zone()
 
 
+@pytest.fixture
+def server(
+    prefect_server: None, wanted: Wanted, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[SyncPrefectClient]:
+    """A real server with our work pools; what is deployed goes with the test."""
+    with get_client(sync_client=True) as client:
+        monkeypatch.setenv("PREFECT_API_URL", str(client.api_url))
+        try:
+            apply_pools(client, wanted)
+            yield client
+        finally:  # other tests' runs would wait for workers of these pools
+            for each in client.read_deployments():
+                if each.work_pool_name in wanted.work_pools:
+                    client.delete_deployment(each.id)
+            for pool in wanted.work_pools:
+                client.delete_work_pool(pool)
+
+
 def test_the_server_hears_of_the_zone(
-    prefect_server: None, monkeypatch: pytest.MonkeyPatch
+    server: SyncPrefectClient, wanted: Wanted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every schedule of ours is in it, as Prefect reads the file."""
     monkeypatch.setenv("MENAGERIE_TIMEZONE", "Asia/Kathmandu")
-    with get_client(sync_client=True) as client:
-        monkeypatch.setenv("PREFECT_API_URL", str(client.api_url))
-        told = load_wanted()
-        try:
-            apply_pools(client, told)
-            deploy(told)
-            for name in SCHEDULED:
-                known = client.read_deployment_by_name(f"{name}/{name}")
-                assert {s.schedule.timezone for s in known.schedules} == {"Asia/Kathmandu"}
-                limited = known.concurrency_options
-                assert (limited is None) == (name == "convert-zoo")
-                assert limited is None or limited.collision_strategy == "CANCEL_NEW"
-        finally:  # other tests' runs would wait for workers of these pools
-            for each in told.deployments:
-                client.delete_deployment(client.read_deployment_by_name(str(each)).id)
-            for pool in told.work_pools:
-                client.delete_work_pool(pool)
+    deploy(wanted)
+    for name in SCHEDULED:
+        known = server.read_deployment_by_name(f"{name}/{name}")
+        assert {s.schedule.timezone for s in known.schedules} == {"Asia/Kathmandu"}
+        limited = known.concurrency_options
+        assert (limited is None) == (name == "convert-zoo")
+        assert limited is None or limited.collision_strategy == "CANCEL_NEW"
+
+
+def test_prefects_own_command_deploys_all_of_it(
+    server: SyncPrefectClient, wanted: Wanted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`prefect deploy --all`, at the root of the checkout; hours are UTC's where nothing is set."""
+    monkeypatch.delenv("MENAGERIE_TIMEZONE", raising=False)
+    command = [Path(sys.executable).with_name("prefect"), "deploy", "--all"]
+    done = subprocess.run(
+        command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for each in wanted.deployments:
+        known = server.read_deployment_by_name(str(each))
+        assert known.work_pool_name == each.pool
+        assert {s.schedule.timezone or "UTC" for s in known.schedules} <= {"UTC"}
 
 
 def test_automations_are_prefects(wanted: Wanted) -> None:
