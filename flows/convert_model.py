@@ -47,7 +47,6 @@ from tasks.stages import (
     VALIDATE,
     diagnose,
     search_command,
-    suspects,
 )
 from transforms.stages import Stage, StepDone, progress_to
 from transforms.targets import all_targets
@@ -177,7 +176,7 @@ class Conversion:
             # Its figures belong into the table too.
             self._report = self._diagnosed(model, failed.__cause__.report, records)
             reason = failed.result.reason
-            if suspects(self._report.validation, self._job.spec):
+            if self._job.suspected(self._report.validation):
                 reason = f"{reason}. {self._next_step(self._report)}"
             row = self._row(failed.result.outcome, Stage.VALIDATE, reason)
             raise ConversionFailed(row, failed.error, self._report) from failed.__cause__
@@ -194,7 +193,7 @@ class Conversion:
         self, model: ModelHolder, report: ConversionReport, records: StageRecords
     ) -> ConversionReport:
         """The report of a failed validation with its cause, where that is to be looked for."""
-        if not (self._job.search_seconds and suspects(report.validation, self._job.spec)):
+        if not (self._job.search_seconds and self._job.suspected(report.validation)):
             return report
         try:
             return self._stage(LOCATE, lambda: diagnose(model, self._job, report, records))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -10,8 +11,11 @@ from menagerie.format.bundle_manifest import ReleaseState
 from transforms.stages import Identity, LowerRecord, TransformRecord
 from transforms.targets import target_named
 from zoo.base_models import Frozen
-from zoo.records import StageTime
+from zoo.records import StageTime, Suspected, suspected
 from zoo.spec import ModelSpec
+
+if TYPE_CHECKING:
+    from menagerie.validation.findings import ValidationReport
 
 
 class Job(Frozen):
@@ -61,6 +65,10 @@ class Job(Frozen):
     def _model(self) -> tuple[object, ...]:
         return self.model, self.spec, self.origin, self.seed, self.allow_factories
 
+    def suspected(self, validation: ValidationReport) -> tuple[Suspected, ...]:
+        """What to search for the cause; see `zoo.records.suspected`."""
+        return suspected(validation, [program.name for program in self.spec.programs])
+
     @property
     def bundle(self) -> Path:
         """The folder in which the bundle is made."""
@@ -101,13 +109,6 @@ class StageRecords(Frozen):
     transformed: TransformRecord
     lowered: LowerRecord
     stages: tuple[StageTime, ...]
-
-
-class Suspect(Frozen):
-    """A program, and the golden case with which it may show what is wrong; None: any of them."""
-
-    program: str
-    case: int | None
 
 
 class PublishRecord(Frozen):

@@ -29,10 +29,11 @@ from typing import IO, TYPE_CHECKING, ClassVar, TypeAlias, cast
 from menagerie.paths import home
 from menagerie.process import signal_name
 from tasks.failures import Failure, ProcessDied, StageTimedOut, last_line
-from tasks.job import Job, Suspect
+from tasks.job import Job
 from tasks.stages import ModelHolder
 from transforms.stages import Stage, StepDone, say
 from zoo.base_models import Frozen
+from zoo.records import Suspected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -65,7 +66,7 @@ class Request(Frozen):
 
     job: Job | None = None
     stage: Stage
-    suspects: tuple[Suspect, ...] = ()
+    suspects: tuple[Suspected, ...] = ()
 
 
 class Answer(Frozen):
@@ -444,7 +445,7 @@ class ModelProcess(ModelHolder):
         for process in tuple(cls._alive):
             process.kill()
 
-    def run(self, kind: StageKind[RecordT], suspects: Sequence[Suspect] = ()) -> RecordT:
+    def run(self, kind: StageKind[RecordT], suspects: Sequence[Suspected] = ()) -> RecordT:
         """See `ModelHolder.run`. Ends the process where a stage does not end by itself."""
         seconds = self._job.stage_seconds
         if kind.stage is Stage.LOCATE:

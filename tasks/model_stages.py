@@ -24,10 +24,10 @@ from zoo.spec import TransformersSource
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tasks.job import Job, Suspect
+    from tasks.job import Job
     from transforms.eager import SpeechParts
     from transforms.quantisation import Call
-    from zoo.records import Diagnosis
+    from zoo.records import Diagnosis, Suspected
     from zoo.sources import LoadedModel
     from zoo.spec import ProgramSpec
 
@@ -95,7 +95,7 @@ class ModelStages(ModelHolder):
             threads=job.threads,
         )
 
-    def locate(self, suspects: Sequence[Suspect]) -> Diagnosis:
+    def locate(self, suspects: Sequence[Suspected]) -> Diagnosis:
         """Find where the lowered programs diverge from eager; the job says for how long.
 
         The smallest program with the fault goes to `Job.reproducer`.
@@ -103,7 +103,7 @@ class ModelStages(ModelHolder):
         job = self._job
         return diagnose(
             self._original,
-            [(s.program, s.case) for s in suspects],
+            suspects,
             job.spec.passes,
             target=self._target,
             kept=job.spec.kept,

@@ -12,21 +12,19 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 from pydantic import BaseModel
 
 from tasks.failures import explain
-from tasks.job import ExportRecord, PublishRecord, PullRecord, Suspect
+from tasks.job import ExportRecord, PublishRecord, PullRecord
 from tasks.prove import prove
 from tasks.publish import publish_bundle
 from transforms.stages import LowerRecord, Stage, TransformRecord
 from zoo.manifest import OUR_MODELS
-from zoo.records import ConversionReport, Diagnosis, suspected
+from zoo.records import ConversionReport, Diagnosis, Suspected
 from zoo.report import write_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from menagerie.validation.findings import ValidationReport
     from tasks.job import Job, StageRecords
-    from zoo.spec import ModelSpec
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
 
@@ -65,7 +63,7 @@ class ModelHolder:
     process, `tasks.model_process.ModelProcess` in one of its own.
     """
 
-    def run(self, kind: StageKind[RecordT], suspects: Sequence[Suspect] = ()) -> RecordT:
+    def run(self, kind: StageKind[RecordT], suspects: Sequence[Suspected] = ()) -> RecordT:
         """Do a stage; each is done once, in the order of the table.
 
         Args:
@@ -112,12 +110,6 @@ def search_command(job: Job) -> str:
     return shlex.join(words)
 
 
-def suspects(validation: ValidationReport, spec: ModelSpec) -> tuple[Suspect, ...]:
-    """See `zoo.records.suspected`."""
-    found = suspected(validation, [program.name for program in spec.programs])
-    return tuple(Suspect(program=program, case=case) for program, case in found)
-
-
 def diagnose(
     model: ModelHolder, job: Job, report: ConversionReport, records: StageRecords
 ) -> ConversionReport:
@@ -137,7 +129,7 @@ def diagnose(
         StoreError: the report cannot be written.
     """
     try:
-        diagnosis = model.run(LOCATE, suspects(report.validation, job.spec))
+        diagnosis = model.run(LOCATE, job.suspected(report.validation))
     except Exception as error:  # noqa: BLE001 - whatever it is, the verdict stands
         why = explain(error, job.model)
         diagnosis = Diagnosis(detail=f"The search for the cause ended early: {why}")

@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tasks.job import ExportedProgramSize, ExportRecord, Job, PullRecord, Suspect
+from tasks.job import ExportedProgramSize, ExportRecord, Job, PullRecord
 from tasks.serve_model import main
 from tasks.stages import ModelHolder
 from transforms.stages import say
 from zoo.errors import HashMismatch, SourceError, UnsupportedKernels
-from zoo.records import Diagnosis, Divergence, DivergenceStage
+from zoo.records import Diagnosis, Divergence, DivergenceStage, Suspected
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,13 +80,13 @@ class FakeModel(ModelHolder):
         signal.pause()
         raise AssertionError
 
-    def locate(self, suspects: Sequence[Suspect]) -> Diagnosis:
+    def locate(self, suspects: Sequence[Suspected]) -> Diagnosis:
         """Say which suspects arrived; `searching` looks for them for ever, `crashing` finds one."""
         if self._job.spec.summary == "searching":
             signal.pause()
         if self._job.spec.summary == "crashing":
             return Diagnosis(program="main", case=0, divergence=CRASH)
-        return Diagnosis(detail=", ".join(f"{s.program} {s.case}" for s in suspects))
+        return Diagnosis(detail=", ".join(f"{program} {case}" for program, case in suspects))
 
 
 if __name__ == "__main__":

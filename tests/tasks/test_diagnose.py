@@ -11,9 +11,8 @@ from toy_zoo import ToyModel, toy_bundle, toy_divergence, toy_job, toy_judgement
 
 from menagerie.validation.findings import ValidationReport, Verdict
 from tasks.failures import ProcessDied
-from tasks.job import Suspect
 from tasks.prove import NotProven, prove
-from tasks.stages import diagnose, search_command, suspects
+from tasks.stages import diagnose, search_command
 from transforms.stages import Stage
 from zoo.manifest import OUR_MODELS
 from zoo.report import cause, markdown, read_report
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
     from tasks.job import Job
     from zoo.records import ConversionReport
-    from zoo.spec import ModelSpec
 
 
 def _judgement(verdict: Verdict, **changes: object) -> ValidationReport:
@@ -33,13 +31,14 @@ def _judgement(verdict: Verdict, **changes: object) -> ValidationReport:
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> ModelSpec:
-    """An entry with the programs `main` and `decoder`."""
+def pair(tmp_path: Path) -> Job:
+    """Of an entry with the programs `main` and `decoder`."""
     inputs = [{"name": "x", "shape": [1, 3]}]
     programs = tuple(
         ProgramSpec.model_validate({"name": name, "inputs": inputs}) for name in ("main", "decoder")
     )
-    return toy_job(tmp_path).spec.model_copy(update={"programs": programs})
+    job = toy_job(tmp_path)
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"programs": programs})})
 
 
 def test_what_searches_for_the_cause_is_as_it_is_typed(job: Job) -> None:
@@ -55,30 +54,30 @@ def test_what_searches_for_the_cause_is_as_it_is_typed(job: Job) -> None:
 
 def test_the_case_that_failed_is_searched(job: Job) -> None:
     """One program was judged, and its case 0 is out of tolerance."""
-    assert suspects(toy_judgement(passed=False), job.spec) == (Suspect(program="main", case=0),)
+    assert job.suspected(toy_judgement(passed=False)) == (("main", 0),)
 
 
-def test_what_was_not_judged_is_searched_with_every_case(pair: ModelSpec) -> None:
+def test_what_was_not_judged_is_searched_with_every_case(pair: Job) -> None:
     """The crash came after `main` was judged and found right: `decoder` is the suspect."""
     [main] = toy_judgement().programs
     crashed = _judgement(Verdict.CRASHED, programs=(main,))
-    assert suspects(crashed, pair) == (Suspect(program="decoder", case=None),)
+    assert pair.suspected(crashed) == (("decoder", None),)
     at_once = _judgement(Verdict.REFUSED, programs=())
-    assert [s.program for s in suspects(at_once, pair)] == ["main", "decoder"]
+    assert [name for name, _ in pair.suspected(at_once)] == ["main", "decoder"]
 
 
-def test_without_a_wrong_output_every_program_is_tried(pair: ModelSpec) -> None:
+def test_without_a_wrong_output_every_program_is_tried(pair: Job) -> None:
     """Two runs that differ, or an accuracy that was missed, name no program."""
     [main] = toy_judgement().programs
     both = (main, replace(main, program="decoder"))
     differing = _judgement(Verdict.DIVERGED, programs=both)
-    assert [(s.program, s.case) for s in suspects(differing, pair)] == [("main", 0), ("decoder", 0)]
+    assert [*pair.suspected(differing)] == [("main", 0), ("decoder", 0)]
 
 
 @pytest.mark.parametrize("verdict", [Verdict.TIMED_OUT, Verdict.PASSED])
 def test_some_verdicts_need_no_search(job: Job, verdict: Verdict) -> None:
     """What never ends cannot be searched by running it again and again."""
-    assert suspects(_judgement(verdict), job.spec) == ()
+    assert job.suspected(_judgement(verdict)) == ()
 
 
 def _failed(job: Job) -> ConversionReport:

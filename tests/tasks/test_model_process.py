@@ -17,7 +17,6 @@ import psutil
 import pytest
 
 from tasks.failures import ProcessDied, StageTimedOut, is_transient
-from tasks.job import Suspect
 from tasks.model_process import _ONE_THREAD, Child, ForkServer, ModelProcess, spawn
 from tasks.stages import EXPORT, LOCATE, LOWER, PULL, TRANSFORM
 from transforms.stages import StepDone, progress_to
@@ -168,7 +167,7 @@ def test_a_crash_is_an_error_that_names_signal_and_log(job: Job, log: Path, star
 
 def test_suspects_cross_over(job: Job, start: Start) -> None:
     """The search is told what to look at; its diagnosis comes back."""
-    asked = (Suspect(program="main", case=1), Suspect(program="decoder", case=None))
+    asked = (("main", 1), ("decoder", None))
     with ModelProcess(job, start=start) as model:
         assert model.run(LOCATE, asked) == Diagnosis(detail="main 1, decoder None")
 
@@ -176,7 +175,7 @@ def test_suspects_cross_over(job: Job, start: Start) -> None:
 def test_the_cause_of_a_crash_crosses_over(job: Job, start: Start) -> None:
     """A node that ends in an error is infinitely far off, and JSON has no infinity."""
     with ModelProcess(asking(job, "crashing"), start=start) as model:
-        found = model.run(LOCATE, [Suspect(program="main", case=0)])
+        found = model.run(LOCATE, [("main", 0)])
     assert found.divergence is not None
     assert (found.divergence.max_abs, found.divergence.snr_db) == (math.inf, -math.inf)
     assert (found.program, found.case, found.divergence.node) == ("main", 0, "conv2d")
@@ -203,7 +202,7 @@ def test_a_search_without_end_is_stopped(
         ModelProcess(endless, start=start) as model,
         pytest.raises(StageTimedOut, match=r"locate was stopped after 0\.2 s"),
     ):
-        model.run(LOCATE, [Suspect(program="main", case=0)])
+        model.run(LOCATE, [("main", 0)])
 
 
 def test_stopping_all_ends_compilers_too(job: Job, start: Start) -> None:

@@ -19,10 +19,10 @@ from menagerie.validation.findings import (
     ValidationReport,
     Verdict,
 )
-from tasks.job import ExportedProgramSize, ExportRecord, Job, PullRecord, StageRecords, Suspect
+from tasks.job import ExportedProgramSize, ExportRecord, Job, PullRecord, StageRecords
 from tasks.stages import ModelHolder
 from transforms.stages import LowerRecord, Stage, TransformRecord, say
-from zoo.records import Diagnosis, Divergence, DivergenceStage, StageTime
+from zoo.records import Diagnosis, Divergence, DivergenceStage, StageTime, Suspected
 from zoo.spec import Licence, ModelSpec, ProgramSpec, TorchvisionSource
 
 if TYPE_CHECKING:
@@ -104,13 +104,11 @@ class ToyModel(ModelHolder):
         toy_bundle(self._job)
         return toy_records().lowered
 
-    def locate(self, suspects: Sequence[Suspect]) -> Diagnosis:
+    def locate(self, suspects: Sequence[Suspected]) -> Diagnosis:
         """The first suspect is it."""
         self._enter(Stage.LOCATE)
-        first = suspects[0]
-        return Diagnosis(
-            program=first.program, case=first.case, divergence=toy_divergence(self._job)
-        )
+        program, case = suspects[0]
+        return Diagnosis(program=program, case=case, divergence=toy_divergence(self._job))
 
     def _enter(self, stage: Stage) -> None:
         self.asked.append(stage)
