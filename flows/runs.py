@@ -7,15 +7,16 @@ results are by default.
 
 from __future__ import annotations
 
-import functools
+import itertools
 import json
 import logging
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 from uuid import UUID
 
 import coolname
@@ -51,9 +52,10 @@ from zoo.errors import MenagerieError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from prefect import State
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
+
+T = TypeVar("T")
 
 _PATIENCE_SECONDS = 600.0  # of a line that is down; the run may be elsewhere by then
 _LOOK_SECONDS = 5.0
@@ -119,7 +121,7 @@ def _is_random(name: str) -> bool:
     return len(words) == 2 and _words().issuperset(words)  # noqa: PLR2004 - as it says
 
 
-@functools.cache
+@cache
 def _words() -> frozenset[str]:
     """All words of which Prefect makes names."""
     lists: Any = load_config(Path(coolname.__file__).with_name("data"))
@@ -296,23 +298,21 @@ def read_rows(
         flow_run_id=ArtifactFilterFlowRunId(any_=list(flow_runs)),
         type=ArtifactFilterType(any_=[ROW_TYPE]),
     )
-    offset = 0
-    while True:
-        page = client.read_artifacts(artifact_filter=wanted, limit=_PAGE, offset=offset)
-        for artifact in page:
-            row = _parsed(artifact.data)
-            if row is not None and artifact.flow_run_id is not None:
-                found.setdefault(artifact.flow_run_id, []).append(row)
+    for artifact in _all_pages(partial(client.read_artifacts, artifact_filter=wanted)):
+        data = artifact.data if isinstance(artifact.data, str) else json.dumps(artifact.data)
+        with suppress(ValidationError):
+            row = ModelResult.model_validate_json(data)
+            found.setdefault(cast("UUID", artifact.flow_run_id), []).append(row)
+    return found
+
+
+def _all_pages(read: Callable[..., list[T]]) -> Iterator[T]:
+    """What Prefect gives in pages; `read` takes `limit` and `offset`."""
+    for number in itertools.count():
+        page = read(limit=_PAGE, offset=number * _PAGE)
+        yield from page
         if len(page) < _PAGE:
-            return found
-        offset += _PAGE
-
-
-def _parsed(data: object) -> ModelResult | None:
-    try:
-        return ModelResult.model_validate_json(data if isinstance(data, str) else json.dumps(data))
-    except (TypeError, ValidationError):
-        return None
+            return
 
 
 _CHUNK = 100  # runs a question
@@ -378,14 +378,8 @@ class Runs:
     def children(self) -> list[Run]:
         """All runs that this parent submitted, also before it was restarted."""
         wanted = FlowRunFilter(parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[self._parent]))
-        found: list[FlowRun] = []
-        while True:
-            page = self._client.read_flow_runs(
-                flow_run_filter=wanted, limit=_PAGE, offset=len(found)
-            )
-            found += page
-            if len(page) < _PAGE:
-                return [_run(each) for each in found]
+        read = partial(self._client.read_flow_runs, flow_run_filter=wanted)
+        return [_run(each) for each in _all_pages(read)]
 
     def submit(
         self,
@@ -485,27 +479,23 @@ def _nothing() -> None:
     """What a placeholder does."""
 
 
+_PHASES = {  # those of all other states wait
+    StateType.COMPLETED: Phase.COMPLETED,
+    StateType.CRASHED: Phase.CRASHED,
+    StateType.FAILED: Phase.ENDED,
+    StateType.CANCELLED: Phase.ENDED,
+    StateType.RUNNING: Phase.RUNNING,
+    StateType.CANCELLING: Phase.RUNNING,
+}
+
+
 def _run(found: FlowRun) -> Run:
-    state = found.state
+    state = found.state or Pending(name="unknown")
     return Run(
         id=found.id,
-        phase=_phase(state.type if state is not None else None),
-        state=state.name or state.type.value if state is not None else "unknown",
-        message=(state.message or "") if state is not None else "",
+        phase=_PHASES.get(state.type, Phase.WAITING),
+        state=state.name or state.type.value,
+        message=state.message or "",
         parameters=found.parameters,
         attempts=found.run_count,
     )
-
-
-def _phase(state: StateType | None) -> Phase:
-    match state:
-        case StateType.COMPLETED:
-            return Phase.COMPLETED
-        case StateType.CRASHED:
-            return Phase.CRASHED
-        case StateType.FAILED | StateType.CANCELLED:
-            return Phase.ENDED
-        case StateType.RUNNING | StateType.CANCELLING:
-            return Phase.RUNNING
-        case _:
-            return Phase.WAITING
