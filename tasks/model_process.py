@@ -291,20 +291,15 @@ class Servers:
     def _current(self) -> ForkServer:
         with self._lock:
             self._retired = [each for each in self._retired if each.runs()]
-            if self._server is not None and not self._server.runs():
-                self._one_died = True
-                self._retire(self._server)
-            elif self._server is not None and not self._server.fits():
-                self._retire(self._server)
-            if self._server is None:
-                log = home() / "logs" / "fork_server.log"
-                self._server = ForkServer(self._command, log)
+            last = self._server
+            if last is not None and last.runs() and last.fits():
+                return last
+            if last is not None:
+                self._one_died = self._one_died or not last.runs()
+                last.retire()
+                self._retired.append(last)
+            self._server = ForkServer(self._command, home() / "logs" / "fork_server.log")
             return self._server
-
-    def _retire(self, server: ForkServer) -> None:
-        server.retire()
-        self._retired.append(server)
-        self._server = None
 
 
 _SERVERS = Servers(sys.executable, "-m", "tasks.serve_model", "--fork")

@@ -8,7 +8,7 @@ import time
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle
@@ -62,6 +62,9 @@ class _Finding(Frozen):
         return cls.model_validate(named | found)
 
 
+FindingT = TypeVar("FindingT", bound=_Finding)
+
+
 class Proof(_Finding):
     """What came of proving a release."""
 
@@ -93,12 +96,18 @@ def verify_release(
     Raises:
         StoreUnreachable: the store does not answer.
     """
+    opened = open_store(store)
+    return _timed(folder, lambda: _prove(opened, release, folder, threads, judge)[0])
+
+
+def _timed(folder: Path, work: Callable[[], FindingT]) -> FindingT:
+    """What `work` finds, with the seconds that it took; the folder is gone afterwards."""
     began = time.perf_counter()
     try:
-        proof = _prove(open_store(store), release, folder, threads, judge)[0]
+        found = work()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return proof.model_copy(update={"seconds": time.perf_counter() - began})
+    return found.model_copy(update={"seconds": time.perf_counter() - began})
 
 
 def confirm_release(
@@ -114,24 +123,27 @@ def confirm_release(
         ArtifactError: if a file of the bundle changed while it ran.
         StoreError: if it cannot be published.
     """
-    began = time.perf_counter()
-    try:
-        # It may be a candidate still, and is judged in a sandbox.
-        opened = open_store(store, allow_unsigned=True)
-        unsigned_too = partial(judge, allow_unsigned=True)
+    # It may be a candidate still, and is judged in a sandbox.
+    opened = open_store(store, allow_unsigned=True)
+    unsigned_too = partial(judge, allow_unsigned=True)
+
+    def confirm() -> Proof:
         with opened.hold(release):
             proof, report = _prove(opened, release, folder, 1, unsigned_too)
             if report is not None and report.passed and not report.emulated:
                 bundle = folder / _BUNDLE
-                _require_untouched(bundle, release)
+                # Its own code ran as this user: what it left, its report too, is what was pulled.
+                if open_bundle(bundle).document != release.document:
+                    fact = "its manifest changed while it was run"
+                    raise ArtifactError(str(bundle), fact, "Do not trust this artifact")
                 written = read_report(bundle).model_copy(update={"validation": report})
                 write_report(written, bundle, graphs=read_graphs(bundle))
                 reseal(bundle, release.manifest, ReleaseState.VALIDATED)
                 _confirm(opened, store, release, bundle)
                 proof = proof.model_copy(update={"state": ReleaseState.VALIDATED})
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    return proof.model_copy(update={"seconds": time.perf_counter() - began})
+            return proof
+
+    return _timed(folder, confirm)
 
 
 def _prove(
@@ -145,8 +157,8 @@ def _prove(
     try:
         bundle = opened.pull(release, folder / _BUNDLE)
     except MenagerieError as error:
-        if _says_nothing(error):
-            raise
+        if isinstance(error, StoreError) and not isinstance(error, HashMismatch | NotInStore):
+            raise  # the reason lies not in the release
         damaged = Proof.of(release, outcome=ProofOutcome.DAMAGED, state=state, detail=str(error))
         return _noted(opened, damaged), None
     emulated = emulates(release.manifest.requires)  # not timed, so it may take all cores
@@ -173,19 +185,6 @@ def _confirm(opened: Store, store: str, release: Release, bundle: Path) -> None:
     confirmed = opened.propose(bundle, vouched=promoter.vouches)
     if promoter.vouches(release):
         promoter.promote(confirmed)
-
-
-def _require_untouched(bundle: Path, release: Release) -> None:
-    """Its own code ran as this user: what it left, its old report too, is what was pulled."""
-    if open_bundle(bundle).document != release.document:
-        raise ArtifactError(
-            str(bundle), "its manifest changed while it was run", "Do not trust this artifact"
-        )
-
-
-def _says_nothing(error: MenagerieError) -> bool:
-    """Whether the pull failed for a reason that lies not in the release."""
-    return isinstance(error, StoreError) and not isinstance(error, HashMismatch | NotInStore)
 
 
 def _noted(store: Store, proof: Proof) -> Proof:
@@ -244,13 +243,8 @@ def rebuild_release(store: Store, release: Release, job: Job, hold: Hold) -> Reb
         Untrusted: no trusted key has signed it.
         MenagerieError: it could not be had, or not be converted.
     """
-    began = time.perf_counter()
     job.folder.mkdir(parents=True)
-    try:
-        found = _rebuild(store, release, job, hold)
-    finally:
-        shutil.rmtree(job.folder, ignore_errors=True)
-    return found.model_copy(update={"seconds": time.perf_counter() - began})
+    return _timed(job.folder, lambda: _rebuild(store, release, job, hold))
 
 
 def _rebuild(store: Store, release: Release, job: Job, hold: Hold) -> Rebuild:
