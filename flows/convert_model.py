@@ -48,7 +48,8 @@ from tasks.stages import (
     diagnose,
     search_command,
 )
-from transforms.stages import Stage, StepDone, progress_to
+from transforms.progress import StepDone, progress_to
+from transforms.stages import Stage
 from transforms.targets import all_targets
 from zoo.errors import MenagerieError, UsageError
 from zoo.manifest import Manifest, load_manifest

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from menagerie.figures import error, milliseconds, seconds, speed
 from menagerie.format.bundle_manifest import ReleaseState
-from transforms.stages import Stage, StepDone
+from transforms.stages import Stage
 from zoo.base_models import Frozen
 from zoo.records import Diagnosis, StageTime
 from zoo.report import plain_text, summarise
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from transforms.progress import StepDone
     from zoo.records import ConversionReport
 
 

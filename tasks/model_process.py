@@ -31,7 +31,8 @@ from menagerie.process import signal_name
 from tasks.failures import Failure, ProcessDied, StageTimedOut, last_line
 from tasks.job import Job
 from tasks.stages import ModelHolder
-from transforms.stages import Stage, StepDone, say
+from transforms.progress import StepDone, say
+from transforms.stages import Stage
 from zoo.base_models import Frozen
 from zoo.records import Suspected
 

@@ -12,8 +12,9 @@ from transforms.bundle import Gate
 from transforms.eager import eager_accuracy, speech_parts
 from transforms.export.prepare import Prepared, prepare
 from transforms.goldens.entry import real_sample
+from transforms.progress import in_parts, say
 from transforms.quantisation import samples
-from transforms.stages import LowerRecord, TransformRecord, in_parts, lower, say, transform
+from transforms.stages import LowerRecord, TransformRecord, lower, transform
 from transforms.targets import target_named
 from zoo import sources
 from zoo.errors import ExportError

@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple, cast
 from tasks.failures import Failure
 from tasks.model_process import NUMBER, Answer, Request
 from tasks.stages import STAGES
-from transforms.stages import progress_to
+from transforms.progress import progress_to
 from zoo.errors import SourceRefused
 
 _MESSAGE_BYTES = 256  # of a message, which names a kind of source

@@ -26,18 +26,9 @@ from menagerie.validation.findings import Verdict
 from transforms.bisect import diagnose
 from transforms.bundle import content_digest
 from transforms.export.prepare import Program, prepare_module
+from transforms.progress import in_parts, progress_to, say
 from transforms.quantisation import INTEGERS
-from transforms.stages import (
-    Identity,
-    Stage,
-    in_parts,
-    lower,
-    progress_to,
-    prove,
-    say,
-    seal,
-    transform,
-)
+from transforms.stages import Identity, Stage, lower, prove, seal, transform
 from transforms.targets import target_named
 from zoo.build_key import code_digest
 from zoo.errors import MenagerieError, UsageError, ValidationError

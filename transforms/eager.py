@@ -17,7 +17,7 @@ from menagerie.timing import artifact, take_turn, time_in_turns
 from menagerie.validation.checks import stand_in
 from transforms.export.trace import CallableProgram
 from transforms.goldens.cases import input_dtype, model_dtype
-from transforms.stages import in_parts, say
+from transforms.progress import in_parts, say
 from zoo.errors import ExportError, SessionError, SourceError
 from zoo.sources.context import resolve_inside
 from zoo.sources.random_weights import one_thread

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import functools
 import itertools
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from menagerie.figures import count
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.validation import Limits, validate
 from menagerie.validation.findings import Measurement, ValidationReport
+from transforms.progress import in_parts, say
 from zoo.base_models import Frozen
 from zoo.bundle_differences import reseal
 from zoo.precision import FLOATS, Precision, WeightPrecision
@@ -35,7 +34,7 @@ from zoo.records import (
 from zoo.report import write_report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from torch.export import ExportedProgram
@@ -49,9 +48,6 @@ if TYPE_CHECKING:
     from transforms.targets import PassItem, Target
 
 
-T = TypeVar("T")
-
-
 class Stage(StrEnum):
     """The stages of a conversion, in their order; `locate` only after a failed validation."""
 
@@ -62,57 +58,6 @@ class Stage(StrEnum):
     VALIDATE = "validate"
     LOCATE = "locate"
     PUBLISH = "publish"
-
-
-class StepDone(Frozen):
-    """Something that was done inside a stage."""
-
-    text: str  # e.g. `program main: 31 kernels generated`
-    share: float  # of the stage that is done, 0 to 1
-
-
-@dataclass
-class _Heard:
-    """Who hears of steps, and which share of the stage is at work."""
-
-    listener: Callable[[StepDone], None]
-    start: float = 0.0
-    width: float = 1.0
-
-
-_PROGRESS: ContextVar[_Heard | None] = ContextVar("progress", default=None)
-
-
-@contextmanager
-def progress_to(listener: Callable[[StepDone], None]) -> Iterator[None]:
-    """In the block, the listener hears of each step of a stage, in the thread that does it."""
-    token = _PROGRESS.set(_Heard(listener))
-    try:
-        yield
-    finally:
-        _PROGRESS.reset(token)
-
-
-def say(text: str, share: float = 1.0) -> None:
-    """Tell who listens that a step is done.
-
-    Args:
-        text: a sentence without its full stop.
-        share: of the part of the stage that is at work (`in_parts`), or of the whole stage.
-    """
-    if (heard := _PROGRESS.get()) is not None:
-        heard.listener(StepDone(text=text, share=heard.start + heard.width * share))
-
-
-def in_parts(items: Iterable[T], start: float = 0.0, end: float = 1.0) -> Iterator[T]:
-    """Each of `items`, of which steps that are said meanwhile are a part, between two shares."""
-    known = tuple(items)
-    heard = _PROGRESS.get() or _Heard(lambda _: None)
-    heard.width = (end - start) / max(len(known), 1)
-    for number, item in enumerate(known):
-        heard.start = start + heard.width * number
-        yield item
-    heard.start, heard.width = 0.0, 1.0
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from flows.results import Listener, Outcome
 from menagerie.figures import decibels, error, milliseconds, seconds, size, speed
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.paths import home
-from transforms.stages import Stage, StepDone
+from transforms.stages import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from flows.plan import PlannedModel
     from flows.results import ModelResult, RunResult
+    from transforms.progress import StepDone
 
 _STYLES = {
     Outcome.PUBLISHED: "green",

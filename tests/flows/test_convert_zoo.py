@@ -35,7 +35,7 @@ from menagerie.validation.findings import Verdict
 from tasks.failures import ProcessDied
 from tasks.prove import prove
 from tasks.publish import publish_bundle
-from transforms.stages import Stage, StepDone
+from transforms.stages import Stage
 from zoo.catalogue.site import update_catalogue
 from zoo.errors import ExportError, SourceError, StoreUnreachable, UsageError
 from zoo.store import open_store
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from tasks.job import Job, PublishRecord, StageRecords
+    from transforms.progress import StepDone
     from zoo.records import ConversionReport
     from zoo.store import Store
 

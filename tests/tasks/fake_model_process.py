@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tasks.job import ExportedProgramSize, ExportRecord, Job, PullRecord
 from tasks.serve_model import main
 from tasks.stages import ModelHolder
-from transforms.stages import say
+from transforms.progress import say
 from zoo.errors import HashMismatch, SourceError, UnsupportedKernels
 from zoo.records import Diagnosis, Divergence, DivergenceStage, Suspected
 

@@ -19,7 +19,7 @@ import pytest
 from tasks.failures import ProcessDied, StageTimedOut, is_transient
 from tasks.model_process import _ONE_THREAD, Child, ForkServer, ModelProcess, spawn
 from tasks.stages import EXPORT, LOCATE, LOWER, PULL, TRANSFORM
-from transforms.stages import StepDone, progress_to
+from transforms.progress import StepDone, progress_to
 from zoo.errors import HashMismatch, LoweringError, SourceError
 from zoo.records import Diagnosis
 

@@ -21,7 +21,8 @@ from menagerie.validation.findings import (
 )
 from tasks.job import ExportedProgramSize, ExportRecord, Job, PullRecord, StageRecords
 from tasks.stages import ModelHolder
-from transforms.stages import LowerRecord, Stage, TransformRecord, say
+from transforms.progress import say
+from transforms.stages import LowerRecord, Stage, TransformRecord
 from zoo.records import Diagnosis, Divergence, DivergenceStage, StageTime, Suspected
 from zoo.spec import Licence, ModelSpec, ProgramSpec, TorchvisionSource
 

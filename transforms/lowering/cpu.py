@@ -20,7 +20,7 @@ from transforms.lowering.cpp_codegen import (
 )
 from transforms.lowering.inductor import Backend, generate_code
 from transforms.lowering.toolchain import Compiler, Source, find_compiler, link_model_library
-from transforms.stages import say
+from transforms.progress import say
 from transforms.targets.base import LoweredProgram
 from zoo.errors import LoweringError
 from zoo.records import LoweringRecord

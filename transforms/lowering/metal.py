@@ -26,7 +26,7 @@ from transforms.lowering.inductor import Backend, generate_code, metal_on_any_ho
 from transforms.lowering.mach import link_mach_library
 from transforms.lowering.metal_codegen import MetalScheduling, MetalWrapper, metal_code
 from transforms.lowering.toolchain import Source, find_compiler, link_model_library
-from transforms.stages import say
+from transforms.progress import say
 from transforms.targets.base import LoweredFile, LoweredProgram
 from transforms.targets.cpu import host_requirements
 from zoo.errors import LoweringError
