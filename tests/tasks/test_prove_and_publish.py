@@ -117,7 +117,7 @@ def test_an_emulated_device_has_most_of_the_stages_time_and_all_cores(
     monkeypatch.setattr("menagerie.host.platform.system", lambda: system)
     given: list[Limits] = []
 
-    def judge(_: Path, *, limits: Limits) -> ValidationReport:
+    def judge(_: Path, *, limits: Limits, **_more: object) -> ValidationReport:
         given.append(limits)
         return toy_judgement()
 
@@ -133,7 +133,7 @@ def test_latencies_measured_in_turns_are_the_reports(job: Job) -> None:
     lowered = records.lowered.model_copy(update={"artifact_latency": (("main", measured(3.0)),)})
     given: list[Limits] = []
 
-    def judge(_: Path, *, limits: Limits) -> ValidationReport:
+    def judge(_: Path, *, limits: Limits, **_more: object) -> ValidationReport:
         given.append(limits)
         return toy_judgement()
 
