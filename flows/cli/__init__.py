@@ -33,34 +33,28 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 _LOOPBACK = ("127.0.0.1", "localhost")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
+
+def _in(file: str, *names: str) -> dict[str, str]:
+    """Where commands are that have their functions' names."""
+    return {name: f"{file}:{name}" for name in names}
+
+
 # Where each is, in the order of the help.
 _RELEASE = {
-    "promote": "promotion:promote",
-    "rollback": "promotion:rollback",
-    "retract": "promotion:retract",
+    **_in("promotion", "promote", "rollback", "retract"),
     "list": "releases:list_releases",
-    "diff": "releases:diff",
-    "provenance": "releases:provenance",
-    "rebuild": "releases:rebuild",
-    "verify": "releases:verify",
-    "catalog": "releases:catalog",
-    "gc": "releases:gc",
+    **_in("releases", "diff", "provenance", "rebuild", "verify", "catalog", "gc"),
 }
-_CLUSTER = {name: f"infra.local.commands:{name}" for name in ("up", "down", "status")}
-_DEBUG = {"explain": "debug:explain", "bisect": "debug:bisect", "schema": "models:schema"}
+_CLUSTER = _in("infra.local.commands", "up", "down", "status")
+_DEBUG = _in("debug", "explain", "bisect") | _in("models", "schema")
 _TOP = {
     "list": "models:list_models",
-    "show": "models:show",
-    "convert": "convert:convert",
+    **_in("models", "show"),
+    **_in("convert", "convert"),
     "compile": "compile:compile_model",
-    "submit": "models:submit",
-    "report": "models:report",
-    "pull": "mounted:pull",
-    "verify": "mounted:verify",
-    "run": "mounted:run",
-    "bench": "mounted:bench",
-    "transcribe": "mounted:transcribe",
-    "doctor": "doctor:doctor",
+    **_in("models", "submit", "report"),
+    **_in("mounted", "pull", "verify", "run", "bench", "transcribe"),
+    **_in("doctor", "doctor"),
 }
 # Shorter names, which the help leaves out: `zoo promote` is `zoo release promote`.
 _ALIASES = {**_RELEASE, **_CLUSTER, **_DEBUG, "releases": _RELEASE["list"]}
@@ -151,8 +145,7 @@ _GROUPS = {
     "keys": _group(
         "keys",
         "The keys that sign releases, and whose releases are trusted here.",
-        {name: f"keys:{name}" for name in ("init", "show", "rotate", "refresh")}
-        | {"trust": "mounted:trust"},
+        _in("keys", "init", "show", "rotate", "refresh") | _in("mounted", "trust"),
     ),
     "cluster": _group("cluster", "The local cluster: server, store and worker.", _CLUSTER),
     "debug": _group("debug", "Look into a conversion, and what an entry may say.", _DEBUG),
