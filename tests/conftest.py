@@ -1,4 +1,4 @@
-"""How freely property tests search, what a file of tests may cost, and a Prefect server."""
+"""How freely property tests search, what a file of tests may cost, and what all of them share."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from menagerie.paths import home
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 # The same examples at every run, so that a green suite stays green; `make test-all` explores.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -87,6 +89,28 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"dearest by processor time: {listing}")
     for file, seconds in _over_budget().items():
         terminalreporter.write_line(f"OVER BUDGET: {file} took {seconds:.0f} of {BUDGET:.0f} s")
+
+
+# What a home keeps of its compilers: torch's headers, libc++ for a Mac, emulated devices.
+_COMPILED = ("headers", "host-devices", "zig")
+
+
+@pytest.fixture(scope="session")
+def lend_compiled() -> Callable[[Path], Path]:
+    """Makes a test's own home, given its path, with what the developer's home has compiled.
+
+    Anew in each it would take the compilers half a minute, for Metal two.
+    """
+    lender = home()
+
+    def lend(borrower: Path) -> Path:
+        borrower.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name in _COMPILED:
+            (lender / name).mkdir(exist_ok=True)
+            (borrower / name).symlink_to(lender / name)
+        return borrower
+
+    return lend
 
 
 @pytest.fixture(scope="session")

@@ -20,29 +20,24 @@ from flows.parameters import ConversionOptions
 from flows.plan import job_for, plan
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle, seal
-from menagerie.paths import home
 from tasks.model_stages import ModelStages
 from tasks.stages import EXPORT, LOWER, PULL, TRANSFORM
 from zoo.store import open_store
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from zoo.store import Release
 
 MODEL = "digits_cnn"
-COMPILED = ("headers", "host-devices", "zig")  # what a home keeps of its compilers
 
 
 @pytest.fixture(autouse=True)
-def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_home(
+    tmp_path: Path, lend_compiled: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """A home with what the developer's own has compiled."""
-    return _home(tmp_path_factory, monkeypatch, warm=True)
-
-
-def _home(factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, *, warm: bool) -> Path:
-    made = factory.mktemp("home")
-    for name in COMPILED if warm else ():
-        (home() / name).mkdir(exist_ok=True)
-        (made / name).symlink_to(home() / name)
+    made = lend_compiled(tmp_path / "home")
     monkeypatch.setenv("MENAGERIE_HOME", str(made))
     return made
 
@@ -92,8 +87,7 @@ def rebuilt_elsewhere(store: str, target: str, place: Path, home_there: Path) ->
 def test_another_process_makes_the_same_bytes(
     target: str,
     tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
+    lend_compiled: Callable[[Path], Path],
     *,
     warm: bool,
 ) -> None:
@@ -104,16 +98,18 @@ def test_another_process_makes_the_same_bytes(
     """
     store = str(tmp_path / "store")
     published(store, target)
-    elsewhere = _home(tmp_path_factory, monkeypatch, warm=warm)
+    elsewhere = tmp_path / "another home"
+    if warm:
+        lend_compiled(elsewhere)
     rebuilt_elsewhere(store, target, tmp_path / "a longer folder than the other", elsewhere)
 
 
 @pytest.mark.sweep
 def test_a_target_that_shares_pull_and_export_has_the_bytes_of_one_alone(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, lend_compiled: Callable[[Path], Path]
 ) -> None:
     """Made after another one in this process, and rebuilt in one of its own."""
     store = str(tmp_path / "store")
     published(store, "cpu", "metal")
-    elsewhere = _home(tmp_path_factory, monkeypatch, warm=True)
+    elsewhere = lend_compiled(tmp_path / "another home")
     rebuilt_elsewhere(store, "metal", tmp_path / "elsewhere", elsewhere)

@@ -13,13 +13,17 @@ sys.path.insert(0, str(Path(__file__).parent))
 from toy_zoo import toy_job
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tasks.job import Job
 
 
 @pytest.fixture(autouse=True)
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_home(
+    tmp_path: Path, lend_compiled: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """Menagerie's cache folder, for this test alone."""
-    home = tmp_path / "home"
+    home = lend_compiled(tmp_path / "home")
     monkeypatch.setenv("MENAGERIE_HOME", str(home))
     return home
 

@@ -34,19 +34,6 @@ aten = torch.ops.aten
 _ADDMM = re.compile(r"(aoti_torch_cpu_addmm_out\([^;]*), 1L, 1L\)")
 
 
-@pytest.fixture(scope="module")
-def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One home for this file: torch's headers are precompiled once."""
-    return tmp_path_factory.mktemp("home")
-
-
-@pytest.fixture(autouse=True)
-def own_home(shared_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The home of every test here."""
-    monkeypatch.setenv("MENAGERIE_HOME", str(shared_home))
-    return shared_home
-
-
 @pytest.fixture
 def digits(tmp_path: Path) -> Job:
     """A job for the zoo's smallest model, with its trained weights."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,7 +14,6 @@ from torch.export import Dim
 
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle
-from menagerie.paths import home
 from menagerie.session import Session
 from menagerie.validation.findings import ValidationReport, Verdict
 from transforms import Program, convert, converter
@@ -23,6 +22,9 @@ from transforms.goldens.examples import resized
 from transforms.targets import target_named
 from zoo.errors import ExportError, UsageError, ValidationError
 from zoo.precision import WeightPrecision
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -51,15 +53,15 @@ def _readme_lines() -> str:
     ("target", "state"), [("cpu", ReleaseState.VALIDATED), ("metal", ReleaseState.EMULATED)]
 )
 def test_the_lines_of_the_readme_run_as_they_stand(
-    target: str, state: ReleaseState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    target: str,
+    state: ReleaseState,
+    tmp_path: Path,
+    lend_compiled: Callable[[Path], Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A module of one's own becomes a bundle that opens, on either target, signed by its maker."""
     monkeypatch.delenv("MENAGERIE_ALLOW_UNSIGNED")
-    compiler_cache = home() / "zig"  # libc++ for another machine takes minutes
-    compiler_cache.mkdir(parents=True, exist_ok=True)
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home/zig").symlink_to(compiler_cache)
-    monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MENAGERIE_HOME", str(lend_compiled(tmp_path / "home")))
     monkeypatch.chdir(tmp_path)
     lines = _readme_lines()
     assert len([line for line in lines.splitlines() if line.strip()]) <= 7

@@ -22,6 +22,8 @@ from transforms.graph.interpret import capture, output_nodes
 from zoo.errors import ArtifactError, SourceRefused
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch.export import ExportedProgram
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
@@ -85,11 +87,12 @@ def test_a_changed_program_is_not_opened(folder: Path, tmp_path: Path, entry: st
 def test_a_stranger_s_program_is_opened_when_asked_to(
     folder: Path,
     tmp_path: Path,
+    lend_compiled: Callable[[Path], Path],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Refused by the command as well, in one line and with nothing unpickled, before that."""
-    monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("MENAGERIE_HOME", str(lend_compiled(tmp_path / "elsewhere")))
     with monkeypatch.context() as away:
         away.setattr(torch.export, "load", None)
         away.setattr(torch, "load", None)
