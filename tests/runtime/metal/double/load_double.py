@@ -33,11 +33,13 @@ def build_double() -> Path:
         RuntimeError: it does not compile; the message is the compiler's.
     """
     FOLDER.mkdir(parents=True, exist_ok=True)
+    [built] = (path.parent for path in _ROOT.glob("build/py3-none-*/build.ninja"))
     with (FOLDER / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (FOLDER / "build.ninja").is_file():
             _run("cmake", "-S", str(_HERE), "-B", str(FOLDER), "-G", "Ninja",
-                 f"-DPython_EXECUTABLE={sys.executable}")  # fmt: skip
+                 f"-DPython_EXECUTABLE={sys.executable}", f"-DMENAGERIE_BUILT={built}")  # fmt: skip
+        _run("ninja", "-C", str(built), "menagerie_metal")
         _run("ninja", "-C", str(FOLDER), NAME)
     return FOLDER / NAME
 
