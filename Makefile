@@ -67,8 +67,11 @@ up: setup ## a local cluster: Prefect's server and UI, an S3 server, a worker
 down: setup ## end the local cluster
 	$(BIN)/zoo down
 
+# Files go to workers in the order of tests/conftest.py, the longest first.
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+
 test: setup wheel double ## the test suite
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(PYTEST)
 
 test-native: setup ## the C++ units under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(BIN)/cmake -S tests/native -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
@@ -88,7 +91,7 @@ test-arm64: setup ## the C++ units for Linux on arm64, emulated (Debian: qemu-us
 	qemu-aarch64 -L /usr/aarch64-linux-gnu build/native-arm64/menagerie-native-tests
 
 test-all: setup wheel double ## the suite with fresh random examples, then every model of the zoo (some hours)
-	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -n auto --dist loadfile
+	HYPOTHESIS_PROFILE=explore $(PYTEST)
 	$(MAKE) fuzz SECONDS=120
 	$(BIN)/python -m pytest -m sweep
 	$(BIN)/python -m pytest -n0 -m cluster
