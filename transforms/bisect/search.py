@@ -31,7 +31,7 @@ from zoo.precision import FLOATS, WeightPrecision
 from zoo.records import Diagnosis, Divergence, DivergenceStage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     import torch
@@ -88,37 +88,13 @@ def locate(
     """
     if folder is not None and folder.is_dir() and any(folder.iterdir()):
         raise UsageError(str(folder), "is not empty", "Name a new folder for the reproducer")
-    found = _search(
-        program,
-        passes,
-        inputs,
-        run=run or runner(target),
-        device={p.name for p in make_passes(target_named(target).device_passes)},
-        tolerances=tolerances,
-        deadline=Deadline(seconds),
-    )
-    if found is None:
-        return None
-    divergence, piece, options = found
-    if folder is None:
-        return divergence
-    return save(
-        folder, piece, divergence, target=str(target), options=options, tolerances=tolerances
-    )
-
-
-def _search(
-    program: ExportedProgram,
-    passes: Sequence[GraphPass],
-    inputs: Sequence[torch.Tensor],
-    *,
-    run: Runner,
-    device: Collection[str],
-    tolerances: Tolerances,
-    deadline: Deadline,
-) -> tuple[Divergence, Piece, PassOptions] | None:
-    """`device` names the passes that `run` makes again of each piece, before it lowers it."""
+    target = target_named(target)
+    run, deadline = run or runner(target), Deadline(seconds)
+    # `run` makes these passes again of each piece, before it lowers it.
+    device = {p.name for p in make_passes(target.device_passes)}
     original = lowered = program
+    found: Divergence | None = None
+    options: PassOptions = {}
     for graph_pass in passes:
         deadline.check(f"pass {graph_pass.name} was looked at")
         rewritten, _ = graph_pass(program)
@@ -131,16 +107,23 @@ def _search(
         if found is not None:
             # Against the program just before, only this pass's own nodes differ.
             found = compare_programs(program, rewritten, inputs, tolerances) or found
+            found = found.model_copy(update={"pass_name": graph_pass.name})
+            options = graph_pass.options
             piece = smallest_for_pass(
                 program, rewritten, graph_pass, inputs, tolerances, deadline=deadline
             )
-            found = found.model_copy(update={"pass_name": graph_pass.name})
-            return found, piece, graph_pass.options
+            break
         program = rewritten
         lowered = lowered if graph_pass.name in device else program
-    deadline.check("the lowered program ran")
-    located = LoweredSearch(lowered, inputs, run, tolerances, deadline).locate()
-    return None if located is None else (*located, {})
+    if found is None:
+        deadline.check("the lowered program ran")
+        located = LoweredSearch(lowered, inputs, run, tolerances, deadline).locate()
+        if located is None:
+            return None
+        found, piece = located
+    if folder is None:
+        return found
+    return save(folder, piece, found, target=str(target), options=options, tolerances=tolerances)
 
 
 _NOTHING_FOUND = (
@@ -334,12 +317,6 @@ class LoweredSearch:
         wanted = [expected[name] for name in names]
         return differences(names, wanted, results, self._tolerances)
 
-    def _judge_nodes(self, nodes: Sequence[Node]) -> dict[Node, Difference]:
-        """The same at nodes of the whole program."""
-        cut = with_outputs(self._program, [n.name for n in nodes])
-        judged = self._judge(Piece(cut, tuple(self._inputs)))
-        return {n: judged[n.name] for n in nodes}
-
     def _narrow(
         self, wrong: Node, judged: Mapping[Node, Difference]
     ) -> tuple[Node, Difference, bool]:
@@ -350,7 +327,9 @@ class LoweredSearch:
             if self._deadline.passed:
                 return wrong, distance, False
             probes = _spread(candidates, _PROBES)
-            judged = self._judge_nodes(probes)
+            cut = with_outputs(self._program, [n.name for n in probes])
+            found = self._judge(Piece(cut, tuple(self._inputs)))
+            judged = {n: found[n.name] for n in probes}
             good |= {n for n in probes if judged[n].passed}
             failed = [n for n in probes if not judged[n].passed]
             if failed:
