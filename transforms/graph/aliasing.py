@@ -168,12 +168,10 @@ def _shared_with(node: Node) -> list[Node]:
         bound = bound_arguments(node)
         marked = [bound.get(a.name) for a in schema.arguments if a.alias_info]
         return [n for n in nodes_in(marked) if tensors_of(n)]
-    return _probed(node, sources) if _is_composite(node.target) else []
-
-
-def _is_composite(target: Any) -> bool:
-    name = underlying(target).name()
-    return torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
+    operator = underlying(node.target).name()
+    key = "CompositeImplicitAutograd"
+    is_composite = torch._C._dispatch_has_kernel_for_dispatch_key(operator, key)
+    return _probed(node, sources) if is_composite else []
 
 
 def _probed(node: Node, sources: list[Node]) -> list[Node]:

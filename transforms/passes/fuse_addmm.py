@@ -52,7 +52,10 @@ class FuseAddmm(GraphPass):
         """Fuse every sum that may be fused."""
         aliasing = editor.aliasing()
         for node in editor.calls(aten.add.Tensor):
-            candidates = [s for s in _sums(node) if s is not None]
+            bound = bound_arguments(node)
+            one, other, alpha = bound["self"], bound["other"], bound["alpha"]
+            sums = _sum(one, other, 1, alpha), _sum(other, one, alpha, 1)
+            candidates = [s for s in sums if s is not None]
             reasons = [next(_refusals(aliasing, node, candidate), None) for candidate in candidates]
             if None in reasons:
                 found = candidates[reasons.index(None)]
@@ -62,12 +65,6 @@ class FuseAddmm(GraphPass):
                 journal.changed(f"fused {found.product.name} and {node.name}")
             elif reasons:
                 journal.refused(node, str(reasons[0]))
-
-
-def _sums(node: Node) -> list[_Sum | None]:
-    bound = bound_arguments(node)
-    one, other, alpha = bound["self"], bound["other"], bound["alpha"]
-    return [_sum(one, other, 1, alpha), _sum(other, one, alpha, 1)]
 
 
 def _sum(product: Any, bias: Any, alpha: Any, beta: Any) -> _Sum | None:

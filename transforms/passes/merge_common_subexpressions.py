@@ -47,13 +47,9 @@ class MergeCommonSubexpressions(GraphPass):
                 editor.replace(node, first)
                 journal.changed(f"{node.name} is {first.name}")
                 continue
-            if reasons and not _is_selection(node):
+            if reasons and getattr(node.target, "__name__", "") != "getitem":
                 journal.refused(node, str(reasons[-1]))
             earlier.append(node)
-
-
-def _is_selection(node: Node) -> bool:
-    return getattr(node.target, "__name__", "") == "getitem"
 
 
 def _refusals(aliasing: Aliasing, first: Node, node: Node) -> Iterator[str]:
