@@ -31,11 +31,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from flows.parameters import ConversionOptions
+    from menagerie.format.bundle_manifest import BundleManifest
     from transforms.targets import Target
     from zoo.manifest import Manifest
     from zoo.precision import Precision
     from zoo.spec import ModelSpec
-    from zoo.store import Store, StoredBuild
+    from zoo.store import Store
 
 _PACKAGES = ("torch", "torchvision", "transformers", "numpy", "safetensors")
 
@@ -79,7 +80,7 @@ class PlannedModel:
     build_key: str
     in_store: bool
     error: MenagerieError | None = None
-    held: StoredBuild | None = None  # of the release in the store
+    held: BundleManifest | None = None  # of the release in the store
 
     def row(
         self,
@@ -116,7 +117,7 @@ class PlannedModel:
         """Of one whose release is in the store already."""
         row = self.row(Outcome.SKIPPED)
         if self.held is not None:
-            row = row.model_copy(update={"proof": self.held.state, "bytes": self.held.bytes})
+            row = row.model_copy(update={"proof": self.held.state, "bytes": self.held.size})
         report = known_report(self.model, self.target, self.build_key)
         if report is None:
             return row
@@ -242,7 +243,7 @@ def sort_out(
     return work
 
 
-def _held(store: Store, planned: PlannedModel) -> StoredBuild | None:
+def _held(store: Store, planned: PlannedModel) -> BundleManifest | None:
     if planned.error is not None:
         return None
     return store.held(planned.model, planned.target, planned.build_key)

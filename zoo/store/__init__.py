@@ -10,7 +10,7 @@ from menagerie.store.releases import Release
 from zoo.store.base import LocalObjects
 from zoo.store.coordination import LeaseTiming
 from zoo.store.garbage_collection import KeepRule, SweepResult
-from zoo.store.inspection import Finding, StoreCheck, StoredBuild
+from zoo.store.inspection import Finding, StoreCheck
 from zoo.store.releases import ReleaseVerdict, Store
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ __all__ = [
     "ReleaseVerdict",
     "Store",
     "StoreCheck",
-    "StoredBuild",
     "SweepResult",
     "open_store",
     "silent",

@@ -6,7 +6,6 @@ import secrets
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,20 +34,7 @@ _PLACES = ((releases_prefix(), parse_release_key), (CANDIDATES, parse_candidate_
 _READERS = 16  # a document may come from across an ocean
 
 
-@dataclass(frozen=True)
-class StoredBuild:
-    """What a store has of a build: how it was proven, and the bytes of all its files."""
-
-    state: ReleaseState
-    bytes: int
-
-    @classmethod
-    def of(cls, manifest: BundleManifest) -> StoredBuild:
-        """A build whose files are all there."""
-        return cls(manifest.state, manifest.size)
-
-
-def inventory(objects: ObjectStore) -> dict[Build, StoredBuild]:
+def inventory(objects: ObjectStore) -> dict[Build, BundleManifest]:
     """Every build, candidates too, whose document is sound and whose files are there, by size.
 
     Two listings say it, instead of a question for each.
@@ -61,8 +47,8 @@ def inventory(objects: ObjectStore) -> dict[Build, StoredBuild]:
     ]
     sizes = {file.key: file.bytes for file in objects.list_files(BLOBS)} if documents else {}
 
-    def held(build: Build, key: str) -> StoredBuild | None:
-        """What is held of a whole release; None for any other."""
+    def held(build: Build, key: str) -> BundleManifest | None:
+        """The manifest of a whole release; None for any other."""
         try:
             manifest = parse_manifest(objects.read_small(key, MAX_MANIFEST_BYTES), key)
         except MenagerieError:
@@ -70,11 +56,11 @@ def inventory(objects: ObjectStore) -> dict[Build, StoredBuild]:
         named = (manifest.model, manifest.target, manifest.build_key) == build
         entries = manifest.listed.values()
         whole = all(sizes.get(blob_key(e.sha256)) == e.bytes for e in entries)
-        return StoredBuild.of(manifest) if named and whole else None
+        return manifest if named and whole else None
 
     with ThreadPoolExecutor(_READERS) as pool:
         answers = list(pool.map(lambda document: held(*document), documents))
-    found: dict[Build, StoredBuild] = {}
+    found: dict[Build, BundleManifest] = {}
     for (build, _), each in zip(documents, answers, strict=True):
         earlier = found.get(build)
         if each is not None and (earlier is None or earlier.state is not ReleaseState.VALIDATED):

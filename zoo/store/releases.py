@@ -44,7 +44,7 @@ from zoo.errors import ArtifactError, HashMismatch, NotInStore, StoreError, TooL
 from zoo.store.base import HTML, ObjectStore, content_type
 from zoo.store.coordination import LeaseTiming, announce, hold_lease
 from zoo.store.garbage_collection import LINKED_DAYS, KeepRule, SweepResult, sweep
-from zoo.store.inspection import StoreCheck, StoredBuild, inventory, probe
+from zoo.store.inspection import StoreCheck, inventory, probe
 from zoo.store.submissions import Submission, fetch, listed, read_submission, submit
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from menagerie.format.bundle_manifest import BundleManifest
     from menagerie.format.folder import Bundle
     from menagerie.trust.ledger import Ledger
     from zoo.store.base import ObjectStore
@@ -234,12 +235,12 @@ class Store(ReleaseReader):
         """Whether this build is published and all its files are there, by their sizes."""
         return self.held(model, target, build_key) is not None
 
-    def held(self, model: str, target: str, build_key: str) -> StoredBuild | None:
-        """How a build that the store `has` was proven, and its size; None for any other."""
+    def held(self, model: str, target: str, build_key: str) -> BundleManifest | None:
+        """The manifest of a build that the store `has`; None for any other."""
         whole = self._whole(model, target, build_key)
-        return None if whole is None else StoredBuild.of(whole.manifest)
+        return None if whole is None else whole.manifest
 
-    def builds(self) -> dict[Build, StoredBuild]:
+    def builds(self) -> dict[Build, BundleManifest]:
         """What `held` would say of every build: those it holds, by model, target and build key.
 
         Two listings and, at most, a document for each release, where `has` asks for every file.
