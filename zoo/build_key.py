@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.util
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from menagerie.numerics import Dtype
+from menagerie.paths import PACKAGE
 from menagerie.typed_json import plain
-from zoo.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,12 +61,13 @@ def build_key(
 @functools.cache
 def code_digest() -> str:
     """sha256 over the code whose change makes another artifact of the same model."""
-    transforms, menagerie, zoo = (_package_folder(p) for p in ("transforms", "menagerie", "zoo"))
+    zoo = Path(__file__).parent
+    transforms = zoo.with_name("transforms")  # not imported, which would bring torch
     files = [
         *((f"transforms/{f.relative_to(transforms)}", f) for f in _sources(transforms)),
         *((f"sources/{f.relative_to(zoo)}", f) for f in (zoo / "sources").rglob("*.py")),
         ("torchvision_operators.py", zoo / "models" / "torchvision_operators.py"),
-        ("shims.toml", menagerie / "shims.toml"),
+        ("shims.toml", PACKAGE / "shims.toml"),
     ]
     digest = hashlib.sha256()
     for name, file in sorted(files):
@@ -78,11 +78,3 @@ def code_digest() -> str:
 def _sources(folder: Path) -> list[Path]:
     found = [f for kind in ("*.py", "*.h", "*.cpp") for f in folder.rglob(kind)]
     return [f for f in found if folder / "bisect" not in f.parents]  # it makes no artifacts
-
-
-def _package_folder(name: str) -> Path:
-    # find_spec does not import a top-level package, so transforms does not bring torch.
-    spec = importlib.util.find_spec(name)
-    if spec is None or spec.origin is None:
-        raise UsageError(name, "this package is not installed", "Run `make setup`")
-    return Path(spec.origin).parent

@@ -208,12 +208,7 @@ def _variant_name(model: str, precision: Precision) -> str:
     return f"{model}_{precision.suffix}"
 
 
-@cache
-def _schema() -> dict[str, Any]:
-    """Made once a process: it costs as much as reading ten small manifests."""
-    return json_schema()
-
-
+@cache  # it costs as much as reading ten small manifests
 def json_schema() -> dict[str, Any]:
     """JSON Schema of a manifest file, for editors."""
     schema = ManifestFile.model_json_schema()
@@ -236,7 +231,7 @@ def _entries(file: YamlFile, targets: Iterable[str]) -> Mapping[str, ModelSpec]:
             json.dumps(value), strict=True, context={"targets": tuple(targets)}
         )
     except ValidationError as error:
-        for location, fact in explain(error, _schema()):
+        for location, fact in explain(error, json_schema()):
             if location not in known:
                 file.faults.append(Fault(file.line(location), location, fact))
         return {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 from menagerie.errors import SessionError, UsageError
@@ -14,9 +13,7 @@ PACKAGE = Path(__file__).parent
 
 def package_folders() -> tuple[Path, ...]:
     """The package's folders: an editable install keeps what is built apart from the sources."""
-    spec = find_spec("menagerie")
-    found = (spec.submodule_search_locations if spec else None) or ()
-    return tuple(Path(each) for each in found) or (PACKAGE,)
+    return tuple(map(Path, sys.modules["menagerie"].__path__))
 
 
 def built(name: str) -> Path:
