@@ -65,17 +65,6 @@ class Limits:
             raise ValueError(f"a limit is greater than 0: {self}")
 
 
-@dataclass
-class _Transcript:
-    """What is known of a worker: its events and its last words."""
-
-    place: str = "starting"
-    findings: list[ProgramValidation] = field(default_factory=list)
-    report: ValidationReport | None = None
-    stderr: bytes = b""
-    timed_out: bool = False
-
-
 def validate(
     bundle: Path,
     *,
@@ -113,11 +102,12 @@ def validate(
         finally:
             os.close(theirs)
         try:
-            transcript = _Listener(process, events, progress).listen(limits.seconds)
+            heard = _Listener(process, events, progress)
+            heard.listen(limits.seconds)
         finally:
             _end(process)
     ended = exit_status(process.returncode, sandbox)
-    return replace(_judge(transcript, ended, limits), sandbox=sandbox)
+    return replace(_judge(heard, ended, limits), sandbox=sandbox)
 
 
 def _start(
@@ -174,29 +164,29 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
+@dataclass
 class _Listener:
     """Reads a worker's events and last words until its pipe closes or time is up."""
 
-    def __init__(
-        self,
-        process: subprocess.Popen[bytes],
-        pipe: int,
-        progress: Callable[[str], None] | None,
-    ) -> None:
-        self._process = process
-        self._pipe = pipe
-        self._progress = progress
-        self._pending = b""
-        self._heard = _Transcript()
+    process: subprocess.Popen[bytes]
+    pipe: int
+    progress: Callable[[str], None] | None
+    pending: bytes = b""
+    # What is known of the worker.
+    place: str = "starting"
+    findings: list[ProgramValidation] = field(default_factory=list)
+    report: ValidationReport | None = None
+    stderr: bytes = b""
+    timed_out: bool = False
 
-    def listen(self, seconds: float) -> _Transcript:
+    def listen(self, seconds: float) -> None:
         """Listens until the worker has closed its pipe and ended, for `seconds` at most."""
         deadline = time.monotonic() + seconds
         with DefaultSelector() as selector:
-            selector.register(self._pipe, EVENT_READ, self._hear)
-            if self._process.stderr is not None:
-                selector.register(self._process.stderr, EVENT_READ, self._overhear)
-            while self._pipe in selector.get_map():
+            selector.register(self.pipe, EVENT_READ, self._hear)
+            if self.process.stderr is not None:
+                selector.register(self.process.stderr, EVENT_READ, self._overhear)
+            while self.pipe in selector.get_map():
                 ready = selector.select(max(0.0, deadline - time.monotonic()))
                 for key, _ in ready:
                     data = os.read(key.fd, _READ_BYTES)
@@ -206,15 +196,14 @@ class _Listener:
                 if not ready:
                     break
         try:
-            self._process.wait(max(0.0, deadline - time.monotonic()))
+            self.process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            self._heard.timed_out = True
-        return self._heard
+            self.timed_out = True
 
     def _hear(self, data: bytes) -> None:
-        *lines, self._pending = (self._pending + data).split(b"\n")
-        if len(self._pending) > _MOST_LINE_BYTES:
-            self._pending = b""
+        *lines, self.pending = (self.pending + data).split(b"\n")
+        if len(self.pending) > _MOST_LINE_BYTES:
+            self.pending = b""
         for line in lines:
             with contextlib.suppress(Malformed):  # the artifact may have written into the pipe
                 self._take(parse_event(line))
@@ -222,19 +211,19 @@ class _Listener:
     def _take(self, event: Step | Finding | Outcome) -> None:
         match event:
             case Step(place=place):
-                self._heard.place = place
-                if self._progress is not None:
-                    self._progress(place)
+                self.place = place
+                if self.progress is not None:
+                    self.progress(place)
             case Finding(program=program):
-                self._heard.findings.append(program)
+                self.findings.append(program)
             case Outcome(report=report):
-                self._heard.report = report
+                self.report = report
 
     def _overhear(self, data: bytes) -> None:
-        self._heard.stderr = (self._heard.stderr + data)[-_STDERR_TAIL:]
+        self.stderr = (self.stderr + data)[-_STDERR_TAIL:]
 
 
-def _judge(heard: _Transcript, exit_code: int, limits: Limits) -> ValidationReport:
+def _judge(heard: _Listener, exit_code: int, limits: Limits) -> ValidationReport:
     """Turns what was heard, and how the worker ended, into a report."""
     if heard.timed_out or exit_code == -signal.SIGXCPU:
         return _failure(heard, Verdict.TIMED_OUT, f"not done after {limits.seconds:g} s")
@@ -247,7 +236,7 @@ def _judge(heard: _Transcript, exit_code: int, limits: Limits) -> ValidationRepo
     return _failure(heard, Verdict.CRASHED, f"ended with exit code {exit_code}{last}")
 
 
-def _failure(heard: _Transcript, verdict: Verdict, fact: str) -> ValidationReport:
+def _failure(heard: _Listener, verdict: Verdict, fact: str) -> ValidationReport:
     link = "in" if heard.place.startswith("program") else "while"
     return ValidationReport(
         verdict=verdict,
