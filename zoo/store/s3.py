@@ -120,22 +120,20 @@ class S3Objects(S3Reader, ObjectStore):
         """Writes; where a server refuses the checksum, without it, and so from then on."""
         config = self._client.meta.config  # botocore reads it at each request
         known = config.request_checksum_calculation
-        try:
-            with self._errors(key):
-                put()
-        except StoreError as error:
-            if known == _REQUIRED or not _is_unknown(error):
-                raise
-        else:
-            return
-        config.request_checksum_calculation = _REQUIRED
-        try:
-            with self._errors(key):
-                put()
-        except StoreError:
-            config.request_checksum_calculation = known
-            raise
-        if not self.remark:
+        for calculation in dict.fromkeys((known, _REQUIRED)):
+            if calculation != known:
+                config.request_checksum_calculation = calculation
+            try:
+                with self._errors(key):
+                    put()
+                break
+            except StoreError as error:
+                cause = error.__cause__
+                said = cause.response["Error"] if isinstance(cause, ClientError) else {}
+                if calculation == _REQUIRED or said.get("Code") not in _UNKNOWN:
+                    config.request_checksum_calculation = known
+                    raise
+        if calculation != known and not self.remark:
             self.remark = f"It refuses checksums: set AWS_REQUEST_CHECKSUM_CALCULATION={_REQUIRED}"
             _log.warning("%s: %s", self.url, self.remark)
 
@@ -162,8 +160,3 @@ class S3Objects(S3Reader, ObjectStore):
         except BaseException:
             advance(-moved)
             raise
-
-
-def _is_unknown(error: StoreError) -> bool:
-    cause = error.__cause__
-    return isinstance(cause, ClientError) and cause.response["Error"].get("Code") in _UNKNOWN
