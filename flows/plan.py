@@ -214,12 +214,13 @@ def _looked_up(
     planned: list[PlannedModel], store: Store, options: ConversionOptions
 ) -> dict[tuple[str, str], PlannedModel]:
     """The same by model and target, with what the store says of each."""
+    names = [(one.model, one.target, one.build_key) for one in planned]
     if len(planned) <= _FEW:  # the whole store may hold thousands
         with ThreadPoolExecutor(_FEW) as pool:  # a question to it may cross an ocean
-            found = list(pool.map(lambda p: _held(store, p), planned))
+            found = list(pool.map(lambda p, n: None if p.error else store.held(*n), planned, names))
     else:
         builds = store.builds()
-        found = [builds.get((p.model, p.target, p.build_key)) for p in planned]
+        found = [builds.get(each) for each in names]
     return {
         (one.model, one.target): replace(
             one, in_store=held is not None and not options.force, held=held
@@ -241,12 +242,6 @@ def sort_out(
         else:
             work.append(one)
     return work
-
-
-def _held(store: Store, planned: PlannedModel) -> BundleManifest | None:
-    if planned.error is not None:
-        return None
-    return store.held(planned.model, planned.target, planned.build_key)
 
 
 def unplanned_row(model: str, target: str, error: MenagerieError) -> ModelResult:
