@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from menagerie.compilers import zig_environment, zig_program, zig_version
 from menagerie.shims import supported_symbols
-from transforms.lowering.toolchain import Compiler, find_compiler
+from transforms.lowering.toolchain import Compiler, find_compiler, zig_compiler
 from zoo.errors import LoweringError
 
 if TYPE_CHECKING:
@@ -39,8 +38,7 @@ _HEADER = struct.Struct("<IiiIIIII")
 _COMMAND = struct.Struct("<II")
 _SYMBOL = struct.Struct("<IBBHQ")
 
-_SYMTAB, _LOAD_DYLIB, _ID_DYLIB, _RPATH = 0x2, 0xC, 0xD, 0x8000001C
-_CODE_SIGNATURE, _BUILD_VERSION, _UUID = 0x1D, 0x32, 0x1B
+_SYMTAB, _CODE_SIGNATURE, _BUILD_VERSION, _UUID = 0x2, 0x1D, 0x32, 0x1B
 _PLATFORM_MACOS = 1
 
 _SYMBOL_KIND, _SYMBOL_EXTERNAL, _SYMBOL_DEBUG = 0x0E, 0x01, 0xE0
@@ -52,19 +50,11 @@ _AD_HOC, _SHA256 = 0x2, 2
 
 @dataclass(frozen=True)
 class MachLibrary:
-    """A dynamic library for arm64 macOS.
+    """A dynamic library for arm64 macOS."""
 
-    `imports` maps each undefined symbol, without its leading underscore, to the library that is
-    to have it; `exports` are the symbols it offers.
-    """
-
-    install_name: str
     deployment_target: str  # "15.0"
     two_level: bool
-    needed: tuple[str, ...]
-    search_paths: tuple[str, ...]
-    imports: dict[str, str]
-    exports: frozenset[str]
+    imports: tuple[str, ...]  # undefined symbols, without their leading underscore
     identified: bool  # has a UUID, without which macOS 26 loads no library
     signed: bool  # at least ad hoc, and every page has the hash that was signed
 
@@ -76,104 +66,90 @@ def read_library(path: Path) -> MachLibrary:
         LoweringError: if it is no arm64 library for macOS.
     """
     try:
-        return _Reader(path.read_bytes()).library()
+        return MachReader(path.read_bytes()).library()
     except (struct.error, ValueError, IndexError) as error:
         raise LoweringError(str(path), f"is no Mach-O library for arm64 macOS: {error}") from error
 
 
-class _Reader:
+class MachReader:
+    """Reads `data`, the bytes of a library; any other file is a ValueError or struct.error."""
+
     def __init__(self, data: bytes) -> None:
-        self._data = data
+        self.data = data
         magic, cpu, _, kind, count, _, self._flags, _ = _HEADER.unpack_from(data)
         if (magic, cpu, kind) != (_MAGIC_64, _CPU_ARM64, _FILE_DYLIB):
             raise ValueError(f"magic {magic:#x}, processor {cpu:#x}, kind {kind}")
         self._commands = list(self._read_commands(count))
 
     def library(self) -> MachLibrary:
-        names = [self._name(at) for at in self._all(_ID_DYLIB)]
-        needed = tuple(self._name(at) for at in self._all(_LOAD_DYLIB))
-        imports, exports = self._symbols(needed)
+        """What is asked of a library before it is shipped."""
         return MachLibrary(
-            install_name=names[0],
             deployment_target=self._deployment_target(),
             two_level=bool(self._flags & _FLAG_TWO_LEVEL),
-            needed=needed,
-            search_paths=tuple(self._name(at) for at in self._all(_RPATH)),
-            imports=imports,
-            exports=exports,
-            identified=bool(self._all(_UUID)),
+            imports=tuple(name for name, library in self.symbols() if library is not None),
+            identified=bool(self.all(_UUID)),
             signed=self._signed(),
         )
 
     def _read_commands(self, count: int) -> Iterator[tuple[int, int]]:
         at = _HEADER.size
         for _ in range(count):
-            kind, size = _COMMAND.unpack_from(self._data, at)
+            kind, size = _COMMAND.unpack_from(self.data, at)
             if size < _COMMAND.size:
                 raise ValueError(f"a load command of {size} bytes")
             yield kind, at
             at += size
 
-    def _all(self, kind: int) -> list[int]:
+    def all(self, kind: int) -> list[int]:
+        """Where the load commands of a kind begin."""
         return [at for found, at in self._commands if found == kind]
 
-    def _name(self, at: int) -> str:
-        """The string of a command whose third word is the string's offset in it."""
-        (offset,) = struct.unpack_from("<I", self._data, at + 8)
-        return self._text(at + offset)
-
-    def _text(self, at: int) -> str:
-        return self._data[at : self._data.index(b"\0", at)].decode()
+    def text(self, at: int) -> str:
+        """The string that begins there."""
+        return self.data[at : self.data.index(b"\0", at)].decode()
 
     def _deployment_target(self) -> str:
-        platform, oldest = struct.unpack_from("<II", self._data, self._all(_BUILD_VERSION)[0] + 8)
+        platform, oldest = struct.unpack_from("<II", self.data, self.all(_BUILD_VERSION)[0] + 8)
         if platform != _PLATFORM_MACOS:
             raise ValueError(f"platform {platform}")
         return f"{oldest >> 16}.{oldest >> 8 & 0xFF}"
 
-    def _symbols(self, needed: tuple[str, ...]) -> tuple[dict[str, str], frozenset[str]]:
-        imports, exports = {}, set()
-        offset, count, strings, _ = struct.unpack_from(
-            "<IIII", self._data, self._all(_SYMTAB)[0] + 8
-        )
+    def symbols(self) -> Iterator[tuple[str, int | None]]:
+        """Undefined symbols, each with the number of its library, and exported ones with None."""
+        offset, count, strings, _ = struct.unpack_from("<IIII", self.data, self.all(_SYMTAB)[0] + 8)
         for number in range(count):
             name_at, kind, _, info, _ = _SYMBOL.unpack_from(
-                self._data, offset + number * _SYMBOL.size
+                self.data, offset + number * _SYMBOL.size
             )
-            if kind & _SYMBOL_DEBUG or not kind & _SYMBOL_EXTERNAL:
-                continue
-            name = self._text(strings + name_at).removeprefix("_")
-            if kind & _SYMBOL_KIND == _UNDEFINED:
-                library = info >> 8  # 1 is the first that is needed; 254 and up: look anywhere
-                imports[name] = needed[library - 1] if 0 < library <= len(needed) else ""
-            else:
-                exports.add(name)
-        return imports, frozenset(exports)
+            if kind & _SYMBOL_EXTERNAL and not kind & _SYMBOL_DEBUG:
+                undefined = kind & _SYMBOL_KIND == _UNDEFINED
+                name = self.text(strings + name_at).removeprefix("_")
+                yield name, info >> 8 if undefined else None
 
     def _signed(self) -> bool:
-        for at in self._all(_CODE_SIGNATURE):
-            start, _ = struct.unpack_from("<II", self._data, at + 8)
-            magic, _, count = struct.unpack_from(">III", self._data, start)
+        for at in self.all(_CODE_SIGNATURE):
+            start, _ = struct.unpack_from("<II", self.data, at + 8)
+            magic, _, count = struct.unpack_from(">III", self.data, start)
             if magic != _SIGNATURE:
                 return False
             for number in range(count):
-                _, offset = struct.unpack_from(">II", self._data, start + 12 + 8 * number)
-                if struct.unpack_from(">I", self._data, start + offset) == (_CODE_DIRECTORY,):
+                _, offset = struct.unpack_from(">II", self.data, start + 12 + 8 * number)
+                if struct.unpack_from(">I", self.data, start + offset) == (_CODE_DIRECTORY,):
                     return self._pages_signed(start + offset)
         return False
 
     def _pages_signed(self, directory: int) -> bool:
         """Whether each page of the file has the SHA-256 that the code directory holds."""
         _, _, _, flags, hashes, _, _, pages, limit = struct.unpack_from(
-            ">IIIIIIIII", self._data, directory
+            ">IIIIIIIII", self.data, directory
         )
-        size, kind, _, page_bits = struct.unpack_from(">BBBB", self._data, directory + 36)
+        size, kind, _, page_bits = struct.unpack_from(">BBBB", self.data, directory + 36)
         if not flags & _AD_HOC or kind != _SHA256:
             return False
         step = 1 << page_bits
         return pages == -(-limit // step) and all(
-            hashlib.sha256(self._data[n * step : min((n + 1) * step, limit)]).digest()
-            == self._data[directory + hashes + n * size :][:size]
+            hashlib.sha256(self.data[n * step : min((n + 1) * step, limit)]).digest()
+            == self.data[directory + hashes + n * size :][:size]
             for n in range(pages)
         )
 
@@ -195,12 +171,7 @@ def mach_compiler() -> Compiler:
         host = find_compiler()
         flags = ("-arch", "arm64", f"-mmacosx-version-min={DEPLOYMENT_TARGET}")
         return Compiler(host.path, host.version, flags)
-    return Compiler(
-        str(zig_program()),
-        f"zig {zig_version()}",
-        ("c++", "-target", f"aarch64-macos.{DEPLOYMENT_TARGET}"),
-        tuple(zig_environment().items()),
-    )
+    return zig_compiler("c++", "-target", f"aarch64-macos.{DEPLOYMENT_TARGET}")
 
 
 def link_mach_library(

@@ -99,7 +99,9 @@ def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> Lowe
         files[Role.SHADERS] = LoweredFile(shaders)
     with ThreadPoolExecutor(max_workers=1) as pool:
         emulated = pool.submit(_emulation, place, metal, own)
-        library, symbols = _mach_library(place, metal, own)
+        library = own / "model.dylib"
+        found = link_mach_library(place, _sources(metal), library, "metal")
+        symbols = check_imports(place, found.imports, "metal")
         if (emulation := emulated.result()) is not None:
             files[Role.EMULATION] = LoweredFile(emulation, metal.sha256, host_requirements())
     return LoweredProgram(
@@ -151,12 +153,6 @@ def _sources(metal: MetalCode) -> list[Source]:
         Source("interface", interface(_HEADER), _FLAGS, kept=True),
         Source("constants", NO_CONSTANTS, _FLAGS),
     ]
-
-
-def _mach_library(place: str, metal: MetalCode, folder: Path) -> tuple[Path, tuple[str, ...]]:
-    library = folder / "model.dylib"
-    found = link_mach_library(place, _sources(metal), library, "metal")
-    return library, check_imports(place, found.imports, "metal")
 
 
 def _emulation(place: str, metal: MetalCode, folder: Path) -> Path | None:

@@ -19,7 +19,6 @@ import shutil
 import subprocess
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +28,7 @@ from menagerie.paths import home
 from zoo.errors import LoweringError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
 
 @dataclass(frozen=True)
@@ -86,34 +85,26 @@ class Compiler:
 
     def _compile(self, source: Source, folder: Path) -> Path:
         if source.kept:
-            place = self._place(source, source.text)
-            flags = [*source.flags, *_include_flags(), f"-ffile-prefix-map={place}=."]
-            return kept_object(
-                place, source.text, lambda arguments: self._run([*flags, *arguments])
-            )
+            return self._kept(source, source.text)
         text, target = folder / f"{source.name}.cpp", folder / f"{source.name}.o"
         text.write_text(source.text)
-        header = self._precompiled(source)
+        header = []
+        if source.header is not None:
+            include = f"#include <{source.header}>\n"
+            header = ["-include", str(self._kept(source, include, is_header=True))]
         flags = [*source.flags, *_include_flags(), f"-ffile-prefix-map={folder}=."]
         # In the folder: debug information names the one that the compiler is called from.
         self._run([*flags, *header, "-c", str(text), "-o", str(target)], cwd=folder)
         return target
 
-    def _precompiled(self, source: Source) -> list[str]:
-        """Flags that use a precompiled header."""
-        if source.header is None:
-            return []
-        header = precompiled_header(
-            self._place(source, source.header),
-            source.header,
-            lambda arguments: self._run([*source.flags, *_include_flags(), *arguments]),
-        )
-        return ["-include", str(header)]
-
-    def _place(self, source: Source, what: str) -> Path:
-        """Where something is kept compiled, for each compiler, its flags and torch."""
-        facts = [self.version, *self.arguments, *source.flags, *_include_flags(), what]
-        return home() / "headers" / hashlib.sha256("\0".join(facts).encode()).hexdigest()[:32]
+    def _kept(self, source: Source, text: str, *, is_header: bool = False) -> Path:
+        """What is compiled once for each compiler, its flags and torch; see `compiled_once`."""
+        flags = [*source.flags, *_include_flags()]
+        facts = [self.version, *self.arguments, *flags, text]
+        place = home() / "headers" / hashlib.sha256("\0".join(facts).encode()).hexdigest()[:32]
+        if not is_header:
+            flags.append(f"-ffile-prefix-map={place}=.")
+        return compiled_once(place, text, lambda a: self._run([*flags, *a]), is_header=is_header)
 
     def _run(self, arguments: Sequence[str], cwd: Path | None = None) -> None:
         result = subprocess.run(
@@ -162,42 +153,25 @@ _STAMPS = "stamps.json"
 _SPACE = re.compile(r"(?<!\\)\s+")
 
 
-def precompiled_header(folder: Path, include: str, compile_it: Callable[[list[str]], None]) -> Path:
-    """The header in `folder` that includes `<include>`, with its compiled form beside it.
+def compiled_once(
+    folder: Path, text: str, compile_it: Callable[[list[str]], None], *, is_header: bool = False
+) -> Path:
+    """The object file of a C++ source in `folder`; of a header itself, its compiled form beside it.
 
     A reinstalled torch or compiler changes files under unchanged paths: clang then refuses what
     was compiled from the earlier ones, and GCC silently goes on with them. So the size and time of
     every file that was read is noted, and compared before each use.
 
     Args:
-        folder: one for each compiler and its flags; made when missing.
-        include: the text between the angle brackets.
-        compile_it: calls the compiler with the arguments it is given.
-    """
-    text = f"#include <{include}>\n"
-    source = folder / "prelude.h"
-    _keep(source, folder / "prelude.h.gch", text, ["-x", "c++-header"], compile_it)
-    return source
-
-
-def kept_object(folder: Path, text: str, compile_it: Callable[[list[str]], None]) -> Path:
-    """The object file in `folder` of a C++ source; the rest is as of a header.
-
-    Args:
         folder: one for each text, compiler and its flags; made when missing.
         text: the source.
         compile_it: calls the compiler with the arguments it is given.
+        is_header: whether it is one.
     """
-    compiled = folder / "kept.o"
-    _keep(folder / "kept.cpp", compiled, text, ["-c"], compile_it)
-    return compiled
-
-
-def _keep(
-    source: Path, compiled: Path, text: str, how: list[str], compile_it: Callable[[list[str]], None]
-) -> None:
-    """Have both files in their folder, the second made of the first by the arguments `how`."""
-    folder = source.parent
+    names, how = ("kept.cpp", "kept.o"), ["-c"]
+    if is_header:
+        names, how = ("prelude.h", "prelude.h.gch"), ["-x", "c++-header"]
+    source, compiled = (folder / name for name in names)
     if not _is_current(folder, compiled):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".") as place:
@@ -211,6 +185,7 @@ def _keep(
             made.replace(compiled)
             stamps.replace(folder / _STAMPS)
     os.utime(folder)  # used today: what is unused for long is collected
+    return source if is_header else compiled
 
 
 def _is_current(folder: Path, compiled: Path) -> bool:
@@ -245,6 +220,7 @@ _SINGLE_THREADED = Source(
     'extern "C" { __attribute__((visibility("hidden"))) char __libc_single_threaded; }\n',
     ("-fPIC",),
 )
+# Nothing but AOTInductor's interface is visible.
 _EXPORTS = "{ global: AOTInductor*; local: *; };\n"
 
 
@@ -267,7 +243,7 @@ def link_model_library(
     Raises:
         LoweringError: with the first error of compiler or linker.
     """
-    if not _by_zig(compiler):
+    if platform.system() != "Linux" or "clang" in compiler.version:
         flags = ["-fopenmp"] if libraries else []
         runtime = [f"-L{needed.parent}", "-Wl,--no-as-needed", f"-l:{needed.name}", "-Wl,-s"]
         compiler.link_library(
@@ -277,46 +253,27 @@ def link_model_library(
     # In this order: each asks those behind it.
     found = [_of_gcc(compiler.path, n) for n in ("libstdc++.a", "libgcc.a", "libgcc_s.so.1")]
     found += [_of_gcc(compiler.path, name) for name in libraries]
-    with _export_list() as exports:
+    zig = zig_compiler("cc", "-target", f"{_MACHINES[platform.machine()]}-linux-gnu.{GLIBC}")
+    with tempfile.TemporaryDirectory(prefix="menagerie-") as folder:
+        exports = Path(folder) / "exports.map"
+        exports.write_text(_EXPORTS)
         # The runtime is named though nothing of it be asked for: it may be a stub here.
-        runtime = ["-Wl,--no-as-needed", str(needed), "-Wl,--as-needed"]
-        flags = [*runtime, *found, "-lm", "-Wl,-s", "-Wl,--gc-sections", exports]
-        compiler.link_library([*sources, _SINGLE_THREADED], output, flags, linker=_linker())
+        flags = ["-Wl,--no-as-needed", str(needed), "-Wl,--as-needed", *found, "-lm", "-Wl,-s"]
+        flags += ["-Wl,--gc-sections", f"-Wl,--version-script={exports}"]
+        compiler.link_library([*sources, _SINGLE_THREADED], output, flags, linker=zig)
 
 
-def _by_zig(compiler: Compiler) -> bool:
-    return platform.system() == "Linux" and "clang" not in compiler.version
-
-
-@functools.cache
-def _linker() -> Compiler:
-    machine = _MACHINES[platform.machine()]
-    return Compiler(
-        str(zig_program()),
-        f"zig {zig_version()}",
-        ("cc", "-target", f"{machine}-linux-gnu.{GLIBC}"),
-        tuple(zig_environment().items()),
-    )
+def zig_compiler(*arguments: str) -> Compiler:
+    """The `ziglang` wheel's compiler driver, with what comes first in every call."""
+    environment = tuple(zig_environment().items())
+    return Compiler(str(zig_program()), f"zig {zig_version()}", arguments, environment)
 
 
 @functools.cache
 def _of_gcc(compiler: str, name: str) -> str:
-    """Where the compiler keeps one of its libraries.
-
-    Raises:
-        LoweringError: it has none of that name.
-    """
+    """Where the compiler keeps one of its libraries; a LoweringError where it has none so named."""
     asked = [compiler, f"-print-file-name={name}"]
     path = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
     if not Path(path).is_absolute():
         raise LoweringError(compiler, f"has no {name}", "Install it whole: apt install g++")
     return path
-
-
-@contextmanager
-def _export_list() -> Iterator[str]:
-    """The flag that leaves nothing visible but AOTInductor's interface."""
-    with tempfile.TemporaryDirectory(prefix="menagerie-") as folder:
-        path = Path(folder) / "exports.map"
-        path.write_text(_EXPORTS)
-        yield f"-Wl,--version-script={path}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from transforms.lowering.mach import mach_compiler
-from transforms.lowering.toolchain import Compiler, find_compiler, kept_object, precompiled_header
+from transforms.lowering.toolchain import Compiler, compiled_once, find_compiler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ def answer_of(compiler: Compiler, place: Path, include: Path) -> bytes:
         call = [compiler.path, *compiler.arguments, "-isystem", str(include), *arguments]
         subprocess.run(call, check=True, env=os.environ | dict(compiler.environment))
 
-    header = precompiled_header(place / "kept", "answer.h", run)
+    header = compiled_once(place / "kept", "#include <answer.h>\n", run, is_header=True)
     source, assembly = place / "use.cpp", place / "use.s"
     source.write_text('extern "C" int answer() { return ANSWER; }')
     run(["-include", str(header), "-S", str(source), "-o", str(assembly)])
@@ -92,7 +92,7 @@ def test_an_object_is_made_anew_when_a_header_changes(tmp_path: Path, include: P
 
     def contents() -> bytes:
         text = '#include <answer.h>\nextern "C" { const int answer[] = {ANSWER}; }\n'
-        return kept_object(tmp_path / "kept", text, run).read_bytes()
+        return compiled_once(tmp_path / "kept", text, run).read_bytes()
 
     first = contents()
     assert (4321).to_bytes(4, "little") in first

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.transforms.lowering.linked_library import LinkedLibrary
 from transforms import run_passes
 from transforms.lowering import metal
 from transforms.lowering.inductor import metal_header
@@ -32,21 +33,21 @@ if TYPE_CHECKING:
 
 def test_library_is_for_macs_with_apple_silicon(dylib: Path) -> None:
     """arm64 (or the reader refuses), macOS 15 at least, at least ad-hoc signed, relocatable."""
-    library = read_library(dylib)
+    library, linked = read_library(dylib), LinkedLibrary(dylib)
     assert library.deployment_target == "15.0"
     assert library.signed
-    assert library.install_name == "@rpath/model.dylib"
-    assert library.search_paths == ()
+    assert linked.install_name == "@rpath/model.dylib"
+    assert linked.search_paths == []
 
 
 def test_shims_bind_to_our_runtime_by_name(dylib: Path) -> None:
     """Beside a libtorch that has the same names, the model still finds ours."""
-    library = read_library(dylib)
-    assert library.two_level
-    shims = {s: home for s, home in library.imports.items() if s.startswith("aoti_torch_")}
+    linked = LinkedLibrary(dylib)
+    assert read_library(dylib).two_level
+    shims = {s: home for s, home in linked.imports().items() if s.startswith("aoti_torch_")}
     assert "aoti_torch_mps_finished_convolution" in shims
     assert set(shims.values()) == {"@rpath/libmenagerie_metal.dylib"}
-    assert set(library.needed) == {
+    assert set(linked.needed) == {
         "/usr/lib/libSystem.B.dylib",
         "@rpath/libmenagerie_metal.dylib",
     }
@@ -54,7 +55,7 @@ def test_shims_bind_to_our_runtime_by_name(dylib: Path) -> None:
 
 def test_container_is_exported(dylib: Path) -> None:
     """The runtime finds the functions by which it makes and runs the model."""
-    exports = read_library(dylib).exports
+    exports = LinkedLibrary(dylib).exports
     assert {
         "AOTInductorModelContainerCreateWithDevice",
         "AOTInductorModelContainerRun",
