@@ -9,16 +9,16 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._decomp import get_decompositions
 
 from transforms.graph.editor import fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
-from transforms.passes.linear_algebra import LINEAR_ALGEBRA, needs_factors
+from transforms.passes.linear_algebra import LINEAR_ALGEBRA, as_torch_does, needs_factors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from torch import Tensor
-    from torch._ops import OpOverload
     from torch.fx import Node
 
     from transforms.graph.editor import ProgramEditor
@@ -79,12 +79,6 @@ def _index_reduce(
     return self.scatter_reduce(dim, wide, source, reduce, include_self=include_self)
 
 
-def _bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    factors = input1[..., None, :, None] * weight * input2[..., None, None, :]
-    product = factors.sum((-2, -1))
-    return product if bias is None else product + bias
-
-
 def _trilinear(  # noqa: PLR0917 - PyTorch's own list
     i1: Tensor, i2: Tensor, i3: Tensor, expand1: Sequence[int], expand2: Sequence[int],
     expand3: Sequence[int], sumdim: Sequence[int], unroll_dim: int = 1,  # noqa: ARG001
@@ -126,10 +120,20 @@ def _adaptive_max_pool3d(self: Tensor, output_size: Sequence[int]) -> tuple[Tens
     return pooled.reshape(*leading, depth, height, width), where
 
 
-def _median(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+def _of_rows(choose: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., Any]:
+    """Let an operator that chooses a value of each row take a tensor without axes."""
+
+    def chosen(self: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+        if self.dim() == 0:
+            return self.clone(), torch.zeros_like(self, dtype=torch.int64)
+        values, places = choose(self, dim)
+        return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
+
+    return chosen
+
+
+def _median(self: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """The lower middle value of each row; the first NaN of a row that has one."""
-    if self.dim() == 0:
-        return self.clone(), torch.zeros_like(self, dtype=torch.int64)
     middle = (self.shape[dim] + 1) // 2
     values, places = aten.kthvalue.default(self, middle, dim, True)
     if self.dtype.is_floating_point:
@@ -138,30 +142,21 @@ def _median(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tens
         some = nan.any(dim, True)
         values = torch.where(some, self.gather(dim, first), values)
         places = torch.where(some, first, places)
-    return _without_axis(dim, keepdim, values, places)
+    return values, places
 
 
-def _nanmedian(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+def _nanmedian(self: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """The lower middle of a row's numbers, NaN not among them; NaN where there is no other."""
     if not self.dtype.is_floating_point:
-        return _median(self, dim, keepdim)
-    if self.dim() == 0:
-        return self.clone(), torch.zeros_like(self, dtype=torch.int64)
+        return _median(self, dim)
     numbers = (~torch.isnan(self)).sum(dim, True)
     ordered, order = torch.sort(self, stable=True, dim=dim)  # NaN comes last
     middle = ((numbers - 1) // 2).clamp(min=0)
-    values, places = ordered.gather(dim, middle), order.gather(dim, middle)
-    return _without_axis(dim, keepdim, values, places)
+    return ordered.gather(dim, middle), order.gather(dim, middle)
 
 
-def _nanmedian_of_all(self: Tensor) -> Tensor:
-    return _nanmedian(self.reshape(-1), 0)[0]
-
-
-def _mode(self: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+def _mode(self: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """The most frequent value of each row, of several the smallest, and where it stood last."""
-    if self.dim() == 0:
-        return self.clone(), torch.zeros_like(self, dtype=torch.int64)
     axis = dim % self.dim()
     rows, order = torch.sort(self.movedim(axis, -1), stable=True, dim=-1)
     place = torch.arange(rows.shape[-1], device=self.device).expand_as(rows)
@@ -169,12 +164,7 @@ def _mode(self: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, T
     begins = place * (1 - torch.nn.functional.pad(same.to(place.dtype), (1, 0)))
     length = place - begins.cummax(-1).values  # of the run up to here, less one
     best = length.argmax(-1, True)
-    values, places = rows.gather(-1, best), order.gather(-1, best)
-    return _without_axis(axis, keepdim, values.movedim(-1, axis), places.movedim(-1, axis))
-
-
-def _without_axis(dim: int, keepdim: bool, values: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
-    return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
+    return rows.gather(-1, best).movedim(-1, axis), order.gather(-1, best).movedim(-1, axis)
 
 
 def _histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:  # noqa: A002
@@ -281,16 +271,6 @@ def _place(at: Tensor, size: int, padding_mode: int, align_corners: bool) -> Ten
 
 
 def _resize(  # noqa: PLR0917
-    kernel: Callable[[Tensor], Tensor], reach: float, images: Tensor,
-    output_size: Sequence[int] | None, align_corners: bool, factors: Sequence[float] | None,
-) -> Tensor:  # fmt: skip
-    if output_size is None:
-        assert factors is not None  # noqa: S101 - the operator's own rule
-        output_size = [_whole(images.shape[2 + axis] * factors[axis]) for axis in range(2)]
-    return _resize_to(kernel, reach, images, output_size, align_corners, *factors or ())
-
-
-def _resize_to(  # noqa: PLR0917
     kernel: Callable[[Tensor], Tensor], reach: float, images: Tensor, output_size: Sequence[int],
     align_corners: bool, scales_h: float | None = None, scales_w: float | None = None,
 ) -> Tensor:  # fmt: skip
@@ -345,19 +325,19 @@ def _cubic(x: Tensor) -> Tensor:
     return torch.where(x < 1, near, torch.where(x < 2, far, 0.0))  # noqa: PLR2004
 
 
-_WRITTEN_OUT: dict[OpOverload, Callable[..., Any]] = {
+_WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     **LINEAR_ALGEBRA,
     aten.addbmm.default: _addbmm,
     aten.index_reduce.default: _index_reduce,
-    aten.bilinear.default: _bilinear,
+    aten.bilinear.default: as_torch_does(aten.bilinear.default),
     aten._trilinear.default: _trilinear,
     aten.adaptive_avg_pool3d.default: _adaptive_avg_pool3d,
     aten._adaptive_avg_pool3d.default: _adaptive_avg_pool3d,
     aten.adaptive_max_pool3d.default: _adaptive_max_pool3d,
-    aten.median.dim: _median,
-    aten.nanmedian.dim: _nanmedian,
-    aten.nanmedian.default: _nanmedian_of_all,
-    aten.mode.default: _mode,
+    aten.median.dim: _of_rows(_median),
+    aten.nanmedian.dim: _of_rows(_nanmedian),
+    aten.nanmedian.default: lambda self: _of_rows(_nanmedian)(self.reshape(-1))[0],
+    aten.mode.default: _of_rows(_mode),
     aten.histc.default: _histc,
     aten.embedding_bag.default: _embedding_bag,
     aten.embedding_bag.padding_idx: _embedding_bag,
@@ -365,8 +345,7 @@ _WRITTEN_OUT: dict[OpOverload, Callable[..., Any]] = {
     aten._embedding_bag_forward_only.default: _embedding_bag,
     aten.grid_sampler.default: _grid_sampler,
     aten.grid_sampler_3d.default: _grid_sampler_3d,
-    aten._upsample_bilinear2d_aa.vec: functools.partial(_resize, _triangle, 1.0),
-    aten._upsample_bicubic2d_aa.vec: functools.partial(_resize, _cubic, 2.0),
-    aten._upsample_bilinear2d_aa.default: functools.partial(_resize_to, _triangle, 1.0),
-    aten._upsample_bicubic2d_aa.default: functools.partial(_resize_to, _cubic, 2.0),
+    **get_decompositions([aten._upsample_bilinear2d_aa.vec, aten._upsample_bicubic2d_aa.vec]),
+    aten._upsample_bilinear2d_aa.default: functools.partial(_resize, _triangle, 1.0),
+    aten._upsample_bicubic2d_aa.default: functools.partial(_resize, _cubic, 2.0),
 }

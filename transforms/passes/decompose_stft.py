@@ -16,7 +16,6 @@ imaginary plane. A consumer it does not know is a reason to leave the complex te
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -25,6 +24,7 @@ from torch.fx import Node
 from transforms.graph.aliasing import Aliasing
 from transforms.graph.editor import fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
+from transforms.graph.guards import guards_not_noted
 from transforms.graph.layouts import same_layout
 from transforms.graph.schemas import bound_arguments
 
@@ -411,8 +411,7 @@ def _user_refusal(user: Node, carried: set[Node]) -> str | None:
 def is_written(node: Node) -> bool:
     """Whether anything writes into the memory of `node`, itself or through a view."""
     # The analysis runs composite operators on fake values: it must not bind a dynamic dimension.
-    shapes = fake_value(node).fake_mode.shape_env
-    with nullcontext() if shapes is None else shapes.suppress_guards():
+    with guards_not_noted(fake_value(node).fake_mode):
         return Aliasing(node.graph).is_written(node)
 
 

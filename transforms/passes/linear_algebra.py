@@ -166,15 +166,9 @@ def _solve_ex(
     return found[..., 0] if vector else found, factors, pivots, info
 
 
-def _solve_ex_two(
-    a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False
-) -> tuple[Tensor, Tensor]:
-    found, _, _, info = _solve_ex(a, b, left=left, check_errors=check_errors)
-    return found, info
-
-
 def _inv_ex(a: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
-    return _solve_ex_two(a, _identity(a), check_errors=check_errors)
+    found, _, _, info = _solve_ex(a, _identity(a), check_errors=check_errors)
+    return found, info
 
 
 def _inv(a: Tensor) -> Tensor:
@@ -316,7 +310,7 @@ _COMPOSITE = (
     aten._lu_with_info.default, aten.lu_solve.default, aten.linalg_det.default, aten.det.default,
     aten.linalg_slogdet.default, aten.slogdet.default, aten.linalg_matrix_power.default,
     aten.matrix_power.default, aten.matrix_exp.default, aten.linalg_eigh.default,
-    aten.linalg_eigvalsh.default, aten.orgqr.default,
+    aten.linalg_eigvalsh.default, aten.orgqr.default, aten.linalg_solve_ex.default,
 )  # fmt: skip
 _BY_SINGULAR_VALUES = (2, -2, "nuc")
 
@@ -357,7 +351,6 @@ LINEAR_ALGEBRA: dict[OpOverload, Callable[..., Any]] = {
     aten.linalg_solve.default: lambda a, b, *, left=True: _solve_ex(
         a, b, left=left, check_errors=True
     )[0],
-    aten.linalg_solve_ex.default: _solve_ex_two,
     aten._linalg_solve_ex.default: _solve_ex,
     aten.linalg_inv.default: _inv,
     aten.inverse.default: _inv,
