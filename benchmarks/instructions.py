@@ -3,7 +3,7 @@
     python benchmarks/instructions.py            # beside what is recorded
     python benchmarks/instructions.py --record   # the new counts become what is recorded
 
-Callgrind (Debian's package valgrind) runs each program on a processor of its own making, so that a
+Cachegrind (Debian's package valgrind) runs each program on a processor of its own making, so that a
 count is the same on a busy machine. It depends on what was compiled by what: counts are recorded
 for each kind of machine. `menagerie-run` opens the bundle, computes its first golden case once and
 compares it; the models are trained ones of the zoo. `zoo list` takes more with each model more.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MODELS = ("digits_cnn", "spoken_digits")
 MOST_CHANGE = 0.03
 _RECORD = Path(__file__).with_name("instructions.json")
-_COUNT = re.compile(r"Collected : (\d+)")
+_COUNT = re.compile(r"I +refs: +([\d,]+)")
 
 
 def kind() -> str:
@@ -79,13 +79,14 @@ def counted(command: Sequence[str], folder: Path) -> int:
     environment = {**os.environ, **kept, "LC_ALL": "C", "COLUMNS": "80"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
-    valgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
+    valgrind = ["valgrind", "--tool=cachegrind", "--cache-sim=no"]
+    valgrind += ["--cachegrind-out-file=/dev/null"]
     printed = subprocess.run(
         [*valgrind, *command], check=True, env=environment, text=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     ).stderr  # fmt: skip
     [count] = _COUNT.findall(printed)
-    return int(count)
+    return int(count.replace(",", ""))
 
 
 def change(count: int, before: int) -> float:
