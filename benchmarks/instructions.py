@@ -79,10 +79,9 @@ def counted(command: Sequence[str], folder: Path) -> int:
     environment = {**os.environ, **kept, "LC_ALL": "C", "COLUMNS": "80"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
-    valgrind = ["valgrind", "--tool=cachegrind", "--cache-sim=no"]
-    valgrind += ["--cachegrind-out-file=/dev/null"]
     printed = subprocess.run(
-        [*valgrind, *command], check=True, env=environment, text=True,
+        ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null",
+         *command], check=True, env=environment, text=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     ).stderr  # fmt: skip
     [count] = _COUNT.findall(printed)
