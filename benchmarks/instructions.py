@@ -79,9 +79,9 @@ def counted(command: Sequence[str], folder: Path) -> int:
     environment = {**os.environ, **kept, "LC_ALL": "C", "COLUMNS": "80"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+    counter = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
     printed = subprocess.run(
-        ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null",
-         *command], check=True, env=environment, text=True,
+        [*counter, *command], check=True, env=environment, text=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     ).stderr  # fmt: skip
     [count] = _COUNT.findall(printed)
