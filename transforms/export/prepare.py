@@ -212,7 +212,7 @@ def prepare_module(name: str, program: Program) -> Prepared:
     renamed = dict(zip(inputs, shapes.values(), strict=True))
     signature = signature_of(exported, renamed, outputs, dimensions)
     example = dict(zip(inputs, call.flat(arguments, keywords), strict=True))
-    original = _original(module)
+    original = module.module(check_guards=False) if isinstance(module, ExportedProgram) else module
     eager = _eager(original, call, outputs)
     if not state_of(exported):
         goldens = example_goldens(place, signature, example, eager)
@@ -224,12 +224,6 @@ def prepare_module(name: str, program: Program) -> Prepared:
     )
     again = from_first_state(original, eager)
     return Prepared(name, Exported(exported, signature), goldens, again, program.calls)
-
-
-def _original(module: torch.nn.Module | ExportedProgram) -> torch.nn.Module:
-    if isinstance(module, ExportedProgram):
-        return module.module(check_guards=False)
-    return module
 
 
 def _eager(
@@ -278,11 +272,7 @@ class _Call:
 def _example(
     place: str, program: Program
 ) -> tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]:
-    """The tensors to call the program with, laid out as they were given.
-
-    Raises:
-        UsageError: there are none, or not all are tensors.
-    """
+    """The tensors to call the program with, laid out as given; anything else is refused."""
     arguments: Any = program.inputs
     keywords: dict[str, Any] = dict(program.kwargs)
     if isinstance(arguments, torch.Tensor):
@@ -306,11 +296,7 @@ def _example(
 def _names(
     place: str, wanted: Mapping[str, Sequence[str]], kind: str, own: Sequence[str]
 ) -> tuple[str, ...]:
-    """The names that the user wants, else the program's own; each once.
-
-    Raises:
-        UsageError: there are too many or too few, or one comes twice.
-    """
+    """The names that the user wants, as many as there are and each once, else the program's."""
     if strange := sorted(set(wanted) - {"inputs", "outputs"}):
         raise UsageError(place, f"names has {strange[0]!r}", 'It holds "inputs" and "outputs"')
     names = tuple(wanted.get(kind) or own)

@@ -51,16 +51,16 @@ def without_assertions(place: str, program: ExportedProgram) -> ExportedProgram:
         ExportError: an assertion does not hold for some size, or there are too many to try.
     """
     editor = ProgramEditor(program)
-    ranges = {symbol: range(int(r.lower), int(r.upper) + 1) for symbol, r in _ranges(program)}
+    ranges = {
+        symbol: range(int(bounds.lower), int(bounds.upper) + 1)
+        for symbol, bounds in program.range_constraints.items()
+        if symbol.is_Symbol
+    }
     axes = _axes(editor)
     for node in editor.calls(*_ASSERTIONS):
         _settle(place, node, ranges, axes)
         editor.graph.erase_node(node)
     return editor.finish()
-
-
-def _ranges(program: ExportedProgram) -> list[tuple[Any, Any]]:
-    return [(symbol, r) for symbol, r in program.range_constraints.items() if symbol.is_Symbol]
 
 
 def _axes(editor: ProgramEditor) -> dict[Any, str]:
@@ -75,11 +75,7 @@ def _axes(editor: ProgramEditor) -> dict[Any, str]:
 
 
 def _settle(place: str, node: Node, ranges: Mapping[Any, range], axes: Mapping[Any, str]) -> None:
-    """Try an assertion with every size.
-
-    Raises:
-        ExportError: it does not hold, or there are too many to try.
-    """
+    """Try an assertion with every size; an ExportError says where it does not hold."""
     condition = node.args[0]
     value = condition.meta["val"] if isinstance(condition, torch.fx.Node) else condition
     if not isinstance(value, torch.SymBool):

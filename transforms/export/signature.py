@@ -54,10 +54,10 @@ def signature_of(
     for (name, shape), value in zip(inputs.items(), given(program), strict=True):
         symbols |= {str(value.shape[i]): s for i, s in enumerate(shape) if isinstance(s, str)}
         taken.append(TensorSpec(name=name, dtype=_dtype(value), shape=tuple(shape)))
-    made = [
-        TensorSpec(name=name, dtype=_dtype(value), shape=_shape(value, symbols))
-        for name, value in zip(outputs, returned(program), strict=True)
-    ]
+    made = []
+    for name, value in zip(outputs, returned(program), strict=True):
+        sizes = (s if isinstance(s, int) else symbols.get(str(s), "?") for s in value.shape)
+        made.append(TensorSpec(name=name, dtype=_dtype(value), shape=tuple(sizes)))
     return Signature(tuple(taken), tuple(made), dimensions)
 
 
@@ -96,10 +96,6 @@ def _name(path: Sequence[Any]) -> str:
 def _values(program: ExportedProgram, names: Sequence[Any]) -> list[Any]:
     nodes = {n.name: n for n in program.graph.nodes}
     return [nodes[n].meta["val"] if isinstance(n, str) and n in nodes else n for n in names]
-
-
-def _shape(value: torch.Tensor, symbols: Mapping[str, str]) -> tuple[int | str, ...]:
-    return tuple(s if isinstance(s, int) else symbols.get(str(s), "?") for s in value.shape)
 
 
 def _dtype(value: torch.Tensor) -> Dtype:

@@ -72,10 +72,16 @@ def example_goldens(
         for axis, size in enumerate(spec.shape)
         if isinstance(size, str)
     }
-    ranges = {n: _dimension(*bounds) for n, bounds in signature.dimensions.items()}
+    ranges = {
+        name: Dimension(low=low, high=high, multiple_of=step)
+        for name, (low, high, step) in signature.dimensions.items()
+    }
     plan = [PlannedCase(own, CaseKind.GIVEN)]
     plan += [PlannedCase(s, CaseKind.REDRAWN) for s in telling_sizes(ranges) if s != own]
-    plan += _lifelike_case(signature.inputs, ranges, example)
+    contents = [(content_of(spec), example[spec.name]) for spec in signature.inputs]
+    kinds = [content.kind for content, given in contents if content and _varies(given)]
+    if kinds:
+        plan.append(PlannedCase(sizes_of(signature.inputs, ranges), kinds[0]))
     apart = {name: rows_apart(tensor) for name, tensor in example.items()}
     if any(apart[name] is not tensor for name, tensor in example.items()):
         plan.append(PlannedCase(own, CaseKind.REDRAWN))
@@ -97,17 +103,6 @@ def example_goldens(
     return cases
 
 
-def _lifelike_case(
-    inputs: Sequence[TensorSpec],
-    ranges: Mapping[str, Dimension],
-    example: Mapping[str, torch.Tensor],
-) -> list[PlannedCase]:
-    """The last case, where there is one."""
-    found = [(content_of(spec), example[spec.name]) for spec in inputs]
-    kinds = [content.kind for content, given in found if content is not None and _varies(given)]
-    return [PlannedCase(sizes_of(inputs, ranges), kinds[0])] if kinds else []
-
-
 def _varies(example: torch.Tensor) -> bool:
     """Whether its elements say what values there may be."""
     return example.numel() > 1 and bool(example.isfinite().all()) and bool(example.std() > 0)
@@ -125,10 +120,6 @@ def _input(
         values = Values(float(wide.mean()), float(wide.std()), *ends)
         return draw(content, shape, values, seed=f"{spec.name}:{seed}").to(example.dtype)
     return (resized if first else redrawn)(example, shape, seed=f"{spec.name}:{seed}")
-
-
-def _dimension(low: int, high: int, step: int) -> Dimension:
-    return Dimension(low=low, high=high, multiple_of=step)
 
 
 def _case(

@@ -257,9 +257,6 @@ class ProgramEditor:
     def replace(self, old: Node, new: Node) -> None:
         """Let every user of `old`, outputs included, use `new`; `old` goes if nothing needs it."""
         old.replace_all_uses_with(new)
-        for spec in self._program.graph_signature.output_specs:
-            if getattr(spec.arg, "name", None) == old.name:
-                new.meta.setdefault("val", old.meta["val"])
         if not old.users:
             self.graph.erase_node(old)
 
@@ -270,14 +267,6 @@ class ProgramEditor:
         """
         program = self.finish().run_decompositions(dict(table))
         self._edit(program, program.graph, program.graph_module)
-
-    def succeed(self, old: Node, new: Node) -> None:
-        """Let `new`, which does the work of `old` as well, have its name; nothing reads `old`.
-
-        A name is what a report points out and a reader looks for.
-        """
-        self.graph.erase_node(old)
-        new.name = old.name
 
     # Handing back
 

@@ -134,11 +134,7 @@ def _refusals(aliasing: Aliasing, node: Node, source: Node) -> Iterator[str]:
 
 
 def _trial(editor: ProgramEditor, aliasing: Aliasing, node: Node) -> tuple[_View, dict[Node, Any]]:
-    """The view, and the values that change with it.
-
-    Raises:
-        Unfit: if there is no such view, or something downstream cannot live with it.
-    """
+    """The view, and the values that change with it; Unfit where something cannot live with it."""
     view = _view(node)
     before = (node.target, node.args, node.kwargs)
     node.target, node.args, node.kwargs = view

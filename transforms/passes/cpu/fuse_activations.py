@@ -88,7 +88,8 @@ class FuseActivations(GraphPass):
             if fused is not None:
                 journal.changed(f"{layer.name} applies {node.name}")
                 editor.replace(node, fused)
-                editor.succeed(layer, fused)
+                editor.graph.erase_node(layer)
+                fused.name = layer.name  # which a report points out and a reader looks for
 
 
 def activation_of(node: Node) -> Activation:
