@@ -92,21 +92,12 @@ TargetChoice = Annotated[str, WithJsonSchema(_one_of(list(all_targets()), "Targe
 T = TypeVar("T")
 
 
-class ConversionFailed(MenagerieError):
-    """A model's conversion ended before its release was in the store.
+class _Stopped(Exception):
+    """A conversion ended before its release was in the store; `ended` says how."""
 
-    `result` is its row, `error` why; `report` is there if it came as far as a verdict.
-    """
-
-    def __init__(
-        self, result: ModelResult, error: MenagerieError, report: ConversionReport | None = None
-    ) -> None:
-        super().__init__(
-            f"{result.model} for {result.target}, {result.stage}", result.reason or "no reason"
-        )
-        self.result = result
-        self.error = error
-        self.report = report
+    def __init__(self, ended: Ended) -> None:
+        super().__init__(ended.row.reason)
+        self.ended = ended
 
 
 class Conversion:
@@ -126,14 +117,10 @@ class Conversion:
         self._began = time.perf_counter()
         self._bar = ProgressBar(f"{job.model}-{job.target}-progress", len(Stage) - 1)
 
-    def run(self) -> tuple[ModelResult, ConversionReport]:
+    def run(self) -> Ended:
         """Convert, prove and publish; the working folder is gone afterwards.
 
-        Returns:
-            The row for the table, and the report.
-
-        Raises:
-            ConversionFailed: at whichever stage; what was published before is untouched.
+        Where a stage fails, what was published before is untouched.
         """
         self._job.folder.mkdir(parents=True)
         try:
@@ -144,11 +131,13 @@ class Conversion:
                 self._model = None
             published = self._judged(PUBLISH, records)
             self._bar.show(len(self._times), "published")
+        except _Stopped as stopped:
+            return stopped.ended
         finally:
             shutil.rmtree(self._job.folder, ignore_errors=True)
         row = self._row(Outcome.PUBLISHED if published.kept is None else Outcome.PROVEN)
         stored = {"proof": published.state, "kept": published.kept, "bytes": published.bytes}
-        return row.model_copy(update=stored), report
+        return Ended(row.model_copy(update=stored), report)
 
     def _lowered(self, model: ModelHolder) -> StageRecords:
         def made(kind: StageKind[RecordT]) -> RecordT:
@@ -171,16 +160,17 @@ class Conversion:
     def _prove(self, model: ModelHolder, records: StageRecords) -> ConversionReport:
         try:
             self._report = self._judged(VALIDATE, records)
-        except ConversionFailed as failed:
-            if not isinstance(failed.__cause__, NotProven):
+        except _Stopped as stopped:
+            if not isinstance(stopped.__cause__, NotProven):
                 raise
             # Its figures belong into the table too.
-            self._report = self._diagnosed(model, failed.__cause__.report, records)
-            reason = failed.result.reason
+            self._report = self._diagnosed(model, stopped.__cause__.report, records)
+            failed = stopped.ended
+            reason = failed.row.reason
             if self._job.suspected(self._report.validation):
                 reason = f"{reason}. {self._next_step(self._report)}"
-            row = self._row(failed.result.outcome, Stage.VALIDATE, reason)
-            raise ConversionFailed(row, failed.error, self._report) from failed.__cause__
+            row = self._row(failed.row.outcome, Stage.VALIDATE, reason)
+            raise _Stopped(Ended(row, self._report, failed.error)) from stopped.__cause__
         return self._report
 
     def _next_step(self, report: ConversionReport) -> str:
@@ -198,8 +188,8 @@ class Conversion:
             return report
         try:
             return self._stage(LOCATE, lambda: diagnose(model, self._job, report, records))
-        except ConversionFailed as failed:  # no room for the new report, say; the verdict stands
-            detail = f"The search for the cause failed: {failed.result.reason}"
+        except _Stopped as stopped:  # no room for the new report, say; the verdict stands
+            detail = f"The search for the cause failed: {stopped}"
             return report.model_copy(update={"diagnosis": Diagnosis(detail=detail)})
 
     def _stage(self, kind: StageKind[Any], work: Callable[[], T]) -> T:
@@ -217,7 +207,7 @@ class Conversion:
             ours = explain(error, self._job.model)
             row = self._row(_outcome(error), stage, str(ours))
             self._record(stage, row.outcome, time.perf_counter() - began, spent, row.reason)
-            raise ConversionFailed(row, ours) from error
+            raise _Stopped(Ended(row, error=ours)) from error
         seconds = time.perf_counter() - began
         self._times.append(StageTime(stage=stage, seconds=seconds))
         self._record(stage, "done", seconds, spent)
@@ -383,10 +373,7 @@ def _run(planned: PlannedModel, options: ConversionOptions) -> Ended:
             given = services()
             # Who planned several in this process draws the catalogue once, for all of them.
             job = job_for(planned, options).model_copy(update={"draws": not given.planned})
-            row, report = Conversion(job, given).run()
-            return Ended(row, report)
-    except ConversionFailed as stopped:
-        return Ended(stopped.result, stopped.report, stopped.error, planned.spec.summary)
+            return replace(Conversion(job, given).run(), summary=planned.spec.summary)
     except OSError as error:  # before the first stage: there is no room for its folder, say
         ours = explain(error, planned.model)
         return Ended(planned.crashed_row(ours), error=ours, summary=planned.spec.summary)
