@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
+from itertools import groupby
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -208,7 +209,8 @@ def convert_here(
 ) -> None:
     """Convert models one after another, or `jobs` at a time; each leaves a row with `recorder`.
 
-    A model is pulled and exported once for all targets, unless there are fewer models than jobs.
+    A model is pulled and exported once for all targets, which follow each other in `work`, unless
+    there are fewer models than jobs.
 
     What has not begun at `until`, by the monotonic clock, has timed out. The catalogue is drawn at
     the end, also with what the run had published before it crashed and began again.
@@ -231,7 +233,7 @@ def convert_here(
             for one in group:
                 convert(one)
 
-    groups = _by_model(work)
+    groups = [list(same) for _, same in groupby(work, lambda one: one.model)]
     if len(groups) < jobs:
         groups = [[one] for one in work]
     with use_services(given), _catalogue_drawn(options.store_url, recorder):
@@ -244,13 +246,6 @@ def convert_here(
             with _ended_by_interrupt(pool, given):
                 for future in futures:
                     future.result()
-
-
-def _by_model(work: Sequence[PlannedModel]) -> list[list[PlannedModel]]:
-    groups: dict[str, list[PlannedModel]] = {}
-    for one in work:
-        groups.setdefault(one.model, []).append(one)
-    return list(groups.values())
 
 
 @contextmanager

@@ -355,7 +355,9 @@ def _convert(model: str, target: str, options: ConversionOptions) -> Ended:
             return Ended(planned.skipped_row())
         with ExitStack() as claimed:
             store = open_store(options.store_url)
-            claim = partial(store.claim, planned.build_key, waiting=_say_who_converts)
+            said = "The same build is being converted by %s: waiting for it"
+            waiting = partial(get_run_logger().info, said)
+            claim = partial(store.claim, planned.build_key, waiting=waiting)
             patiently(lambda: claimed.enter_context(claim()))
             # Others may have converted it since it was planned, before or while we waited.
             if not options.force:
@@ -377,10 +379,6 @@ def _run(planned: PlannedModel, options: ConversionOptions) -> Ended:
     except OSError as error:  # before the first stage: there is no room for its folder, say
         ours = explain(error, planned.model)
         return Ended(planned.crashed_row(ours), error=ours, summary=planned.spec.summary)
-
-
-def _say_who_converts(holder: str) -> None:
-    get_run_logger().info("The same build is being converted by %s: waiting for it", holder)
 
 
 def _plan_single(model: str, target: str, options: ConversionOptions) -> PlannedModel:

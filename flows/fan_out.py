@@ -240,7 +240,9 @@ class Conversions:
         rows = self._runs.rows([run.id for run in submitted])
         for run in submitted:
             target = str(run.parameters.get("target", ""))
-            found = [one for name in _models(run) if (one := planned.get((name, target)))]
+            single = run.parameters.get("model")
+            names = [single] if single is not None else run.parameters.get("models") or ()
+            found = [one for name in names if (one := planned.get((str(name), target)))]
             if not found:
                 continue
             batch = Batch(target, tuple(found))
@@ -459,10 +461,3 @@ class Conversions:
     def _time_out(self, models: Iterable[PlannedModel], reason: str) -> None:
         for one in models:
             self._recorder.model_ended(one.timed_out_row(reason))
-
-
-def _models(run: Run) -> list[str]:
-    """The models that a run of either flow was asked for."""
-    if (single := run.parameters.get("model")) is not None:
-        return [str(single)]
-    return [str(name) for name in run.parameters.get("models") or ()]

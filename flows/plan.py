@@ -186,7 +186,8 @@ def plan(
         return PlannedModel(name, target, spec, origin, seed, key, in_store=False)
 
     planned = [one(pair) for pair in wanted]
-    unknown = [each for each in planned if (known or {}).get(each.model) != each.build_key]
+    known = known or {}
+    unknown = [p for p in planned if p.error is None and known.get(p.model) != p.build_key]
     if unknown:
         found = _looked_up(unknown, open_store(options.store_url), options)
         planned = [found.get((each.model, each.target), each) for each in planned]
@@ -217,7 +218,7 @@ def _looked_up(
     names = [(one.model, one.target, one.build_key) for one in planned]
     if len(planned) <= _FEW:  # the whole store may hold thousands
         with ThreadPoolExecutor(_FEW) as pool:  # a question to it may cross an ocean
-            found = list(pool.map(lambda p, n: None if p.error else store.held(*n), planned, names))
+            found = list(pool.map(lambda each: store.held(*each), names))
     else:
         builds = store.builds()
         found = [builds.get(each) for each in names]

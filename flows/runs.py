@@ -108,17 +108,12 @@ def run_name(said: str | Callable[[Mapping[str, Any]], str]) -> Callable[[], str
 
     def name() -> str:
         known, asked = str(flow_run.get_name()), flow_run.get_parameters()
-        if not _is_random(known):
+        words = known.split("-")  # of a name by Prefect, an adjective and an animal
+        if len(words) != 2 or not _words().issuperset(words):  # noqa: PLR2004 - as it says
             return known
         return said.format(**asked) if isinstance(said, str) else said(asked)
 
     return name
-
-
-def _is_random(name: str) -> bool:
-    """Whether Prefect made it of two words, an adjective and an animal."""
-    words = name.split("-")
-    return len(words) == 2 and _words().issuperset(words)  # noqa: PLR2004 - as it says
 
 
 @cache
@@ -467,16 +462,12 @@ class Runs:
 
     def _placeholder(self, key: str, name: str) -> UUID:
         """The task run by which Prefect's UI shows one run below another."""
-        task = Task(name=name, fn=_nothing)
+        task = Task(name=name, fn=lambda: None)
         task.task_key = _PLACEHOLDER_KEY
         run = self._client.create_task_run(
             task=task, flow_run_id=self._parent, dynamic_key=key, state=Pending()
         )
         return run.id
-
-
-def _nothing() -> None:
-    """What a placeholder does."""
 
 
 _PHASES = {  # those of all other states wait

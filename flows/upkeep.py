@@ -186,10 +186,7 @@ def collect_garbage(
         collected = collect(allowed_store(store), keep, dry_run=dry_run)
     except MenagerieError as error:
         return Failed(message=str(error))
-    leave_artifact("collect-garbage", collected.summary, lambda: _markdown(collected))
-    return collected
-
-
-def _markdown(collected: Collected) -> str:
     removed = "".join(f"- `{key}`\n" for key in collected.swept.documents)
-    return f"{collected.summary}\n\n{removed}"
+    page = f"{collected.summary}\n\n{removed}"
+    leave_artifact("collect-garbage", collected.summary, lambda: page)
+    return collected

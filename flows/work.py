@@ -156,7 +156,8 @@ def _sweep_home(days: float, *, dry_run: bool) -> tuple[int, int]:
         *_unused(home() / "submissions", days),
         *_unused(home() / "unpacked", days),
     ]
-    size = sum(_bytes(path) for path in found)
+    files = (status for path in found for _, status in entries(path))
+    size = sum(status.st_size for status in files if stat.S_ISREG(status.st_mode))
     if not dry_run:
         for path in found:
             if path.is_dir():
@@ -181,7 +182,3 @@ def _unused(folder: Path, days: float) -> Iterator[Path]:
     for path, found in sorted(entries(folder)):
         if path.parent == folder and stat.S_ISDIR(found.st_mode) and found.st_mtime < before:
             yield path
-
-
-def _bytes(path: Path) -> int:
-    return sum(found.st_size for _, found in entries(path) if stat.S_ISREG(found.st_mode))

@@ -224,18 +224,14 @@ class ForkedProcess:
             if not self._await_news(_PATIENCE):
                 self._server.kill()
                 self._await_news(None)
-        if self.poll() is None:
-            self._kill_group()
+        if self.poll() is None and self._pid is not None:
+            with suppress(ProcessLookupError):  # it ended meanwhile
+                os.killpg(self._pid, signal.SIGKILL)
 
     def _await_news(self, seconds: float | None) -> bool:
         """Wait until there is news of the process; False: there was none in so many seconds."""
         source = self._handle if self._server_died else self._status
         return source is None or bool(select.select([source], [], [], seconds)[0])
-
-    def _kill_group(self) -> None:
-        if self._pid is not None:
-            with suppress(ProcessLookupError):  # it ended meanwhile
-                os.killpg(self._pid, signal.SIGKILL)
 
     def _listen(self) -> None:
         """Take in what the server has reported; where it died, look for the process's end."""
@@ -449,7 +445,9 @@ class ModelProcess(ModelHolder):
         named = None if self._job is self._named else self._job
         request = Request(job=named, stage=kind.stage, suspects=tuple(suspects))
         self._named = self._job
-        self._send(request.model_dump_json())
+        with suppress(BrokenPipeError, ValueError):  # it is dead, or its file was closed to end it:
+            self._requests.write(request.model_dump_json() + "\n")  # reading its answer says so
+            self._requests.flush()
         end = time.monotonic() + seconds
         while (answer := self._answer(kind.stage, seconds, end)).step is not None:
             say(answer.step.text, answer.step.share)
@@ -508,13 +506,6 @@ class ModelProcess(ModelHolder):
                 sizes = f"{taken / 2**30:.1f} GiB of the {allowed / 2**30:.1f} GiB allowed"
                 fact = f"killed: memory, {stage} took {sizes}"
                 raise ProcessDied(self._job.model, fact, "Convert it on a larger machine")
-
-    def _send(self, line: str) -> None:
-        try:
-            self._requests.write(line + "\n")
-            self._requests.flush()
-        except (BrokenPipeError, ValueError):
-            pass  # it is dead, or its file was closed to end it: reading its answer will say so
 
     def _death(self, stage: Stage) -> ProcessDied:
         code = self._process.wait()

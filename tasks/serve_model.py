@@ -30,7 +30,6 @@ _MESSAGE_BYTES = 256  # of a message, which names a kind of source
 if TYPE_CHECKING:
     from collections.abc import Callable
     from io import TextIOWrapper
-    from pathlib import Path
 
     from tasks.job import Job
     from tasks.stages import ModelHolder
@@ -81,7 +80,10 @@ def main(hold: Callable[[Job], ModelHolder] = model_stages) -> None:
             model = hold(job)
         elif request.job is not None:
             job = request.job
-            _log_to(job.log)
+            with job.log.open("wb") as log:
+                for output in (sys.stdout, sys.stderr):
+                    output.flush()
+                    os.dup2(log.fileno(), output.fileno())
             model = model if model.turn_to(job) else hold(job)
 
         def answer(said: Answer) -> None:
@@ -90,13 +92,6 @@ def main(hold: Callable[[Job], ModelHolder] = model_stages) -> None:
 
         with progress_to(lambda step: answer(Answer(step=step))):
             answer(_answer(model, job, request))
-
-
-def _log_to(path: Path) -> None:
-    with path.open("wb") as log:
-        for output in (sys.stdout, sys.stderr):
-            output.flush()
-            os.dup2(log.fileno(), output.fileno())
 
 
 def _answer(model: ModelHolder, job: Job, request: Request) -> Answer:

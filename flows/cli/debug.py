@@ -128,7 +128,11 @@ def bisect(
         from transforms.targets import target_named
 
         prepared = prepare_model(model, manifest, random_weights, allow_factories=allow_factories)
-        programs = _chosen(prepared, program)
+        names = [p.name for p in prepared.programs]
+        if program is not None and program not in names:
+            fact = f"there is no program {program!r}"
+            raise UsageError("zoo debug bisect", fact, f"It has: {', '.join(names)}")
+        programs = [p for p in prepared.programs if program in (None, p.name)]
         found = diagnose(
             {each.name: each for each in programs},
             [(each.name, None) for each in programs],
@@ -150,14 +154,6 @@ def bisect(
     shown = {**fields, "rerun": found.divergence.command}
     answer(fields, *(f"{name:<12} {value}" for name, value in shown.items()))
     raise typer.Exit(1)
-
-
-def _chosen(prepared: "PreparedModel", program: str | None) -> "list[Prepared]":
-    names = [p.name for p in prepared.programs]
-    if program is not None and program not in names:
-        fact = f"there is no program {program!r}"
-        raise UsageError("zoo debug bisect", fact, f"It has: {', '.join(names)}")
-    return [p for p in prepared.programs if program in (None, p.name)]
 
 
 def _fields(found: "Diagnosis", divergence: "Divergence") -> dict[str, object]:

@@ -101,7 +101,17 @@ def show(
         "file": str(origin.file),
         "line": origin.line,
         "entry": spec.model_dump(mode="json"),
-        "releases": [_release(release) for release in releases],
+        "releases": [
+            {
+                "target": release.target,
+                "build_key": release.build_key,
+                "state": release.manifest.state.value,
+                "created": release.manifest.created,
+                "random_weights": release.manifest.random_weights,
+                "bytes": release.size,
+            }
+            for release in releases
+        ],
     }
     answer(value, *_shown_entry(model, spec, origin), _shown_releases(model, releases))
 
@@ -117,17 +127,6 @@ def _entries(store: "Store", model: str, folder: "Path | None") -> "Manifest":
     if digest is None:
         return entries
     return load_manifest(fetched(store, digest), targets=all_targets())
-
-
-def _release(release: "Release") -> dict[str, object]:
-    return {
-        "target": release.target,
-        "build_key": release.build_key,
-        "state": release.manifest.state.value,
-        "created": release.manifest.created,
-        "random_weights": release.manifest.random_weights,
-        "bytes": release.size,
-    }
 
 
 def _shown_entry(model: str, spec: "ModelSpec", origin: "Origin") -> "Iterator[RenderableType]":

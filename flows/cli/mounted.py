@@ -22,7 +22,10 @@ Arguments = Annotated[
 
 def _mounted(name: str, program: str = "zoo") -> "Callable[..., None]":
     def command(arguments: Arguments = None) -> None:
-        raise typer.Exit(carry_out([name, *(arguments or [])], _host(program)))
+        from flows.cli.options import known_target, store_url
+
+        host = Host(program, store_url, known_target, _DEFAULT_STORE)
+        raise typer.Exit(carry_out([name, *(arguments or [])], host))
 
     command.__doc__ = SUMMARIES[name]
     return command
@@ -32,9 +35,3 @@ pull, verify, run, bench, transcribe = map(
     _mounted, ("pull", "verify", "run", "bench", "transcribe")
 )
 trust = _mounted("trust", "zoo keys")
-
-
-def _host(program: str) -> Host:
-    from flows.cli.options import known_target, store_url
-
-    return Host(program, store_url, known_target, _DEFAULT_STORE)
