@@ -129,11 +129,13 @@ def with_failure_page(row: ModelResult, report: FailureReport) -> ModelResult:
 
 def link_report(row: ModelResult, store: str) -> ModelResult:
     """The row with an address of its page, if it has one here and the store gives addresses."""
-    if row.report is None:
+    if row.report is None or not store.startswith("s3://"):
         return row
     name = f"{row.model}-{row.target}-report"
     try:
-        address = link_page(store, Path(row.report).read_bytes(), name)
+        opened = open_store(store)
+        page = opened.put_page(Path(row.report).read_bytes())  # which no release holds
+        address = opened.link_page(page, name, LINK_SECONDS)
     except (MenagerieError, OSError) as error:
         _log.warning("The report of %s for %s cannot be linked: %s", row.model, row.target, error)
         return row
@@ -226,23 +228,3 @@ class Links:
             return ""
         entry = self._release.manifest.listed.get(name)
         return f" ({size(len(self._release.document) if entry is None else entry.bytes)})"
-
-
-def link_page(store: str, page: bytes, name: str) -> str | None:
-    """Put a report that no release holds into the store.
-
-    Args:
-        store: the store's address.
-        page: HTML.
-        name: what a browser calls it, without its ending.
-
-    Returns:
-        Its address, good for a week; None where the store is a folder, which gets none either.
-
-    Raises:
-        StoreError: the store does not take it.
-    """
-    if not store.startswith("s3://"):
-        return None
-    opened = open_store(store)
-    return opened.link_page(opened.put_page(page), name, LINK_SECONDS)
