@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import (
     BaseModel,
@@ -64,6 +64,10 @@ def _fold(schema: dict[str, Any], usual: tuple[str, ...]) -> None:
     schema["anyOf"] = [{"title": title, **tab} for title, tab in tabs.items()]
 
 
+Minutes = Annotated[int, Field(ge=1, le=24 * 60)]
+MinutesOrNone = Annotated[int, Field(ge=0, le=24 * 60)]
+
+
 class ConversionOptions(BaseModel):
     """How models are converted; the same for every model of a run.
 
@@ -103,10 +107,8 @@ class ConversionOptions(BaseModel):
         title="Threads",
         description="Number of threads for measuring latency.",
     )
-    stage_minutes: int = Field(
+    stage_minutes: Minutes = Field(
         default=60,
-        ge=1,
-        le=24 * 60,
         title="Minutes per stage",
         description="A stage that takes longer is stopped, and its model counts as timed out. "
         "Publishing is never stopped.",
@@ -118,10 +120,8 @@ class ConversionOptions(BaseModel):
         title="Memory in GiB",
         description="A conversion that needs more is stopped. Empty: most of the machine's memory.",
     )
-    search_minutes: int = Field(
+    search_minutes: MinutesOrNone = Field(
         default=10,
-        ge=0,
-        le=24 * 60,
         title="Minutes to search for a cause",
         description="Minutes to search for the first wrong node after a failed validation. "
         "0: do not search.",
@@ -155,24 +155,18 @@ class RunLimits(Frozen):
         title="Hours in total",
         description="When they are over, unfinished models count as timed out and the run ends.",
     )
-    minutes_per_model: int = Field(
+    minutes_per_model: Minutes = Field(
         default=120,
-        ge=1,
-        le=24 * 60,
         title="Minutes per model",
         description="Minutes that a worker may take for one model before its run is cancelled.",
     )
-    minutes_without_worker: int = Field(
+    minutes_without_worker: MinutesOrNone = Field(
         default=10,
-        ge=0,
-        le=24 * 60,
         title="Minutes without a worker",
         description="Minutes to wait for a worker in a work pool that has none.",
     )
-    minutes_without_server: int = Field(
+    minutes_without_server: Minutes = Field(
         default=10,
-        ge=1,
-        le=24 * 60,
         title="Minutes without a server",
         description="Minutes to tolerate an unresponsive Prefect server.",
     )
