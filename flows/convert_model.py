@@ -220,7 +220,8 @@ class Conversion:
 
         def step_done(step: StepDone) -> None:
             log.info("%s: %s", stage, step.text)
-            self._bar.show(len(self._times) + step.share, f"{stage}: {step.text}")
+            done = len(self._times) + 0.99 * step.share  # whole when the stage has ended
+            self._bar.show(done, f"{stage}: {step.text}")
             self._given.listener.stage_moved(self._job.model, self._job.target, stage, step)
 
         with progress_to(step_done):
