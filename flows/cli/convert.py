@@ -143,7 +143,7 @@ def _tell_of_candidates(
         if store.candidate(row.model, row.target, row.build_key or "") is not None:
             text = f"{row.model} for {row.target} is a candidate"
             advice = f"`zoo release promote {row.model}` signs it"
-            messages().print(f"{text}: {advice}", markup=False)
+            messages().print(f"{text}: {advice}")
 
 
 def _manifest(given: "Path | None") -> str:

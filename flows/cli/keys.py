@@ -33,7 +33,7 @@ def init(
 
     folder = keys_folder()
     if (folder / "keyring.json").exists():
-        messages().print(f"{folder}: there are keys already", markup=False)
+        messages().print(f"{folder}: there are keys already")
         keyring = Keyring(folder)
     else:
         keyring = Keyring.create(

@@ -16,7 +16,7 @@ from flows.cli.options import (
     complete_models,
 )
 from flows.cli.output import AS_JSON, answer, emit, messages, table, transfer
-from menagerie.figures import count, size
+from menagerie.figures import count, printable, size
 from zoo.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _entries(store: "Store", model: str, folder: "Path | None") -> "Manifest":
 def _shown_entry(model: str, spec: "ModelSpec", origin: "Origin") -> "Iterator[RenderableType]":
     from rich.text import Text
 
-    yield Text(model, style="bold").append(f"  {spec.summary}", style="not bold")
+    yield Text(model, style="bold").append(f"  {printable(spec.summary)}", style="not bold")
     source = spec.source.model_dump(mode="json", exclude_defaults=True)
     yield "  source   " + ", ".join(f"{k} {v}" for k, v in source.items())
     for program in spec.programs:

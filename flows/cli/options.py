@@ -166,7 +166,7 @@ def _allow_unsigned(*, given: bool) -> bool:
         from menagerie.trust.roots import ALLOW_UNSIGNED, WARNING
 
         os.environ[ALLOW_UNSIGNED] = "1"
-        messages().print(f"[yellow]{WARNING}[/yellow]")
+        messages().print(WARNING, style="yellow")
     return given
 
 

@@ -45,15 +45,10 @@ _FILE_WIDTH = 140  # where there is no terminal to ask
 def _console() -> type[Console]:
     """Rich's console, on which no text from elsewhere can steer the terminal or end a command."""
     from rich.console import Console
-    from rich.errors import MarkupError
 
     class SafeConsole(Console):
         def render_str(self, text: str, **options: Any) -> Text:
-            plain = printable(text)
-            try:
-                return super().render_str(plain, **options)
-            except MarkupError:  # brackets of a name, not ours
-                return super().render_str(plain, **{**options, "markup": False})
+            return super().render_str(printable(text), **options)
 
     return SafeConsole
 
@@ -61,12 +56,12 @@ def _console() -> type[Console]:
 def results() -> Console:
     """Standard output, for what the command was asked for."""
     wide = None if sys.stdout.isatty() else _FILE_WIDTH
-    return _console()(highlight=False, soft_wrap=True, width=wide)
+    return _console()(highlight=False, markup=False, soft_wrap=True, width=wide)
 
 
 def messages() -> Console:
     """Standard error, for progress, remarks and complaints."""
-    return _console()(stderr=True, highlight=False, soft_wrap=True)
+    return _console()(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
 def answer(value: object, *shown: RenderableType) -> None:
@@ -75,13 +70,13 @@ def answer(value: object, *shown: RenderableType) -> None:
         emit(value)
         return
     for each in shown:
-        results().print(each, markup=False)
+        results().print(each)
 
 
 def remark(text: str) -> None:
     """Say what is worth knowing before the answer; JSON has standard output to itself."""
     console = messages() if AS_JSON.get() else results()
-    console.print(text, markup=False)
+    console.print(text)
 
 
 def complain(error: BaseException) -> None:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from flows.cli.output import figure, messages, remark, table
 from flows.results import Listener, Outcome
-from menagerie.figures import decibels, error, milliseconds, seconds, size, speed
+from menagerie.figures import decibels, error, milliseconds, printable, seconds, size, speed
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.paths import home
 from transforms.stages import Stage
@@ -96,7 +96,7 @@ class LiveDisplay(Listener):
         elif result.proof is ReleaseState.EMULATED:
             text += f", {result.remark}"
         if not self._live:
-            self._console.print(f"{result.model} for {result.target}: {text}")
+            self._console.print(Text.from_markup(f"{result.model} for {result.target}: {text}"))
             return
         with self._lock:
             if key not in self._tasks:  # a worker converted it, and no stage was reported
@@ -158,7 +158,7 @@ def shown_results(run: RunResult) -> Iterator[RenderableType]:
     for row in run.results:
         if row.reason is not None:
             where = f"{row.model} for {row.target}, {row.stage}: "
-            yield Text(where, style="red").append(row.reason, style="default")
+            yield Text(where, style="red").append(printable(row.reason), style="default")
         elif row.remark:
             yield f"{row.model} for {row.target}: {row.remark}"
         if row.diagnosis is not None and row.diagnosis.divergence is not None:

@@ -108,7 +108,7 @@ def promote(
     answer([vars(end) for end in ends])
     if any(end.worse for end in ends):
         again = f"zoo release promote {model} --target {target} --build KEY --allow-regression"
-        messages().print(f"To move it all the same: {again}", markup=False)
+        messages().print(f"To move it all the same: {again}")
     if any(end.worse or end.failure for end in ends):
         raise typer.Exit(1)
 
@@ -144,7 +144,7 @@ def _ended(
 
 def _tell(model: str, end: _End, failure: MenagerieError | None) -> None:
     text = f"{model} for {end.platform}: {end.build_key[:12]} {end.decision}"
-    results().print(text, markup=False)
+    results().print(text)
     if failure is not None:
         complain(failure)
     for each in end.worse:

@@ -278,7 +278,7 @@ def verify(
     from tasks.verify import verify_release
 
     def prove(release: "Release") -> "Proof":
-        messages().print(f"{release.model} for {release.target}", markup=False)
+        messages().print(f"{release.model} for {release.target}")
         folder = new_work_folder(f"verify-{release.model}-{release.target}")
         return verify_release(store, release, folder, threads=threads)
 

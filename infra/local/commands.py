@@ -54,7 +54,7 @@ def up(
         f"sign in  with `api_auth` in {credentials_path()}",
     )
     if other := os.environ.get("PREFECT_API_URL"):
-        said.print(f"PREFECT_API_URL is set: other commands use {other}", markup=False)
+        said.print(f"PREFECT_API_URL is set: other commands use {other}")
 
 
 def down() -> None:
