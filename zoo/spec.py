@@ -22,8 +22,6 @@ from zoo.precision import Precision, WeightPrecision
 # network, not files at hand.
 
 _OUR_BUILDERS = "zoo.models.builders."
-
-
 INSTEAD_OF_NEMO = (
     "name weights in the layout of transformers (kind: transformers); its repository's "
     "src/transformers/models/parakeet/convert_nemo_to_hf.py makes them of a .nemo file"

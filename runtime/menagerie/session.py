@@ -43,8 +43,6 @@ _NUMBERS = {
     Dtype.BOOL: 11,
     Dtype.BFLOAT16: 15,
 }
-
-
 _threaded_in: dict[str, int] = {}  # target -> process that ran with several threads
 
 

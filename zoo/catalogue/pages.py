@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 _EXACT_DB = 200.0  # of a bar for equal bits; float32 reaches some 150
 _TEMPLATES = Path(__file__).parent / "templates"
-
-
 CATALOGUE: Final = "catalogue/"
 ROOT: Final = f"{CATALOGUE}root.json"
 WHEELS: Final = f"{CATALOGUE}wheels/"

@@ -108,20 +108,11 @@ def _count(number: int) -> int:
 
 
 BundlePath = Annotated[str, bundle_path]
-
-
 Moment = Annotated[str, _moment]
-
-
 Name = Annotated[str, check_name]
-
-
 Sha256 = Annotated[str, check_sha256]
-
-
 Count = Annotated[int, _count]
-
-
+Positive = Annotated[int, _positive]
 Axis = Count | str
 
 
@@ -206,7 +197,7 @@ class State:
     """
 
     constants: Annotated[tuple[str, ...], _some]  # those that a call changes
-    calls: Annotated[int, _positive]
+    calls: Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +206,7 @@ class BundleProgram:
 
     name: Name
     files: dict[Name, FileEntry]  # by role
-    golden_cases: Annotated[int, _positive]
+    golden_cases: Positive
     inputs: tuple[TensorSpec, ...]
     outputs: Annotated[tuple[TensorSpec, ...], _some]  # without any, nothing could be proven
     dimensions: dict[str, tuple[int, int, int]]  # name -> lowest and highest size, and step

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from menagerie.errors import ArtifactError
-from menagerie.format.bundle_manifest import Name  # noqa: TC001 - read at run time
+from menagerie.format.bundle_manifest import Name, Positive  # noqa: TC001 - read at run time
 from menagerie.typed_json import Malformed, from_json
 
 if TYPE_CHECKING:
@@ -20,19 +20,12 @@ _MOST_PIECES = 1_000_000
 _MOST_BYTES = 64_000_000
 
 
-def _positive(number: int) -> int:
-    if number < 1:
-        raise ValueError(f"is {number}, not at least 1")
-    return number
-
-
 def _natural(number: int) -> int:
     if number < 0:
         raise ValueError(f"is {number}, not at least 0")
     return number
 
 
-Positive = Annotated[int, _positive]
 Natural = Annotated[int, _natural]
 
 
