@@ -217,6 +217,19 @@ def _release(
     ledger: Ledger, release: Release, report: ConversionReport | None
 ) -> CataloguedRelease:
     mine = [entry for entry in ledger.entries if entry.build_key == release.build_key]
+    figures: dict[str, object] = {}
+    if report is not None:
+        row, validation = summarise(report), report.validation
+        timed = not validation.emulated
+        figures = {
+            "snr_db": row.worst_snr_db,
+            "worst_abs": row.worst_abs,
+            "ratio": row.ratio if timed else None,
+            "latency_ms": row.artifact_ms if timed else None,
+            "accuracy": None if validation.accuracy is None else validation.accuracy.artifact,
+            "memory_bytes": validation.peak_memory_bytes,
+            "machine": validation.machine,
+        }
     forbidden = ledger.retraction(release.build_key)
     return CataloguedRelease(
         build_key=release.build_key,
@@ -224,24 +237,8 @@ def _release(
         state=release.manifest.state.value,
         retracted=None if forbidden is None else forbidden.reason or "no reason is given",
         bytes=release.size,
-        **_figures(report),
+        **figures,
     )
-
-
-def _figures(report: ConversionReport | None) -> dict[str, object]:
-    if report is None:
-        return {}
-    row, validation = summarise(report), report.validation
-    timed = not validation.emulated
-    return {
-        "snr_db": row.worst_snr_db,
-        "worst_abs": row.worst_abs,
-        "ratio": row.ratio if timed else None,
-        "latency_ms": row.artifact_ms if timed else None,
-        "accuracy": None if validation.accuracy is None else validation.accuracy.artifact,
-        "memory_bytes": validation.peak_memory_bytes,
-        "machine": validation.machine,
-    }
 
 
 def _files(release: Release) -> Iterable[CataloguedFile]:

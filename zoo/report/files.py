@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -12,8 +11,7 @@ from pydantic import TypeAdapter
 from pydantic import ValidationError as MalformedRecord
 
 from menagerie.durable import disk_errors, make_folders, write_durably
-from menagerie.store.layout import blob_key
-from zoo.errors import ArtifactError
+from zoo.errors import ArtifactError, HashMismatch, NotInStore, TooLarge
 from zoo.records import ConversionReport, FailureReport, ProgramGraphs
 from zoo.report.page import IndexRow, render_failure, render_index, render_report
 
@@ -145,9 +143,6 @@ def report_of(store: Store, release: Release) -> ConversionReport | None:
     entry = release.manifest.listed.get("report.json")
     if entry is None:
         return None
-    content = store.objects.read_if_there(blob_key(entry.sha256), _MOST_REPORT_BYTES)
-    if content is None or hashlib.sha256(content).hexdigest() != entry.sha256:
-        return None
-    with suppress(MalformedRecord):
-        return ConversionReport.model_validate_json(content)
+    with suppress(NotInStore, TooLarge, HashMismatch, MalformedRecord):
+        return ConversionReport.model_validate_json(store.read_file(entry, _MOST_REPORT_BYTES))
     return None

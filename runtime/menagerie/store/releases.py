@@ -240,15 +240,15 @@ class ReleaseReader:
         except NotInStore:
             return None
 
-    def read_file(self, entry: FileEntry) -> bytes:
-        """A small file of a release, by its entry in the manifest.
+    def read_file(self, entry: FileEntry, most: int = MAX_MANIFEST_BYTES) -> bytes:
+        """A file of at most `most` bytes of a release, by its entry in the manifest.
 
         Raises:
             HashMismatch: the store's bytes are not the published ones.
-            TooLarge: it is larger than a manifest may be.
+            TooLarge: it is larger.
         """
         key = blob_key(entry.sha256)
-        content = self._reader.read_small(key, min(entry.bytes, MAX_MANIFEST_BYTES))
+        content = self._reader.read_small(key, min(entry.bytes, most))
         if hashlib.sha256(content).hexdigest() != entry.sha256:
             fact = "the store's bytes are not the ones that were published"
             raise HashMismatch(f"{self.url}/{key}", fact, "Tell its owner")

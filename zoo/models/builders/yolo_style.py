@@ -133,15 +133,13 @@ class Head(nn.Module):
 
     def __init__(self, channels: int, hidden: int, bins: int, classes: int) -> None:
         super().__init__()
-        self.sides = nn.Sequential(
-            ConvUnit(channels, hidden, 3),
-            ConvUnit(hidden, hidden, 3),
-            nn.Conv2d(hidden, 4 * bins, 1),
-        )
-        self.classes = nn.Sequential(
-            ConvUnit(channels, hidden, 3),
-            ConvUnit(hidden, hidden, 3),
-            nn.Conv2d(hidden, classes, 1),
+        self.sides, self.classes = (
+            nn.Sequential(
+                ConvUnit(channels, hidden, 3),
+                ConvUnit(hidden, hidden, 3),
+                nn.Conv2d(hidden, results, 1),
+            )
+            for results in (4 * bins, classes)
         )
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
