@@ -7,10 +7,14 @@ for one, is that image's as it is in memory, whatever the groups:
     (O, C / groups, K, KH, KW)  =  (O, C / groups * K, KH, KW)
 
 So a batch of N volumes with D' windows each is a batch of N D' images.
+
+A transposed convolution is the sum of what each of its K weights of images gives, one after another:
+a volume's images, as far apart as the stride says, moved by the place of the weight.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,17 +37,18 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 
 _CONVOLUTIONS = (aten.conv3d.default, aten.conv3d.padding, aten.convolution.default)
-_REFUSED = (*_CONVOLUTIONS, aten.conv_transpose3d.input)
+_ALL = (*_CONVOLUTIONS, aten.conv_transpose3d.input)
 _RANK = 5  # of volumes: batch, channels, depth, height, width
 _DEPTH = 2
-_ADVICE = "Fix the batch or the depth, or convert for the CPU; transposed ones are the CPU's"
+_ADVICE = "Fix the batch or the depth, of a transposed one the depth, or convert for the CPU"
 _AXES = 3  # of a window
 
 
 class TurnVolumesIntoImages(GraphPass):
     """Replaces each convolution of a batch of volumes with one of images.
 
-    Transposed ones stay, and those of which neither the batch nor the windows' number is fixed.
+    Those stay of which neither the batch nor the windows' number is fixed, and transposed ones of a
+    dynamic depth.
     """
 
     name = "turn_volumes_into_images"
@@ -51,10 +56,11 @@ class TurnVolumesIntoImages(GraphPass):
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Turn all that can be turned."""
-        turned = [n for n in editor.calls(*_CONVOLUTIONS) if _can_be_turned(n, bound_arguments(n))]
+        turned = [node for node in editor.calls(*_ALL) if _can_be_turned(node)]
         for node in turned:
+            turn = _turned_transposed if _is_transposed(node) else _turned
             with editor.graph.inserting_before(node):
-                editor.replace(node, _turned(editor, node, bound_arguments(node)))
+                editor.replace(node, turn(editor, node, bound_arguments(node)))
             journal.changed(f"{node.name} became a convolution of images")
         if turned:  # results are laid out window by window, of which not every shape is a view
             for view in editor.calls(aten.view.default):
@@ -66,26 +72,36 @@ class TurnVolumesIntoImages(GraphPass):
         Raises:
             LoweringError: one is.
         """
-        for node in editor.calls(*_REFUSED):
+        for node in editor.calls(*_ALL):
             if fake_value(bound_arguments(node)["weight"]).dim() == _RANK:
                 fact = f"{node.name}, {origin(node)}, convolves along three axes, the device two"
                 raise LoweringError(editor.place, fact, _ADVICE)
 
 
-def _can_be_turned(node: Node, given: Mapping[str, Any]) -> bool:
-    shape, images = fake_value(given["weight"]).shape, fake_value(given["input"])
-    if len(shape) != _RANK or images.dim() != _RANK or given.get("transposed", False):
+def _is_transposed(node: Node) -> bool:
+    if node.target is aten.conv_transpose3d.input:
+        return True
+    return bool(bound_arguments(node).get("transposed", False))
+
+
+def _can_be_turned(node: Node) -> bool:
+    given = bound_arguments(node)
+    volumes = fake_value(given["input"])
+    if fake_value(given["weight"]).dim() != _RANK or volumes.dim() != _RANK:
         return False
+    if _is_transposed(node):
+        return isinstance(volumes.shape[_DEPTH], int)
     return any(isinstance(fake_value(node).shape[axis], int) for axis in (0, _DEPTH))
+
+
+def _call(editor: ProgramEditor, like: Node, target: Any, *args: Any) -> Node:
+    with enable_python_dispatcher():  # padding in C++ asks dynamic sizes for their values
+        return editor.call(target, *args, like=like)
 
 
 def _turned(editor: ProgramEditor, node: Node, given: Mapping[str, Any]) -> Node:
     """The same numbers by a convolution of images, in front of `node`."""
-
-    def call(target: Any, *args: Any) -> Node:
-        with enable_python_dispatcher():  # padding in C++ asks dynamic sizes for their values
-            return editor.call(target, *args, like=node)
-
+    call = functools.partial(_call, editor, node)
     weight = given["weight"]
     taps = fake_value(weight).shape[_DEPTH]
     stride, dilation = (for_each_axis(given[name], _AXES) for name in ("stride", "dilation"))
@@ -108,6 +124,37 @@ def _turned(editor: ProgramEditor, node: Node, given: Mapping[str, Any]) -> Node
     batch, _, depth, *_ = fake_value(node).shape
     sizes = [batch, -1] if isinstance(batch, int) else [-1, depth]
     return call(aten.transpose.int, call(aten.unflatten.int, found, 0, sizes), 1, 2)
+
+
+def _turned_transposed(editor: ProgramEditor, node: Node, given: Mapping[str, Any]) -> Node:
+    """The same numbers by transposed convolutions of images, one for each place along the depth."""
+    call = functools.partial(_call, editor, node)
+    stride, padding, dilation, beyond = (
+        for_each_axis(given[name], _AXES)
+        for name in ("stride", "padding", "dilation", "output_padding")
+    )
+    depth, result_depth = (fake_value(n).shape[_DEPTH] for n in (given["input"], node))
+    images = call(aten.permute.default, given["input"], [0, 2, 1, 3, 4])  # N D C H W
+    images = call(aten.flatten.using_ints, images, 0, 1)
+    parts = []
+    for tap in range(fake_value(given["weight"]).shape[_DEPTH]):
+        plain = call(aten.select.int, given["weight"], _DEPTH, tap)
+        rest = (stride[1:], padding[1:], beyond[1:], given["groups"], dilation[1:])
+        with guards_not_noted(editor.fake_mode):
+            found = call(aten.conv_transpose2d.input, images, plain, None, *rest)
+        found = call(aten.unflatten.int, found, 0, [-1, depth])  # N D O H W
+        if stride[0] > 1:  # zeros between the images
+            found = call(aten.unsqueeze.default, found, 2)
+            found = call(aten.constant_pad_nd.default, found, [0] * 7 + [stride[0] - 1])
+            found = call(aten.flatten.using_ints, found, 1, 2)
+        before = tap * dilation[0] - padding[0]
+        behind = result_depth - before - depth * stride[0]
+        parts.append(call(aten.constant_pad_nd.default, found, [0] * 6 + [before, behind]))
+    total = functools.reduce(functools.partial(call, aten.add.Tensor), parts)
+    total = call(aten.transpose.int, total, 1, 2)
+    if given["bias"] is None:
+        return total
+    return call(aten.add.Tensor, total, call(aten.view.default, given["bias"], [-1, 1, 1, 1]))
 
 
 def _paddings(given: list[int] | str, taps: int, dilation: int) -> tuple[int, int, list[int] | str]:

@@ -29,6 +29,12 @@ _CONVOLUTIONS = {
     ),
     "same": nn.Conv3d(4, 4, (4, 3, 2), padding="same", dilation=(1, 2, 1)),
     "valid": nn.Conv3d(4, 4, (2, 3, 4), padding="valid"),
+    "transposed": nn.ConvTranspose3d(4, 6, 3),
+    "transposed, twice as large": nn.ConvTranspose3d(4, 6, 2, stride=2, bias=False),
+    "transposed, each axis otherwise": nn.ConvTranspose3d(
+        4, 6, (3, 2, 4), stride=(3, 1, 2), padding=(4, 1, 0), output_padding=(2, 0, 1),
+        dilation=(2, 1, 3), groups=2,
+    ),
 }  # fmt: skip
 
 
@@ -45,9 +51,19 @@ def _convolves_volumes(program: ExportedProgram) -> bool:
     return any(fake_value(weight).dim() == 5 for weight in weights)
 
 
+_BATCH, _DEPTH = {0: Dim("batch", max=50)}, {2: Dim("depth", min=8, max=40)}
+
+
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even")  # torch's, once
-@pytest.mark.parametrize("kind", _CONVOLUTIONS)
-@pytest.mark.parametrize("sizes", [{}, {0: Dim("batch", max=50)}, {2: Dim("depth", min=8, max=40)}])
+@pytest.mark.parametrize(
+    ("kind", "sizes"),
+    [
+        (kind, sizes)
+        for kind in _CONVOLUTIONS
+        for sizes in ({}, _BATCH, _DEPTH)
+        if not (sizes is _DEPTH and kind.startswith("transposed"))
+    ],
+)
 def test_each_is_one_of_images_and_gives_the_same(kind: str, sizes: dict[int, Dim]) -> None:
     """At the example's sizes and at others, and no range of a dynamic size has become narrower."""
     module = _CONVOLUTIONS[kind]
@@ -72,11 +88,11 @@ def test_a_view_of_the_result_is_still_one_shape_of_it() -> None:
 @pytest.mark.parametrize(
     ("module", "sizes"),
     [
-        (nn.ConvTranspose3d(4, 6, 3), {}),
-        (nn.Conv3d(4, 6, 3), {0: Dim("batch", max=50), 2: Dim("depth", min=8, max=40)}),
+        (nn.ConvTranspose3d(4, 6, 3), _DEPTH),
+        (nn.Conv3d(4, 6, 3), _BATCH | _DEPTH),
     ],
 )
-def test_transposed_ones_and_those_of_no_fixed_size_are_refused(
+def test_those_of_no_fixed_size_are_refused(
     module: nn.Module, sizes: dict[int, Dim]
 ) -> None:
     """No kernel of the device convolves along three axes: the node and a way are named."""
