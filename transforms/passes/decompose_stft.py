@@ -8,28 +8,35 @@ A cosine is even about the middle of a frame of N samples and a sine is odd, so 
 with x[0] added to every Re X[k], and x[N / 2], its own partner, counted once: two products with
 half a frame each, half the multiplications of one with cosines and sines of a whole frame.
 
-A target without complex numbers computes on two real tensors instead: the second half of this file
-knows, operator by operator, what a consumer of a complex tensor does in terms of its real and its
-imaginary plane. A consumer it does not know is a reason to leave the complex tensor alone.
+The inverse is the same sum with each bin but the first and the last counted twice, as it stands for
+its conjugate too. What complex numbers are made and used for besides is carried on real and
+imaginary planes (`transforms/graph/complex_planes.py`).
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch.fx import Node
 
-from transforms.graph.aliasing import Aliasing
+from transforms.graph.complex_planes import (
+    ComplexProgram,
+    Planes,
+    RealForm,
+    complex_sources,
+    is_written,
+)
 from transforms.graph.editor import fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
-from transforms.graph.guards import guards_not_noted
 from transforms.graph.layouts import same_layout
 from transforms.graph.schemas import bound_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable
+
+    from torch.fx import Node
 
     from transforms.graph.editor import ProgramEditor
 
@@ -38,12 +45,15 @@ aten = torch.ops.aten
 
 _STFT = (aten.stft.default, aten.stft.center)
 _RFFT = (aten._fft_r2c.default, aten.fft_rfft.default)
+_INVERSE = (aten._fft_c2r.default, aten.fft_irfft.default)
+_ISTFT = aten.istft.default
 _OTHERS = (
-    aten.istft.default, aten._fft_c2r.default, aten._fft_c2c.default, aten.fft_fft.default,
-    aten.fft_ifft.default, aten.fft_irfft.default, aten.fft_hfft.default, aten.fft_rfft2.default,
-    aten.fft_rfftn.default, aten.fft_fft2.default, aten.fft_fftn.default,
+    aten._fft_c2c.default, aten.fft_fft.default, aten.fft_ifft.default, aten.fft_hfft.default,
+    aten.fft_rfft2.default, aten.fft_rfftn.default, aten.fft_fft2.default, aten.fft_fftn.default,
+    aten.fft_irfft2.default, aten.fft_irfftn.default, aten.fft_ihfft.default,
 )  # fmt: skip
 _NORM_NAMES = {None: 0, "backward": 0, "ortho": 1, "forward": 2}  # as _fft_r2c numbers them
+_INVERSE_NORMS = {None: 2, "backward": 2, "ortho": 1, "forward": 0}
 
 
 class _Transform(NamedTuple):
@@ -55,22 +65,22 @@ class _Transform(NamedTuple):
 
 
 class DecomposeStft(GraphPass):
-    """Replaces STFT(x) with Unfold(x) @ cos and @ -sin, and its complex consumers with real ones.
+    """Replaces STFT(x) with Unfold(x) @ cos and @ -sin, and all complex numbers with real ones.
 
     `torch.stft` (with or without `center`), the real FFT that it decomposes to and
     `torch.fft.rfft` become two matrix products: the frames, which are windowed views of the signal
     without what the window makes zero, folded in the middle, times the Fourier basis, into which
-    the normalisation is multiplied. The basis is formed in float64 from exactly reduced angles and
-    rounded once. Magnitudes, powers, parts,
-    conjugates, products and layout operators of the spectrum are carried out on real and imaginary
-    planes, so that no complex number is left.
+    the normalisation is multiplied. `torch.fft.irfft` and `torch.istft` are products with such a
+    basis and a sum of overlapping frames. The basis is formed in float64 from exactly reduced
+    angles and rounded once. Complex numbers, of a spectrum, a constant, `view_as_complex`,
+    `complex` or `polar`, are carried as real and imaginary planes, so that none is left.
 
     For finite signals the result differs from the FFT's by rounding. |z| is sqrt(re^2 + im^2),
     which overflows above 1.8e19 in float32 where the FFT's hypot does not.
 
-    Refuses spectra that leave the program as complex numbers or meet an operator without a real
-    form (an angle, an inverse transform), frames longer than `largest_frame`, or of a length that
-    is not fixed, and signals that are not float32 or float64.
+    Refuses complex numbers that leave the program, are written in place or meet an operator without
+    a real form (transforms of complex signals or of several axes), frames longer than
+    `largest_frame`, or of a length that is not fixed, and signals that are not float32 or float64.
 
     Args:
         largest_frame: the longest transform, in samples; the basis has about its square elements.
@@ -83,36 +93,52 @@ class DecomposeStft(GraphPass):
         self._largest_frame = largest_frame
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Replace every transform that may be replaced."""
+        """Replace every transform that may be replaced, and what complex numbers can be."""
         for node in editor.calls(*_OTHERS):
-            journal.refused(node, f"{node.target} is not a forward transform of a real signal")
+            journal.refused(node, f"{node.target} is no transform of, or into, one real signal")
+        sources = complex_sources(editor)
         for node in editor.calls(*_STFT, *_RFFT):
             reason = self._refusal(node)
             if reason:
                 journal.refused(node, reason)
-                continue
-            with editor.graph.inserting_before(node):
-                planes = _stft(editor, node) if node.target in _STFT else _rfft(editor, node)
-            if fake_value(node).is_complex():
-                fresh = replace_complex(editor, node, planes)
+            elif fake_value(node).is_complex():
+                sources[node] = lambda node: _spectrum(editor, node)
             else:
                 with editor.graph.inserting_before(node):
-                    fresh = [editor.call(aten.stack.default, list(planes), -1, like=node)]
-                editor.replace(node, fresh[0])
-            _refresh_strides(editor, fresh)
-            journal.changed(f"replaced {node.name} by products with a Fourier basis")
+                    both = list(_spectrum(editor, node))
+                    fresh = editor.call(aten.stack.default, both, -1, like=node)
+                editor.replace(node, fresh)
+                _refresh_strides(editor, [fresh])
+                journal.changed(f"replaced {node.name} by products with a Fourier basis")
+        carried = ComplexProgram(editor, sources, self._inverses(editor))
+        for node, reason in carried.refused.items():
+            journal.refused(node, reason)
+        _refresh_strides(editor, carried.replace())
+        for node in carried.sources:
+            is_transform = node.target in (*_STFT, *_RFFT)
+            how = "by products with a Fourier basis" if is_transform else "by its real planes"
+            journal.changed(f"replaced {node.name} {how}")
 
     def _refusal(self, node: Node) -> str | None:
         signal = fake_value(node.args[0])  # type: ignore[arg-type]
         if signal.dtype not in (torch.float32, torch.float64):
             return f"the signal is {signal.dtype}, not float32 or float64"
         reason = _stft_refusal(node) if node.target in _STFT else _rfft_refusal(node)
-        if reason:
-            return reason
-        length = _read(node).length
-        if length > self._largest_frame:
-            return f"a basis for frames of {length} samples is too large"
-        return refusal(node) if fake_value(node).is_complex() else None
+        return reason or self._size_refusal(_read(node).length)
+
+    def _size_refusal(self, length: int) -> str | None:
+        too_large = length > self._largest_frame
+        return f"a basis for frames of {length} samples is too large" if too_large else None
+
+    def _inverses(self, editor: ProgramEditor) -> dict[Any, RealForm]:
+        """The transforms back that can be replaced, by operator."""
+
+        def refusal(node: Node) -> str | None:
+            reason = _istft_refusal(node) if node.target is _ISTFT else _irfft_refusal(node)
+            return reason or self._size_refusal(_inverse_length(node))
+
+        forms = dict.fromkeys(_INVERSE, RealForm(refusal, functools.partial(_irfft, editor)))
+        return forms | {_ISTFT: RealForm(refusal, functools.partial(_istft, editor))}
 
 
 # Reading
@@ -162,7 +188,42 @@ def _read(node: Node) -> _Transform:
     )
 
 
+def _irfft_refusal(node: Node) -> str | None:
+    arguments = bound_arguments(node)
+    dims = arguments["dim"]
+    if isinstance(dims, (list, tuple)) and len(dims) != 1:
+        return f"{node.name} transforms several axes"
+    bins = fake_value(arguments["self"]).shape[_axis(arguments)]
+    if not isinstance(bins, int) or not isinstance(_inverse_length(node), int):
+        return f"the length of what {node.name} makes is not fixed"
+    return None
+
+
+def _istft_refusal(node: Node) -> str | None:
+    arguments = bound_arguments(node)
+    if arguments["return_complex"] or arguments["onesided"] is False:
+        return f"{node.name} takes bins of both signs"
+    dynamic = not isinstance(fake_value(arguments["self"]).shape[-1], int)
+    if arguments["length"] is not None and dynamic:
+        return f"{node.name} makes a signal of a given length of frames of a dynamic number"
+    return None
+
+
+def _inverse_length(node: Node) -> int:
+    arguments = bound_arguments(node)
+    if node.target is _ISTFT:
+        return int(arguments["n_fft"])
+    length = arguments.get("last_dim_size", arguments.get("n"))
+    if length is None:
+        length = 2 * (fake_value(arguments["self"]).shape[_axis(arguments)] - 1)
+    return length  # type: ignore[no-any-return]
+
+
 # Writing
+
+
+def _spectrum(editor: ProgramEditor, node: Node) -> Planes:
+    return _stft(editor, node) if node.target in _STFT else _rfft(editor, node)
 
 
 def _stft(editor: ProgramEditor, node: Node) -> Planes:
@@ -289,9 +350,89 @@ def _basis(fold: _Fold, transform: _Transform) -> tuple[torch.Tensor, torch.Tens
     turns = torch.outer(samples, torch.arange(transform.bins)) % length
     angles = turns.double() * (2.0 * math.pi / length)
     cosines = angles.cos() * transform.scale
-    sines = torch.where(turns * 2 % length == 0, 0.0, angles.sin()) * -transform.scale
+    sines = torch.where(turns * 2 % length == 0, 0.0, angles.sin() * -transform.scale)
     cosines[samples * 2 == length] *= 0.5  # the middle of the frame is its own partner
     return cosines, sines
+
+
+def _irfft(editor: ProgramEditor, node: Node, planes: Planes) -> Node:
+    arguments, length = bound_arguments(node), _inverse_length(node)
+    axis = _axis(arguments)
+    norm = arguments.get("normalization", _INVERSE_NORMS[arguments.get("norm")])
+    scale = (1.0, length**-0.5, 1.0 / length)[norm]
+    last = Planes(*(_swap(editor, node, plane, axis, -1) for plane in planes))
+    return _swap(editor, node, _back(editor, node, last, length, scale), axis, -1)
+
+
+def _back(editor: ProgramEditor, node: Node, planes: Planes, length: int, scale: float) -> Node:
+    """Bins (..., bins) to real samples (..., length); bins that are not there are zero."""
+    bins = length // 2 + 1
+    turns = torch.outer(torch.arange(bins), torch.arange(length)) % length
+    angles = turns.double() * (2.0 * math.pi / length)
+    counts = torch.full((bins, 1), 2.0 * scale, dtype=torch.double)
+    counts[0] = scale
+    if length % 2 == 0:
+        counts[-1] = scale
+    sines = torch.where(turns * 2 % length == 0, 0.0, angles.sin())
+    parts = []
+    bases = {"inverse_cosines": angles.cos() * counts, "inverse_sines": -sines * counts}
+    for (name, basis), plane in zip(bases.items(), planes, strict=True):
+        value, rows = fake_value(plane), plane
+        if (missing := bins - value.shape[-1]) != 0:
+            rows = editor.call(aten.constant_pad_nd.default, plane, [0, missing], like=node)
+        held = editor.add_constant(f"fourier_{name}_{length}", basis.to(value.dtype), learned=False)
+        parts.append(editor.call(aten.matmul.default, rows, held, like=node))
+    return editor.call(aten.add.Tensor, *parts, like=node)
+
+
+def _istft(editor: ProgramEditor, node: Node, planes: Planes) -> Node:
+    """Frames, windowed again and added up, over the sum of the windows' squares."""
+    arguments, length = bound_arguments(node), _inverse_length(node)
+    call = functools.partial(editor.call, like=node)
+    scale = length**-0.5 if arguments["normalized"] else 1.0 / length
+    rows = Planes(*(_swap(editor, node, plane, -2, -1) for plane in planes))
+    frames = _back(editor, node, rows, length, scale)
+    window = arguments["window"]
+    if window is None:
+        ones = torch.ones(arguments["win_length"] or length, dtype=fake_value(frames).dtype)
+        window = editor.add_constant(f"fourier_ones_{len(ones)}", ones, learned=False)
+    window = _computed_window(editor, node, window, length)
+    squares = call(aten.mul.Tensor, window, window)
+    weights = call(aten.mul.Tensor, call(aten.ones_like.default, frames), squares)
+    hop = arguments["hop_length"] or length // 4
+    sums = (
+        _trimmed(call, arguments, _overlapped(call, part, length, hop), -(-length // hop) * hop)
+        for part in (call(aten.mul.Tensor, frames, window), weights)
+    )
+    signal: Node = call(aten.div.Tensor, *sums)
+    if arguments["length"] is not None:
+        missing = arguments["length"] - fake_value(signal).shape[-1]
+        signal = call(aten.constant_pad_nd.default, signal, [0, missing]) if missing else signal
+    return signal
+
+
+def _overlapped(call: Callable[..., Node], frames: Node, length: int, hop: int) -> Node:
+    """The sum of frames (..., T, length) that begin `hop` after each other; whole hops."""
+    count = -(-length // hop)
+    if count * hop != length:
+        frames = call(aten.constant_pad_nd.default, frames, [0, count * hop - length])
+    parts = []
+    for place in range(count):
+        part = call(aten.slice.Tensor, frames, -1, place * hop, (place + 1) * hop)
+        moved = [0, 0, place, count - 1 - place]
+        parts.append(call(aten.constant_pad_nd.default, part, moved))
+    total = functools.reduce(functools.partial(call, aten.add.Tensor), parts)
+    return call(aten.flatten.using_ints, total, -2, -1)
+
+
+def _trimmed(call: Callable[..., Node], arguments: dict[str, Any], sums: Node, whole: int) -> Node:
+    """Without the frames' own margins: those of `center`, and what fills the last hop."""
+    margin = arguments["n_fft"] // 2 if arguments["center"] else 0
+    behind = whole - arguments["n_fft"]
+    if arguments["length"] is None:
+        return call(aten.slice.Tensor, sums, -1, margin, -(behind + margin) or None)
+    end = min(margin + arguments["length"], fake_value(sums).shape[-1] - behind)
+    return call(aten.slice.Tensor, sums, -1, margin, end)
 
 
 def _swap(editor: ProgramEditor, node: Node, value: Node, left: int, right: int) -> Node:
@@ -307,7 +448,7 @@ def _refresh_strides(editor: ProgramEditor, fresh: list[Node]) -> None:
     """Recompute what follows `fresh`; a view that the new strides forbid becomes a reshape."""
     stale = set(fresh)
     for node in editor.graph.nodes:
-        if node.op != "call_function" or not stale.intersection(node.all_input_nodes):
+        if "val" not in node.meta or not stale.intersection(node.all_input_nodes):
             continue
         before = node.meta["val"]
         try:
@@ -319,173 +460,3 @@ def _refresh_strides(editor: ProgramEditor, fresh: list[Node]) -> None:
             editor.refresh(node)
         if not same_layout(before, node.meta["val"]):
             stale.add(node)
-
-
-class Planes(NamedTuple):
-    """A complex tensor as two real ones of its shape."""
-
-    real: Node
-    imag: Node
-
-
-# What moves elements without looking at them does the same to each plane.
-_LAYOUT = {
-    aten.alias.default, aten.clone.default, aten.contiguous.default, aten.detach.default,
-    aten.expand.default, aten.flatten.using_ints, aten.mT.default, aten.narrow.default,
-    aten.permute.default, aten.reshape.default, aten.select.int, aten.slice.Tensor,
-    aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.t.default,
-    aten.transpose.int, aten.unflatten.int, aten.unsqueeze.default, aten.view.default,
-    aten._unsafe_view.default,
-}  # fmt: skip
-_VIEWS = {aten.view.default, aten._unsafe_view.default}
-_CONJUGATES = {aten.conj.default, aten._conj.default, aten.conj_physical.default}
-_LINEAR = {aten.mul.Tensor, aten.div.Tensor}
-_REAL_RESULTS = {
-    aten.abs.default, aten.imag.default, aten.real.default, aten.sym_size.int,
-    aten.view_as_real.default,
-}  # fmt: skip
-
-
-def refusal(node: Node) -> str | None:
-    """Why the complex result of `node` cannot be carried as planes; None when it can.
-
-    Every consumer is followed until the numbers are real again.
-    """
-    if is_written(node):
-        return "its result, or a view of it, is written in place"
-    consumers = _consumers(node)
-    carried = {node, *(n for n in consumers if n.target not in _REAL_RESULTS)}
-    reasons = (_user_refusal(user, carried) for user in consumers)
-    return next((reason for reason in reasons if reason), None)
-
-
-def replace_complex(editor: ProgramEditor, node: Node, planes: Planes) -> list[Node]:
-    """Rewrite everything that consumes the complex `node` to consume `planes`.
-
-    Call it only when `refusal` found nothing. The complex nodes lose their last user and go with
-    the dead code.
-
-    Returns:
-        The real results that took the place of others; their strides may differ from those.
-    """
-    carried = {node: planes}
-    fresh: list[Node] = []
-    for user in _consumers(node):
-        with editor.graph.inserting_before(user):
-            if user.target in _REAL_RESULTS:
-                fresh += _make_real(editor, user, carried[user.args[0]])  # type: ignore[index]
-            else:
-                carried[user] = _carry(editor, user, carried)
-    return fresh
-
-
-def _consumers(node: Node) -> list[Node]:
-    """All that consumes `node`, or what is complex because of it, in graph order."""
-    found: set[Node] = set()
-    queue = [node]
-    while queue:
-        for user in queue.pop().users:
-            if user not in found:
-                found.add(user)
-                if user.target not in _REAL_RESULTS:
-                    queue.append(user)
-    return [n for n in node.graph.nodes if n in found]
-
-
-def _user_refusal(user: Node, carried: set[Node]) -> str | None:
-    if user.op == "output":
-        return "the program returns complex numbers made of it"
-    strangers = [n for n in user.all_input_nodes if _is_complex(n) and n not in carried]
-    if strangers:
-        return f"{user.name} also takes {strangers[0].name}, which is complex"
-    if user.target in _REAL_RESULTS | _LAYOUT | _CONJUGATES:
-        return None
-    if user.target not in _LINEAR:
-        return f"{user.name} ({user.target}) has no form in real and imaginary planes here"
-    if any(isinstance(a, complex) for a in user.args):
-        return f"{user.name} takes a complex scalar"
-    divides = user.target is aten.div.Tensor and user.args[1] in carried
-    return f"{user.name} divides by complex numbers" if divides else None
-
-
-def is_written(node: Node) -> bool:
-    """Whether anything writes into the memory of `node`, itself or through a view."""
-    # The analysis runs composite operators on fake values: it must not bind a dynamic dimension.
-    with guards_not_noted(fake_value(node).fake_mode):
-        return Aliasing(node.graph).is_written(node)
-
-
-def _is_complex(node: Node) -> bool:
-    value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and value.is_complex()
-
-
-# Complex in, complex out
-
-
-def _carry(editor: ProgramEditor, user: Node, carried: dict[Node, Planes]) -> Planes:
-    def call(target: Any, *args: Any, **kwargs: Any) -> Node:
-        return editor.call(target, *args, like=user, **kwargs)
-
-    operands = [carried[a] for a in user.args if isinstance(a, Node) and a in carried]
-    if user.target in _CONJUGATES:
-        return Planes(operands[0].real, call(aten.neg.default, operands[0].imag))
-    if user.target is aten.mul.Tensor and len(operands) == 2:  # noqa: PLR2004
-        left, right = operands  # (a + bi)(c + di) = (ac - bd) + (ad + bc)i
-        ac, bd = (call(aten.mul.Tensor, *pair) for pair in zip(*operands, strict=True))
-        ad = call(aten.mul.Tensor, left.real, right.imag)
-        bc = call(aten.mul.Tensor, left.imag, right.real)
-        return Planes(call(aten.sub.Tensor, ac, bd), call(aten.add.Tensor, ad, bc))
-
-    # A view's strides need not exist for a plane; reshape copies where they do not.
-    target = aten.reshape.default if user.target in _VIEWS else user.target
-
-    def on(plane: str) -> Node:
-        args = [
-            getattr(carried[a], plane) if isinstance(a, Node) and a in carried else a
-            for a in user.args
-        ]
-        return call(target, *args, **user.kwargs)
-
-    return Planes(on("real"), on("imag"))
-
-
-# Complex in, real out
-
-
-def _make_real(editor: ProgramEditor, user: Node, planes: Planes) -> list[Node]:
-    """Replace a consumer that yields real numbers; return what took its place."""
-    if user.target is aten.abs.default:
-        return _magnitude(editor, user, planes)
-    if user.target in {aten.real.default, aten.imag.default}:
-        fresh = planes.real if user.target is aten.real.default else planes.imag
-    elif user.target is aten.sym_size.int:
-        fresh = editor.call(aten.sym_size.int, planes.real, user.args[1], like=user)
-    else:
-        fresh = editor.call(aten.stack.default, list(planes), -1, like=user)
-    editor.replace(user, fresh)
-    return [fresh]
-
-
-def _magnitude(editor: ProgramEditor, user: Node, planes: Planes) -> list[Node]:
-    """|z| = sqrt(re^2 + im^2); where it is only squared again, no root is taken."""
-    squares = [editor.call(aten.mul.Tensor, plane, plane, like=user) for plane in planes]
-    power = editor.call(aten.add.Tensor, *squares, like=user)
-    fresh = [power]
-    for square in _squares(user.users):
-        editor.replace(square, power)
-    if user.users:
-        root = editor.call(aten.sqrt.default, power, like=user)
-        editor.replace(user, root)
-        fresh.append(root)
-    return fresh
-
-
-def _squares(users: Iterable[Node]) -> list[Node]:
-    return [
-        u
-        for u in users
-        if u.target is aten.square.default
-        or (u.target is aten.pow.Tensor_Scalar and u.args[1] == 2)  # noqa: PLR2004
-        or (u.target is aten.mul.Tensor and u.args[0] is u.args[1])
-    ]

@@ -261,21 +261,20 @@ def _write_into_view(z: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("consumer", "reason"),
     [
-        (torch.angle, "no form in real and imaginary planes"),
         (lambda z: z, "returns complex numbers"),
-        (lambda z: (z * (1 + 2j)).real, "complex"),
-        (lambda z: (1.0 / z).abs(), "reciprocal"),
-        (lambda z: (z.abs() / z).real, "divides by complex"),
+        (lambda z: torch.linalg.matrix_exp(z[..., :5, :5]).abs(), "no form in real and imaginary"),
+        (lambda z: torch.fft.ifft(z).abs(), "no form in real and imaginary planes"),
         (lambda z: (z * torch.fft.rfft(z.real, n=8, dim=1)).abs(), "also takes"),
-        (lambda z: torch.istft(z, 8), "istft"),
+        (lambda z: torch.istft(z, 8, 2, return_complex=True, onesided=False).abs(), "both signs"),
+        (torch.fft.irfft2, "no form in real and imaginary planes"),
         (_write_into_view, "written in place"),
         (lambda z: z.mul_(2.0).abs(), "written in place"),
     ],
-    ids=["angle", "output", "scalar", "inverse", "divisor", "stranger", "istft", "view", "write"],
+    ids=["output", "matrix", "inverse", "stranger", "istft", "axes", "view", "write"],
 )
 def test_refuses_with_a_reason_and_changes_nothing(consumer: Any, reason: str) -> None:
     """Where the planes do not carry, the pass says why and hands back the very same program."""
-    module = Spectrum(consumer, n_fft=8, hop_length=2, onesided=True)
+    module = Spectrum(consumer, n_fft=8, hop_length=2, onesided="both signs" not in reason)
     program = torch.export.export(module, (torch.randn(5, 40),), strict=False)
     result, record = DecomposeStft()(program)
     transforms = [r for r in record.refusals if r.node == "stft"]
@@ -284,11 +283,76 @@ def test_refuses_with_a_reason_and_changes_nothing(consumer: Any, reason: str) -
     assert reason in transforms[0].reason
 
 
-def test_refuses_an_inverse_transform_by_name() -> None:
-    """What is no forward transform of a real signal is named as that."""
-    module = Spectrum(lambda z: torch.istft(z, 8, 2), n_fft=8, hop_length=2)
-    _, record = DecomposeStft()(torch.export.export(module, (torch.randn(2, 40),), strict=False))
-    assert any(r.node == "istft" and "forward" in r.reason for r in record.refusals)
+_REAL_AGAIN = {
+    "angle": lambda z: torch.angle(z).cos(),  # on the cut a rounding turns it by a whole turn
+    "complex scalar": lambda z: (z * (1 + 2j)).real,
+    "reciprocal": lambda z: (1.0 / (z + 9)).abs(),
+    "divisor": lambda z: (z.abs() / (z + 9)).real,
+    "sum": lambda z: (z + z.conj() - z.mean(-1, keepdim=True)).abs(),
+    "parts of an axis": lambda z: tuple(part.abs() for part in z.unbind(0)),
+    "halves": lambda z: z.chunk(2, -1)[1].imag,
+    "exponential": lambda z: (z * 0.1).exp().real,
+    "square": lambda z: (z**2).real + z.square().imag,
+    "joined": lambda z: torch.cat([z, z * 2], 1).abs(),
+    "correlation": lambda z: (z @ z.mH).real,
+    "product of an equation": lambda z: torch.einsum("bft,bgt->bfg", z, z.conj()).abs(),
+    "chosen": lambda z: torch.where(z.abs() > 1, z, z * 0.5).imag,
+    "phase kept": lambda z: torch.view_as_real(torch.polar(z.abs().sqrt(), z.angle())),
+    "inverse": lambda z: torch.istft(z, 16, 4),
+    "inverse of odd hops": lambda z: torch.istft(z, 16, 5, window=torch.hann_window(16)),
+    "shorter": lambda z: torch.istft(z, 16, 4, length=60),
+    "longer": lambda z: torch.istft(z, 16, 4, length=90),
+    "inverse of a narrow window": lambda z: torch.istft(z, 16, 4, 12, torch.hann_window(12)),
+    "inverse, normalised": lambda z: torch.istft(z, 16, 4, normalized=True, center=False),
+    "inverse of frames": lambda z: torch.fft.irfft(z, n=21, dim=1),
+    "inverse of odd frames": lambda z: torch.fft.irfft(z, n=7, dim=1, norm="ortho"),
+    "inverse of other scale": lambda z: torch.fft.irfft(z, dim=-2, norm="forward") / 16,
+    "masked": lambda z: torch.istft(z * z.abs().sigmoid(), 16, 4),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The length of signal is shorter")
+@pytest.mark.parametrize("stage", ["training", "core"])
+@pytest.mark.parametrize("consumer", _REAL_AGAIN)
+def test_what_was_complex_is_real_and_equal(consumer: str, stage: str) -> None:
+    """Complex arithmetic and inverse transforms, by what eager computes."""
+    torch.manual_seed(0)
+    module, signal = Spectrum(_REAL_AGAIN[consumer], n_fft=16, hop_length=4), torch.randn(2, 80)
+    program = _stage(torch.export.export(module, (signal,), strict=False), stage)
+    result, record = DecomposeStft()(program)
+    assert not record.refusals
+    assert not _complex_left(result)
+    _assert_equal(result.module()(signal), module(signal))
+
+
+class Rotary(nn.Module):
+    """Rotary embeddings by complex numbers, of a constant or of an input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        turns = torch.outer(torch.arange(16.0), 10.0 ** -torch.arange(4))
+        self.register_buffer("turns", torch.polar(torch.ones_like(turns), turns), persistent=False)
+
+    def forward(self, x: torch.Tensor, angles: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Queries [batch, 16, heads, 8] turned twice."""
+        pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+        given = torch.polar(torch.ones_like(angles), angles)
+        turned = (torch.view_as_real(pairs * t[None, :, None]) for t in (self.turns, given))
+        first, second = (t.flatten(3).type_as(x) for t in turned)
+        return first, second
+
+
+@pytest.mark.parametrize("stage", ["training", "functional", "core"])
+def test_rotary_embeddings_are_real_and_equal(stage: str) -> None:
+    """`view_as_complex`, `polar` and a complex buffer, for any batch."""
+    given = (torch.randn(2, 16, 3, 8), torch.randn(16, 4))
+    sizes = ({0: torch.export.Dim("batch", max=9)}, {})
+    program = torch.export.export(Rotary(), given, dynamic_shapes=sizes, strict=False)
+    result, record = DecomposeStft()(_stage(program, stage))
+    assert not record.refusals
+    assert not _complex_left(result)
+    for x in (given[0], torch.randn(5, 16, 3, 8)):
+        _assert_equal(result.module()(x, given[1]), Rotary()(x, given[1]))
 
 
 def test_refuses_frames_longer_than_allowed() -> None:

@@ -8,8 +8,8 @@ for one, is that image's as it is in memory, whatever the groups:
 
 So a batch of N volumes with D' windows each is a batch of N D' images.
 
-A transposed convolution is the sum of what each of its K weights of images gives, one after another:
-a volume's images, as far apart as the stride says, moved by the place of the weight.
+A transposed convolution is the sum of what each of its K weights of images gives: the results, as
+far apart as the stride says, moved by the weight's place.
 """
 
 from __future__ import annotations

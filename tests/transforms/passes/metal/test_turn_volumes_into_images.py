@@ -92,9 +92,7 @@ def test_a_view_of_the_result_is_still_one_shape_of_it() -> None:
         (nn.Conv3d(4, 6, 3), _BATCH | _DEPTH),
     ],
 )
-def test_those_of_no_fixed_size_are_refused(
-    module: nn.Module, sizes: dict[int, Dim]
-) -> None:
+def test_those_of_no_fixed_size_are_refused(module: nn.Module, sizes: dict[int, Dim]) -> None:
     """No kernel of the device convolves along three axes: the node and a way are named."""
     with pytest.raises(LoweringError, match=r"convolves along three axes.*convert for the CPU"):
         TurnVolumesIntoImages()(_exported(module, sizes))
