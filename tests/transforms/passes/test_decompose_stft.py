@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from transforms import convert
 from transforms.export.trace import export_program
 from transforms.graph.graph_pass import check_program
 from transforms.lowering.cpu import BACKEND
@@ -18,6 +19,8 @@ from transforms.passes.decompose_stft import DecomposeStft
 from zoo.spec import Dimension, InputSpec, ProgramSpec
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torch.export import ExportedProgram
 
 # Rounding the basis and summing N products in float32 leaves noise of about sqrt(N) 2^-24 of the
@@ -469,3 +472,25 @@ def test_half_a_frame_is_multiplied() -> None:
     assert shapes == {"fourier_cosines_64": (20, 33), "fourier_sines_64": (20, 33)}
     # a library is given each weight's memory whole
     assert all(v.untyped_storage().nbytes() == v.nbytes for v in result.state_dict.values())
+
+
+class Enhancer(nn.Module):
+    """A spectrum masked and turned back into a signal, and rotary embeddings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rotary = Rotary()
+
+    def forward(self, signal: torch.Tensor, x: torch.Tensor, angles: torch.Tensor) -> Any:
+        """The signal, and the turned queries."""
+        window = torch.hann_window(32)
+        spectrum = torch.stft(signal, 32, 8, window=window, return_complex=True)
+        masked = spectrum * spectrum.abs().sigmoid()
+        return torch.istft(masked, 32, 8, window=window), self.rotary(x, angles)
+
+
+@pytest.mark.parametrize("target", ["cpu", "metal"])
+def test_programs_with_complex_numbers_are_proven(target: str, tmp_path: Path) -> None:
+    """Through the front door, where they end as real numbers."""
+    given = (torch.randn(2, 400), torch.randn(2, 16, 3, 8), torch.randn(16, 4))
+    convert(Enhancer(), given, target=target, out=tmp_path / "out", measure_seconds=0)
