@@ -169,7 +169,7 @@ def test_the_interface_is_apart() -> None:
     """No wrapper defines what is the same for all; torch's own file does."""
     code = _generate(nn.ReLU(), torch.randn(2, 3))
     assert "AOTInductorModelContainerRun" not in code.wrapper
-    assert "AOTInductorModelContainerRun(" in interface()
+    assert "AOTInductorModelContainerRun(" in interface("torch/csrc/inductor/aoti_include/cpu.h")
 
 
 def test_code_generation_asks_us_for_strides() -> None:
