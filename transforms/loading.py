@@ -117,16 +117,12 @@ def read_input(text: str) -> torch.Tensor:
     low, high = int(match[3] or 0), int(match[4] or 1)
     if low > high:
         raise UsageError(text, f"{low} is more than {high}", _SHAPE_FORM)
-    lowest, highest = _ends(dtype)
+    bounds = None if dtype is torch.bool else torch.iinfo(dtype)
+    lowest, highest = (0, 1) if bounds is None else (bounds.min, bounds.max)
     if low < lowest or high > highest:
         fact = f"{match[2]} holds {lowest} to {highest}"
         raise UsageError(text, fact, "Narrow the range, or take a larger dtype")
     return torch.randint(low, high + 1, shape, generator=generator).to(dtype)
-
-
-def _ends(dtype: torch.dtype) -> tuple[int, int]:
-    """The least and the largest number of a dtype that is not floating."""
-    return (0, 1) if dtype is torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
 
 
 def _exported(path: Path, *, unpickle: bool) -> torch.export.ExportedProgram:

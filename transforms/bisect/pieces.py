@@ -22,7 +22,7 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, GraphModule, Node
 from torch.utils._pytree import tree_structure
 
-from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
+from menagerie.numerics import Dtype, Tolerance
 from menagerie.validation.compare import compare
 from transforms.graph.editor import ProgramEditor, fake_value
 from transforms.graph.interpret import capture
@@ -50,11 +50,6 @@ class Difference:
     max_abs: float
     snr_db: float
     passed: bool
-
-
-def default_tolerances(dtype: Dtype) -> Tolerance | None:
-    """What a model without tolerances of its own allows; None: bit for bit."""
-    return DEFAULT_TOLERANCES.get(dtype)
 
 
 def comparable(value: Any) -> bool:

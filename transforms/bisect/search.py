@@ -6,6 +6,7 @@ import functools
 import time
 from typing import TYPE_CHECKING, Any
 
+from menagerie.numerics import DEFAULT_TOLERANCES
 from transforms.bisect.pieces import (
     MOST_PIECES,
     Deadline,
@@ -13,7 +14,6 @@ from transforms.bisect.pieces import (
     Piece,
     Tolerances,
     comparable,
-    default_tolerances,
     difference,
     differences,
     divergence_at,
@@ -53,7 +53,7 @@ def locate(
     *,
     target: Target | str = "cpu",
     run: Runner | None = None,
-    tolerances: Tolerances = default_tolerances,
+    tolerances: Tolerances = DEFAULT_TOLERANCES.get,
     folder: Path | None = None,
     seconds: float | None = None,
 ) -> Divergence | None:

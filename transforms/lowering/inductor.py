@@ -170,7 +170,9 @@ def generate_code(
             patch.object(graph_module, "normalize_name", _constant_name),
             patch.object(cpp_wrapper_cpu, "normalize_name", _constant_name),
             patch.object(cpp, "stride_at_vec_range", stride_in_range),
-            patch.object(cpu_vec_isa, "valid_vec_isa_list", _every_vector_isa),
+            patch.object(
+                cpu_vec_isa, "valid_vec_isa_list", lambda: cpu_vec_isa.supported_vec_isa_list
+            ),
             patch.object(pytree, "treespec_dumps", _spec_text),
             patch.object(graph_module.GraphLowering, "get_attr", _constant_with_views),
             is_number_cached(),
@@ -191,10 +193,6 @@ def generate_code(
     )
 
 
-def _every_vector_isa() -> list[cpu_vec_isa.VecISA]:
-    return cpu_vec_isa.supported_vec_isa_list
-
-
 _dumped = pytree.treespec_dumps
 _constant = graph_module.GraphLowering.get_attr
 
@@ -208,14 +206,10 @@ def _spec_text(spec: pytree.TreeSpec) -> str:
 
 def _constant_with_views(graph: GraphLowering, *given: Any) -> Any:
     found = _constant(graph, *given)
-    users = graph.current_node.users
-    if not isinstance(found, ir.Constant) or all(_is_pointwise(user.target) for user in users):
+    tags = [getattr(user.target, "tags", ()) for user in graph.current_node.users]
+    if not isinstance(found, ir.Constant) or all(torch.Tag.pointwise in each for each in tags):
         return found
     return lowering.tensor(found.value, dtype=found.dtype, device=found.device)
-
-
-def _is_pointwise(target: Any) -> bool:
-    return torch.Tag.pointwise in getattr(target, "tags", ())
 
 
 def _reason(error: Exception) -> str:
@@ -288,15 +282,12 @@ def _kernel_uses(graph: GraphLowering, wrapper: str) -> dict[str, tuple[str, ...
             sites[operation.get_kernel_name()] += _sites(operation.origins)
     prefix = f"aoti_torch_{graph.device_type}_"
     called = {s for s in _SYMBOL.findall(wrapper) if s.startswith(prefix)}
-    uses = {symbol: tuple(dict.fromkeys(_match(symbol, sites))) for symbol in called}
+    # Inductor may append a version to the name of the operation: foo_v2 for foo.
+    plain = {s: s if s in sites else re.sub(r"_v\d+$", "", s) for s in called}
+    uses = {symbol: tuple(dict.fromkeys(sites.get(plain[symbol], ()))) for symbol in called}
     if _PROXY in wrapper:
         uses |= {k: tuple(dict.fromkeys(v)) for k, v in sites.items() if not k.startswith("aoti_")}
     return uses
-
-
-def _match(symbol: str, sites: Mapping[str, list[str]]) -> list[str]:
-    # Inductor may append a version to the name of the operation: foo_v2 for foo.
-    return sites.get(symbol) or sites.get(re.sub(r"_v\d+$", "", symbol)) or []
 
 
 def _sites(origins: Any) -> list[str]:
