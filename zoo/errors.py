@@ -89,9 +89,7 @@ class UnsupportedKernels(LoweringError):
             "CONTRIBUTING.md says how a kernel is added"
         )
         super().__init__(
-            place,
-            f"{len(uses)} kernel(s) are not in the target's runtime{listing}",
-            f"\n{step}",
+            place, f"{len(uses)} kernel(s) are not in the target's runtime{listing}", f"\n{step}"
         )
         self.uses = uses
 

@@ -14,11 +14,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from menagerie.validation.findings import (
-    Measurement,
-    ValidationReport,
-    Verdict,
-)
+from menagerie.validation.findings import Measurement, ValidationReport, Verdict
 from zoo.base_models import Frozen
 
 if TYPE_CHECKING:

@@ -13,13 +13,7 @@ import numpy as np
 from menagerie.errors import MenagerieError, SessionError
 from menagerie.format.bundle_manifest import MANIFEST, parse_manifest
 from menagerie.format.folder import read_manifest, read_signature
-from menagerie.library import (
-    KernelTimeView,
-    TensorView,
-    available_targets,
-    last_error,
-    library,
-)
+from menagerie.library import KernelTimeView, TensorView, available_targets, last_error, library
 from menagerie.numerics import Dtype
 from menagerie.tensor_files import stored
 from menagerie.trust import allows_unsigned, check_signature, trusted_place

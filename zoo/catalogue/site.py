@@ -10,15 +10,7 @@ from pydantic import TypeAdapter
 
 from menagerie.store.layout import METADATA
 from zoo.catalogue.collect import CataloguedModel, collect, siblings
-from zoo.catalogue.pages import (
-    CATALOGUE,
-    ROOT,
-    WHEELS,
-    Site,
-    Way,
-    render_catalogue,
-    render_model,
-)
+from zoo.catalogue.pages import CATALOGUE, ROOT, WHEELS, Site, Way, render_catalogue, render_model
 from zoo.store.base import LINK_SECONDS, content_type
 
 if TYPE_CHECKING:

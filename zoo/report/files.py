@@ -104,10 +104,7 @@ def read_graphs(folder: Path) -> tuple[ProgramGraphs, ...]:
 
 
 def write_index(
-    reports: Sequence[ConversionReport],
-    folder: Path,
-    *,
-    pages: Mapping[str, Path] | None = None,
+    reports: Sequence[ConversionReport], folder: Path, *, pages: Mapping[str, Path] | None = None
 ) -> Path:
     """Writes index.html, a table of several conversions in the given order.
 

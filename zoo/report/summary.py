@@ -336,8 +336,7 @@ def commands(report: ConversionReport) -> tuple[Command, ...]:
         Command("Download it", f"zoo pull {model} --target {target} -o {model}"),
         Command("Prove it again on this machine", f"zoo verify {model}{on}"),
         Command(
-            "Run it, with no PyTorch installed",
-            f"zoo run {model} --input x.npy --output y.npy",
+            "Run it, with no PyTorch installed", f"zoo run {model} --input x.npy --output y.npy"
         ),
         again,
     )

@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from menagerie.format.bundle_manifest import MANIFEST, ReleaseState
 from menagerie.store.layout import ledger_key, provenance_key
 from menagerie.trust.ledger import MAX_LEDGER_BYTES, Ledger, LedgerEntry, envelope, open_envelope
-from menagerie.trust.signature import (
-    BUNDLE_TYPE,
-    LEDGER_TYPE,
-    encoded,
-    signature_document,
-)
+from menagerie.trust.signature import BUNDLE_TYPE, LEDGER_TYPE, encoded, signature_document
 from menagerie.typed_json import Malformed, load
 from zoo.catalogue.site import update_catalogue
 from zoo.errors import (

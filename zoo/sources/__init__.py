@@ -35,12 +35,7 @@ class LoadedModel:
 
 
 def load(
-    name: str,
-    spec: ModelSpec,
-    *,
-    origin: Path,
-    random_weights: int | None,
-    allow_factories: bool,
+    name: str, spec: ModelSpec, *, origin: Path, random_weights: int | None, allow_factories: bool
 ) -> LoadedModel:
     """Fetch and build a model.
 

@@ -49,13 +49,7 @@ from menagerie.store.layout import (
 from menagerie.trust.ledger import MAX_LEDGER_BYTES, Ledger
 from menagerie.typed_json import Malformed, from_json, load
 from zoo.base_models import Frozen
-from zoo.errors import (
-    ArtifactError,
-    MenagerieError,
-    NotInStore,
-    StoreUnreachable,
-    TooLarge,
-)
+from zoo.errors import ArtifactError, MenagerieError, NotInStore, StoreUnreachable, TooLarge
 from zoo.store.coordination import counted_on, sweeping
 from zoo.store.submissions import listed, read_submission
 

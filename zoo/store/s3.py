@@ -54,8 +54,7 @@ class S3Objects(S3Reader, ObjectStore):
         """Sends the bytes in one request, which S3 does atomically."""
         kind = content_type(key)
         self._write(
-            key,
-            lambda: self._client.put_object(**self._where(key), Body=content, ContentType=kind),
+            key, lambda: self._client.put_object(**self._where(key), Body=content, ContentType=kind)
         )
 
     def abandon_uploads(self, before: float, ours: Callable[[str], bool]) -> int:

@@ -19,12 +19,7 @@ from pydantic import AfterValidator, Field, ValidationError
 from menagerie.durable import disk_errors, make_folders, require_space, sha256_of
 from menagerie.format.bundle_manifest import bundle_path
 from menagerie.store.base import Meter, Progress, silent
-from menagerie.store.layout import (
-    SUBMISSIONS,
-    blob_key,
-    parse_submission_key,
-    submission_key,
-)
+from menagerie.store.layout import SUBMISSIONS, blob_key, parse_submission_key, submission_key
 from zoo.base_models import Frozen, Sha256
 from zoo.errors import HashMismatch, NotInStore, StoreError, UsageError
 from zoo.store.coordination import announce

@@ -145,12 +145,7 @@ class ReleaseReader:
         return sorted(found, key=lambda r: (r.model, r.target, moment(r.manifest.created)))
 
     def find(
-        self,
-        model: str,
-        target: str,
-        build_key: str | None = None,
-        *,
-        platform: str | None = None,
+        self, model: str, target: str, build_key: str | None = None, *, platform: str | None = None
     ) -> Release:
         """The release of this build; without `build_key`, the latest one for a platform.
 
