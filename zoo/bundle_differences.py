@@ -50,11 +50,8 @@ def reseal(folder: Path, draft: BundleManifest, state: ReleaseState) -> BundleMa
     changed = sorted(n for n in before.keys() | after.keys() if before.get(n) != after.get(n))
     if changed:
         (folder / MANIFEST).unlink()
-        raise ArtifactError(
-            str(folder / changed[0]),
-            "changed while the bundle was run",
-            "Do not trust this artifact or what it was made from",
-        )
+        advice = "Do not trust this artifact or what it was made from"
+        raise ArtifactError(str(folder / changed[0]), "changed while the bundle was run", advice)
     return sealed
 
 

@@ -44,11 +44,8 @@ def zig_program() -> Path:
         program = Path(folder) / "zig"
         if program.is_file():
             return program
-    raise MenagerieError(
-        "ziglang",
-        "is not installed; Metal artifacts are compiled with it, and their shaders emulated",
-        "Install it: pip install ziglang",
-    )
+    fact = "is not installed; Metal artifacts are compiled with it, and their shaders emulated"
+    raise MenagerieError("ziglang", fact, "Install it: pip install ziglang")
 
 
 def zig_version() -> str:

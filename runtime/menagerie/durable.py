@@ -96,11 +96,8 @@ def _translated(error: OSError, place: str, needed: int) -> StoreError:
     if error.errno in _NO_SPACE:
         return _full(place, needed)
     if error.errno == errno.EFBIG:
-        return StoreFull(
-            place,
-            f"a file grew above the size this process may write ({needed:,} bytes needed)",
-            "Raise the limit (`ulimit -f`) and try again",
-        )
+        fact = f"a file grew above the size this process may write ({needed:,} bytes needed)"
+        return StoreFull(place, fact, "Raise the limit (`ulimit -f`) and try again")
     if error.errno in _NOT_ALLOWED:
         return StoreError(place, f"may not be written: {reason}", "Choose a folder you may write")
     where = f" ({error.filename})" if error.filename else ""
@@ -108,11 +105,8 @@ def _translated(error: OSError, place: str, needed: int) -> StoreError:
 
 
 def _full(place: str, needed: int) -> StoreFull:
-    return StoreFull(
-        place,
-        f"no space left: {needed:,} bytes needed, {_free(Path(place)):,} free",
-        "Free some space or choose a folder on another disk",
-    )
+    fact = f"no space left: {needed:,} bytes needed, {_free(Path(place)):,} free"
+    return StoreFull(place, fact, "Free some space or choose a folder on another disk")
 
 
 def _free(folder: Path) -> int:

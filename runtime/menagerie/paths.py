@@ -42,19 +42,15 @@ def home() -> Path:
     try:
         folder = (Path(asked).expanduser() if asked else _caches() / "menagerie").absolute()
     except RuntimeError as error:  # a home folder that nobody has: `~nobody/cache`
-        raise UsageError(
-            asked or "~",
-            f"the cache folder is not known ({error})",
-            "Set MENAGERIE_HOME to the path of a folder you can write to",
-        ) from error
+        fact = f"the cache folder is not known ({error})"
+        advice = "Set MENAGERIE_HOME to the path of a folder you can write to"
+        raise UsageError(asked or "~", fact, advice) from error
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(
-            str(folder),
-            f"the cache folder cannot be created ({error.strerror})",
-            "Set MENAGERIE_HOME to a folder you can write to",
-        ) from error
+        fact = f"the cache folder cannot be created ({error.strerror})"
+        advice = "Set MENAGERIE_HOME to a folder you can write to"
+        raise UsageError(str(folder), fact, advice) from error
     return folder
 
 

@@ -254,11 +254,9 @@ class Session:
             return
         here, before = os.getpid(), _threaded_in.get(self._target)
         if before not in {None, here}:
-            raise SessionError(
-                str(self._folder),
-                f"this process was forked from {before}, which had run with several threads",
-                "Start processes by `spawn`, run before forking only with threads=1, or now",
-            )
+            fact = f"this process was forked from {before}, which had run with several threads"
+            advice = "Start processes by `spawn`, run before forking only with threads=1, or now"
+            raise SessionError(str(self._folder), fact, advice)
         _threaded_in[self._target] = here
 
     def _check_names(self, inputs: Mapping[str, np.ndarray]) -> None:
@@ -280,11 +278,8 @@ class Session:
         array = np.ndarray.view(array, np.ndarray)  # a subclass may say anything of its shape
         wanted = stored(spec.dtype)
         if array.dtype != wanted:
-            raise SessionError(
-                str(self._folder),
-                f"input {spec.name} has dtype {array.dtype}, the program takes {wanted}",
-                f"Convert it: .astype(numpy.{wanted})",
-            )
+            fact = f"input {spec.name} has dtype {array.dtype}, the program takes {wanted}"
+            raise SessionError(str(self._folder), fact, f"Convert it: .astype(numpy.{wanted})")
         if array.ndim != len(spec.shape):
             raise SessionError(
                 str(self._folder),

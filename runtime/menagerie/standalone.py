@@ -115,11 +115,9 @@ def _runtime_files(runtime: Path | None, machine: str) -> Mapping[str, bytes]:
             with suppress(SessionError):
                 found[name] = built(name)
         if missing := [name for name in _NEEDED if name not in found]:
-            raise UsageError(
-                "--standalone",
-                f"the runtime installed here was built for this machine alone (no {missing[0]})",
-                "Name a wheel of menagerie with --runtime (`make wheel` puts one into dist/)",
-            )
+            fact = f"the runtime installed here was built for this machine alone (no {missing[0]})"
+            advice = "Name a wheel of menagerie with --runtime (`make wheel` puts one into dist/)"
+            raise UsageError("--standalone", fact, advice)
         return {name: path.read_bytes() for name, path in found.items()}
     if not runtime.name.endswith(f"_{machine}.whl"):
         fact = f"is no wheel for {machine}"

@@ -104,11 +104,8 @@ def _largest(folder: Path, program: str) -> tuple[int, dict[str, np.ndarray]]:
     bundle = open_bundle(folder, check_hashes=False)
     programs = {each.name: each for each in bundle.manifest.programs}
     if program not in programs:
-        raise UsageError(
-            str(folder),
-            f"has no program {program!r}",
-            f"It has: {', '.join(programs)}. Name one by --program",
-        )
+        fact = f"has no program {program!r}"
+        raise UsageError(str(folder), fact, f"It has: {', '.join(programs)}. Name one by --program")
     goldens = GoldenCases(bundle.file(programs[program].golden.path), programs[program])
     case = goldens.largest()
     return case, goldens.inputs(case)

@@ -272,11 +272,9 @@ def check_candidate(manifest: BundleManifest, spec: ModelSpec) -> None:
             programs or no accuracy data; says all that is wrong.
     """
     if faults := "; ".join(_faults(manifest, spec)):
-        raise ValidationError(
-            f"{manifest.model} for {manifest.platform}",
-            f"the candidate is not what the manifest asks for: {faults}",
-            "Convert it anew with this manifest",
-        )
+        fact = f"the candidate is not what the manifest asks for: {faults}"
+        advice = "Convert it anew with this manifest"
+        raise ValidationError(f"{manifest.model} for {manifest.platform}", fact, advice)
 
 
 def _faults(manifest: BundleManifest, spec: ModelSpec) -> Iterator[str]:

@@ -82,11 +82,8 @@ def require_digest(actual: str, promised: str, what: str, model: str) -> None:
         HashMismatch: if they differ.
     """
     if not actual.startswith(promised):
-        raise HashMismatch(
-            model,
-            f"{shown_address(what)} has sha256 {actual}, promised was {promised}",
-            "If the new file is meant, write its sha256 into the entry",
-        )
+        fact = f"{shown_address(what)} has sha256 {actual}, promised was {promised}"
+        raise HashMismatch(model, fact, "If the new file is meant, write its sha256 into the entry")
 
 
 def _download(url: str, target: IO[bytes], model: str) -> str:
@@ -160,11 +157,8 @@ def read_state(path: Path, model: str) -> Mapping[str, Tensor]:
         with warnings.catch_warnings(action="ignore"):  # what matters of the file is raised
             state = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        raise SourceRefused(
-            model,
-            f"{path.name} is not a pickle of tensors only",
-            "Save the state dict as safetensors",
-        ) from error
+        fact = f"{path.name} is not a pickle of tensors only"
+        raise SourceRefused(model, fact, "Save the state dict as safetensors") from error
     except SourceRefused:
         raise
     except Exception as error:  # bytes from anywhere make readers raise anything
@@ -193,11 +187,8 @@ def fill(module: nn.Module, state: Mapping[str, Tensor], model: str) -> None:
     }
     facts = [f"{len(keys)} {what} ({keys[0]})" for what, keys in differences.items() if keys]
     if facts:
-        raise SourceError(
-            model,
-            f"the weights do not fit: {', '.join(facts)}",
-            "Mend the builder or its arguments",
-        )
+        fact = f"the weights do not fit: {', '.join(facts)}"
+        raise SourceError(model, fact, "Mend the builder or its arguments")
     module.load_state_dict(state)
 
 
@@ -213,8 +204,5 @@ def _refuse_inflation(path: Path, model: str) -> None:
         entries = archive.infolist()
     packed = any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
     if packed or sum(entry.file_size for entry in entries) > path.stat().st_size:
-        raise SourceRefused(
-            model,
-            f"{path.name} would unpack to more than it is",
-            "Save the state dict with torch.save, or as safetensors",
-        )
+        fact = f"{path.name} would unpack to more than it is"
+        raise SourceRefused(model, fact, "Save the state dict with torch.save, or as safetensors")

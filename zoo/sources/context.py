@@ -39,11 +39,8 @@ def resolve_inside(path: str, context: Context) -> Path:
     folder = context.folder.resolve()
     resolved = (folder / path).resolve()
     if not resolved.is_relative_to(folder):
-        raise SourceRefused(
-            context.model,
-            f"{path} leads out of the manifest's folder",
-            "Put the weights beside the manifest file",
-        )
+        fact = f"{path} leads out of the manifest's folder"
+        raise SourceRefused(context.model, fact, "Put the weights beside the manifest file")
     if not resolved.exists():
         raise SourceError(
             context.model, f"{path} does not exist beside the manifest file", "Mend the entry"
@@ -69,11 +66,8 @@ def weights_folder(path: str, context: Context) -> Path:
     inside = context.folder.resolve()
     for file in sorted(folder.iterdir()) if folder.is_dir() else ():
         if file.is_symlink() and not file.resolve().is_relative_to(inside):
-            raise SourceRefused(
-                context.model,
-                f"{path}/{file.name} is a link out of the manifest's folder",
-                "Put the file there",
-            )
+            fact = f"{path}/{file.name} is a link out of the manifest's folder"
+            raise SourceRefused(context.model, fact, "Put the file there")
         if file.name.endswith(_INDEX) and file.is_file():
             _check_index(file, f"{path}/{file.name}", context)
     return folder

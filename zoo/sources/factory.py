@@ -57,17 +57,11 @@ def build(reference: str, arguments: Mapping[str, object], context: Context) -> 
             foreign = getattr(builder, "__module__", None) != module_name
             built = builder(**arguments) if not (ours and foreign) else None
     except Exception as error:  # a builder is anyone's code and raises anything
-        raise SourceError(
-            context.model,
-            f"builder {reference} failed ({type(error).__name__}: {error})",
-            "Mend it",
-        ) from error
+        fact = f"builder {reference} failed ({type(error).__name__}: {error})"
+        raise SourceError(context.model, fact, "Mend it") from error
     if not isinstance(built, nn.Module):
-        raise SourceError(
-            context.model,
-            f"builder {reference} returned a {type(built).__name__}",
-            "Return an nn.Module",
-        )
+        fact = f"builder {reference} returned a {type(built).__name__}"
+        raise SourceError(context.model, fact, "Return an nn.Module")
     return built
 
 

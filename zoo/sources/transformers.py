@@ -113,11 +113,9 @@ def _require_complete(info: dict[str, Any], source: TransformersSource, context:
         if not any(fnmatch.fnmatchcase(key, pattern) for pattern in source.may_lack)
     )
     if lacking:
-        raise SourceError(
-            context.model,
-            f"the weights have no value for {len(lacking)} parameter(s), first {lacking[0]}",
-            "Mend `architecture`, or list under `may_lack` what no program uses",
-        )
+        fact = f"the weights have no value for {len(lacking)} parameter(s), first {lacking[0]}"
+        step = "Mend `architecture`, or list under `may_lack` what no program uses"
+        raise SourceError(context.model, fact, step)
 
 
 def _in_parts(

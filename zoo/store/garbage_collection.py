@@ -227,11 +227,8 @@ def _documents(
             found[file.key] = file, parse_manifest(content, f"{objects.url}/{file.key}")
         except ArtifactError as error:
             if not rule.pass_damaged and not candidate:  # anybody may propose anything
-                raise ArtifactError(
-                    error.place,
-                    error.fact,
-                    "Remove or repair it, or have `collect-garbage` pass it: nothing was swept",
-                ) from error
+                advice = "Remove or repair it, or have `collect-garbage` pass it: nothing was swept"
+                raise ArtifactError(error.place, error.fact, advice) from error
             _log.warning("kept, and what it may name: %s", error)
             unreadable |= {blob_key(name.decode()) for name in _DIGEST.findall(content)}
     return found, unreadable

@@ -413,8 +413,5 @@ def _check_version(fields: object, place: str) -> None:
         raise ArtifactError(place, f"its format is not {FORMAT_NAME!r}", _DAMAGED)
     version = fields.get("version")
     if type(version) is not int or version != FORMAT_VERSION:
-        raise ArtifactError(
-            place,
-            f"format version {repr(version)[:40]}, but only {FORMAT_VERSION} is known here",
-            "Upgrade Menagerie to read it",
-        )
+        fact = f"format version {repr(version)[:40]}, but only {FORMAT_VERSION} is known here"
+        raise ArtifactError(place, fact, "Upgrade Menagerie to read it")

@@ -136,11 +136,9 @@ def _fetch(objects: ObjectReader, path: Path, entry: FileEntry, advance: Advance
         objects.get_file(blob_key(entry.sha256), path, entry.bytes, advance)
     if path.stat().st_size != entry.bytes or sha256_of(path) != entry.sha256:
         path.unlink()
-        raise HashMismatch(
-            f"{objects.url}/{blob_key(entry.sha256)}",
-            "the store's bytes are not the ones that were published",
-            "Remove that file from the store and publish the release again",
-        )
+        fact = "the store's bytes are not the ones that were published"
+        advice = "Remove that file from the store and publish the release again"
+        raise HashMismatch(f"{objects.url}/{blob_key(entry.sha256)}", fact, advice)
     sync(path)
     return resumed < entry.bytes
 
@@ -148,11 +146,8 @@ def _fetch(objects: ObjectReader, path: Path, entry: FileEntry, advance: Advance
 def _require_place(folder: Path) -> None:
     require_free_place(folder)
     if folder.is_dir() and folder.samefile(Path.cwd()):
-        raise UsageError(
-            str(folder),
-            "is the current folder, and a pull puts a new one in its place",
-            "Name a folder in it, e.g. `-o bundle`",
-        )
+        fact = "is the current folder, and a pull puts a new one in its place"
+        raise UsageError(str(folder), fact, "Name a folder in it, e.g. `-o bundle`")
 
 
 def _is_there(folder: Path, document: bytes) -> bool:

@@ -352,11 +352,8 @@ class ReleaseReader:
         try:
             document = self._reader.read_small(key, MAX_MANIFEST_BYTES)
         except NotInStore:
-            raise NotInStore(
-                self.url,
-                f"no release {build_key} of {model} for {target}",
-                f"See `zoo release list {model}`",
-            ) from None
+            fact = f"no release {build_key} of {model} for {target}"
+            raise NotInStore(self.url, fact, f"See `zoo release list {model}`") from None
         manifest = parse_manifest(document, place)
         if (manifest.model, manifest.target, manifest.build_key) != (model, target, build_key):
             raise ArtifactError(place, "is the document of another release", "Remove it")

@@ -217,11 +217,9 @@ class S3Reader(ObjectReader):
             advice = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
             return StoreError(self.place, "no credentials", advice)
         if isinstance(error, SSLError):
-            return StoreUnreachable(
-                self.place,
-                f"its certificate is not trusted ({_innermost(error)})",
-                "Set AWS_CA_BUNDLE to the PEM file of the authority that signed it",
-            )
+            fact = f"its certificate is not trusted ({_innermost(error)})"
+            advice = "Set AWS_CA_BUNDLE to the PEM file of the authority that signed it"
+            return StoreUnreachable(self.place, fact, advice)
         if isinstance(error, HTTPClientError | IncompleteReadError | EndpointConnectionError):
             return StoreUnreachable(
                 self.place, _silence(error), f"Check the endpoint and the network, or {_DOCTOR}"
