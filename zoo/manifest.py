@@ -125,9 +125,8 @@ class Manifest:
                 raise UsageError(f"--precision {precision}", fact, f"{step}an entry")
             if missing := [name for name in named if not found[name]]:
                 fact = f"not published in {precision}: {', '.join(missing)}"
-                raise UsageError(
-                    f"--precision {precision}", fact, f"{step}the entry, or leave it out"
-                )
+                step = f"{step}the entry, or leave it out"
+                raise UsageError(f"--precision {precision}", fact, step)
             made = made.union(*found.values())
         return made
 

@@ -76,8 +76,7 @@ def images_of(loader: ctypes.CDLL) -> list[str]:
             getattr(loader, f"_dyld_{what}") for what in ("image_count", "get_image_name")
         )
     except AttributeError as error:
-        raise MenagerieError(
-            "this system", "does not tell which libraries a process has loaded"
-        ) from error
+        fact = "does not tell which libraries a process has loaded"
+        raise MenagerieError("this system", fact) from error
     name.argtypes, name.restype = [ctypes.c_uint32], ctypes.c_char_p
     return [os.fsdecode(name(number) or b"") for number in range(count())]

@@ -268,9 +268,8 @@ class Session:
                 [f"input {name} is missing" for name in missing]
                 + [f"there is no input {name}" for name in unknown]
             )
-            raise SessionError(
-                str(self._folder), fact, f"Program {self._spec.name} takes {', '.join(wanted)}"
-            )
+            advice = f"Program {self._spec.name} takes {', '.join(wanted)}"
+            raise SessionError(str(self._folder), fact, advice)
 
     def _array(self, spec: TensorSpec, array: np.ndarray) -> np.ndarray:
         if not isinstance(array, np.ndarray):
@@ -281,10 +280,8 @@ class Session:
             fact = f"input {spec.name} has dtype {array.dtype}, the program takes {wanted}"
             raise SessionError(str(self._folder), fact, f"Convert it: .astype(numpy.{wanted})")
         if array.ndim != len(spec.shape):
-            raise SessionError(
-                str(self._folder),
-                f"input {spec.name} has {array.ndim} axes, the program takes {len(spec.shape)}",
-            )
+            fact = f"input {spec.name} has {array.ndim} axes, the program takes {len(spec.shape)}"
+            raise SessionError(str(self._folder), fact)
         plain = array.flags.aligned and all(
             stride >= 0 and stride % array.itemsize == 0 for stride in array.strides
         )
@@ -312,9 +309,8 @@ def _read_manifest(folder: Path, *, unsigned_too: bool) -> BundleManifest:
 def _known_target(manifest: BundleManifest, folder: Path) -> str:
     known = available_targets()
     if manifest.runtime not in known:
-        raise SessionError(
-            str(folder), f"is for target {manifest.runtime}", f"This runtime has {', '.join(known)}"
-        )
+        fact = f"is for target {manifest.runtime}"
+        raise SessionError(str(folder), fact, f"This runtime has {', '.join(known)}")
     return manifest.runtime
 
 
@@ -323,9 +319,8 @@ def _program_named(name: str, manifest: BundleManifest, folder: Path) -> BundleP
         if program.name == name:
             return program
     known = ", ".join(program.name for program in manifest.programs)
-    raise SessionError(
-        str(folder), f"has no program {name!r}", f"It has: {known}. Name one as `program`"
-    )
+    fact = f"has no program {name!r}"
+    raise SessionError(str(folder), fact, f"It has: {known}. Name one as `program`")
 
 
 def _fill(view: TensorView, spec: TensorSpec, array: np.ndarray) -> None:
@@ -340,9 +335,8 @@ def _fill(view: TensorView, spec: TensorSpec, array: np.ndarray) -> None:
 def _copy_out(view: TensorView, spec: TensorSpec) -> np.ndarray:
     dtype = stored(spec.dtype)
     if view.dtype != _NUMBERS[spec.dtype]:
-        raise SessionError(
-            f"output {spec.name}", f"has dtype number {view.dtype}, the manifest says {spec.dtype}"
-        )
+        fact = f"has dtype number {view.dtype}, the manifest says {spec.dtype}"
+        raise SessionError(f"output {spec.name}", fact)
     shape = tuple(view.sizes[: view.dimensions])
     strides = tuple(stride * dtype.itemsize for stride in view.strides[: view.dimensions])
     if 0 in shape:

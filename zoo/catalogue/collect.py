@@ -168,9 +168,8 @@ def collect(store: Store, model: str) -> CataloguedModel:
     """
     found = [_history(store, ledger) for ledger in store.ledgers(model)]
     if not found:
-        raise NotInStore(
-            store.url, f"nothing of {model} was promoted", f"Run `zoo release promote {model}`"
-        )
+        fact = f"nothing of {model} was promoted"
+        raise NotInStore(store.url, fact, f"Run `zoo release promote {model}`")
     histories = tuple(history for history, _ in found)
     newest, report = next((latest for _, latest in found if latest is not None), (None, None))
     if newest is None:

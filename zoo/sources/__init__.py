@@ -58,9 +58,8 @@ def load(
     elif spec.source.has_weights:
         module = _kind(spec.source).trained(spec.source, context).eval()
     else:
-        raise SourceError(
-            name, "its entry names no weights", "Convert it with --random-weights SEED"
-        )
+        fact = "its entry names no weights"
+        raise SourceError(name, fact, "Convert it with --random-weights SEED")
     import torch
 
     module = module.to(getattr(torch, spec.dtype.value)).requires_grad_(requires_grad=False)

@@ -165,9 +165,8 @@ def read_state(path: Path, model: str) -> Mapping[str, Tensor]:
         fact = f"{path.name} cannot be read ({first_line(error)})"
         raise SourceError(model, fact, "Save the state dict again") from error
     if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):
-        raise SourceError(
-            model, f"{path.name} is not a state dict", "Save module.state_dict() as safetensors"
-        )
+        fact = f"{path.name} is not a state dict"
+        raise SourceError(model, fact, "Save module.state_dict() as safetensors")
     return state
 
 

@@ -42,9 +42,8 @@ def resolve_inside(path: str, context: Context) -> Path:
         fact = f"{path} leads out of the manifest's folder"
         raise SourceRefused(context.model, fact, "Put the weights beside the manifest file")
     if not resolved.exists():
-        raise SourceError(
-            context.model, f"{path} does not exist beside the manifest file", "Mend the entry"
-        )
+        fact = f"{path} does not exist beside the manifest file"
+        raise SourceError(context.model, fact, "Mend the entry")
     return resolved
 
 
@@ -106,6 +105,5 @@ def _check_index(file: Path, place: str, context: Context) -> None:
         {str(each) for each in shards.values()} if isinstance(shards, dict) else ()
     ):
         if "/" in shard or "\\" in shard or shard in {"", ".", ".."}:
-            raise SourceRefused(
-                context.model, f"{place} names {shard!r}, not a file beside it", "Mend the index"
-            )
+            fact = f"{place} names {shard!r}, not a file beside it"
+            raise SourceRefused(context.model, fact, "Mend the index")

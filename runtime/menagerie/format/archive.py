@@ -135,9 +135,8 @@ def _checked_entries(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.
         entries[entry.orig_filename] = entry
     # stored entries that do not overlap cannot hold more than the archive itself
     if sum(entry.file_size for entry in listed) > path.stat().st_size:
-        raise ArtifactError(
-            place, "its entries overlap: it would unpack to more than it is", _AGAIN
-        )
+        fact = "its entries overlap: it would unpack to more than it is"
+        raise ArtifactError(place, fact, _AGAIN)
     return entries
 
 

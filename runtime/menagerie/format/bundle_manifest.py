@@ -380,15 +380,13 @@ def parse_manifest(document: bytes, place: str) -> BundleManifest:
         ArtifactError: rules 1 to 4 of FORMAT.md are broken.
     """
     if len(document) > MAX_MANIFEST_BYTES:
-        raise ArtifactError(
-            place, f"{len(document):,} bytes, above the {MAX_MANIFEST_BYTES:,} allowed", _DAMAGED
-        )
+        fact = f"{len(document):,} bytes, above the {MAX_MANIFEST_BYTES:,} allowed"
+        raise ArtifactError(place, fact, _DAMAGED)
     try:
         fields = load(document, whole=whole_of_64_bits)
     except Malformed as error:
-        raise ArtifactError(
-            place, f"is not JSON as the format wants it: {error}", _DAMAGED
-        ) from None
+        fact = f"is not JSON as the format wants it: {error}"
+        raise ArtifactError(place, fact, _DAMAGED) from None
     _check_version(fields, place)
     try:
         manifest: BundleManifest = check(BundleManifest, _named(fields))

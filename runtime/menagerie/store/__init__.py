@@ -90,7 +90,6 @@ def _bucket(name: str, prefix: str) -> ObjectReader:
     try:
         from menagerie.store.s3 import S3Reader
     except ModuleNotFoundError as error:
-        raise UsageError(
-            f"s3://{name}", f"{error.name} is not installed", "Install it: pip install boto3"
-        ) from None
+        fact = f"{error.name} is not installed"
+        raise UsageError(f"s3://{name}", fact, "Install it: pip install boto3") from None
     return S3Reader(name, prefix)

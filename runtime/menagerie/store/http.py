@@ -134,9 +134,8 @@ class HttpReader(ObjectReader):
     def _silent(self, key: str, error: Exception) -> StoreUnreachable:
         reason = error.reason if isinstance(error, URLError) else error
         text = getattr(reason, "strerror", None) or str(reason)
-        return StoreUnreachable(
-            self._place(key), f"cannot be reached: {text}", "Check the address and the network"
-        )
+        fact = f"cannot be reached: {text}"
+        return StoreUnreachable(self._place(key), fact, "Check the address and the network")
 
     def _place(self, key: str) -> str:
         return f"{self.url}/{key}"

@@ -239,9 +239,8 @@ def _alone(descriptor: int, partial: Path) -> Iterator[None]:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise StoreError(
-            str(partial), "another process is pulling into this place", "Wait for it"
-        ) from None
+        fact = "another process is pulling into this place"
+        raise StoreError(str(partial), fact, "Wait for it") from None
     yield
 
 

@@ -221,9 +221,8 @@ class S3Reader(ObjectReader):
             advice = "Set AWS_CA_BUNDLE to the PEM file of the authority that signed it"
             return StoreUnreachable(self.place, fact, advice)
         if isinstance(error, HTTPClientError | IncompleteReadError | EndpointConnectionError):
-            return StoreUnreachable(
-                self.place, _silence(error), f"Check the endpoint and the network, or {_DOCTOR}"
-            )
+            advice = f"Check the endpoint and the network, or {_DOCTOR}"
+            return StoreUnreachable(self.place, _silence(error), advice)
         return StoreError(self.place, _innermost(error), f"Check the options, or {_DOCTOR}")
 
 

@@ -74,9 +74,8 @@ def parse_root(document: bytes, place: str) -> TrustRoot:
     try:
         keys, threshold, version = _read(bounded(document, MAX_ROOT_BYTES))
     except Malformed as error:
-        raise ArtifactError(
-            place, f"is not a trusted root: {error}", "Ask its sender for root.json"
-        ) from None
+        fact = f"is not a trusted root: {error}"
+        raise ArtifactError(place, fact, "Ask its sender for root.json") from None
     return TrustRoot(keys, threshold, version, document, place)
 
 
