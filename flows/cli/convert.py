@@ -23,7 +23,6 @@ from zoo.precision import Precision
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from flows.connection import Connection
     from flows.parameters import ConversionOptions
@@ -106,7 +105,7 @@ def convert(
         search_minutes=search_minutes,
         memory_gib=memory_gib,
         store=absolute(store) if store else _default_store(),
-        manifest=_manifest(manifest),
+        manifest=absolute(manifest),
     )
     if manifest is None:
         options = _with_submission(options, models or [])
@@ -144,14 +143,6 @@ def _tell_of_candidates(
             text = f"{row.model} for {row.target} is a candidate"
             advice = f"`zoo release promote {row.model}` signs it"
             messages().print(f"{text}: {advice}")
-
-
-def _manifest(given: "Path | None") -> str:
-    from flows.parameters import submission_digest
-
-    if given is None:
-        return ""
-    return str(given) if submission_digest(str(given)) else absolute(str(given))
 
 
 def _with_submission(options: "ConversionOptions", models: "Sequence[str]") -> "ConversionOptions":

@@ -139,9 +139,12 @@ def use_cluster(wanted: "Callable[[Connection], dict[str, str]]") -> "Connection
     return found
 
 
-def absolute(location: str) -> str:
-    """A path as seen from anywhere; URLs are left as they are."""
-    return location if "://" in location else str(Path(location).expanduser().resolve())
+def absolute(location: Path | str | None) -> str:
+    """A path as seen from anywhere; URLs and submissions' names stay, and nothing is empty."""
+    text = str(location or "")
+    if not text or "://" in text or text.startswith("sha256:"):
+        return text
+    return str(Path(text).expanduser().resolve())
 
 
 def store_option(callback: "Callable[[str], str] | None" = None) -> Any:

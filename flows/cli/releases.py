@@ -242,7 +242,7 @@ def rebuild(
     release = open_store(store).find(model, target, build, platform=platform)
     options = ConversionOptions(
         store=store,
-        manifest="" if manifest is None else absolute(str(manifest)),
+        manifest=absolute(manifest),
         allow_factories=allow_factories,
     )
     with messages().status(f"converting {model} for {release.platform} again"):
