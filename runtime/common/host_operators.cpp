@@ -152,6 +152,22 @@ bool from_right(bool right, std::string_view side) {
   return side == "right";
 }
 
+Tensor in_order(const Tensor& rows, const Tensor& order) {
+  require(order.dtype == Dtype::kInt64 && std::ranges::equal(order.sizes(), rows.sizes()),
+          "the sorter ", order, " does not fit ", rows);
+  const Tensor from = menagerie::contiguous(rows), places = menagerie::contiguous(order);
+  const Tensor out = empty_contiguous(rows.dtype, rows.sizes());
+  const int64_t length = rows.size[rows.dimensions - 1];
+  with_type(rows.dtype, [&]<class T>(T) {
+    for (int64_t i = 0; i < out.elements(); ++i) {
+      const int64_t place = places.data<int64_t>()[i];
+      require(place >= 0 && place < length, "the sorter names place ", place, " of ", length);
+      out.data<T>()[i] = from.data<T>()[i / length * length + place];
+    }
+  });
+  return out;
+}
+
 Tensor search(const Tensor& sorted, const Tensor& values, bool from_right, bool narrow) {
   require(sorted.dimensions >= 1, "a sorted sequence has at least one axis, not ", sorted);
   const int32_t last = sorted.dimensions - 1;
@@ -319,25 +335,56 @@ T divisor(T a, T b) {
   return b;
 }
 
-}  // namespace
+// Powers wrap around; those of negative exponents are cut to integers.
+template <class T>
+T whole_power(T base, T exponent) {
+  if constexpr (std::is_signed_v<T>) {
+    if (exponent < 0 && base == -1) return exponent % 2 == 0 ? 1 : -1;
+    if (exponent < 0) return base == 1 ? 1 : 0;
+  }
+  uint64_t power = 1;
+  for (auto factor = static_cast<uint64_t>(base); exponent != 0; factor *= factor) {
+    if (exponent % 2 != 0) power *= factor;
+    exponent = static_cast<T>(exponent / 2);
+  }
+  return static_cast<T>(power);
+}
 
-Tensor gcd(const Tensor& a, const Tensor& b) {
+// Of integers that are broadcast.
+template <class Function>
+Tensor combined(const Tensor& a, const Tensor& b, Function function) {
   require(a.dtype == b.dtype, "dtypes differ: ", a, " and ", b);
   const std::vector<int64_t> sizes = common_sizes(a, b);
   const Tensor left = broadcast(a, sizes), right = broadcast(b, sizes);
-  Tensor out = empty_beside(a, a.dtype, sizes);
+  Tensor out = empty_beside(b, b.dtype, sizes);
   with_type(a.dtype, [&]<class T>(T) {
     if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
       T* next = out.data<T>();
       for_each_index(sizes, [&](Index index) {
-        *next++ = divisor(left.data<T>()[offset_of(left, index)],
-                          right.data<T>()[offset_of(right, index)]);
+        *next++ = function(left.data<T>()[offset_of(left, index)],
+                           right.data<T>()[offset_of(right, index)]);
       });
     } else {
-      fail("divisors are of integers, not of ", a);
+      fail("integers are wanted, not ", a);
     }
   });
   return out;
+}
+
+}  // namespace
+
+Tensor gcd(const Tensor& a, const Tensor& b) {
+  return combined(a, b, [](auto x, auto y) { return divisor(x, y); });
+}
+
+Tensor power(const Tensor& a, const Tensor& b) {
+  return combined(a, b, [](auto x, auto y) { return whole_power(x, y); });
+}
+
+Tensor power(double base, const Tensor& exponents) {
+  const Tensor one = empty_contiguous(exponents.dtype, {});
+  with_type(exponents.dtype, [&]<class T>(T) { *one.data<T>() = static_cast<T>(base); });
+  return power(one, exponents);
 }
 
 void convolve(const Tensor& input, const Tensor& weight, const Tensor* bias,

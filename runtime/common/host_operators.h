@@ -26,6 +26,9 @@ Tensor masked_select(const Tensor& self, const Tensor& mask);
 // A copy with those elements replaced by the source's first ones, in order.
 Tensor masked_scatter(const Tensor& self, const Tensor& mask, const Tensor& source);
 
+// Rows in the order that int64 places within each row say.
+Tensor in_order(const Tensor& rows, const Tensor& order);
+
 // For each value its place in a sorted row: the first whose element is not less, or, from the
 // right, the first whose element is greater. NaN counts as the largest value. The rows are those of
 // the value's leading axes, or one for all.
@@ -45,6 +48,9 @@ Tensor repeat_interleave(const Tensor& repeats);
 
 // The greatest common divisor of integers, broadcast; of zeros it is zero.
 Tensor gcd(const Tensor& a, const Tensor& b);
+// Powers of integers, broadcast; they wrap around, and negative ones are cut to integers.
+Tensor power(const Tensor& a, const Tensor& b);
+Tensor power(double base, const Tensor& exponents);
 
 // output = input * weight + bias by plain loops, of integers or float64, which kernel libraries do
 // not compute. Sums of integers wrap around.

@@ -56,6 +56,8 @@ AOTITorchError MENAGERIE_SHIM(searchsorted_Tensor)(AtenTensorHandle sorted_seque
 AOTITorchError MENAGERIE_SHIM(kthvalue)(AtenTensorHandle self, int64_t k, int64_t dim, int32_t keepdim, AtenTensorHandle* ret0, AtenTensorHandle* ret1);
 AOTITorchError MENAGERIE_SHIM(median)(AtenTensorHandle self, AtenTensorHandle* ret0);
 AOTITorchError MENAGERIE_SHIM(gcd)(AtenTensorHandle self, AtenTensorHandle other, AtenTensorHandle* ret0);
+AOTITorchError MENAGERIE_SHIM(pow_Tensor_Tensor)(AtenTensorHandle self, AtenTensorHandle exponent, AtenTensorHandle* ret0);
+AOTITorchError MENAGERIE_SHIM(pow_Scalar)(double self, AtenTensorHandle exponent, AtenTensorHandle* ret0);
 AOTITorchError MENAGERIE_SHIM(repeat_interleave_Tensor)(AtenTensorHandle repeats, int64_t* output_size, AtenTensorHandle* ret0);
 AOTITorchError MENAGERIE_SHIM(_cdist_forward)(AtenTensorHandle x1, AtenTensorHandle x2, double p, int64_t* compute_mode, AtenTensorHandle* ret0);
 AOTITorchError MENAGERIE_SHIM(cholesky_factor)(AtenTensorHandle self, int32_t check, AtenTensorHandle* ret0, AtenTensorHandle* ret1);

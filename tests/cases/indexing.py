@@ -295,6 +295,23 @@ TABLE.refuse("masked_select", "bool", self=_SELF, mask=floats(4, 5))
 TABLE.refuse(
     "bucketize_Tensor", "one axis", self=_SELF, boundaries=floats(2, 2), out_int32=0, right=0
 )
+_MIXED = floats(3, 8)
+for places in (_MIXED.argsort(-1), _MIXED.t().argsort(0).t()):
+    TABLE.add(
+        "searchsorted_Tensor",
+        f"by a sorter of strides {places.stride()}",
+        {
+            "sorted_sequence": _MIXED, "self": floats(3, 4, seed=1), "out_int32": 0, "right": 0,
+            "side": None, "sorter": places,
+        },
+        lambda sorted_sequence, self, sorter, **_: torch.searchsorted(
+            sorted_sequence.contiguous(), self.contiguous(), sorter=sorter.contiguous()
+        ),
+    )  # fmt: skip
+TABLE.refuse(
+    "searchsorted_Tensor", "names place 8", sorted_sequence=_MIXED, self=floats(3, 4), out_int32=0,
+    right=0, side=None, sorter=torch.full((3, 8), 8),
+)  # fmt: skip
 TABLE.refuse(
     "searchsorted_Tensor", "does not fit", sorted_sequence=floats(3, 4), self=floats(2, 4),
     out_int32=0, right=0, side=None, sorter=None,
@@ -308,4 +325,12 @@ for dtype in (torch.int64, torch.int32, torch.int8, torch.uint8):
         {"self": ends[:, None], "other": torch.cat([ends, torch.tensor([6, 12], dtype=dtype)])},
         aten.gcd,
     )
-TABLE.refuse("gcd", "divisors are of integers", self=floats(2), other=floats(2))
+    exponents = torch.tensor([0, 1, 2, 3, 7, 63], dtype=dtype)
+    if dtype.is_signed:
+        exponents = torch.cat([exponents, -exponents])
+    bases = torch.cat([ends, torch.tensor([2, 3, 5], dtype=dtype) * (-1 if dtype.is_signed else 1)])
+    given = {"self": bases[:, None], "exponent": exponents}
+    TABLE.add("pow_Tensor_Tensor", f"{short(dtype)}, the ends", given, aten.pow.Tensor_Tensor)
+    of_three = {"self": 3, "exponent": exponents}
+    TABLE.add("pow_Scalar", f"{short(dtype)}, of three", of_three, aten.pow.Scalar)
+TABLE.refuse("gcd", "integers are wanted", self=floats(2), other=floats(2))

@@ -40,11 +40,12 @@ AOTITorchError MENAGERIE_SHIM(searchsorted_Tensor)(AtenTensorHandle sorted_seque
                                                    AtenTensorHandle* sorter,
                                                    AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
-    require(optional_operand(sorter) == nullptr, "a sorter is not supported");
+    const Tensor& given = host_operand(sorted_sequence);
+    const Tensor* order = optional_operand(sorter);
+    const Tensor sorted = order == nullptr ? given : host::in_order(given, *order);
     const bool from_right =
         host::from_right(right != 0, side == nullptr ? std::string_view() : *side);
-    *ret0 = to_handle(host::search(host_operand(sorted_sequence), host_operand(self), from_right,
-                                   out_int32 != 0));
+    *ret0 = to_handle(host::search(sorted, host_operand(self), from_right, out_int32 != 0));
   });
 }
 
@@ -64,6 +65,18 @@ AOTITorchError MENAGERIE_SHIM(gcd)(AtenTensorHandle self, AtenTensorHandle other
                                    AtenTensorHandle* ret0) {
   return kernel(__func__,
                 [&] { *ret0 = to_handle(host::gcd(host_operand(self), host_operand(other))); });
+}
+
+AOTITorchError MENAGERIE_SHIM(pow_Tensor_Tensor)(AtenTensorHandle self, AtenTensorHandle exponent,
+                                                 AtenTensorHandle* ret0) {
+  return kernel(__func__, [&] {
+    *ret0 = to_handle(host::power(host_operand(self), host_operand(exponent)));
+  });
+}
+
+AOTITorchError MENAGERIE_SHIM(pow_Scalar)(double self, AtenTensorHandle exponent,
+                                          AtenTensorHandle* ret0) {
+  return kernel(__func__, [&] { *ret0 = to_handle(host::power(self, host_operand(exponent))); });
 }
 
 AOTITorchError MENAGERIE_SHIM(repeat_interleave_Tensor)(AtenTensorHandle repeats, int64_t*,
