@@ -42,7 +42,7 @@ class DecomposeRareOperators(GraphPass):
         found = [
             (node.name, node.target)
             for node in editor.calls(*_WRITTEN_OUT)
-            if needs_factors(node) and not _is_of_images(node)
+            if needs_factors(node) and not _is_common(node)
         ]
         if not found:
             return
@@ -51,9 +51,32 @@ class DecomposeRareOperators(GraphPass):
             journal.changed(f"wrote out {name}, {operator}")
 
 
-def _is_of_images(node: Node) -> bool:
-    """Whether it samples images, for which Inductor has code; of volumes it has none."""
+def _is_common(node: Node) -> bool:
+    """Whether Inductor has code for such operands: images, logic of bool, lists of places."""
+    first, *others = (fake_value(n) for n in node.all_input_nodes)
+    if node.target in _LOGIC:
+        return bool(first.dtype != torch.uint8)
+    if node.target is aten.take.default:
+        return bool(others[-1:] and others[-1].dim() > 0)
     return node.target is aten.grid_sampler.default and fake_value(node).dim() == _IMAGE_AXES
+
+
+def _logic_of_bytes(operator: Any, self: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Of bytes torch answers in bytes."""
+    if self.dtype != torch.uint8:
+        return NotImplemented
+    return operator(self != 0, *args, **kwargs).to(torch.uint8)
+
+
+def _take(self: Tensor, index: Tensor) -> Tensor:
+    return self.reshape(-1)[index.reshape(-1)].reshape(index.shape)
+
+
+def _pdist(self: Tensor, p: float = 2) -> Tensor:
+    """Distances of all pairs of rows, each directly: a product of matrices would cancel."""
+    rows, others = torch.triu_indices(self.shape[0], self.shape[0], 1)
+    distances: Tensor = aten._cdist_forward(self, self, p, 2)
+    return distances[rows, others]
 
 
 def _addbmm(
@@ -325,7 +348,15 @@ def _cubic(x: Tensor) -> Tensor:
     return torch.where(x < 1, near, torch.where(x < 2, far, 0.0))  # noqa: PLR2004
 
 
+_LOGIC = (
+    aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims,
+)  # fmt: skip
+
 _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
+    **{operator: functools.partial(_logic_of_bytes, operator) for operator in _LOGIC},
+    aten.take.default: _take,
+    aten.pdist.default: _pdist,
+    aten._pdist_forward.default: _pdist,
     **LINEAR_ALGEBRA,
     aten.addbmm.default: _addbmm,
     aten.index_reduce.default: _index_reduce,

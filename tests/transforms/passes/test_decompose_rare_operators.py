@@ -55,7 +55,19 @@ def _resized(mode: str, size: tuple[int, int], align: bool) -> Callable[..., tor
 _VOLUMES = _noise(2, 3, 5, 6, 7)
 _INDICES, _WEIGHT = torch.tensor([1, 3, 3, 3, 5, 9, 0]), _noise(10, 3)
 _GRID = _noise(2, 3, 2, 4, 3) * 1.2
+_BYTES = _drawn(4, 5).to(torch.uint8)
 CALLS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+    "any of bytes": (
+        lambda x: torch.cat([x.any(0), x.any()[None], x.any((0, 1))[None]]),
+        (_BYTES,),
+    ),
+    "all of bytes": (
+        lambda x: torch.cat([x.all(1), x.all()[None], x.all((0, 1))[None]]),
+        (_BYTES,),
+    ),
+    "take of one": (torch.take, (_noise(4, 5), torch.tensor(13))),
+    "pdist": (lambda x: torch.pdist(torch.cat([x, x + 1e-3])), (_noise(6, 5),)),
+    "pdist, sums": (lambda x: torch.pdist(x, 1.0), (_noise(6, 5),)),
     "addbmm": (
         lambda s, a, b: torch.addbmm(s, a, b, beta=0.5, alpha=2),
         (_noise(3, 4), _noise(2, 3, 5), _noise(2, 5, 4)),
