@@ -2,22 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "ArtifactError",
-    "HashMismatch",
-    "MenagerieError",
-    "NotInStore",
-    "Retracted",
-    "SessionError",
-    "SpeechError",
-    "StoreError",
-    "StoreFull",
-    "StoreUnreachable",
-    "TooLarge",
-    "Untrusted",
-    "UsageError",
-]
-
 
 class MenagerieError(Exception):
     """What every error of ours says: where, what, and what to do next.

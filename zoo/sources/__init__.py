@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from zoo.spec import ModelSpec, SourceSpec
 
-__all__ = ["LoadedModel", "load", "load_library"]
-
 
 @dataclass(frozen=True)
 class LoadedModel:
