@@ -13,24 +13,6 @@ from datetime import datetime, timezone
 from unicodedata import category
 from urllib.parse import urlsplit, urlunsplit
 
-__all__ = [
-    "count",
-    "decibels",
-    "error",
-    "milliseconds",
-    "moment",
-    "percent",
-    "printable",
-    "scientific",
-    "seconds",
-    "shown_address",
-    "shown_json",
-    "size",
-    "speed",
-    "thousands",
-    "times",
-]
-
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _TIMES, _MINUS, _NO_BREAK = "\N{MULTIPLICATION SIGN}", "\N{MINUS SIGN}", "\N{NO-BREAK SPACE}"
 _SAME_SPEED = 0.03  # closer than this two medians on a shared machine are equal

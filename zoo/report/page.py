@@ -188,7 +188,11 @@ def _environment(folder: Path) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {name: getattr(figures, name) for name in figures.__all__}
+    environment.filters |= {
+        name: each
+        for name, each in vars(figures).items()
+        if getattr(each, "__module__", None) == figures.__name__
+    }
     environment.globals |= {
         each.__name__: each
         for each in (
