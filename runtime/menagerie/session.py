@@ -81,7 +81,10 @@ class Session:
         unsigned_too = allows_unsigned(allow_unsigned)
         manifest = _read_manifest(self._folder, unsigned_too=unsigned_too)
         self._spec = _program_named(program, manifest, self._folder)
-        self._target = _known_target(manifest, self._folder)
+        self._target = manifest.runtime
+        if self._target not in (known := available_targets()):
+            advice = f"This runtime has {', '.join(known)}"
+            raise SessionError(str(self._folder), f"is for target {self._target}", advice)
         self._library = library(self._target)
         opened = ctypes.c_void_p()
         folder = os.fsencode(self._folder)
@@ -304,14 +307,6 @@ def _read_manifest(folder: Path, *, unsigned_too: bool) -> BundleManifest:
         return parse_manifest(document, str(path))
     except MenagerieError as error:
         raise SessionError(error.place, error.fact, error.next_step) from error
-
-
-def _known_target(manifest: BundleManifest, folder: Path) -> str:
-    known = available_targets()
-    if manifest.runtime not in known:
-        fact = f"is for target {manifest.runtime}"
-        raise SessionError(str(folder), fact, f"This runtime has {', '.join(known)}")
-    return manifest.runtime
 
 
 def _program_named(name: str, manifest: BundleManifest, folder: Path) -> BundleProgram:

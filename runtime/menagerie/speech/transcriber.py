@@ -144,7 +144,10 @@ class Transcriber:
             raise SpeechError(str(folder), fact, "Convert an entry that has `speech`")
         path = folder / manifest.files[Role.SPEECH].path
         self.recipe = read_recipe(path, [program.name for program in manifest.programs])
-        chosen = _in_language(language, _head_named(head, self.recipe.heads, model), model)
+        heads = self.recipe.heads
+        if head is not None and head not in heads:
+            raise SpeechError(model, f"has no head {head!r}", f"It has: {', '.join(heads)}")
+        chosen = _in_language(language, heads[head or next(iter(heads))], model)
         programs = {
             program.name: self._open(folder, program, threads)
             for program in manifest.programs
@@ -304,14 +307,6 @@ def _manifest(folder: Path) -> BundleManifest:
         return parse_manifest(read_manifest(path), str(path))
     except MenagerieError as error:
         raise SpeechError(error.place, error.fact, error.next_step) from error
-
-
-def _head_named(name: str | None, heads: dict[str, Head], model: str) -> Head:
-    if name is None:
-        return next(iter(heads.values()))
-    if name not in heads:
-        raise SpeechError(model, f"has no head {name!r}", f"It has: {', '.join(heads)}")
-    return heads[name]
 
 
 def _in_language(code: str | None, head: Head, model: str) -> Head:
