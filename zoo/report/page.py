@@ -10,6 +10,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 from functools import cache
+from inspect import isfunction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -188,11 +189,7 @@ def _environment(folder: Path) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        name: each
-        for name, each in vars(figures).items()
-        if getattr(each, "__module__", None) == figures.__name__
-    }
+    environment.filters |= {n: each for n, each in vars(figures).items() if isfunction(each)}
     environment.globals |= {
         each.__name__: each
         for each in (
