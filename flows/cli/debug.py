@@ -1,8 +1,6 @@
 """Looking into a model's graph: what each pass does to it, and where a lowered model diverges."""
 
 import math
-from dataclasses import dataclass
-from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,11 +48,13 @@ def explain(
     with messages().status(f"exporting {model}"):
         from transforms.pipeline import Explanation, explain_program, passes_in
 
-        prepared = prepare_model(model, manifest, random_weights, allow_factories=allow_factories)
-        passes = passes_in(prepared.spec.kept, prepared.spec.passes, target)
+        spec, prepared = prepare_model(
+            model, manifest, random_weights, allow_factories=allow_factories
+        )
+        passes = passes_in(spec.kept, spec.passes, target)
         explained = [
             (p, *explain_program(p.name, p.exported.program, passes, target=target))
-            for p in prepared.programs
+            for p in prepared
         ]
     if picture is not None:
         from transforms.graph.record import record_graph
@@ -127,19 +127,21 @@ def bisect(
         from transforms.bisect import diagnose
         from transforms.targets import target_named
 
-        prepared = prepare_model(model, manifest, random_weights, allow_factories=allow_factories)
-        names = [p.name for p in prepared.programs]
+        spec, prepared = prepare_model(
+            model, manifest, random_weights, allow_factories=allow_factories
+        )
+        names = [p.name for p in prepared]
         if program is not None and program not in names:
             fact = f"there is no program {program!r}"
             raise UsageError("zoo debug bisect", fact, f"It has: {', '.join(names)}")
-        programs = [p for p in prepared.programs if program in (None, p.name)]
+        programs = [p for p in prepared if program in (None, p.name)]
         found = diagnose(
             {each.name: each for each in programs},
             [(each.name, None) for each in programs],
-            prepared.spec.passes,
+            spec.passes,
             target=target_named(target),
-            kept=prepared.spec.kept,
-            tolerances=prepared.spec.tolerance,
+            kept=spec.kept,
+            tolerances=spec.tolerance,
             folder=output,
             seconds=math.inf if seconds is None else seconds,
         )
@@ -173,18 +175,10 @@ def _fields(found: "Diagnosis", divergence: "Divergence") -> dict[str, object]:
     }
 
 
-@dataclass(frozen=True)
-class PreparedModel:
-    """An entry of the manifest, and its programs before any pass."""
-
-    spec: "ModelSpec"
-    programs: "tuple[Prepared, ...]"
-
-
 def prepare_model(
     model: str, manifest: Path | None, random_weights: int | None, *, allow_factories: bool
-) -> PreparedModel:
-    """Load a model and export its programs.
+) -> "tuple[ModelSpec, tuple[Prepared, ...]]":
+    """Load a model and export its programs; its entry, and these before any pass.
 
     Raises:
         UsageError: if the manifest has no such model.
@@ -210,6 +204,7 @@ def prepare_model(
         allow_factories=allow_factories,
     )
     context = Context(model, origin.parent)
-    real = (real_sample(spec, program, context) for program in spec.programs)
-    prepared = map(prepare, repeat(loaded.module), spec.programs, real)
-    return PreparedModel(spec, tuple(prepared))
+    return spec, tuple(
+        prepare(loaded.module, program, real_sample(spec, program, context))
+        for program in spec.programs
+    )

@@ -171,7 +171,7 @@ def searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     cases = [GoldenCase({}, {"x": torch.tensor(n)}, {}) for n in range(3)]
     exported = SimpleNamespace(program=None)
     entry = SimpleNamespace(name="main", exported=exported, goldens=cases, calls=1)
-    model = SimpleNamespace(spec=job.spec, programs=(entry,))
+    model = job.spec, (entry,)
     monkeypatch.setattr("flows.cli.debug.prepare_model", lambda *_, **__: model)
     looked: list[int] = []
 
