@@ -159,14 +159,10 @@ class Child:
         """A row is the last word: of two, from before and after a crash of the run, the first."""
         for row in rows:
             if self.missing.pop((row.model, row.target), None) is not None:
-                tell(self._whole(row))
+                # What a run finds in the store when it is run again, it published the time before.
+                again = row.outcome is Outcome.SKIPPED and self.run.attempts > 1
+                tell(row.model_copy(update={"outcome": Outcome.PUBLISHED}) if again else row)
         self.done = not self.missing
-
-    def _whole(self, row: ModelResult) -> ModelResult:
-        """What a run finds in the store when it is run again, it published the time before."""
-        if row.outcome is not Outcome.SKIPPED or self.run.attempts <= 1:
-            return row
-        return row.model_copy(update={"outcome": Outcome.PUBLISHED})
 
 
 class Conversions:
