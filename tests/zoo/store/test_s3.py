@@ -374,6 +374,7 @@ class _WithoutChecksums(BaseHTTPRequestHandler):
     """Passes requests on to a real server, but for those with a checksum, as R2 answers them."""
 
     behind = ""
+    protocol_version = "HTTP/1.1"  # so that it answers `Expect: 100-continue` at once
 
     def _pass_on(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
