@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -52,7 +52,7 @@ from transforms.progress import StepDone, progress_to
 from transforms.stages import Stage
 from transforms.targets import all_targets
 from zoo.errors import MenagerieError, UsageError
-from zoo.manifest import Manifest, load_manifest
+from zoo.manifest import load_manifest
 from zoo.records import Diagnosis, StageTime, dearest
 from zoo.report import cause
 from zoo.store import open_store
@@ -64,15 +64,7 @@ if TYPE_CHECKING:
     from tasks.job import Job
     from tasks.stages import ModelHolder, RecordT, StageKind
     from zoo.records import ConversionReport
-
-
-def _manifest() -> Manifest | None:
-    try:
-        return load_manifest()
-    except (
-        MenagerieError
-    ):  # a flow must stay importable; the command that runs it says what is wrong
-        return None
+    from zoo.spec import ModelSpec
 
 
 def _one_of(names: list[str], title: str) -> dict[str, Any]:
@@ -81,11 +73,13 @@ def _one_of(names: list[str], title: str) -> dict[str, Any]:
     return {"type": "string", "title": title, **chosen}
 
 
-_KNOWN = _manifest()
-_MODELS = sorted(_KNOWN.models) if _KNOWN is not None else []
-_TAGS = sorted({tag for spec in _KNOWN.models.values() for tag in spec.tags}) if _KNOWN else []
+_SPECS: dict[str, ModelSpec] = {}
+# A flow must stay importable; the command that runs it says what is wrong.
+with suppress(MenagerieError):
+    _SPECS.update(load_manifest().models)
+_TAGS = sorted({tag for spec in _SPECS.values() for tag in spec.tags})
 
-ModelChoice = Annotated[str, WithJsonSchema(_one_of(_MODELS, "Model"))]
+ModelChoice = Annotated[str, WithJsonSchema(_one_of(sorted(_SPECS), "Model"))]
 TagChoice = Annotated[str, WithJsonSchema(_one_of(_TAGS, "Tag"))]
 TargetChoice = Annotated[str, WithJsonSchema(_one_of(list(all_targets()), "Target"))]
 
