@@ -110,7 +110,11 @@ def _extract(zip_path: Path, scratch: Path) -> None:
     try:
         with zipfile.ZipFile(zip_path) as archive:
             entries = _checked_entries(archive, zip_path)
-            manifest = _manifest_of(archive, place)
+            if MANIFEST not in entries:
+                raise ArtifactError(place, f"holds no {MANIFEST}", _AGAIN)
+            with archive.open(MANIFEST) as file:
+                document = file.read(MAX_MANIFEST_BYTES + 1)
+            manifest = parse_manifest(document, f"{place}/{MANIFEST}")
             _check_contents(entries, manifest, place)
             _check_layout(archive, zip_path)
             for name, entry in entries.items():
@@ -148,15 +152,6 @@ def _check_entry(entry: zipfile.ZipInfo, place: str) -> None:
         raise ArtifactError(place, f"entry {entry.filename!r} is encrypted", _AGAIN)
     if entry.filename.endswith("/") or (stat.S_IFMT(mode) and not stat.S_ISREG(mode)):
         raise ArtifactError(place, f"entry {entry.filename!r} is not a regular file", _AGAIN)
-
-
-def _manifest_of(archive: zipfile.ZipFile, place: str) -> BundleManifest:
-    try:
-        with archive.open(MANIFEST) as file:
-            document = file.read(MAX_MANIFEST_BYTES + 1)
-    except KeyError:
-        raise ArtifactError(place, f"holds no {MANIFEST}", _AGAIN) from None
-    return parse_manifest(document, f"{place}/{MANIFEST}")
 
 
 def _check_contents(
