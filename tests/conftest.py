@@ -35,17 +35,17 @@ if "MENAGERIE_KEYS" not in os.environ:
     os.environ["MENAGERIE_KEYS"] = f"{_scratch.name}/keys"
     os.environ["MENAGERIE_TRUST"] = f"{_scratch.name}/trust"
     Path(os.environ["MENAGERIE_TRUST"]).mkdir()
-# Files of a minute and more, the longest first: begun last, one would keep a worker alone.
+# Files of half a minute and more, the longest first: begun last, one would keep a worker alone.
 LONGEST = (
-    "benchmarks/test_instructions.py",
     "runtime/metal/test_double.py",
-    "transforms/lowering/test_metal_run.py",
-    "transforms/passes/cpu/test_expand_recurrent_layers.py",
     "runtime/speech/test_token_equality.py",
+    "transforms/passes/cpu/test_expand_recurrent_layers.py",
+    "benchmarks/test_instructions.py",
     "zoo/store/test_s3.py",
     "runtime/speech/test_whisper_token_equality.py",
-    "runtime/speech/test_moonshine_token_equality.py",
+    "transforms/lowering/test_metal_run.py",
     "runtime/speech/test_wav2vec2_token_equality.py",
+    "runtime/speech/test_moonshine_token_equality.py",
 )
 _COST = "processor_seconds"
 _costs: defaultdict[str, float] = defaultdict(float)
