@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.complex_tensor import ComplexTensor
 from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -19,7 +20,7 @@ from torch.utils import _pytree as pytree
 
 from transforms.graph.aliasing import Aliasing
 from transforms.graph.editor import fake_value
-from transforms.graph.guards import guards_not_noted
+from transforms.graph.guards import guards_not_noted, no_new_guards
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -98,7 +99,7 @@ def _made(editor: ProgramEditor, node: Node) -> Planes:
         return Planes(*(call(aten.select.int, node.args[0], -1, place) for place in (0, 1)))
     first, second = node.args
     if node.target is aten.complex.default:
-        return Planes(first, second)  # type: ignore[arg-type]
+        return Planes(call(aten.clone.default, first), call(aten.clone.default, second))
     turned = (call(aten.cos.default, second), call(aten.sin.default, second))
     return Planes(*(call(aten.mul.Tensor, first, part) for part in turned))
 
@@ -301,7 +302,8 @@ class ComplexProgram:
             return pytree.tree_map_only(ComplexTensor, lambda z: (z.re, z.im), result)
 
         try:
-            with self._editor.fake_mode:
+            mode = self._editor.fake_mode
+            with mode, no_new_guards(mode), enable_python_dispatcher():
                 traced = make_fx(run, tracing_mode="real")(*values)
         except Exception:  # noqa: BLE001 - torch's forms fail in many ways for what they lack
             return None

@@ -12,6 +12,7 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 
 from transforms.graph.aliasing import Aliasing, writes_of
@@ -194,7 +195,8 @@ class ProgramEditor:
 
     def refresh(self, node: Node) -> None:
         """Compute `node`'s fake value anew from those of its arguments."""
-        with self.fake_mode, torch.no_grad():
+        # The dispatcher in Python: padding in C++ asks dynamic sizes for their values.
+        with self.fake_mode, torch.no_grad(), enable_python_dispatcher():
             node.meta["val"] = call_with(node, fake_value)
         node.meta.pop("tensor_meta", None)
 

@@ -328,6 +328,40 @@ def test_what_was_complex_is_real_and_equal(consumer: str, stage: str) -> None:
     _assert_equal(result.module()(signal), module(signal))
 
 
+@pytest.mark.filterwarnings("ignore:The length of signal is shorter")
+@pytest.mark.parametrize(
+    "consumer", [c for c in _REAL_AGAIN if "inverse" in c or c in ("masked", "sum", "joined")]
+)
+def test_inverses_serve_every_batch(consumer: str) -> None:
+    """The batch is dynamic, and stays so."""
+    torch.manual_seed(0)
+    module = Spectrum(_REAL_AGAIN[consumer], n_fft=16, hop_length=4)
+    batch = ({0: torch.export.Dim("batch", min=2, max=9)},)
+    program = torch.export.export(module, (torch.randn(3, 80),), dynamic_shapes=batch, strict=False)
+    result, record = DecomposeStft()(program)
+    assert not record.refusals
+    assert result.range_constraints == program.range_constraints
+    for count in (2, 9):
+        signal = torch.randn(count, 80)
+        _assert_equal(result.module()(signal), module(signal))
+
+
+def test_parts_that_are_written_afterwards_are_copied() -> None:
+    """`torch.complex` copies them, and so do its planes."""
+
+    class Written(nn.Module):
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            parts = a + 1
+            z = torch.complex(parts, b)
+            parts.add_(1)
+            return z.abs() + parts
+
+    given = torch.randn(3), torch.randn(3)
+    result, record = DecomposeStft()(torch.export.export(Written(), given, strict=False))
+    assert record.modified
+    _assert_equal(result.module()(*given), Written()(*given))
+
+
 class Rotary(nn.Module):
     """Rotary embeddings by complex numbers, of a constant or of an input."""
 

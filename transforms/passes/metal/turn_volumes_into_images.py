@@ -18,7 +18,6 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._dispatch.python import enable_python_dispatcher
 
 from transforms.graph.editor import fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
@@ -94,14 +93,9 @@ def _can_be_turned(node: Node) -> bool:
     return any(isinstance(fake_value(node).shape[axis], int) for axis in (0, _DEPTH))
 
 
-def _call(editor: ProgramEditor, like: Node, target: Any, *args: Any) -> Node:
-    with enable_python_dispatcher():  # padding in C++ asks dynamic sizes for their values
-        return editor.call(target, *args, like=like)
-
-
 def _turned(editor: ProgramEditor, node: Node, given: Mapping[str, Any]) -> Node:
     """The same numbers by a convolution of images, in front of `node`."""
-    call = functools.partial(_call, editor, node)
+    call = functools.partial(editor.call, like=node)
     weight = given["weight"]
     taps = fake_value(weight).shape[_DEPTH]
     stride, dilation = (for_each_axis(given[name], _AXES) for name in ("stride", "dilation"))
@@ -128,7 +122,7 @@ def _turned(editor: ProgramEditor, node: Node, given: Mapping[str, Any]) -> Node
 
 def _turned_transposed(editor: ProgramEditor, node: Node, given: Mapping[str, Any]) -> Node:
     """The same numbers by transposed convolutions of images, one for each place along the depth."""
-    call = functools.partial(_call, editor, node)
+    call = functools.partial(editor.call, like=node)
     stride, padding, dilation, beyond = (
         for_each_axis(given[name], _AXES)
         for name in ("stride", "padding", "dilation", "output_padding")
