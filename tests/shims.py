@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import sys
 from importlib.util import find_spec
-from itertools import groupby
 from pathlib import Path
 
 from menagerie.shims import Shim, load
@@ -20,13 +19,17 @@ _DECLARATION = re.compile(r"AOTI_TORCH_EXPORT\s+(\w+)\s+(\w+)\s*\(([^()]*)\)\s*;
 
 
 def header(shims: tuple[Shim, ...]) -> str:
-    """The C++ header: all declarations, those that follow each other and are alike in one line.
+    """The C++ header: all declarations, of functions with one body for a device once.
 
     Raises:
         ValueError: torch is not installed, or does not declare one of them.
     """
     known = _of_torch()
-    own = {s.name: (s.returns, s.parameters) for s in shims if s.parameters is not None}
+    own = {
+        s.name: (s.returns, " ".join(s.parameters.split()))
+        for s in shims
+        if s.parameters is not None
+    }
     if missing := [shim.name for shim in shims if shim.name not in own | known]:
         raise ValueError(f"torch declares no {missing[0]}: give its parameters in shims.toml")
     names: dict[str, tuple[str, str]] = {}
@@ -44,10 +47,7 @@ def header(shims: tuple[Shim, ...]) -> str:
         "#define MENAGERIE_SHIM(name) MENAGERIE_SPELT(MENAGERIE_DEVICE, name)",
         "#pragma GCC visibility push(default)",
         'extern "C" {',
-        *(
-            f"{returns} {', '.join(f'{name}({parameters})' for name in alike)};"
-            for (returns, parameters), alike in groupby(names, key=names.__getitem__)
-        ),
+        *(f"{returns} {name}({parameters});" for name, (returns, parameters) in names.items()),
         '}  // extern "C"',
         "#pragma GCC visibility pop",
     ]
