@@ -313,6 +313,10 @@ TABLE.refuse(
     right=0, side=None, sorter=torch.full((3, 8), 8),
 )  # fmt: skip
 TABLE.refuse(
+    "searchsorted_Tensor", "does not fit", sorted_sequence=floats(), self=floats(3), out_int32=0,
+    right=0, side=None, sorter=torch.tensor(0),
+)  # fmt: skip
+TABLE.refuse(
     "searchsorted_Tensor", "does not fit", sorted_sequence=floats(3, 4), self=floats(2, 4),
     out_int32=0, right=0, side=None, sorter=None,
 )  # fmt: skip

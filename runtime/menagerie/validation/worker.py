@@ -129,7 +129,8 @@ class _Trial:
 
     def run(self) -> ValidationReport:
         """Makes every check, each only after what it builds on."""
-        manifest, beside = self._bundle.manifest, list[bool]()
+        manifest = self._bundle.manifest
+        beside: list[bool] = []
         with contextlib.ExitStack() as stack:
             start = time.perf_counter()
             sessions = {p.name: stack.enter_context(self._open(p)) for p in manifest.programs}
