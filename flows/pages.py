@@ -94,6 +94,7 @@ class ProgressBar:
         self._parts = parts
         self._next = time.monotonic() + _LONG_SECONDS
         self._bar: UUID | None = None
+        self._whole = 0
 
     def show(self, done: float, now: str) -> None:
         """Move the bar; where that fails, a warning in the run's log.
@@ -102,11 +103,12 @@ class ProgressBar:
             done: parts that are done, and of the one at work the share.
             now: what is at work, or what was done of it.
         """
-        ended = self._bar is not None and done >= self._parts
-        if time.monotonic() < self._next and not ended:
+        another = self._bar is not None and int(done) > self._whole  # a stage began, or all ended
+        if time.monotonic() < self._next and not another:
             return
         self._next = time.monotonic() + _PAUSE_SECONDS
-        said = f"{now}: {int(done)} of {self._parts} stages done"
+        self._whole = int(done)
+        said = f"{plain_text(now)}: {int(done)} of {self._parts} stages done"
         percent = 100.0 * done / self._parts
         with _or_warned("The progress bar could not be moved"):
             if self._bar is None:

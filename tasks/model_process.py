@@ -31,7 +31,7 @@ from menagerie.process import signal_name
 from tasks.failures import Failure, ProcessDied, StageTimedOut, last_line
 from tasks.job import Job
 from tasks.stages import ModelHolder
-from transforms.progress import StepDone, say
+from transforms.progress import StepDone, report_step
 from transforms.stages import Stage
 from zoo.base_models import Frozen
 from zoo.records import Suspected
@@ -450,7 +450,7 @@ class ModelProcess(ModelHolder):
             self._requests.flush()
         end = time.monotonic() + seconds
         while (answer := self._answer(kind.stage, seconds, end)).step is not None:
-            say(answer.step.text, answer.step.share)
+            report_step(answer.step.text, answer.step.share)
         if answer.failure is not None:
             raise answer.failure.exception()
         return kind.record.model_validate_json(answer.record or "")

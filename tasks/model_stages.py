@@ -12,7 +12,7 @@ from transforms.bundle import Gate
 from transforms.eager import eager_accuracy, speech_parts
 from transforms.export.prepare import Prepared, prepare
 from transforms.goldens.entry import real_sample
-from transforms.progress import in_parts, say
+from transforms.progress import in_parts, report_step
 from transforms.quantisation import samples
 from transforms.stages import LowerRecord, TransformRecord, lower, transform
 from transforms.targets import target_named
@@ -66,7 +66,9 @@ class ModelStages(ModelHolder):
         for program in in_parts(self._job.spec.programs):
             if program.name not in self._original:
                 self._original[program.name] = made = self._export(program)
-                say(f"program {made.name}: exported, {count(len(made.goldens), 'golden case')}")
+                report_step(
+                    f"program {made.name}: exported, {count(len(made.goldens), 'golden case')}"
+                )
         return ExportRecord(programs=tuple(_size(each) for each in self._original.values()))
 
     def transform(self) -> TransformRecord:

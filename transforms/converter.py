@@ -26,7 +26,7 @@ from menagerie.validation.findings import Verdict
 from transforms.bisect import diagnose
 from transforms.bundle import content_digest
 from transforms.export.prepare import Program, prepare_module
-from transforms.progress import in_parts, progress_to, say
+from transforms.progress import in_parts, progress_to, report_step
 from transforms.quantisation import INTEGERS
 from transforms.stages import Identity, Stage, lower, prove, seal, transform
 from transforms.targets import target_named
@@ -220,7 +220,7 @@ def _convert(
     originals = []
     for name, program in in_parts(programs.items()):
         originals.append(prepare_module(name, program))
-        say(f"program {name}: exported, {count(len(originals[-1].goldens), 'golden case')}")
+        report_step(f"program {name}: exported, {count(len(originals[-1].goldens), 'golden case')}")
     ended(Stage.EXPORT)
     samples = {name: program.calibration for name, program in programs.items()}
     target, kept = request.target, request.kept

@@ -17,7 +17,7 @@ from menagerie.timing import artifact, take_turn, time_in_turns
 from menagerie.validation.checks import stand_in
 from transforms.export.trace import CallableProgram
 from transforms.goldens.cases import input_dtype, model_dtype
-from transforms.progress import in_parts, say
+from transforms.progress import in_parts, report_step
 from zoo.errors import ExportError, SessionError, SourceError
 from zoo.sources.context import resolve_inside
 from zoo.sources.random_weights import one_thread
@@ -198,7 +198,7 @@ def measure_beside_eager(
             pairs = []
             for program in in_parts(programs, start=0.9):
                 pairs.append(_in_turns(bundle, program, threads, seconds))
-                say(f"program {program.name}: timed in turns with eager")
+                report_step(f"program {program.name}: timed in turns with eager")
     except SessionError as error:
         _log.warning("No latencies: %s", error)
         return (), ()

@@ -1,4 +1,4 @@
-"""What goes on inside a stage of a conversion: steps, told to whoever waits where they are done."""
+"""Progress inside a stage of a conversion: its steps, reported to a listener as they are done."""
 
 from __future__ import annotations
 
@@ -23,44 +23,45 @@ class StepDone(Frozen):
 
 
 @dataclass
-class _Heard:
-    """Who hears of steps, and which share of the stage is at work."""
+class _Listening:
+    """The listener to steps, and which share of the stage is at work."""
 
     listener: Callable[[StepDone], None]
     start: float = 0.0
     width: float = 1.0
 
 
-_PROGRESS: ContextVar[_Heard | None] = ContextVar("progress", default=None)
+_PROGRESS: ContextVar[_Listening | None] = ContextVar("progress", default=None)
 
 
 @contextmanager
 def progress_to(listener: Callable[[StepDone], None]) -> Iterator[None]:
-    """In the block, the listener hears of each step of a stage, in the thread that does it."""
-    token = _PROGRESS.set(_Heard(listener))
+    """In the block, the listener gets each step of a stage, in the thread that does it."""
+    token = _PROGRESS.set(_Listening(listener))
     try:
         yield
     finally:
         _PROGRESS.reset(token)
 
 
-def say(text: str, share: float = 1.0) -> None:
-    """Tell who listens that a step is done.
+def report_step(text: str, share: float = 1.0) -> None:
+    """Report to the listener, if there is one, that a step is done.
 
     Args:
         text: a sentence without its full stop.
         share: of the part of the stage that is at work (`in_parts`), or of the whole stage.
     """
-    if (heard := _PROGRESS.get()) is not None:
-        heard.listener(StepDone(text=text, share=heard.start + heard.width * share))
+    if (listening := _PROGRESS.get()) is not None:
+        done = listening.start + listening.width * share
+        listening.listener(StepDone(text=text, share=done))
 
 
 def in_parts(items: Iterable[T], start: float = 0.0, end: float = 1.0) -> Iterator[T]:
-    """Each of `items`, of which steps that are said meanwhile are a part, between two shares."""
+    """Each of `items`, of which steps reported meanwhile are a part, between two shares."""
     known = tuple(items)
-    heard = _PROGRESS.get() or _Heard(lambda _: None)
-    heard.width = (end - start) / max(len(known), 1)
+    listening = _PROGRESS.get() or _Listening(lambda _: None)
+    listening.width = (end - start) / max(len(known), 1)
     for number, item in enumerate(known):
-        heard.start = start + heard.width * number
+        listening.start = start + listening.width * number
         yield item
-    heard.start, heard.width = 0.0, 1.0
+    listening.start, listening.width = 0.0, 1.0

@@ -15,11 +15,11 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from menagerie.figures import count
+from menagerie.figures import count, printable
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.validation import Limits, validate
 from menagerie.validation.findings import Measurement, ValidationReport
-from transforms.progress import in_parts, say
+from transforms.progress import in_parts, report_step
 from zoo.base_models import Frozen
 from zoo.bundle_differences import reseal
 from zoo.precision import FLOATS, Precision, WeightPrecision
@@ -151,7 +151,7 @@ def transform(
                 program=prepared.name, before=record_graph(before), after=record_graph(after)
             )
         )
-        say(f"program {prepared.name}: rewritten by {len(log.records)} passes")
+        report_step(f"program {prepared.name}: rewritten by {len(log.records)} passes")
     return Transformed(tuple(done), TransformRecord(passes=tuple(logs), graphs=tuple(graphs)))
 
 
@@ -220,7 +220,7 @@ def lower(
     for each in in_parts(programs, end=_LOWERED):
         made.append(target.lower(each.exported.program, folder, name=each.name))
         kernels = count(made[-1].record.generated_kernels, "kernel")
-        say(f"program {each.name}: {kernels} compiled")
+        report_step(f"program {each.name}: {kernels} compiled")
     manifest = write_bundle(
         folder,
         identity,
@@ -243,6 +243,7 @@ def lower(
 
 
 _LOWERED = 0.9  # of a stage that lowers; in the rest the bundle is written and timed
+_LONGEST_STEP = 200  # characters
 _CHECKS = 4  # of a program, besides its golden cases: steps of `menagerie.validation`
 
 # Nothing has signed it yet: the signer looks at this verdict first.
@@ -276,7 +277,12 @@ def prove(
     checks = sum(each.golden_cases + _CHECKS for each in draft.programs)
     done = itertools.count(1)
     judged = judge(
-        bundle, limits=limits, progress=lambda place: say(place, min(1.0, next(done) / checks))
+        bundle,
+        limits=limits,
+        # It comes from the process that the artifact runs in, which may say anything.
+        progress=lambda place: report_step(
+            printable(place)[:_LONGEST_STEP], min(1.0, next(done) / checks)
+        ),
     )
     validation = with_latencies(judged, lowered.artifact_latency)
     return ConversionReport(

@@ -94,9 +94,11 @@ class LiveDisplay(Listener):
         if result.stage is not None:
             text += f" in {result.stage}"
         elif result.proof is ReleaseState.EMULATED:
-            text += f", {result.remark}"
+            text += f", {escape(result.remark)}"
         if not self._live:
-            self._console.print(Text.from_markup(f"{result.model} for {result.target}: {text}"))
+            self._console.print(
+                Text.from_markup(f"{escape(result.model)} for {result.target}: {text}")
+            )
             return
         with self._lock:
             if key not in self._tasks:  # a worker converted it, and no stage was reported

@@ -13,7 +13,7 @@ from prefect.client.orchestration import get_client
 from toy_zoo import measured, toy_bundle, toy_job, toy_judgement, toy_records
 
 from flows.cli import invoke
-from flows.pages import Ended, leave_pages
+from flows.pages import Ended, ProgressBar, leave_pages
 from flows.reports import conversion_log, failure_report, link_report, with_failure_page
 from flows.results import ModelResult, Outcome, results_markdown
 from flows.runs import NOTHING_KEPT
@@ -152,3 +152,23 @@ def test_no_text_of_a_log_becomes_markup() -> None:
     lines = failure_markdown(report).splitlines()
     assert "    # no title" in lines
     assert "    - no | item" in lines
+
+
+def test_a_bar_names_the_stage_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage that begins is shown at once, and nothing in a step is Markdown."""
+    monkeypatch.setattr("flows.pages._LONG_SECONDS", 0.0)
+    key = f"bar-{uuid4().hex}"
+
+    @flow(name=f"move {key}", **NOTHING_KEPT)
+    def move() -> None:
+        bar = ProgressBar(key, 6)
+        bar.show(4.9, "validate: [case 9](x)")
+        bar.show(4.95, "validate: case 10")
+        bar.show(5, "publish")
+
+    def bars() -> list[str]:
+        with get_client(sync_client=True) as client:
+            return [a.description or "" for a in client.read_latest_artifacts() if a.key == key]
+
+    move()
+    assert bars() == ["publish: 5 of 6 stages done"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tasks.job import ExportedProgramSize, ExportRecord, Job, PullRecord
 from tasks.serve_model import main
 from tasks.stages import ModelHolder
-from transforms.progress import say
+from transforms.progress import report_step
 from zoo.errors import HashMismatch, SourceError, UnsupportedKernels
 from zoo.records import Diagnosis, Divergence, DivergenceStage, Suspected
 
@@ -62,8 +62,8 @@ class FakeModel(ModelHolder):
 
     def export(self) -> ExportRecord:
         """A success in two steps."""
-        say("program main: traced", 0.5)
-        say("program main: exported")
+        report_step("program main: traced", 0.5)
+        report_step("program main: exported")
         size = ExportedProgramSize(program="main", nodes=2, golden_cases=3)
         return ExportRecord(programs=(size,))
 

@@ -14,6 +14,7 @@ from menagerie.format.folder import open_bundle, seal
 from tasks.prove import NotProven, prove
 from tasks.publish import publish_bundle
 from tasks.verify import confirm_release
+from transforms.progress import StepDone, progress_to
 from zoo.errors import ArtifactError, StoreError
 from zoo.report import read_report
 from zoo.store import open_store
@@ -65,6 +66,21 @@ def test_a_proven_bundle_is_sealed_with_its_report(job: Job) -> None:
     assert (report.model, report.build_key, report.random_weights) == ("toy", BUILD_KEY, 0)
     assert report.parameters == 3
     assert report.versions == {"torch": "2.13.0"}  # the bundle's own, as it was made
+
+
+def test_what_an_artifact_says_of_its_proof_cannot_steer_a_terminal(job: Job) -> None:
+    """It runs in the process that reports the proof's steps: they are cut and written out."""
+    toy_bundle(job)
+    steps: list[StepDone] = []
+
+    def judge(*_: object, progress: Callable[[str], None], **__: object) -> ValidationReport:
+        progress("program main\x1b]0;owned\x07" + "x" * 1000)
+        return toy_judgement()
+
+    with progress_to(steps.append):
+        prove(job, toy_records(), judge=judge)
+    assert r"program main\x1b]0;owned\x07" in steps[0].text
+    assert all(len(step.text) <= 200 and step.text.isprintable() for step in steps)
 
 
 def test_a_diverging_bundle_stays_lowered(job: Job) -> None:

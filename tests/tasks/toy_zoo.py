@@ -21,7 +21,7 @@ from menagerie.validation.findings import (
 )
 from tasks.job import ExportedProgramSize, ExportRecord, Job, PullRecord, StageRecords
 from tasks.stages import ModelHolder
-from transforms.progress import say
+from transforms.progress import report_step
 from transforms.stages import LowerRecord, Stage, TransformRecord
 from zoo.records import Diagnosis, Divergence, DivergenceStage, StageTime, Suspected
 from zoo.spec import Licence, ModelSpec, ProgramSpec, TorchvisionSource
@@ -90,7 +90,7 @@ class ToyModel(ModelHolder):
     def export(self) -> ExportRecord:
         """Two nodes."""
         self._enter(Stage.EXPORT)
-        say("program main: exported, 3 golden cases", 0.5)
+        report_step("program main: exported, 3 golden cases", 0.5)
         size = ExportedProgramSize(program="main", nodes=2, golden_cases=3)
         return ExportRecord(programs=(size,))
 

@@ -188,7 +188,8 @@ def extract(
     }
     graph, mode = Graph(), FakeTensorMode(allow_non_fake_inputs=True)
     made: dict[Node, Any] = {}
-    specs, taken = list[InputSpec](), list[torch.Tensor]()
+    specs: list[InputSpec] = []
+    taken: list[torch.Tensor] = []
     for node in sorted(feeding, key=lambda n: n.name not in weights):
         value = values[node.name]
         if node.op == "get_attr":

@@ -20,7 +20,7 @@ from transforms.lowering.cpp_codegen import (
 )
 from transforms.lowering.inductor import Backend, generate_code
 from transforms.lowering.toolchain import Compiler, Source, find_compiler, link_model_library
-from transforms.progress import say
+from transforms.progress import report_step
 from transforms.targets.base import LoweredProgram
 from zoo.errors import LoweringError
 from zoo.records import LoweringRecord
@@ -107,7 +107,7 @@ def lower(
         }
         code = generate_code(program, options, BACKEND)
     check_kernels(place, code.kernel_uses, "cpu")
-    say(f"{place}: {count(code.generated_kernels, 'kernel')} generated", 0.3)
+    report_step(f"{place}: {count(code.generated_kernels, 'kernel')} generated", 0.3)
     flags = (*_FLAGS, *baseline.flags)
     sources = [
         Source("kernels", FAULTS + code.kernels, flags, header="torch/csrc/inductor/cpp_prefix.h"),

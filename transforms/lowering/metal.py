@@ -26,7 +26,7 @@ from transforms.lowering.inductor import Backend, generate_code, metal_on_any_ho
 from transforms.lowering.mach import link_mach_library
 from transforms.lowering.metal_codegen import MetalScheduling, MetalWrapper, metal_code
 from transforms.lowering.toolchain import Source, find_compiler, link_model_library
-from transforms.progress import say
+from transforms.progress import report_step
 from transforms.targets.base import LoweredFile, LoweredProgram
 from transforms.targets.cpu import host_requirements
 from zoo.errors import LoweringError
@@ -92,7 +92,7 @@ def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> Lowe
     path = shaders.relative_to(folder).as_posix()
     metal = metal_code(code.wrapper, code.shaders, name, path)
     check_kernels(place, code.kernel_uses, "metal")
-    say(f"{place}: {count(len(metal.kernels), 'kernel')} generated", 0.3)
+    report_step(f"{place}: {count(len(metal.kernels), 'kernel')} generated", 0.3)
     files = {}
     if metal.shaders:
         shaders.write_text(metal.shaders)
