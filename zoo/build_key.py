@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from menagerie.numerics import Dtype
 from menagerie.paths import PACKAGE
 from menagerie.typed_json import plain
+from zoo.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,9 +61,16 @@ def build_key(
 
 @functools.cache
 def code_digest() -> str:
-    """sha256 over the code whose change makes another artifact of the same model."""
+    """sha256 over the code whose change makes another artifact of the same model.
+
+    Raises:
+        UsageError: the compiler's code is not where the zoo's is, so that keys would not know it.
+    """
     zoo = Path(__file__).parent
     transforms = zoo.with_name("transforms")  # not imported, which would bring torch
+    if not (transforms / "stages.py").is_file():
+        fact = "the code of the compiler is not beside that of the zoo"
+        raise UsageError(str(transforms), fact, "Install menagerie-zoo whole")
     files = [
         *((f"transforms/{f.relative_to(transforms)}", f) for f in _sources(transforms)),
         *((f"sources/{f.relative_to(zoo)}", f) for f in (zoo / "sources").rglob("*.py")),
