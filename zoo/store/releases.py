@@ -243,7 +243,7 @@ class Store(ReleaseReader):
     def builds(self) -> dict[Build, BundleManifest]:
         """What `held` would say of every build: those it holds, by model, target and build key.
 
-        Two listings and, at most, a document for each release, where `has` asks for every file.
+        Two listings and a document for each release, where `has` asks for every file.
         """
         return inventory(self._objects)
 
