@@ -24,6 +24,7 @@ _DRAWS = re.compile(
     r"aten\.(rand|normal|bernoulli|multinomial|uniform|exponential|geometric|cauchy|log_normal"
     r"|poisson|binomial|dropout|native_dropout|feature_dropout|alpha_dropout|rrelu_with_noise)"
 )
+_EMPTY = re.compile(r"aten\.(new_)?empty")
 BOUNDS = Bounds(seconds=240.0, gigabytes=8.0)
 
 
@@ -43,6 +44,7 @@ class State(StrEnum):
     COMPLEX = "complex"  # an input or a result is complex
     NO_TENSOR = "no tensor"  # it has no input or no result that is a tensor
     EAGER_FAILS = "eager fails"
+    UNINITIALISED = "uninitialised"  # a result is memory as it was
 
 
 COUNTED = frozenset(
@@ -121,6 +123,8 @@ def not_counted(case: Case) -> Outcome | None:
         with torch.no_grad():
             calls = case.calls()
             results = [t for call in calls for t in call.run(call.tensors)]
+            for call in calls:  # a program's inputs are contiguous
+                call.run([t.contiguous() for t in call.tensors])
     except Exception as error:  # PyTorch's own, of many kinds
         return _told(State.EAGER_FAILS, error)
     inputs = [t for call in calls for t in call.tensors]
@@ -136,6 +140,9 @@ def not_counted(case: Case) -> Outcome | None:
         return _told(State.NOT_EXPORTED, error)
     if any(_DRAWS.match(str(node.target)) for node in program.graph.nodes):
         return Outcome(State.RANDOM)
+    [output] = program.graph.find_nodes(op="output")
+    if any(_EMPTY.match(str(node.target)) for node in output.all_input_nodes):
+        return Outcome(State.UNINITIALISED)
     values = [node.meta.get("val") for node in program.graph.nodes]
     sizes = [size for v in values if isinstance(v, torch.Tensor) for size in v.shape]
     if any(isinstance(size, torch.SymInt) for size in sizes):

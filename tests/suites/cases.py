@@ -6,6 +6,7 @@ tests it with, layouts and edges among them. Several cases can share a program.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from dataclasses import dataclass
 from functools import cache
@@ -33,11 +34,13 @@ class Call:
         function: the operator, or a module in eval mode.
         arguments: positional ones and those by name, as pytree flattens them.
         structure: of the arguments.
+        writes: whether it writes into its tensors, and so gets copies: those of a program are read.
     """
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     structure: pytree.TreeSpec
+    writes: bool = False
 
     @classmethod
     def of(
@@ -63,7 +66,7 @@ class Call:
 
     def run(self, tensors: Iterable[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """The results that are tensors, computed from other tensors of the same kind."""
-        given = iter(tensors)
+        given = (t.clone() for t in tensors) if self.writes else iter(tensors)
         flat = [next(given) if isinstance(a, torch.Tensor) else a for a in self.arguments]
         arguments, named = pytree.tree_unflatten(flat, self.structure)
         results = pytree.tree_leaves(self.function(*arguments, **named))
@@ -87,7 +90,19 @@ class Case:
         fit = [call for call in found if sum(t.numel() for t in call.tensors) <= _MOST_NUMBERS]
         fit = [call for call in fit if call.is_fit()] or fit
         chosen = [fit[len(fit) * i // _CALLS] for i in range(_CALLS)] if fit else []
-        return tuple({id(call): call for call in chosen}.values())
+        calls = list({id(call): call for call in chosen}.values())
+        # Where one writes, the others may with other values.
+        writes = any(_writes(call) for call in calls)
+        return tuple(dataclasses.replace(call, writes=writes) for call in calls)
+
+
+def _writes(call: Call) -> bool:
+    held = [t.clone() for t in call.tensors]
+    with torch.no_grad():
+        call.run(held)
+    # By values: a batch norm in training writes without counting a version.
+    pairs = zip(held, call.tensors, strict=True)
+    return any(not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs)
 
 
 class Together(torch.nn.Module):

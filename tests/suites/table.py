@@ -27,8 +27,8 @@ Written by `make suites` (`python -m tests.suites --help`) from [results.json](r
 has the reasons in full; do not edit. A case is an operator of `op_db` with float32, int64 or bool
 inputs, or a module of `module_db`, with up to six of the inputs that PyTorch tests it with; it is
 *proven* if all of them are, through `convert()`. Metal is emulated. Not counted is what no program
-of fixed sizes can be: random numbers, sizes that depend on values, complex inputs or results, no
-tensor, and what `torch.export` refuses.
+of fixed sizes can be: random numbers, memory that nothing has written, sizes that depend on values,
+complex inputs or results, no tensor, and what eager or `torch.export` refuses.
 """
 
 

@@ -36,6 +36,7 @@ def test_some_of_torchs_own_cases_are_proven(names: tuple[str, ...], tmp_path: P
         ("op_db/nonzero/float32", State.SHAPED_BY_DATA),
         ("op_db/fft.fft/float32", State.COMPLEX),
         ("op_db/arange/float32", State.NO_TENSOR),
+        ("op_db/new_empty/float32", State.UNINITIALISED),
     ],
 )
 def test_what_no_fixed_program_can_do_is_not_counted(name: str, state: State) -> None:
