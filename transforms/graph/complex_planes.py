@@ -55,6 +55,7 @@ _ARITHMETIC = {aten.add, aten.sub, aten.rsub, aten.mul, aten.div, aten.pow, aten
 _VIEWS = {aten.view.default, aten._unsafe_view.default}
 _CONJUGATES = {aten.conj.default, aten._conj.default, aten.conj_physical.default}
 _PARTS = {aten.real.default: 0, aten.imag.default: 1}
+_CASTS = {aten._to_copy.default, aten.to.dtype}
 _MADE_OF_REAL = {aten.view_as_complex.default, aten.complex.default, aten.polar.default}
 
 
@@ -75,6 +76,8 @@ def complex_sources(editor: ProgramEditor) -> dict[Node, Callable[[Node], Planes
             continue
         if node.op == "placeholder" and is_complex(node) and editor.constant(node) is not None:
             found[node] = lambda node: _constant(editor, node)
+        elif node.target in _CASTS and is_complex(node) and not is_complex(node.all_input_nodes[0]):
+            found[node] = lambda node: _cast(editor, node)
         elif node.target in _MADE_OF_REAL and _is_of_one_shape(node):
             found[node] = lambda node: _made(editor, node)
     return found
@@ -102,6 +105,13 @@ def _made(editor: ProgramEditor, node: Node) -> Planes:
         return Planes(call(aten.clone.default, first), call(aten.clone.default, second))
     turned = (call(aten.cos.default, second), call(aten.sin.default, second))
     return Planes(*(call(aten.mul.Tensor, first, part) for part in turned))
+
+
+def _cast(editor: ProgramEditor, node: Node) -> Planes:
+    """Real numbers as complex ones."""
+    dtype = fake_value(node).dtype.to_real()
+    real = editor.call(aten._to_copy.default, node.args[0], like=node, dtype=dtype)
+    return Planes(real, editor.call(aten.zeros_like.default, real, like=node))
 
 
 def _is_of_one_shape(node: Node) -> bool:

@@ -26,6 +26,7 @@ from transforms.graph.complex_planes import (
     Planes,
     RealForm,
     complex_sources,
+    is_complex,
     is_written,
 )
 from transforms.graph.editor import fake_value
@@ -110,6 +111,9 @@ class DecomposeStft(GraphPass):
                 editor.replace(node, fresh)
                 _refresh_strides(editor, [fresh])
                 journal.changed(f"replaced {node.name} by products with a Fourier basis")
+        for node in editor.calls(*_INVERSE):
+            if not is_complex(node.all_input_nodes[0]):
+                self._invert_real(editor, journal, node)
         carried = ComplexProgram(editor, sources, self._inverses(editor))
         for node, reason in carried.refused.items():
             journal.refused(node, reason)
@@ -118,6 +122,22 @@ class DecomposeStft(GraphPass):
             is_transform = node.target in (*_STFT, *_RFFT)
             how = "by products with a Fourier basis" if is_transform else "by its real planes"
             journal.changed(f"replaced {node.name} {how}")
+
+    def _invert_real(self, editor: ProgramEditor, journal: Journal, node: Node) -> None:
+        """Bins that are real: cosines alone."""
+        reason = self._inverses(editor)[node.target].refusal(node)
+        if reason:
+            journal.refused(node, reason)
+            return
+        bins = node.all_input_nodes[0]
+        with editor.graph.inserting_before(node):
+            if not fake_value(bins).is_floating_point():
+                given = fake_value(node).dtype
+                bins = editor.call(aten._to_copy.default, bins, like=node, dtype=given)
+            fresh = _irfft(editor, node, (bins,))
+        editor.replace(node, fresh)
+        _refresh_strides(editor, [fresh])
+        journal.changed(f"replaced {node.name} by a product with a Fourier basis")
 
     def _refusal(self, node: Node) -> str | None:
         signal = fake_value(node.args[0])  # type: ignore[arg-type]
@@ -355,17 +375,19 @@ def _basis(fold: _Fold, transform: _Transform) -> tuple[torch.Tensor, torch.Tens
     return cosines, sines
 
 
-def _irfft(editor: ProgramEditor, node: Node, planes: Planes) -> Node:
+def _irfft(editor: ProgramEditor, node: Node, planes: tuple[Node, ...]) -> Node:
     arguments, length = bound_arguments(node), _inverse_length(node)
     axis = _axis(arguments)
     norm = arguments.get("normalization", _INVERSE_NORMS[arguments.get("norm")])
     scale = (1.0, length**-0.5, 1.0 / length)[norm]
-    last = Planes(*(_swap(editor, node, plane, axis, -1) for plane in planes))
+    last = tuple(_swap(editor, node, plane, axis, -1) for plane in planes)
     return _swap(editor, node, _back(editor, node, last, length, scale), axis, -1)
 
 
-def _back(editor: ProgramEditor, node: Node, planes: Planes, length: int, scale: float) -> Node:
-    """Bins (..., bins) to real samples (..., length); bins that are not there are zero."""
+def _back(
+    editor: ProgramEditor, node: Node, planes: tuple[Node, ...], length: int, scale: float
+) -> Node:
+    """Bins (..., bins) to real samples (..., length); planes that are not there are zero."""
     bins = length // 2 + 1
     turns = torch.outer(torch.arange(bins), torch.arange(length)) % length
     angles = turns.double() * (2.0 * math.pi / length)
@@ -376,13 +398,13 @@ def _back(editor: ProgramEditor, node: Node, planes: Planes, length: int, scale:
     sines = torch.where(turns * 2 % length == 0, 0.0, angles.sin())
     parts = []
     bases = {"inverse_cosines": angles.cos() * counts, "inverse_sines": -sines * counts}
-    for (name, basis), plane in zip(bases.items(), planes, strict=True):
+    for (name, basis), plane in zip(bases.items(), planes, strict=False):
         value, rows = fake_value(plane), plane
         if (missing := bins - value.shape[-1]) != 0:
             rows = editor.call(aten.constant_pad_nd.default, plane, [0, missing], like=node)
         held = editor.add_constant(f"fourier_{name}_{length}", basis.to(value.dtype), learned=False)
         parts.append(editor.call(aten.matmul.default, rows, held, like=node))
-    return editor.call(aten.add.Tensor, *parts, like=node)
+    return functools.reduce(lambda a, b: editor.call(aten.add.Tensor, a, b, like=node), parts)
 
 
 def _istft(editor: ProgramEditor, node: Node, planes: Planes) -> Node:

@@ -362,6 +362,23 @@ def test_parts_that_are_written_afterwards_are_copied() -> None:
     _assert_equal(result.module()(*given), Written()(*given))
 
 
+@pytest.mark.parametrize("stage", ["training", "core"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
+def test_real_bins_are_turned_back(dtype: torch.dtype, stage: str) -> None:
+    """`irfft` of numbers that are not complex."""
+
+    class Inverse(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.fft.irfft(x, n=14) + torch.fft.irfft(x, norm="ortho", dim=0)[:1, :1]
+
+    bins = (torch.randn(5, 9) * 3).to(dtype)
+    program = _stage(torch.export.export(Inverse(), (bins,), strict=False), stage)
+    result, record = DecomposeStft()(program)
+    assert len(record.changes) == 2
+    assert not _complex_left(result)
+    _assert_equal(result.module()(bins), Inverse()(bins))
+
+
 class Rotary(nn.Module):
     """Rotary embeddings by complex numbers, of a constant or of an input."""
 
