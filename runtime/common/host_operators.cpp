@@ -153,7 +153,8 @@ bool from_right(bool right, std::string_view side) {
 }
 
 Tensor in_order(const Tensor& rows, const Tensor& order) {
-  require(rows.dimensions >= 1 && order.dtype == Dtype::kInt64 && std::ranges::equal(order.sizes(), rows.sizes()),
+  require(rows.dimensions >= 1 && order.dtype == Dtype::kInt64 &&
+              std::ranges::equal(order.sizes(), rows.sizes()),
           "the sorter ", order, " does not fit ", rows);
   const Tensor from = menagerie::contiguous(rows), places = menagerie::contiguous(order);
   const Tensor out = empty_contiguous(rows.dtype, rows.sizes());
