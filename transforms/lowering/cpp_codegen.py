@@ -211,7 +211,22 @@ class _Checked(CppKernel):
 
 
 class _Scalars(_Checked):
-    pass
+    """Steps one by one, of a whole loop or of what steps of vectors leave."""
+
+    def codegen_conditions(self, code: Any, prefix: Any = None, var: Any = None) -> bool:
+        """The steps at which a body runs: one that has a loop of its own inside runs once.
+
+        Torch does so for its own class alone.
+        """
+        whole = dict(list(zip(self.itervars, self.ranges, strict=True))[1:])
+        held = self.active_ranges
+        self.active_ranges = {
+            v: (first, 1 if first == 0 and whole.get(v) == end else end)
+            for v, (first, end) in held.items()
+        }
+        written: bool = super().codegen_conditions(code, prefix, var)
+        self.active_ranges = held
+        return written
 
 
 class _Vectors(_Checked, CppVecKernel):

@@ -121,9 +121,30 @@ def test_a_division_by_zero_fails_only_its_run(target: str, tmp_path: Path) -> N
         assert [int(each[0]) for each in wrapped] == [-(2**63), -(2**63), 0, 0]
 
 
-def test_kernels_without_checks_stay_as_they_are() -> None:
+class Gated(nn.Module):
+    """Tiles of two axes, and what a dynamic length leaves of them: a speech encoder's mask."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Which of the rows [batch, length, 64] are padding, and their gates, transposed."""
+        kept = torch.arange(x.shape[1])[None] < (x.shape[1] + 1) // 2
+        padding = (~(kept[:, None] & kept[:, :, None])).all(2)
+        gates = nn.functional.glu(x.transpose(1, 2), dim=1)
+        return padding, gates.masked_fill(padding[:, None], 0).contiguous()
+
+
+@pytest.mark.parametrize(
+    ("module", "shape", "sizes"),
+    [
+        (nn.ReLU(), (8, 8), None),
+        (Gated(), (1, 30, 64), ({1: torch.export.Dim("length", min=2, max=500)},)),
+    ],
+    ids=["plain", "tiles"],
+)
+def test_kernels_without_checks_stay_as_they_are(
+    module: nn.Module, shape: tuple[int, ...], sizes: object
+) -> None:
     """Nothing is put into loops that cannot fail, and torch's note of a division is left out."""
-    program = torch.export.export(nn.ReLU(), (torch.randn(8, 8),))
+    program = torch.export.export(module, (torch.randn(shape),), dynamic_shapes=sizes, strict=False)
     options = {"aot_inductor.package": True, "cpp.vec_isa_ok": True, "cpp.simdlen": 256}
     torchs_own = Backend("cpu", CppScheduling, CheckedWrapper)
     expected = generate_code(program, options, torchs_own).kernels
