@@ -135,7 +135,7 @@ def convert(
         threads: that the artifact and eager are timed with.
         measure_seconds: that each program is timed for, in turns with eager; 0: none is.
         search_seconds: how long the wrong node is looked for when the proof fails.
-        progress: is called with what was done, e.g. `lower: program main: 31 kernels compiled`.
+        progress: is called with what was done, e.g. `lower: program main: 31 kernels generated`.
 
     Raises:
         UsageError: the call itself is wrong.

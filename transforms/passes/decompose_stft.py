@@ -360,17 +360,25 @@ def _products(
     return real, imag
 
 
-def _basis(fold: _Fold, transform: _Transform) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosines and negative sines of each bin in float64, (pairs, bins).
+def _waves(
+    rows: torch.Tensor, columns: torch.Tensor, length: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosines and sines of 2 pi k n / N in float64, for each row and column.
 
     The angle's multiple k n is reduced modulo N in integers, so that sines of whole turns are 0.
     """
+    turns = torch.outer(rows, columns) % length
+    angles = turns.double() * (2.0 * math.pi / length)
+    return angles.cos(), torch.where(turns * 2 % length == 0, 0.0, angles.sin())
+
+
+def _basis(fold: _Fold, transform: _Transform) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosines and negative sines of each bin in float64, (pairs, bins)."""
     length, half = fold.length, fold.length // 2
     samples = torch.arange(fold.start, half + 1)
-    turns = torch.outer(samples, torch.arange(transform.bins)) % length
-    angles = turns.double() * (2.0 * math.pi / length)
-    cosines = angles.cos() * transform.scale
-    sines = torch.where(turns * 2 % length == 0, 0.0, angles.sin() * -transform.scale)
+    cosines, sines = _waves(samples, torch.arange(transform.bins), length)
+    cosines = cosines * transform.scale
+    sines = 0.0 - sines * transform.scale  # no negative zeros
     cosines[samples * 2 == length] *= 0.5  # the middle of the frame is its own partner
     return cosines, sines
 
@@ -389,15 +397,13 @@ def _back(
 ) -> Node:
     """Bins (..., bins) to real samples (..., length); planes that are not there are zero."""
     bins = length // 2 + 1
-    turns = torch.outer(torch.arange(bins), torch.arange(length)) % length
-    angles = turns.double() * (2.0 * math.pi / length)
+    cosines, sines = _waves(torch.arange(bins), torch.arange(length), length)
     counts = torch.full((bins, 1), 2.0 * scale, dtype=torch.double)
     counts[0] = scale
     if length % 2 == 0:
         counts[-1] = scale
-    sines = torch.where(turns * 2 % length == 0, 0.0, angles.sin())
     parts = []
-    bases = {"inverse_cosines": angles.cos() * counts, "inverse_sines": -sines * counts}
+    bases = {"inverse_cosines": cosines * counts, "inverse_sines": -sines * counts}
     for (name, basis), plane in zip(bases.items(), planes, strict=False):
         value, rows = fake_value(plane), plane
         if (missing := bins - value.shape[-1]) != 0:
