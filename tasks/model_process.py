@@ -243,6 +243,7 @@ class ForkedProcess:
                     return
                 if not report:
                     self._server_died = True
+                    self._server.kill()  # it may be dying still, and be asked for another
                 elif self._pid is None:
                     (self._pid,) = NUMBER.unpack(report)
                     with suppress(ProcessLookupError):  # how it ended is reported already
