@@ -7,7 +7,7 @@ beside what was measured before with other sizes or the other database.
 
 `--sizes 10,100` takes fewer; of sizes beyond `--convert-up-to` releases are put into the store
 beforehand, and what is measured is the run that finds them, and the one after it, when
-nothing has changed. `--database postgresql://user@host/name` has
+nothing has changed. `--database postgresql+asyncpg://user@host/name` has
 the server use an empty database there, as a team's would; without it, SQLite, as `zoo up` does.
 """
 
@@ -29,8 +29,6 @@ for _folder in ("faults", "servers"):
     sys.path.insert(0, str(TESTS / _folder))
 
 from toy_cluster import ToyCluster  # noqa: E402
-
-from infra.local.cluster import database_url  # noqa: E402
 
 _MB = 10**6
 _DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
@@ -75,7 +73,9 @@ def main() -> None:
     parser.add_argument("--sizes", default="10,100,1000")
     parser.add_argument("--output", type=Path, default=Path("build/orchestration"))
     parser.add_argument("--convert-up-to", type=int, default=1000)
-    parser.add_argument("--database", help="of the server: postgresql://…; without it SQLite")
+    parser.add_argument(
+        "--database", help="postgresql+asyncpg://…; without it SQLite"
+    )
     asked = parser.parse_args()
     asked.output.mkdir(parents=True, exist_ok=True)
     found = _earlier(asked.output)
@@ -83,8 +83,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="orchestration-") as folder:
             cluster = ToyCluster(Path(folder) / "cluster")
             if asked.database is not None:
-                address = database_url(asked.database)
-                cluster.changes[_DATABASE] = address
+                cluster.changes[_DATABASE] = asked.database
             try:
                 measured = _measure(cluster, size, convert=size <= asked.convert_up_to)
             finally:

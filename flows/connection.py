@@ -3,9 +3,8 @@
 Where neither is there, Prefect is embedded. On a worker all is set already, and flows find
 everything in their environment.
 
-The local cluster has two files: `cluster/state.json` under our home holds no secret; those are in
-`cluster/secrets.json`, which only its owner may read. Its processes belong to a supervisord, which
-is asked over a private socket.
+What is known of the local cluster is in `cluster/state.json` under our home, which only its owner
+may read. Its processes belong to a supervisord, which is asked over a private socket.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ import tempfile
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from pydantic import ConfigDict, SecretStr, ValidationError, field_serializer
+from pydantic import SecretStr, ValidationError, field_serializer
 
 from menagerie.durable import write_durably
 from menagerie.paths import home
@@ -48,32 +47,21 @@ _OTHERS = 0o077
 _SOCKET_BYTES = 90  # a path to a socket has 104 on macOS, and supervisord's first one is longer
 
 
-class Database(StrEnum):
-    """Where Prefect's server keeps its runs."""
+class ClusterState(Frozen):
+    """Addresses and secrets of the local cluster, and what was applied; they outlive `down`.
 
-    SQLITE = "sqlite"
-    POSTGRES = "postgres"
+    Processes get the secrets in their environment, never as arguments, which everybody can list.
+    """
 
-
-class _File(Frozen):
-    @classmethod
-    def _read(cls, path: Path, advice: str) -> Self | None:
-        try:
-            return cls.model_validate_json(path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except (ValidationError, OSError):
-            # Its cause would show the file's content.
-            raise MenagerieError(str(path), "is not readable as written", advice) from None
-
-
-class ClusterState(_File):
-    """Addresses and what was applied; ports outlive `zoo cluster down`."""
-
-    database: Database
-    ports: dict[str, int]  # "api", "worker" (its health), "s3" and the other processes of Swift
+    ports: dict[str, int]  # "api", "worker" (its health) and "s3"
+    api_auth: SecretStr  # user:password of Prefect's API and UI
+    s3_secret: SecretStr
     up: bool = False  # `zoo cluster up` has been, and no `zoo cluster down` since
     applied: str = ""  # digest of the deployments that the server was told of
+
+    @field_serializer("api_auth", "s3_secret", when_used="json")
+    def _revealed(self, secret: SecretStr) -> str:
+        return secret.get_secret_value()
 
     @property
     def ui_url(self) -> str:
@@ -81,87 +69,60 @@ class ClusterState(_File):
         return f"http://127.0.0.1:{self.ports['api']}"
 
     @property
-    def api_url(self) -> str:
-        """Prefect's API."""
-        return f"{self.ui_url}/api"
+    def connection(self) -> Connection:
+        """To the server and the store, whether they run or not."""
+        return Connection(
+            api_url=f"{self.ui_url}/api",
+            auth=self.api_auth,
+            store=f"s3://{BUCKET}/zoo",
+            # On loopback: a browser opens links to it without a word.
+            s3_endpoint=f"http://127.0.0.1:{self.ports['s3']}",
+            s3_secret=self.s3_secret,
+        )
 
-    @property
-    def s3_endpoint(self) -> str:
-        """The S3 server, on loopback: a browser opens links to it without a word."""
-        return f"http://127.0.0.1:{self.ports['s3']}"
-
-    @property
-    def store(self) -> str:
-        """The store in that server."""
-        return f"s3://{BUCKET}/zoo"
+    @classmethod
+    def make(cls, ports: dict[str, int]) -> ClusterState:
+        """One with fresh secrets."""
+        return cls(
+            ports=ports,
+            api_auth=SecretStr(f"zoo:{secrets.token_urlsafe(_BYTES)}"),
+            s3_secret=SecretStr(secrets.token_urlsafe(_BYTES)),
+        )
 
     @classmethod
     def load(cls) -> ClusterState | None:
         """Read the file; None if there never was a cluster.
 
         Raises:
-            MenagerieError: if it is not what was written.
+            MenagerieError: if others may read it, or it is not what was written.
         """
-        advice = "Run `zoo cluster down`, which ends what it can find, and then `zoo cluster up`"
-        return cls._read(state_path(), advice)
+        path = state_path()
+        try:
+            others = path.stat().st_mode & _OTHERS
+            found = cls.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (ValidationError, OSError):  # its cause would show the file's content
+            advice = "Run `zoo cluster down`, which ends what it finds, and then `zoo cluster up`"
+            raise MenagerieError(str(path), "is not readable as written", advice) from None
+        if others:
+            advice = f"Run `chmod 600 {path}`, and rotate the keys if others were on this host"
+            raise MenagerieError(str(path), "others may read the secrets in it", advice)
+        return found
 
     def save(self) -> None:
         """Write the file."""
         write_private(state_path(), self.model_dump_json(indent=2) + "\n")
 
 
-class Credentials(_File):
-    """Handed to processes in their environment, never as arguments, which everybody can list."""
-
-    model_config = ConfigDict(extra="ignore")  # older files have keys that are no more
-
-    api_auth: SecretStr  # user:password of Prefect's API and UI
-    s3_secret: SecretStr
-    database_url: SecretStr | None = None  # of PostgreSQL, with its password
-
-    @field_serializer("api_auth", "s3_secret", "database_url", when_used="json")
-    def _revealed(self, secret: SecretStr | None) -> str | None:
-        return None if secret is None else secret.get_secret_value()
-
-    @classmethod
-    def make(cls) -> Credentials:
-        """Fresh ones."""
-        return cls(
-            api_auth=SecretStr(f"zoo:{secrets.token_urlsafe(_BYTES)}"),
-            s3_secret=SecretStr(secrets.token_urlsafe(_BYTES)),
-        )
-
-    @classmethod
-    def load(cls) -> Credentials | None:
-        """Read the file; None if there is none yet.
-
-        Raises:
-            MenagerieError: if others may read it, or it is not what was written.
-        """
-        path = credentials_path()
-        if path.exists() and path.stat().st_mode & _OTHERS:
-            advice = f"Run `chmod 600 {path}`, and rotate the keys if others were on this host"
-            raise MenagerieError(str(path), "others may read the secrets in it", advice)
-        return cls._read(path, "Restore it from a backup, or remove it to have new secrets made")
-
-    def save(self) -> None:
-        """Write the file."""
-        write_private(credentials_path(), self.model_dump_json(indent=2) + "\n")
-
-
 def cluster_folder() -> Path:
-    """Everything of the local cluster lies here: data, logs, certificates, state."""
+    """Everything of the local cluster lies here: data, logs, state."""
     return home() / "cluster"
 
 
 def state_path() -> Path:
-    """Where the state lies."""
+    """Where the state lies, with the secrets."""
     return cluster_folder() / "state.json"
-
-
-def credentials_path() -> Path:
-    """Where the secrets lie."""
-    return cluster_folder() / "secrets.json"
 
 
 def manager_socket() -> Path:
@@ -281,20 +242,4 @@ def connection() -> Connection | None:
         fact = "was started, but its server has ended"
         advice = "Run `zoo cluster up` to go on with it, or `zoo cluster down` to work without it"
         raise MenagerieError("the local cluster", fact, advice)
-    credentials = Credentials.load()
-    if credentials is None:
-        advice = "Run `zoo cluster down` and `zoo cluster up`"
-        fact = "the secrets of the running cluster are gone"
-        raise MenagerieError(str(credentials_path()), fact, advice)
-    return local_connection(state, credentials)
-
-
-def local_connection(state: ClusterState, credentials: Credentials) -> Connection:
-    """The connection to the local cluster, whether it runs or not."""
-    return Connection(
-        api_url=state.api_url,
-        auth=credentials.api_auth,
-        store=state.store,
-        s3_endpoint=state.s3_endpoint,
-        s3_secret=credentials.s3_secret,
-    )
+    return state.connection

@@ -115,7 +115,7 @@ def probe(url: str, *, seconds: float = 10.0) -> None:
     """
     state = ClusterState.load()
     advice = "Start that server, or unset PREFECT_API_URL to use the embedded one"
-    if state is not None and state.api_url == url:
+    if state is not None and state.connection.api_url == url:
         advice = "Run `zoo cluster status` to see what is down, or convert with --local"
     try:
         _health(url, seconds)

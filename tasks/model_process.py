@@ -56,7 +56,7 @@ _ANONYMOUS = re.compile(r"^(?:Pss_Anon|Anonymous): +(\d+) kB", re.MULTILINE)
 _LIKELY_VICTIM = "500"  # of 1000, for the kernel's choice when memory runs out
 # The code of a model's factory may run there: it is not lent the keys to the store and the server,
 # which converting does not need. Sources may need theirs, such as HF_TOKEN.
-_WITHHELD = ("AWS_", "MENAGERIE_POSTGRES", "MENAGERIE_SWIFT_", "PGPASS", "PREFECT_")
+_WITHHELD = ("AWS_", "MENAGERIE_SWIFT_", "PGPASS", "PREFECT_")
 
 
 class Request(Frozen):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import importlib.util
-import re
 import shutil
 import subprocess
 import sys
@@ -14,17 +13,13 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import psutil
-from pydantic import SecretStr
 
 from flows.connection import (
     ACCESS_KEY,
     BUCKET,
     ClusterState,
-    Credentials,
-    Database,
     ask_manager,
     cluster_folder,
-    local_connection,
     running,
     state_path,
 )
@@ -47,14 +42,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from flows.connection import Connection
-
 _START_SECONDS = 180.0  # a fresh database took 14 s on two idle cores, and much more on busy ones
 _END_SECONDS = 60.0  # supervisord ends its processes one after another
 _LOOK_SECONDS = 5.0
 _POLL_SECONDS = 0.1
 _API_PORT = 4200  # Prefect's own, where it is free
-_POSTGRES = re.compile(r"^postgres(?:ql)?(?:\+asyncpg)?://(?=[^/]+/[^/]+$)")
 _UP = "Run `zoo cluster up`"
 
 
@@ -70,17 +62,12 @@ class ClusterStatus(Frozen):
 
 
 def up(
-    *,
-    port: int | None = None,
-    database: str | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    *, port: int | None = None, tell: Callable[[str], None] = lambda _: None
 ) -> tuple[ClusterState, list[str]]:
     """Bring the cluster up: what is lacking is made or started, the rest is left alone.
 
     Args:
         port: of Prefect's API and UI; None: the one of last time, at first 4200 or any free one.
-        database: "sqlite" or the address of a PostgreSQL database, for Prefect; None: as last time,
-            at first SQLite.
         tell: receives what is being waited for.
 
     Returns:
@@ -94,13 +81,12 @@ def up(
         if importlib.util.find_spec("swift") is None:
             advice = "On Linux: run `pip install 'menagerie-zoo[cluster]'`"
             raise UsageError("OpenStack Swift", "is not installed", advice)
-        state, credentials = _prepared(port, database)
+        state = _prepared(port)
         _require_ports(state)
         state = state.model_copy(update={"up": True})
         state.save()
         start_manager(configuration(state))
-        connection = local_connection(state, credentials)
-        return state, [name for name in PARTS if _bring_up(name, state, connection, tell)]
+        return state, [name for name in PARTS if _bring_up(name, state, tell)]
 
 
 def down() -> list[str]:
@@ -137,31 +123,30 @@ def status() -> ClusterStatus:
     folder = str(cluster_folder())
     absent = Check("cluster", Health.FAIL, "is down", _UP)
     try:
-        state, credentials = ClusterState.load(), Credentials.load()
+        state = ClusterState.load()
     except MenagerieError as error:
         absent = Check("state", Health.FAIL, str(error))
-        state = credentials = None
-    if state is None or credentials is None or not state.up:
+        state = None
+    if state is None or not state.up:
         return ClusterStatus(healthy=False, folder=folder, checks=(absent,))
-    connection = local_connection(state, credentials)
-    checks = tuple(look_at(name, state, connection) for name in PARTS)
+    checks = tuple(look_at(name, state) for name in PARTS)
     return ClusterStatus(
         healthy=all(check.health is Health.OK for check in checks),
         ui=state.ui_url,
-        api=state.api_url,
-        store=state.store,
+        api=state.connection.api_url,
+        store=state.connection.store,
         folder=folder,
         checks=checks,
     )
 
 
-def look_at(name: str, state: ClusterState, connection: Connection) -> Check:
+def look_at(name: str, state: ClusterState) -> Check:
     """How a part is."""
     if name in PORTS and name not in running():
         detail = f"has ended: {last_line(log_path(name))}"
         return Check(name, Health.FAIL, detail, _UP)
     try:
-        return Check(name, Health.OK, PARTS[name](state, connection))
+        return Check(name, Health.OK, PARTS[name](state))
     except MenagerieError as error:
         detail, advice = f"{error.place}: {error.fact}", error.next_step or _UP
     except OSError as error:
@@ -191,31 +176,17 @@ def log_path(name: str) -> Path:
     return cluster_folder() / "logs" / f"{name}.log"
 
 
-def database_url(given: str) -> str:
-    """The address of a PostgreSQL database as Prefect's server wants it.
-
-    Raises:
-        UsageError: if it is none; the message does not repeat it, since it may hold a password.
-    """
-    if not _POSTGRES.match(given):
-        form = "Give postgresql://user:password@host:5432/database"
-        raise UsageError("--postgres", "is not the address of a PostgreSQL database", form)
-    return _POSTGRES.sub("postgresql+asyncpg://", given)
-
-
-def _bring_up(
-    name: str, state: ClusterState, connection: Connection, tell: Callable[[str], None]
-) -> bool:
+def _bring_up(name: str, state: ClusterState, tell: Callable[[str], None]) -> bool:
     """Start it where it does not run, and wait until it is well; whether it was started."""
     if name not in PORTS:
-        return apply_wanted(state, connection, tell)
+        return apply_wanted(state, tell)
     lacking = name not in running()
     if lacking:
         ask_manager("startProcess", name, False)
     tell(f"waiting for {name}")
     log = log_path(name)
     deadline = time.monotonic() + _START_SECONDS
-    while (check := look_at(name, state, connection)).health is not Health.OK:
+    while (check := look_at(name, state)).health is not Health.OK:
         if ask_manager("getProcessInfo", name)["statename"] == "FATAL":
             raise MenagerieError(name, check.detail, f"The whole story is in {log}")
         if time.monotonic() > deadline:
@@ -225,16 +196,14 @@ def _bring_up(
     return lacking
 
 
-def apply_wanted(
-    state: ClusterState, connection: Connection, tell: Callable[[str], None] = lambda _: None
-) -> bool:
+def apply_wanted(state: ClusterState, tell: Callable[[str], None] = lambda _: None) -> bool:
     """Apply to the server what it lacks, or what has changed in the files; whether there was any.
 
     Raises:
         MenagerieError: it did not take it, or not in time.
     """
     digest, log = load_wanted().digest, log_path("apply")
-    well = look_at("deployments", state, connection).health is Health.OK
+    well = look_at("deployments", state).health is Health.OK
     if state.applied == digest and well:
         return False
     tell("applying work pools, deployments and automations")
@@ -248,7 +217,7 @@ def apply_wanted(
                 stderr=output,
                 timeout=_START_SECONDS,
                 check=False,
-                env=child_environment(connection.prefect_environment()),
+                env=child_environment(state.connection.prefect_environment()),
             ).returncode
         fact = last_line(log) if code else ""
     except subprocess.TimeoutExpired:
@@ -259,38 +228,24 @@ def apply_wanted(
     return True
 
 
-def _prepared(port: int | None, database: str | None) -> tuple[ClusterState, Credentials]:
-    """State and secrets: those of last time where there are any, changed as asked."""
+def _prepared(port: int | None) -> ClusterState:
+    """The state: that of last time where there is any, with the port that is asked for."""
     load_wanted()
-    last = ClusterState.load() or _first_state(port)
-    secrets = Credentials.load() or Credentials.make()
-    state, credentials = last, secrets
-    if port is not None:  # another of ours that has it gives way
-        ports = {name: free_ports(1)[0] if n == port else n for name, n in last.ports.items()}
-        ports = last.ports if last.ports["api"] == port else {**ports, "api": port}
-        state = last.model_copy(update={"ports": ports})
-    if database is not None:
-        kind = Database.SQLITE if database == Database.SQLITE else Database.POSTGRES
-        url = None if kind is Database.SQLITE else SecretStr(database_url(database))
-        applied = state.applied if url == secrets.database_url else ""
-        state = state.model_copy(update={"database": kind, "applied": applied})
-        credentials = secrets.model_copy(update={"database_url": url})
-    elif state.database is Database.POSTGRES and secrets.database_url is None:
-        advice = "Set MENAGERIE_POSTGRES again, or give --sqlite"
-        raise UsageError("the PostgreSQL database", "its address went with the secrets", advice)
-    if (state, credentials) != (last, secrets) and running():
-        fact = "the cluster runs with another port or database"
+    last = ClusterState.load()
+    state = last or ClusterState.make(_first_ports())
+    if port not in (None, state.ports["api"]):  # another of ours that has it gives way
+        ports = {name: free_ports(1)[0] if n == port else n for name, n in state.ports.items()}
+        state = state.model_copy(update={"ports": ports | {"api": port}})
+    if state != last and running():
+        fact = "the cluster runs with another port"
         raise UsageError("zoo cluster up", fact, "Run `zoo cluster down` first")
-    credentials.save()
     state.save()
-    return state, credentials
+    return state
 
 
-def _first_state(port: int | None) -> ClusterState:
+def _first_ports() -> dict[str, int]:
     ports = dict(zip(PORTS.values(), free_ports(len(PORTS)), strict=True))
-    if port is None and is_free(_API_PORT):
-        ports["api"] = _API_PORT
-    return ClusterState(database=Database.SQLITE, ports=ports)
+    return ports | {"api": _API_PORT} if is_free(_API_PORT) else ports
 
 
 def _require_ports(state: ClusterState) -> None:
@@ -308,41 +263,41 @@ def _anew(log: Path) -> str:
     return f"See {log}; `zoo cluster down` and `zoo cluster up` start it anew"
 
 
-def _s3(state: ClusterState, connection: Connection) -> str:
+def _s3(state: ClusterState) -> str:
     """A question that needs the secret and the bucket, which is made where there is none."""
     from botocore.config import Config
 
     from zoo.store.s3 import S3Objects
 
-    secret = connection.s3_secret
     S3Objects(
         BUCKET,
         "zoo",
-        endpoint_url=connection.s3_endpoint,
+        endpoint_url=state.connection.s3_endpoint,
         aws_access_key_id=ACCESS_KEY,
-        aws_secret_access_key=None if secret is None else secret.get_secret_value(),
+        aws_secret_access_key=state.s3_secret.get_secret_value(),
         config=Config(retries={"total_max_attempts": 1}),
     ).ensure_bucket()
-    return f"{state.store} at {state.s3_endpoint}"
+    return f"{state.connection.store} at {state.connection.s3_endpoint}"
 
 
-def _server(state: ClusterState, connection: Connection) -> str:
-    version = ask(connection, "/admin/version", seconds=_LOOK_SECONDS)
-    return f"Prefect {version} at {state.ui_url}, runs kept in {state.database}"
+def _server(state: ClusterState) -> str:
+    version = ask(state.connection, "/admin/version", seconds=_LOOK_SECONDS)
+    return f"Prefect {version} at {state.ui_url}"
 
 
-def _deployments(state: ClusterState, connection: Connection) -> str:
+def _deployments(state: ClusterState) -> str:
     wanted = load_wanted().deployments
     places = {str(one): f"/deployments/name/{one.flow}/{one.name}" for one in wanted}
-    missing = [name for name, place in places.items() if ask(connection, place) is None]
+    missing = [name for name, place in places.items() if ask(state.connection, place) is None]
     if missing:
-        raise MenagerieError(state.api_url, f"the server lacks {', '.join(missing)}", _UP)
+        fact = f"the server lacks {', '.join(missing)}"
+        raise MenagerieError(state.connection.api_url, fact, _UP)
     return ", ".join(one.name for one in wanted)
 
 
-def _worker(state: ClusterState, connection: Connection) -> str:
+def _worker(state: ClusterState) -> str:
     """The process says that it asks for work, and the server says the same."""
-    pool, log = ask(connection, f"/work_pools/{POOL}") or {}, log_path("worker")
+    pool, log = ask(state.connection, f"/work_pools/{POOL}") or {}, log_path("worker")
     if pool.get("is_paused"):
         raise MenagerieError(f"the pool {POOL}", "is paused", "Resume it in the UI")
     try:
@@ -357,7 +312,7 @@ def _worker(state: ClusterState, connection: Connection) -> str:
 
 
 # What to say where all is well; each may raise. All but the deployments are processes.
-PARTS: dict[str, Callable[[ClusterState, Connection], str]] = {
+PARTS: dict[str, Callable[[ClusterState], str]] = {
     "s3": _s3,
     "server": _server,
     "deployments": _deployments,

@@ -18,16 +18,6 @@ def up(
             help="For Prefect's UI and API. Default: the one of last time, at first 4200 if free.",
         ),
     ] = None,
-    postgres: Annotated[
-        str | None,
-        typer.Option(
-            envvar="MENAGERIE_POSTGRES",
-            show_envvar=True,
-            metavar="URL",
-            help="Keep Prefect's runs in this PostgreSQL database instead of SQLite; remembered.",
-        ),
-    ] = None,
-    sqlite: Annotated[bool, typer.Option("--sqlite", help="Back from PostgreSQL.")] = False,
 ) -> None:
     """Start the local cluster: Prefect's server, an S3 server and a worker, on loopback.
 
@@ -37,21 +27,20 @@ def up(
 
     - `zoo cluster up`
     - `zoo cluster up --port 4300`
-    - `MENAGERIE_POSTGRES=postgresql://user:password@host/prefect zoo cluster up`
     """
-    from flows.connection import credentials_path
+    from flows.connection import state_path
     from infra.local import cluster
 
     said = messages()
     with said.status("looking at what runs") as shown:
         tell = shown.update if said.is_terminal else said.print
-        state, changed = cluster.up(port=port, database="sqlite" if sqlite else postgres, tell=tell)
+        state, changed = cluster.up(port=port, tell=tell)
     answer(
         {"changed": changed, "ui": state.ui_url},
         *shown_checks(cluster.status().checks),
         f"started or applied: {', '.join(changed)}" if changed else "nothing to change",
         f"UI       {state.ui_url}",
-        f"sign in  with `api_auth` in {credentials_path()}",
+        f"sign in  with `api_auth` in {state_path()}",
     )
     if other := os.environ.get("PREFECT_API_URL"):
         said.print(f"PREFECT_API_URL is set: other commands use {other}")

@@ -25,11 +25,8 @@ import psutil
 from flows.connection import (
     ACCESS_KEY,
     ClusterState,
-    Credentials,
-    Database,
     ask_manager,
     cluster_folder,
-    local_connection,
     manager_socket,
     running,
     write_private,
@@ -43,24 +40,20 @@ if TYPE_CHECKING:
 
 POOL = "linux-cpu"
 PORTS = {"s3": "s3", "server": "api", "worker": "worker"}  # of each process, in `ClusterState`
-# Set for another server or store, they would lead our processes astray; and one holds a secret.
-_FOREIGN = ("PREFECT_", "AWS_", "MENAGERIE_STORE", "MENAGERIE_POSTGRES")
+# Set for another server or store, they would lead our processes astray.
+_FOREIGN = ("PREFECT_", "AWS_", "MENAGERIE_STORE")
 # Below those that Linux lends to outgoing connections, which may take one before our server does.
 _PORTS = range(20_000, 32_000)
 
 
-def secrets_of(name: str, state: ClusterState, credentials: Credentials) -> dict[str, str]:
+def secrets_of(name: str, state: ClusterState) -> dict[str, str]:
     """The variables of a process that hold secrets, and what belongs to them."""
     if name == "s3":
-        keys = {ACCESS_KEY: credentials.s3_secret.get_secret_value()}
+        keys = {ACCESS_KEY: state.s3_secret.get_secret_value()}
         return {"MENAGERIE_SWIFT_KEYS": json.dumps(keys)}
     if name == "worker":
-        return local_connection(state, credentials).environment()
-    values = {"PREFECT_SERVER_API_AUTH_STRING": credentials.api_auth.get_secret_value()}
-    if state.database is Database.POSTGRES and credentials.database_url is not None:
-        url = credentials.database_url.get_secret_value()
-        values["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = url
-    return values
+        return state.connection.environment()
+    return {"PREFECT_SERVER_API_AUTH_STRING": state.api_auth.get_secret_value()}
 
 
 def child_environment(values: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -81,13 +74,12 @@ def child_environment(values: Mapping[str, str] | None = None) -> dict[str, str]
 def main(name: str, *arguments: str) -> None:
     """Become a process of the cluster."""
     end_with(os.getppid())
-    state, credentials = ClusterState.load(), Credentials.load()
-    if state is None or credentials is None:
+    if (state := ClusterState.load()) is None:
         raise UsageError(name, "is started by `zoo cluster up`")
     if name == "worker":
         with suppress(MenagerieError):  # the automations will see to them too, only later
-            put_back(local_connection(state, credentials), POOL)
-    environment = {**os.environ, **secrets_of(name, state, credentials)}
+            put_back(state.connection, POOL)
+    environment = {**os.environ, **secrets_of(name, state)}
     os.execve(sys.executable, [sys.executable, *arguments], environment)  # noqa: S606 - ours
 
 
@@ -102,7 +94,7 @@ def configuration(state: ClusterState) -> str:
         "socket": str(manager_socket()),
         "begin": shlex.join([sys.executable, "-m", "infra.local.processes"]),
         "bin": str(Path(sys.executable).parent),
-        "store": state.store,
+        "store": str(state.connection.store),
         "pool": POOL,
         "host": platform.node() or "host",
     }

@@ -25,15 +25,11 @@ from flows.cli.options import store_url, use_cluster
 from flows.connection import (
     ClusterState,
     Connection,
-    Credentials,
-    Database,
     connection,
-    credentials_path,
-    local_connection,
 )
 from infra.local import processes
 from infra.local.api import ApiSilent, ask
-from infra.local.cluster import apply_wanted, database_url, locked, log_path, status, up
+from infra.local.cluster import apply_wanted, locked, log_path, status, up
 from zoo.errors import MenagerieError, UsageError
 
 if TYPE_CHECKING:
@@ -47,17 +43,9 @@ def _no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
 
 
-@pytest.fixture
-def credentials() -> Credentials:
-    """Saved secrets."""
-    made = Credentials.make()
-    made.save()
-    return made
-
-
-def saved(*, up: bool = False, database: Database = Database.SQLITE) -> ClusterState:
+def saved(*, up: bool = False) -> ClusterState:
     """A state in its file."""
-    state = ClusterState(database=database, ports=PORTS, up=up)
+    state = ClusterState.make(PORTS).model_copy(update={"up": up})
     state.save()
     return state
 
@@ -77,7 +65,7 @@ def test_no_server_is_meant() -> None:
 
 
 @pytest.mark.usefixtures("runs")
-def test_a_named_server_is_meant(monkeypatch: pytest.MonkeyPatch, credentials: Credentials) -> None:
+def test_a_named_server_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
     """PREFECT_API_URL wins over a cluster that runs, and its secret is left to Prefect."""
     saved(up=True)
     monkeypatch.setenv("PREFECT_API_URL", "https://prefect.example.org/api")
@@ -92,18 +80,18 @@ def test_a_named_server_is_meant(monkeypatch: pytest.MonkeyPatch, credentials: C
 
 
 @pytest.mark.usefixtures("runs")
-def test_a_running_cluster_is_meant(credentials: Credentials) -> None:
+def test_a_running_cluster_is_meant() -> None:
     """Its server and its store, with what a process needs to use them."""
-    saved(up=True)
+    state = saved(up=True)
     found = connection()
     assert found is not None
     values = found.environment()
     assert values["PREFECT_API_URL"] == "http://127.0.0.1:4200/api"
-    assert values["PREFECT_API_AUTH_STRING"] == credentials.api_auth.get_secret_value()
+    assert values["PREFECT_API_AUTH_STRING"] == state.api_auth.get_secret_value()
     assert values["MENAGERIE_STORE"] == "s3://menagerie/zoo"
     assert values["AWS_ENDPOINT_URL_S3"] == "http://127.0.0.1:2"
-    assert values["AWS_SECRET_ACCESS_KEY"] == credentials.s3_secret.get_secret_value()
-    assert credentials.s3_secret.get_secret_value() not in repr(found)
+    assert values["AWS_SECRET_ACCESS_KEY"] == state.s3_secret.get_secret_value()
+    assert state.s3_secret.get_secret_value() not in repr(found)
 
 
 @pytest.mark.usefixtures("runs")
@@ -121,17 +109,16 @@ def test_a_running_cluster_is_meant(credentials: Credentials) -> None:
 def test_variables_of_a_store_stay_together(
     theirs: dict[str, str],
     store: str | None,
-    credentials: Credentials,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The cluster's store is never asked at another's address, nor with another's keys."""
-    saved(up=True)
+    state = saved(up=True)
     monkeypatch.setattr(os, "environ", {**os.environ, **theirs})
     found = use_cluster(lambda cluster: cluster.environment())
     assert found is not None
     assert os.environ["PREFECT_API_URL"] == found.api_url
     assert os.environ.get("MENAGERIE_STORE") == store
-    ours = os.environ.get("AWS_SECRET_ACCESS_KEY") == credentials.s3_secret.get_secret_value()
+    ours = os.environ.get("AWS_SECRET_ACCESS_KEY") == state.s3_secret.get_secret_value()
     assert ours == (store == "s3://menagerie/zoo")
 
 
@@ -143,7 +130,6 @@ def test_variables_of_a_store_stay_together(
 def test_the_store_of_a_page_is_reached_by_its_address(
     named: str,
     known: bool,
-    credentials: Credentials,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Named by --store, the cluster's own brings its endpoint and keys along; no other does."""
@@ -156,10 +142,10 @@ def test_the_store_of_a_page_is_reached_by_its_address(
 @pytest.mark.usefixtures("runs")
 @pytest.mark.parametrize("command", [["gc"], ["pull", "digits_cnn"]])
 def test_a_command_that_names_the_store_keeps_its_endpoint(
-    command: list[str], credentials: Credentials, monkeypatch: pytest.MonkeyPatch
+    command: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a page prints it: what is opened is the cluster's server, with its keys."""
-    saved(up=True)
+    state = saved(up=True)
     monkeypatch.setattr(os, "environ", dict(os.environ))
     opened = []
 
@@ -172,12 +158,12 @@ def test_a_command_that_names_the_store_keeps_its_endpoint(
     assert invoke([*command, "--store", "s3://menagerie/zoo"]) == 1
     [(url, values)] = opened
     assert (url, values["AWS_ENDPOINT_URL_S3"]) == ("s3://menagerie/zoo", "http://127.0.0.1:2")
-    assert values["AWS_SECRET_ACCESS_KEY"] == credentials.s3_secret.get_secret_value()
+    assert values["AWS_SECRET_ACCESS_KEY"] == state.s3_secret.get_secret_value()
 
 
 @pytest.mark.usefixtures("runs")
 def test_another_s3_store_is_not_for_the_workers_of_up(
-    credentials: Credentials, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """They have no keys to it: misuse, said before anything is asked of anybody."""
     saved(up=True)
@@ -189,73 +175,58 @@ def test_another_s3_store_is_not_for_the_workers_of_up(
     assert "--local" in said
 
 
-def test_a_cluster_that_ended_by_itself(credentials: Credentials) -> None:
+def test_a_cluster_that_ended_by_itself() -> None:
     """After the host's restart: an error that says how to go on, with it or without it."""
     saved(up=True)
     with pytest.raises(MenagerieError, match=r"`zoo cluster up`.*`zoo cluster down`"):
         connection()
 
 
-@pytest.mark.usefixtures("runs")
-def test_a_cluster_without_its_secrets() -> None:
-    """One error, no traceback of files."""
-    saved(up=True)
-    with pytest.raises(MenagerieError, match="secrets"):
-        connection()
-    assert not credentials_path().exists()
-
-
-def given_to(name: str, state: ClusterState, credentials: Credentials) -> dict[str, str]:
+def given_to(name: str, state: ClusterState) -> dict[str, str]:
     """All variables of a process, secrets included."""
-    given = program(name, state)[1] | processes.secrets_of(name, state, credentials)
+    given = program(name, state)[1] | processes.secrets_of(name, state)
     return processes.child_environment(given)
 
 
-def test_the_server_is_closed_to_strangers(credentials: Credentials) -> None:
+def test_the_server_is_closed_to_strangers() -> None:
     """Authentication and CSRF protection on, analytics off, loopback only, own origins only."""
-    values = given_to("server", saved(), credentials)
-    assert values["PREFECT_SERVER_API_AUTH_STRING"] == credentials.api_auth.get_secret_value()
+    state = saved()
+    values = given_to("server", state)
+    assert values["PREFECT_SERVER_API_AUTH_STRING"] == state.api_auth.get_secret_value()
     assert values["PREFECT_SERVER_API_CSRF_PROTECTION_ENABLED"] == "true"
     assert values["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
     assert values["PREFECT_SERVER_API_HOST"] == "127.0.0.1"
     origins = values["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"]
     assert origins == "http://127.0.0.1:4200,http://localhost:4200"
-    assert "PREFECT_SERVER_DATABASE_CONNECTION_URL" not in values
 
 
-def test_every_variable_is_one_that_prefect_knows(credentials: Credentials) -> None:
+def test_every_variable_is_one_that_prefect_knows() -> None:
     """A misspelt one would be ignored in silence."""
     import prefect.settings
 
-    state = saved(database=Database.POSTGRES)
-    secrets = credentials.model_copy(update={"database_url": SecretStr("x")})
-    values = given_to("server", state, secrets) | given_to("worker", state, secrets)
+    state = saved()
+    values = given_to("server", state) | given_to("worker", state)
     ours = [name for name in values if name.startswith("PREFECT_")]
     assert len(ours) > 15
     assert [name for name in ours if not hasattr(prefect.settings, name)] == []
     assert not hasattr(prefect.settings, "PREFECT_SERVER_NO_SUCH_THING")
 
 
-def test_secrets_are_with_who_needs_them_and_in_no_file(credentials: Credentials) -> None:
+def test_secrets_are_with_who_needs_them_and_in_no_file() -> None:
     """Everybody on a host can list arguments; supervisord's file holds none either."""
-    secrets = credentials.model_copy(update={"database_url": SecretStr("postgres+asyncpg://hush")})
-    state = saved(database=Database.POSTGRES)
-    given = [
-        " ".join(processes.secrets_of(name, state, secrets).values()) for name in processes.PORTS
-    ]
+    state = saved()
+    given = [" ".join(processes.secrets_of(name, state).values()) for name in processes.PORTS]
     for secret, holders in (
-        (secrets.s3_secret, [True, False, True]),
-        (secrets.api_auth, [False, True, True]),
-        (secrets.database_url, [False, True, False]),
+        (state.s3_secret, [True, False, True]),
+        (state.api_auth, [False, True, True]),
     ):
-        assert secret is not None
         assert secret.get_secret_value() not in processes.configuration(state)
         assert [secret.get_secret_value() in each for each in given] == holders
 
 
 @pytest.mark.parametrize("home", ["a folder", "it's"])
 def test_our_folder_may_have_any_name(
-    credentials: Credentials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
 ) -> None:
     """Supervisord's file gives it to the processes as it is."""
     monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / home))
@@ -267,27 +238,6 @@ def test_our_folder_may_have_any_name(
     assert values["TMPDIR"] == f"{folder}/tmp"
 
 
-@pytest.mark.parametrize(
-    ("given", "made"),
-    [
-        ("postgresql://u:p@h:5432/d", "postgresql+asyncpg://u:p@h:5432/d"),
-        ("postgres://u:p@h/d", "postgresql+asyncpg://u:p@h/d"),
-        ("postgresql+asyncpg://u@h/d", "postgresql+asyncpg://u@h/d"),
-    ],
-)
-def test_addresses_of_databases(given: str, made: str) -> None:
-    """As PostgreSQL's own tools take them, or as SQLAlchemy does."""
-    assert database_url(given) == made
-
-
-@pytest.mark.parametrize("given", ["", "sqlite:///x", "postgresql://h", "mysql://u:hush@h/d"])
-def test_what_is_no_database(given: str) -> None:
-    """Misuse, and the password in it is not repeated."""
-    with pytest.raises(UsageError) as caught:
-        database_url(given)
-    assert "hush" not in str(caught.value)
-
-
 def test_two_commands_do_not_change_a_cluster_at_once() -> None:
     """The second is told so at once."""
     with locked(), pytest.raises(MenagerieError, match="another"), locked():
@@ -295,14 +245,12 @@ def test_two_commands_do_not_change_a_cluster_at_once() -> None:
 
 
 @pytest.mark.usefixtures("runs")
-def test_a_running_cluster_keeps_its_port(credentials: Credentials) -> None:
+def test_a_running_cluster_keeps_its_port() -> None:
     """Another one is misuse while it runs, before anything is touched."""
     before = saved(up=True)
-    for change in ({"port": 4300}, {"database": "postgresql://u:p@h/d"}):
-        with pytest.raises(UsageError, match="zoo cluster down"):
-            up(**change)
+    with pytest.raises(UsageError, match="zoo cluster down"):
+        up(port=4300)
     assert ClusterState.load() == before
-    assert Credentials.load() == credentials
 
 
 def test_a_taken_port_is_named() -> None:
@@ -310,7 +258,7 @@ def test_a_taken_port_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         ports = {**PORTS, "s3": port}
-        ClusterState(database=Database.SQLITE, ports=ports).save()
+        ClusterState.make(ports).save()
         with pytest.raises(MenagerieError, match=f"port {port}: is taken"):
             up()
     after = ClusterState.load()
@@ -322,7 +270,7 @@ def test_a_taken_port_is_named() -> None:
 def test_a_port_of_another_of_ours_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever wants the UI there gets it; the other process has a new one."""
     monkeypatch.setattr("infra.local.cluster.running", dict)
-    ClusterState(database=Database.SQLITE, ports=PORTS).save()
+    ClusterState.make(PORTS).save()
     monkeypatch.setattr("infra.local.cluster.start_manager", lambda _: pytest.fail("started"))
     monkeypatch.setattr("infra.local.cluster.is_free", lambda _: False)
     with pytest.raises(MenagerieError, match="is taken"):
@@ -334,7 +282,7 @@ def test_a_port_of_another_of_ours_is_given_up(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_server_that_takes_nothing_in_is_an_error_of_ours(
-    credentials: Credentials, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What applies the deployments is ended, and the log is named; no traceback."""
 
@@ -344,11 +292,9 @@ def test_a_server_that_takes_nothing_in_is_an_error_of_ours(
     monkeypatch.setattr("infra.local.cluster.subprocess.run", never)
     state = saved(up=True)
     log_path("apply").parent.mkdir()
-    to_nowhere = local_connection(
-        state.model_copy(update={"ports": {**PORTS, "api": 9}}), credentials
-    )
+    to_nowhere = state.model_copy(update={"ports": {**PORTS, "api": 9}})
     with pytest.raises(MenagerieError, match=r"deployments: .*apply\.log"):
-        apply_wanted(state, to_nowhere)
+        apply_wanted(to_nowhere)
 
 
 def test_status_of_nothing() -> None:

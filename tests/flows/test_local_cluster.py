@@ -6,13 +6,9 @@ import stat
 from typing import TYPE_CHECKING
 
 import pytest
-from pydantic import SecretStr
 
 from flows.connection import (
     ClusterState,
-    Credentials,
-    Database,
-    credentials_path,
     manager_socket,
     running,
     state_path,
@@ -23,7 +19,7 @@ from zoo.errors import MenagerieError
 if TYPE_CHECKING:
     from pathlib import Path
 
-PORTS = {"api": 4200, "worker": 1, "s3": 2, "account": 3, "container": 4, "object": 5}
+PORTS = {"api": 4200, "worker": 1, "s3": 2}
 
 
 def mode(path: Path) -> int:
@@ -32,57 +28,42 @@ def mode(path: Path) -> int:
 
 
 def test_a_cluster_that_never_was() -> None:
-    """Neither state nor secrets, and no error."""
+    """No state, and no error."""
     assert ClusterState.load() is None
-    assert Credentials.load() is None
 
 
 def test_state_comes_back_as_it_was() -> None:
-    """Every field, from a file that only its owner reads."""
-    state = ClusterState(database=Database.SQLITE, ports=PORTS, up=True, applied="abc")
+    """Every field, secrets too, from a file that only its owner reads."""
+    state = ClusterState.make(PORTS).model_copy(update={"up": True, "applied": "abc"})
     state.save()
     assert ClusterState.load() == state
     assert mode(state_path()) == 0o600
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"database": "oracle", "ports": {}}'])
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"api_auth": "hush", "s3_secret": 1}'])
 def test_damaged_state_is_one_error(content: str) -> None:
-    """Which file, and what to do."""
+    """Which file, and what to do; the error and its causes hold nothing of the file."""
     state_path().parent.mkdir(parents=True)
-    state_path().write_text(content)
+    write_private(state_path(), content)
     with pytest.raises(MenagerieError, match="zoo cluster down") as caught:
         ClusterState.load()
     assert str(caught.value).startswith(str(state_path()))
+    assert "hush" not in str(caught.value)
+    assert caught.value.__cause__ is None
 
 
-def test_secrets_are_private_and_come_back() -> None:
-    """Mode 0600; equal after reading; each cluster has its own."""
-    made = Credentials.make().model_copy(
-        update={"database_url": SecretStr("postgresql+asyncpg://u:p@h/d")}
-    )
-    made.save()
-    assert Credentials.load() == made
-    assert mode(credentials_path()) == 0o600
-    other = Credentials.make()
+def test_each_cluster_has_secrets_of_its_own() -> None:
+    """Long ones, and not one in place of two."""
+    made, other = ClusterState.make(PORTS), ClusterState.make(PORTS)
     assert other.api_auth != made.api_auth
     assert other.s3_secret != made.s3_secret
     assert len(other.s3_secret.get_secret_value()) >= 40
     assert other.s3_secret.get_secret_value() not in other.api_auth.get_secret_value()
 
 
-def test_secrets_of_earlier_versions_are_kept() -> None:
-    """Keys that are no more are left aside."""
-    write_private(
-        credentials_path(), '{"api_auth": "zoo:kept", "s3_secret": "kept", "s3_reader_secret": "x"}'
-    )
-    found = Credentials.load()
-    assert found is not None
-    assert found.s3_secret.get_secret_value() == "kept"
-
-
 def test_secrets_do_not_show_by_accident() -> None:
     """Neither printing nor formatting tells them."""
-    made = Credentials.make()
+    made = ClusterState.make(PORTS)
     for shown in (repr(made), str(made), f"{made.api_auth}", str(made.model_dump())):
         assert made.api_auth.get_secret_value() not in shown
         assert made.s3_secret.get_secret_value() not in shown
@@ -90,19 +71,10 @@ def test_secrets_do_not_show_by_accident() -> None:
 
 def test_secrets_that_others_may_read_are_refused() -> None:
     """One line with the cure."""
-    Credentials.make().save()
-    credentials_path().chmod(0o640)
+    ClusterState.make(PORTS).save()
+    state_path().chmod(0o640)
     with pytest.raises(MenagerieError, match="chmod 600"):
-        Credentials.load()
-
-
-def test_damaged_secrets_are_not_repeated() -> None:
-    """The error and its causes hold nothing of the file."""
-    write_private(credentials_path(), '{"api_auth": "hush", "s3_secret": 1}')
-    with pytest.raises(MenagerieError) as caught:
-        Credentials.load()
-    assert "hush" not in str(caught.value)
-    assert caught.value.__cause__ is None
+        ClusterState.load()
 
 
 @pytest.mark.parametrize("name", ["home", "x" * 120])

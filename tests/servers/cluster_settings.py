@@ -8,7 +8,7 @@ import shlex
 
 from supervisor.datatypes import dict_of_key_value_pairs
 
-from flows.connection import ClusterState, Database
+from flows.connection import ClusterState
 from infra.local.processes import PORTS, configuration
 
 
@@ -26,6 +26,6 @@ def program(name: str, state: ClusterState) -> tuple[list[str], dict[str, str]]:
 def sparing_settings() -> dict[str, str]:
     """What keeps a server on SQLite from writing more often than it must."""
     ports = dict.fromkeys(PORTS.values(), 1)
-    _, values = program("server", ClusterState(database=Database.SQLITE, ports=ports))
+    _, values = program("server", ClusterState.make(ports))
     names = ("PREFECT_SERVER_DATABASE_", "PREFECT_SERVER_SERVICES_")
     return {name: value for name, value in values.items() if name.startswith(names)}

@@ -108,7 +108,6 @@ def test_keys_to_store_and_server_are_not_lent(
     withheld = {
         "AWS_ACCESS_KEY_ID",
         "AWS_SESSION_TOKEN",
-        "MENAGERIE_POSTGRES",
         "PREFECT_API_AUTH_STRING",
         "PREFECT_API_KEY",
         "PREFECT_SERVER_DATABASE_CONNECTION_URL",

@@ -31,8 +31,8 @@ class Cluster:
         self.environment = {**kept, "MENAGERIE_HOME": str(home), **environment}
         state = json.loads(self.zoo("up", "--json"))
         self.url: str = state["ui"]
-        secrets = json.loads((home / "cluster" / "secrets.json").read_text())
-        self.password: str = secrets["api_auth"]
+        kept = json.loads((home / "cluster" / "state.json").read_text())
+        self.password: str = kept["api_auth"]
 
     def zoo(self, *arguments: str, code: int = 0) -> str:
         """Run a command that ends with that exit code."""

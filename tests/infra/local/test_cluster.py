@@ -25,7 +25,7 @@ import psutil
 import pytest
 from cluster_settings import program
 
-from flows.connection import ClusterState, Credentials, ask_manager, running
+from flows.connection import ClusterState, ask_manager, running
 from infra.local.processes import POOL, child_environment, free_ports, secrets_of
 
 if TYPE_CHECKING:
@@ -74,8 +74,7 @@ class Cluster:
     @property
     def secrets(self) -> dict[str, str]:
         """The secrets, by name."""
-        text = (self.home / "cluster" / "secrets.json").read_text()
-        return {name: value for name, value in json.loads(text).items() if value is not None}
+        return {name: self.state[name] for name in ("api_auth", "s3_secret")}
 
     @property
     def api(self) -> str:
@@ -280,9 +279,8 @@ def test_what_only_a_mac_can_confirm_waits_until_one_comes(
     deployment = cluster.ask("/deployments/name/confirm-releases/confirm-releases")["id"]
     waiting = cluster.ask(f"/deployments/{deployment}/create_flow_run", {})
     monkeypatch.setenv("MENAGERIE_HOME", str(cluster.home))
-    state, secrets = ClusterState.load(), Credentials.load()
+    state = ClusterState.load()
     assert state is not None
-    assert secrets is not None
     [port] = free_ports(1)
     command, values = program("worker", state)
     with (cluster.home / "mac.log").open("wb") as log:
@@ -291,7 +289,7 @@ def test_what_only_a_mac_can_confirm_waits_until_one_comes(
             env=child_environment(
                 {
                     **values,
-                    **secrets_of("worker", state, secrets),
+                    **secrets_of("worker", state),
                     "PREFECT_WORKER_WEBSERVER_PORT": str(port),
                 }
             ),
@@ -424,7 +422,7 @@ def test_no_secret_is_anywhere(cluster: Cluster) -> None:
     """Not in a log, a file, the database, an answer, an argument: only in the one file."""
     secrets = cluster.secrets
     secrets["password"] = secrets["api_auth"].partition(":")[2]
-    allowed = {cluster.home / "cluster" / "secrets.json"}
+    allowed = {cluster.home / "cluster" / "state.json"}
     for path in cluster.home.rglob("*"):
         if path.is_file() and path not in allowed:
             content = path.read_bytes()

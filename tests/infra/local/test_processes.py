@@ -15,8 +15,6 @@ import pytest
 
 from flows.connection import (
     ClusterState,
-    Credentials,
-    Database,
     ask_manager,
     cluster_folder,
     running,
@@ -56,9 +54,8 @@ def spawn() -> Iterator[Callable[..., int]]:
     """Starts Python programs as the cluster's worker, and ends what is left of them."""
     cluster_folder().mkdir(parents=True)
     entry = "import os, sys; os.execv(sys.executable, [sys.executable, '-S', '-c', *sys.argv[1:]])"
-    text = configuration(
-        ClusterState(database=Database.SQLITE, ports=dict.fromkeys(PORTS.values(), 1))
-    ).replace("stopwaitsecs=20", "stopwaitsecs=1")
+    text = configuration(ClusterState.make(dict.fromkeys(PORTS.values(), 1)))
+    text = text.replace("stopwaitsecs=20", "stopwaitsecs=1")
 
     def run(*arguments: str) -> int:
         command = shlex.join([sys.executable, "-S", "-c", entry, *arguments]).replace("%", "%%")
@@ -88,7 +85,7 @@ def said() -> str:
 
 def state() -> ClusterState:
     """Of a cluster that is up."""
-    made = ClusterState(database=Database.SQLITE, ports={"api": 4200}, up=True)
+    made = ClusterState.make({"api": 4200}).model_copy(update={"up": True})
     made.save()
     return made
 
@@ -142,9 +139,8 @@ def test_processes_end_with_their_manager() -> None:
     """However that ends: here the S3 server, when supervisord is killed."""
     [port] = free_ports(1)
     ports = dict.fromkeys(PORTS.values(), port)
-    made = ClusterState(database=Database.SQLITE, ports=ports, up=True)
+    made = ClusterState.make(ports).model_copy(update={"up": True})
     made.save()
-    Credentials.make().save()
     start_manager(configuration(made))
     ask_manager("startProcess", "s3", False)
     s3 = psutil.Process(running()["s3"])
@@ -163,12 +159,7 @@ def test_processes_inherit_nothing_that_is_meant_for_other_servers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Neither another server's address nor another store's keys; all else stays."""
-    for name in (
-        "PREFECT_API_URL",
-        "AWS_SECRET_ACCESS_KEY",
-        "MENAGERIE_STORE",
-        "MENAGERIE_POSTGRES",
-    ):
+    for name in ("PREFECT_API_URL", "AWS_SECRET_ACCESS_KEY", "MENAGERIE_STORE"):
         monkeypatch.setenv(name, "elsewhere")
     monkeypatch.setenv("MENAGERIE_PLACEMENT", "here")
     made = child_environment({"PREFECT_API_URL": "x"})
