@@ -14,6 +14,7 @@ import urllib.error
 import urllib.request
 import uuid
 from contextlib import suppress
+from http import HTTPStatus
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ INFRA = HERE.parents[1] / "infra"
 AUTH = "zoo:keeper"  # of a server that lives for one test run
 CLAIM_SECONDS = 60
 START_SECONDS = 180.0
+BUSY_SECONDS = 60.0
 
 APPLY = """
 import sys
@@ -309,9 +311,18 @@ class ToyCluster:
     def _ask(self, request: urllib.request.Request) -> Any:
         word = base64.b64encode(AUTH.encode()).decode()
         request.add_header("Authorization", f"Basic {word}")
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
-            text = answer.read()
-        return json.loads(text) if text else None
+        end = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+                    text = answer.read()
+            except urllib.error.HTTPError as error:
+                # SQLite was being written to: nothing was stored, and Prefect's clients ask again.
+                if error.code != HTTPStatus.SERVICE_UNAVAILABLE or time.monotonic() > end:
+                    raise
+                time.sleep(0.2)
+            else:
+                return json.loads(text) if text else None
 
 
 def running(folder: Path) -> Iterator[ToyCluster]:
