@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import re
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -99,6 +100,9 @@ class _ResultOptions(TypedDict):
 NOTHING_KEPT: _ResultOptions = {"persist_result": False, "result_serializer": "json"}
 
 
+_BY_FORM = re.compile("[A-Z][a-z]+-[A-Z][a-z]+")  # what the UI's form fills in: Ergonomic-Flea
+
+
 def run_name(said: str | Callable[[Mapping[str, Any]], str]) -> Callable[[], str]:
     """A flow's `flow_run_name`: what a person called the run, else what it does.
 
@@ -109,7 +113,8 @@ def run_name(said: str | Callable[[Mapping[str, Any]], str]) -> Callable[[], str
     def name() -> str:
         known, asked = str(flow_run.get_name()), flow_run.get_parameters()
         words = known.split("-")  # of a name by Prefect, an adjective and an animal
-        if len(words) != 2 or not _words().issuperset(words):  # noqa: PLR2004 - as it says
+        by_server = len(words) == 2 and _words().issuperset(words)  # noqa: PLR2004 - as it says
+        if not by_server and not _BY_FORM.fullmatch(known):
             return known
         return said.format(**asked) if isinstance(said, str) else said(asked)
 

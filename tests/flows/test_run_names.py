@@ -41,9 +41,9 @@ def run(
 
 
 def test_a_run_says_what_it_does(client: SyncPrefectClient, tmp_path: Path) -> None:
-    """In place of the two random words that Prefect calls it by."""
+    """In place of the two random words by which Prefect's server and its form call it."""
     parameters = {"store": str(tmp_path / "store"), "dry_run": True}
-    for name in (None, generate_slug(2), generate_slug(2)):
+    for name in (None, generate_slug(2), generate_slug(2), "Ergonomic-Flea"):
         assert run(client, collect_garbage, parameters, name=name).name == "list garbage"
 
 
