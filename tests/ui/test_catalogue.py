@@ -35,7 +35,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         for number, model in enumerate(MODELS):
             for release in (1, 2):
                 digits = f"{number}{release}"
-                files = {"programs/main/model.so": bytes(1000 * release)}
+                files = {"programs/main/model.so": bytes(1000 * release * (3 - number))}
                 made = make_bundle(folder / digits, files, build_key=digits * 32, model=model)
                 promoter.promote(store.propose(made))
         yield (folder / "store" / INDEX).as_uri()
@@ -68,6 +68,27 @@ def test_searching_narrows_the_list(page: Page, index: str) -> None:
     expect(page.locator("#told")).to_have_text("1 of 3 artifacts")
     page.get_by_label("Target").select_option("cpu")
     expect(page.get_by_role("link", name="beta_net")).to_be_visible()
+
+
+def test_a_column_sorts_the_list(page: Page, index: str) -> None:
+    """Up, then down; what has no figure stays where it is; what was searched for stays found."""
+    page.goto(index)
+    names = page.locator("tbody th a")
+    page.get_by_role("button", name="size").click()
+    expect(names).to_have_text(["gamma_speech", "beta_net", "alpha_net"])
+    expect(page.get_by_role("columnheader", name="size")).to_have_attribute(
+        "aria-sort", "ascending"
+    )
+    page.get_by_role("button", name="size").click()
+    expect(names).to_have_text([*MODELS])
+    page.get_by_role("button", name="model").click()
+    page.get_by_role("button", name="model").click()
+    expect(names).to_have_text([*reversed(MODELS)])
+    page.get_by_role("button", name="accuracy").click()
+    expect(names).to_have_text([*reversed(MODELS)])
+    page.get_by_label("Search").fill("net")
+    page.get_by_role("button", name="size").click()
+    expect(page.get_by_role("row").filter(visible=True)).to_have_count(3)
 
 
 def test_the_keyboard_is_enough(page: Page, index: str) -> None:
