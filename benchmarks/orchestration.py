@@ -73,9 +73,7 @@ def main() -> None:
     parser.add_argument("--sizes", default="10,100,1000")
     parser.add_argument("--output", type=Path, default=Path("build/orchestration"))
     parser.add_argument("--convert-up-to", type=int, default=1000)
-    parser.add_argument(
-        "--database", help="postgresql+asyncpg://…; without it SQLite"
-    )
+    parser.add_argument("--database", help="postgresql+asyncpg://…; without it SQLite")
     asked = parser.parse_args()
     asked.output.mkdir(parents=True, exist_ok=True)
     found = _earlier(asked.output)

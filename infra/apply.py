@@ -18,25 +18,24 @@ import httpx
 from apprise import Apprise
 from prefect.blocks.notifications import SlackWebhook
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
+from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate, WorkQueueCreate
 from prefect.events.schemas.automations import AutomationCore
 from prefect.workers.process import ProcessWorker
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
-from infra.wanted import NOTIFY, TIME_ZONE, PoolType, load_wanted, time_zone
+from infra.wanted import NOTIFY, TIME_ZONE, Wanted, time_zone
 from tasks.failures import explain
 from zoo.errors import MenagerieError, UsageError
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
-    from infra.wanted import Wanted
-
 _COMMAND = "python -m flows.prefect_api run"
+_QUEUE = {"description": "", "priority": 1}  # a server takes no null for these
 _NOTIFICATIONS = "menagerie-notify"  # the block, as automations.yaml names it
 
 
-def main() -> int:
+def main(wanted: Wanted) -> int:
     """Apply everything to the configured server.
 
     Returns:
@@ -45,7 +44,7 @@ def main() -> int:
     try:
         if not os.environ.get("PREFECT_API_URL"):
             raise UsageError("PREFECT_API_URL", "is not set", "Set it to the server's API")
-        wanted, block = load_wanted(), _notification_block()
+        block = _notification_block()
         with get_client(sync_client=True) as client:
             apply_pools(client, wanted)
             deploy(wanted)
@@ -65,43 +64,58 @@ def apply_pools(client: SyncPrefectClient, wanted: Wanted) -> None:
     """Make the work pools and queues, or bring them up to date; all are checked before the first.
 
     Raises:
-        UsageError: a pool is of another type on the server, or has no job template.
+        UsageError: a pool is not as Prefect takes it, is of another type on the server, or has no
+            job template.
     """
-    templates = {pool.type: _job_template(pool.type, wanted) for pool in wanted.work_pools.values()}
     known = {pool.name: pool.type for pool in client.read_work_pools()}
+    pools, queues = [], {}
     for name, pool in wanted.work_pools.items():
+        said, kind = {**pool}, pool.get("type")
+        try:
+            rules = said.pop("queues", {})
+            queues[name] = [WorkQueueCreate(name=q, **_QUEUE | rule) for q, rule in rules.items()]
+            template = _job_template(kind, wanted)
+            pools.append(WorkPoolCreate(name=name, base_job_template=template, **said))
+        except (ValidationError, LookupError) as error:
+            fact = f"{name} is not as Prefect takes it: {' '.join(str(error).split())}"
+            raise UsageError(str(wanted.pool_file), fact) from error
         # A server never changes the type of a pool, and would take the other type's template.
-        if known.get(name, pool.type) != pool.type:
-            fact = f"is of type {known[name]} on the server, and {pool.type} is wanted"
+        if known.get(name, kind) != kind:
+            fact = f"is of type {known[name]} on the server, and {kind} is wanted"
             advice = f"Once nothing runs, `prefect work-pool delete {name}`, and apply again"
             raise UsageError(f"work pool {name}", fact, advice)
-    for name, pool in wanted.work_pools.items():
-        said = {
-            "description": pool.description,
-            "concurrency_limit": pool.concurrency_limit,
-            "base_job_template": templates[pool.type],
-        }
-        if name in known:  # one that is paused stays so
-            client.update_work_pool(name, WorkPoolUpdate(**said))
+    for made in pools:
+        _apply_pool(client, made, queues[made.name], known=made.name in known)
+
+
+def _apply_pool(
+    client: SyncPrefectClient, pool: WorkPoolCreate, queues: list[WorkQueueCreate], *, known: bool
+) -> None:
+    changes = {"description", "concurrency_limit", "base_job_template"}
+    if known:  # one that is paused stays so
+        client.update_work_pool(pool.name, WorkPoolUpdate(**pool.model_dump(include=changes)))
+    else:
+        client.create_work_pool(pool)
+    there = {each.name: each.id for each in client.read_work_queues(work_pool_name=pool.name)}
+    for queue in queues:
+        said = queue.model_dump(include={"description", "concurrency_limit", "priority"})
+        if queue.name in there:
+            client.update_work_queue(there[queue.name], **said)
         else:
-            client.create_work_pool(WorkPoolCreate(name=name, type=pool.type.value, **said))
-        queues = {each.name: each.id for each in client.read_work_queues(work_pool_name=name)}
-        for queue, rule in pool.queues.items():
-            if queue in queues:
-                client.update_work_queue(queues[queue], **rule.model_dump())
-            else:
-                client.create_work_queue(queue, work_pool_name=name, **rule.model_dump())
+            client.create_work_queue(queue.name, work_pool_name=pool.name, **said)
 
 
-def _job_template(kind: PoolType, wanted: Wanted) -> dict[str, Any]:
+def _job_template(kind: str | None, wanted: Wanted) -> dict[str, Any]:
     """Our own for pods; Prefect's for processes, with the command named that starts a run.
 
     Left unnamed, a worker prepares a workspace first: it takes seconds more, and writes its whole
     environment, secrets included, into a file. `python` is the worker's, first on its PATH; what
     it runs is Prefect's engine, which ends with its worker.
     """
-    if kind is PoolType.KUBERNETES:
+    if kind == "kubernetes":
         return wanted.pod_template
+    if kind != "process":
+        raise LookupError(f"there is a job template for 'process' or 'kubernetes', not {kind!r}")
     template = ProcessWorker.get_default_base_job_template()
     template["variables"]["properties"]["command"]["default"] = _COMMAND
     return template
@@ -175,4 +189,4 @@ def _apply_automation(client: SyncPrefectClient, wanted: dict[str, Any]) -> None
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Wanted()))

@@ -33,7 +33,7 @@ from infra.local.processes import (
     is_free,
     start_manager,
 )
-from infra.wanted import load_wanted
+from infra.wanted import Wanted
 from tasks.failures import last_line
 from zoo.base_models import Frozen
 from zoo.errors import Check, Health, MenagerieError, UsageError
@@ -202,7 +202,7 @@ def apply_wanted(state: ClusterState, tell: Callable[[str], None] = lambda _: No
     Raises:
         MenagerieError: it did not take it, or not in time.
     """
-    digest, log = load_wanted().digest, log_path("apply")
+    digest, log = Wanted().digest, log_path("apply")
     well = look_at("deployments", state).health is Health.OK
     if state.applied == digest and well:
         return False
@@ -230,7 +230,6 @@ def apply_wanted(state: ClusterState, tell: Callable[[str], None] = lambda _: No
 
 def _prepared(port: int | None) -> ClusterState:
     """The state: that of last time where there is any, with the port that is asked for."""
-    load_wanted()
     last = ClusterState.load()
     state = last or ClusterState.make(_first_ports())
     if port not in (None, state.ports["api"]):  # another of ours that has it gives way
@@ -286,13 +285,12 @@ def _server(state: ClusterState) -> str:
 
 
 def _deployments(state: ClusterState) -> str:
-    wanted = load_wanted().deployments
-    places = {str(one): f"/deployments/name/{one.flow}/{one.name}" for one in wanted}
-    missing = [name for name, place in places.items() if ask(state.connection, place) is None]
-    if missing:
+    wanted = Wanted().deployments
+    known = {one: ask(state.connection, f"/deployments/name/{one}") for one in wanted}
+    if missing := [one for one in wanted if known[one] is None]:
         fact = f"the server lacks {', '.join(missing)}"
         raise MenagerieError(state.connection.api_url, fact, _UP)
-    return ", ".join(one.name for one in wanted)
+    return ", ".join(one.partition("/")[2] for one in wanted)
 
 
 def _worker(state: ClusterState) -> str:

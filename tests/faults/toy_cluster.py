@@ -38,10 +38,9 @@ BUSY_SECONDS = 60.0
 APPLY = """
 import sys
 from pathlib import Path
-from infra import apply
+from infra.apply import main
 from infra.wanted import Wanted
-apply.load_wanted = lambda: Wanted(Path(sys.argv[1]))
-sys.exit(apply.main())
+sys.exit(main(Wanted(Path(sys.argv[1]))))
 """
 
 ENTRY = """

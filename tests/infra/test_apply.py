@@ -92,13 +92,33 @@ def test_a_template_that_lacks(client: SyncPrefectClient, tmp_path: Path) -> Non
     assert not NAMES & {pool.name for pool in client.read_work_pools()}
 
 
+@pytest.mark.parametrize(
+    ("pool", "said"),
+    [
+        ("{type: process, descripton: d}", "descripton"),
+        ("{type: process, queues: {q: {priority: 0}}}", "priority"),
+        ("{type: docker}", "'process' or 'kubernetes'"),
+        ("[", "cannot be read"),
+    ],
+)
+def test_faulty_work_pools(client: SyncPrefectClient, tmp_path: Path, pool: str, said: str) -> None:
+    """File and fault in one line; the server is told of no pool."""
+    told = wanted(tmp_path, "process")
+    told.pool_file.write_text(f"work_pools: {{on-hosts: {{type: process}}, in-pods: {pool}}}")
+    with pytest.raises(UsageError, match=said) as caught:
+        apply_pools(client, told)
+    assert str(caught.value).startswith(str(told.pool_file))
+    assert len(str(caught.value).splitlines()) == 1
+    assert not NAMES & {each.name for each in client.read_work_pools()}
+
+
 def test_who_is_notified_must_be_an_address_that_apprise_knows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is refused before a server is asked for anything."""
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
     monkeypatch.setenv("MENAGERIE_NOTIFY", "a-pigeon")
-    assert main() == UsageError.exit_code
+    assert main(Wanted()) == UsageError.exit_code
     assert "MENAGERIE_NOTIFY: is no URL that Apprise knows" in capsys.readouterr().err
 
 
