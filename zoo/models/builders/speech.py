@@ -6,7 +6,6 @@ of a decoder `emit`, one step.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,7 +21,7 @@ with torchvision_operators():
         WhisperForConditionalGeneration,
     )
     from transformers.audio_utils import mel_filter_bank
-    from transformers.models.moonshine.modeling_moonshine import apply_rotary_pos_emb
+    from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -176,6 +175,24 @@ class CrossKeys(nn.Module):
         return rows[0].view(rows.shape[1], self.heads, -1).transpose(0, 1)
 
 
+class _Remembered(DynamicLayer):  # type: ignore[misc]  # transformers has no types
+    """A layer's keys and values, (1, heads, tokens, width), as transformers' attention asks for it.
+
+    What it adds is written at `position`, (1,) int64.
+    """
+
+    def __init__(self, keys: Tensor, values: Tensor, position: Tensor) -> None:
+        super().__init__()
+        self.keys, self.values, self.position = keys, values, position
+        self.is_initialized = True
+
+    def update(self, key: Tensor, value: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """All keys and values, with those of this token."""
+        self.keys.index_copy_(2, self.position, key)
+        self.values.index_copy_(2, self.position, value)
+        return self.keys, self.values
+
+
 class TokenDecoder(nn.Module):
     """One step of a decoder; keys and values of the tokens before it are the program's state.
 
@@ -194,7 +211,7 @@ class TokenDecoder(nn.Module):
         self, decoder: Any, head: nn.Module, heads: int, capacity: int, width: int
     ) -> None:
         super().__init__()
-        self.heads, self.capacity = heads, capacity
+        self.capacity = capacity
         shape = (1, heads, capacity, width)
         for layer in range(len(decoder.layers)):
             self.register_buffer(f"keys_{layer}", torch.zeros(shape), persistent=False)
@@ -202,7 +219,6 @@ class TokenDecoder(nn.Module):
         self.decoder = decoder
         self.head = head
 
-    @abstractmethod
     def forward(
         self, token: Tensor, position: Tensor, keys: Tensor, values: Tensor
     ) -> dict[str, Tensor]:
@@ -217,93 +233,22 @@ class TokenDecoder(nn.Module):
         Returns:
             `logits` (1, tokens) float32.
         """
-
-    def seen(self, position: Tensor) -> Tensor:
-        """Which places a token at `position` (1,) attends to: (1, 1, 1, capacity) bool."""
-        return (torch.arange(self.capacity, device=position.device) <= position)[None, None, None]
-
-    def remembered(
-        self, layer: int, key: Tensor, value: Tensor, position: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """A layer's keys and values with those of this token, by head, written at its position."""
-        keys, values = getattr(self, f"keys_{layer}"), getattr(self, f"values_{layer}")
-        keys.index_copy_(2, position, key)
-        values.index_copy_(2, position, value)
-        return keys, values
-
-    def by_head(self, rows: Tensor) -> Tensor:
-        """(1, heads, 1, width) of a token's (1, 1, n)."""
-        return rows.view(1, 1, self.heads, -1).transpose(1, 2)
-
-    @staticmethod
-    def attend(
-        query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float
-    ) -> Tensor:
-        """(1, 1, n) of what a token's query, by head, finds; without a mask it sees all."""
-        mixed = nn.functional.scaled_dot_product_attention(
-            query, keys, values, attn_mask=mask, scale=scale
+        layers = range(len(self.decoder.layers))
+        own = [
+            _Remembered(getattr(self, f"keys_{n}"), getattr(self, f"values_{n}"), position)
+            for n in layers
+        ]
+        heard = [_Remembered(keys[n][None], values[n][None], position) for n in layers]
+        seen = torch.arange(self.capacity, device=position.device) <= position
+        result = self.decoder(
+            input_ids=token,
+            position_ids=position[None],
+            attention_mask=seen[None, None, None],
+            encoder_hidden_states=keys[0, :1],  # for its length alone: all else of it is in `heard`
+            past_key_values=EncoderDecoderCache(Cache(own), Cache(heard)),
+            use_cache=True,
         )
-        return mixed.transpose(1, 2).flatten(2)
-
-
-class WhisperStep(TokenDecoder):
-    """A step of Whisper's decoder; see `TokenDecoder`."""
-
-    def forward(
-        self, token: Tensor, position: Tensor, keys: Tensor, values: Tensor
-    ) -> dict[str, Tensor]:
-        """See `TokenDecoder`."""
-        seen = self.seen(position)
-        rows = self.decoder.embed_tokens(token) + self.decoder.embed_positions.weight[position]
-        for number, layer in enumerate(self.decoder.layers):
-            normal = layer.self_attn_layer_norm(rows)
-            attention = layer.self_attn
-            key = self.by_head(attention.k_proj(normal))
-            value = self.by_head(attention.v_proj(normal))
-            own = self.remembered(number, key, value, position)
-            rows = rows + self._mixed(attention, normal, *own, seen)
-            normal = layer.encoder_attn_layer_norm(rows)
-            heard = keys[number][None], values[number][None]
-            rows = rows + self._mixed(layer.encoder_attn, normal, *heard, None)
-            normal = layer.final_layer_norm(rows)
-            rows = rows + layer.fc2(layer.activation_fn(layer.fc1(normal)))
-        return {"logits": self.head(self.decoder.layer_norm(rows))[:, 0]}
-
-    def _mixed(
-        self, attention: Any, rows: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None
-    ) -> Any:
-        query = self.by_head(attention.q_proj(rows) * attention.scaling)
-        return attention.out_proj(self.attend(query, keys, values, mask, 1.0))
-
-
-class MoonshineStep(TokenDecoder):
-    """A step of Moonshine's decoder; see `TokenDecoder`."""
-
-    def forward(
-        self, token: Tensor, position: Tensor, keys: Tensor, values: Tensor
-    ) -> dict[str, Tensor]:
-        """See `TokenDecoder`."""
-        seen = self.seen(position)
-        rows = self.decoder.embed_tokens(token)
-        turns = self.decoder.rotary_emb(rows, position_ids=position[None])
-        for number, layer in enumerate(self.decoder.layers):
-            normal = layer.input_layernorm(rows)
-            attention = layer.self_attn
-            query, key = apply_rotary_pos_emb(
-                self.by_head(attention.q_proj(normal)),
-                self.by_head(attention.k_proj(normal)),
-                *turns,
-            )
-            value = self.by_head(attention.v_proj(normal))
-            own = self.remembered(number, key, value, position)
-            rows = rows + attention.o_proj(self.attend(query, *own, seen, attention.scaling))
-            normal = layer.post_attention_layernorm(rows)
-            attention = layer.encoder_attn
-            query, heard = self.by_head(attention.q_proj(normal)), (keys[number], values[number])
-            heard = heard[0][None], heard[1][None]
-            rows = rows + attention.o_proj(self.attend(query, *heard, None, attention.scaling))
-            rows = rows + layer.mlp(layer.final_layernorm(rows))
-        return {"logits": self.head(self.decoder.norm(rows))[:, 0]}
+        return {"logits": self.head(result.last_hidden_state)[:, 0]}
 
 
 def parts(model: Any, normalise: Callable[[], bool | None] = lambda: None) -> nn.ModuleDict:
@@ -325,7 +270,7 @@ def parts(model: Any, normalise: Callable[[], bool | None] = lambda: None) -> nn
         heads = config.decoder_attention_heads
         sizes = heads, config.max_target_positions, config.d_model // heads
         listen = CrossKeys(model.model, heads, LogMel(config.num_mel_bins))
-        step: nn.Module = WhisperStep(model.model.decoder, model.proj_out, *sizes)
+        step = TokenDecoder(model.model.decoder, model.proj_out, *sizes)
         return nn.ModuleDict({"listen": listen, "emit": step})
     if not isinstance(model, MoonshineForConditionalGeneration):
         return nn.ModuleDict()
@@ -334,5 +279,7 @@ def parts(model: Any, normalise: Callable[[], bool | None] = lambda: None) -> nn
         return nn.ModuleDict()
     sizes = heads, config.max_position_embeddings, decoder.layers[0].self_attn.head_dim
     listen = CrossKeys(model.model, heads, normalise=normalise() is True)
-    step = MoonshineStep(decoder, model.proj_out, *sizes)
+    for layer in decoder.layers:  # no copy of all keys and values a token, for wider heads
+        layer.self_attn.head_dim_padding = layer.encoder_attn.head_dim_padding = 0
+    step = TokenDecoder(decoder, model.proj_out, *sizes)
     return nn.ModuleDict({"listen": listen, "emit": step})
