@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from menagerie import figures
 from menagerie.format.bundle_manifest import ReleaseState
 from zoo.report.summary import summarise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator
 
     from menagerie.format.bundle_manifest import BundleManifest
     from zoo.records import ConversionReport
 
-T = TypeVar("T", int, float)
-
+T = TypeVar("T")
 _NOTHING = "\N{EN DASH}"
 _UNTOLD = "and its report does not say how much it is now"
-_SAME_TIME = 0.1  # ratios to eager of two runs differ by so much without a cause
-_SAME_RATIO_DB = 0.5
-_SAME_BYTES = 1000  # a report's words differ by so much
-_SAME_SHARE = 0.001
 
 
 class Change(StrEnum):
@@ -79,21 +76,37 @@ class Side(NamedTuple):
     report: ConversionReport | None
 
 
+_Value = Callable[[Side], float | None]
+_Values = Callable[[Side], Mapping[str, T]]
+
+
 def compare(before: Side, after: Side) -> tuple[Difference, ...]:
     """All that the manifests and reports of two releases say, also what is equal.
+
+    Times stand beside eager's, which was measured in turns with each: those of two days do not
+    compare.
 
     Args:
         before: the first; without a report, only the manifest's facts are given.
         after: the second.
     """
+    both = before, after
+    machines = {"" if s.report is None else s.report.validation.machine for s in both}
+    median = "median" if len(machines) == 1 else "median, on two kinds of machine"
+    symbols = _facts("kernels", both, _symbols)
     return (
-        *_numerics(before, after),
-        *_latency(before, after),
-        *_sizes(before, after),
-        *_graphs(before, after),
-        *_passes(before, after),
-        *_kernels(before, after),
-        *_provenance(before, after),
+        *_figures("numerics", both, _of("lowest SNR", _snr), _DECIBELS),
+        *_figures("numerics", both, _of("largest error", _error), _Scale(figures.error)),
+        *_figures("numerics", both, _of("accuracy", _accuracy), _SHARE),
+        *_facts("numerics", both, _tolerances),
+        *_figures("latency", both, _of("over eager's", _of_eager), _RATIO),
+        *_facts("latency", both, lambda side: _median(side, median)),
+        *_figures("size", both, _sizes, _BYTES),
+        *_figures("graph", both, _last_nodes, _NUMBER),
+        *_facts("passes", both, _changes, without="did not run"),
+        *_figures("kernels", both, _of("generated", _loops), _NUMBER),
+        *(each for each in symbols if each.change is not Change.SAME),
+        *_facts("provenance", both, _provenance),
     )
 
 
@@ -105,192 +118,136 @@ def regressions(before: Side, after: Side, limits: RegressionLimits) -> tuple[Re
     """
     if before.report is not None and after.report is None:
         return (Regression("report", "there is none that can be read, and the latest has one"),)
-    return tuple(
-        Regression(what, fact)
-        for what, fact in (
-            ("size", _too_large(before, after, limits)),
-            ("latency", _too_slow(before, after, limits)),
-            ("parity", _too_noisy(before, after, limits)),
-            ("accuracy", _less_accurate(before, after)),
-        )
-        if fact
-    )
+    slower, larger, noisier = limits.slower, limits.larger, limits.snr_db
+    table: tuple[tuple[str, _Value, _Scale, Callable[[float], float], str], ...] = (
+        ("size", _all_bytes, _BYTES, lambda was: was * larger, f", beyond {larger:g} times"),
+        ("latency", _of_eager, _RATIO, lambda was: was * slower, f", beyond {slower:g} times"),
+        ("parity", _snr, _DECIBELS, lambda was: min(was - noisier, limits.snr_enough),
+         f", a fall of more than {noisier:g} dB"),
+        ("accuracy", _accuracy, _SHARE, lambda was: was, ""),
+    )  # fmt: skip
+    found = []
+    for what, value, scale, worst, beyond in table:
+        was, now = value(before), value(after)
+        if was is None or (what == "latency" and not _times_compare(before, after)):
+            continue
+        if now is None:
+            found.append(Regression(what, f"{scale.written(was)}, {_UNTOLD}"))
+        elif not (now >= worst(was) if scale.rising else now <= worst(was)):  # also where it is NaN
+            fact = f"{scale.written(was)} became {scale.written(now)}{beyond}"
+            found.append(Regression(what, fact))
+    return tuple(found)
 
 
-def _too_large(first: Side, second: Side, limits: RegressionLimits) -> str:
-    before, after = first.manifest.size, second.manifest.size
-    if after <= before * limits.larger:
-        return ""
-    return f"{figures.size(before)} became {figures.size(after)}, beyond {limits.larger:g} times"
+@dataclass(frozen=True)
+class _Scale:
+    """How a figure is written, what is nearer than a cause, and whether more of it is better."""
+
+    written: Callable[[Any], str]
+    absolute: float = 0.0
+    relative: float = 0.0
+    rising: bool = False
+
+    def judged(self, before: float | None, after: float | None) -> Change:
+        """What the second figure is beside the first."""
+        if before is None or after is None:
+            return Change.SAME if before == after else Change.OTHER
+        if math.isclose(before, after, rel_tol=self.relative, abs_tol=self.absolute):
+            return Change.SAME
+        return Change.BETTER if (after > before) == self.rising else Change.WORSE
 
 
-def _too_slow(first: Side, second: Side, limits: RegressionLimits) -> str:
-    before, after = _of_eager(first), _of_eager(second)
-    if _timed(first) and _timed(second) and _timed(first) != _timed(second):
-        return ""  # other sizes: their shares of eager's time differ whatever the artifacts do
-    if before is None or second.manifest.state is ReleaseState.EMULATED:
-        return ""  # an emulated release takes no measured one's place anyway
-    if after is None:
-        return f"{before:.2f} of eager's time, {_UNTOLD}"
-    if after <= before * limits.slower:
-        return ""
-    return f"{before:.2f} of eager's time became {after:.2f}, beyond {limits.slower:g} times"
+_DECIBELS = _Scale(figures.decibels, absolute=0.5, rising=True)
+_SHARE = _Scale(figures.percent, rising=True)
+_RATIO = _Scale(lambda value: f"{value:.2f} of its time", relative=0.1)  # of two runs
+_BYTES = _Scale(figures.size, absolute=1000, relative=0.001)  # a report's words differ by so much
+_NUMBER = _Scale(figures.thousands)
 
 
-def _too_noisy(first: Side, second: Side, limits: RegressionLimits) -> str:
-    before, after = _snr(first), _snr(second)
-    if before is None:
-        return ""
-    if after is None:
-        return f"{figures.decibels(before)}, {_UNTOLD}"
-    if after >= limits.snr_enough or after >= before - limits.snr_db:
-        return ""
-    fall = f"{figures.decibels(before)} became {figures.decibels(after)}"
-    return f"{fall}, a fall of more than {limits.snr_db:g} dB"
+def _figures(
+    section: str, both: tuple[Side, Side], values: _Values[float], scale: _Scale
+) -> Iterator[Difference]:
+    """What the sides give as numbers, by name; left out where neither has one."""
+    one, two = map(values, both)
+    for name in dict.fromkeys([*one, *two]):
+        pair = one.get(name), two.get(name)
+        words = [_NOTHING if value is None else scale.written(value) for value in pair]
+        yield Difference(section, name, words[0], words[1], scale.judged(*pair))
 
 
-def _less_accurate(first: Side, second: Side) -> str:
-    before, after = _accuracy(first), _accuracy(second)
-    if before is None:
-        return ""
-    if after is None:
-        return f"{figures.percent(before)}, {_UNTOLD}"
-    if after >= before:
-        return ""
-    return f"{figures.percent(before)} became {figures.percent(after)}"
+def _facts(
+    section: str, both: tuple[Side, Side], values: _Values[str], without: str = _NOTHING
+) -> Iterator[Difference]:
+    """What the sides give as texts, by name."""
+    one, two = map(values, both)
+    for name in dict.fromkeys([*one, *two]):
+        before, after = one.get(name, without), two.get(name, without)
+        change = Change.SAME if before == after else Change.OTHER
+        yield Difference(section, name, before, after, change)
 
 
-def _numerics(first: Side, second: Side) -> Iterator[Difference]:
-    a, b = _snr(first), _snr(second)
-    yield _figure("numerics", "lowest SNR", (a, b), figures.decibels, _SAME_RATIO_DB, rising=True)
-    errors = [None if s.report is None else s.report.worst_abs for s in (first, second)]
-    yield _figure("numerics", "largest error", (errors[0], errors[1]), figures.error, 0.0)
-    if (pair := (_accuracy(first), _accuracy(second))) != (None, None):
-        yield _figure("numerics", "accuracy", pair, figures.percent, 0.0, rising=True)
-    for dtype in sorted({*first.manifest.tolerances, *second.manifest.tolerances}):
-        kept = [s.manifest.tolerances.get(dtype) for s in (first, second)]
-        words = [_NOTHING if t is None else figures.error(t.absolute) for t in kept]
-        yield _fact("numerics", f"tolerance of {dtype}", words[0], words[1])
+def _of(name: str, value: _Value) -> _Values[float]:
+    """One figure under its name, for `_figures`."""
+    return lambda side: {} if (found := value(side)) is None else {name: found}
 
 
-def _latency(first: Side, second: Side) -> Iterator[Difference]:
-    """Beside eager's, which was measured in turns with each: times of two days do not compare."""
-    a, b = _of_eager(first), _of_eager(second)
-    slack = _SAME_TIME * max(a or 0.0, b or 0.0)
-    yield _figure("latency", "over eager's", (a, b), lambda value: f"{value:.2f}", slack)
-    medians = [
-        None if s.report is None else summarise(s.report).artifact_ms for s in (first, second)
-    ]
-    written = [_NOTHING if m is None else figures.milliseconds(m) for m in medians]
-    machines = {"" if s.report is None else s.report.validation.machine for s in (first, second)}
-    what = "median" if len(machines) == 1 else "median, on two kinds of machine"
-    yield _fact("latency", what, written[0], written[1])
+def _all_bytes(side: Side) -> float:
+    return side.manifest.size
 
 
-def _sizes(first: Side, second: Side) -> Iterator[Difference]:
-    yield _amount("size", "all files", first.manifest.size, second.manifest.size)
-    names = [_roles(side.manifest) for side in (first, second)]
-    for name in sorted({*names[0], *names[1]}):
-        yield _amount("size", name, names[0].get(name), names[1].get(name))
+def _sizes(side: Side) -> dict[str, float]:
+    roles = {place.replace("files.", ""): entry.bytes for place, entry in side.manifest.uses()}
+    return {"all files": side.manifest.size, **dict(sorted(roles.items()))}
 
 
-def _roles(manifest: BundleManifest) -> dict[str, int]:
-    return {place.replace("files.", ""): entry.bytes for place, entry in manifest.uses()}
+def _tolerances(side: Side) -> dict[str, str]:
+    kept = sorted(side.manifest.tolerances.items())
+    return {f"tolerance of {dtype}": figures.error(each.absolute) for dtype, each in kept}
 
 
-def _graphs(first: Side, second: Side) -> Iterator[Difference]:
-    nodes = [_last_nodes(side.report) for side in (first, second)]
-    for program in sorted({*nodes[0], *nodes[1]}):
-        pair = nodes[0].get(program), nodes[1].get(program)
-        yield _figure("graph", f"nodes of {program}", pair, figures.thousands, 0.0)
+def _symbols(side: Side) -> dict[str, str]:
+    return {s: "imported" for p in side.manifest.programs for s in sorted(p.symbols)}
 
 
-def _last_nodes(report: ConversionReport | None) -> dict[str, int]:
-    logs = () if report is None else report.passes
-    return {log.program: log.records[-1].nodes_after for log in logs if log.records}
+def _provenance(side: Side) -> dict[str, str]:
+    manifest, seed = side.manifest, side.manifest.random_weights
+    weights = "of the source" if seed is None else f"random, seed {seed}"
+    return {
+        "build": manifest.build_key[:12],
+        "created": figures.moment(manifest.created),
+        "platform": manifest.platform,
+        "state": manifest.state.value,
+        "source": manifest.source,
+        "licence": manifest.licence,
+        "weights": f"{manifest.weights.sha256[:12]} ({weights})",
+        **dict(sorted(manifest.versions.items())),
+    }
 
 
-def _passes(first: Side, second: Side) -> Iterator[Difference]:
-    counts = [_changes(side.report) for side in (first, second)]
-    for name in dict.fromkeys([*counts[0], *counts[1]]):
-        words = [figures.count(c[name], "change") if name in c else "did not run" for c in counts]
-        yield _fact("passes", name, words[0], words[1])
+def _last_nodes(side: Side) -> dict[str, float]:
+    logs = () if side.report is None else side.report.passes
+    return {f"nodes of {log.program}": log.records[-1].nodes_after for log in logs if log.records}
 
 
-def _changes(report: ConversionReport | None) -> Mapping[str, int]:
+def _changes(side: Side) -> dict[str, str]:
     found: Counter[str] = Counter()
-    for log in () if report is None else report.passes:
+    for log in () if side.report is None else side.report.passes:
         for record in log.records:
             found[record.name] += len(record.changes)
-    return found
+    return {name: figures.count(number, "change") for name, number in found.items()}
 
 
-def _kernels(first: Side, second: Side) -> Iterator[Difference]:
-    reports = [side.report for side in (first, second)]
-    loops = [None if r is None else sum(p.generated_kernels for p in r.lowering) for r in reports]
-    yield _figure("kernels", "generated", (loops[0], loops[1]), figures.thousands, 0.0)
-    symbols = [{s for p in side.manifest.programs for s in p.symbols} for side in (first, second)]
-    for name in sorted(symbols[0] ^ symbols[1]):
-        words = ["imported" if name in each else _NOTHING for each in symbols]
-        yield _fact("kernels", name, words[0], words[1])
-
-
-def _provenance(first: Side, second: Side) -> Iterator[Difference]:
-    one, other = first.manifest, second.manifest
-    yield _fact("provenance", "build", one.build_key[:12], other.build_key[:12])
-    yield _fact("provenance", "created", figures.moment(one.created), figures.moment(other.created))
-    yield _fact("provenance", "platform", one.platform, other.platform)
-    yield _fact("provenance", "state", one.state.value, other.state.value)
-    yield _fact("provenance", "source", one.source, other.source)
-    yield _fact("provenance", "licence", one.licence, other.licence)
-    seeds = [
-        "of the source" if m.random_weights is None else f"random, seed {m.random_weights}"
-        for m in (one, other)
-    ]
-    digests = [m.weights.sha256[:12] for m in (one, other)]
-    yield _fact("provenance", "weights", f"{digests[0]} ({seeds[0]})", f"{digests[1]} ({seeds[1]})")
-    for name in sorted({*one.versions, *other.versions}):
-        before, after = one.versions.get(name, _NOTHING), other.versions.get(name, _NOTHING)
-        yield _fact("provenance", name, before, after)
-
-
-def _fact(section: str, what: str, before: str, after: str) -> Difference:
-    change = Change.SAME if before == after else Change.OTHER
-    return Difference(section, what, before, after, change)
-
-
-def _amount(section: str, what: str, before: int | None, after: int | None) -> Difference:
-    slack = max(_SAME_BYTES, _SAME_SHARE * max(before or 0, after or 0))
-    return _figure(section, what, (before, after), figures.size, slack)
-
-
-def _figure(
-    section: str,
-    what: str,
-    pair: tuple[T | None, T | None],
-    written: Callable[[T], str],
-    slack: float,
-    *,
-    rising: bool = False,
-) -> Difference:
-    """A figure that is better when it falls, or rises; equal when both are nearer than `slack`."""
-    before, after = pair
-    words = [_NOTHING if value is None else written(value) for value in pair]
-    return Difference(section, what, words[0], words[1], _judged(before, after, slack, rising))
-
-
-def _judged(before: float | None, after: float | None, slack: float, rising: bool) -> Change:
-    if before == after:
-        return Change.SAME
-    if before is None or after is None:
-        return Change.OTHER
-    if abs(after - before) <= slack:
-        return Change.SAME
-    return Change.BETTER if (after > before) == rising else Change.WORSE
+def _loops(side: Side) -> float | None:
+    lowering = None if side.report is None else side.report.lowering
+    return None if lowering is None else sum(each.generated_kernels for each in lowering)
 
 
 def _snr(side: Side) -> float | None:
     return None if side.report is None else side.report.worst_snr_db
+
+
+def _error(side: Side) -> float | None:
+    return None if side.report is None else side.report.worst_abs
 
 
 def _accuracy(side: Side) -> float | None:
@@ -303,6 +260,27 @@ def _accuracy(side: Side) -> float | None:
     return min((1 - each.rate for each in found.word_errors), default=None)
 
 
+def _median(side: Side, name: str) -> dict[str, str]:
+    median = None if side.report is None else summarise(side.report).artifact_ms
+    return {} if median is None else {name: figures.milliseconds(median)}
+
+
+def _of_eager(side: Side) -> float | None:
+    if side.report is None or side.report.validation.emulated:
+        return None
+    return summarise(side.report).ratio
+
+
+def _times_compare(before: Side, after: Side) -> bool:
+    """Whether both were timed at the same sizes; else eager's time differs whatever they do.
+
+    An emulated release takes no measured one's place anyway.
+    """
+    one, two = _timed(before), _timed(after)
+    emulated = after.manifest.state is ReleaseState.EMULATED
+    return not emulated and (not one or not two or one == two)
+
+
 def _timed(side: Side) -> dict[str, list[dict[str, int]]]:
     """The sizes at which each program was timed."""
     programs = () if side.report is None else side.report.validation.programs
@@ -311,9 +289,3 @@ def _timed(side: Side) -> dict[str, list[dict[str, int]]]:
         for p in programs
         if p.latency is not None
     }
-
-
-def _of_eager(side: Side) -> float | None:
-    if side.report is None or side.report.validation.emulated:
-        return None
-    return summarise(side.report).ratio
