@@ -11,6 +11,7 @@ stage, then its record or a Failure. All else that the process prints goes to it
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import select
@@ -41,8 +42,9 @@ if TYPE_CHECKING:
 
     from tasks.stages import Hold, RecordT, StageKind
 
-NUMBER = struct.Struct("=i")  # what is reported of a forked process: its number, then how it ended
+NUMBER = struct.Struct("=i")  # of a forked process, as it reports it
 
+_PR_SET_CHILD_SUBREAPER = 36  # of prctl(2): orphans of our children become ours
 _FORKS = sys.platform == "linux"
 _LOOK_SECONDS = 1.0  # between two looks at the memory of a process at work
 _GRACE = 300.0  # seconds beyond the search's own, for the lowering that was under way
@@ -111,6 +113,9 @@ def lent_environment() -> dict[str, str]:
 class ForkServer:
     """A process that loads libraries and is forked for each model.
 
+    It forks twice, so that a model's process becomes a child of this one: how long the server lives
+    is nothing to it, and its end is seen as that of any child.
+
     Args:
         command: what to start, `python -m tasks.serve_model` or one that speaks as it does.
         log: the file to which it appends what it has to say for itself.
@@ -120,6 +125,7 @@ class ForkServer:
         self._surroundings = _surroundings()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         log.parent.mkdir(parents=True, exist_ok=True)
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         with theirs, log.open("ab") as output:
             self._process = subprocess.Popen(
                 command,
@@ -151,19 +157,23 @@ class ForkServer:
         """
         requests, ours = os.pipe()
         ours_too, answers = os.pipe()
-        told, status = os.pipe()
+        number, told = os.pipe()
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
-            theirs = [requests, answers, output.fileno(), status]
+            theirs = [requests, answers, output.fileno(), told]
             with suppress(OSError):
                 socket.send_fds(self._control, [kind.encode()], theirs)
-        for fd in (requests, answers, status):
+        for fd in (requests, answers, told):
             os.close(fd)
-        return ForkedProcess(self, os.fdopen(ours, "w"), os.fdopen(ours_too), told)
+        return ForkedProcess(self, os.fdopen(ours, "w"), os.fdopen(ours_too), number)
 
     def retire(self) -> None:
         """Let it end when it has done what it was asked."""
         self._control.close()
+        try:
+            self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.kill()
 
     def kill(self) -> None:
         """End it at once; what was forked goes on, what was not never will be."""
@@ -173,7 +183,7 @@ class ForkServer:
 
 
 class ForkedProcess:
-    """A process of the server's, which has the parts of a `subprocess.Popen` that are needed.
+    """A child that a server has forked, with the parts of a `subprocess.Popen` that are needed.
 
     As of that, threads may ask it and end it at the same time.
 
@@ -182,77 +192,62 @@ class ForkedProcess:
         stdout: what it answers.
     """
 
-    def __init__(self, server: ForkServer, stdin: IO[str], stdout: IO[str], status: int) -> None:
+    def __init__(self, server: ForkServer, stdin: IO[str], stdout: IO[str], number: int) -> None:
         self._server = server
         self.stdin = stdin
         self.stdout = stdout
-        self._listening = Lock()
-        self._status = status  # what the server reports
-        os.set_blocking(status, False)
-        weakref.finalize(self, os.close, status)
-        self._handle: int | None = None  # of the process itself, should the server die
-        self._server_died = False
+        self._number = number  # its number is read here; the end of file: it was never forked
+        weakref.finalize(self, os.close, number)
+        self._lock = Lock()
         self._pid: int | None = None
         self._code: int | None = None
 
     @property
     def pid(self) -> int | None:
         """The number of the process and of its group; None: it was not forked yet."""
-        self._listen()
+        self._await_number(0.0)
         return self._pid
 
     def poll(self) -> int | None:
         """How it ended, as of `subprocess.Popen.poll`."""
-        self._listen()
-        return self._code
+        self._await_number(0.0)
+        with self._lock:
+            if self._pid is not None and self._code is None:
+                ended, status = os.waitpid(self._pid, os.WNOHANG)
+                self._code = os.waitstatus_to_exitcode(status) if ended else None
+            return self._code
 
     def wait(self) -> int:
         """Wait until it ends; how it did."""
-        if self.poll() is None and self._handle is not None:
-            select.select([self._handle], [], [])  # it has ended
-            if not self._await_news(_PATIENCE):
-                self._server.kill()
+        self._await_number(None)
         while (code := self.poll()) is None:
-            self._await_news(None)
+            with suppress(ChildProcessError):  # another thread has waited for it
+                os.waitid(os.P_PID, cast("int", self._pid), os.WEXITED | os.WNOWAIT)
         return code
 
     def kill(self) -> None:
         """End it and all that it started; where it was not forked yet, it ends as it begins."""
-        if self.pid is None and self.poll() is None:
+        if self.poll() is None and self._pid is None:
             with suppress(OSError):
                 self.stdin.close()
-            if not self._await_news(_PATIENCE):
+            if not self._await_number(_PATIENCE):
                 self._server.kill()
-                self._await_news(None)
+                self._await_number(None)
         if self.poll() is None and self._pid is not None:
             with suppress(ProcessLookupError):  # it ended meanwhile
                 os.killpg(self._pid, signal.SIGKILL)
 
-    def _await_news(self, seconds: float | None) -> bool:
-        """Wait until there is news of the process; False: there was none in so many seconds."""
-        source = self._handle if self._server_died else self._status
-        return source is None or bool(select.select([source], [], [], seconds)[0])
-
-    def _listen(self) -> None:
-        """Take in what the server has reported; where it died, look for the process's end."""
-        with self._listening:
-            while self._code is None and not self._server_died:
-                try:
-                    report = os.read(self._status, NUMBER.size)
-                except BlockingIOError:
-                    return
-                if not report:
-                    self._server_died = True
-                    self._server.kill()  # it may be dying still, and be asked for another
+    def _await_number(self, seconds: float | None) -> bool:
+        """Wait until it is forked or never will be; False: neither is known after so long."""
+        if self._pid is None and self._code is None:
+            if not select.select([self._number], [], [], seconds)[0]:
+                return False
+            with self._lock:
+                if self._pid is None and (number := os.read(self._number, NUMBER.size)):
+                    (self._pid,) = NUMBER.unpack(number)
                 elif self._pid is None:
-                    (self._pid,) = NUMBER.unpack(report)
-                    with suppress(ProcessLookupError):  # how it ended is reported already
-                        self._handle = os.pidfd_open(self._pid)
-                        weakref.finalize(self, os.close, self._handle)
-                else:
-                    (self._code,) = NUMBER.unpack(report)
-            if self._code is None and self._await_news(0.0):
-                self._code = -signal.SIGKILL
+                    self._code = -signal.SIGKILL
+        return True
 
 
 def _surroundings() -> tuple[Path, dict[str, str]]:
@@ -273,7 +268,6 @@ class Servers:
         self._command = command
         self._lock = Lock()
         self._server: ForkServer | None = None
-        self._retired: list[ForkServer] = []
         self._one_died = False
 
     def fork(self, kind: str, log: Path) -> Child:
@@ -288,14 +282,12 @@ class Servers:
 
     def _current(self) -> ForkServer:
         with self._lock:
-            self._retired = [each for each in self._retired if each.runs()]
             last = self._server
             if last is not None and last.runs() and last.fits():
                 return last
             if last is not None:
                 self._one_died = self._one_died or not last.runs()
                 last.retire()
-                self._retired.append(last)
             self._server = ForkServer(self._command, home() / "logs" / "fork_server.log")
             return self._server
 

@@ -11,13 +11,12 @@ import functools
 import logging
 import os
 import queue
-import select
 import signal
 import socket
 import sys
 import threading
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, NamedTuple, NoReturn, cast
 
 from tasks.failures import Failure
 from tasks.model_process import NUMBER, Answer, Request
@@ -59,7 +58,7 @@ def model_stages(job: Job) -> ModelHolder:
     return ModelStages(job, forks=sys.platform == "linux")
 
 
-def main(hold: Callable[[Job], ModelHolder] = model_stages) -> None:
+def main(hold: Callable[[Job], ModelHolder] = model_stages) -> NoReturn:
     """Serve the jobs of one model from standard input; what libraries print goes to the log.
 
     Ends with the process, when the other side closes.
@@ -128,17 +127,17 @@ class _Ends(NamedTuple):
     requests: int
     answers: int
     log: int
-    status: int
+    number: int
 
 
 def serve_forks(
     hold: Callable[[Job], ModelHolder] = model_stages,
     load: Callable[[str | None], None] = load,
 ) -> None:
-    """Serve the socket that is standard input, until its other side closes and all forks ended.
+    """Serve the socket that is standard input, until its other side closes.
 
     Each message names a kind of source, whose library is loaded. With `_Ends` beside it, a process
-    is forked that serves one model. Its number and its end are reported to `status`.
+    is forked that serves one model.
 
     Args:
         hold: makes what holds the model of a job.
@@ -146,44 +145,29 @@ def serve_forks(
     """
     control = socket.socket(fileno=os.dup(sys.stdin.fileno()))
     load(None)
-    forks: dict[int, int] = {}  # the status of each, by its handle
-    asked = True
-    while asked or forks:
-        for ready in select.select([*([control] if asked else ()), *forks], [], [])[0]:
-            if ready is not control:
-                _report_end(ready, forks.pop(ready))
-                continue
-            message, fds, *_ = socket.recv_fds(control, _MESSAGE_BYTES, len(_Ends._fields))
-            asked = bool(message)
-            load(message.decode() if message else None)
-            if fds:
-                ends = _Ends(*fds)
-                if (process := os.fork()) == 0:
-                    control.close()
-                    for fd in (*forks, *forks.values()):
-                        os.close(fd)
-                    _serve(ends, hold)
-                for fd in ends[:3]:
-                    os.close(fd)
-                forks[os.pidfd_open(process)] = ends.status
+    while True:
+        message, fds, *_ = socket.recv_fds(control, _MESSAGE_BYTES, len(_Ends._fields))
+        if not message:
+            return
+        load(message.decode())
+        if fds:
+            if (between := os.fork()) == 0:
+                control.close()
+                _serve_as_orphan(_Ends(*fds), hold)
+            os.waitpid(between, 0)
+            for fd in fds:
+                os.close(fd)
 
 
-def _report_end(handle: int, status: int) -> None:
-    """Before the number can become another's, which is when the process has been waited for."""
-    ended = os.waitid(os.P_PIDFD, handle, os.WEXITED | os.WNOWAIT)
-    if ended is not None:
-        code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
-        with suppress(BrokenPipeError):
-            os.write(status, NUMBER.pack(code))
-    os.waitid(os.P_PIDFD, handle, os.WEXITED)
-    os.close(handle)
-    os.close(status)
-
-
-def _serve(ends: _Ends, hold: Callable[[Job], ModelHolder]) -> None:
-    """Be a model's process: a group of its own, with the usual three files."""
+def _serve_as_orphan(ends: _Ends, hold: Callable[[Job], ModelHolder]) -> NoReturn:
+    """Be a model's process: a child of who asked for it, a group of its own, with three files."""
+    between = os.getpid()
+    if os.fork() != 0:
+        os._exit(0)
     os.setsid()
-    os.write(ends.status, NUMBER.pack(os.getpid()))
+    while os.getppid() == between:  # reported earlier, it could not be waited for yet
+        os.sched_yield()
+    os.write(ends.number, NUMBER.pack(os.getpid()))
     for fd, standard in zip(ends[:3], (sys.stdin, sys.stdout, sys.stderr), strict=True):
         os.dup2(fd, standard.fileno())
     for fd in ends:

@@ -25,15 +25,16 @@ def servers() -> Iterator[Servers]:
     """Of fake models."""
     made = Servers(sys.executable, str(Path(__file__).with_name("fake_fork_server.py")))
     yield made
-    for each in (made._server, *made._retired):
-        if each is not None:
-            each.kill()
+    if made._server is not None:
+        made._server.kill()
 
 
 def _server_of(servers: Servers, job: Job) -> int:
     """The number of the server that forked a model's process."""
     with ModelProcess(job, start=servers.fork) as model:
-        return psutil.Process(int(model.run(PULL).source)).parents()[0].pid
+        model.run(PULL)
+        assert servers._server is not None
+        return servers._server._process.pid
 
 
 def test_models_share_a_server_until_the_environment_changes(
