@@ -45,11 +45,9 @@ class ObjectStore(ObjectReader):
 
     Attributes:
         part_bytes: `put_file` moves larger files in parts of at least this size; 0 means never.
-        remark: what its owner should set, once that was found out.
     """
 
     part_bytes: int = 0
-    remark: str = ""
 
     @abstractmethod
     def put_file(self, source: Path, key: str, advance: Advance) -> None:

@@ -85,7 +85,6 @@ class StoreCheck(Frozen):
 
     url: str
     findings: tuple[Finding, ...]
-    remark: str = ""  # what to set, though all of it works
 
     @property
     def passed(self) -> bool:
@@ -113,7 +112,7 @@ def probe(objects: ObjectStore) -> StoreCheck:
             )
             if not reached:
                 break
-    return StoreCheck(url=objects.url, findings=tuple(findings), remark=objects.remark)
+    return StoreCheck(url=objects.url, findings=tuple(findings))
 
 
 def _attempts(objects: ObjectStore, folder: Path) -> Iterator[_Attempt]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import logging
+import os
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from boto3.s3.transfer import TransferConfig
+from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from menagerie.store.s3 import ABSENT, S3Reader
-from zoo.errors import NotInStore, StoreError
+from zoo.errors import NotInStore
 from zoo.store.base import ObjectStore, content_type
 
 if TYPE_CHECKING:
@@ -20,16 +21,7 @@ if TYPE_CHECKING:
 
     from menagerie.store.base import Advance
 
-_log = logging.getLogger(__name__)
-# What servers answer to a checksum that they do not know: R2, Backblaze, older MinIO and Ceph.
-_UNKNOWN = {
-    "InvalidArgument",
-    "InvalidRequest",
-    "MissingContentLength",
-    "NotImplemented",
-    "XAmzContentSHA256Mismatch",
-}
-_REQUIRED = "when_required"
+_CHECKSUMS = "AWS_REQUEST_CHECKSUM_CALCULATION"
 _MOST_PARTS = 1000  # S3 allows 10,000, but OpenStack Swift 1,000 as it is delivered
 
 
@@ -39,23 +31,29 @@ class S3Objects(S3Reader, ObjectStore):
     part_bytes = 16 * 2**20
     concurrency = 4  # parts in flight at once
 
+    def __init__(self, bucket: str, prefix: str, **given: Any) -> None:
+        """Like any reader; but what it writes has no CRC32, unless the environment asks for one.
+
+        R2, Backblaze, older MinIO and Ceph refuse them; readers check SHA-256.
+        """
+        asked: Any = os.environ.get(_CHECKSUMS, "when_required")
+        usual = Config(request_checksum_calculation=asked)
+        config = usual.merge(given.get("config", Config()))
+        super().__init__(bucket, prefix, **{**given, "config": config})
+
     def put_file(self, source: Path, key: str, advance: Advance) -> None:
         """Sends the file in one request, or in parts when it is large."""
-
-        def put() -> None:
+        with self._errors(key):
             try:
                 self._upload(source, key, advance)
             except self._client.exceptions.NoSuchUpload:  # it was so old that a sweep ended it
                 self._upload(source, key, advance)
 
-        self._write(key, put)
-
     def put_small(self, key: str, content: bytes) -> None:
         """Sends the bytes in one request, which S3 does atomically."""
         kind = content_type(key)
-        self._write(
-            key, lambda: self._client.put_object(**self._where(key), Body=content, ContentType=kind)
-        )
+        with self._errors(key):
+            self._client.put_object(**self._where(key), Body=content, ContentType=kind)
 
     def abandon_uploads(self, before: float, ours: Callable[[str], bool]) -> int:
         """Aborts uploads in parts, whose parts take up space that no listing of keys shows."""
@@ -114,27 +112,6 @@ class S3Objects(S3Reader, ObjectStore):
                 "get_object", Params=given, ExpiresIn=seconds
             )
         return address
-
-    def _write(self, key: str, put: Callable[[], object]) -> None:
-        """Writes; where a server refuses the checksum, without it, and so from then on."""
-        config = self._client.meta.config  # botocore reads it at each request
-        known = config.request_checksum_calculation
-        for calculation in dict.fromkeys((known, _REQUIRED)):
-            if calculation != known:
-                config.request_checksum_calculation = calculation
-            try:
-                with self._errors(key):
-                    put()
-                break
-            except StoreError as error:
-                cause = error.__cause__
-                said = cause.response["Error"] if isinstance(cause, ClientError) else {}
-                if calculation == _REQUIRED or said.get("Code") not in _UNKNOWN:
-                    config.request_checksum_calculation = known
-                    raise
-        if calculation != known and not self.remark:
-            self.remark = f"It refuses checksums: set AWS_REQUEST_CHECKSUM_CALCULATION={_REQUIRED}"
-            _log.warning("%s: %s", self.url, self.remark)
 
     def _upload(self, source: Path, key: str, advance: Advance) -> None:
         size = source.stat().st_size
