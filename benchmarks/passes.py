@@ -126,7 +126,7 @@ def _compare(
     options: argparse.Namespace,
 ) -> Row:
     from transforms import run_passes
-    from transforms.bisect.reproducer import lower_piece
+    from transforms.bisect.pieces import lower_piece
     from zoo.errors import UnsupportedKernels
 
     before, after = (run_passes(program, passes)[0] for passes in lists)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from transforms import available_passes, run_passes
-from transforms.bisect.pieces import difference
+from transforms.bisect.pieces import differences
 from transforms.export.prepare import Prepared, prepare
 from transforms.pipeline import passes_in
 from transforms.targets import PassItem, all_targets
@@ -98,7 +98,7 @@ def _wrong(
             outputs = module(*(t.clone() for t in case.inputs.values()))
         assert list(outputs) == list(case.outputs)
         for name, expected in case.outputs.items():
-            found = difference(expected, outputs[name], spec.tolerance)
+            found = differences({name: expected}, outputs, spec.tolerance)[name]
             errors.append(found.max_abs)
             ratios.append(found.snr_db)
             if not found.passed:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from menagerie.figures import decibels, error
 from transforms.bisect.reproducer import rerun
 from zoo.errors import MenagerieError, UsageError
 
@@ -20,12 +21,15 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write("usage: python -m transforms.bisect [--unpickle] FOLDER\n")
         return UsageError.exit_code
     try:
-        result = rerun(Path(folders[0]), unpickle=len(folders) < len(arguments))
-    except MenagerieError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    sys.stdout.write(f"{result}\n")
-    return 0 if result.passed else 1
+        outputs = rerun(Path(folders[0]), unpickle=len(folders) < len(arguments))
+    except MenagerieError as refused:
+        sys.stderr.write(f"{refused}\n")
+        return refused.exit_code
+    for name, seen in outputs.items():
+        distance = f"max abs error {error(seen.max_abs)}, SNR {decibels(seen.snr_db)}"
+        verdict = "within tolerance" if seen.passed else "WRONG"
+        sys.stdout.write(f"{name}: {distance}, {verdict}\n")
+    return 0 if all(seen.passed for seen in outputs.values()) else 1
 
 
 if __name__ == "__main__":

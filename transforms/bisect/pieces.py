@@ -1,12 +1,12 @@
-"""Judges values of two runs by a model's tolerances, and cuts small pieces out of programs."""
+"""Small pieces of a program: how they are cut out, and how far from eager PyTorch they are."""
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -23,115 +23,32 @@ from torch.fx import Graph, GraphModule, Node
 from torch.utils._pytree import tree_structure
 
 from menagerie.numerics import Dtype, Tolerance
+from menagerie.validation import Limits
 from menagerie.validation.compare import compare
+from menagerie.validation.findings import Verdict
+from transforms.export.prepare import Prepared
+from transforms.export.signature import given, signature_of
+from transforms.export.trace import Exported
+from transforms.goldens.cases import GoldenCase
 from transforms.graph.editor import ProgramEditor, fake_value
-from transforms.graph.interpret import capture
+from transforms.graph.interpret import capture, output_nodes
 from transforms.graph.layouts import as_array
-from transforms.graph.record import module_path, source_line
 from transforms.graph.schemas import call_with
-from zoo.errors import MenagerieError
-from zoo.records import Divergence, DivergenceStage
+from transforms.stages import Identity, lower, run_goldens, transform
+from transforms.targets import Target, target_named
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from torch.export import ExportedProgram
 
+    from menagerie.validation.findings import OutputParity
 
-T = TypeVar("T")
 Tolerances = Callable[[Dtype], Tolerance | None]
-_NAMES = frozenset(str(d) for d in Dtype)
 
-
-@dataclass(frozen=True)
-class Difference:
-    """How far a tensor is from eager's, in its own units and in decibels."""
-
-    max_abs: float
-    snr_db: float
-    passed: bool
-
-
-def comparable(value: Any) -> bool:
-    """Whether a value is a tensor of an element type that artifacts know."""
-    return isinstance(value, torch.Tensor) and _dtype_name(value) in _NAMES
-
-
-def difference(expected: torch.Tensor, actual: torch.Tensor, tolerances: Tolerances) -> Difference:
-    """Compare as the validation of an artifact does; a wrong shape or dtype never passes."""
-    dtype = Dtype(_dtype_name(expected))
-    if expected.dtype != actual.dtype:
-        return Difference(float("inf"), float("-inf"), passed=False)
-    parity = compare(
-        as_array(expected), as_array(actual), dtype, tolerances(dtype), case=0, name="output"
-    )
-    return Difference(parity.max_abs, parity.snr_db, parity.passed)
-
-
-def differences(
-    names: Iterable[str],
-    expected: Iterable[Any],
-    actual: Iterable[torch.Tensor],
-    tolerances: Tolerances,
-) -> dict[str, Difference]:
-    """How far values are from eager's by name, of those that can be compared."""
-    return {
-        name: difference(wanted, found, tolerances)
-        for name, wanted, found in zip(names, expected, actual, strict=True)
-        if comparable(wanted)
-    }
-
-
-def _dtype_name(value: torch.Tensor) -> str:
-    return str(value.dtype).removeprefix("torch.")
-
-
-# Lowers a program, runs it on the target, and returns its outputs in order.
-Runner = Callable[[torch.export.ExportedProgram, Sequence[torch.Tensor]], Sequence[torch.Tensor]]
-
-
-def divergence_at(stage: DivergenceStage, node: Node, distance: Difference) -> Divergence:
-    """The record of a wrong node, with where in the model it comes from."""
-    file, line = source_line(node)
-    return Divergence(
-        stage=stage,
-        pass_name=None,
-        node=node.name,
-        operator=str(node.target),
-        module_path=module_path(node),
-        source_line=f"{file}:{line}" if file else "",
-        max_abs=distance.max_abs,
-        snr_db=distance.snr_db,
-    )
-
-
-def is_probe(node: Node) -> bool:
-    """Whether a node is a computed tensor of real numbers: integers may tip over by rounding."""
-    value = node.meta.get("val")
-    if node.op != "call_function" or not isinstance(value, torch.Tensor):
-        return False
-    return comparable(value) and value.is_floating_point()
-
-
-class Deadline:
-    """A moment after which a search makes do with what it knows.
-
-    Args:
-        seconds: from now on; None: for ever.
-    """
-
-    def __init__(self, seconds: float | None) -> None:
-        self._end = time.monotonic() + (math.inf if seconds is None else seconds)
-
-    @property
-    def passed(self) -> bool:
-        """Whether it is over."""
-        return time.monotonic() >= self._end
-
-    def check(self, what: str) -> None:
-        """Raise MenagerieError when it is over; `what` did not come about in time."""
-        if self.passed:
-            raise MenagerieError("bisect", f"the time was up before {what}")
+_DTYPES = frozenset(str(d) for d in Dtype)
+_WIDEST = (1, 2**31, 1)  # sessions check ranges; this run is about numbers
+_LIMITS = Limits(seconds=600.0, measure_seconds=0.0)
 
 
 @dataclass(frozen=True)
@@ -212,45 +129,6 @@ def extract(
     return Piece(_assemble(graph, module, specs, names, like=program, example=example), example)
 
 
-MOST_PIECES = 12  # tried on the way to a small one
-
-
-def grown(
-    program: ExportedProgram,
-    inputs: Sequence[torch.Tensor],
-    chosen: Sequence[Node],
-    *,
-    around: Callable[[Node], Iterable[Node]],
-    wrong: Callable[[Piece], T | None],
-    deadline: Deadline,
-) -> tuple[Piece, list[Node], T] | None:
-    """The first piece of a program that is wrong, of some nodes and ever more around them.
-
-    Args:
-        program: where the nodes are.
-        inputs: a tensor for each of its user inputs, in order.
-        chosen: the nodes to begin with.
-        around: those that a node's piece grows by.
-        wrong: what is wrong with a piece; None: nothing.
-        deadline: when to give up.
-
-    Returns:
-        The piece, its nodes in graph order and what is wrong with it; None where none was found.
-    """
-    nodes = list(chosen)
-    for _ in range(MOST_PIECES):
-        if not nodes or deadline.passed:
-            break
-        piece = extract(program, {n.name for n in nodes}, inputs)
-        if (found := wrong(piece)) is not None:
-            return piece, nodes, found
-        layer = {m for n in nodes for m in around(n) if m.op == "call_function"} - set(nodes)
-        if not layer:
-            break
-        nodes = [n for n in program.graph.nodes if n in layer or n in nodes]
-    return None
-
-
 def _feeding(chosen: Sequence[Node]) -> list[Node]:
     """What flows into the chosen nodes from others."""
     sources = dict.fromkeys(i for n in chosen for i in n.all_input_nodes)
@@ -304,4 +182,133 @@ def _assemble(
         example_inputs=like.example_inputs if example is None else (example, {}),
         constants={k: v for k, v in like.constants.items() if k in targets},
         verifiers=like.verifiers,
+    )
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far a tensor is from eager's, in its own units and in decibels."""
+
+    max_abs: float
+    snr_db: float
+    passed: bool
+
+
+_CRASHED = Difference(float("inf"), float("-inf"), passed=False)
+
+# Runs a piece and returns how far its outputs are from eager's, by the names of their nodes.
+Judge = Callable[[Piece, Tolerances], dict[str, Difference]]
+
+
+def comparable(value: Any) -> bool:
+    """Whether a value is a tensor of an element type that artifacts know."""
+    return isinstance(value, torch.Tensor) and _dtype_name(value) in _DTYPES
+
+
+def differences(
+    expected: Mapping[str, Any], actual: Mapping[str, Any], tolerances: Tolerances
+) -> dict[str, Difference]:
+    """Compare as the validation of an artifact does, by name, what can be compared."""
+    found = {}
+    for name, wanted in expected.items():
+        if comparable(wanted):
+            dtype = Dtype(_dtype_name(wanted))
+            arrays = as_array(wanted), as_array(actual[name])
+            found[name] = _difference(compare(*arrays, dtype, tolerances(dtype), case=0, name=name))
+    return found
+
+
+def _difference(parity: OutputParity) -> Difference:
+    return Difference(parity.max_abs, parity.snr_db, parity.passed)
+
+
+def _dtype_name(value: torch.Tensor) -> str:
+    return str(value.dtype).removeprefix("torch.")
+
+
+def judge_lowered(
+    piece: Piece, tolerances: Tolerances, *, target: Target | str
+) -> dict[str, Difference]:
+    """Lower a piece, and validate the bundle of it as any other: in a process without torch.
+
+    Args:
+        piece: its program before the passes for the device, with example inputs.
+        tolerances: when two tensors are equal.
+        target: where it runs; emulated where this machine has no such device.
+
+    Returns:
+        How far each output is from eager's, by its node's name; infinitely if the run crashed,
+        was refused by the runtime, or took longer than ten minutes.
+
+    Raises:
+        LoweringError: if it cannot be lowered.
+    """
+    with tempfile.TemporaryDirectory(prefix="menagerie-") as temporary:
+        bundle = Path(temporary) / "bundle"
+        lower_piece(bundle, piece.program, piece.inputs, target=target, tolerances=tolerances)
+        report = run_goldens(bundle, limits=_LIMITS)
+    names = [n.name for n in output_nodes(piece.program)]
+    if report.verdict not in {Verdict.PASSED, Verdict.DIVERGED}:
+        return dict.fromkeys(names, _CRASHED)
+    [program] = report.programs
+    return dict(zip(names, map(_difference, program.parity), strict=True))
+
+
+def lower_piece(
+    bundle: Path,
+    program: ExportedProgram,
+    inputs: Sequence[torch.Tensor],
+    *,
+    target: Target | str = "cpu",
+    tolerances: Tolerances = lambda _: None,
+) -> tuple[str, ...]:
+    """Lower any program and write a bundle of it, its golden case what it yields.
+
+    Args:
+        bundle: a folder to be made.
+        program: as it is before the target's passes for its device, which are run.
+        inputs: a tensor for each input, in order.
+        target: where it is to run.
+        tolerances: those that differ from the usual ones.
+
+    Returns:
+        The names of its outputs, in order.
+
+    Raises:
+        LoweringError: if it cannot be lowered.
+    """
+    made = target_named(target)
+    programs = transform([_prepared(program, inputs)], (), made).programs
+    identity = Identity("piece", made, "0" * 64, "a piece of a model")
+    lower(bundle, identity, programs, tolerances=by_dtype(tolerances), seconds=0)
+    return programs[0].exported.output_names
+
+
+def by_dtype(tolerances: Tolerances) -> dict[Dtype, Tolerance]:
+    """The tolerances of all element types that have one."""
+    return {dtype: known for dtype in Dtype if (known := tolerances(dtype)) is not None}
+
+
+def _prepared(program: ExportedProgram, inputs: Sequence[torch.Tensor]) -> Prepared:
+    """Every symbolic size is a dimension of its own, as wide as can be."""
+    outputs = output_nodes(program)
+    sizes: dict[str, str] = {}
+    shapes: dict[str, list[int | str]] = {}
+    for number, value in enumerate(given(program)):
+        shapes[f"input_{number}"] = [
+            s if isinstance(s, int) else sizes.setdefault(str(s), f"d{len(sizes)}")
+            for s in value.shape
+        ]
+    names = [f"output_{i}" for i in range(len(outputs))]
+    ranges = dict.fromkeys(sizes.values(), _WIDEST)
+    expected = capture(program, inputs, [n.name for n in outputs])
+    golden = GoldenCase(
+        dimensions={},
+        inputs=dict(zip(shapes, inputs, strict=True)),
+        outputs={name: expected[n.name] for name, n in zip(names, outputs, strict=True)},
+    )
+    signature = signature_of(program, shapes, names, ranges)
+    eager = program.module(check_guards=False)
+    return Prepared(
+        "main", Exported(program, signature), [golden], lambda given: eager(*given.values())
     )

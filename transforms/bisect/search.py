@@ -3,47 +3,67 @@
 from __future__ import annotations
 
 import functools
+import math
 import time
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
 
 from menagerie.numerics import DEFAULT_TOLERANCES
 from transforms.bisect.pieces import (
-    MOST_PIECES,
-    Deadline,
-    Difference,
     Piece,
-    Tolerances,
     comparable,
-    difference,
     differences,
-    divergence_at,
     extract,
-    grown,
-    is_probe,
+    judge_lowered,
     with_outputs,
 )
-from transforms.bisect.reproducer import runner, save
+from transforms.bisect.reproducer import save
 from transforms.graph.interpret import capture, output_nodes
+from transforms.graph.record import module_path, source_line
 from transforms.pipeline import make_passes, passes_in
 from transforms.targets import target_named
 from zoo.errors import LoweringError, MenagerieError, UsageError
 from zoo.precision import FLOATS, WeightPrecision
 from zoo.records import Diagnosis, Divergence, DivergenceStage
+from zoo.spec import PassChoice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    import torch
     from torch.export import ExportedProgram
     from torch.fx import Node
 
     from menagerie.numerics import Dtype, Tolerance
-    from transforms.bisect.pieces import Runner
+    from transforms.bisect.pieces import Difference, Judge, Tolerances
     from transforms.export.prepare import Prepared
-    from transforms.graph.graph_pass import GraphPass, PassOptions
+    from transforms.graph.graph_pass import GraphPass
     from transforms.targets import PassItem, Target
     from zoo.records import Suspected
+
+Fault = TypeVar("Fault")
+
+_PROBES = 8  # inner nodes looked at in one lowering
+_MOST_PIECES = 12  # tried on the way to a small one
+
+
+class Deadline:
+    """A moment, so many seconds from now, after which a search makes do with what it knows."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    @property
+    def passed(self) -> bool:
+        """Whether it is over."""
+        return time.monotonic() >= self._end
+
+    def check(self, what: str) -> None:
+        """Raise MenagerieError when it is over; `what` did not come about in time."""
+        if self.passed:
+            raise MenagerieError("bisect", f"the time was up before {what}")
 
 
 def locate(
@@ -52,10 +72,10 @@ def locate(
     inputs: Sequence[torch.Tensor],
     *,
     target: Target | str = "cpu",
-    run: Runner | None = None,
+    judge: Judge | None = None,
     tolerances: Tolerances = DEFAULT_TOLERANCES.get,
     folder: Path | None = None,
-    seconds: float | None = None,
+    seconds: float = math.inf,
 ) -> Divergence | None:
     """Find the first divergence from eager.
 
@@ -63,16 +83,15 @@ def locate(
     output is out of tolerance is the culprit. If none is, inner nodes of the program are made
     outputs, several in one lowering, and the search narrows to the first node that is wrong though
     what feeds it is right. Since more outputs change what is fused, the node is then lowered alone,
-    and with more and more of its producers, until the fault shows in a piece as small as may be.
+    and with more and more of its producers, until the fault shows in a small piece.
 
     Args:
         program: before the passes, in functional form.
         passes: all of them, those for the device among them, in order.
         inputs: a tensor for each input, in order.
         target: where the program runs.
-        run: lowers and runs a program there; left out: as the target does. A MenagerieError from
-            it, other than a LoweringError, counts as a wrong result: a crash is located like a
-            wrong number.
+        judge: lowers and runs a piece there; left out: as the target does. A crash is located like
+            a wrong number.
         tolerances: when two tensors are equal, by dtype.
         folder: an empty or missing folder for the reproducer; left out: none is saved.
         seconds: after so many the search ends with what it knows, once the lowering under way is
@@ -88,42 +107,45 @@ def locate(
     """
     if folder is not None and folder.is_dir() and any(folder.iterdir()):
         raise UsageError(str(folder), "is not empty", "Name a new folder for the reproducer")
-    target = target_named(target)
-    run, deadline = run or runner(target), Deadline(seconds)
-    # `run` makes these passes again of each piece, before it lowers it.
+    target, choice = target_named(target), None
+    search = _Search(
+        tuple(inputs),
+        judge or functools.partial(judge_lowered, target=target),
+        tolerances,
+        Deadline(seconds),
+    )
+    # The judge makes these passes again of each piece, before it lowers it.
     device = {p.name for p in make_passes(target.device_passes)}
     original = lowered = program
     found: Divergence | None = None
-    options: PassOptions = {}
     for graph_pass in passes:
-        deadline.check(f"pass {graph_pass.name} was looked at")
+        search.deadline.check(f"pass {graph_pass.name} was looked at")
         rewritten, _ = graph_pass(program)
         try:
-            found = compare_programs(original, rewritten, inputs, tolerances)
+            found = search.first_wrong(original, rewritten)
         except RuntimeError:  # eager lacks a fused call of half precision on older processors
             if graph_pass.name not in device:
                 raise
+            rewritten = program
             break
         if found is not None:
             # Against the program just before, only this pass's own nodes differ.
-            found = compare_programs(program, rewritten, inputs, tolerances) or found
-            found = found.model_copy(update={"pass_name": graph_pass.name})
-            options = graph_pass.options
-            piece = smallest_for_pass(
-                program, rewritten, graph_pass, inputs, tolerances, deadline=deadline
-            )
+            found = search.first_wrong(program, rewritten) or found
+            choice = PassChoice(name=graph_pass.name, options=dict(graph_pass.options))
+            found = found.model_copy(update={"pass_name": choice.name})
+            piece = search.smallest_for_pass(program, rewritten, graph_pass)
             break
         program = rewritten
         lowered = lowered if graph_pass.name in device else program
     if found is None:
-        deadline.check("the lowered program ran")
-        located = LoweredSearch(lowered, inputs, run, tolerances, deadline).locate()
+        search.deadline.check("the lowered program ran")
+        located = search.in_lowered(lowered)
         if located is None:
             return None
         found, piece = located
     if folder is None:
         return found
-    return save(folder, piece, found, target=str(target), options=options, tolerances=tolerances)
+    return save(folder, piece, found, target=str(target), choice=choice, tolerances=tolerances)
 
 
 _NOTHING_FOUND = (
@@ -187,200 +209,170 @@ def diagnose(
     return Diagnosis(detail=_NOTHING_FOUND)
 
 
-def compare_programs(
+@dataclass(frozen=True)
+class _Search:
+    """What one search goes by: inputs of the whole program, and when its values are right."""
+
+    inputs: tuple[torch.Tensor, ...]
+    judge: Judge
+    tolerances: Tolerances
+    deadline: Deadline
+
+    # In the passes
+
+    def first_wrong(self, before: ExportedProgram, after: ExportedProgram) -> Divergence | None:
+        """The first node of `after` that is wrong on the inputs, if an output is."""
+        return _first_wrong(before, after, self.inputs, self.tolerances)
+
+    def smallest_for_pass(
+        self, before: ExportedProgram, after: ExportedProgram, graph_pass: GraphPass
+    ) -> Piece:
+        """A small part of `before` that the pass makes wrong; all of it where none is found."""
+
+        def wrong(piece: Piece) -> Divergence | None:
+            try:
+                rewritten, _ = graph_pass(piece.program)
+            except MenagerieError:
+                return None
+            return _first_wrong(piece.program, rewritten, piece.inputs, self.tolerances)
+
+        kept = {n.name: (n.target, str(n.args)) for n in after.graph.nodes}
+        calls = [n for n in before.graph.nodes if n.op == "call_function"]
+        gone = [n for n in calls if n.name not in kept]
+        changed = [n for n in calls if kept.get(n.name) != (n.target, str(n.args))]
+        found = self._grown(
+            before, gone or changed, lambda each: (*each.all_input_nodes, *each.users), wrong
+        )
+        return Piece(before, self.inputs) if found is None else found[0]
+
+    # In the lowered program
+
+    def in_lowered(self, program: ExportedProgram) -> tuple[Divergence, Piece] | None:
+        """The node that the target computes wrongly, and a small piece that shows it; or None."""
+        judged = self.judge(Piece(program, self.inputs), self.tolerances)
+        outputs = dict.fromkeys(n for n in output_nodes(program) if is_probe(n))
+        known = {n: judged[n.name] for n in program.graph.nodes if n in outputs}
+        wrong = next((n for n, seen in known.items() if not seen.passed), None)
+        if wrong is None:
+            return None
+        node, distance, certain = self._narrow(program, wrong, known)
+
+        def seen(piece: Piece) -> Difference | None:
+            try:
+                judged = self.judge(piece, self.tolerances)
+            except LoweringError:
+                return None  # a piece may be one that the compiler does not take
+            return next((d for d in reversed(judged.values()) if not d.passed), None)
+
+        found = self._grown(program, [node], lambda each: each.all_input_nodes, seen)
+        whole = Piece(with_outputs(program, [node.name]), self.inputs)
+        piece, distance = found or (whole, distance)
+        divergence = divergence_at(DivergenceStage.LOWERING, node, distance)
+        return divergence.model_copy(update={"certain": certain}), piece
+
+    def _narrow(
+        self, program: ExportedProgram, wrong: Node, judged: Mapping[Node, Difference]
+    ) -> tuple[Node, Difference, bool]:
+        """The first wrong node among the producers of a wrong node; False: the time was up."""
+        distance = judged[wrong]
+        good = {n for n, seen in judged.items() if seen.passed}
+        while suspects := _suspects(wrong, good):
+            if self.deadline.passed:
+                return wrong, distance, False
+            probes = _spread([n for n in program.graph.nodes if n in suspects], _PROBES)
+            cut = with_outputs(program, [n.name for n in probes])
+            found = self.judge(Piece(cut, self.inputs), self.tolerances)
+            good |= {n for n in probes if found[n.name].passed}
+            if failed := [n for n in probes if not found[n.name].passed]:
+                wrong, distance = failed[0], found[failed[0].name]
+        return wrong, distance, True
+
+    # In both
+
+    def _grown(
+        self,
+        program: ExportedProgram,
+        nodes: Sequence[Node],
+        around: Callable[[Node], Iterable[Node]],
+        wrong: Callable[[Piece], Fault | None],
+    ) -> tuple[Piece, Fault] | None:
+        """The first piece that is wrong, of some nodes and ever more around them, and its fault."""
+        for _ in range(_MOST_PIECES):
+            if not nodes or self.deadline.passed:
+                return None
+            piece = extract(program, {n.name for n in nodes}, self.inputs)
+            if (fault := wrong(piece)) is not None:
+                return piece, fault
+            layer = {m for n in nodes for m in around(n) if m.op == "call_function"} - set(nodes)
+            if not layer:
+                return None
+            nodes = [n for n in program.graph.nodes if n in layer or n in nodes]
+        return None
+
+
+def _first_wrong(
     before: ExportedProgram,
     after: ExportedProgram,
     inputs: Sequence[torch.Tensor],
     tolerances: Tolerances,
 ) -> Divergence | None:
     """The first node of `after` that is wrong, if an output is."""
-    outputs = zip(output_nodes(before), output_nodes(after), strict=True)
-    wrong = _wrong(before, after, list(outputs), inputs, tolerances)
-    if not wrong:
+
+    def wrong(pairs: Sequence[tuple[Node, Node]]) -> list[tuple[Node, Difference]]:
+        expected = capture(before, inputs, [old.name for old, _ in pairs])
+        actual = capture(after, inputs, [new.name for _, new in pairs])
+        wanted = {new.name: expected[old.name] for old, new in pairs}
+        seen = differences(wanted, actual, tolerances)
+        return [(n, seen[n.name]) for _, n in pairs if n.name in seen and not seen[n.name].passed]
+
+    outputs = wrong(list(zip(output_nodes(before), output_nodes(after), strict=True)))
+    if not outputs:
         return None
     known = {n.name: n for n in before.graph.nodes if is_probe(n)}
     shared = [(known[n.name], n) for n in after.graph.nodes if n.name in known and is_probe(n)]
-    alike = [(old, new) for old, new in shared if old.target == new.target]
-    if inner := _wrong(before, after, alike, inputs, tolerances):
-        wrong = inner
-    node, distance = wrong[0]
+    inner = wrong([(old, new) for old, new in shared if old.target == new.target])
+    node, distance = (inner or outputs)[0]
     fresh = [n for n in node.all_input_nodes if n.name not in known and is_probe(n)]
     blamed = fresh[-1] if inner and fresh else node  # a new node that feeds one of before
     return divergence_at(DivergenceStage.PASSES, blamed, distance)
 
 
-def _wrong(
-    before: ExportedProgram,
-    after: ExportedProgram,
-    pairs: Sequence[tuple[Node, Node]],
-    inputs: Sequence[torch.Tensor],
-    tolerances: Tolerances,
-) -> list[tuple[Node, Difference]]:
-    """Those nodes of `after` that are not as the ones they are paired with, in order."""
-    expected = capture(before, inputs, [left.name for left, _ in pairs])
-    actual = capture(after, inputs, [right.name for _, right in pairs])
-    seen = [
-        (right, difference(expected[left.name], actual[right.name], tolerances))
-        for left, right in pairs
-        if comparable(expected[left.name])
-    ]
-    return [(node, distance) for node, distance in seen if not distance.passed]
-
-
-def smallest_for_pass(
-    before: ExportedProgram,
-    after: ExportedProgram,
-    graph_pass: GraphPass,
-    inputs: Sequence[torch.Tensor],
-    tolerances: Tolerances,
-    *,
-    deadline: Deadline,
-) -> Piece:
-    """A small part of `before` that the pass makes wrong; all of it where none is found in time."""
-    kept = {n.name: n for n in after.graph.nodes}
-    calls = [n for n in before.graph.nodes if n.op == "call_function"]
-    gone = [n for n in calls if n.name not in kept]
-    found = grown(
-        before,
-        inputs,
-        gone or [n for n in calls if not _is_same(n, kept[n.name])],
-        around=lambda each: (*each.all_input_nodes, *each.users),
-        wrong=functools.partial(_wrong_after, graph_pass, tolerances),
-        deadline=deadline,
+def divergence_at(stage: DivergenceStage, node: Node, distance: Difference) -> Divergence:
+    """The record of a wrong node, with where in the model it comes from."""
+    file, line = source_line(node)
+    return Divergence(
+        stage=stage,
+        pass_name=None,
+        node=node.name,
+        operator=str(node.target),
+        module_path=module_path(node),
+        source_line=f"{file}:{line}" if file else "",
+        max_abs=distance.max_abs,
+        snr_db=distance.snr_db,
     )
-    return Piece(before, tuple(inputs)) if found is None else found[0]
 
 
-def _is_same(before: Node, after: Node) -> bool:
-    return after.target == before.target and str(after.args) == str(before.args)
+def is_probe(node: Node) -> bool:
+    """Whether a node is a computed tensor of real numbers: integers may tip over by rounding."""
+    value = node.meta.get("val")
+    if node.op != "call_function" or not isinstance(value, torch.Tensor):
+        return False
+    return comparable(value) and value.is_floating_point()
 
 
-def _wrong_after(graph_pass: GraphPass, tolerances: Tolerances, piece: Piece) -> Divergence | None:
-    try:
-        rewritten, _ = graph_pass(piece.program)
-    except MenagerieError:
-        return None
-    return compare_programs(piece.program, rewritten, piece.inputs, tolerances)
+def _suspects(wrong: Node, good: set[Node]) -> set[Node]:
+    """The producers of a wrong node that no right node clears.
 
-
-_PROBES = 8  # inner nodes looked at in one lowering
-_CRASHED = Difference(float("inf"), float("-inf"), passed=False)
-
-
-class LoweredSearch:
-    """The search for the node that the target computes wrongly.
-
-    Where the deadline ends it early, it makes do with the last node that was seen to be wrong.
+    When none is left, those that feed it directly and were not looked at themselves: a node in
+    between can hide a fault (a normalisation hides a wrong scale).
     """
-
-    def __init__(
-        self,
-        program: ExportedProgram,
-        inputs: Sequence[torch.Tensor],
-        run: Runner,
-        tolerances: Tolerances,
-        deadline: Deadline,
-    ) -> None:
-        self._program = program
-        self._inputs = inputs
-        self._run = run
-        self._tolerances = tolerances
-        self._deadline = deadline
-        self._order = {n: i for i, n in enumerate(program.graph.nodes)}
-
-    def locate(self) -> tuple[Divergence, Piece] | None:
-        """The divergence and the smallest piece that shows it, or None."""
-        found = self._judge(Piece(self._program, tuple(self._inputs)))
-        outputs = [n for n in output_nodes(self._program) if is_probe(n)]
-        judged = {n: found[n.name] for n in outputs}
-        wrong = [n for n in self._sorted(judged) if not judged[n].passed]
-        if not wrong:
-            return None
-        node, distance, certain = self._narrow(wrong[0], judged)
-        piece, suspect, alone = self._shrink(node)
-        divergence = divergence_at(DivergenceStage.LOWERING, suspect, alone or distance)
-        return divergence.model_copy(update={"certain": certain}), piece
-
-    def _sorted(self, nodes: Any) -> list[Node]:
-        return sorted(nodes, key=self._order.__getitem__)
-
-    def _judge(self, piece: Piece) -> dict[str, Difference]:
-        """How far the target is from eager at a program's outputs, by name."""
-        names = [n.name for n in output_nodes(piece.program)]
-        expected = capture(piece.program, piece.inputs, names)
-        try:
-            results = self._run(piece.program, piece.inputs)
-        except LoweringError:
-            raise
-        except MenagerieError:
-            return dict.fromkeys(names, _CRASHED)
-        wanted = [expected[name] for name in names]
-        return differences(names, wanted, results, self._tolerances)
-
-    def _narrow(
-        self, wrong: Node, judged: Mapping[Node, Difference]
-    ) -> tuple[Node, Difference, bool]:
-        """The first wrong node among the producers of a wrong node; False: the time was up."""
-        distance = judged[wrong]
-        good = {n for n, seen in judged.items() if seen.passed}
-        while candidates := self._suspects(wrong, good):
-            if self._deadline.passed:
-                return wrong, distance, False
-            probes = _spread(candidates, _PROBES)
-            cut = with_outputs(self._program, [n.name for n in probes])
-            found = self._judge(Piece(cut, tuple(self._inputs)))
-            judged = {n: found[n.name] for n in probes}
-            good |= {n for n in probes if judged[n].passed}
-            failed = [n for n in probes if not judged[n].passed]
-            if failed:
-                wrong, distance = failed[0], judged[failed[0]]
-        return wrong, distance, True
-
-    def _suspects(self, wrong: Node, good: set[Node]) -> list[Node]:
-        """The producers of a wrong node that no right node clears, in graph order.
-
-        When none is left, those that feed it directly and were not looked at themselves: a node in
-        between can hide a fault (a normalisation hides a wrong scale).
-        """
-        cleared = set(good)
-        for node in good:
-            behind = _producers(node)
-            if wrong not in behind:  # else the fault was masked on the way, and it clears none
-                cleared |= behind
-        suspects = {n for n in _producers(wrong) - cleared if is_probe(n)}
-        return self._sorted(suspects or _nearest_probes(wrong) - good)
-
-    def _shrink(self, node: Node) -> tuple[Piece, Node, Difference | None]:
-        """The smallest piece ending in `node` that is wrong, and the node to blame in it."""
-        found = grown(
-            self._program,
-            self._inputs,
-            [node],
-            around=lambda each: each.all_input_nodes,
-            wrong=self._wrong,
-            deadline=self._deadline,
-        )
-        if found is None:
-            whole = with_outputs(self._program, [node.name])
-            return Piece(whole, tuple(self._inputs)), node, None
-        piece, chosen, distance = found
-        for candidate in [n for n in chosen if n is not node][:MOST_PIECES]:
-            if self._deadline.passed:  # those nearest to the input are dropped first
-                break
-            fewer = [n for n in chosen if n is not candidate]
-            smaller = extract(self._program, {n.name for n in fewer}, self._inputs)
-            seen = self._wrong(smaller)
-            if seen is not None:
-                chosen, piece, distance = fewer, smaller, seen
-        return piece, chosen[0] if len(chosen) == 1 else node, distance
-
-    def _wrong(self, piece: Piece) -> Difference | None:
-        """How wrong a piece is, lowered alone, on eager's values; None: it is not."""
-        try:
-            judged = self._judge(piece)
-        except LoweringError:
-            return None  # a piece may be one that the compiler does not take
-        return next((d for d in reversed(judged.values()) if not d.passed), None)
+    cleared = set(good)
+    for node in good:
+        behind = _producers(node)
+        if wrong not in behind:  # else the fault was masked on the way, and it clears none
+            cleared |= behind
+    suspects = {n for n in _producers(wrong) - cleared if is_probe(n)}
+    return suspects or _nearest_probes(wrong) - good
 
 
 def _producers(node: Node) -> set[Node]:
@@ -388,10 +380,9 @@ def _producers(node: Node) -> set[Node]:
     found: set[Node] = set()
     queue = [node]
     while queue:
-        for source in queue.pop().all_input_nodes:
-            if source not in found:
-                found.add(source)
-                queue.append(source)
+        fresh = set(queue.pop().all_input_nodes) - found
+        found |= fresh
+        queue += fresh
     return found
 
 

@@ -8,13 +8,19 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
+from transforms.bisect.pieces import Difference, differences
+from transforms.bisect.reproducer import rerun
 from transforms.graph.graph_pass import GraphPass, Journal
+from transforms.graph.interpret import capture, output_nodes
+from zoo.errors import SessionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from torch.export import ExportedProgram
 
+    from transforms.bisect.pieces import Piece, Tolerances
     from transforms.graph.editor import ProgramEditor
 
 aten = torch.ops.aten
@@ -75,11 +81,20 @@ class Runner:
         self.runs = 0
         self._corrupt = corrupt
 
-    def __call__(
+    def __call__(self, piece: Piece, tolerances: Tolerances) -> dict[str, Difference]:
+        """Run a program whose inputs are all tensors; a target that dies is wrong everywhere."""
+        self.runs += 1
+        program, names = piece.program, [n.name for n in output_nodes(piece.program)]
+        expected = capture(program, piece.inputs, names)
+        try:
+            found = dict(zip(names, self._outputs(program, piece.inputs), strict=True))
+        except SessionError:
+            return dict.fromkeys(names, Difference(float("inf"), float("-inf"), passed=False))
+        return differences(expected, found, tolerances)
+
+    def _outputs(
         self, program: ExportedProgram, inputs: Sequence[torch.Tensor]
     ) -> Sequence[torch.Tensor]:
-        """Run a program whose inputs are all tensors."""
-        self.runs += 1
         given, signature = iter(inputs), program.graph_signature
         values = {**program.state_dict, **program.constants}
         arguments = [
@@ -90,6 +105,11 @@ class Runner:
             target = _Target(GraphModule(program.graph_module, program.graph), self._corrupt)
             results: tuple[torch.Tensor, ...] = tuple(target.run(*arguments))
         return results
+
+
+def gone(folder: Path, **options: Any) -> bool:
+    """Whether a reproducer that runs again shows no fault any more."""
+    return all(seen.passed for seen in rerun(folder, **options).values())
 
 
 def wrong_at(name: str) -> Callable[[Any, Any], Any]:

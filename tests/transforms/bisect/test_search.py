@@ -15,6 +15,7 @@ from corrupt_target import (
     Shifts,
     computing,
     export,
+    gone,
     wrong_at,
 )
 from hypothesis import given, settings
@@ -23,7 +24,7 @@ from hypothesis import strategies as st
 from menagerie.numerics import Dtype, Tolerance
 from transforms.bisect import locate, reproducer
 from transforms.bisect.__main__ import main
-from transforms.bisect.reproducer import read_program, rerun
+from transforms.bisect.reproducer import read_program
 from transforms.pipeline import make_passes
 from zoo.errors import LoweringError, SessionError, UsageError
 from zoo.records import DivergenceStage as Stage
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
+    from transforms.graph.graph_pass import GraphPass
+
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
 
@@ -43,7 +46,7 @@ aten = torch.ops.aten
 def test_clean_program_returns_none_after_one_run() -> None:
     """When all outputs are as eager's there is nothing to find, and one lowering tells."""
     x, runner = torch.randn(4, 8), Runner()
-    assert locate(export(Net(), x), [], [x], run=runner) is None
+    assert locate(export(Net(), x), [], [x], judge=runner) is None
     assert runner.runs == 1
 
 
@@ -61,7 +64,7 @@ def test_wrong_kernel_is_located_exactly(net_program: ExportedProgram, data: st.
     program = net_program
     victim = data.draw(st.sampled_from(computing(program)))
     runner = Runner(wrong_at(victim))
-    found = locate(program, [], [x], run=runner)
+    found = locate(program, [], [x], judge=runner)
     assert found is not None
     assert (found.stage, found.pass_name, found.node) == (Stage.LOWERING, None, victim)
     assert found.max_abs > 0.1
@@ -74,7 +77,7 @@ def test_long_program_takes_few_lowerings() -> None:
     program = export(Net(blocks=30), x)
     victim = [n for n in computing(program) if n.startswith("gelu")][13]
     runner = Runner(wrong_at(victim))
-    found = locate(program, [], [x], run=runner)
+    found = locate(program, [], [x], judge=runner)
     assert found is not None
     assert found.node == victim
     assert len(computing(program)) > 150
@@ -85,7 +88,7 @@ def test_place_in_the_model_is_named(tmp_path: Path) -> None:
     """The record names the module's path, the source line and the reproducer."""
     x = torch.randn(4, 8)
     folder = tmp_path / "wrong"
-    found = locate(export(Net(), x), [], [x], run=Runner(wrong_at("linear_3")), folder=folder)
+    found = locate(export(Net(), x), [], [x], judge=Runner(wrong_at("linear_3")), folder=folder)
     assert found is not None
     assert found.module_path == "blocks.1.down"
     assert "corrupt_target.py:" in found.source_line
@@ -95,13 +98,13 @@ def test_place_in_the_model_is_named(tmp_path: Path) -> None:
 def test_reproducer_is_one_operator_and_runs_again(tmp_path: Path) -> None:
     """What is saved is the wrong operator alone with its inputs; it tells fault from cure."""
     x, wrong = torch.randn(4, 8), wrong_at("gelu_1")
-    found = locate(export(Net(), x), [], [x], run=Runner(wrong), folder=tmp_path)
+    found = locate(export(Net(), x), [], [x], judge=Runner(wrong), folder=tmp_path)
     assert found is not None
     program = read_program(tmp_path / "program.pt2", unpickle=False)
     assert [n.target for n in program.graph.nodes if n.op == "call_function"] == [aten.gelu.default]
-    assert not rerun(tmp_path, run=Runner(wrong)).passed
-    assert rerun(tmp_path, run=Runner()).passed
-    text = (tmp_path / "README.md").read_text()
+    assert not gone(tmp_path, judge=Runner(wrong))
+    assert gone(tmp_path, judge=Runner())
+    text = (tmp_path / "divergence.json").read_text()
     assert "python -m transforms.bisect" in text
     assert "gelu_1" in text
 
@@ -114,7 +117,7 @@ def test_wrong_fusion_is_saved_with_what_it_takes(tmp_path: Path) -> None:
         return value + 1.0 if node.name == "sigmoid" and producer is aten.linear.default else value
 
     x = torch.randn(4, 8)
-    found = locate(export(Net(), x), [], [x], run=Runner(fused), folder=tmp_path)
+    found = locate(export(Net(), x), [], [x], judge=Runner(fused), folder=tmp_path)
     assert found is not None
     assert found.node == "sigmoid"
     program = read_program(tmp_path / "program.pt2", unpickle=False)
@@ -122,7 +125,7 @@ def test_wrong_fusion_is_saved_with_what_it_takes(tmp_path: Path) -> None:
         "linear_7",
         "sigmoid",
     ]
-    assert not rerun(tmp_path, run=Runner(fused)).passed
+    assert not gone(tmp_path, judge=Runner(fused))
 
 
 def test_crash_is_located_like_a_wrong_number() -> None:
@@ -134,7 +137,7 @@ def test_crash_is_located_like_a_wrong_number() -> None:
         return value
 
     x = torch.randn(4, 8)
-    found = locate(export(Net(), x), [], [x], run=Runner(dies))
+    found = locate(export(Net(), x), [], [x], judge=Runner(dies))
     assert found is not None
     assert found.node == "tanh"
     assert found.max_abs == float("inf")
@@ -148,7 +151,7 @@ def test_program_that_cannot_be_lowered_is_not_a_wrong_result() -> None:
 
     x = torch.randn(4, 8)
     with pytest.raises(LoweringError):
-        locate(export(Net(), x), [], [x], run=Runner(fails))
+        locate(export(Net(), x), [], [x], judge=Runner(fails))
 
 
 def test_dynamic_program_is_bisected_at_the_given_sizes() -> None:
@@ -162,7 +165,7 @@ def test_dynamic_program_is_bisected_at_the_given_sizes() -> None:
     program = torch.export.export(
         Reshaped(), (torch.randn(4, 8),), dynamic_shapes=({0: batch},), strict=False
     ).run_decompositions({})
-    found = locate(program, [], [torch.randn(7, 8)], run=Runner(wrong_at("gelu_2")))
+    found = locate(program, [], [torch.randn(7, 8)], judge=Runner(wrong_at("gelu_2")))
     assert found is not None
     assert found.node == "gelu_2"
 
@@ -173,17 +176,26 @@ def test_tolerances_decide() -> None:
     program = export(Net(), x)
     slightly = Runner(lambda n, v: v + 0.01 if n.name == "tanh" else v)
     loose = Tolerance(absolute=0.1)
-    assert locate(program, [], [x], run=slightly, tolerances=lambda _: loose) is None
-    found = locate(program, [], [x], run=slightly, tolerances={Dtype.FLOAT32: loose}.get)
+    assert locate(program, [], [x], judge=slightly, tolerances=lambda _: loose) is None
+    found = locate(program, [], [x], judge=slightly, tolerances={Dtype.FLOAT32: loose}.get)
     assert found is None
-    assert locate(program, [], [x], run=slightly) is not None
+    assert locate(program, [], [x], judge=slightly) is not None
 
 
-def test_wrong_pass_is_located_exactly(tmp_path: Path) -> None:
+def _know(monkeypatch: pytest.MonkeyPatch, **passes: type[GraphPass]) -> None:
+    """Let passes of the tests be known by name."""
+
+    def made(choices: list[PassChoice]) -> list[GraphPass]:
+        return [passes[choice.name](**choice.options) for choice in choices]
+
+    monkeypatch.setattr(reproducer, "make_passes", made)
+
+
+def test_wrong_pass_is_located_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pass and the first node it made wrong are named; the target is never asked."""
     x, runner = torch.randn(4, 8), Runner()
     passes = [Harmless(), DropsBias(), Harmless()]
-    found = locate(export(Net(), x), passes, [x], run=runner, folder=tmp_path)
+    found = locate(export(Net(), x), passes, [x], judge=runner, folder=tmp_path)
     assert found is not None
     assert (found.stage, found.pass_name) == (Stage.PASSES, "drops_bias")
     assert found.module_path == "blocks.0.up"
@@ -192,20 +204,22 @@ def test_wrong_pass_is_located_exactly(tmp_path: Path) -> None:
     assert {n.target for n in program.graph.nodes if n.op == "call_function"} == {
         aten.linear.default
     }
-    assert not rerun(tmp_path, passes={"drops_bias": DropsBias}).passed
-    assert rerun(tmp_path, passes={"drops_bias": Harmless}).passed
+    _know(monkeypatch, drops_bias=DropsBias)
+    assert not gone(tmp_path)
+    _know(monkeypatch, drops_bias=Harmless)
+    assert gone(tmp_path)
 
 
 def test_right_passes_and_target_return_none() -> None:
     """Passes that keep the numbers are not blamed."""
     x = torch.randn(4, 8)
-    assert locate(export(Net(), x), [Harmless(), Harmless()], [x], run=Runner()) is None
+    assert locate(export(Net(), x), [Harmless(), Harmless()], [x], judge=Runner()) is None
 
 
 def test_wrong_kernel_behind_right_passes_is_located_in_the_rewritten_program() -> None:
     """The node is named as in the program that was lowered."""
     x = torch.randn(4, 8)
-    found = locate(export(Net(), x), [Harmless()], [x], run=Runner(wrong_at("gelu_default_1")))
+    found = locate(export(Net(), x), [Harmless()], [x], judge=Runner(wrong_at("gelu_default_1")))
     assert found is not None
     assert (found.stage, found.node) == (Stage.LOWERING, "gelu_default_1")
     assert found.module_path == "blocks.1"
@@ -216,8 +230,8 @@ def test_other_element_types_are_judged(dtype: torch.dtype) -> None:
     """bfloat16 by its own tolerance, double precision bit for bit."""
     x = torch.randn(4, 8, dtype=dtype)
     program = export(Net().to(dtype), x)
-    assert locate(program, [], [x], run=Runner()) is None
-    found = locate(program, [], [x], run=Runner(wrong_at("tanh")))
+    assert locate(program, [], [x], judge=Runner()) is None
+    found = locate(program, [], [x], judge=Runner(wrong_at("tanh")))
     assert found is not None
     assert found.node == "tanh"
 
@@ -227,7 +241,7 @@ def test_folder_with_files_is_refused_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("keep")
     x, runner = torch.randn(4, 8), Runner()
     with pytest.raises(UsageError, match="not empty"):
-        locate(export(Net(), x), [], [x], run=runner, folder=tmp_path)
+        locate(export(Net(), x), [], [x], judge=runner, folder=tmp_path)
     assert runner.runs == 0
 
 
@@ -236,20 +250,23 @@ def test_program_handed_in_is_not_changed(tmp_path: Path) -> None:
     x = torch.randn(4, 8)
     program = export(Net(), x)
     before = str(program.graph)
-    locate(program, [DropsBias()], [x], run=Runner(), folder=tmp_path)
+    locate(program, [DropsBias()], [x], judge=Runner(), folder=tmp_path)
     assert str(program.graph) == before
     assert program.example_inputs is not None
 
 
-def test_wrong_pass_is_rerun_with_the_options_it_had(tmp_path: Path) -> None:
+def test_wrong_pass_is_rerun_with_the_options_it_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A pass that is wrong only with an option of the entry is found, and found again, so."""
     x = torch.randn(4, 8)
     shifts = Shifts(by=2.0)
     shifts.options = {"by": 2.0}
-    found = locate(export(Net(), x), [shifts], [x], run=Runner(), folder=tmp_path)
+    found = locate(export(Net(), x), [shifts], [x], judge=Runner(), folder=tmp_path)
     assert found is not None
     assert (found.pass_name, found.certain) == ("shifts", True)
-    assert not rerun(tmp_path, passes={"shifts": Shifts}).passed
+    _know(monkeypatch, shifts=Shifts)
+    assert not gone(tmp_path)
     facts = json.loads((tmp_path / "divergence.json").read_text())
     assert facts["choice"] == {"name": "shifts", "options": {"by": 2.0}}
 
@@ -269,7 +286,7 @@ def test_a_failed_save_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(reproducer, "save_file", full)
     x = torch.randn(4, 8)
     with pytest.raises(OSError, match="No space"):
-        locate(export(Net(), x), [DropsBias()], [x], run=Runner(), folder=tmp_path / "found")
+        locate(export(Net(), x), [DropsBias()], [x], judge=Runner(), folder=tmp_path / "found")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -284,7 +301,7 @@ def test_command_says_when_the_fault_is_gone(
 ) -> None:
     """Exit code 0 and the distances, once the named pass does it right."""
     x = torch.randn(4, 8)
-    locate(export(Net(), x), [_MendedFold()], [x], run=Runner(), folder=tmp_path)
+    locate(export(Net(), x), [_MendedFold()], [x], judge=Runner(), folder=tmp_path)
     assert main([str(tmp_path)]) == 0
     assert "within tolerance" in capsys.readouterr().out
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from tests.pieces import run_piece
 from transforms import Program, run_passes
-from transforms.bisect.reproducer import run_piece
 from transforms.export.prepare import prepare_module
 from zoo.errors import ExportError
 

@@ -13,8 +13,8 @@ from torch import nn
 from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.numerics import Dtype
 from menagerie.tensor_files import read_inputs, readable, write_outputs
+from tests.pieces import run_bundle, run_piece
 from transforms.bisect import locate
-from transforms.bisect.reproducer import run_bundle, run_piece
 from zoo.errors import SessionError
 
 
@@ -103,4 +103,4 @@ def test_lowered_program_of_dynamic_size_equals_eager(tmp_path: Path) -> None:
     program = torch.export.export(
         Net().eval(), (torch.randn(4, 8),), dynamic_shapes=({0: batch},), strict=False
     ).run_decompositions({})
-    assert locate(program, [], [torch.randn(7, 8)], run=run_piece) is None
+    assert locate(program, [], [torch.randn(7, 8)]) is None

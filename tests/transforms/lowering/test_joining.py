@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from transforms.bisect.reproducer import run_piece
+from tests.pieces import run_piece
 
 _DTYPES = (torch.uint8, torch.int8, torch.bool, torch.int16, torch.int32, torch.int64)
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from transforms.bisect.reproducer import run_piece
+from tests.pieces import run_piece
 from transforms.pipeline import run_passes
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from transforms.bisect.reproducer import run_piece
+from tests.pieces import run_piece
 from transforms.passes.lay_out_weights import ClaimChannelsLast
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from transforms.bisect.reproducer import run_piece
+from tests.pieces import run_piece
 from transforms.lowering import cpu
 from zoo.errors import UnsupportedKernels
 from zoo.models.torchvision_operators import (

@@ -11,8 +11,8 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from menagerie.session import Session
+from tests.pieces import run_piece
 from transforms import Program, convert, run_passes
-from transforms.bisect.reproducer import run_piece
 from transforms.export.prepare import prepare_module
 from transforms.passes.cpu.expand_recurrent_layers import ExpandRecurrentLayers
 from zoo.errors import ExportError, LoweringError
