@@ -19,7 +19,7 @@ from pydantic import Field
 
 from flows.connection import FlowName
 from flows.convert_model import ModelChoice, TagChoice, TargetChoice, convert_in_task
-from flows.fan_out import Conversions, load_placement
+from flows.fan_out import Conversions
 from flows.pages import leave_artifact
 from flows.parameters import ConversionOptions, RunLimits
 from flows.plan import PlannedModel, plan, sort_out, unplanned_row
@@ -182,7 +182,6 @@ def _convert_all(
         if work and runs.deployments(FlowName.CONVERT_BATCH):
             Conversions(
                 runs,
-                placement=load_placement(),
                 limits=limits,
                 options=options,
                 recorder=recorder,

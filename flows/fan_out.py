@@ -11,21 +11,17 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-import tomllib
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prefect.logging import get_logger
-from pydantic import Field, ValidationError, model_validator
 
 from flows.connection import FlowName
 from flows.results import Outcome
 from flows.runs import Phase, Trigger, first_of
 from tasks.failures import explain
-from transforms.targets import all_targets, target_named
-from zoo.base_models import Frozen
-from zoo.errors import MenagerieError, UsageError
+from transforms.targets import target_named
+from zoo.errors import MenagerieError
 from zoo.store import open_store
 
 if TYPE_CHECKING:
@@ -36,67 +32,19 @@ if TYPE_CHECKING:
     from flows.results import Listener, ModelResult
     from flows.runs import Run, Runs
 
-_VARIABLE = "MENAGERIE_PLACEMENT"
+POOLS_VARIABLE = "MENAGERIE_POOLS"
+BATCH_MODELS = 8  # at most: a deployment run costs six to eight seconds before its first stage
 
 
-class TargetPlaces(Frozen):
-    """The pool of one target."""
+def pool_of(target: str) -> str:
+    """The work pool that converts for a target: as the operator says, else as the target does.
 
-    convert: str
-
-
-class Pool(Frozen):
-    """A work pool."""
-
-    worker: str = Field(description="what a person has to start for it, e.g. `a Mac`")
-
-
-class Batches(Frozen):
-    """How much work goes into one deployment run."""
-
-    most: int = Field(ge=1, le=100, description="models")
-
-
-class Placement(Frozen):
-    """Who works where."""
-
-    targets: dict[str, TargetPlaces] = Field(default_factory=dict)
-    pools: dict[str, Pool]
-    batches: Batches
-
-    @model_validator(mode="after")
-    def _complete(self) -> Placement:
-        if strange := sorted(self.targets.keys() - all_targets().keys()):
-            raise ValueError(f"there is no target {strange[0]!r}")
-        for target in all_targets():
-            if (pool := self.pool(target)) not in self.pools:
-                raise ValueError(f"target {target} names the unknown pool {pool!r}")
-        return self
-
-    def pool(self, target: str) -> str:
-        """Where a target is converted: as the operator says, else as the target itself does."""
-        if target in self.targets:
-            return self.targets[target].convert
-        return target_named(target).convert_pool
-
-
-def load_placement() -> Placement:
-    """The placement in the file that MENAGERIE_PLACEMENT names, else Menagerie's own.
-
-    Raises:
-        UsageError: the file cannot be read or says something that cannot be.
+    The operator says it by `MENAGERIE_POOLS`, such as `metal=macos-metal`, with commas between
+    several.
     """
-    path = Path(os.environ.get(_VARIABLE) or Path(__file__).with_name("placement.toml"))
-    try:
-        return Placement.model_validate(tomllib.loads(path.read_text()))
-    except OSError as error:
-        raise UsageError(str(path), f"cannot be read ({error.strerror})") from error
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(str(path), f"is no TOML: {error}") from error
-    except ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in fault["loc"])
-        raise UsageError(f"{path}: {where}".rstrip(": "), fault["msg"]) from error
+    asked = os.environ.get(POOLS_VARIABLE, "").split(",")
+    chosen = {name.strip(): pool.strip() for name, _, pool in (one.partition("=") for one in asked)}
+    return chosen.get(target) or target_named(target).convert_pool
 
 
 @dataclass(frozen=True)
@@ -105,6 +53,11 @@ class Batch:
 
     target: str
     models: tuple[PlannedModel, ...]
+
+    @property
+    def pool(self) -> str:
+        """Where it is converted."""
+        return pool_of(self.target)
 
     @property
     def key(self) -> str:
@@ -145,7 +98,6 @@ class Child:
     """A submitted batch, and what is still missing of it."""
 
     run: Run
-    pool: str
     batch: Batch
     since: float  # when it came to its phase, or was asked to end
     doomed: str = ""  # why it was asked to end
@@ -170,7 +122,6 @@ class Conversions:
 
     Args:
         runs: the server; it is asked for its deployments at once.
-        placement: which pool converts for which target.
         limits: how long what may take.
         options: passed on to every run.
         recorder: is given every row.
@@ -183,7 +134,6 @@ class Conversions:
         self,
         runs: Runs,
         *,
-        placement: Placement,
         limits: RunLimits,
         options: ConversionOptions,
         recorder: Listener,
@@ -192,15 +142,13 @@ class Conversions:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._runs = runs
-        self._placement = placement
         self._limits = limits
         self._options = options
         self._recorder = recorder
         self._attended = attended
         self._now = now
         self._sleep = sleep
-        flows = (FlowName.CONVERT_MODEL, FlowName.CONVERT_BATCH)
-        self._deployments = {flow: runs.deployments(flow) for flow in flows}
+        self._deployments = runs.deployments(FlowName.CONVERT_BATCH)
         self._waiting: list[Batch] = []
         self._children: list[Child] = []
         self._alone: dict[str, float] = {}  # pools, and since when they have no worker
@@ -218,7 +166,7 @@ class Conversions:
         known = {key for child in self._children for key in child.missing}
         known |= self._recorder.rows.keys()
         rest = [one for one in work if (one.model, one.target) not in known]
-        self._waiting = share_out(rest, self._placement.batches.most)
+        self._waiting = share_out(rest, BATCH_MODELS)
         try:
             self._watch(until)
         except BaseException as stop:
@@ -236,13 +184,9 @@ class Conversions:
         rows = self._runs.rows([run.id for run in submitted])
         for run in submitted:
             target = str(run.parameters.get("target", ""))
-            single = run.parameters.get("model")
-            names = [single] if single is not None else run.parameters.get("models") or ()
-            found = [one for name in names if (one := planned.get((str(name), target)))]
-            if not found:
-                continue
-            batch = Batch(target, tuple(found))
-            child = Child(run, self._placement.pool(target), batch, self._now())
+            keys = [(str(name), target) for name in run.parameters.get("models") or ()]
+            found = tuple(planned[key] for key in keys if key in planned)
+            child = Child(run, Batch(target, found), self._now())
             child.take_rows(rows.get(run.id, ()), self._recorder.model_ended)
             again = child.missing if run.phase is Phase.ENDED else {}
             if child.missing and not again:
@@ -282,46 +226,39 @@ class Conversions:
             del self._waiting[0]  # one by one: the next may meet a silent server
 
     def _submit(self, batch: Batch) -> Child:
-        """A run for `batch`: of one model by itself, or of several.
+        """A run for `batch`.
 
         Raises:
             MenagerieError: the pool has no such deployment.
         """
-        pool = self._placement.pool(batch.target)
-        single = len(batch.models) == 1 and not self._options.manifest
-        single = single and pool in self._deployments[FlowName.CONVERT_MODEL]
-        flow = FlowName.CONVERT_MODEL if single else FlowName.CONVERT_BATCH
-        deployment = self._deployments[flow].get(pool)
-        if deployment is None:
-            raise MenagerieError(
-                f"work pool {pool}",
-                f"there is no deployment of {flow} in it",
-                "Run `zoo cluster up` again",
-            )
+        if batch.pool not in self._deployments:
+            fact = f"there is no deployment of {FlowName.CONVERT_BATCH} in it"
+            raise MenagerieError(f"work pool {batch.pool}", fact, "Run `zoo cluster up` again")
         names = [one.model for one in batch.models]
-        models: dict[str, Any] = {"model": names[0]}
-        if not single:
-            keys = {one.model: one.build_key for one in batch.models}
-            models = {"models": names, "build_keys": keys}
-        # Only what is asked for: a worker of another version need not know our other options.
-        options = self._options.model_dump(mode="json")
+        parameters = {
+            "models": names,
+            "build_keys": {one.model: one.build_key for one in batch.models},
+            "target": batch.target,
+            # Only what is asked for: a worker of another version need not know our other options.
+            "options": self._options.model_dump(mode="json"),
+        }
         for attempt in range(_ATTEMPTS):
             run = self._runs.submit(
-                deployment,
-                {**models, "target": batch.target, "options": options},
+                self._deployments[batch.pool],
+                parameters,
                 name=batch.name,
                 tags=[*names, batch.target, Trigger.CONVERT_ZOO],
                 key=f"{batch.key}-{attempt}",
             )
             if run.phase is not Phase.ENDED:  # else it was cancelled before a restart of ours
                 break
-        return Child(run, pool, batch, self._now())
+        return Child(run, batch, self._now())
 
     def _look(self) -> None:
         ids = [child.run.id for child in self._children]
         runs = self._runs.look(ids)  # first: a run that is seen to have ended has left its rows
         rows = self._runs.rows(ids)
-        waiting = {c.pool for c in self._children if c.run.phase is not Phase.RUNNING}
+        waiting = {c.batch.pool for c in self._children if c.run.phase is not Phase.RUNNING}
         for pool in self._alone.keys() - waiting:
             del self._alone[pool]  # no run waited there meanwhile
         for pool in waiting:
@@ -363,11 +300,11 @@ class Conversions:
         if child.run.phase is Phase.RUNNING and self._now() - child.since > minutes * _MINUTE:
             return f"not done after {minutes} minutes"
         patience = self._limits.minutes_without_worker
-        alone = self._alone.get(child.pool)
+        pool = child.batch.pool
+        alone = self._alone.get(pool)
         lonely = alone is not None and self._now() - alone >= patience * _MINUTE
         if child.run.phase is Phase.WAITING and lonely:
-            worker = self._placement.pools[child.pool].worker
-            return f"no worker in pool {child.pool} for {patience} minutes: start {worker}"
+            return f"no worker in pool {pool} for {patience} minutes: start one"
         return ""
 
     def _revive(self, child: Child) -> None:

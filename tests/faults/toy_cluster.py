@@ -15,7 +15,6 @@ import urllib.request
 import uuid
 from contextlib import suppress
 from http import HTTPStatus
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,10 +64,6 @@ class ToyCluster:
         self.store = str(folder / "store")
         self.manifest = folder / "manifest"
         self.manifest.mkdir()
-        self.placement = folder / "placement.toml"
-        ours = (files("flows") / "placement.toml").read_text()
-        # Toys take no time, known or not: all of a test share a run.
-        self.placement.write_text(ours.replace("most = 8", "most = 64"))
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.changes: dict[str, str] = {}  # of the environment of what starts from now on
         self.prefix: tuple[str, ...] = ()  # words before the command of what starts from now on
@@ -94,7 +89,6 @@ class ToyCluster:
             **sparing_settings(),
             "PREFECT_RUNNER_POLL_FREQUENCY": "2",
             "MENAGERIE_HOME": str(self.folder / "home"),
-            "MENAGERIE_PLACEMENT": str(self.placement),
             "MENAGERIE_TEST_NOTES": str(self.notes),
             **self.changes,
         }

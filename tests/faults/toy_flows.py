@@ -22,8 +22,8 @@ from toy_zoo import ToyModel, toy_judgement
 
 from flows import convert as zoo
 from flows import convert_model as modelling
+from flows import fan_out, upkeep
 from flows import plan as planning
-from flows import upkeep
 from flows.parameters import ConversionOptions, RunLimits
 from flows.runs import NOTHING_KEPT, run_name
 from flows.services import Services, use_services
@@ -35,6 +35,8 @@ from tasks.stages import ModelHolder
 from transforms.stages import Stage
 from zoo.records import ConversionReport
 from zoo.store.s3 import S3Objects
+
+fan_out.BATCH_MODELS = 64  # toys take no time: all of a test share a run
 
 if os.environ.get("MENAGERIE_TOYS") == "instant":  # edits of the stages' code change no toy
     planning.code_digest = lambda: "0" * 64

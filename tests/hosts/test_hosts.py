@@ -91,7 +91,7 @@ def test_a_host_that_is_cut_off_is_done_without_and_comes_back(team: Team, clock
     team.add_worker(west)
     done = row(team, "convert")
     assert (done["outcome"], done["proof"]) == ("published", "validated")
-    [run] = team.runs("convert-model")
+    [run] = team.runs("convert-batch")
     assert (run["state_name"], run["run_count"]) == ("Completed", 2)
     team.until(lambda: team.online("linux-cpu") == ["west linux-cpu"], "East is missed")
 
@@ -106,7 +106,7 @@ def test_a_host_that_is_cut_off_is_done_without_and_comes_back(team: Team, clock
     )
     assert row(team, "again")["outcome"] == "proven anew"
     assert east.log("linux-cpu").read_text().count("submitting flow run") > begun
-    states = [run["state_name"] for run in team.runs("convert-model")]
+    states = [run["state_name"] for run in team.runs("convert-batch")]
     assert states == ["Completed", "Completed"]
     east.kill("linux-cpu")
 

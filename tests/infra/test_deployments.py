@@ -18,9 +18,10 @@ from prefect.events.schemas.automations import AutomationCore
 from ruamel.yaml import YAML
 
 from flows.connection import FlowName
-from flows.fan_out import load_placement
+from flows.fan_out import pool_of
 from infra.apply import apply_pools, deploy
 from infra.wanted import Wanted, time_zone
+from transforms.targets import all_targets
 from zoo.errors import UsageError
 
 if TYPE_CHECKING:
@@ -72,9 +73,9 @@ def test_a_deployment_has_a_place(deployment: dict[str, Any], wanted: Wanted) ->
     assert place["work_queue_name"] in wanted.work_pools[place["name"]]["queues"]
 
 
-def test_pools_are_those_of_the_placement(wanted: Wanted) -> None:
+def test_targets_have_their_pools(wanted: Wanted) -> None:
     """Where flows send work, there is a pool for it."""
-    assert set(load_placement().pools) <= set(wanted.work_pools)
+    assert {pool_of(target) for target in all_targets()} <= set(wanted.work_pools)
 
 
 def test_who_waits_takes_no_place_of_what_it_waits_for(wanted: Wanted) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import pytest
 
 from flows.cli import invoke
-from flows.fan_out import load_placement
+from flows.fan_out import pool_of
 from flows.parameters import ConversionOptions
 from flows.plan import PlannedModel, plan
 from menagerie.format.folder import open_bundle
@@ -91,12 +91,12 @@ def planned(tmp_path: Path) -> PlannedModel:
 
 
 def test_it_is_known_wherever_targets_are(capfd: pytest.CaptureFixture[str]) -> None:
-    """To the registry, the placement, the command line and the doctor; the others remain."""
+    """To the registry, the fan-out, the command line and the doctor; the others remain."""
     with pytest.raises(UsageError, match="Known: cpu, metal"):
         target_named("plain")
     plain = register(PlainTarget())
     assert target_named("plain") is plain
-    assert load_placement().pool("plain") == "linux-cpu"
+    assert pool_of("plain") == "linux-cpu"
     assert plain.platform.startswith("plain-")
     assert {"cpu", "metal", "plain"} <= set(all_targets())
     assert invoke(["report", "digits_cnn", "--target", "fancy"]) == 2

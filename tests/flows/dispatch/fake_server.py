@@ -28,7 +28,6 @@ class FakeRuns:
     script: Callable[[list[str]], list[Step]]
     workers: set[str] = field(default_factory=lambda: {"linux-cpu"})
     pools: tuple[str, ...] = ("linux-cpu", "macos-metal")
-    flows: tuple[str, ...] = ("convert-model", "convert-batch")
     away: int = 0  # so many questions are not answered
     stopped: bool = False  # whether the parent is being cancelled
     obeys: bool = True  # whether a worker ends a run that is cancelled
@@ -51,7 +50,7 @@ class FakeRuns:
 
     def deployments(self, flow: str) -> dict[str, UUID]:
         """One in every pool."""
-        return {pool: uuid.uuid4() for pool in self.pools} if flow in self.flows else {}
+        return {pool: uuid.uuid4() for pool in self.pools} if flow == "convert-batch" else {}
 
     def children(self) -> list[Run]:
         """All that was submitted."""
@@ -64,9 +63,8 @@ class FakeRuns:
         self._answer()
         if key not in self.keys:
             self.keys[key] = uuid.uuid4()
-            models = parameters.get("models") or [parameters["model"]]
             self.names.append(name)
-            self.add(self.keys[key], models, parameters)
+            self.add(self.keys[key], parameters["models"], parameters)
         return self.runs[self.keys[key]]
 
     def add(self, run: UUID, models: list[str], parameters: dict[str, Any]) -> None:

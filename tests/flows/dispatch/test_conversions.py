@@ -9,7 +9,7 @@ import pytest
 from fake_server import FakeRuns
 from toy_zoo import toy_bundle, toy_job, toy_judgement, toy_records
 
-from flows.fan_out import Batches, Conversions, load_placement
+from flows.fan_out import Conversions
 from flows.parameters import ConversionOptions, RunLimits
 from flows.plan import PlannedModel, plan
 from flows.results import Listener, ModelResult, Outcome
@@ -61,17 +61,18 @@ def dispatch(
 ) -> dict[str, ModelResult]:
     """The rows by model after a run."""
     recorder, allowed = Listener(), RunLimits(**limits)
-    placement = load_placement().model_copy(update={"batches": Batches(most=most)})
-    Conversions(
+    conversions = Conversions(
         server,  # type: ignore[arg-type]
-        placement=placement,
         limits=allowed,
         options=options,
         recorder=recorder,
         attended=attended,
         now=server.now,
         sleep=server.sleep,
-    ).convert(work, server.time + allowed.hours * 3600)
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("flows.fan_out.BATCH_MODELS", most)
+        conversions.convert(work, server.time + allowed.hours * 3600)
     return {model: each for (model, _), each in recorder.rows.items()}
 
 
@@ -125,9 +126,7 @@ def test_a_pool_without_a_worker_is_not_waited_for(
     server = FakeRuns(lambda _: [], workers=set())
     rows = dispatch(server, work, options, ALONE, minutes_without_worker=3)
     assert set(outcomes(rows).values()) == {"timed out"}
-    assert "no worker in pool linux-cpu for 3 minutes: start a Linux worker" in (
-        rows["ant"].reason or ""
-    )
+    assert "no worker in pool linux-cpu for 3 minutes: start one" in (rows["ant"].reason or "")
     assert server.cancelled == ["asked"] * 3
     assert 180 <= server.time < 200
 

@@ -161,10 +161,10 @@ def test_processes_inherit_nothing_that_is_meant_for_other_servers(
     """Neither another server's address nor another store's keys; all else stays."""
     for name in ("PREFECT_API_URL", "AWS_SECRET_ACCESS_KEY", "MENAGERIE_STORE"):
         monkeypatch.setenv(name, "elsewhere")
-    monkeypatch.setenv("MENAGERIE_PLACEMENT", "here")
+    monkeypatch.setenv("MENAGERIE_POOLS", "here")
     made = child_environment({"PREFECT_API_URL": "x"})
     assert "elsewhere" not in made.values()
-    assert made["MENAGERIE_PLACEMENT"] == "here"
+    assert made["MENAGERIE_POOLS"] == "here"
     assert made["PREFECT_API_URL"] == "x"
     assert made["PREFECT_HOME"] == str(cluster_folder() / "prefect")
 
