@@ -259,3 +259,10 @@ def error_histogram(output: OutputCases) -> Histogram | None:
         limit=None if limit is None else axis(limit),
         note=note,
     )
+
+
+def strip(value: float | None, most: float) -> tuple[Mark, ...]:
+    """One bar of a table's column whose largest value is `most`; none of no value."""
+    if value is None or most <= 0:
+        return ()
+    return (Mark(MarkKind.BAR, 0.0, max(_LEAST_WIDTH, 100.0 * max(value, 0.0) / most)),)

@@ -117,13 +117,16 @@ def test_what_was_retracted_is_not_offered(
     assert "tiny.html" not in " ".join(Page(tmp_path / "store" / INDEX).links)
 
 
-def test_a_second_release_stands_above_the_first(
+def test_a_second_release_draws_the_first_beside_it(
     tmp_path: Path, store: Store, promoter: Promoter
 ) -> None:
-    """The page lists both, the later one first."""
+    """Sizes of two releases have a bar each; the later one is the latest."""
     promote(store, promoter, tmp_path, "ab")
+    page = tmp_path / "store" / "catalogue" / "models" / "tiny.html"
+    assert not [1 for tag, found in Page(page).elements if found.get("class") == "strip"]
     promote(store, promoter, tmp_path, "cd")
-    drawn = Page(tmp_path / "store" / "catalogue" / "models" / "tiny.html")
+    drawn = Page(page)
+    assert len([1 for tag, found in drawn.elements if found.get("class") == "strip"]) == 2
     table = drawn.words[drawn.words.index("promoted") :]
     assert table.index("cd" * 6) < table.index("ab" * 6)
 

@@ -18,6 +18,7 @@ from zoo.report.charts import (
     latency_chart,
     size_chart,
     stage_chart,
+    strip,
 )
 from zoo.report.summary import OutputCases, latencies
 
@@ -151,3 +152,8 @@ def test_each_kernel_has_its_milliseconds_its_share_and_its_roofline() -> None:
     ]
     assert [(m.start, m.end) for m in marks(chart, MarkKind.WHISKER)] == [(25, 100), (25, 50)]
     assert kernel_chart(_profile(), most=5) is None
+
+
+def test_a_column_has_a_bar_a_figure() -> None:
+    """The largest fills it; what is not known has none."""
+    assert [mark.end for value in (1.0, None, 4.0) for mark in strip(value, 4.0)] == [25, 100]
