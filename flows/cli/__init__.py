@@ -43,7 +43,7 @@ def _in(file: str, *names: str) -> dict[str, str]:
 _RELEASE = {
     **_in("promotion", "promote", "rollback", "retract"),
     "list": "releases:list_releases",
-    **_in("releases", "diff", "provenance", "rebuild", "verify", "catalog", "gc"),
+    **_in("releases", "diff", "provenance", "rebuild", "verify", "catalog", "push", "gc"),
 }
 _CLUSTER = _in("infra.local.commands", "up", "down", "status")
 _DEBUG = _in("debug", "explain", "bisect") | _in("models", "schema")

@@ -21,7 +21,7 @@ from flows.cli.options import (
     UnsignedOption,
     absolute,
 )
-from flows.cli.output import answer, figure, messages, table
+from flows.cli.output import answer, figure, messages, table, transfer
 from menagerie.figures import milliseconds, size
 from zoo.errors import UsageError
 
@@ -411,3 +411,36 @@ def gc(
     advice = () if really else ("Nothing was removed: `zoo release gc --delete` does it",)
     shown = (*collected.swept.documents, collected.summary, *advice)
     answer(collected.model_dump(mode="json"), *shown)
+
+
+def push(
+    repository: Annotated[str, typer.Argument(metavar="hf://ORG/NAME")],
+    model: Annotated[str, typer.Argument(help="In the store. Default: NAME.")] = "",
+    *,
+    endpoint: Annotated[
+        str, typer.Option(metavar="URL", help="The Hub. Default: $HF_ENDPOINT, huggingface.co.")
+    ] = "",
+    private: Annotated[bool, typer.Option("--private", help="Of a new repository.")] = False,
+    store: StoreOption = "",
+) -> None:
+    """Copy a model's latest releases to a repository of the Hugging Face Hub, with a model card.
+
+    Log in first: `hf auth login`, or set HF_TOKEN. What the repository held before is in its
+    history. `menagerie pull hf://ORG/NAME` reads it, and checks the same signatures.
+
+    **Examples**
+
+    - `zoo push hf://example/resnet18`
+    - `zoo push hf://example/small-resnet resnet18 --private --json`
+    """
+    from menagerie.typed_json import plain
+    from zoo.catalogue.hub import push as push_to_hub
+    from zoo.store import open_store
+
+    opened = open_store(store)
+    opened.objects.require()
+    with transfer(repository) as bar:
+        pushed = push_to_hub(
+            opened, repository, model, server=endpoint, private=private, progress=bar
+        )
+    answer(plain(pushed), f"{pushed.address}: {', '.join(pushed.platforms)}")

@@ -43,6 +43,7 @@ _EXAMPLES = {
   {0} pull resnet18 --store https://models.example/zoo -o out
   {0} pull resnet18 --zip -o resnet18.zip
   {0} pull resnet18 --platform cpu-linux-arm64
+  {0} pull hf://example/resnet18 -o out
   {0} pull resnet18 --standalone --runtime dist/menagerie-*.whl -o alone""",
     "verify": """\
   {0} verify out
@@ -209,7 +210,7 @@ def _epilog(host: Host, examples: Sequence[str], note: str) -> str:
 
 
 def _pulling(parser: argparse.ArgumentParser, host: Host) -> None:
-    parser.add_argument("model", help="name of a published model")
+    parser.add_argument("model", help="name of a published model, or hf://ORG/NAME")
     _published(parser, host)
     parser.add_argument(
         "--output", "-o", type=Path, metavar="PLACE", help="folder or zip (default: MODEL-TARGET)"
@@ -277,7 +278,9 @@ def _transcription(parser: argparse.ArgumentParser, host: Host) -> None:
 
 def _bundle(parser: argparse.ArgumentParser, host: Host) -> None:
     parser.add_argument(
-        "bundle", metavar="DIR|ZIP|MODEL", help="a bundle, or the name of a published model"
+        "bundle",
+        metavar="DIR|ZIP|MODEL",
+        help="a bundle, or the name of a published model, or hf://ORG/NAME",
     )
     _published(parser, host)
     _unsigned(parser)
@@ -294,8 +297,8 @@ def _published(parser: argparse.ArgumentParser, host: Host) -> None:
     parser.add_argument(
         "--store",
         metavar="URL",
-        help="of published models: a folder, https://host/path or s3://bucket/prefix "
-        f"(default: {host.default_store})",
+        help="of published models: a folder, https://host/path, s3://bucket/prefix or "
+        f"hf://ORG/NAME (default: {host.default_store})",
     )
 
 
@@ -334,7 +337,7 @@ def bundle_at(named: str, target: str, releases: Callable[[], ReleaseReader]) ->
     """The folder of the bundle that is named; of a zip or a published model, a temporary one.
 
     Args:
-        named: a folder, a zip file or the name of a model.
+        named: a folder, a zip file, the name of a model, or hf://ORG/NAME.
         target: of a model's release.
         releases: opens the store of published models.
 
@@ -347,7 +350,8 @@ def bundle_at(named: str, target: str, releases: Callable[[], ReleaseReader]) ->
     if path.is_dir():
         yield path
         return
-    model = "" if path.is_file() else model_name(named)
+    hub = _of_the_hub(named)
+    model = "" if hub or path.is_file() else model_name(named)
     from menagerie.paths import home
 
     # Not in the system's temporary folder: that one may be small, or forbid native code.
@@ -355,19 +359,26 @@ def bundle_at(named: str, target: str, releases: Callable[[], ReleaseReader]) ->
     unpacked.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=unpacked) as scratch:
         place = Path(scratch) / "bundle"
-        if model:
+        if hub or model:
             from menagerie.store.pull import BlobCache
 
-            store = releases()
+            _, store = hub or (model, releases())
             release = store.find(model, target)
             with Status() as status:
-                bar = _bar(status, f"{model} for {target}")
+                bar = _bar(status, f"{release.model} for {target}")
                 store.pull(release, place, bar, cache=BlobCache.of_this_user())
         else:
             from menagerie.format.archive import unpack
 
             unpack(path, place)
         yield place
+
+
+def _of_the_hub(named: str) -> tuple[str, ReleaseReader] | None:
+    """No name and the only model's releases, where a repository is named; None elsewhere."""
+    from menagerie.store import HUB, open_releases
+
+    return ("", open_releases(named)) if named.startswith(HUB) else None
 
 
 def model_name(text: str) -> str:
@@ -406,11 +417,11 @@ def _bar(status: Status, what: str) -> Callable[[int, int], None]:
 def _pull(order: argparse.Namespace) -> int:
     from menagerie.store.pull import BlobCache
 
-    releases = _releases(order)
-    release = releases.find(order.model, order.target, order.build, platform=order.platform)
-    place = order.output or Path(f"{order.model}-{order.target}{'.zip' if order.zip else ''}")
+    model, releases = _of_the_hub(order.model) or (order.model, _releases(order))
+    release = releases.find(model, order.target, order.build, platform=order.platform)
+    place = order.output or Path(f"{release.model}-{order.target}{'.zip' if order.zip else ''}")
     with Status() as status:
-        bar, cache = _bar(status, order.model), BlobCache.of_this_user()
+        bar, cache = _bar(status, release.model), BlobCache.of_this_user()
 
         def fetch(folder: Path) -> Path:
             return releases.pull(release, folder, bar, cache=cache)

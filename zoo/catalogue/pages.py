@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from menagerie.figures import shown_address
+from menagerie.store import HUB
 from zoo.base_models import Frozen
 from zoo.catalogue.collect import side_by_side
 from zoo.errors import UsageError
@@ -114,7 +115,7 @@ def render_catalogue(models: Sequence[CataloguedModel], way: Way) -> str:
         folder=_TEMPLATES,
         script=(_TEMPLATES / "search.js").read_text(encoding="utf-8"),
         way=way,
-        first_lines=_first_lines(rows, way),
+        first_lines=first_lines(rows, way),
         rows=rows,
         models=len({model.name for model, _ in rows}),
         targets=sorted({history.target for _, history in rows}),
@@ -140,7 +141,7 @@ def render_model(name: str, known: Mapping[str, CataloguedModel], way: Way) -> s
         "model.html.j2",
         folder=_TEMPLATES,
         way=way,
-        first_lines=_first_lines([(model, h) for h in model.histories if h.current], way),
+        first_lines=first_lines([(model, h) for h in model.histories if h.current], way),
         model=model,
         platforms=platforms,
         sides=sides,
@@ -172,7 +173,7 @@ def _decibels(release: CataloguedRelease) -> float | None:
     return min(release.snr_db, _EXACT_DB)
 
 
-def _first_lines(latest: Sequence[tuple[CataloguedModel, History]], way: Way) -> str:
+def first_lines(latest: Sequence[tuple[CataloguedModel, History]], way: Way) -> str:
     """Commands with which a stranger gets from nothing to one of these releases.
 
     It is one for which there is a wheel, if there is any; empty without releases.
@@ -209,7 +210,8 @@ def snippets(model: CataloguedModel, history: History, store: str) -> tuple[Comm
 def pull_command(model: CataloguedModel, history: History, store: str) -> str:
     """The command that gets the latest release of a platform."""
     place = shlex.quote(store)
-    return f"menagerie pull {model.name} --target {history.target} --store {place} -o {model.name}"
+    which, where = (place, "") if store.startswith(HUB) else (model.name, f" --store {place}")
+    return f"menagerie pull {which} --target {history.target}{where} -o {model.name}"
 
 
 def _standalone(model: CataloguedModel, history: History, pull: str) -> tuple[Command, ...]:

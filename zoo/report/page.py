@@ -39,7 +39,7 @@ from zoo.report.summary import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from menagerie.profile import KernelRow
     from zoo.records import ConversionReport, FailureReport, ProgramGraphs
@@ -215,14 +215,18 @@ def _escaped(value: object) -> object:
 
 
 @cache
-def _templates() -> Environment:
-    return _environment(_REPORTS).overlay(autoescape=False, finalize=_escaped)
+def _templates(folder: Path) -> Environment:
+    return _environment(folder).overlay(autoescape=False, finalize=_escaped)
+
+
+def render_markdown(template: str, values: Mapping[str, object], folder: Path = _REPORTS) -> str:
+    """Fills a template of Markdown, as `render` does: no text but `Markup` can become markup."""
+    return _templates(folder).get_template(template).render(values).rstrip("\n") + "\n"
 
 
 def _in_markdown(template: str, report: ConversionReport | FailureReport, **values: object) -> str:
     stages = ", ".join(f"{each.stage} {figures.seconds(each.seconds)}" for each in report.stages)
-    text = _templates().get_template(template).render(report=report, stages=stages, **values)
-    return text.rstrip("\n") + "\n"
+    return render_markdown(template, {"report": report, "stages": stages, **values})
 
 
 def markdown(report: ConversionReport) -> str:

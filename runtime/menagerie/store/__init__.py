@@ -1,4 +1,4 @@
-"""Where releases are read from: a folder, an S3 bucket, or whatever a web server shows."""
+"""Where releases are read from: a folder, an S3 bucket, a web server, a repository of the Hub."""
 
 from __future__ import annotations
 
@@ -19,22 +19,27 @@ if TYPE_CHECKING:
 __all__ = ["Release", "ReleaseReader", "open_releases", "opened"]
 
 T = TypeVar("T")
-_FORMS = "Give a folder, file:///folder, https://host/path or s3://bucket/prefix"
+HUB = "hf://"
+_FORMS = "Give a folder, file:///folder, https://host/path, s3://bucket/prefix or hf://ORG/NAME"
 
 
 def open_releases(url: str, *, allow_unsigned: bool | None = None) -> ReleaseReader:
     """Opens the store at `url` for reading; nothing is read yet.
 
     Args:
-        url: a folder, `file:///folder`, `https://host/path` or `s3://bucket/prefix`; for the last
-            the extra `s3` is needed, and botocore's variables, as AWS_ENDPOINT_URL_S3, say how to
-            talk to the server.
+        url: a folder, `file:///folder`, `https://host/path`, `hf://ORG/NAME` (of one model on the
+            Hugging Face Hub) or `s3://bucket/prefix`; for the last the extra `s3` is needed, and
+            botocore's variables, as AWS_ENDPOINT_URL_S3, say how to talk to the server.
         allow_unsigned: also take what no trusted key has signed; None: MENAGERIE_ALLOW_UNSIGNED
             decides.
 
     Raises:
         UsageError: the address has another form, or the extra is missing.
     """
+    if url.startswith(HUB):
+        from menagerie.store.hub import HubReleases
+
+        return HubReleases(url, allow_unsigned=allow_unsigned)
     return ReleaseReader(_reader(url), allow_unsigned=allow_unsigned)
 
 

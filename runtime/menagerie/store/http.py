@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _CHUNK = 2**20
 _SECONDS = 30.0  # without a byte
 _PAUSES = (0.5, 2.0)  # seconds before the second and the third try
+_LOGIN = "put user:password@ before its host"
 _HERE = {"localhost", "127.0.0.1", "::1"}
 
 
@@ -45,13 +46,20 @@ class HttpReader(ObjectReader):
 
     Downloads go on where they broke off, by ranges; certificates are checked. A user's name and
     password in the address are sent, and never shown.
+
+    Args:
+        url: the address.
+        authorization: the header of that name, for this server alone; empty: by the address.
+        login: what a person does to be let in, for messages.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, authorization: str = "", login: str = _LOGIN) -> None:
         parts = urlsplit(url)
         user, _, host = parts.netloc.rpartition("@")
         self._base = parts._replace(netloc=host, path=parts.path.rstrip("/"))
-        self._credentials = f"Basic {b64encode(unquote(user).encode()).decode()}" if user else ""
+        basic = f"Basic {b64encode(unquote(user).encode()).decode()}" if user else ""
+        self._credentials = authorization or basic
+        self._login = login
         self.url = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
 
     def get_file(self, key: str, destination: Path, size: int, advance: Advance) -> None:
@@ -127,6 +135,9 @@ class HttpReader(ObjectReader):
         if error.code == HTTPStatus.FORBIDDEN:  # what buckets that may not be listed say of both
             fact = "there is no such file, or it is not shown (403)"
             return NotInStore(self._place(key), fact, "Check the address")
+        if error.code == HTTPStatus.UNAUTHORIZED:
+            fact = "is not there, or not for everybody (401)"
+            return StoreError(self._place(key), fact, f"Check the address, or {self._login}")
         if error.code >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return StoreUnreachable(self._place(key), f"answers {error.code}", "Try again later")
         return StoreError(self._place(key), f"answers {error.code}", "Check the address")

@@ -1,0 +1,125 @@
+"""Releases on the Hugging Face Hub: a repository a model, in it a folder a platform.
+
+A folder there is the bundle, file by file, so that the Hub shows them and its own tools download
+them. What is read is https://huggingface.co/docs/hub/api and the addresses behind `resolve`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from menagerie.errors import ArtifactError, NotInStore, UsageError
+from menagerie.format.bundle_manifest import (
+    MANIFEST,
+    MAX_MANIFEST_BYTES,
+    SIGNATURE,
+    parse_manifest,
+)
+from menagerie.host import runnable_platforms
+from menagerie.store.base import Advance, ObjectReader
+from menagerie.store.http import HttpReader
+from menagerie.store.layout import blob_key
+from menagerie.store.releases import Release, ReleaseReader
+from menagerie.trust.signature import MAX_SIGNATURE_BYTES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ENDPOINT = "https://huggingface.co"
+# Names as https://huggingface.co/docs/huggingface_hub has them: no `--`, no `..` and no dot first.
+_PART = r"[A-Za-z0-9_](?:[A-Za-z0-9_]|[-.](?![-.]))*"
+_ADDRESS = re.compile(rf"hf://({_PART}/{_PART})(?:@([A-Za-z0-9._/-]+))?")
+
+
+def endpoint() -> str:
+    """The Hub's address: `$HF_ENDPOINT`, as its own tools read it, or the public one."""
+    return os.environ.get("HF_ENDPOINT", "").rstrip("/") or ENDPOINT
+
+
+def repository(address: str) -> tuple[str, str]:
+    """`ORG/NAME` and the revision, `main` where none is given, of an `hf://ORG/NAME[@REVISION]`.
+
+    Raises:
+        UsageError: it is no such address.
+    """
+    found = _ADDRESS.fullmatch(address)
+    if found is None or ".." in (found[2] or ""):
+        fact = "is no repository of the Hub"
+        raise UsageError(address, fact, "Write hf://ORG/NAME or hf://ORG/NAME@REVISION")
+    return found[1], found[2] or "main"
+
+
+class HubReleases(ReleaseReader):
+    """The releases of a model in a repository, one a platform.
+
+    They are copies: whether a publisher has retracted one since only his own store says.
+
+    Args:
+        address: `hf://ORG/NAME` or `hf://ORG/NAME@REVISION`; `$HF_ENDPOINT` names another server,
+            and `$HF_TOKEN` opens what is private.
+        allow_unsigned: see ReleaseReader.
+    """
+
+    def __init__(self, address: str, *, allow_unsigned: bool | None = None) -> None:
+        self._files = _Files(address)
+        super().__init__(self._files, allow_unsigned=allow_unsigned)
+
+    def find(
+        self, model: str, target: str, build_key: str | None = None, *, platform: str | None = None
+    ) -> Release:
+        """See `ReleaseReader.find`; `model` may be empty: a repository holds one."""
+        wanted = (platform,) if platform else runnable_platforms(target)
+        for each in wanted:
+            document = self._files.read_if_there(f"{each}/{MANIFEST}", MAX_MANIFEST_BYTES)
+            if document is None:
+                continue
+            place = f"{self.url}/{each}/{MANIFEST}"
+            manifest = parse_manifest(document, place)
+            if manifest.platform != each:
+                raise ArtifactError(place, f"is for {manifest.platform}", "Tell its owner")
+            asked = (model or manifest.model, (build_key or "")[:64])
+            if manifest.model != asked[0] or not manifest.build_key.startswith(asked[1]):
+                fact = f"holds {manifest.model}, build {manifest.build_key[:12]}"
+                raise NotInStore(self.url, fact, "Name a revision that holds it: hf://ORG/NAME@…")
+            self._files.show(each, {e.sha256: name for name, e in manifest.listed.items()})
+            return Release(manifest, document)
+        fact = f"no release for {wanted[0]}"
+        raise NotInStore(self.url, fact, "See the folders of its page, and name one by --platform")
+
+    def signature(self, release: Release) -> bytes | None:
+        """See `ReleaseReader.signature`."""
+        key = f"{release.platform}/{SIGNATURE}"
+        return self._files.read_if_there(key, MAX_SIGNATURE_BYTES)
+
+
+class _Files(ObjectReader):
+    """A repository's files, under their paths and, once a release is found, as a store's blobs."""
+
+    def __init__(self, address: str) -> None:
+        name, revision = repository(address)
+        token = os.environ.get("HF_TOKEN", "").strip()
+        self.url = address
+        self._web = HttpReader(
+            f"{endpoint()}/{name}/resolve/{revision}",
+            authorization=f"Bearer {token}" if token else "",
+            login="set HF_TOKEN to a token of somebody who may read it",
+        )
+        self._paths: dict[str, str] = {}
+
+    def show(self, folder: str, names: dict[str, str]) -> None:
+        """Give the files of a folder, by their sha256, as blobs."""
+        self._paths = {blob_key(sha256): f"{folder}/{name}" for sha256, name in names.items()}
+
+    def get_file(self, key: str, destination: Path, size: int, advance: Advance) -> None:
+        """See `ObjectReader.get_file`."""
+        self._web.get_file(self._paths.get(key, key), destination, size, advance)
+
+    def read_small(self, key: str, limit: int) -> bytes:
+        """See `ObjectReader.read_small`."""
+        return self._web.read_small(self._paths.get(key, key), limit)
+
+    def list_files(self, prefix: str) -> None:  # noqa: ARG002 - as the base has it
+        """A repository holds one model: there is nothing to list."""
+        return

@@ -1,0 +1,231 @@
+"""The Hub: what `zoo push` leaves there is what `menagerie pull` and the Hub's own tools read."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from bundle_maker import make_bundle
+from huggingface_hub import ModelCard, snapshot_download
+
+from flows.cli import invoke
+from menagerie.cli import main
+from zoo.catalogue.site import keep_site, kept_site
+from zoo.signing import Promoter
+from zoo.signing.keyring import Keyring
+from zoo.store import open_store
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
+
+from hub_server import TOKEN, HubServer, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from zoo.store import Store
+
+# Of the Hub's own client.
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+
+HUB = "hf://example/net"
+PLATFORM = "cpu-linux-x86_64"
+FILES = {"programs/main/model.so": b"\x7fELF" * 40_000, "report.html": b"<p>proven"}
+WHEEL = "menagerie-1.0.0-py3-none-manylinux_2_28_x86_64.whl"
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    """A Hub that this user may write to; without Xet, whose servers are another protocol."""
+    with serving() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.address)
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+        yield server
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A store of one promoted model, whose site has a wheel; only what is signed counts."""
+    monkeypatch.setenv("MENAGERIE_ALLOW_UNSIGNED", "0")
+    monkeypatch.setenv("MENAGERIE_TRUST", str(tmp_path / "trust"))
+    (tmp_path / "trust").mkdir()
+    monkeypatch.setenv("MENAGERIE_STORE", str(tmp_path / "store"))
+    made = open_store(str(tmp_path / "store"))
+    wheel = tmp_path / WHEEL
+    wheel.write_bytes(b"a wheel")
+    keep_site(made.objects, kept_site(made.objects), [wheel])
+    release(made, tmp_path, "ab")
+    return made
+
+
+def release(store: Store, tmp_path: Path, digits: str) -> None:
+    """Promote a build of the model."""
+    keys = tmp_path / "keys"
+    keyring = Keyring(keys) if keys.exists() else Keyring.create(keys)
+    folder = tmp_path / digits
+    bundle = make_bundle(
+        folder, {**FILES, "own": digits.encode()}, build_key=digits * 32, model="net"
+    )
+    Promoter(store, keyring).promote(store.propose(bundle))
+
+
+def pushed(capfd: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    """What `zoo push` says."""
+    capfd.readouterr()
+    code = invoke(["push", HUB, *arguments, "--json"])
+    heard = capfd.readouterr()
+    assert code == 0, heard.err
+    found: dict[str, Any] = json.loads(heard.out)
+    return found
+
+
+def test_what_was_pushed_is_pulled(
+    hub: HubServer, store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Byte for byte, its signature too, which is checked before anything appears."""
+    said = pushed(capfd)
+    assert said["address"] == f"{hub.address}/example/net"
+    assert said["commit"] == hub.repositories["example/net"].name()
+    assert main(["pull", HUB, "--platform", PLATFORM, "-o", str(tmp_path / "out")]) == 0
+    for name, content in FILES.items():
+        assert (tmp_path / "out" / name).read_bytes() == content
+    assert main(["pull", "net", "--platform", PLATFORM, "-o", str(tmp_path / "direct")]) == 0
+    for name in ("manifest.json", "signature.json"):
+        direct = (tmp_path / "direct" / name).read_bytes()
+        assert (tmp_path / "out" / name).read_bytes() == direct
+
+
+def test_the_hubs_own_tools_read_it(
+    hub: HubServer, store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The files stand under their names; the card says what the Hub filters by, and the way."""
+    pushed(capfd)
+    folder = Path(
+        snapshot_download("example/net", endpoint=hub.address, local_dir=tmp_path / "all")
+    )
+    assert (folder / PLATFORM / "programs/main/model.so").read_bytes() == FILES[
+        "programs/main/model.so"
+    ]
+    assert (folder / "wheels" / WHEEL).read_bytes() == b"a wheel"
+    card = ModelCard.load(folder / "README.md")
+    assert card.data.library_name == "menagerie"
+    assert card.data.tags == ["menagerie", PLATFORM]
+    lines = card.text.partition("```sh\n")[2].partition("```")[0].splitlines()
+    at = f"{hub.address}/example/net/resolve/main"
+    assert lines == [
+        f"pip install {at}/wheels/{WHEEL}",
+        f"menagerie trust {at}/root.json",
+        f"menagerie pull {HUB} --target cpu -o net",
+    ]
+    assert main(["trust", f"{at}/root.json"]) == 0
+    assert str(tmp_path) not in card.text
+
+
+def test_a_second_push_moves_what_changed(
+    hub: HubServer, store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The weights stay where they are; an earlier revision can still be had, and is that build."""
+    first = pushed(capfd)["commit"]
+    release(store, tmp_path, "cd")
+    before = len(hub.uploaded)
+    second = pushed(capfd)["commit"]
+    assert len(hub.uploaded) == before + 1  # the file that the builds do not share
+    for revision, digits in ((first, "ab"), (second, "cd")):
+        place = tmp_path / f"at-{digits}"
+        assert main(["pull", f"{HUB}@{revision}", "--platform", PLATFORM, "-o", str(place)]) == 0
+        assert (place / "own").read_text() == digits
+
+
+def test_what_was_altered_there_is_refused(
+    hub: HubServer, store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A file, the manifest, a signature by nobody: nothing appears."""
+    pushed(capfd)
+    there = hub.repositories["example/net"].commits[-1]
+    sound = dict(there)
+    for name, content, said in (
+        ("programs/main/model.so", FILES["programs/main/model.so"][::-1], "not the ones that were"),
+        ("manifest.json", sound[f"{PLATFORM}/manifest.json"] + b" ", "is not what was signed"),
+        ("signature.json", None, "nobody has signed"),
+    ):
+        there.clear()
+        there.update(sound)
+        if content is None:
+            del there[f"{PLATFORM}/{name}"]
+        else:
+            there[f"{PLATFORM}/{name}"] = content
+        capfd.readouterr()
+        assert main(["pull", HUB, "--platform", PLATFORM, "-o", str(tmp_path / "out")]) == 1
+        assert said in capfd.readouterr().err
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_push_that_breaks_off_changes_nothing(
+    hub: HubServer, store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One line says so, and what was there before is there."""
+    pushed(capfd)
+    before = hub.repositories["example/net"].name()
+    release(store, tmp_path, "cd")
+    hub.full = True
+    assert invoke(["push", HUB]) == 1
+    error = capfd.readouterr().err
+    assert "Error while uploading" in error
+    assert "Push again later" in error
+    assert hub.repositories["example/net"].name() == before
+
+
+def test_private_repositories_ask_for_a_token(
+    hub: HubServer,
+    store: Store,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With one they are pulled; without it a line says what to set."""
+    pushed(capfd, "--private")
+    assert hub.repositories["example/net"].private
+    assert main(["pull", HUB, "--platform", PLATFORM, "-o", str(tmp_path / "out")]) == 0
+    monkeypatch.delenv("HF_TOKEN")
+    capfd.readouterr()
+    assert main(["pull", HUB, "--platform", PLATFORM, "-o", str(tmp_path / "no")]) == 1
+    assert "set HF_TOKEN" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["hf://net"], 2, "is no repository of the Hub"),
+        (["hf://example/../net"], 2, "is no repository of the Hub"),
+        (["hf://example/net@v1"], 2, "names a revision"),
+        (["hf://example/absent"], 1, "nothing of absent was promoted"),
+    ],
+)
+def test_misuse_is_a_line(
+    store: Store,
+    capfd: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+    said: str,
+) -> None:
+    """Of an address that is none, and of what the store lacks; the Hub is not asked."""
+    assert invoke(["push", *arguments]) == code
+    error = capfd.readouterr().err
+    assert said in error
+    assert "Traceback" not in error
+
+
+def test_a_stranger_cannot_push(
+    hub: HubServer, store: Store, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """He is told how to log in, and nothing is made."""
+    monkeypatch.setenv("HF_TOKEN", "hf_of_somebody_else")
+    assert invoke(["push", HUB]) == 2
+    error = capfd.readouterr().err
+    assert "does not let you in (401)" in error
+    assert "hf auth login" in error
+    assert "hf_of_somebody_else" not in error
+    assert not hub.repositories

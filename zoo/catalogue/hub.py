@@ -1,0 +1,170 @@
+"""A model's releases on the Hugging Face Hub, for who looks for models there.
+
+The repository holds what `menagerie pull hf://ORG/NAME` reads (`menagerie.store.hub`): a folder a
+platform, which is the bundle; beside them a model card, the root to trust, and the small package.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import httpx
+from huggingface_hub import HfApi, ModelCardData
+from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
+from markupsafe import Markup
+
+from menagerie.store.base import Progress, silent
+from menagerie.store.hub import endpoint, repository
+from zoo.catalogue.collect import collect
+from zoo.catalogue.pages import ROOT, WHEELS, Way, first_lines, snippets
+from zoo.catalogue.site import kept_site
+from zoo.errors import NotInStore, StoreError, StoreUnreachable, UsageError
+from zoo.report.page import render_markdown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from zoo.catalogue.collect import CataloguedModel
+    from zoo.store import Release, Store
+
+_MOST_ROOT_BYTES = 2**20
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """What a push left on the Hub.
+
+    Attributes:
+        address: of the repository's page.
+        commit: its hexadecimal name there; the last one's where nothing had changed.
+        platforms: those that it holds now.
+    """
+
+    address: str
+    commit: str
+    platforms: tuple[str, ...]
+
+
+def push(
+    store: Store,
+    address: str,
+    model: str = "",
+    *,
+    server: str = "",
+    private: bool = False,
+    progress: Progress = silent,
+) -> Pushed:
+    """Make a repository hold a model's latest releases, and nothing else.
+
+    Args:
+        store: where the releases are.
+        address: `hf://ORG/NAME`; the repository is made if there is none.
+        model: its name in the store; empty: as the repository's.
+        server: the Hub's address; empty: `$HF_ENDPOINT`, or the public one.
+        private: of a new repository, whether only its organisation sees it.
+        progress: called with bytes done and bytes in all while releases are fetched.
+
+    Raises:
+        NotInStore: nothing of the model was promoted, or all of it was retracted.
+        Untrusted: no trusted key has signed a release.
+        UsageError: `address` names a revision or nothing, or the Hub does not let the caller in.
+        StoreError: the Hub did not take it.
+    """
+    name, revision = repository(address)
+    if revision != "main":
+        raise UsageError(address, "names a revision, and a push makes one", f"Give hf://{name}")
+    catalogued = collect(store, model or name.partition("/")[2])
+    latest = [(h.target, h.latest, h.platform) for h in catalogued.histories if h.latest]
+    if not latest:
+        fact = f"no release of {catalogued.name} may be used any more"
+        raise NotInStore(store.url, fact, f"See `zoo release list {catalogued.name}`")
+    hub = HfApi(endpoint=(server or endpoint()).rstrip("/"), library_name="menagerie")
+    with _errors(hub.endpoint), TemporaryDirectory(prefix="menagerie-push-") as scratch:
+        folder = Path(scratch)
+        for target, build, platform in latest:
+            release: Release = store.find(catalogued.name, target, build)
+            store.pull(release, folder / platform, progress)
+        way = _fill(store, folder, hub.endpoint, name)
+        (folder / "README.md").write_text(card(catalogued, way), encoding="utf-8")
+        hub.create_repo(name, private=private or None, exist_ok=True)
+        made = hub.upload_folder(
+            repo_id=name,
+            folder_path=folder,
+            commit_message=", ".join(f"{platform} {build[:12]}" for _, build, platform in latest),
+            delete_patterns="*",
+        )
+    platforms = tuple(platform for *_, platform in latest)
+    return Pushed(f"{hub.endpoint}/{name}", made.oid, platforms)
+
+
+def card(model: CataloguedModel, way: Way) -> str:
+    """The model card: what the Hub filters by, three lines to a running model, and figures.
+
+    Args:
+        model: with at least one release that may be used.
+        way: how readers get to the repository's files.
+    """
+    current = [history for history in model.histories if history.current is not None]
+    facts = ModelCardData(
+        license=model.licence.lower().removesuffix("-only").removesuffix("-or-later"),
+        library_name="menagerie",
+        pipeline_tag="automatic-speech-recognition" if model.speech else None,
+        tags=["menagerie", *sorted(history.platform for history in current)],
+    )
+    others = snippets(model, current[0], way.store)[1:]  # the first is among the first lines
+    values = {
+        "facts": Markup(facts.to_yaml()),  # noqa: S704 - YAML of its own writer
+        "model": model,
+        "current": current,
+        "first_lines": Markup(first_lines([(model, h) for h in current], way)),  # noqa: S704 - ours
+        "snippets": [(each.purpose, Markup(each.line.strip())) for each in others],  # noqa: S704 - ours
+    }
+    return render_markdown("card.md.j2", values, _TEMPLATES)
+
+
+def _fill(store: Store, folder: Path, server: str, name: str) -> Way:
+    """Put the root and the wheels beside the releases; how readers get to them."""
+    site = kept_site(store.objects)
+    there = {f"{WHEELS}{wheel}": f"wheels/{wheel}" for wheel in site.wheels}
+    if (root := store.objects.read_if_there(ROOT, _MOST_ROOT_BYTES)) is not None:
+        (folder / "root.json").write_bytes(root)
+        there[ROOT] = "root.json"
+    for wheel in site.wheels:
+        key, place = WHEELS + wheel, folder / "wheels" / wheel
+        place.parent.mkdir(exist_ok=True)
+        size = store.objects.size_of(key)
+        if size is None:
+            raise StoreError(f"{store.url}/{key}", "is gone", "zoo release catalog --wheel FILE")
+        store.objects.get_file(key, place, size, lambda _: None)
+
+    def link(key: str, _name: str = "") -> str:
+        return f"{server}/{name}/resolve/main/{quote(there[key])}"
+
+    return Way(site, f"hf://{name}", link, lambda key: link(key) if key in there else None)
+
+
+@contextmanager
+def _errors(server: str) -> Iterator[None]:
+    """What the Hub's client raises, as errors for people."""
+    advice = "Log in with a token that may write: hf auth login, or set HF_TOKEN"
+    try:
+        yield
+    except LocalTokenNotFoundError:
+        raise UsageError(server, "does not know who you are", advice) from None
+    except HfHubHTTPError as error:
+        status, said = error.response.status_code, error.server_message or "nothing more"
+        if status in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
+            raise UsageError(server, f"does not let you in ({status}): {said}", advice) from None
+        raise StoreError(server, f"answers {status}: {said}", "Push again later") from None
+    except RuntimeError as error:  # of its uploads, whose cause says more
+        fact = ": ".join(str(each).strip() for each in (error, error.__cause__) if each)
+        raise StoreError(server, fact, "Push again later") from None
+    except httpx.HTTPError as error:
+        fact = f"cannot be reached: {error}"
+        raise StoreUnreachable(server, fact, "Check --endpoint and the network") from None
