@@ -153,10 +153,6 @@ def _unused_branch(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return functional.linear(x, w)
 
 
-def _added_bias(w: torch.Tensor, b: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    return torch.matmul(x, w) + b
-
-
 def _relative_scores(
     query: torch.Tensor, key: torch.Tensor, positions: torch.Tensor
 ) -> torch.Tensor:
@@ -293,12 +289,6 @@ CASES: tuple[Case, ...] = (
         "scores of 4 heads of 64 over 188 frames",
         _weighted(_relative_scores),
         _normal((4, 188, 64), (4, 188, 64), (4, 375, 64)),
-    ),
-    Case(
-        "fuse_addmm",
-        "matmul (1 x 196 x 384 to 384) + bias",
-        _weighted(_added_bias, (384, 384), (384,)),
-        _normal((1, 196, 384)),
     ),
     Case(
         "decompose_linear",

@@ -49,14 +49,14 @@ def _names(target: str) -> list[str]:
 
 @pytest.mark.parametrize("target", all_targets())
 def test_default_lists_keep_the_order_that_all_passes_have(target: str) -> None:
-    """One order serves all targets; dead code goes before the device's; addmm is made or parted."""
+    """One order serves all targets; dead code goes before the device's."""
     names = _names(target)
     known = [name for name in available_passes() if name in names]
     general = len(target_named(target).general_passes)
     assert names[:general] == known[:general]
     assert set(names) == set(known)
     assert names[general - 1] == "remove_dead_code"
-    assert len({"fuse_addmm", "decompose_linear"}.intersection(names)) == 1
+    assert "decompose_linear" not in names
 
 
 @pytest.mark.parametrize("target", all_targets())

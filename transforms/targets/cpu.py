@@ -50,8 +50,6 @@ class CpuTarget(Target):
         "fuse_cat_linear",
         # What the rewrites above left between them.
         "remove_identity_permutes",
-        # After whatever reads a product and its bias apart.
-        "fuse_addmm",
         # Last of those that a model may choose: everything above may leave something behind.
         "remove_dead_code",
         # Folded weights are the last, and those that are made below are copies of them.

@@ -20,7 +20,6 @@ from transforms.graph.graph_pass import check_program
 from transforms.passes.decompose_linear import DecomposeLinear
 from transforms.passes.fold_batch_norm import FoldBatchNorm
 from transforms.passes.fold_constants import FoldConstants
-from transforms.passes.fuse_addmm import FuseAddmm
 from transforms.passes.merge_common_subexpressions import MergeCommonSubexpressions
 from transforms.passes.remove_dead_code import RemoveDeadCode
 from transforms.passes.remove_identity_permutes import RemoveIdentityPermutes
@@ -34,7 +33,6 @@ _PASSES = (
     MergeCommonSubexpressions,
     RemoveIdentityPermutes,
     RemoveDeadCode,
-    FuseAddmm,
     DecomposeLinear,
     FoldBatchNorm,
 )
