@@ -1,7 +1,7 @@
-"""A program's graph before and after the passes, side by side, as the rows of a table.
+"""A program's graph before and after the passes, as the lines of one listing, like a diff of text.
 
-Nodes that both graphs have share a row. Of equal blocks in succession the first is shown, and where
-there are too many rows, those far from every change are summed up by module.
+Nodes that both graphs have are one line. Of equal blocks in succession the first is shown, and
+where there are too many lines, those far from every change are summed up by module.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import re
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from enum import StrEnum
-from itertools import groupby, starmap, zip_longest
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from zoo.records import NodeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from zoo.records import GraphNode, GraphRecord, ProgramGraphs
 
-_CONTEXT = 2  # rows above and below a change that are shown as they are
+_CONTEXT = 2  # lines above and below a change that are shown as they are
 _FEWEST_REPEATS = 3
 _USUAL = " float32"  # goes without saying
 _NUMBERED = re.compile(r"(?:\w*_)?\d+")  # `3` of `encoder.layers.3.norm`, or `layer_3`
@@ -42,24 +42,30 @@ _SIGNS = {Mark.REMOVED: "\N{MINUS SIGN}", Mark.ADDED: "+", Mark.REWIRED: "~", Ma
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One graph's half of a row: a node, or several that are shown as one by `summary`."""
+class Line:
+    """A node, or several that are shown as one by `summary`."""
 
     nodes: tuple[GraphNode, ...]
     mark: Mark = Mark.SAME
     changes: int = 0  # nodes that are marked
     summary: str = ""
     note: str = ""  # its shape where that is another than above, and what else feeds it
+    caption: str = ""  # the module that begins here
+
+    @property
+    def node(self) -> GraphNode:
+        """The first of them."""
+        return self.nodes[0]
 
     @property
     def text(self) -> str:
-        """What the row says."""
-        return self.summary or self.nodes[0].operator
+        """What the line says."""
+        return self.summary or self.node.operator
 
     @property
     def tip(self) -> str:
         """A single node's name, module, tensor and what feeds it."""
-        node = self.nodes[0]
+        node = self.node
         fed = "from " * bool(node.inputs) + ", ".join(node.inputs)
         facts = () if self.summary else (node.name, node.module, node.detail, fed)
         return " · ".join(fact for fact in facts if fact)
@@ -71,150 +77,94 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
-    """Cells side by side; None where a graph has nothing here. `caption` begins a module."""
-
-    before: Cell | None
-    after: Cell | None
-    caption: str = ""
-
-    @property
-    def cells(self) -> tuple[Cell, ...]:
-        """Those that there are, the later graph's first."""
-        return tuple(cell for cell in (self.after, self.before) if cell is not None)
-
-    @property
-    def node(self) -> GraphNode:
-        """The first node, of the later graph where that has one."""
-        return self.cells[0].nodes[0]
-
-
-@dataclass(frozen=True)
-class GraphTable:
-    """Two graphs as a table, or one where they are equal.
-
-    `columns` are their names with how many operators each has; `marks` those that occur.
-    """
+class GraphListing:
+    """Two graphs as lines; `heading` counts their operators, `marks` are those that occur."""
 
     program: str
-    columns: tuple[tuple[str, str], ...]
-    rows: tuple[Row, ...]
+    heading: str
+    lines: tuple[Line, ...]
     marks: tuple[tuple[str, str], ...]
 
 
-def graph_table(
-    graphs: ProgramGraphs, *, wrong: str | None = None, most_rows: int = 200
-) -> GraphTable:
-    """A program's graphs side by side; what one lacks of the other has a mark and a sign.
+def graph_listing(
+    graphs: ProgramGraphs, *, wrong: str | None = None, most_lines: int = 300
+) -> GraphListing:
+    """A program's graphs as one listing; what one lacks of the other has a mark and a sign.
 
     Args:
         graphs: of a program.
         wrong: the name of the node that is the first to diverge from eager, to be pointed out.
-        most_rows: the number of rows from which on less is shown; see `condense`.
+        most_lines: the number of lines from which on less is shown; see `condense`.
     """
-    marks = mark_changes(graphs.before, graphs.after)
-    same = all(mark is Mark.SAME for side in marks for mark in side.values())
-    for side in reversed(marks):  # a node of both graphs is wrong after the passes
-        if wrong in side:
-            side[wrong] = Mark.WRONG
-            break
-    rows = condense(align(graphs.before, graphs.after, marks), most=most_rows)
-    cells = _noted([row.before for row in rows]), _noted([row.after for row in rows])
-    rows = list(_captioned([Row(*pair) for pair in zip(*cells, strict=True)]))
-    before = "Before the passes", _note(marks[0], graphs.before, "removed")
-    after = "After them", _note(marks[1], graphs.after, "added")
-    there = {mark for side in marks for mark in side.values()}
-    signs = tuple((_SIGNS[m], _PHRASES.get(m, m.value)) for m in Mark if m in there & _SIGNS.keys())
-    columns = (("The graph", after[1]),) if same else (before, after)
-    return GraphTable(graphs.program, columns, tuple(rows), signs)
-
-
-def _noted(cells: Sequence[Cell | None]) -> list[Cell | None]:
-    """One graph's cells with their notes: what is as in the cell above goes without saying."""
-    found: list[Cell | None] = []
-    above, shape = "", ""
-    for cell in cells:
-        if cell is None:
-            found.append(None)
-            continue
-        node = cell.nodes[0]
-        distant = [] if cell.summary else [name for name in node.inputs if name != above]
-        shown = "" if cell.summary or node.detail == shape else node.detail.removesuffix(_USUAL)
-        fed = f"from {', '.join(distant)}" if distant else ""
-        found.append(replace(cell, note=" ".join(part for part in (shown, fed) if part)))
-        above, shape = cell.nodes[-1].name, cell.nodes[-1].detail or shape
-    return found
-
-
-def _note(marks: Mapping[str, Mark], record: GraphRecord, verb: str) -> str:
-    operators = sum(n.kind not in _ENDS for n in record.nodes)
-    changed = sum(mark is not Mark.SAME for mark in marks.values())
-    return f"{operators} operators" + f", {changed} changed or {verb}" * bool(changed)
-
-
-def _captioned(rows: Sequence[Row]) -> Iterator[Row]:
-    """The rows, each that begins a block with the block's name."""
-    modules = {row.node.module for row in rows}
-    outer = {m[:i] for m in modules for i, letter in enumerate(m) if letter == "."}
-    last = ""
-    for row in rows:
-        module = row.node.module
-        container = module if module in outer else module.rpartition(".")[0]
-        name = last if row.cells[0].summary else block_of(container, 2) or container
-        yield row if name in {last, ""} else replace(row, caption=name)
-        last = name
-
-
-def mark_changes(
-    before: GraphRecord, after: GraphRecord
-) -> tuple[dict[str, Mark], dict[str, Mark]]:
-    """What became of every node of either graph; a node is known by its name and operator."""
-    left = {n.name: n for n in before.nodes}
-    right = {n.name: n for n in after.nodes}
-    kept = {
-        name for name in left.keys() & right.keys() if left[name].operator == right[name].operator
-    }
-
-    def mark(node: GraphNode, lost: Mark) -> Mark:
-        if node.name not in kept:
-            return lost
-        differing = set(left[node.name].inputs) ^ set(right[node.name].inputs)
-        return Mark.REWIRED if differing and differing <= kept else Mark.SAME
-
-    return (
-        {n.name: mark(n, Mark.REMOVED) for n in before.nodes},
-        {n.name: mark(n, Mark.ADDED) for n in after.nodes},
+    lines = merge(graphs.before, graphs.after)
+    # A node of both graphs is wrong after the passes.
+    places = sorted(
+        (line.mark is not Mark.REMOVED, i)
+        for i, line in enumerate(lines)
+        if line.node.name == wrong
     )
-
-
-def align(
-    before: GraphRecord, after: GraphRecord, marks: tuple[Mapping[str, Mark], Mapping[str, Mark]]
-) -> list[Row]:
-    """The nodes of both graphs in rows, in the order of each; what both have shares a row."""
-    left, right = (
-        [Cell((n,), mark[n.name], int(mark[n.name] is not Mark.SAME)) for n in record.nodes]
-        for record, mark in zip((before, after), marks, strict=True)
-    )
-    return list(_paired(left, right, ("name", "module")))
-
-
-def _paired(left: Sequence[Cell], right: Sequence[Cell], keys: Sequence[str]) -> Iterator[Row]:
-    """Cells share a row whose nodes have the same operator and the same of the first key.
-
-    Those between them are paired by the next key, or as they are.
-    """
-    if not keys:
-        yield from starmap(Row, zip_longest(left, right))
-        return
-    key, *others = keys
+    for _, place in places[-1:]:
+        lines[place] = replace(lines[place], mark=Mark.WRONG, changes=1)
+    marks = {line.mark for line in lines}
     before, after = (
-        [(getattr(cell.nodes[0], key), cell.nodes[0].operator) for cell in side]
-        for side in (left, right)
+        sum(node.kind not in _ENDS for node in record.nodes)
+        for record in (graphs.before, graphs.after)
     )
-    matcher = SequenceMatcher(None, before, after, autojunk=False)
-    for kind, i, i_end, j, j_end in matcher.get_opcodes():
-        rest = () if kind == "equal" else others
-        yield from _paired(left[i:i_end], right[j:j_end], rest)
+    heading = f"{after} operators"
+    if any(line.changes for line in lines):
+        heading = f"{before} operators before the passes, {after} after them"
+    return GraphListing(
+        program=graphs.program,
+        heading=heading,
+        lines=tuple(_annotated(condense(lines, most=most_lines))),
+        marks=tuple((_SIGNS[m], _PHRASES.get(m, m.value)) for m in Mark if m in marks & {*_SIGNS}),
+    )
+
+
+def merge(before: GraphRecord, after: GraphRecord) -> list[Line]:
+    """The nodes of both graphs in order; one is known by its name and operator."""
+    left, right = ([(n.name, n.operator) for n in record.nodes] for record in (before, after))
+    steps = SequenceMatcher(None, left, right, autojunk=False).get_opcodes()
+    kept = {name for kind, *at, _, _ in steps if kind == "equal" for name, _ in left[slice(*at)]}
+    lines: list[Line] = []
+    for kind, i, i_end, j, j_end in steps:
+        if kind == "equal":
+            for old, new in zip(before.nodes[i:i_end], after.nodes[j:j_end], strict=True):
+                differing = set(old.inputs) ^ set(new.inputs)
+                rewired = bool(differing) and differing <= kept
+                lines.append(Line((new,), Mark.REWIRED if rewired else Mark.SAME, int(rewired)))
+        else:
+            lines += [Line((node,), Mark.REMOVED, 1) for node in before.nodes[i:i_end]]
+            lines += [Line((node,), Mark.ADDED, 1) for node in after.nodes[j:j_end]]
+    return lines
+
+
+def _annotated(lines: Sequence[Line]) -> Iterator[Line]:
+    """The lines with notes, and each that begins a block with the block's name.
+
+    What is as in the line above, of the same graph, goes without saying.
+    """
+    modules = {line.node.module for line in lines}
+    outer = {m[:i] for m in modules for i, letter in enumerate(m) if letter == "."}
+    block = ""
+    above = dict.fromkeys((Mark.REMOVED, Mark.ADDED), ("", ""))  # name and shape, by graph
+    for line in lines:
+        module = line.node.module
+        container = module if module in outer else module.rpartition(".")[0]
+        name = block if line.summary else block_of(container, 2) or container
+        caption, block = ("" if name in {block, ""} else name), name
+        graphs = [line.mark] if line.mark in above and not line.summary else [*above]
+        feeding, shape = above[graphs[-1]]
+        note = "" if line.summary else _note(line.node, feeding, shape)
+        above |= dict.fromkeys(graphs, (line.nodes[-1].name, line.nodes[-1].detail or shape))
+        yield replace(line, note=note, caption=caption)
+
+
+def _note(node: GraphNode, above: str, shape: str) -> str:
+    distant = [name for name in node.inputs if name != above]
+    shown = "" if node.detail == shape else node.detail.removesuffix(_USUAL)
+    fed = f"from {', '.join(distant)}" if distant else ""
+    return " ".join(part for part in (shown, fed) if part)
 
 
 def block_of(module: str, depth: int) -> str:
@@ -224,111 +174,90 @@ def block_of(module: str, depth: int) -> str:
     return ".".join(names[: numbered[:depth][-1] + 1]) if numbered else ""
 
 
-def condense(rows: Sequence[Row], *, most: int) -> list[Row]:
-    """Fewer rows that tell the same.
+def condense(lines: Sequence[Line], *, most: int) -> list[Line]:
+    """Fewer lines that tell the same.
 
     Args:
-        rows: as aligned.
-        most: the number of rows from which on neighbours of one module are summed up: first those
+        lines: as merged.
+        most: the number of lines from which on neighbours of one module are summed up: first those
             far from every change, by ever shorter paths, then the others too. A wrong node is
-            always shown. Inputs and outputs are, too, so that there may be more rows yet.
+            always shown. Inputs and outputs are, too, so that there may be more lines yet.
     """
     for depth in (1, 2):
-        rows = _without_repeats(rows, depth)
-    condensed = list(rows)
-    deepest = max((row.node.module.count(".") + 1 for row in rows), default=0)
-    cells = [row.cells for row in rows]
-    changed = [i for i, each in enumerate(cells) if any(cell.changes for cell in each)]
+        lines = _without_repeats(lines, depth)
+    condensed = list(lines)
+    deepest = max((line.node.module.count(".") + 1 for line in lines), default=0)
+    changed = [i for i, line in enumerate(lines) if line.changes]
     near = {place for i in changed for place in range(i - _CONTEXT, i + _CONTEXT + 1)}
-    wrong = {i for i, each in enumerate(cells) if Mark.WRONG in {cell.mark for cell in each}}
+    wrong = {i for i, line in enumerate(lines) if line.mark is Mark.WRONG}
     for kept in (near, wrong):
         for depth in range(deepest, -1, -1):
             if len(condensed) <= most:
                 return condensed
-            condensed = list(_by_module(rows, kept, depth))
+            condensed = list(_by_module(lines, kept, depth))
     return condensed
 
 
-# Repeated blocks
+def _without_repeats(lines: Sequence[Line], depth: int) -> list[Line]:
+    """Of three or more equal blocks in succession the first stays; one line tells of the rest."""
 
+    def name_of(line: Line) -> str:
+        return "" if line.summary else block_of(line.node.module, depth)
 
-def _without_repeats(rows: Sequence[Row], depth: int) -> list[Row]:
-    """Of three or more equal blocks in succession the first stays; one row tells of the rest."""
-
-    def name_of(row: Row) -> str:
-        return "" if row.cells[0].summary else block_of(row.node.module, depth)
-
-    blocks = [(name, list(group)) for name, group in groupby(rows, key=name_of)]
-    result: list[Row] = []
+    blocks = [(name, list(group)) for name, group in groupby(lines, key=name_of)]
+    result: list[Line] = []
     for shape, run in groupby(blocks, key=lambda block: _shape(*block)):
         alike = list(run)
         if not shape or len(alike) < _FEWEST_REPEATS:
-            result += [row for _, group in alike for row in group]
+            result += [line for _, group in alike for line in group]
             continue
         (_, first), *rest = alike
         names = [name for name, _ in rest]
         summary = f"{len(rest)} more like it: {names[0]} to {names[-1].rpartition('.')[2]}"
-        result += [*first, _summed([row for _, group in rest for row in group], summary)]
+        result += [*first, _summed([line for _, group in rest for line in group], summary)]
     return result
 
 
-def _shape(name: str, rows: Sequence[Row]) -> tuple[object, ...]:
+def _shape(name: str, lines: Sequence[Line]) -> tuple[object, ...]:
     """Equal for blocks that look the same: operators, marks, inner edges; empty: not a block."""
-    if not name or len(rows) == 1:
+    if not name or len(lines) == 1:
         return ()
-    before, after = _form([row.before for row in rows]), _form([row.after for row in rows])
-    return (name.rpartition(".")[0], *before, *after)
+    index = {n.name: i for i, n in enumerate(n for line in lines for n in line.nodes)}
+    form = (
+        (line.node.operator, line.mark, tuple(index.get(name, -1) for name in line.node.inputs))
+        for line in lines
+    )
+    return (name.rpartition(".")[0], *form)
 
 
-def _form(cells: Sequence[Cell | None]) -> Iterator[object]:
-    nodes = [n for cell in cells if cell for n in cell.nodes]
-    index = {n.name: i for i, n in enumerate(nodes)}
-    for cell in cells:
-        if cell is None:
-            yield None
-        else:
-            node = cell.nodes[0]
-            yield node.operator, cell.mark, tuple(index.get(name, -1) for name in node.inputs)
+def _summed(lines: Sequence[Line], summary: str) -> Line:
+    """One line for several."""
+    mark = min({line.mark for line in lines} - {Mark.SAME}, default=Mark.SAME)
+    nodes = tuple(node for line in lines for node in line.nodes)
+    return Line(nodes, mark, sum(line.changes for line in lines), summary)
 
 
-def _summed(rows: Sequence[Row], summary: str = "", module: str = "") -> Row:
-    """One row for several; without a summary each half counts its operators."""
-
-    def half(cells: Sequence[Cell | None]) -> Cell | None:
-        there = [cell for cell in cells if cell is not None]
-        if not there:
-            return None
-        nodes = tuple(n for cell in there for n in cell.nodes)
-        changes = sum(cell.changes for cell in there)
-        counted = f"{module}: " * bool(module) + f"{len(nodes)} operators"
-        counted += f", {changes} changed" * bool(changes)
-        mark = min({cell.mark for cell in there} - {Mark.SAME}, default=Mark.SAME)
-        return Cell(nodes, mark, changes, summary or counted)
-
-    return Row(half([row.before for row in rows]), half([row.after for row in rows]))
-
-
-# Large graphs
-
-
-def _by_module(rows: Sequence[Row], kept: Collection[int], depth: int) -> Iterator[Row]:
-    """Neighbouring rows of one module become one, but for those to be kept.
+def _by_module(lines: Sequence[Line], kept: Collection[int], depth: int) -> Iterator[Line]:
+    """Neighbouring lines of one module become one, but for those to be kept.
 
     Args:
-        rows: all of them, in order.
+        lines: all of them, in order.
         kept: positions of those that stand for themselves; inputs and outputs do anyway.
         depth: how many names of a module's path count.
     """
 
-    def module(entry: tuple[int, Row]) -> str | None:
-        position, row = entry
-        if position in kept or row.node.kind in _ENDS:
+    def module(entry: tuple[int, Line]) -> str | None:
+        position, line = entry
+        if position in kept or line.node.kind in _ENDS:
             return None
-        return ".".join(row.node.module.split(".")[:depth])
+        return ".".join(line.node.module.split(".")[:depth])
 
-    for name, group in groupby(enumerate(rows), key=module):
-        members = [row for _, row in group]
+    for name, group in groupby(enumerate(lines), key=module):
+        members = [line for _, line in group]
         if name is None or len(members) == 1:
             yield from members
         else:
-            yield _summed(members, module=name)
+            changes = sum(line.changes for line in members)
+            counted = f"{name}: " * bool(name)
+            counted += f"{sum(len(line.nodes) for line in members)} operators"
+            yield _summed(members, counted + f", {changes} changed" * bool(changes))

@@ -20,7 +20,7 @@ from markupsafe import Markup
 from menagerie import figures
 from menagerie.profile import kernel_rows
 from zoo.report import charts
-from zoo.report.graph import GraphTable, graph_table
+from zoo.report.graph import GraphListing, graph_listing
 from zoo.report.summary import (
     EMULATED,
     HEADINGS,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 _MOST_HISTOGRAMS = 6
 _MOST_KERNELS = 12
 _MOST_LAYERS = 12  # that a reader sees unasked
-_MOST_GRAPH_ROWS = 600  # of all graphs together
+_MOST_GRAPH_LINES = 600  # of all graphs together
 # The last two are links by themselves in GitHub's Markdown: addresses of mail, and `www.`
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&:@]|(?<=www)\.)", re.IGNORECASE)
 _BREAKS = re.compile(r"[^\S\u00a0\u202f]+")  # white space, but for what figures hold
@@ -73,15 +73,15 @@ def _histograms(shown: Sequence[OutputCases]) -> list[tuple[OutputCases, charts.
     return [(o, found) for o, found in drawn[:_MOST_HISTOGRAMS] if found is not None]
 
 
-def _graphs(report: ConversionReport, programs: Sequence[ProgramGraphs]) -> list[GraphTable]:
+def _graphs(report: ConversionReport, programs: Sequence[ProgramGraphs]) -> list[GraphListing]:
     """Each program's graphs; the node that diverges is pointed out."""
     found = report.diagnosis
     wrong = None if found is None or found.divergence is None else found.divergence.node
     return [
-        graph_table(
+        graph_listing(
             graphs,
             wrong=wrong if found is not None and found.program == graphs.program else None,
-            most_rows=min(200, _MOST_GRAPH_ROWS // len(programs)),
+            most_lines=min(300, _MOST_GRAPH_LINES // len(programs)),
         )
         for graphs in programs
     ]
@@ -122,7 +122,7 @@ def render_report(report: ConversionReport, graphs: Sequence[ProgramGraphs] = ()
 
 def render_graph(graphs: ProgramGraphs, title: str) -> str:
     """A page of a program's graphs alone."""
-    return render("graph.html.j2", title=title, graph=graph_table(graphs))
+    return render("graph.html.j2", title=title, graph=graph_listing(graphs))
 
 
 def failure_advice(report: FailureReport) -> str:

@@ -8,7 +8,7 @@ from torch import nn
 from transforms import run_passes
 from transforms.graph.record import record_graph
 from zoo.records import GraphRecord, NodeKind
-from zoo.report.graph import Mark, mark_changes
+from zoo.report.graph import Mark, merge
 
 
 class _ConvNorm(nn.Module):
@@ -51,11 +51,7 @@ def test_record_has_inputs_operators_and_output_but_no_weights() -> None:
 
 
 def test_picture_of_a_real_pass_marks_the_fold() -> None:
-    """The folded convolution is new on the right, the normalisation is gone on the left."""
-    before, after = _record_of_conv_norm()
-    left, right = mark_changes(before, after)
-    assert [n.operator for n in before.nodes if left[n.name] is Mark.REMOVED] == [
-        "conv2d",
-        "batch_norm",
-    ]
-    assert [n.operator for n in after.nodes if right[n.name] is Mark.ADDED] == ["conv2d"]
+    """The folded convolution is new, the convolution and its normalisation are gone."""
+    lines = merge(*_record_of_conv_norm())
+    assert [line.text for line in lines if line.mark is Mark.REMOVED] == ["conv2d", "batch_norm"]
+    assert [line.text for line in lines if line.mark is Mark.ADDED] == ["conv2d"]

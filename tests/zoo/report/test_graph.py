@@ -1,21 +1,22 @@
-"""Rows of two graphs: nothing that changed is hidden, and what is alike is told once."""
+"""Lines of two graphs: nothing that changed is hidden, and what is alike is told once."""
 
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zoo.records import GraphNode, GraphRecord, NodeKind, ProgramGraphs
-from zoo.report.graph import Mark, align, condense, graph_table, mark_changes
+from zoo.report.graph import Mark, condense, graph_listing, merge
 from zoo.report.page import render_graph
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from zoo.report.graph import Row
+    from zoo.report.graph import Line
 
 SHAPE = "1×8 float32"  # noqa: RUF001 - a multiplication sign
 
@@ -39,11 +40,6 @@ def graph(*nodes: GraphNode) -> GraphRecord:
         name="output", operator="output", kind=NodeKind.OUTPUT, inputs=(nodes[-1].name,)
     )
     return GraphRecord(nodes=(source, *nodes, sink))
-
-
-def unmarked(record: GraphRecord) -> dict[str, Mark]:
-    """No node has changed."""
-    return {n.name: Mark.SAME for n in record.nodes}
 
 
 def blocks(count: int, *, odd: int = -1) -> GraphRecord:
@@ -74,36 +70,36 @@ def test_removed_added_and_rewired_nodes_are_told_apart() -> None:
     """A node is removed, added, or kept but fed by another node that was there before."""
     before = graph(node("a", "x"), node("b", "a"), node("c", "b"), node("d", "c"))
     after = graph(node("a", "x"), node("b", "a"), node("new", "b"), node("d", "new", "a"))
-    left, right = mark_changes(before, after)
-    assert left["c"] is Mark.REMOVED
-    assert right["new"] is Mark.ADDED
-    assert left["a"] is right["a"] is Mark.SAME
+    marks = {line.node.name: line.mark for line in merge(before, after)}
+    assert marks["c"] is Mark.REMOVED
+    assert marks["new"] is Mark.ADDED
+    assert marks["a"] is Mark.SAME
     rewired = graph(node("a", "x"), node("b", "x"), node("c", "a"), node("d", "c"))
-    assert mark_changes(before, rewired)[1]["c"] is Mark.REWIRED
+    marks = {line.node.name: line.mark for line in merge(before, rewired)}
+    assert marks["c"] is Mark.REWIRED
 
 
-def texts_of(rows: list[Row], side: str = "after") -> list[str]:
-    """What stands in one column, empty where only the other has something."""
-    cells = [getattr(row, side) for row in rows]
-    return ["" if cell is None else cell.text for cell in cells]
+def texts_of(lines: Sequence[Line]) -> list[str]:
+    """What the lines say."""
+    return [line.text for line in lines]
 
 
-def alone(record: GraphRecord, marks: dict[str, Mark], *, most: int = 120) -> list[Row]:
-    """The condensed rows of a graph beside itself."""
-    return condense(align(record, record, (marks, marks)), most=most)
+def alone(record: GraphRecord, *, most: int = 120) -> list[Line]:
+    """The condensed lines of a graph that nothing changed."""
+    return condense(merge(record, record), most=most)
 
 
 def test_operators_follow_each_other_in_order() -> None:
-    """One row an operator; each says what feeds it."""
+    """One line an operator; each says what feeds it."""
     record = graph(node("a", "x"), node("b", "a"), node("c", "b"), node("d", "c", "a"))
-    rows = alone(record, unmarked(record))
-    assert texts_of(rows) == ["x", "add", "add", "add", "add", "output"]
-    assert rows[4].node.name == "d"
-    assert rows[4].cells[0].tip.endswith("from c, a")
+    lines = alone(record)
+    assert texts_of(lines) == ["x", "add", "add", "add", "add", "output"]
+    assert lines[4].node.name == "d"
+    assert lines[4].tip.endswith("from c, a")
 
 
-def test_what_both_graphs_have_stands_in_one_row() -> None:
-    """A replaced operator stands beside what took its place, by module, and nothing slips."""
+def test_what_both_graphs_have_is_one_line() -> None:
+    """A replaced operator stands above what took its place, and nothing slips."""
     before = graph(
         node("conv", "x", operator="conv2d", module="stem.conv"),
         node("norm", "conv", operator="batch_norm", module="stem.norm"),
@@ -116,17 +112,16 @@ def test_what_both_graphs_have_stands_in_one_row() -> None:
         node("relu", "folded", operator="relu", module="stem"),
         node("linear_1", "relu", operator="linear", module="head"),
     )
-    rows = align(before, after, mark_changes(before, after))
-    assert texts_of(rows, "before") == [
-        "x", "conv2d", "batch_norm", "relu", "view", "linear", "output",
+    assert [f"{line.sign}{line.text}" for line in merge(before, after)] == [
+        "x", "\N{MINUS SIGN}conv2d", "\N{MINUS SIGN}batch_norm", "+conv2d", "relu",
+        "\N{MINUS SIGN}view", "\N{MINUS SIGN}linear", "+linear", "output",
     ]  # fmt: skip
-    assert texts_of(rows) == ["x", "conv2d", "", "relu", "", "linear", "output"]
 
 
 def test_repeated_blocks_are_told_once() -> None:
     """Of twelve equal blocks the first is drawn, and one card says how many follow."""
     record = blocks(12)
-    texts = texts_of(alone(record, unmarked(record)))
+    texts = texts_of(alone(record))
     assert len(texts) < 8
     assert "11 more like it: layers.1 to 11" in texts
 
@@ -134,7 +129,7 @@ def test_repeated_blocks_are_told_once() -> None:
 def test_block_that_differs_is_drawn() -> None:
     """A block with another operator is never hidden behind its neighbours."""
     record = blocks(12, odd=5)
-    texts = texts_of(alone(record, unmarked(record)))
+    texts = texts_of(alone(record))
     assert "mul" in texts
     assert sum("more like it" in text for text in texts) == 2
 
@@ -149,7 +144,7 @@ def test_blocks_within_blocks_are_told_once() -> None:
                 nodes.append(node(f"a{len(nodes)}", last, module=f"{module}.{'pq'[step]}"))
                 last = nodes[-1].name
     record = graph(*nodes)
-    texts = texts_of(alone(record, unmarked(record)))
+    texts = texts_of(alone(record))
     assert texts[3:5] == [
         "3 more like it: stages.0.block_1 to block_3",
         "2 more like it: stages.1 to 2",
@@ -159,7 +154,7 @@ def test_blocks_within_blocks_are_told_once() -> None:
 def test_what_is_far_from_changes_is_told_by_module() -> None:
     """Of a graph without repetition the change and its neighbours stay, the rest by ever less."""
     before, after = chain(500), chain(500, replaced=[250])
-    texts = texts_of(condense(align(before, after, mark_changes(before, after)), most=120))
+    texts = texts_of(condense(merge(before, after), most=120))
     assert "sub" in texts
     assert sum(text.endswith(" operators") for text in texts) == 2
     assert len(texts) < 12
@@ -174,8 +169,8 @@ def test_whole_modules_become_a_box_where_all_has_changed() -> None:
             name = f"{kind}_{i}"
             nodes.append(node(name, last, "x", operator=kind, module=f"stage.{i // 10}.{i}"))
             last = name
-    record = graph(*nodes)
-    texts = texts_of(alone(record, {n.name: Mark.ADDED for n in record.nodes}, most=10))
+    lines = [replace(line, mark=Mark.ADDED, changes=1) for line in merge(*[graph(*nodes)] * 2)]
+    texts = texts_of(condense(lines, most=10))
     assert texts == ["x", *(f"stage.{i}: 20 operators, 20 changed" for i in range(4)), "output"]
 
 
@@ -198,12 +193,12 @@ def test_condensing_keeps_order_and_the_wrong_node(
         nodes.append(node(f"n{i}", *sorted(inputs), module=f"m.{i // 4}"))
         names.append(f"n{i}")
     record = graph(*nodes)
-    marks = unmarked(record) | {f"n{pick(count)}": Mark.ADDED}
-    marks[f"n{cut % count}"] = Mark.WRONG
-    cells = [row.after for row in alone(record, marks, most=most)]
-    shown = [n.name for cell in cells if cell is not None for n in cell.nodes]
-    assert shown == [n.name for n in record.nodes]
-    [wrong] = [cell for cell in cells if cell is not None and cell.mark is Mark.WRONG]
+    lines = merge(record, record)
+    for place, mark in ((pick(count), Mark.ADDED), (cut % count, Mark.WRONG)):
+        lines[place + 1] = replace(lines[place + 1], mark=mark, changes=1)  # behind the input
+    shown = condense(lines, most=most)
+    assert [n.name for line in shown for n in line.nodes] == [n.name for n in record.nodes]
+    [wrong] = [line for line in shown if line.mark is Mark.WRONG]
     assert not wrong.summary
 
 
@@ -223,36 +218,34 @@ def test_changes_are_told_by_signs_too() -> None:
     """Not by colour alone; what did not happen is not in the legend."""
     before = graph(node("a", "x"), node("b", "a"), node("c", "b"), node("d", "c"))
     after = graph(node("a", "x"), node("b", "a"), node("new", "b"), node("d", "new", "a"))
-    table = graph_table(ProgramGraphs(program="main", before=before, after=after))
-    assert table.marks == (("\N{MINUS SIGN}", "removed"), ("+", "added"))
-    assert [name for name, _ in table.columns] == ["Before the passes", "After them"]
-    [row] = [row for row in table.rows if row.before and row.before.mark is Mark.REMOVED]
-    assert row.before is not None
-    assert row.before.sign == "\N{MINUS SIGN}"
+    listing = graph_listing(ProgramGraphs(program="main", before=before, after=after))
+    assert listing.marks == (("\N{MINUS SIGN}", "removed"), ("+", "added"))
+    assert listing.heading == "4 operators before the passes, 4 after them"
+    [line] = [line for line in listing.lines if line.mark is Mark.REMOVED]
+    assert line.sign == "\N{MINUS SIGN}"
 
 
 def test_equal_graphs_are_shown_once() -> None:
-    """Where the passes changed nothing there is one column, and nothing is marked."""
-    table = graph_table(ProgramGraphs(program="main", before=blocks(4), after=blocks(4)))
-    assert table.columns == (("The graph", "8 operators"),)
-    assert table.marks == ()
+    """Where the passes changed nothing there is one count, and nothing is marked."""
+    listing = graph_listing(ProgramGraphs(program="main", before=blocks(4), after=blocks(4)))
+    assert listing.heading == "8 operators"
+    assert listing.marks == ()
 
 
 def test_what_feeds_an_operator_from_further_above_is_said() -> None:
     """A residual sum names the trunk; a shape shows where it is another than above."""
-    table = graph_table(ProgramGraphs(program="main", before=chain(2), after=chain(2)))
-    notes = [row.after.note for row in table.rows if row.after is not None]
-    assert notes == ["1×8", "", "from x", "", "from b0", ""]  # noqa: RUF001
+    listing = graph_listing(ProgramGraphs(program="main", before=chain(2), after=chain(2)))
+    assert [line.note for line in listing.lines] == ["1×8", "", "from x", "", "from b0", ""]  # noqa: RUF001
 
 
 def test_the_wrong_node_is_pointed_out() -> None:
     """The node that diverges has a sign, in the graph after the passes."""
     graphs = ProgramGraphs(program="main", before=blocks(4), after=blocks(4, odd=2))
-    table = graph_table(graphs, wrong="conv_1")
-    [cell] = [c for row in table.rows for c in row.cells if c.mark is Mark.WRONG]
-    assert cell.nodes[0].name == "conv_1"
-    assert ("!", "first to diverge") in table.marks
-    assert graph_table(graphs, wrong="no such node") == graph_table(graphs)
+    listing = graph_listing(graphs, wrong="conv_1")
+    [line] = [line for line in listing.lines if line.mark is Mark.WRONG]
+    assert line.node.name == "conv_1"
+    assert ("!", "first to diverge") in listing.marks
+    assert graph_listing(graphs, wrong="no such node") == graph_listing(graphs)
 
 
 def test_large_graphs_stay_light() -> None:
@@ -262,4 +255,4 @@ def test_large_graphs_stay_light() -> None:
     assert len(page_of(before, after)) < 40_000
     everywhere = chain(500, replaced=range(0, 500, 2))
     graphs = ProgramGraphs(program="main", before=before, after=everywhere)
-    assert len(graph_table(graphs, most_rows=60).rows) <= 60
+    assert len(graph_listing(graphs, most_lines=60).lines) <= 60
