@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import hashlib
 import math
 import time
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.validation.findings import CaseKind
 from transforms.export.state import FirstState
 from transforms.export.trace import CallableProgram, without_fast_path
-from transforms.goldens.realistic import Content, Values, content_of, draw, sizes_of
+from transforms.goldens.realistic import Content, Values, content_of, draw, generator_of, sizes_of
 from transforms.graph.layouts import plain
 from zoo.errors import ExportError
 from zoo.sources.random_weights import one_thread
@@ -379,8 +378,7 @@ def _sample(
     spec: InputSpec, dimensions: Mapping[str, int], seed: int, dtype: torch.dtype
 ) -> torch.Tensor:
     shape = _shape(spec, dimensions)
-    digest = hashlib.sha256(f"{spec.name}:{seed}".encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest[:6], "big"))
+    generator = generator_of(f"{spec.name}:{seed}")
     sample = spec.sample
     match sample.kind:
         case SampleKind.NORMAL:

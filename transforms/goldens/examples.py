@@ -17,7 +17,6 @@ inputs are drawn in the same way.
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
 import torch
@@ -31,7 +30,7 @@ from transforms.goldens.cases import (
     golden_case,
     telling_sizes,
 )
-from transforms.goldens.realistic import Values, content_of, draw, sizes_of
+from transforms.goldens.realistic import Values, content_of, draw, generator_of, sizes_of
 from transforms.graph.layouts import plain
 from zoo.spec import Dimension
 
@@ -186,7 +185,5 @@ def redrawn(example: torch.Tensor, shape: Sequence[int], *, seed: str) -> torch.
         for axis, size in enumerate(shape):
             example = example.index_select(axis, torch.arange(size) % example.shape[axis])
         return example
-    digest = hashlib.sha256(seed.encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest[:6], "big"))
-    drawn = torch.randint(example.numel(), tuple(shape), generator=generator)
+    drawn = torch.randint(example.numel(), tuple(shape), generator=generator_of(seed))
     return example.detach().reshape(-1)[drawn]
