@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from flows.parameters import ConversionOptions
 from flows.plan import job_for, plan
-from flows.work import replace_text
 from menagerie.figures import milliseconds, size
 from menagerie.format.bundle_manifest import ReleaseState
-from menagerie.paths import home
 from tasks.failures import explain
 from tasks.verify import Proof, ProofOutcome, Rebuild, RebuildOutcome, rebuild_release, runs_here
 from zoo.base_models import Frozen
@@ -21,7 +18,7 @@ from zoo.report import plain_text
 from zoo.store import Release, Store, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from flows.plan import PlannedModel
     from tasks.stages import Hold
@@ -49,63 +46,62 @@ class VerifyResult(Frozen):
         return ", ".join(f"{n} {o}" for o, n in counts.items() if n) or "nothing to prove"
 
 
-def verify_all(
-    store: str,
-    models: Sequence[str],
-    targets: Sequence[str],
-    prove: Callable[[Release], Proof],
-    *,
-    every_build: bool,
+def prove_all(
+    store: str, releases: Iterable[Release], prove: Callable[[Release], Proof]
 ) -> VerifyResult:
-    """Prove the chosen releases one after another, and keep the result under Menagerie's home.
+    """Prove releases one after another.
 
     Args:
         store: the store's address.
-        models: only these; none: all.
-        targets: only for these; none: all.
-        prove: pulls a release and runs it.
-        every_build: not only the latest release of each model and target.
-
-    Raises:
-        StoreError: the store cannot be asked what it holds.
+        releases: which, as `published` or `unconfirmed` choose them.
+        prove: pulls a release and runs it, and may publish it as validated if it holds.
     """
-    opened = open_store(store)
-    found = opened.releases() if every_build else _latest(opened)
-    result = VerifyResult(
-        proofs=tuple(_proof(each, prove) for each in found if _asked_for(each, models, targets)),
+    return VerifyResult(
+        proofs=tuple(_proof(each, prove) for each in releases),
         store=store,
         when=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    _keep(result)
-    return result
 
 
-def confirm_all(
-    store: str, models: Sequence[str], targets: Sequence[str], prove: Callable[[Release], Proof]
-) -> VerifyResult:
-    """Prove on this machine's device what was only emulated, releases and candidates.
-
-    The store alone says what waits: what no device has run, and no verification has refuted since.
+def published(
+    store: Store, models: Sequence[str], targets: Sequence[str], *, every_build: bool = False
+) -> list[Release]:
+    """What is released of these models and targets; where none is named, of all.
 
     Args:
-        store: the store's address.
-        models: only these; none: all.
-        targets: only for these; none: all.
-        prove: pulls a build, runs it, and publishes it as validated if it holds.
+        store: where.
+        models: only these.
+        targets: only for these.
+        every_build: not only the latest release of each model, target and platform.
 
     Raises:
         StoreError: the store cannot be asked what it holds.
     """
-    opened = open_store(store, allow_unsigned=True)  # candidates are signed by nobody yet
-    builds = {each.names: each for each in [*opened.candidates(), *_latest(opened)]}
-    proofs = []
-    for release in builds.values():
-        verdict = opened.verdict(release)
+    found = store.releases() if every_build else _latest(store)
+    return [each for each in found if _asked_for(each, models, targets)]
+
+
+def unconfirmed(store: Store, models: Sequence[str], targets: Sequence[str]) -> list[Release]:
+    """What waits for a device, releases and candidates; the store alone says it.
+
+    It is what no device has run, and no verification has refuted since.
+
+    Args:
+        store: where; it gives what is not signed, since candidates are signed by nobody yet.
+        models: only these; none: all.
+        targets: only for these; none: all.
+
+    Raises:
+        StoreError: the store cannot be asked what it holds.
+    """
+    builds = {each.names: each for each in [*store.candidates(), *_latest(store)]}
+
+    def waits(release: Release) -> bool:
+        verdict = store.verdict(release)
         emulated = release.manifest.state is ReleaseState.EMULATED
-        if _asked_for(release, models, targets) and emulated and (not verdict or verdict.passed):
-            proofs.append(_proof(release, prove))
-    when = datetime.now(UTC).isoformat(timespec="seconds")
-    return VerifyResult(proofs=tuple(proofs), store=store, when=when)
+        return emulated and (not verdict or verdict.passed)
+
+    return [each for each in builds.values() if _asked_for(each, models, targets) and waits(each)]
 
 
 def _asked_for(release: Release, models: Sequence[str], targets: Sequence[str]) -> bool:
@@ -142,24 +138,6 @@ def verification_markdown(result: VerifyResult) -> str:
     return f"{result.summary}, {result.when}\n\n" + "\n".join(rows) + "\n"
 
 
-def _keep(result: VerifyResult) -> None:
-    """The last verification as files, for those who have no server to look at.
-
-    Where they cannot be written, a warning: hours of work are not lost to a disk that is full.
-    """
-    folder = home() / "reports"
-    written = {
-        "verification.json": json.dumps(result.model_dump(mode="json"), indent=1),
-        "verification.md": verification_markdown(result),
-    }
-    try:
-        folder.mkdir(exist_ok=True)
-        for name, text in written.items():
-            replace_text(folder / name, text)
-    except OSError as error:
-        _log.warning("The verification could not be written to %s: %s", folder, error)
-
-
 _OTHER = (
     "was made of another code, entry, weights, compiler or version than are at hand here: "
     "make it again with those that its provenance names"
@@ -180,7 +158,7 @@ def turn_of_the_day(
     Returns:
         A release of the code that is installed here; None where there is none.
     """
-    latest = [each for each in _latest(store) if _asked_for(each, models, targets)]
+    latest = published(store, models, targets)
     for place in range(len(latest)):
         release = latest[(day + place) % len(latest)]
         try:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 from prefect import State, flow
@@ -16,19 +15,19 @@ from flows.pages import leave_artifact
 from flows.parameters import ConversionOptions, allowed_store
 from flows.proofs import (
     VerifyResult,
-    confirm_all,
+    prove_all,
+    published,
     rebuild,
     rebuild_markdown,
     turn_of_the_day,
+    unconfirmed,
     verification_markdown,
-    verify_all,
 )
 from flows.runs import NOTHING_KEPT, failed, first_of, run_name, tag_run
 from flows.services import services
 from flows.work import Collected, collect, new_work_folder
-from menagerie.format.bundle_manifest import ReleaseState
 from tasks.retries import patiently, run_as_task
-from tasks.verify import Proof, ProofOutcome, Rebuild, confirm_release, verify_release
+from tasks.verify import Proof, Rebuild, confirm_release, verify_release
 from zoo.errors import MenagerieError
 from zoo.store import KeepRule, Release, open_store
 
@@ -59,15 +58,10 @@ def verify_releases(
         store: A folder, file:// or s3://bucket/prefix. Empty: the worker's default store.
     """
     tag_run([*models, *targets])
-    place = allowed_store(store)
-    judge = services().judge
-
-    def prove(release: Release) -> Proof:
-        work = partial(verify_release, place, release, threads=threads, judge=judge)
-        return _in_task("verify", release, work)
-
-    result = verify_all(place, models, targets, prove, every_build=every_build)
-    return _ended("verify-releases", "Verification", result)
+    opened = open_store(allowed_store(store))
+    releases = patiently(lambda: published(opened, models, targets, every_build=every_build))
+    work = partial(verify_release, opened.url, threads=threads, judge=services().judge)
+    return _proven("verify-releases", "Verification", opened.url, releases, work)
 
 
 @flow(
@@ -95,29 +89,24 @@ def confirm_releases(
         store: A folder, file:// or s3://bucket/prefix. Empty: the worker's default store.
     """
     tag_run([*models, *targets])
-    place = allowed_store(store)
-    judge = services().judge
+    opened = open_store(allowed_store(store), allow_unsigned=True)
+    releases = patiently(lambda: unconfirmed(opened, models, targets))
+    work = partial(confirm_release, opened.url, judge=services().judge)
+    return _proven("confirm-releases", "Confirmation", opened.url, releases, work)
+
+
+def _proven(
+    name: str, title: str, store: str, releases: list[Release], work: Callable[..., Proof]
+) -> VerifyResult | State[VerifyResult]:
+    """Prove each release in a task, by `work`, which is given it and a folder; leave a page."""
+    verb = name.partition("-")[0]
 
     def prove(release: Release) -> Proof:
-        work = partial(confirm_release, place, release, judge=judge)
-        proof = _in_task("confirm", release, work)
-        if proof.outcome is ProofOutcome.PROVEN and proof.state is ReleaseState.EMULATED:
-            detail = f"emulated once more: this worker has no device of {release.target}"
-            return proof.model_copy(update={"detail": detail})
-        return proof
+        folder = new_work_folder(f"{verb}-{release.model}-{release.target}")
+        what = f"{release.model} for {release.target}"
+        return run_as_task(verb, lambda: work(release, folder), retried=True, run_name=what)
 
-    result = patiently(lambda: confirm_all(place, models, targets, prove))
-    return _ended("confirm-releases", "Confirmation", result)
-
-
-def _in_task(name: str, release: Release, work: Callable[[Path], Proof]) -> Proof:
-    """Do `work`, which is given a folder."""
-    folder = new_work_folder(f"{name}-{release.model}-{release.target}")
-    title = f"{release.model} for {release.target}"
-    return run_as_task(name, lambda: work(folder), retried=True, run_name=title)
-
-
-def _ended(name: str, title: str, result: VerifyResult) -> VerifyResult | State[VerifyResult]:
+    result = prove_all(store, releases, prove)
     page = partial(verification_markdown, result)
     leave_artifact(name, f"{title}: {result.summary}", page)
     return result if result.succeeded else failed(result.summary, result)

@@ -84,9 +84,7 @@ def is_transient(error: BaseException) -> bool:
     """Whether another try may succeed: somewhere in its causes, a network did not answer."""
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, errors.StoreUnreachable):
-            return True
-        if isinstance(seen, (ConnectionError, TimeoutError)):
+        if isinstance(seen, (errors.StoreUnreachable, ConnectionError, TimeoutError)):
             return True
         if isinstance(seen, OSError) and seen.errno is None and not isinstance(seen, _LASTING):
             return True  # URLError and requests' exceptions are OSErrors without a number

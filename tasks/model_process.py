@@ -170,10 +170,9 @@ class ForkServer:
     def retire(self) -> None:
         """Let it end when it has done what it was asked."""
         self._control.close()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            self.kill()
+        self.kill()
 
     def kill(self) -> None:
         """End it at once; what was forked goes on, what was not never will be."""

@@ -69,7 +69,15 @@ class ModelStages(ModelHolder):
                 report_step(
                     f"program {made.name}: exported, {count(len(made.goldens), 'golden case')}"
                 )
-        return ExportRecord(programs=tuple(_size(each) for each in self._original.values()))
+        sizes = (
+            ExportedProgramSize(
+                program=each.name,
+                nodes=len(each.exported.program.graph.nodes),
+                golden_cases=len(each.goldens),
+            )
+            for each in self._original.values()
+        )
+        return ExportRecord(programs=tuple(sizes))
 
     def transform(self) -> TransformRecord:
         """Run the graph passes over every program."""
@@ -167,12 +175,4 @@ def _pulled(loaded: LoadedModel) -> PullRecord:
         source=loaded.description,
         parameters=sum(p.numel() for p in loaded.module.parameters()),
         random_weights=loaded.random_weights,
-    )
-
-
-def _size(prepared: Prepared) -> ExportedProgramSize:
-    return ExportedProgramSize(
-        program=prepared.name,
-        nodes=len(prepared.exported.program.graph.nodes),
-        golden_cases=len(prepared.goldens),
     )

@@ -15,7 +15,8 @@ from menagerie.format.folder import open_bundle
 from menagerie.host import emulates
 from menagerie.validation import Limits
 from menagerie.validation import validate as run_goldens
-from tasks.stages import EXPORT, LOWER, PULL, TRANSFORM
+from tasks.stages import STAGES
+from transforms.stages import Stage
 from zoo.base_models import Frozen
 from zoo.bundle_differences import Difference, differences, reseal
 from zoo.errors import ArtifactError, HashMismatch, MenagerieError, NotInStore, StoreError
@@ -140,7 +141,10 @@ def confirm_release(
                 write_report(written, bundle, graphs=read_graphs(bundle))
                 reseal(bundle, release.manifest, ReleaseState.VALIDATED)
                 _confirm(opened, store, release, bundle)
-                proof = proof.model_copy(update={"state": ReleaseState.VALIDATED})
+                return proof.model_copy(update={"state": ReleaseState.VALIDATED})
+            if report is not None and report.passed:
+                detail = f"emulated once more: this worker has no device of {release.target}"
+                return proof.model_copy(update={"detail": detail})
             return proof
 
     return _timed(folder, confirm)
@@ -255,10 +259,8 @@ def _rebuild(store: Store, release: Release, job: Job, hold: Hold) -> Rebuild:
         damaged = RebuildOutcome.DAMAGED
         return Rebuild.of(release, outcome=damaged, detail=str(error), **compared)
     with hold(job) as model:
-        model.run(PULL)
-        model.run(EXPORT)
-        model.run(TRANSFORM)
-        model.run(LOWER)
+        for stage in (Stage.PULL, Stage.EXPORT, Stage.TRANSFORM, Stage.LOWER):
+            model.run(STAGES[stage])
     found = differences(published, open_bundle(job.bundle))
     outcome = RebuildOutcome.IDENTICAL
     if found:

@@ -273,16 +273,18 @@ def verify(
     - `zoo release verify`
     - `zoo release verify --target cpu --store s3://models/zoo`
     """
-    from flows.proofs import verify_all
+    from flows.proofs import prove_all, published
     from flows.work import new_work_folder
     from tasks.verify import verify_release
+    from zoo.store import open_store
 
     def prove(release: "Release") -> "Proof":
         messages().print(f"{release.model} for {release.target}")
         folder = new_work_folder(f"verify-{release.model}-{release.target}")
         return verify_release(store, release, folder, threads=threads)
 
-    result = verify_all(store, (), tuple(target or ()), prove, every_build=False)
+    releases = published(open_store(store), (), target or ())
+    result = prove_all(store, releases, prove)
     shown = table("model", "target", "verdict", "latency", "why", right=("latency",))
     for proof in result.proofs:
         latency = figure(proof.latency_ms, milliseconds)

@@ -1,4 +1,4 @@
-"""The last verification as files and as a page, and where a release can be got."""
+"""A verification as a page, and where a release can be got."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from markdown_it import MarkdownIt
 from toy_zoo import make_bundle
 
-from flows.proofs import VerifyResult, verification_markdown, verify_all
+from flows.proofs import VerifyResult, prove_all, published, verification_markdown
 from flows.reports import Links
 from menagerie.format.bundle_manifest import ReleaseState
 from tasks.verify import Proof, ProofOutcome
@@ -40,7 +40,7 @@ def release(tmp_path: Path) -> Release:
 
 def verified(store: str) -> VerifyResult:
     """All releases of a store, which all hold."""
-    return verify_all(store, [], [], proof, every_build=True)
+    return prove_all(store, published(open_store(store), [], []), proof)
 
 
 def test_the_table_survives_any_reason(release: Release, tmp_path: Path) -> None:
@@ -52,26 +52,6 @@ def test_the_table_survives_any_reason(release: Release, tmp_path: Path) -> None
     assert children[-1].content == " ".join(HOSTILE.split())
     assert sum(token.type == "tr_open" for token in tokens) == 2
     assert not {"heading_open", "html_block"} & {token.type for token in tokens}
-
-
-@pytest.mark.parametrize("hindrance", ["reports", "reports/verification.md"])
-def test_a_result_that_cannot_be_written_is_a_result(
-    release: Release,
-    tmp_path: Path,
-    own_home: Path,
-    caplog: pytest.LogCaptureFixture,
-    hindrance: str,
-) -> None:
-    """No folder or no file can be made, as on a full disk: a warning, and nothing half-written."""
-    if hindrance == "reports":
-        own_home.mkdir()
-        (own_home / hindrance).write_text("a file where a folder must be")
-    else:
-        (own_home / hindrance).mkdir(parents=True)
-    result = verified(str(tmp_path / "store"))
-    assert [p.outcome for p in result.proofs] == [ProofOutcome.PROVEN]
-    assert "The verification could not be written" in caplog.text
-    assert not list(own_home.rglob(".verification*"))
 
 
 def test_the_way_to_a_release_is_a_command(release: Release) -> None:
