@@ -121,11 +121,11 @@ def _is_of_one_shape(node: Node) -> bool:
 
 
 @dataclass(frozen=True)
-class RealForm:
-    """How real numbers are made of complex ones: why not in a call, or else the real node."""
+class PlanesForm:
+    """How a call's result is made of planes: why it is not, or else the node or its planes."""
 
     refusal: Callable[[Node], str | None]
-    make: Callable[[Node, Planes], Node]
+    make: Callable[[Node, Any], Any]
 
 
 class ComplexProgram:
@@ -134,16 +134,16 @@ class ComplexProgram:
     Args:
         editor: of the program.
         sources: where complex numbers come from, each with what makes its planes.
-        results: forms of ours for operators that make real numbers of complex ones.
+        forms: of operators that are not known here.
     """
 
     def __init__(
         self,
         editor: ProgramEditor,
         sources: Mapping[Node, Callable[[Node], Planes]],
-        results: Mapping[Any, RealForm],
+        forms: Mapping[Any, PlanesForm],
     ) -> None:
-        self._editor, self._sources, self._results = editor, dict(sources), results
+        self._editor, self._sources, self._forms = editor, dict(sources), forms
         self._traced: dict[Node, GraphModule | None] = {}
         self._planes: dict[Node, Any] = {}
         self.refused: dict[Node, str] = {}
@@ -174,8 +174,8 @@ class ComplexProgram:
         strangers = [n for n in user.all_input_nodes if is_complex(n) and n not in carried]
         if strangers:
             return f"{user.name} also takes {strangers[0].name}, which is complex"
-        if user.target in self._results:
-            return self._results[user.target].refusal(user)
+        if user.target in self._forms:
+            return self._forms[user.target].refusal(user)
         if self._has_form(user) or self._trace(user) is not None:
             return None
         return f"{user.name} ({user.target}) has no form in real and imaginary planes here"
@@ -223,7 +223,9 @@ class ComplexProgram:
                 return several[user.args[1]]
             return Planes(*(call(user.target, each, user.args[1]) for each in several))
         if not self._has_form(user):
-            return self._inlined(user)
+            own = self._forms.get(user.target)
+            whole = self._planes.get(user.all_input_nodes[0])
+            return self._inlined(user) if own is None else own.make(user, whole)
         operands = [self._planes[a] for a in user.args if isinstance(a, Node) and a in self._planes]
         if user.target in _CONJUGATES:
             return Planes(operands[0].real, call(aten.neg.default, operands[0].imag))
@@ -252,8 +254,8 @@ class ComplexProgram:
         if user.target is aten.abs.default:
             return self._magnitude(user)
         planes: Any = self._planes.get(user.args[0])  # type: ignore[arg-type]
-        if user.target in self._results:
-            fresh = self._results[user.target].make(user, planes)
+        if user.target in self._forms:
+            fresh = self._forms[user.target].make(user, planes)
         elif user.target in _PARTS:
             fresh = planes[_PARTS[user.target]]
         elif user.target is aten.sym_size.int:

@@ -9,8 +9,9 @@ with x[0] added to every Re X[k], and x[N / 2], its own partner, counted once: t
 half a frame each, half the multiplications of one with cosines and sines of a whole frame.
 
 The inverse is the same sum with each bin but the first and the last counted twice, as it stands for
-its conjugate too. What complex numbers are made and used for besides is carried on real and
-imaginary planes (`transforms/graph/complex_planes.py`).
+its conjugate too. Of complex signals, and of further axes, each plane is multiplied by both. What
+complex numbers are made and used for besides is carried on real and imaginary planes
+(`transforms/graph/complex_planes.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import torch
 from transforms.graph.complex_planes import (
     ComplexProgram,
     Planes,
-    RealForm,
+    PlanesForm,
     complex_sources,
     is_complex,
     is_written,
@@ -45,16 +46,29 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 
 _STFT = (aten.stft.default, aten.stft.center)
-_RFFT = (aten._fft_r2c.default, aten.fft_rfft.default)
-_INVERSE = (aten._fft_c2r.default, aten.fft_irfft.default)
 _ISTFT = aten.istft.default
-_OTHERS = (
-    aten._fft_c2c.default, aten.fft_fft.default, aten.fft_ifft.default, aten.fft_hfft.default,
-    aten.fft_rfft2.default, aten.fft_rfftn.default, aten.fft_fft2.default, aten.fft_fftn.default,
-    aten.fft_irfft2.default, aten.fft_irfftn.default, aten.fft_ihfft.default,
+
+
+def _operators(*names: str) -> tuple[Any, ...]:
+    return tuple(getattr(aten, name).default for name in names)
+
+
+# Into bins from real signals, from bins to bins, and back to real signals.
+_OF_REAL = _operators(
+    "_fft_r2c", "fft_rfft", "fft_rfft2", "fft_rfftn", "fft_ihfft", "fft_ihfft2", "fft_ihfftn"
+)
+_OF_COMPLEX = _operators(
+    "_fft_c2c", "fft_fft", "fft_fft2", "fft_fftn", "fft_ifft", "fft_ifft2", "fft_ifftn"
+)
+_TO_REAL = _operators(
+    "_fft_c2r", "fft_irfft", "fft_irfft2", "fft_irfftn", "fft_hfft", "fft_hfft2", "fft_hfftn"
+)
+# Whose signs are those of an inverse transform; the core operators say so themselves.
+_INVERSE = _operators(
+    "fft_ifft", "fft_ifft2", "fft_ifftn", "fft_irfft", "fft_irfft2", "fft_irfftn",
+    "fft_ihfft", "fft_ihfft2", "fft_ihfftn", "_fft_c2r",
 )  # fmt: skip
-_NORM_NAMES = {None: 0, "backward": 0, "ortho": 1, "forward": 2}  # as _fft_r2c numbers them
-_INVERSE_NORMS = {None: 2, "backward": 2, "ortho": 1, "forward": 0}
+_NORMS = {None: 0, "backward": 0, "ortho": 1, "forward": 2}  # as the core operators number them
 
 
 class _Transform(NamedTuple):
@@ -72,16 +86,18 @@ class DecomposeStft(GraphPass):
     `torch.fft.rfft` become two matrix products: the frames, which are windowed views of the signal
     without what the window makes zero, folded in the middle, times the Fourier basis, into which
     the normalisation is multiplied. `torch.fft.irfft` and `torch.istft` are products with such a
-    basis and a sum of overlapping frames. The basis is formed in float64 from exactly reduced
-    angles and rounded once. Complex numbers, of a spectrum, a constant, `view_as_complex`,
-    `complex` or `polar`, are carried as real and imaginary planes, so that none is left.
+    basis and a sum of overlapping frames. Transforms of complex signals and of several axes
+    (`torch.fft.fft`, `rfft2`, `irfftn`, `hfft` and the like) are products axis by axis. The basis
+    is formed in float64 from exactly reduced angles and rounded once. Complex numbers, of a
+    spectrum, a constant, `view_as_complex`, `complex` or `polar`, are carried as real and imaginary
+    planes, so that none is left.
 
     For finite signals the result differs from the FFT's by rounding. |z| is sqrt(re^2 + im^2),
     which overflows above 1.8e19 in float32 where the FFT's hypot does not.
 
     Refuses complex numbers that leave the program, are written in place or meet an operator without
-    a real form (transforms of complex signals or of several axes), frames longer than
-    `largest_frame`, or of a length that is not fixed, and signals that are not float32 or float64.
+    a real form, frames longer than `largest_frame`, or of a length that is not fixed, and signals
+    that are not float32 or float64.
 
     Args:
         largest_frame: the longest transform, in samples; the basis has about its square elements.
@@ -95,10 +111,9 @@ class DecomposeStft(GraphPass):
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Replace every transform that may be replaced, and what complex numbers can be."""
-        for node in editor.calls(*_OTHERS):
-            journal.refused(node, f"{node.target} is no transform of, or into, one real signal")
         sources = complex_sources(editor)
-        for node in editor.calls(*_STFT, *_RFFT):
+        transforms = _transforms(editor)
+        for node in transforms:
             reason = self._refusal(node)
             if reason:
                 journal.refused(node, reason)
@@ -111,21 +126,20 @@ class DecomposeStft(GraphPass):
                 editor.replace(node, fresh)
                 _refresh_strides(editor, [fresh])
                 journal.changed(f"replaced {node.name} by products with a Fourier basis")
-        for node in editor.calls(*_INVERSE):
+        for node in editor.calls(*_TO_REAL):
             if not is_complex(node.all_input_nodes[0]):
                 self._invert_real(editor, journal, node)
-        carried = ComplexProgram(editor, sources, self._inverses(editor))
+        carried = ComplexProgram(editor, sources, self._forms(editor))
         for node, reason in carried.refused.items():
             journal.refused(node, reason)
         _refresh_strides(editor, carried.replace())
         for node in carried.sources:
-            is_transform = node.target in (*_STFT, *_RFFT)
-            how = "by products with a Fourier basis" if is_transform else "by its real planes"
-            journal.changed(f"replaced {node.name} {how}")
+            how = "products with a Fourier basis" if node in transforms else "its real planes"
+            journal.changed(f"replaced {node.name} by {how}")
 
     def _invert_real(self, editor: ProgramEditor, journal: Journal, node: Node) -> None:
-        """Bins that are real: cosines alone."""
-        reason = self._inverses(editor)[node.target].refusal(node)
+        """Bins that are real."""
+        reason = self._dft_refusal(node)
         if reason:
             journal.refused(node, reason)
             return
@@ -134,7 +148,7 @@ class DecomposeStft(GraphPass):
             if not fake_value(bins).is_floating_point():
                 given = fake_value(node).dtype
                 bins = editor.call(aten._to_copy.default, bins, like=node, dtype=given)
-            fresh = _irfft(editor, node, (bins,))
+            fresh = _back_to_real(editor, node, (bins,))
         editor.replace(node, fresh)
         _refresh_strides(editor, [fresh])
         journal.changed(f"replaced {node.name} by a product with a Fourier basis")
@@ -143,22 +157,36 @@ class DecomposeStft(GraphPass):
         signal = fake_value(node.args[0])  # type: ignore[arg-type]
         if signal.dtype not in (torch.float32, torch.float64):
             return f"the signal is {signal.dtype}, not float32 or float64"
-        reason = _stft_refusal(node) if node.target in _STFT else _rfft_refusal(node)
-        return reason or self._size_refusal(_read(node).length)
+        if node.target not in _STFT:
+            return self._dft_refusal(node)
+        return _stft_refusal(node) or self._size_refusal(_read(node).length)
+
+    def _dft_refusal(self, node: Node) -> str | None:
+        for length in _Dft.of(node).lengths:
+            if not isinstance(length, int):
+                return f"the length of an axis of {node.name} is not fixed ({length})"
+            if reason := self._size_refusal(length):
+                return reason
+        return None
+
+    def _istft_refusal(self, node: Node) -> str | None:
+        return _istft_refusal(node) or self._size_refusal(bound_arguments(node)["n_fft"])
 
     def _size_refusal(self, length: int) -> str | None:
         too_large = length > self._largest_frame
         return f"a basis for frames of {length} samples is too large" if too_large else None
 
-    def _inverses(self, editor: ProgramEditor) -> dict[Any, RealForm]:
-        """The transforms back that can be replaced, by operator."""
+    def _forms(self, editor: ProgramEditor) -> dict[Any, PlanesForm]:
+        """The transforms of complex numbers that can be replaced, by operator."""
 
-        def refusal(node: Node) -> str | None:
-            reason = _istft_refusal(node) if node.target is _ISTFT else _irfft_refusal(node)
-            return reason or self._size_refusal(_inverse_length(node))
+        def form(refusal: Callable[[Node], str | None], make: Callable[..., Any]) -> PlanesForm:
+            return PlanesForm(refusal, functools.partial(make, editor))
 
-        forms = dict.fromkeys(_INVERSE, RealForm(refusal, functools.partial(_irfft, editor)))
-        return forms | {_ISTFT: RealForm(refusal, functools.partial(_istft, editor))}
+        return {
+            **dict.fromkeys(_OF_COMPLEX, form(self._dft_refusal, _of_complex)),
+            **dict.fromkeys(_TO_REAL, form(self._dft_refusal, _back_to_real)),
+            _ISTFT: form(self._istft_refusal, _istft),
+        }
 
 
 # Reading
@@ -174,49 +202,64 @@ def _stft_refusal(node: Node) -> str | None:
     return None
 
 
-def _rfft_refusal(node: Node) -> str | None:
-    arguments = bound_arguments(node)
-    dims = arguments["dim"]
-    if isinstance(dims, (list, tuple)) and len(dims) != 1:
-        return "it transforms several axes"
-    length = fake_value(arguments["self"]).shape[_axis(arguments)]
-    if not isinstance(length, int):
-        return f"the length of its axis is not fixed ({length})"
-    if arguments.get("n") not in (None, length):
-        return "it pads or cuts the signal to another length"
-    return None
-
-
-def _axis(arguments: dict[str, Any]) -> int:
-    dim = arguments["dim"]
-    return int(dim[0] if isinstance(dim, (list, tuple)) else dim)
+def _transforms(editor: ProgramEditor) -> list[Node]:
+    """The calls that make bins of a real signal."""
+    whole = [n for n in editor.calls(*_OF_COMPLEX) if not is_complex(n.all_input_nodes[0])]
+    return [*editor.calls(*_STFT, *_OF_REAL), *whole]
 
 
 def _read(node: Node) -> _Transform:
     arguments = bound_arguments(node)
-    if node.target in _STFT:
-        length, norm = arguments["n_fft"], 1 if arguments["normalized"] else 0
-        onesided = arguments["onesided"] is not False
-    else:
-        length = fake_value(arguments["self"]).shape[_axis(arguments)]
-        norm = arguments.get("normalization", _NORM_NAMES[arguments.get("norm")])
-        onesided = arguments.get("onesided", True)
+    length = arguments["n_fft"]
+    onesided = arguments["onesided"] is not False
     return _Transform(
         length=length,
         bins=length // 2 + 1 if onesided else length,
-        scale=(1.0, length**-0.5, 1.0 / length)[norm],
+        scale=length**-0.5 if arguments["normalized"] else 1.0,
     )
 
 
-def _irfft_refusal(node: Node) -> str | None:
-    arguments = bound_arguments(node)
-    dims = arguments["dim"]
-    if isinstance(dims, (list, tuple)) and len(dims) != 1:
-        return f"{node.name} transforms several axes"
-    bins = fake_value(arguments["self"]).shape[_axis(arguments)]
-    if not isinstance(bins, int) or not isinstance(_inverse_length(node), int):
-        return f"the length of what {node.name} makes is not fixed"
-    return None
+class _Dft(NamedTuple):
+    """Transforms along axes, by all of torch's operators for them.
+
+    Attributes:
+        axes: counted from the end, from -1; the last is the one that has half the bins, if one has.
+        lengths: N of each, an integer where it is fixed, to which the signal is padded or cut.
+        sign: of the angle, -1 for a transform into bins as a rule.
+        scale: of all axes together.
+    """
+
+    axes: tuple[int, ...]
+    lengths: tuple[Any, ...]
+    sign: int
+    scale: float
+
+    @classmethod
+    def of(cls, node: Node) -> _Dft:
+        """What a call asks for."""
+        arguments = bound_arguments(node)
+        shape = fake_value(arguments["self"]).shape
+        dims, sizes = arguments["dim"], arguments.get("s")
+        if isinstance(dims, int):
+            dims, sizes = [dims], [arguments["n"]]
+        elif dims is None:
+            dims = range(-len(shape if sizes is None else sizes), 0)
+        axes = [dim % len(shape) - len(shape) for dim in dims]
+        lengths = [shape[axis] for axis in axes]
+        if node.target in _TO_REAL:
+            lengths[-1] = 2 * (lengths[-1] - 1)
+        sizes = [*(sizes or [None] * len(axes))]
+        sizes[-1] = arguments.get("last_dim_size", sizes[-1])
+        both = zip(lengths, sizes, strict=True)
+        lengths = [own if given in (None, -1) else given for own, given in both]
+        forward = arguments.get("forward", node.target not in _INVERSE)
+        norm = arguments.get("normalization")
+        if norm is None:
+            norm = _NORMS[arguments["norm"]] if forward else 2 - _NORMS[arguments["norm"]]
+        count = math.prod(lengths)
+        # A power of a size that is not fixed is none that sizes can have; such a call is refused.
+        scale = (1.0, count**-0.5, 1.0 / count)[norm] if isinstance(count, int) else 1.0
+        return cls(tuple(axes), tuple(lengths), -1 if forward else 1, scale)
 
 
 def _istft_refusal(node: Node) -> str | None:
@@ -229,21 +272,11 @@ def _istft_refusal(node: Node) -> str | None:
     return None
 
 
-def _inverse_length(node: Node) -> int:
-    arguments = bound_arguments(node)
-    if node.target is _ISTFT:
-        return int(arguments["n_fft"])
-    length = arguments.get("last_dim_size", arguments.get("n"))
-    if length is None:
-        length = 2 * (fake_value(arguments["self"]).shape[_axis(arguments)] - 1)
-    return length  # type: ignore[no-any-return]
-
-
 # Writing
 
 
 def _spectrum(editor: ProgramEditor, node: Node) -> Planes:
-    return _stft(editor, node) if node.target in _STFT else _rfft(editor, node)
+    return _stft(editor, node) if node.target in _STFT else _of_real(editor, node)
 
 
 def _stft(editor: ProgramEditor, node: Node) -> Planes:
@@ -271,12 +304,76 @@ def _stft(editor: ProgramEditor, node: Node) -> Planes:
     return Planes(*(_swap(editor, node, plane, -2, -1) for plane in planes))
 
 
-def _rfft(editor: ProgramEditor, node: Node) -> Planes:
-    arguments, transform = bound_arguments(node), _read(node)
-    frames, axis = arguments["self"], _axis(arguments)
-    frames = _swap(editor, node, frames, axis, -1)
-    planes = _products(editor, node, frames, _Fold.of(transform.length, None), transform)
-    return Planes(*(_swap(editor, node, plane, axis, -1) for plane in planes))
+def _of_real(editor: ProgramEditor, node: Node) -> Planes:
+    """Products with half a basis along the last axis, then with whole ones along the others."""
+    dft = _Dft.of(node)
+    [signal] = _resized(editor, node, (node.all_input_nodes[0],), dft)
+    axis, length = dft.axes[-1], dft.lengths[-1]
+    halved = node.target in _OF_REAL and bound_arguments(node).get("onesided", True)
+    transform = _Transform(length, length // 2 + 1 if halved else length, dft.scale)
+    frames = _swap(editor, node, signal, axis, -1)
+    real, imag = _products(editor, node, frames, _Fold.of(length, None), transform)
+    if dft.sign > 0:
+        imag = editor.call(aten.neg.default, imag, like=node)
+    planes: tuple[Node, ...] = tuple(_swap(editor, node, p, axis, -1) for p in (real, imag))
+    for axis, length in list(zip(dft.axes, dft.lengths, strict=True))[:-1]:
+        planes = _turned(editor, node, planes, axis, _Turn(length, dft.sign, 1.0))
+    return Planes(*planes)
+
+
+def _of_complex(editor: ProgramEditor, node: Node, planes: tuple[Node, ...]) -> Planes:
+    dft = _Dft.of(node)
+    planes, scale = _resized(editor, node, planes, dft), dft.scale
+    for axis, length in zip(dft.axes, dft.lengths, strict=True):
+        planes = _turned(editor, node, planes, axis, _Turn(length, dft.sign, scale))
+        scale = 1.0
+    return Planes(*planes)
+
+
+class _Turn(NamedTuple):
+    """A transform along one axis: sums of scale * x[n] exp(sign 2 pi i k n / N)."""
+
+    length: int
+    sign: int
+    scale: float
+
+
+def _turned(
+    editor: ProgramEditor, node: Node, planes: tuple[Node, ...], axis: int, turn: _Turn
+) -> tuple[Node, ...]:
+    """Planes, the imaginary one of which may be missing, times a whole basis along an axis."""
+    places = torch.arange(turn.length)
+    cosines, sines = (each * turn.scale for each in _waves(places, places, turn.length))
+    dtype, call = fake_value(planes[0]).dtype, functools.partial(editor.call, like=node)
+
+    def times(plane: Node, name: str, basis: torch.Tensor) -> Node:
+        named = f"fourier_whole_{name}_{turn.length}"
+        held = editor.add_constant(named, basis.to(dtype), learned=False)
+        product: Node = call(aten.matmul.default, plane, held)
+        return product
+
+    rows = [_swap(editor, node, plane, axis, -1) for plane in planes]
+    turned = 0.0 + sines * turn.sign  # no negative zeros
+    real, imag = times(rows[0], "cosines", cosines), times(rows[0], "sines", turned)
+    if len(rows) > 1:
+        real = call(aten.sub.Tensor, real, times(rows[1], "sines", turned))
+        imag = call(aten.add.Tensor, imag, times(rows[1], "cosines", cosines))
+    return tuple(_swap(editor, node, plane, axis, -1) for plane in (real, imag))
+
+
+def _resized(
+    editor: ProgramEditor, node: Node, planes: tuple[Node, ...], dft: _Dft, last: int | None = None
+) -> tuple[Node, ...]:
+    """Planes with zeros behind them along each axis, or cut: to its length, the last to `last`."""
+    wanted = [*dft.lengths[:-1], dft.lengths[-1] if last is None else last]
+    for axis, length in zip(dft.axes, wanted, strict=True):
+        if missing := length - fake_value(planes[0]).shape[axis]:
+            margins = [0] * (2 * (-axis - 1)) + [0, missing]
+            planes = tuple(
+                editor.call(aten.constant_pad_nd.default, plane, margins, like=node)
+                for plane in planes
+            )
+    return planes
 
 
 def _padded(editor: ProgramEditor, node: Node, signal: Node, amount: int, mode: str) -> Node:
@@ -383,43 +480,43 @@ def _basis(fold: _Fold, transform: _Transform) -> tuple[torch.Tensor, torch.Tens
     return cosines, sines
 
 
-def _irfft(editor: ProgramEditor, node: Node, planes: tuple[Node, ...]) -> Node:
-    arguments, length = bound_arguments(node), _inverse_length(node)
-    axis = _axis(arguments)
-    norm = arguments.get("normalization", _INVERSE_NORMS[arguments.get("norm")])
-    scale = (1.0, length**-0.5, 1.0 / length)[norm]
+def _back_to_real(editor: ProgramEditor, node: Node, planes: tuple[Node, ...]) -> Node:
+    """Products with whole bases along all axes but the last, then with one of its half."""
+    dft = _Dft.of(node)
+    axis, length = dft.axes[-1], dft.lengths[-1]
+    planes = _resized(editor, node, planes, dft, length // 2 + 1)
+    for other, size in list(zip(dft.axes, dft.lengths, strict=True))[:-1]:
+        planes = _turned(editor, node, planes, other, _Turn(size, dft.sign, 1.0))
     last = tuple(_swap(editor, node, plane, axis, -1) for plane in planes)
-    return _swap(editor, node, _back(editor, node, last, length, scale), axis, -1)
+    turn = _Turn(length, dft.sign, dft.scale)
+    return _swap(editor, node, _back(editor, node, last, turn), axis, -1)
 
 
-def _back(
-    editor: ProgramEditor, node: Node, planes: tuple[Node, ...], length: int, scale: float
-) -> Node:
-    """Bins (..., bins) to real samples (..., length); planes that are not there are zero."""
-    bins = length // 2 + 1
+def _back(editor: ProgramEditor, node: Node, planes: tuple[Node, ...], turn: _Turn) -> Node:
+    """Bins (..., length // 2 + 1) to real samples (..., length); a plane may be missing."""
+    length, bins = turn.length, turn.length // 2 + 1
     cosines, sines = _waves(torch.arange(bins), torch.arange(length), length)
-    counts = torch.full((bins, 1), 2.0 * scale, dtype=torch.double)
-    counts[0] = scale
+    counts = torch.full((bins, 1), 2.0 * turn.scale, dtype=torch.double)
+    counts[0] = turn.scale
     if length % 2 == 0:
-        counts[-1] = scale
+        counts[-1] = turn.scale
     parts = []
-    bases = {"inverse_cosines": cosines * counts, "inverse_sines": -sines * counts}
+    bases = {"inverse_cosines": cosines * counts, "inverse_sines": -turn.sign * sines * counts}
     for (name, basis), plane in zip(bases.items(), planes, strict=False):
-        value, rows = fake_value(plane), plane
-        if (missing := bins - value.shape[-1]) != 0:
-            rows = editor.call(aten.constant_pad_nd.default, plane, [0, missing], like=node)
-        held = editor.add_constant(f"fourier_{name}_{length}", basis.to(value.dtype), learned=False)
-        parts.append(editor.call(aten.matmul.default, rows, held, like=node))
+        dtype = fake_value(plane).dtype
+        held = editor.add_constant(f"fourier_{name}_{length}", basis.to(dtype), learned=False)
+        parts.append(editor.call(aten.matmul.default, plane, held, like=node))
     return functools.reduce(lambda a, b: editor.call(aten.add.Tensor, a, b, like=node), parts)
 
 
 def _istft(editor: ProgramEditor, node: Node, planes: Planes) -> Node:
     """Frames, windowed again and added up, over the sum of the windows' squares."""
-    arguments, length = bound_arguments(node), _inverse_length(node)
+    arguments = bound_arguments(node)
+    length = arguments["n_fft"]
     call = functools.partial(editor.call, like=node)
     scale = length**-0.5 if arguments["normalized"] else 1.0 / length
     rows = Planes(*(_swap(editor, node, plane, -2, -1) for plane in planes))
-    frames = _back(editor, node, rows, length, scale)
+    frames = _back(editor, node, rows, _Turn(length, 1, scale))
     window = arguments["window"]
     if window is None:
         ones = torch.ones(arguments["win_length"] or length, dtype=fake_value(frames).dtype)
