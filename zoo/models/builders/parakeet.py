@@ -130,18 +130,12 @@ class TransducerStep(nn.Module):
             `logits` (1, window, tokens), `durations` (1, window, number of durations; absent for
             an RNN-T), and the state after the token, `hidden` and `cell`.
         """
-        output = self.decoder.embedding(token)[:, 0]
-        states = []
-        for layer in range(hidden.shape[0]):
-            states.append(_lstm_step(self.decoder.lstm, layer, output, hidden[layer], cell[layer]))
-            output = states[-1][0]
-        scores = self.joint(self.decoder.decoder_projector(output)[:, None], frames)
+        output, state = self.decoder.lstm(self.decoder.embedding(token), (hidden, cell))
+        scores = self.joint(self.decoder.decoder_projector(output), frames)
         results = {"logits": scores[..., : self.tokens]}
         if scores.shape[-1] > self.tokens:
             results["durations"] = scores[..., self.tokens :]
-        results["hidden"] = torch.stack([state[0] for state in states])
-        results["cell"] = torch.stack([state[1] for state in states])
-        return results
+        return {**results, "hidden": state[0], "cell": state[1]}
 
 
 def parts(model: Any) -> nn.ModuleDict:
@@ -157,21 +151,6 @@ def parts(model: Any) -> nn.ModuleDict:
     step = TransducerStep(model.decoder, model.joint, model.config.vocab_size)
     listen = SpeechEncoder(model.encoder, model.encoder_projector, None)
     return nn.ModuleDict({"listen": listen, "emit": step})
-
-
-def _lstm_step(
-    lstm: nn.LSTM, layer: int, given: Tensor, hidden: Tensor, cell: Tensor
-) -> tuple[Tensor, Tensor]:
-    """One step of one layer, written out: for a single row two products are all there is to it.
-
-    torch's `LSTM` keeps the rows of the gates in the order input, forget, cell, output.
-    """
-    weights = lstm.all_weights[layer]
-    gates = nn.functional.linear(given, weights[0], weights[2])
-    gates = gates + nn.functional.linear(hidden, weights[1], weights[3])
-    entered, kept, fresh, shown = gates.chunk(4, dim=-1)
-    cell = kept.sigmoid() * cell + entered.sigmoid() * fresh.tanh()
-    return shown.sigmoid() * cell.tanh(), cell
 
 
 _BLANK = 10  # tokens 0 to 9 are the digits
