@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from contextlib import ExitStack, suppress
@@ -16,7 +15,7 @@ from prefect.states import Failed
 from pydantic import WithJsonSchema
 
 from flows.connection import FlowName
-from flows.pages import Ended, Event, EventKind, ProgressBar, leave_pages, model_event, record
+from flows.pages import Ended, ProgressBar, leave_pages, record
 from flows.parameters import ConversionOptions
 from flows.plan import PlannedModel, job_for, plan, unplanned_row
 from flows.results import ModelResult, Outcome
@@ -32,6 +31,7 @@ from flows.runs import (
     without_tags,
 )
 from flows.services import services
+from menagerie.figures import seconds
 from menagerie.validation.findings import Verdict
 from tasks.failures import ProcessDied, StageTimedOut, explain
 from tasks.job import StageRecords
@@ -107,7 +107,6 @@ class Conversion:
         self._given = given
         self._times: list[StageTime] = []
         self._report: ConversionReport | None = None
-        self._model: ModelHolder | None = None
         self._began = time.perf_counter()
         self._bar = ProgressBar(f"{job.model}-{job.target}-progress", len(Stage) - 1)
 
@@ -119,10 +118,8 @@ class Conversion:
         self._job.folder.mkdir(parents=True)
         try:
             with self._given.hold(self._job) as model:
-                self._model = model
                 records = self._lowered(model)
                 report = self._prove(model, records)
-                self._model = None
             published = self._judged(PUBLISH, records)
             self._bar.show(len(self._times), "published")
         except _Stopped as stopped:
@@ -191,7 +188,7 @@ class Conversion:
         listener, stage = self._given.listener, kind.stage
         listener.stage_began(self._job.model, self._job.target, stage)
         self._bar.show(len(self._times), stage.value)
-        began, spent = time.perf_counter(), self._spent()
+        began = time.perf_counter()
         try:
             name = f"{stage}: {self._job.model} for {self._job.target}"
             result = run_as_task(
@@ -200,12 +197,11 @@ class Conversion:
         except Exception as error:
             ours = explain(error, self._job.model)
             row = self._row(_outcome(error), stage, str(ours))
-            self._record(stage, row.outcome, time.perf_counter() - began, spent, row.reason)
             raise _Stopped(Ended(row, error=ours)) from error
-        seconds = time.perf_counter() - began
-        self._times.append(StageTime(stage=stage, seconds=seconds))
-        self._record(stage, "done", seconds, spent)
-        listener.stage_ended(self._job.model, self._job.target, stage, seconds)
+        took = time.perf_counter() - began
+        self._times.append(StageTime(stage=stage, seconds=took))
+        get_run_logger().info("%s: done in %s", stage, seconds(took))
+        listener.stage_ended(self._job.model, self._job.target, stage, took)
         return result
 
     def _heard(self, stage: Stage, work: Callable[[], T]) -> T:
@@ -220,31 +216,6 @@ class Conversion:
 
         with progress_to(step_done):
             return work()
-
-    def _spent(self) -> float:
-        """Processor seconds so far: of this process, what it waited for, and the model's.
-
-        Where one process converts several models at a time, it is of all of them.
-        """
-        own = sum(os.times()[:4])
-        return own + (0.0 if self._model is None else self._model.processor_seconds())
-
-    def _record(
-        self, stage: Stage, outcome: str, seconds: float, spent: float, reason: str | None = None
-    ) -> None:
-        record(
-            Event(
-                event=EventKind.STAGE,
-                model=self._job.model,
-                target=self._job.target,
-                build_key=self._job.build_key,
-                stage=stage.value,
-                outcome=outcome,
-                seconds=round(seconds, 3),
-                processor_seconds=round(max(0.0, self._spent() - spent), 3),
-                reason=reason,
-            )
-        )
 
     def _row(
         self, outcome: Outcome, stage: Stage | None = None, reason: str | None = None
@@ -328,7 +299,7 @@ def _judged(model: str, target: str, options: ConversionOptions) -> ModelResult:
     if not ended.row.succeeded:
         give_way()
     result = leave_pages(ended, options.store_url)
-    record(model_event(result))
+    record(result)
     services().listener.model_ended(result)
     return result
 

@@ -7,13 +7,13 @@ the store by itself, so that the run's page and the page behind its link say the
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import TYPE_CHECKING, cast
 
 from prefect.artifacts import (
@@ -29,7 +29,6 @@ from flows.reports import Links, failure_report, link_report, with_failure_page
 from flows.results import ModelResult, Outcome
 from menagerie.figures import seconds, shown_json
 from menagerie.paths import home
-from zoo.base_models import Frozen
 from zoo.errors import MenagerieError
 from zoo.report import failure_markdown, markdown, plain_text
 from zoo.store import open_store
@@ -194,60 +193,22 @@ def _proven_anew(row: ModelResult) -> str:
 _log = logging.getLogger(__name__)
 
 
-class EventKind(StrEnum):
-    """What has ended."""
+def record(row: ModelResult) -> None:
+    """Write down how a model ended: a sentence in the run's log, and a line of JSON in a file.
 
-    STAGE = "stage"
-    MODEL = "model"
-
-
-class Event(Frozen):
-    """The end of a stage, or of a model's conversion."""
-
-    event: EventKind
-    model: str
-    target: str
-    build_key: str | None
-    outcome: str  # of a stage: `done`, else as of a model
-    seconds: float
-    processor_seconds: float | None = None  # of a stage, with the processes that it started
-    stage: str | None = None
-    reason: str | None = None
-    time: str = ""  # ISO 8601, UTC; filled in when it is recorded
-
-    @property
-    def sentence(self) -> str:
-        """E.g. `lower: done in 3.2 s`, or `resnet18 for cpu: failed after 8 s in lower (why)`."""
-        subject = self.stage if self.event is EventKind.STAGE else f"{self.model} for {self.target}"
-        if self.reason is None:
-            return f"{subject}: {self.outcome} in {seconds(self.seconds)}"
-        where = f" in {self.stage}" if self.event is EventKind.MODEL else ""
-        return f"{subject}: {self.outcome} after {seconds(self.seconds)}{where} ({self.reason})"
-
-
-def model_event(row: ModelResult) -> Event:
-    """The event that a row stands for."""
-    return Event(
-        event=EventKind.MODEL,
-        model=row.model,
-        target=row.target,
-        build_key=row.build_key,
-        outcome=row.outcome.value,
-        seconds=round(row.seconds, 3),
-        stage=row.stage,
-        reason=row.reason,
-    )
-
-
-def record(event: Event) -> None:
-    """Write an event down; where that fails, a warning: nothing depends on it."""
-    now = datetime.now(UTC)
-    event = event.model_copy(update={"time": now.isoformat(timespec="milliseconds")})
+    Where that fails, a warning: nothing depends on it.
+    """
+    said = f"{row.model} for {row.target}: {row.outcome} in {seconds(row.seconds)}"
+    if row.stage is not None:
+        took = f"after {seconds(row.seconds)} in {row.stage}"
+        said = f"{row.model} for {row.target}: {row.outcome} {took} ({row.reason})"
     try:
-        get_run_logger().info("%s", event.sentence)
+        get_run_logger().info("%s", said)
     except MissingContextError:
-        _log.info("%s", event.sentence)
-    line = shown_json(event.model_dump_json(exclude_none=True))
+        _log.info("%s", said)
+    now = datetime.now(UTC)
+    facts = row.model_dump(mode="json", exclude_none=True, exclude={"diagnosis", "page"})
+    line = shown_json(json.dumps({"time": now.isoformat(timespec="milliseconds"), **facts}))
     try:
         folder = home() / "logs"
         folder.mkdir(exist_ok=True)
@@ -258,4 +219,4 @@ def record(event: Event) -> None:
         finally:
             os.close(descriptor)
     except OSError as error:
-        _log.warning("An event could not be written: %s", error)
+        _log.warning("The end of a model could not be written down: %s", error)

@@ -342,32 +342,20 @@ def group_memory(group: int) -> int:
     if sys.platform != "linux":
         return _by_ps(group)
     total = 0
-    for process, _ in _of_group(group):
+    for process in _of_group(group):
         with suppress(OSError):  # it ended in between
             found = _ANONYMOUS.search((process / "smaps_rollup").read_text())
             total += 0 if found is None else int(found[1]) * _KILOBYTE
     return total
 
 
-def group_seconds(group: int) -> float:
-    """Processor seconds of the living processes of a group, and of those that they waited for.
-
-    On macOS 0: it reports them in another form.
-    """
-    # utime, stime, cutime, cstime
-    total = sum(sum(map(int, fields[11:15])) for _, fields in _of_group(group))
-    return total / os.sysconf("SC_CLK_TCK")
-
-
-def _of_group(group: int) -> Iterator[tuple[Path, list[str]]]:
-    """The processes of a group in Linux's /proc, with the fields of `stat` behind the name."""
-    for entry in Path("/proc").iterdir() if sys.platform == "linux" else ():
+def _of_group(group: int) -> Iterator[Path]:
+    """The processes of a group in Linux's /proc."""
+    for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            with suppress(OSError, IndexError, ValueError):  # it ended in between
-                # The name in brackets may hold anything; after it come state, parent and group.
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                if int(fields[2]) == group:
-                    yield entry, fields
+            with suppress(ProcessLookupError):  # it ended in between
+                if os.getpgid(int(entry.name)) == group:
+                    yield entry
 
 
 def _group_limits(root: Path) -> Iterator[int]:
@@ -462,11 +450,6 @@ class ModelProcess(ModelHolder):
         self._process.wait()
         self._answers.close()
         self._alive.discard(self)
-
-    def processor_seconds(self) -> float:
-        """See `ModelHolder.processor_seconds`; a process that was ended is not counted."""
-        group = self._process.pid
-        return 0.0 if group is None else group_seconds(group)
 
     def kill(self) -> None:
         """End the process at once, with the compilers it started."""

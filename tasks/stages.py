@@ -77,10 +77,6 @@ class ModelHolder:
         done: RecordT = getattr(self, kind.stage.value)(*given)
         return done
 
-    def processor_seconds(self) -> float:
-        """Processor seconds that it has spent so far, beside those of this process."""
-        return 0.0
-
     def turn_to(self, _job: Job) -> bool:
         """Begin a job of the same model for another target, which is pulled and exported already.
 

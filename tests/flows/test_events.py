@@ -13,69 +13,58 @@ from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
 from prefect.logging import get_run_logger
 from prefect.logging.handlers import APILogWorker
 
-from flows.pages import Event, EventKind, model_event, record
+from flows.pages import record
 from flows.results import ModelResult, Outcome
 from tasks.retries import run_as_task
 from zoo.errors import UsageError
+from zoo.records import StageTime
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def stage(name: str, seconds: float) -> Event:
-    """A stage of ant that is done."""
-    return Event(
-        event=EventKind.STAGE,
-        model="ant",
-        target="cpu",
-        build_key="a" * 64,
-        stage=name,
-        outcome="done",
-        seconds=seconds,
-    )
+ENDED = ModelResult(
+    model="ant",
+    target="cpu",
+    outcome=Outcome.FAILED,
+    stage="lower",
+    reason="no",
+    seconds=3,
+    build_key="a" * 64,
+    stages=(StageTime(stage="pull", seconds=1.5),),
+    page="https://store.example/page?signature",
+)
 
 
-def failed(model: str) -> Event:
-    """A conversion that failed."""
-    return model_event(
-        ModelResult(
-            model=model,
-            target="cpu",
-            outcome=Outcome.FAILED,
-            stage="lower",
-            reason="no",
-            seconds=3,
-        )
-    )
-
-
-def test_an_event_is_a_line(own_home: Path) -> None:
-    """With its names, stage, time and end."""
-    for event in (stage("pull", 1.5), failed("ant")):
-        record(event)
+def test_the_end_of_a_model_is_a_line(own_home: Path) -> None:
+    """With its names, stages, time and end, and no address that opens what is not public."""
+    record(ENDED)
+    record(ENDED.model_copy(update={"model": "bee"}))
     [file] = (own_home / "logs").glob("events-*.jsonl")
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    assert (
-        lines[0].items()
-        >= {
-            "event": "stage",
-            "model": "ant",
-            "target": "cpu",
-            "build_key": "a" * 64,
-            "stage": "pull",
-            "seconds": 1.5,
-            "outcome": "done",
-        }.items()
-    )
-    assert lines[1].items() >= {"event": "model", "outcome": "failed", "reason": "no"}.items()
+    expected = {
+        "model": "ant",
+        "target": "cpu",
+        "build_key": "a" * 64,
+        "stage": "lower",
+        "seconds": 3.0,
+        "stages": [{"stage": "pull", "seconds": 1.5}],
+        "outcome": "failed",
+        "reason": "no",
+    }
+    assert {name: lines[0].get(name) for name in expected} == expected
+    assert lines[0]["time"].endswith("+00:00")
+    assert "signature" not in file.read_text()
+    assert lines[1]["model"] == "bee"
 
 
 def test_a_log_has_sentences(own_home: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What a person reads is no JSON."""
+    well = ModelResult(model="bee", target="cpu", outcome=Outcome.PUBLISHED, seconds=1.5)
     with caplog.at_level("INFO"):
-        for event in (stage("pull", 1.5), failed("ant")):
-            record(event)
-    said = ["pull: done in 1.5 s", "ant for cpu: failed after 3 s in lower (no)"]
+        for row in (well, ENDED):
+            record(row)
+    said = ["bee for cpu: published in 1.5 s", "ant for cpu: failed after 3 s in lower (no)"]
     assert [line.getMessage() for line in caplog.records] == said
 
 
@@ -107,5 +96,5 @@ def test_a_disk_that_is_full_costs_only_the_line(
     """No model fails because its history cannot be written."""
     own_home.mkdir(exist_ok=True)
     (own_home / "logs").write_text("a file where a folder must be")
-    record(failed("ant"))
-    assert "could not be written" in caplog.text
+    record(ENDED)
+    assert "could not be written down" in caplog.text

@@ -277,7 +277,6 @@ def test_a_process_is_ended_before_it_was_forked(job: Job) -> None:
     ended = ModelProcess(job, start=server.fork)
     with ModelProcess(job, start=server.fork) as other:
         with ended, ThreadPoolExecutor(1) as pool:
-            assert ended.processor_seconds() == 0.0
             killed = pool.submit(ended.kill)
             while not ended._requests.closed:
                 os.sched_yield()
