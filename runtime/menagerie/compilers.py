@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib.metadata
 import importlib.util
 import os
@@ -11,7 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from menagerie.errors import MenagerieError, SessionError
+from menagerie.errors import MenagerieError
 from menagerie.paths import home
 
 
@@ -66,22 +65,3 @@ def zig_environment() -> dict[str, str]:
         "ZIG_GLOBAL_CACHE_DIR": str(cache / "global"),
         "ZIG_LOCAL_CACHE_DIR": str(cache / "local"),
     }
-
-
-def configure(library: ctypes.CDLL) -> None:
-    """Tells a loaded Metal runtime where its compiler is and where to keep compiled shaders.
-
-    What is compiled lies in ``emulator/`` of Menagerie's home, in a folder for each version of the
-    compiler.
-
-    Raises:
-        MenagerieError: the wheel is not installed.
-        SessionError: the runtime refuses.
-    """
-    program = str(zig_program()).encode()
-    folder = home() / "emulator" / f"ziglang-{zig_version()}"
-    library.menagerie_last_error.restype = ctypes.c_char_p
-    words = (ctypes.c_char_p * 1)(program)
-    if library.menagerie_emulator_configure(words, ctypes.c_size_t(1), str(folder).encode()) != 0:
-        said: bytes = library.menagerie_last_error()
-        raise SessionError("the emulated Metal device", said.decode(errors="replace"))

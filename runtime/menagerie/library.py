@@ -114,7 +114,7 @@ def _loaded(target: str) -> ctypes.CDLL:
         fact = f"lacks {name}: it was built from older sources than the Python beside it"
         raise SessionError(str(path), fact, _BUILD_AGAIN) from error
     if hasattr(loaded, "menagerie_emulator_configure"):
-        from menagerie.compilers import configure
+        from menagerie.emulator import configure
 
         configure(loaded)  # the emulated device, which stands in for the GPU here
     return loaded

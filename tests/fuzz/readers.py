@@ -27,6 +27,7 @@ from menagerie.format.bundle_manifest import manifest_document, parse_manifest
 from menagerie.format.folder import open_bundle
 from menagerie.host import RUNTIME_ABI
 from menagerie.library import last_error, library
+from menagerie.shader_source import translate
 from menagerie.speech.recipe import read_recipe
 from menagerie.store.latest import trusted_ledger
 from menagerie.tensor_files import read_array, read_tensors
@@ -258,6 +259,10 @@ def _report(content: bytes) -> None:
     read_report(folder)
 
 
+def _metal(content: bytes) -> None:
+    translate(content.decode("latin-1"))
+
+
 READERS: dict[str, Callable[[bytes], None]] = {
     "json": _json,
     "safetensors": _safetensors,
@@ -271,4 +276,5 @@ READERS: dict[str, Callable[[bytes], None]] = {
     "yaml": _yaml,
     "recipe": _recipe,
     "report": _report,
+    "metal": _metal,
 }

@@ -21,7 +21,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 BUILD = ROOT / "build" / "fuzz"
-NATIVE = ("bundle", "json", "manifest", "metal", "safetensors", "trust")
+NATIVE = ("bundle", "json", "manifest", "safetensors", "trust")
 MOST_BYTES, MOST_MEGABYTES, LONGEST_SECONDS = 4096, 2048, 10
 GRACE_SECONDS = 120
 _COUNT = re.compile(r"^Done (\d+) runs|^#(\d+)\s", re.MULTILINE)
@@ -103,7 +103,7 @@ def main() -> int:
     if find_spec("atheris") is None:
         print("The Python readers are left out: there is no wheel of atheris for this platform")
     else:
-        readers = sorted(path.name for path in (HERE / "corpus").iterdir() if path.name != "metal")
+        readers = sorted(path.name for path in (HERE / "corpus").iterdir())
         python = [sys.executable, str(HERE / "python.py")]
         jobs |= {f"python-{name}": ([*python, name], {}) for name in readers}
     chosen = {name: job for name, job in jobs.items() if name in asked.targets or not asked.targets}

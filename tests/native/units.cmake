@@ -23,8 +23,6 @@ set(units
     common/trust.cpp
     common/windows.cpp
     cpu/backend.cpp
-    metal/emulated/source.cpp
-    metal/emulated/tokens.cpp
     third_party/monocypher/monocypher.c
     tools/parity.cpp)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")

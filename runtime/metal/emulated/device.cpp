@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "metal/emulated/memory.h"
+#include "metal/emulated/shaders.h"
 #include "metal/emulated/stream.h"
-#include "metal/emulated/toolchain.h"
 
 namespace menagerie::metal {
 namespace {

@@ -11,26 +11,14 @@ add_custom_command(
   COMMAND ${CMAKE_COMMAND} -E cat ${emulated_prelude} > ${emulated_text}
   DEPENDS ${emulated_prelude}
   VERBATIM)
-# Compiled shaders are kept under a digest of all that makes them, and so of what translates them.
-set(emulated_translator)
-foreach(file source.cpp tokens.cpp toolchain.cpp)
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${emulated_folder}/${file})
-  file(SHA256 ${emulated_folder}/${file} emulated_hash)
-  string(APPEND emulated_translator ${emulated_hash})
-endforeach()
-string(SHA256 emulated_translator ${emulated_translator})
 set_source_files_properties(
-  metal/emulated/toolchain.cpp
-  PROPERTIES COMPILE_DEFINITIONS
-             "MENAGERIE_PRELUDE=\"${emulated_text}\";MENAGERIE_TRANSLATOR=\"${emulated_translator}\""
-             OBJECT_DEPENDS ${emulated_text})
+  metal/emulated/shaders.cpp PROPERTIES COMPILE_DEFINITIONS "MENAGERIE_PRELUDE=\"${emulated_text}\""
+                                        OBJECT_DEPENDS ${emulated_text})
 set(metal_device_sources
     metal/emulated/device.cpp
     metal/emulated/fibers.cpp
     metal/emulated/memory.cpp
     metal/emulated/products.cpp
-    metal/emulated/source.cpp
+    metal/emulated/shaders.cpp
     metal/emulated/stream.cpp
-    metal/emulated/tokens.cpp
-    metal/emulated/toolchain.cpp
     metal/emulated/worker.cpp)

@@ -15,7 +15,7 @@
 #include "metal/device.h"
 #include "metal/emulated/memory.h"
 #include "metal/emulated/prelude/abi.h"
-#include "metal/emulated/toolchain.h"
+#include "metal/emulated/shaders.h"
 #include "metal/emulated/worker.h"
 
 namespace menagerie::metal::emulated {

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import menagerie.library
-from menagerie.compilers import configure
+from menagerie.emulator import configure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,8 +10,8 @@
 
 #include "common/error.h"
 #import "double.h"
+#include "metal/emulated/shaders.h"
 #include "metal/emulated/stream.h"
-#include "metal/emulated/toolchain.h"
 
 using menagerie::metal::Argument;
 using menagerie::metal::Grid;

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from menagerie import emulator
 from menagerie.compilers import zig_program
+from menagerie.emulator import ShaderCompiler
 from menagerie.library import library
 
 if TYPE_CHECKING:
@@ -60,12 +62,7 @@ class EmulatedDevice:
 
     def configure(self, compiler: Sequence[str], cache: Path) -> None:
         """Sets the compiler and the cache."""
-        words = (ctypes.c_char_p * len(compiler))(*[word.encode() for word in compiler])
-        self.check(
-            self.lib.menagerie_emulator_configure(
-                words, ctypes.c_size_t(len(compiler)), str(cache).encode()
-            )
-        )
+        emulator.configure(self.lib, ShaderCompiler(tuple(compiler), cache))
 
     def check(self, status: int) -> None:
         """Raises what the runtime says if a call has failed."""

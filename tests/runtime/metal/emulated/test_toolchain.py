@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from emulated_device import EmulatedDevice, finding
 
-from menagerie import compilers
+from menagerie import emulator
 from menagerie.compilers import zig_program
 from menagerie.library import library
-from zoo.errors import MenagerieError, SessionError
+from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,11 +73,30 @@ def test_compiler_error_names_the_line(device: EmulatedDevice) -> None:
         ),
         ('#include "mine.h"\n', "kernels.metal:1:10: fatal error: 'mine.h' file not found"),
         ("kernel void f(device float* a {", "line 1: ( is never closed"),
+        (
+            f"kernel void f({', '.join(f'device int* a{i}' for i in range(32))}) {{}}",
+            "kernel f: has more than 31 buffers",
+        ),
+        (
+            'template [[host_name("g")]] kernel void f<float>(device float* a);',
+            "line 1: no kernel template f comes before its instantiation",
+        ),
     ],
 )
 def test_what_is_not_known_is_refused(device: EmulatedDevice, source: str, words: str) -> None:
     """Constructs that the emulator does not know are named with their line."""
     assert words in finding(lambda: device.compile(source))
+
+
+def test_buffers_without_an_index_take_the_lowest_that_is_free(device: EmulatedDevice) -> None:
+    """As Metal's compiler gives them out: `value` is argument 0 here."""
+    shaders = device.compile("""
+        kernel void fill(device float* out [[buffer(1)]], constant float& value,
+                         uint i [[thread_position_in_grid]]) { out[i] = value + .5e-1; }
+    """)
+    out = device.buffer(np.zeros(2, F32))
+    shaders.run("fill", [device.buffer(np.array([1.5], F32)), out], [2], [1])
+    assert out.read(F32).tolist() == np.full(2, 1.5 + F32(0.05), F32).tolist()
 
 
 def test_unknown_kernel(device: EmulatedDevice) -> None:
@@ -163,23 +182,9 @@ def test_configured_from_python(
 ) -> None:
     """Compiled shaders lie in Menagerie's home; without the wheel the error says what to install."""
     monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path))
-    compilers.configure(library("metal"))
+    emulator.configure(library("metal"))
     assert stored(device, kernel(7)) == 7
     assert len(list(tmp_path.glob("emulator/ziglang-*/*.so"))) == 1
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(MenagerieError, match="pip install ziglang"):
-        compilers.configure(library("metal"))
-
-
-def test_configuration_refused() -> None:
-    """A runtime that refuses is an error of the session."""
-    lib = library("metal")
-
-    class Refusing:
-        menagerie_last_error = lib.menagerie_last_error
-
-        def menagerie_emulator_configure(self, *_: object) -> int:
-            return lib.menagerie_emulator_configure(None, 0, None)  # type: ignore[no-any-return]
-
-    with pytest.raises(SessionError, match="a command and a folder are needed"):
-        compilers.configure(Refusing())  # type: ignore[arg-type]
+        emulator.configure(library("metal"))

@@ -1,23 +1,13 @@
-// The compiler that makes shaders run on the host: clang of the ziglang wheel, called without a
-// shell. What it makes is kept in a folder under names that hash all it was made from.
+// Compiled shaders of the emulated device: shared libraries that Python makes of Metal source.
 #pragma once
 
-#include <filesystem>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "metal/device.h"
 #include "metal/emulated/prelude/abi.h"
 
 namespace menagerie::metal::emulated {
-
-// Sets the command that clang's and lld's arguments follow, and the folder for what is compiled.
-void configure(std::vector<std::string> compiler, std::filesystem::path cache_folder);
-
-// The shared library that Metal source compiles to, from the cache if it is there. Safe to call
-// from several threads and processes. Fails with the compiler's first error.
-std::filesystem::path compiled(const std::string& source);
 
 class HostKernel final : public Kernel {
  public:
@@ -35,7 +25,7 @@ class HostKernel final : public Kernel {
   std::string name_;
 };
 
-// Compiles the source, or takes it from the cache, and loads it.
+// Has the source compiled, and loads what it became. Fails with the compiler's first error.
 std::shared_ptr<ShaderLibrary> load_shaders(const std::string& source);
 
 }  // namespace menagerie::metal::emulated

@@ -1,0 +1,164 @@
+"""The compiler of the emulated Metal device, which stands in for the GPU where there is none.
+
+Clang and lld of the `ziglang` wheel make a shared library of a shader's source and the device's
+prelude. It is kept in a folder under a name that hashes all it was made from.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from menagerie.compilers import zig_program, zig_version
+from menagerie.errors import MenagerieError
+from menagerie.paths import PACKAGE, home
+from menagerie.shader_source import translate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# As Apple's compiler sees the text: Metal 3.1, which is C++14 there.
+_PREPROCESS = (
+    "clang -E -x c++ -std=c++20 -nostdinc -w "
+    "-D__METAL__=1 -D__METAL_VERSION__=310 -D__METAL_MACOS__=1"
+)
+# - Half and bfloat round after every operation.
+# - Any function may hold a barrier or an operation of a SIMD group, as on a GPU: without that, a
+#   call of one that does is doubled into both branches of the `if` before it.
+# - Nothing is contracted or vectorised: results are the same everywhere, and the instrumentation
+#   of memory accesses sees each of them, which it does only up to 16 bytes.
+_COMPILE = (
+    "clang -c -x c++ -std=c++20 -nostdinc -w -O2 -march=x86-64-v3 -fPIC -fvisibility=hidden "
+    "-fno-exceptions -fno-rtti -fno-math-errno -ffp-contract=off -Xclang -fconvergent-functions "
+    "-fno-vectorize -fno-slp-vectorize -fno-stack-protector -fno-strict-aliasing "
+    "-Xclang -ffloat16-excess-precision=none -Xclang -fbfloat16-excess-precision=none "
+    "-fsanitize=thread,integer-divide-by-zero -fno-sanitize-recover=all "
+    "-mllvm -tsan-instrument-func-entry-exit=0 -mllvm -tsan-instrument-read-before-write=1 "
+    "-mllvm -tsan-instrument-atomics=0"
+)
+_LINK = ["ld.lld", "-shared", "-z", "defs"]
+_METAL_HEADER = re.compile(rb"^[ \t]*#include [^\n]*<metal_[^\n]*", re.MULTILINE)
+_SYSTEM_LIBRARY = re.compile(r"/lib[cm](-[\d.]+)?\.so(\.6)?$")  # libc-2.31.so before glibc 2.34
+_FIRST_LINE = b'#line 1 "kernels.metal"\n'
+_SCRATCH = "making"
+_ONE_COMPILES = threading.Lock()
+_Answer = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t
+)
+_KEPT: list[object] = []  # answers, to which a runtime holds no reference of Python's
+
+
+@dataclass(frozen=True)
+class ShaderCompiler:
+    """Makes shared libraries of Metal source.
+
+    Args:
+        command: what the arguments of clang and lld follow.
+        folder: where what is compiled is kept; processes may share it.
+    """
+
+    command: tuple[str, ...]
+    folder: Path
+
+    def compiled(self, source: bytes, prelude: bytes) -> Path:
+        """The library, from the folder if it is there.
+
+        Raises:
+            MenagerieError: with the compiler's first error, or the line that is not emulated.
+        """
+        own = ((PACKAGE / name).read_bytes() for name in ("emulator.py", "shader_source.py"))
+        parts = (*own, *map(str.encode, self.command), prelude, source)
+        kept = self.folder / f"{hashlib.sha256(bytes(1).join(parts)).hexdigest()}.so"
+        with _ONE_COMPILES:
+            if not kept.is_file():
+                with _scratch(self.folder) as scratch:
+                    self._make(source, prelude, scratch).replace(kept)
+        return kept
+
+    def _make(self, source: bytes, prelude: bytes, scratch: Path) -> Path:
+        names = ("source.metal", "expanded.ii", "unit.cpp", "unit.o", "library.so")
+        metal, expanded, unit, compiled, library = (scratch / name for name in names)
+        # The prelude stands for Metal's own headers; lines keep their numbers.
+        metal.write_bytes(_FIRST_LINE + _METAL_HEADER.sub(b"", source))
+        self._call(*_PREPROCESS.split(), metal, "-o", expanded)
+        text = translate(expanded.read_bytes().decode("latin-1")).encode("latin-1")
+        unit.write_bytes(prelude + _FIRST_LINE + text)
+        self._call(*_COMPILE.split(), unit, "-o", compiled)
+        self._call(*_LINK, compiled, *_system_libraries(), "-o", library)
+        return library
+
+    def _call(self, *arguments: str | Path) -> None:
+        try:
+            done = subprocess.run(
+                [*self.command, *arguments],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                check=False, text=True, errors="replace",
+            )  # fmt: skip
+        except OSError as error:
+            place = f"the compiler {self.command[0]} cannot be started"
+            raise MenagerieError(place, str(error.strerror)) from error
+        if done.returncode != 0:
+            said = done.stderr.splitlines()
+            errors = [line for line in said if "error: " in line]
+            fact = next(iter(errors or said), "the compiler failed without a message")
+            raise MenagerieError("the Metal source does not compile", fact)
+
+
+def configure(library: ctypes.CDLL, compiler: ShaderCompiler | None = None) -> None:
+    """Gives a loaded Metal runtime its compiler of shaders.
+
+    Args:
+        library: the runtime.
+        compiler: left out, the wheel's, which keeps what it makes in ``emulator/`` of Menagerie's
+            home, in a folder for each version of the wheel.
+
+    Raises:
+        MenagerieError: the wheel is not installed.
+    """
+    made = compiler or ShaderCompiler(
+        (str(zig_program()),), home() / "emulator" / f"ziglang-{zig_version()}"
+    )
+
+    def answer(source: bytes, prelude: bytes, said: int, capacity: int) -> int:
+        """Writes the compiled library's path, or why there is none, and says which."""
+        status = 0
+        try:
+            text = str(made.compiled(source, prelude))
+        except MenagerieError as error:
+            status, text = 1, str(error)
+        except OSError as error:
+            status, text = 1, f"the emulator's cache: {error}"
+        content = text.encode(errors="surrogateescape")[: capacity - 1] + b"\0"
+        ctypes.memmove(said, content, len(content))
+        return status
+
+    _KEPT.append(_Answer(answer))
+    library.menagerie_emulator_configure(_KEPT[-1])
+
+
+@contextmanager
+def _scratch(parent: Path) -> Iterator[Path]:
+    """A folder of this process alone, in which what killed processes have left is removed first."""
+    parent.mkdir(parents=True, exist_ok=True)
+    for left in parent.glob(f"{_SCRATCH}-*"):
+        if not Path("/proc", left.name.split("-")[1]).exists():
+            shutil.rmtree(left, ignore_errors=True)
+    with TemporaryDirectory(prefix=f"{_SCRATCH}-{os.getpid()}-", dir=parent) as folder:
+        yield Path(folder)
+
+
+def _system_libraries() -> set[str]:
+    """The C library and its mathematics, as this process has loaded them."""
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+    paths = {line.split(maxsplit=5)[-1] for line in maps.splitlines()}
+    return {path for path in paths if _SYSTEM_LIBRARY.search(path)}
