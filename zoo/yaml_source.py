@@ -17,18 +17,15 @@ from ruamel.yaml.events import (
     AliasEvent,
     CollectionEndEvent,
     CollectionStartEvent,
-    DocumentEndEvent,
     Event,
-    MappingStartEvent,
     ScalarEvent,
-    StreamEndEvent,
 )
-from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
 from zoo.errors import nearest, suggestion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
 
     from pydantic import ValidationError
@@ -95,40 +92,48 @@ def _faulty(line: int, fact: str) -> YamlFile:
 def _read(text: str) -> YamlFile:
     """The document's data.
 
-    It is made of libyaml's events in one go. Those come without recursion, however deep the text.
-
     Raises:
         RecursionError: it is nested too deeply.
         YAMLError: it is not YAML.
     """
-    events = _events(text)
-    for event in events:
-        if isinstance(event, (AliasEvent, ScalarEvent, CollectionStartEvent)):
-            file = YamlFile()
-            file.value = _Builder(file, events).build(event, ())
-            break
-    else:
+    faults, tagged = _survey(text)
+    root = YAML(typ="safe").compose(text)  # libyaml's, which recurses on the stack of C
+    if root is None:
         return _faulty(1, "the file is empty")
-    for event in events:
-        if not isinstance(event, (DocumentEndEvent, StreamEndEvent)):
-            fact = "not YAML: there is another document"
-            return _faulty(event.start_mark.line + 1, fact)
+    file = YamlFile(faults=faults)
+    file.value = _Builder(file, tagged).build(root, ())
     return file
 
 
-def _events(text: str) -> Iterator[Event]:
-    """The parser's events.
+_Place = tuple[int, int, bool]
+
+
+def _place(part: Event | Node) -> _Place:
+    """Where an event or its node begins, and whether it is a scalar: a mapping's key begins it."""
+    mark = part.start_mark
+    return mark.line, mark.column, isinstance(part, (ScalarEvent, ScalarNode))
+
+
+def _survey(text: str) -> tuple[list[Fault], dict[_Place, str]]:
+    """The faults of aliases, and the tags that are written before values, by place.
+
+    Parsing makes events without recursion, however deep the text.
 
     Raises:
         RecursionError: they nest too deeply.
         YAMLError: it is not YAML.
     """
-    depth = 0
+    faults, tagged, depth = [], {}, 0
     for event in YAML(typ="safe").parse(text):
         depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
         if depth > _DEEPEST:
             raise RecursionError
-        yield event
+        if isinstance(event, AliasEvent):
+            fact = "anchors and aliases are not read; write it out"
+            faults.append(Fault(event.start_mark.line + 1, (), fact))
+        elif (tag := getattr(event, "tag", None)) not in {None, "!"}:  # `!` says nothing
+            tagged[_place(event)] = tag.removeprefix(_PREFIX)
+    return faults, tagged
 
 
 _RULES = YAML(typ="safe", pure=True)  # of YAML 1.2: what text without quotes means
@@ -150,99 +155,69 @@ def _plain(text: str) -> tuple[str, Any]:
 
 
 class _Builder:
-    """Turns events into data, noting lines and faults in `file`."""
+    """Turns nodes into data, noting lines and faults in `file`."""
 
-    def __init__(self, file: YamlFile, events: Iterator[Event]) -> None:
+    def __init__(self, file: YamlFile, tagged: dict[_Place, str]) -> None:
         self._file = file
-        self._events = events
+        self._tagged = tagged
+        self._built: set[int] = set()
 
-    def build(self, event: Event, location: Location) -> Any:
-        """The value that begins with `event`; all of its events are taken."""
-        line = event.start_mark.line + 1
-        if isinstance(event, AliasEvent):
-            self._fault(line, location, "anchors and aliases are not read; write it out")
+    def build(self, node: Node, location: Location) -> Any:
+        """The value of a node; None where a fault says that it is not read."""
+        if id(node) in self._built:  # an alias leads here, which is a fault already
             return None
+        self._built.add(id(node))
+        line = node.start_mark.line + 1
         self._file.lines.setdefault(location, line)
         if len(location) > MAX_DEPTH:
-            self._refuse(event, location, f"nested more than {MAX_DEPTH} deep")
-        elif tag := _tag(event):
-            self._refuse(event, location, _not_read(tag.removeprefix(_PREFIX)))
-        elif isinstance(event, ScalarEvent):
-            return self._scalar(event, location)
-        elif isinstance(event, MappingStartEvent):
-            return self._mapping(location)
-        else:
-            return self._sequence(location)
-        return None
+            return self._fault(line, location, f"nested more than {MAX_DEPTH} deep")
+        if kind := self._tagged.get(_place(node)):
+            return self._fault(line, location, _not_read(kind))
+        if isinstance(node, ScalarNode):
+            return self._scalar(node, location)
+        if isinstance(node, MappingNode):
+            return self._mapping(node, location)
+        return [self.build(each, (*location, i)) for i, each in enumerate(node.value)]
 
-    def _sequence(self, location: Location) -> list[Any]:
-        result: list[Any] = []
-        while not isinstance(event := next(self._events), CollectionEndEvent):
-            result.append(self.build(event, (*location, len(result))))
-        return result
-
-    def _mapping(self, location: Location) -> dict[str, Any]:
+    def _mapping(self, node: MappingNode, location: Location) -> dict[str, Any]:
         result: dict[str, Any] = {}
-        while not isinstance(event := next(self._events), CollectionEndEvent):
-            line = event.start_mark.line + 1
-            key = self._key(event)
+        for named, value in node.value:
+            line, key = named.start_mark.line + 1, self._key(named)
             if key is None:
-                self._refuse(event, location, "a key is text; quote it if it looks otherwise")
-                self._pass_over(next(self._events))
+                self._fault(line, location, "a key is text; quote it if it looks otherwise")
             elif key in result:
                 first = self._file.lines[(*location, key)]
                 self._fault(line, (*location, key), f"written twice, first on line {first}")
-                self._pass_over(next(self._events))
             else:
                 self._file.lines[(*location, key)] = line
-                result[key] = self.build(next(self._events), (*location, key))
+                result[key] = self.build(value, (*location, key))
         return result
 
-    def _key(self, event: Event) -> str | None:
+    def _key(self, node: Node) -> str | None:
         """The text; None if it is none."""
-        if not isinstance(event, ScalarEvent) or _tag(event):
+        if not isinstance(node, ScalarNode) or _place(node) in self._tagged:
             return None
-        text: str = event.value
-        if not event.implicit[0]:
-            return text
         try:
-            kind, _ = _plain(text)
+            kind = "str" if node.style else _plain(node.value)[0]
         except ValueError:
             return None
+        text: str = node.value
         return text if kind == "str" else None
 
-    def _scalar(self, event: ScalarEvent, location: Location) -> Any:
-        if not event.implicit[0]:  # in quotes, or a block
-            return event.value
+    def _scalar(self, node: ScalarNode, location: Location) -> Any:
+        if node.style:  # in quotes, or a block
+            return node.value
+        line = node.start_mark.line + 1
         try:
-            kind, value = _plain(event.value)
+            kind, value = _plain(node.value)
         except ValueError as error:
-            self._refuse(event, location, str(error).split(";")[0])
-            return None
+            return self._fault(line, location, str(error).split(";")[0])
         if kind not in _SCALARS:
-            self._refuse(event, location, _not_read(kind))
-            return None
+            return self._fault(line, location, _not_read(kind))
         return value
-
-    def _refuse(self, event: Event, location: Location, fact: str) -> None:
-        """Note a fault, and leave out the value that begins with `event`."""
-        self._fault(event.start_mark.line + 1, location, fact)
-        self._pass_over(event)
-
-    def _pass_over(self, event: Event) -> None:
-        depth = int(isinstance(event, CollectionStartEvent))
-        while depth > 0:
-            event = next(self._events)
-            depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
 
     def _fault(self, line: int, location: Location, fact: str) -> None:
         self._file.faults.append(Fault(line, location, fact))
-
-
-def _tag(event: Event) -> str | None:
-    """What is written before a value to say its type; `!` says nothing."""
-    tag: str | None = getattr(event, "tag", None)
-    return None if tag == "!" else tag
 
 
 def _not_read(kind: str) -> str:
