@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._decomp import get_decompositions
+from torch.nn.modules.linear_cross_entropy import (
+    _linear_cross_entropy_batch_chunked as chunked_loss,
+)
 
 from transforms.graph.editor import fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
@@ -352,6 +355,24 @@ _LOGIC = (
     aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims,
 )  # fmt: skip
 
+
+def _linear_cross_entropy(  # noqa: PLR0917 - PyTorch's own list
+    rows: Tensor, linear_weight: Tensor, target: Tensor, linear_bias: Tensor | None,
+    weight: Tensor | None, reduction: str, ignore_index: int, label_smoothing: float,
+    *training: Any,  # noqa: ARG001 - chunks, and gradients that no artifact has
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Of all rows at once; the empty tensors are gradients that nobody asked for."""
+    loss = torch.nn.functional.cross_entropy(
+        torch.nn.functional.linear(rows, linear_weight, linear_bias),
+        target,
+        weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        label_smoothing=label_smoothing,
+    )
+    return loss, rows.new_empty(0, 0), rows.new_empty(0, 0), rows.new_empty(0)
+
+
 _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     **{operator: functools.partial(_logic_of_bytes, operator) for operator in _LOGIC},
     aten.take.default: _take,
@@ -370,6 +391,7 @@ _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     aten.nanmedian.default: lambda self: _of_rows(_nanmedian)(self.reshape(-1))[0],
     aten.mode.default: _of_rows(_mode),
     aten.histc.default: _histc,
+    chunked_loss._opoverload: _linear_cross_entropy,
     aten.embedding_bag.default: _embedding_bag,
     aten.embedding_bag.padding_idx: _embedding_bag,
     aten._embedding_bag.default: _embedding_bag,
