@@ -89,7 +89,7 @@ class UnsupportedKernels(LoweringError):
             "CONTRIBUTING.md says how a kernel is added"
         )
         super().__init__(
-            place, f"{len(uses)} kernel(s) are not in the target's runtime{listing}", f"\n{step}"
+            place, f"{len(uses)} kernel(s) are not in the target's runtime{listing}", step
         )
         self.uses = uses
 

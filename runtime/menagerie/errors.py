@@ -21,7 +21,8 @@ class MenagerieError(Exception):
         self.next_step = next_step
 
     def __str__(self) -> str:
-        advice = f". {self.next_step}" if self.next_step else ""
+        between = "\n" if "\n" in self.fact else ". "  # behind a list, on a line of its own
+        advice = f"{between}{self.next_step}" if self.next_step else ""
         return f"{self.place}: {self.fact}{advice}"
 
 

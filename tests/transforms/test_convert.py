@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from transforms import Program, convert, converter
 from transforms.export.prepare import prepare_module
 from transforms.goldens.examples import resized
 from transforms.targets import target_named
-from zoo.errors import ExportError, UsageError, ValidationError
+from zoo.errors import ExportError, UnsupportedKernels, UsageError, ValidationError
 from zoo.precision import WeightPrecision
 
 if TYPE_CHECKING:
@@ -339,3 +340,21 @@ def test_what_did_not_run_is_no_matter_of_tolerances(verdict: Verdict) -> None:
     assert "killed by SIGSEGV" in text
     assert "tolerances" not in text
     assert "search_seconds" not in text
+
+
+def test_what_no_runtime_has_is_listed_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the error, each with its line; torch's own warnings of the same do not reach the user."""
+
+    class Eigen(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.linalg.eig(x)[0].real
+
+    with pytest.raises(UnsupportedKernels) as caught:
+        convert(Eigen(), (torch.randn(4, 4),), out=tmp_path / "out")
+    *listed, advice = str(caught.value).splitlines()
+    assert "  aten.linalg_eig.default" in listed
+    assert advice.startswith("Write these calls with other operators")
+    assert capfd.readouterr() == ("", "")
+    assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []

@@ -22,7 +22,7 @@ from transforms.export.refusals import refuse_unsupported, without_assertions
 from transforms.export.signature import Signature, output_names, signature_of
 from transforms.export.state import assigned_in_place, state_of, with_own_state
 from transforms.graph.editor import ProgramEditor
-from transforms.graph.guards import is_number_cached, transforms_of_any_length
+from transforms.graph.guards import is_number_cached, torch_unheard, transforms_of_any_length
 from transforms.graph.layouts import plain, same_layout
 from transforms.graph.schemas import declare
 from zoo.errors import ExportError
@@ -262,9 +262,7 @@ def trace(
         if isinstance(error, SyntaxError) and (word := _word_of_python(module)):
             fact = f"has {word[0]}, and torch writes graphs as Python, whose word {word[1]!r} is"
             raise ExportError(place, fact, "Rename the module or tensor") from error
-        raise ExportError(
-            place, f"torch.export failed: {_first_lines(error)}", _advice(error)
-        ) from error
+        raise _failed(place, error) from error
     own = None if isinstance(module, ExportedProgram) else module
     refuse_unsupported(place, program, own)
     return with_own_state(program)
@@ -280,7 +278,7 @@ def _exported(
     """Export; where torch doubts that all sizes take the same way, let each be tried."""
 
     def export(**how: Any) -> ExportedProgram:
-        with assigned_in_place(module), warnings.catch_warnings():
+        with assigned_in_place(module), torch_unheard(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", _SECOND_NAMES)
             return torch.export.export(
                 module, arguments, keywords, dynamic_shapes=shapes, strict=False, **how
@@ -412,14 +410,22 @@ def _first_lines(error: Exception) -> str:
     return " ".join(lines[:3]) or type(error).__name__
 
 
-def _advice(error: Exception) -> str:
+def _failed(place: str, error: Exception) -> ExportError:
+    """What torch found, in a user's words where we have some."""
     text = str(error)
-    if "Constraints violated" in text:
-        return "Narrow the range of the dimension to what the model allows"
     if "data-dependent" in text:
         lines = [f"{file}:{line}" for file, line in _LINES.findall(text) if "/torch/" not in file]
         where = f" at {lines[-1]}" if lines else ""
-        return f"A size or a branch{where} depends on values, which no artifact can: pad or mask"
+        said = _first_lines(error).partition(" (unhinted")[0]
+        fact = f"a size or a branch{where} depends on values of a tensor (torch.export: {said})"
+        advice = "Choose by torch.where, pad to a fixed size, or return a mask"
+        return ExportError(place, fact, advice)
+    return ExportError(place, f"torch.export failed: {_first_lines(error)}", _advice(text))
+
+
+def _advice(text: str) -> str:
+    if "Constraints violated" in text:
+        return "Narrow the range of the dimension to what the model allows"
     if "Cannot view" in text or "view size is not compatible" in text:
         return "Artifacts take inputs row after row, whatever strides an example has: use .reshape"
     if "expected compiled_fn to be GraphModule" in text:

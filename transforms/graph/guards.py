@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,13 @@ if TYPE_CHECKING:
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.export import ExportedProgram
 
-_LOUD = ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor")
+_LOUD = (
+    "torch.fx.experimental.symbolic_shapes",
+    "torch._subclasses.fake_tensor",
+    "torch._inductor.ir",  # of kernels that no C interface has: our own error lists them
+    "torch._inductor.utils",  # of a GPU's size
+    "torch._inductor.codegen.mps",  # of float64, which our own error names
+)
 
 
 @contextmanager
@@ -28,7 +35,7 @@ def no_new_guards(mode: FakeTensorMode) -> Iterator[None]:
     """Compute on fake values; raise where that would assume something new of a dynamic size."""
     env = mode.shape_env
     guarded = nullcontext() if env is None else env.error_on_new_guards()
-    with mode, torch.no_grad(), guarded, _quiet():
+    with mode, torch.no_grad(), guarded, torch_unheard():
         yield
 
 
@@ -84,14 +91,19 @@ def transforms_of_any_length() -> AbstractContextManager[object]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep torch from logging the failures that a trial is there to find."""
+def torch_unheard() -> Iterator[None]:
+    """Keep torch from logging and printing what our own errors say; not where TORCH_LOGS is set."""
+    if os.environ.get("TORCH_LOGS"):
+        yield
+        return
     loggers = [logging.getLogger(name) for name in _LOUD]
     before = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
     try:
-        yield
+        # It prints the graph of an export that fails, by a name that it finds in its module first.
+        with patch("torch.export._trace.print", create=True):
+            yield
     finally:
         for logger, level in zip(loggers, before, strict=True):
             logger.setLevel(level)

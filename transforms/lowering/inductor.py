@@ -70,7 +70,7 @@ from torch.utils import _cpp_embed_headers
 from torch.utils import _pytree as pytree
 
 from transforms.export.state import state_of
-from transforms.graph.guards import is_number_cached
+from transforms.graph.guards import is_number_cached, torch_unheard
 from transforms.graph.record import origin
 from transforms.lowering.cpp_codegen import numbers_as_eager
 from zoo.errors import LoweringError
@@ -165,6 +165,7 @@ def generate_code(
     module = program.module(check_guards=False)
     try:
         with (
+            torch_unheard(),
             patch.object(codecache.AotCodeCompiler, "compile", _capture),
             patch.object(fuse_attention, "_sfdp_init", lambda *_: None),
             patch.object(graph_module, "normalize_name", _constant_name),

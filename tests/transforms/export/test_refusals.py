@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Any
 
@@ -154,9 +155,13 @@ def test_sizes_that_depend_on_values_are_refused() -> None:
     assert "Pad to a fixed size" in text
 
 
-def test_branches_on_values_are_refused_with_their_line() -> None:
-    """torch.export gives up itself; what it says is put into words."""
+def test_branches_on_values_are_refused_with_their_line(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """torch.export gives up itself; what it says is put into words, and not printed besides."""
     text = refusal(module_of(lambda x: x + 1 if x.sum() > 0 else x))
+    assert capfd.readouterr() == ("", "")
+    assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
     assert "depends on values" in text
     assert re.search(r"test_refusals\.py:\d+", text)
 
