@@ -26,8 +26,8 @@ from menagerie.numerics import Dtype, Tolerance
 from menagerie.validation import Limits
 from menagerie.validation.compare import compare
 from menagerie.validation.findings import Verdict
+from transforms.export.call_signature import given, signature_of
 from transforms.export.prepare import Prepared
-from transforms.export.signature import given, signature_of
 from transforms.export.trace import Exported
 from transforms.goldens.cases import GoldenCase
 from transforms.graph.editor import ProgramEditor, fake_value

@@ -27,7 +27,7 @@ from safetensors.torch import load_file, save_file
 from menagerie.numerics import Dtype, Tolerance
 from menagerie.paths import home
 from transforms.bisect.pieces import Piece, by_dtype, differences, judge_lowered
-from transforms.export.signature import given
+from transforms.export.call_signature import given
 from transforms.graph.interpret import capture, output_nodes
 from transforms.pipeline import make_passes
 from zoo.base_models import Frozen

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_unflatten
 
 from menagerie import process
 from menagerie.validation.findings import CaseKind
-from transforms.export.signature import named_sizes, output_names, signature_of
+from transforms.export.call_signature import named_sizes, output_names, signature_of
 from transforms.export.state import FirstState, from_first_state, state_of
 from transforms.export.trace import (
     Exported,

@@ -18,8 +18,8 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.utils._pytree import tree_map
 
+from transforms.export.call_signature import Signature, output_names, signature_of
 from transforms.export.refusals import refuse_unsupported, without_assertions
-from transforms.export.signature import Signature, output_names, signature_of
 from transforms.export.state import assigned_in_place, state_of, with_own_state
 from transforms.graph.editor import ProgramEditor
 from transforms.graph.guards import is_number_cached, torch_unheard, transforms_of_any_length

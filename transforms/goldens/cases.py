@@ -31,7 +31,7 @@ from zoo.spec import Dimension, InputSpec, ProgramSpec, SampleKind
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from transforms.export.signature import Signature
+    from transforms.export.call_signature import Signature
 
     _Call = Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from menagerie.format.bundle_manifest import TensorSpec
-    from transforms.export.signature import Signature
+    from transforms.export.call_signature import Signature
 
 _LIFELIKE = frozenset({CaseKind.PICTURE, CaseKind.SPEECH})
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 
-_MATRIX = 2
-
 # Their memory is not initialised: two calls need not agree.
 _UNINITIALISED = ("aten::empty", "aten::new_empty", "prims::empty")
 
@@ -166,20 +164,6 @@ def is_elementwise(node: Node) -> bool:
         return False
     laid_out = bound_arguments(node).get("memory_format") is not None
     return is_functional(node) and not laid_out and not is_quantisation(node.target)
-
-
-def is_transposed_matrix(node: Node) -> bool:
-    """Whether a node is the transpose of a matrix, in any of its spellings."""
-    if node.target not in {aten.t.default, aten.permute.default, aten.transpose.int}:
-        return False
-    bound = bound_arguments(node)
-    if bound["self"].meta["val"].dim() != _MATRIX:
-        return False
-    if node.target is aten.permute.default:
-        return [axis % _MATRIX for axis in bound["dims"]] == [1, 0]
-    if node.target is aten.transpose.int:
-        return {bound["dim0"] % _MATRIX, bound["dim1"] % _MATRIX} == {0, 1}
-    return True
 
 
 def has_effect(node: Node) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from transforms.graph.graph_pass import GraphPass, Journal
-from transforms.graph.schemas import bound_arguments, is_transposed_matrix, schema_of
+from transforms.graph.schemas import bound_arguments, schema_of
 from zoo.errors import PassError
 
 if TYPE_CHECKING:
@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 
-_CONVOLUTIONS = (
+_TRANSPOSED = (
+    aten.conv_transpose1d.default,
+    aten.conv_transpose2d.input,
+    aten.conv_transpose3d.input,
+)
+_LAYERS = (
+    aten.linear.default,
     aten.conv1d.default,
     aten.conv2d.default,
     aten.conv3d.default,
@@ -27,13 +33,8 @@ _CONVOLUTIONS = (
     aten.conv2d.padding,
     aten.conv3d.padding,
     aten.convolution.default,
+    *_TRANSPOSED,
 )
-_TRANSPOSED = (
-    aten.conv_transpose1d.default,
-    aten.conv_transpose2d.input,
-    aten.conv_transpose3d.input,
-)
-_PRODUCTS = (aten.mm.default, aten.addmm.default)
 _NORMS = (aten.batch_norm.default, aten._native_batch_norm_legit_no_training.default)
 
 
@@ -49,14 +50,12 @@ class _Norm(NamedTuple):
 
 
 class _Layer(NamedTuple):
-    """The layer before the norm, with its weight as it is in memory."""
+    """The layer before the norm."""
 
     node: Node
-    weight: Node  # the constant itself
-    read: Node  # what the call reads: the weight, or its transpose
+    weight: Node
     bias: Node | None
     groups: int  # of a transposed convolution, whose weight is (in, out / groups, ...); else 0
-    by_column: bool  # output features are the last axis of the weight as the call reads it
 
 
 class FoldBatchNorm(GraphPass):
@@ -65,7 +64,7 @@ class FoldBatchNorm(GraphPass):
     With g = scale / sqrt(var + eps) per output channel: w' = w * g and b' = (b - mean) * g + shift.
     (Ioffe and Szegedy, "Batch Normalization", 2015, algorithm 2, step 11.) The factors are formed
     in float64 and rounded once. f may be a convolution, a transposed one (grouped too: its output
-    channels run over the groups and the weight's second axis), linear, mm or addmm.
+    channels run over the groups and the weight's second axis) or linear.
 
     Refuses when the layer's result has another user, when a weight or a statistic is not a
     constant, when a weight is shared with another node, when the norm's channels are not the
@@ -103,19 +102,11 @@ def _read(node: Node) -> _Norm | None:
 
 def _layer(node: Node) -> _Layer | None:
     """The layer that a call is; None for anything else."""
-    target = node.target
-    if target not in (*_CONVOLUTIONS, *_TRANSPOSED, *_PRODUCTS, aten.linear.default):
+    if node.target not in _LAYERS:
         return None
     bound = bound_arguments(node)
-    if target in _PRODUCTS:
-        read = bound["mat2"]
-        weight = read.args[0] if is_transposed_matrix(read) else read
-        bias = bound["self"] if target is aten.addmm.default else None
-        return _Layer(node, weight, read, bias, groups=0, by_column=True)
-    transposed = target in _TRANSPOSED or bool(bound.get("transposed"))
-    groups = bound["groups"] if transposed else 0
-    weight = bound["weight"]
-    return _Layer(node, weight, weight, bound["bias"], groups=groups, by_column=False)
+    transposed = node.target in _TRANSPOSED or bound.get("transposed")
+    return _Layer(node, bound["weight"], bound["bias"], bound["groups"] if transposed else 0)
 
 
 def _refusals(editor: ProgramEditor, node: Node, norm: _Norm, layer: _Layer) -> Iterator[str]:
@@ -130,10 +121,7 @@ def _refusals(editor: ProgramEditor, node: Node, norm: _Norm, layer: _Layer) -> 
         yield f"the norm's channels are not the output features of {source.name}"
     if layer.bias is not None and layer.bias.meta["val"].shape != norm.mean.meta["val"].shape:
         yield f"the bias of {source.name} is not one value a channel"
-    bound = bound_arguments(source)
-    if (bound.get("alpha", 1), bound.get("beta", 1)) != (1, 1):
-        yield f"{source.name} scales its operands"
-    if {*layer.weight.users, *layer.read.users} - {layer.read} != {source}:
+    if set(layer.weight.users) != {source}:
         yield f"the weight {editor.constant_name(layer.weight)} is shared with another node"
     result = node.meta["val"]
     if (result[0] if isinstance(result, (list, tuple)) else result).dtype is not made.dtype:
@@ -177,8 +165,6 @@ def _fold(editor: ProgramEditor, node: Node, norm: _Norm, layer: _Layer) -> str 
 
 def _scaled(weight: torch.Tensor, gain: torch.Tensor, layer: _Layer) -> torch.Tensor:
     """The weight with every output channel multiplied by its gain, as the call reads it."""
-    if layer.by_column:
-        return ((weight if layer.read is layer.weight else weight.t()) * gain).contiguous()
     if not layer.groups:
         return weight * gain.reshape(-1, *[1] * (weight.dim() - 1))
     rest = [1] * (weight.dim() - 2)
@@ -196,19 +182,14 @@ def _is_rounded_away(
     """
     undone = torch.where(gain == 0, 1.0, 1.0 / gain)
     lost, whole = (
-        float((t * undone if layer.by_column else _scaled(t, undone, layer)).norm())
-        for t in (rounded.double() - exact, exact)
+        float(_scaled(t, undone, layer).norm()) for t in (rounded.double() - exact, exact)
     )
     return lost > torch.finfo(rounded.dtype).eps * whole
 
 
 def _call(editor: ProgramEditor, layer: _Layer, weight: Node, bias: Node) -> Node:
     source = layer.node
-    bound: dict[str, Any] = bound_arguments(source)
-    if layer.by_column:
-        x = bound["mat1" if source.target is aten.addmm.default else "self"]
-        return editor.call(aten.addmm.default, bias, x, weight, like=source)
-    bound |= {"weight": weight, "bias": bias}
+    bound: dict[str, Any] = bound_arguments(source) | {"weight": weight, "bias": bias}
     schema = schema_of(source.target)
     names = [a.name for a in schema.arguments] if schema else []
     return editor.call(source.target, *(bound[name] for name in names), like=source)

@@ -14,7 +14,6 @@ from transforms.graph.schemas import (
     is_functional,
     is_quantisation,
     is_random,
-    is_transposed_matrix,
     underlying,
 )
 
@@ -172,22 +171,6 @@ def test_every_random_operator_of_torch_is_known() -> None:
 def test_effects(node: torch.fx.Node) -> None:
     """Writes, assertions, training statistics and unknown Python are effects."""
     assert has_effect(node)
-
-
-@pytest.mark.parametrize(
-    ("node", "transposed"),
-    [
-        (_call(aten.t.default, "x"), True),
-        (_call(aten.permute.default, "x", [-1, 0]), True),
-        (_call(aten.permute.default, "x", [0, 1]), False),
-        (_call(aten.transpose.int, "x", -1, -2), True),
-        (_call(aten.transpose.int, "x", 1, -1), False),
-        (_call(aten.exp.default, "x"), False),
-    ],
-)
-def test_transposed_matrices(node: torch.fx.Node, transposed: bool) -> None:
-    """All spellings of a transpose, and none that only looks like one."""
-    assert is_transposed_matrix(node) == transposed
 
 
 def test_quantisation_and_underlying() -> None:
