@@ -27,7 +27,7 @@ from menagerie.timing import artifact, time_in_turns
 from zoo.errors import NotInStore
 from zoo.manifest import load_manifest
 from zoo.precision import Precision
-from zoo.report import read_report
+from zoo.report.files import read_report
 from zoo.store import open_store
 
 if TYPE_CHECKING:

@@ -54,7 +54,7 @@ from transforms.targets import all_targets
 from zoo.errors import MenagerieError, UsageError
 from zoo.manifest import load_manifest
 from zoo.records import Diagnosis, StageTime, dearest
-from zoo.report import cause
+from zoo.report.summary import cause
 from zoo.store import open_store
 
 if TYPE_CHECKING:

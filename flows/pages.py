@@ -30,7 +30,7 @@ from flows.results import ModelResult, Outcome
 from menagerie.figures import seconds, shown_json
 from menagerie.paths import home
 from zoo.errors import MenagerieError
-from zoo.report import failure_markdown, markdown, plain_text
+from zoo.report.page import failure_markdown, markdown, plain_text
 from zoo.store import open_store
 from zoo.store.base import LINK_DAYS
 

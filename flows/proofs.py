@@ -14,7 +14,7 @@ from tasks.failures import explain
 from tasks.verify import Proof, ProofOutcome, Rebuild, RebuildOutcome, rebuild_release, runs_here
 from zoo.base_models import Frozen
 from zoo.errors import MenagerieError
-from zoo.report import plain_text
+from zoo.report.page import plain_text
 from zoo.store import Release, Store, open_store
 
 if TYPE_CHECKING:

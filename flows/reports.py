@@ -19,7 +19,8 @@ from menagerie.format.bundle_manifest import MANIFEST, SIGNATURE
 from menagerie.paths import home
 from zoo.errors import ArtifactError, MenagerieError, StoreError
 from zoo.records import FailureReport
-from zoo.report import log_end, plain_text, read_report, write_failure, write_index
+from zoo.report.files import read_report, write_failure, write_index
+from zoo.report.page import log_end, plain_text
 from zoo.store import open_store
 from zoo.store.base import LINK_SECONDS
 

@@ -10,7 +10,8 @@ from menagerie.format.bundle_manifest import ReleaseState
 from transforms.stages import Stage
 from zoo.base_models import Frozen
 from zoo.records import Diagnosis, StageTime
-from zoo.report import plain_text, summarise
+from zoo.report.page import plain_text
+from zoo.report.summary import summarise
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,7 +11,7 @@ from menagerie.host import emulates
 from menagerie.validation import Limits
 from transforms import stages
 from zoo.errors import ValidationError
-from zoo.report import write_report
+from zoo.report.files import write_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable

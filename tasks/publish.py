@@ -19,8 +19,8 @@ from zoo.errors import MenagerieError, ValidationError
 from zoo.processes import ROLE, WORKER
 from zoo.report.comparison import Side, regressions
 from zoo.report.files import report_of
-from zoo.signing import Promoter, check_candidate, keyring_for
-from zoo.signing.keyring import KEYS
+from zoo.signing.keyring import KEYS, keyring_for
+from zoo.signing.promotion import Promoter, check_candidate
 from zoo.store import Store, open_store
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from menagerie.validation.findings import ValidationReport
     from tasks.job import Job, StageRecords
     from zoo.report.comparison import Regression, RegressionLimits
-    from zoo.signing import Keyring
+    from zoo.signing.keyring import Keyring
     from zoo.spec import ModelSpec
     from zoo.store import Release
 

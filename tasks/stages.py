@@ -18,7 +18,7 @@ from tasks.publish import publish_bundle
 from transforms.stages import LowerRecord, Stage, TransformRecord
 from zoo.manifest import OUR_MODELS
 from zoo.records import ConversionReport, Diagnosis, Suspected
-from zoo.report import write_report
+from zoo.report.files import write_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

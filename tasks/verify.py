@@ -20,8 +20,9 @@ from transforms.stages import Stage
 from zoo.base_models import Frozen
 from zoo.bundle_differences import Difference, differences, reseal
 from zoo.errors import ArtifactError, HashMismatch, MenagerieError, NotInStore, StoreError
-from zoo.report import read_graphs, read_report, write_report
-from zoo.signing import Promoter, keyring_for
+from zoo.report.files import read_graphs, read_report, write_report
+from zoo.signing.keyring import keyring_for
+from zoo.signing.promotion import Promoter
 from zoo.store import ReleaseVerdict, open_store
 
 if TYPE_CHECKING:
@@ -131,21 +132,21 @@ def confirm_release(
     def confirm() -> Proof:
         with opened.hold(release):
             proof, report = _prove(opened, release, folder, 1, unsigned_too)
-            if report is not None and report.passed and not report.emulated:
-                bundle = folder / _BUNDLE
-                # Its own code ran as this user: what it left, its report too, is what was pulled.
-                if open_bundle(bundle).document != release.document:
-                    fact = "its manifest changed while it was run"
-                    raise ArtifactError(str(bundle), fact, "Do not trust this artifact")
-                written = read_report(bundle).model_copy(update={"validation": report})
-                write_report(written, bundle, graphs=read_graphs(bundle))
-                reseal(bundle, release.manifest, ReleaseState.VALIDATED)
-                _confirm(opened, store, release, bundle)
-                return proof.model_copy(update={"state": ReleaseState.VALIDATED})
-            if report is not None and report.passed:
+            if report is None or not report.passed:
+                return proof
+            if report.emulated:
                 detail = f"emulated once more: this worker has no device of {release.target}"
                 return proof.model_copy(update={"detail": detail})
-            return proof
+            bundle = folder / _BUNDLE
+            # Its own code ran as this user: what it left, its report too, is what was pulled.
+            if open_bundle(bundle).document != release.document:
+                fact = "its manifest changed while it was run"
+                raise ArtifactError(str(bundle), fact, "Do not trust this artifact")
+            written = read_report(bundle).model_copy(update={"validation": report})
+            write_report(written, bundle, graphs=read_graphs(bundle))
+            reseal(bundle, release.manifest, ReleaseState.VALIDATED)
+            _confirm(opened, store, release, bundle)
+            return proof.model_copy(update={"state": ReleaseState.VALIDATED})
 
     return _timed(folder, confirm)
 
@@ -256,8 +257,7 @@ def _rebuild(store: Store, release: Release, job: Job, hold: Hold) -> Rebuild:
     try:
         published = open_bundle(store.pull(release, job.folder / "published"), check_hashes=False)
     except HashMismatch as error:
-        damaged = RebuildOutcome.DAMAGED
-        return Rebuild.of(release, outcome=damaged, detail=str(error), **compared)
+        return Rebuild.of(release, outcome=RebuildOutcome.DAMAGED, detail=str(error), **compared)
     with hold(job) as model:
         for stage in (Stage.PULL, Stage.EXPORT, Stage.TRANSFORM, Stage.LOWER):
             model.run(STAGES[stage])

@@ -34,7 +34,7 @@ from zoo.build_key import code_digest
 from zoo.errors import MenagerieError, UsageError, ValidationError
 from zoo.precision import Precision, WeightPrecision
 from zoo.records import ConversionReport, Diagnosis, StageTime, dearest, suspected
-from zoo.signing import sign_own
+from zoo.signing.promotion import sign_own
 from zoo.spec import Group, usual_tolerances
 
 if TYPE_CHECKING:

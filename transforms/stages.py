@@ -31,7 +31,7 @@ from zoo.records import (
     StageTime,
     with_latencies,
 )
-from zoo.report import write_report
+from zoo.report.files import write_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

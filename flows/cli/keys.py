@@ -8,7 +8,7 @@ from flows.cli.options import StoreOption
 from flows.cli.output import answer, messages, table
 
 if TYPE_CHECKING:
-    from zoo.signing import Keyring
+    from zoo.signing.keyring import Keyring
 
 
 def init(
@@ -28,8 +28,7 @@ def init(
     - `zoo keys init`
     - `zoo keys init --root-keys 3 --root-threshold 2 --timestamp-days 1`
     """
-    from zoo.signing import Expiry, Keyring, Role
-    from zoo.signing.keyring import keys_folder
+    from zoo.signing.keyring import Expiry, Keyring, Role, keys_folder
 
     folder = keys_folder()
     if (folder / "keyring.json").exists():
@@ -56,8 +55,7 @@ def show() -> None:
 
     - `zoo keys show --json`
     """
-    from zoo.signing import Keyring
-    from zoo.signing.keyring import keys_folder
+    from zoo.signing.keyring import Keyring, keys_folder
 
     _answer(Keyring(keys_folder()))
 
@@ -77,8 +75,8 @@ def rotate(
     - `zoo keys rotate release --store s3://models/zoo`
     """
     from zoo.errors import UsageError
-    from zoo.signing import Keyring, Promoter, Role
-    from zoo.signing.keyring import keys_folder
+    from zoo.signing.keyring import Keyring, Role, keys_folder
+    from zoo.signing.promotion import Promoter
     from zoo.store import open_store
 
     if role not in set(Role):
@@ -98,8 +96,8 @@ def refresh(*, store: StoreOption = "") -> None:
 
     - `zoo keys refresh --store s3://models/zoo`
     """
-    from zoo.signing import Keyring, Promoter
-    from zoo.signing.keyring import keys_folder
+    from zoo.signing.keyring import Keyring, keys_folder
+    from zoo.signing.promotion import Promoter
     from zoo.store import open_store
 
     Promoter(open_store(store), Keyring(keys_folder())).refresh()
@@ -108,7 +106,7 @@ def refresh(*, store: StoreOption = "") -> None:
 
 def _answer(keyring: "Keyring", *advice: str) -> None:
     from menagerie.trust import trusted_roots
-    from zoo.signing import Role
+    from zoo.signing.keyring import Role
 
     root = keyring.root.signed
     listed = [

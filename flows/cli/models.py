@@ -264,7 +264,7 @@ def report(
 
 def _page(folder: Path) -> Path:
     """The page of a conversion: of its failure, where the last one came to no verdict."""
-    from zoo.report import FAILURE_PAGE
+    from zoo.report.files import FAILURE_PAGE
 
     failure = folder / FAILURE_PAGE
     return failure if failure.is_file() else folder / "report.html"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from menagerie.trust.ledger import Ledger
     from zoo.report.comparison import Regression
-    from zoo.signing import Keyring
+    from zoo.signing.keyring import Keyring
     from zoo.store import Release, Store
 
 
@@ -169,7 +169,7 @@ def rollback(
     - `zoo release rollback resnet18`
     - `zoo release rollback resnet18 --to 5d3cf1f7 --reason "wrong labels"`
     """
-    from zoo.signing import Promoter
+    from zoo.signing.promotion import Promoter
     from zoo.store import open_store
 
     keyring, opened = _keyring(store), open_store(store)
@@ -195,7 +195,7 @@ def retract(
 
     - `zoo release retract resnet18 5d3cf1f7 --reason "wrong labels"`
     """
-    from zoo.signing import Promoter
+    from zoo.signing.promotion import Promoter
     from zoo.store import open_store
 
     keyring, opened = _keyring(store), open_store(store)
@@ -208,8 +208,7 @@ def retract(
 
 
 def _keyring(store: str) -> "Keyring":
-    from zoo.signing import keyring_for
-    from zoo.signing.keyring import keys_folder
+    from zoo.signing.keyring import keyring_for, keys_folder
 
     if (found := keyring_for(store)) is None:
         raise UsageError(str(keys_folder()), "has no keys to sign with", "Run: zoo keys init")

@@ -121,8 +121,8 @@ def diff(
 def _side(which: str, target: str, store: str) -> "Side":
     from menagerie.cli import bundle_at
     from menagerie.format.folder import open_bundle
-    from zoo.report import read_report
     from zoo.report.comparison import Side
+    from zoo.report.files import read_report
     from zoo.store import open_store
 
     if Path(which).exists():

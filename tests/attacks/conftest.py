@@ -13,7 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
 
 from bundle_maker import make_bundle
 
-from zoo.signing import Keyring, Promoter
+from zoo.signing.keyring import Keyring
+from zoo.signing.promotion import Promoter
 from zoo.store import Store, open_store
 
 if TYPE_CHECKING:

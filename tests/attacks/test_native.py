@@ -28,7 +28,8 @@ from menagerie.session import Session
 from menagerie.trust import trusted_place
 from menagerie.trust.signature import is_signed
 from zoo.errors import ArtifactError
-from zoo.signing import Keyring, sign_bundle
+from zoo.signing.keyring import Keyring
+from zoo.signing.promotion import sign_bundle
 
 if TYPE_CHECKING:
     from typing import Any

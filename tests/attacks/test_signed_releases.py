@@ -19,8 +19,9 @@ from menagerie.store import open_releases
 from menagerie.store.layout import ledger_key, provenance_key, release_key, signature_key
 from menagerie.trust import add_root
 from zoo.errors import ArtifactError, NotInStore, Retracted, Untrusted, UsageError
-from zoo.signing import Expiry, Keyring, Promoter, Role, StoreMetadata, keyring_for
-from zoo.signing.promotion import read_provenance
+from zoo.signing.keyring import Expiry, Keyring, Role, keyring_for
+from zoo.signing.metadata import StoreMetadata
+from zoo.signing.promotion import Promoter, read_provenance
 from zoo.store import Store
 
 if TYPE_CHECKING:

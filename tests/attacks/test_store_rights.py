@@ -18,7 +18,7 @@ from bundle_maker import make_bundle
 from s3_rights import Key, Rights, policy
 
 from zoo.errors import StoreError
-from zoo.signing import Promoter
+from zoo.signing.promotion import Promoter
 from zoo.store import Store
 from zoo.store.garbage_collection import KeepRule
 from zoo.store.s3 import S3Objects
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from zoo.signing import Keyring
+    from zoo.signing.keyring import Keyring
 
 BUCKET = "museum"
 PART = 5 * 2**20

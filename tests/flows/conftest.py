@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from zoo.signing import Keyring
+from zoo.signing.keyring import Keyring
 from zoo.store import open_store
 
 if TYPE_CHECKING:

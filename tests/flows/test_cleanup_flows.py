@@ -22,7 +22,7 @@ from tasks.publish import publish_bundle
 from tasks.verify import ProofOutcome, verify_release
 from zoo.errors import StoreUnreachable
 from zoo.records import GraphNode, GraphRecord, NodeKind, ProgramGraphs
-from zoo.report import read_report
+from zoo.report.files import read_report
 from zoo.store import KeepRule, ReleaseVerdict, open_store
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import pytest
 from bundle_maker import make_bundle
 
 from flows.cli import invoke
-from zoo.signing import Promoter
 from zoo.signing.keyring import Keyring
+from zoo.signing.promotion import Promoter
 from zoo.store import open_store
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))

@@ -16,7 +16,8 @@ from bundle_maker import make_bundle
 from flows.cli import invoke
 from tasks.publish import worse_than_latest
 from zoo.report.comparison import RegressionLimits
-from zoo.signing import Keyring, Promoter
+from zoo.signing.keyring import Keyring
+from zoo.signing.promotion import Promoter
 
 if TYPE_CHECKING:
     from zoo.store import Store

@@ -17,9 +17,10 @@ import tasks.publish
 from flows.cli import invoke
 from menagerie.host import RUNTIME_ABI
 from zoo.errors import ValidationError
-from zoo.signing import Keyring, Promoter
+from zoo.signing.promotion import Promoter
 
 if TYPE_CHECKING:
+    from zoo.signing.keyring import Keyring
     from zoo.store import Release, Store
 
 

@@ -14,8 +14,8 @@ from huggingface_hub import ModelCard, snapshot_download
 from flows.cli import invoke
 from menagerie.cli import main
 from zoo.catalogue.site import keep_site, kept_site
-from zoo.signing import Promoter
 from zoo.signing.keyring import Keyring
+from zoo.signing.promotion import Promoter
 from zoo.store import open_store
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))

@@ -14,8 +14,7 @@ from flows.cli.output import answer
 from flows.cli.progress import shown_results
 from flows.results import ModelResult, Outcome, RunResult, results_markdown
 from zoo.records import ConversionReport, StageTime
-from zoo.report import markdown
-from zoo.report.page import IndexRow, render_index, render_report
+from zoo.report.page import IndexRow, markdown, render_index, render_report
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,7 +21,7 @@ from tasks.prove import prove
 from tasks.publish import publish_bundle
 from transforms.stages import Stage
 from zoo.errors import ExportError
-from zoo.report import failure_markdown
+from zoo.report.page import failure_markdown
 from zoo.store.base import LocalObjects
 
 if TYPE_CHECKING:

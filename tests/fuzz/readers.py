@@ -37,7 +37,8 @@ from menagerie.trust.signature import encoded, read_signatures
 from menagerie.typed_json import Malformed, document, load
 from zoo.manifest import load_manifest
 from zoo.report.files import read_graphs, read_report
-from zoo.signing import Keyring, Promoter
+from zoo.signing.keyring import Keyring
+from zoo.signing.promotion import Promoter
 from zoo.store import open_store
 
 if TYPE_CHECKING:

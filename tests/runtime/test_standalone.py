@@ -21,7 +21,8 @@ from menagerie.standalone import make_standalone
 from menagerie.trust.roots import TRUST
 from menagerie.validation import sandbox
 from zoo.errors import UsageError
-from zoo.signing import Keyring, Promoter
+from zoo.signing.keyring import Keyring
+from zoo.signing.promotion import Promoter
 from zoo.store import open_store
 
 if TYPE_CHECKING:

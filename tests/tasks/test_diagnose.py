@@ -15,7 +15,9 @@ from tasks.prove import NotProven, prove
 from tasks.stages import diagnose, search_command
 from transforms.stages import Stage
 from zoo.manifest import OUR_MODELS
-from zoo.report import cause, markdown, read_report
+from zoo.report.files import read_report
+from zoo.report.page import markdown
+from zoo.report.summary import cause
 from zoo.spec import ProgramSpec
 
 if TYPE_CHECKING:

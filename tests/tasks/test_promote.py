@@ -17,7 +17,7 @@ from flows.cli import invoke
 from tasks import publish
 from zoo.errors import ValidationError
 from zoo.manifest import load_manifest
-from zoo.signing import Keyring
+from zoo.signing.keyring import Keyring
 from zoo.store import KeepRule, open_store
 
 if TYPE_CHECKING:

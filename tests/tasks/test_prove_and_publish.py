@@ -16,7 +16,7 @@ from tasks.publish import publish_bundle
 from tasks.verify import confirm_release
 from transforms.progress import StepDone, progress_to
 from zoo.errors import ArtifactError, StoreError
-from zoo.report import read_report
+from zoo.report.files import read_report
 from zoo.store import open_store
 
 if TYPE_CHECKING:

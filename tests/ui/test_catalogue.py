@@ -11,7 +11,8 @@ from bundle_maker import make_bundle
 from playwright.sync_api import expect
 
 from zoo.catalogue.site import INDEX
-from zoo.signing import Keyring, Promoter
+from zoo.signing.keyring import Keyring
+from zoo.signing.promotion import Promoter
 from zoo.store import open_store
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from bundle_maker import draft, make_bundle
 
 from zoo.catalogue.site import INDEX, update_catalogue
 from zoo.errors import NotInStore
-from zoo.signing import Keyring, Promoter
+from zoo.signing.keyring import Keyring
+from zoo.signing.promotion import Promoter
 from zoo.store import open_store
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from zoo.records import Diagnosis, DivergenceStage, GraphNode, GraphRecord, NodeKind, ProgramGraphs
-from zoo.report import cause, markdown, read_graphs, read_report, write_report
-from zoo.report.page import render_report
+from zoo.report.files import read_graphs, read_report, write_report
+from zoo.report.page import markdown, render_report
+from zoo.report.summary import cause
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from zoo.errors import ArtifactError, StoreError
-from zoo.report import read_report, summarise, write_report
+from zoo.report.files import read_report, write_report
+from zoo.report.summary import summarise
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from menagerie.validation.findings import Bound
-from zoo.report import markdown, plain_text
+from zoo.report.page import markdown, plain_text
 
 if TYPE_CHECKING:
     from zoo.records import ConversionReport

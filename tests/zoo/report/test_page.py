@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from menagerie.validation.findings import Verdict
-from zoo.report import write_index
+from zoo.report.files import write_index
 from zoo.report.page import IndexRow, render_index, render_report
 
 if TYPE_CHECKING:
