@@ -25,7 +25,13 @@ from prefect.artifacts import (
 from prefect.exceptions import MissingContextError
 from prefect.logging import get_run_logger
 
-from flows.reports import Links, failure_report, link_report, with_failure_page
+from flows.reports import (
+    failure_report,
+    how_to_get,
+    link_report,
+    report_address,
+    with_failure_page,
+)
 from flows.results import ModelResult, Outcome
 from menagerie.figures import seconds, shown_json
 from menagerie.paths import home
@@ -39,6 +45,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from zoo.records import ConversionReport
+    from zoo.store import Release
 
 
 _LONG_SECONDS = 15.0  # from which on a conversion has a bar
@@ -142,9 +149,9 @@ def leave_pages(ended: Ended, store: str) -> ModelResult:
     Returns:
         The row, which says where the page lies.
     """
-    row, parts, links = ended.row, [], None
+    row, parts, release = ended.row, [], None
     if row.succeeded:
-        links = _links(row, store)
+        release = _stored(row, store)
         if ended.report is not None:
             parts.append(_proven_anew(row) + markdown(ended.report))
     elif ended.report is not None:
@@ -153,12 +160,12 @@ def leave_pages(ended: Ended, store: str) -> ModelResult:
         failure = failure_report(row, ended.error, ended.summary)
         row = with_failure_page(row, failure)
         parts.append(failure_markdown(failure))
-    if links is not None and row.outcome is not Outcome.PROVEN:
-        row = row.model_copy(update={"page": links.report})
+    if release is not None and row.outcome is not Outcome.PROVEN:
+        row = row.model_copy(update={"page": report_address(store, release)})
     elif not row.succeeded or ended.report is not None:
         row = link_report(row, store)
-    if links is not None:
-        parts.append(links.markdown())
+    if release is not None:
+        parts.append(how_to_get(store, release))
     name = f"{row.model}-{row.target}"
     if parts:
         title = f"{row.model} for {row.target}: {row.outcome}"
@@ -169,12 +176,11 @@ def leave_pages(ended: Ended, store: str) -> ModelResult:
     return row
 
 
-def _links(row: ModelResult, store: str) -> Links | None:
+def _stored(row: ModelResult, store: str) -> Release | None:
     if row.build_key is None:
         return None
     try:
-        release = open_store(store).find_any(row.model, row.target, row.build_key)
-        return Links(store, release)
+        return open_store(store).find_any(row.model, row.target, row.build_key)
     except MenagerieError as error:
         get_run_logger().warning("The release cannot be linked: %s", error)
         return None
@@ -185,7 +191,7 @@ def _proven_anew(row: ModelResult) -> str:
         return ""
     return (
         "> **Proven anew.** What stands here is of this run. The store keeps its release of "
-        f"{plain_text(row.kept)}, whose files are those below, with the report of its own proof."
+        f"{plain_text(row.kept)}, with the report of its own proof: that is what is got below."
         "\n\n"
     )
 

@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from menagerie.figures import size
-from menagerie.format.bundle_manifest import MANIFEST, SIGNATURE
 from menagerie.paths import home
 from zoo.errors import ArtifactError, MenagerieError, StoreError
 from zoo.records import FailureReport
 from zoo.report.files import read_report, write_failure, write_index
-from zoo.report.page import log_end, plain_text
+from zoo.report.page import log_end
 from zoo.store import open_store
 from zoo.store.base import LINK_SECONDS
 
@@ -152,80 +151,47 @@ def _end_of(log: Path) -> str:
         return ""
 
 
-_REPORT = "report.html"
 _ENDPOINT = "AWS_ENDPOINT_URL_S3"  # no secret; without it the address means AWS
 _AUTHORITY = "AWS_CA_BUNDLE"
 _KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 
 
-class Links:
-    """Addresses of a release's files, good for a week, or none where the store is a folder.
+def report_address(store: str, release: Release) -> str | None:
+    """The address of a release's report, good for a week; None where the store is a folder."""
+    if "report.html" not in release.manifest.listed:
+        return None
+    return open_store(store).link(release, "report.html", LINK_SECONDS)
 
-    Of a candidate, which nothing takes before it is promoted, there is the report's alone.
+
+def how_to_get(store: str, release: Release) -> str:
+    """How to get a release, as Markdown for the end of a page; its zip file is linked for a week.
 
     Args:
         store: the store's address.
-        release: of what.
+        release: of what; a candidate is taken by nothing before it is promoted.
     """
-
-    def __init__(self, store: str, release: Release) -> None:
-        self._release = release
-        self._store = store
-        self._until = datetime.now(UTC) + timedelta(seconds=LINK_SECONDS)
-        opened = open_store(store)
-        addresses = {
-            name: address
-            for name in (MANIFEST, *release.manifest.listed)
-            if (address := opened.link(release, name, LINK_SECONDS)) is not None
-        }
-        self.report = addresses.get(_REPORT)
-        self._archive: str | None = None
-        self._waits = False
-        if addresses:
-            with suppress(StoreError):  # then the page does without
-                self._waits = opened.candidate(*release.names) == release
-                self._archive = opened.link_archive(release, LINK_SECONDS)
-                if signature := opened.link(release, SIGNATURE, LINK_SECONDS):
-                    addresses[SIGNATURE] = signature
-        self._addresses = {} if self._waits else addresses
-
-    def markdown(self) -> str:
-        """How to get the artifact, for the end of a page."""
-        release = self._release
-        endpoint = os.environ.get(_ENDPOINT)
-        in_bucket = self._store.startswith("s3://")
-        where = [f"{_ENDPOINT}={endpoint}"] if endpoint and in_bucket else []
-        pull = ["zoo", "pull", release.model, "--target", release.target, "--store", self._store]
-        # An indented line shows all as it is; a line break is the one thing that could end it.
-        lines = ["## Get it", "", f"    {' '.join(shlex.join([*where, *pull]).split())}", ""]
-        if self._waits:
-            lines += [
-                "It waits for its promotion (`zoo release promote`): before, nothing takes it.",
-                "",
-            ]
-        if in_bucket:
-            authority = f", and `{_AUTHORITY}` the certificate of its authority"
-            trusted = authority if os.environ.get(_AUTHORITY) else ""
-            keys = (
-                f"{' and '.join(f'`{name}`' for name in _KEYS)} name a key that may read the store"
-            )
-            local = "On the machine of `zoo up` they are found by themselves."
-            lines += [f"{keys}{trusted}. {local}", ""]
-        until = f"until {self._until:%Y-%m-%d %H:%M} UTC; whoever has an address can read it"
-        if self._archive is not None:
-            taken = size(release.size)
-            lines += [f"Or [as one zip file]({self._archive}) ({taken}), {until}.", ""]
-        if self._addresses:
-            nested = any("/" in name for name in self._addresses)
-            folders = " Keep the folders in their names." if nested else ""
-            lines += [f"Or file by file into one folder, {until}:{folders}", ""]
-            for name, address in sorted(self._addresses.items()):
-                lines.append(f"- [{plain_text(name)}]({address}){self._taken(name)}")
+    endpoint, in_bucket = os.environ.get(_ENDPOINT), store.startswith("s3://")
+    where = [f"{_ENDPOINT}={endpoint}"] if endpoint and in_bucket else []
+    pull = ["zoo", "pull", release.model, "--target", release.target, "--store", store]
+    # An indented line shows all as it is; a line break is the one thing that could end it.
+    lines = ["## Get it", "", f"    {' '.join(shlex.join([*where, *pull]).split())}", ""]
+    if not in_bucket:
         return "\n".join(lines) + "\n"
-
-    def _taken(self, name: str) -> str:
-        """How large a file is, in brackets; of a signature, which is small, nothing."""
-        if name == SIGNATURE:
-            return ""
-        entry = self._release.manifest.listed.get(name)
-        return f" ({size(len(self._release.document) if entry is None else entry.bytes)})"
+    waits, archive = False, None
+    with suppress(StoreError):  # then the page does without
+        opened = open_store(store)
+        waits = opened.candidate(*release.names) == release
+        archive = opened.link_archive(release, LINK_SECONDS)
+    if waits:
+        told = "It waits for its promotion (`zoo release promote`): before, nothing takes it."
+        lines += [told, ""]
+    authority = f", and `{_AUTHORITY}` the certificate of its authority"
+    trusted = authority if os.environ.get(_AUTHORITY) else ""
+    keys = f"{' and '.join(f'`{name}`' for name in _KEYS)} name a key that may read the store"
+    local = "On the machine of `zoo up` they are found by themselves."
+    lines += [f"{keys}{trusted}. {local}", ""]
+    if archive is not None:
+        until = datetime.now(UTC) + timedelta(seconds=LINK_SECONDS)
+        shown = f"until {until:%Y-%m-%d %H:%M} UTC; whoever has the address can read it"
+        lines += [f"Or [as one zip file]({archive}) ({size(release.size)}), {shown}.", ""]
+    return "\n".join(lines) + "\n"

@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 _GOLDEN_SECONDS = 3600.0
 _SECRETS = ("PREFECT_API", "AWS_", KEYS)
-_MOST_ARCHIVED = 2 * 2**30  # bytes; what is larger is got file by file, or by `zoo pull`
+_MOST_ARCHIVED = 2 * 2**30  # bytes; what is larger is got by `zoo pull`
 
 
 def publish_bundle(job: Job, _: StageRecords | None = None) -> PublishRecord:

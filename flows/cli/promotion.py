@@ -1,6 +1,5 @@
 """`zoo release promote`, `rollback` and `retract`: what only the holder of the keys can do."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -102,53 +101,41 @@ def promote(
                 )
         except MenagerieError as error:  # the others are judged all the same
             failure = error
-        ends.append(_ended(opened, candidate, failure, worse if latest else ()))
-        if not AS_JSON.get():
-            _tell(model, ends[-1], failure)
-    answer([vars(end) for end in ends])
-    if any(end.worse for end in ends):
+        stays = worse if latest and failure is None else ()
+        ends.append(_told(opened, candidate, failure, stays))
+    answer(ends)
+    if any(end["worse"] for end in ends):
         again = f"zoo release promote {model} --target {target} --build KEY --allow-regression"
         messages().print(f"To move it all the same: {again}")
-    if any(end.worse or end.failure for end in ends):
+    if any(end["worse"] or end["failure"] for end in ends):
         raise typer.Exit(1)
 
 
-@dataclass(frozen=True)
-class _End:
-    """What became of a candidate: `promoted`, `admitted` by its key alone, or `refused`."""
-
-    build_key: str
-    platform: str
-    decision: str
-    worse: "tuple[Regression, ...]"
-    failure: str
-
-
-def _ended(
+def _told(
     store: "Store",
     candidate: "Release",
     failure: MenagerieError | None,
     worse: "tuple[Regression, ...]",
-) -> _End:
+) -> dict[str, object]:
+    """Say what became of a candidate: `promoted`, `admitted` by its key alone, or `refused`."""
     ledger = store.ledger(candidate.model, candidate.platform)
     latest = None if ledger is None else ledger.latest
     is_latest = latest is not None and latest.build_key == candidate.build_key
-    return _End(
-        candidate.build_key,
-        candidate.platform,
-        "refused" if failure else "promoted" if is_latest else "admitted",
-        () if failure else worse,
-        "" if failure is None else str(failure),
-    )
-
-
-def _tell(model: str, end: _End, failure: MenagerieError | None) -> None:
-    text = f"{model} for {end.platform}: {end.build_key[:12]} {end.decision}"
-    results().print(text)
-    if failure is not None:
-        complain(failure)
-    for each in end.worse:
-        messages().print(f"the latest stays: {each.what}: {each.fact}", style="yellow")
+    decision = "refused" if failure else "promoted" if is_latest else "admitted"
+    if not AS_JSON.get():
+        what = f"{candidate.model} for {candidate.platform}: {candidate.build_key[:12]}"
+        results().print(f"{what} {decision}")
+        if failure is not None:
+            complain(failure)
+        for each in worse:
+            messages().print(f"the latest stays: {each.what}: {each.fact}", style="yellow")
+    return {
+        "build_key": candidate.build_key,
+        "platform": candidate.platform,
+        "decision": decision,
+        "worse": worse,
+        "failure": "" if failure is None else str(failure),
+    }
 
 
 def rollback(
