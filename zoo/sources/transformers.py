@@ -164,11 +164,6 @@ _NAMES = {  # of a head, as transformers calls it
     "suppress": "suppress_tokens",
     "begin_suppress": "begin_suppress_tokens",
 }
-# What transformers' Wav2Vec2CTCTokenizer takes for granted; the delimiter is a space in the text.
-_SPECIAL = {
-    "pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>",
-}  # fmt: skip
-_DELIMITER = {"word_delimiter_token": "|"}
 
 
 def with_pieces(speech: SpeechSpec, source: TransformersSource, context: Context) -> SpeechSpec:
@@ -238,35 +233,30 @@ def _with_characters(
 ) -> SpeechSpec:
     """As `with_pieces`, of a tokenizer of characters."""
     try:
-        table = json.loads(beside_weights(_CHARACTERS, source, context).read_bytes())
-        tokens = {token: operator.index(number) for token, number in table.items()}
-        path = beside_weights(_SETTINGS, source, context)
-        given = json.loads(path.read_bytes())
-        named = {
-            role: _content(given.get(role), token)
-            for role, token in (_SPECIAL | _DELIMITER).items()
-        }
-        lower, blank = bool(given.get("do_lower_case")), tokens[named["pad_token"]]
-    except (OSError, ValueError, AttributeError, TypeError, KeyError) as error:
+        for file in (_CHARACTERS, _SETTINGS):
+            path = beside_weights(file, source, context)
+            path.stat()  # transformers would do without one
+        known = library().Wav2Vec2CTCTokenizer.from_pretrained(path.parent, local_files_only=True)
+        tokens = {token: operator.index(number) for token, number in known.encoder.items()}
+        blank = tokens[known.pad_token]
+    except SourceError:
+        raise
+    except Exception as error:  # settings may be anything
         fact = f"{_CHARACTERS} or {_SETTINGS} cannot be read ({first_line(error)})"
         raise SourceError(context.model, fact, "Mend the source's folder") from error
-    written = {named["word_delimiter_token"]: " "}
+    space = known.word_delimiter_token
     pieces = {
-        number: written.get(token, token.lower() if lower else token)
+        number: " " if token == space else token.lower() if known.do_lower_case else token
         for token, number in tokens.items()
     }
-    special = {tokens[named[role]] for role in _SPECIAL if named[role] in tokens}
+    special = {tokens[token] for token in known.all_special_tokens if token in tokens}
+    special -= {tokens.get(space, -1)}
     heads = {
         name: head.model_copy(update={"blank": blank}) if isinstance(head, CtcHeadSpec) else head
         for name, head in speech.heads.items()
     }
     read = _read(speech.vocabulary, _CHARACTERS, pieces, special, context)
     return speech.model_copy(update={"vocabulary": read, "heads": heads})
-
-
-def _content(given: Any, default: str) -> str:
-    """A token that a setting names, in short or, as those of added tokens, with its properties."""
-    return str(given["content"] if isinstance(given, dict) else given or default)
 
 
 def _as_generated(
