@@ -20,25 +20,21 @@ from menagerie.format.bundle_manifest import (
 )
 from menagerie.format.folder import open_bundle
 from menagerie.store.base import Meter, Progress, silent
-from menagerie.store.latest import find_latest, read_summary
 from menagerie.store.layout import (
     CANDIDATES,
     LEDGERS,
-    MAX_SUMMARY_BYTES,
+    MAX_VERDICT_BYTES,
     archive_key,
     blob_key,
     candidate_key,
-    latest_key,
     page_key,
     parse_candidate_key,
-    parse_release_key,
     release_key,
     signature_key,
     verdict_key,
 )
 from menagerie.store.releases import Build, Release, ReleaseReader
 from menagerie.trust.signature import MAX_SIGNATURE_BYTES
-from menagerie.typed_json import document
 from zoo.base_models import Frozen
 from zoo.errors import ArtifactError, HashMismatch, NotInStore, StoreError, TooLarge
 from zoo.store.base import HTML, ObjectStore, content_type
@@ -158,7 +154,6 @@ class Store(ReleaseReader):
         elif earlier.document == candidate.document and signature is not None:
             self.sign(earlier, signature)
         self._objects.delete(candidate_key(*candidate.names))
-        self._write_latest(candidate.model, candidate.target, candidate.platform)
         return earlier
 
     @contextmanager
@@ -258,13 +253,7 @@ class Store(ReleaseReader):
 
     def sweep(self, rule: KeepRule, *, dry_run: bool) -> SweepResult:
         """Removes what no release needs; see `zoo.store.garbage_collection.sweep`."""
-        swept = sweep(self._objects, rule, dry_run=dry_run)
-        if not dry_run:
-            gone = filter(None, map(parse_release_key, swept.releases))
-            for model, target in sorted({names[:2] for names in gone}):
-                for platform in sorted({r.platform for r in self.releases(model, target)}):
-                    self._write_latest(model, target, platform)
-        return swept
+        return sweep(self._objects, rule, dry_run=dry_run)
 
     def note(self, verdict: ReleaseVerdict) -> None:
         """Keeps how a release's verification ended."""
@@ -274,7 +263,7 @@ class Store(ReleaseReader):
     def verdict(self, release: Release) -> ReleaseVerdict | None:
         """How the last verification of a release ended, if there was one."""
         key = verdict_key(*release.names)
-        return self._objects.read_record(key, MAX_SUMMARY_BYTES, ReleaseVerdict)
+        return self._objects.read_record(key, MAX_VERDICT_BYTES, ReleaseVerdict)
 
     def link(self, release: Release, file: str, seconds: int) -> str | None:
         """An address at which a browser gets a file of the release; None for a local folder.
@@ -346,12 +335,6 @@ class Store(ReleaseReader):
     def check(self) -> StoreCheck:
         """Tries all that publishing and pulling need of the store, on a scratch key."""
         return probe(self._objects)
-
-    def _write_latest(self, model: str, target: str, platform: str) -> None:
-        """Brings the stored summary of a platform up to date; written only when it changes."""
-        summary = find_latest(self._objects, model, target, platform, self._manifest)
-        if summary not in {None, read_summary(self._objects, model, platform)}:
-            self._objects.put_small(latest_key(model, platform), document(summary))
 
     def _put_files(self, bundle: Bundle, meter: Meter) -> None:
         files = {entry.sha256: name for name, entry in bundle.manifest.listed.items()}

@@ -6,13 +6,12 @@
     releases/<model>/<target>/<build key>.json  a bundle's manifest.json, byte for byte
     releases/<model>/<target>/<build key>.confirmed.json   the same build's, once an emulated one
                                                 was validated on a device; it goes before the other
-    latest/<model>/<platform>.json              a summary of the two lines above; a platform begins
-                                                with its target: cpu-linux-x86_64
     verdicts/<model>/<target>/<build key>.json  how its last verification ended
     candidates/<model>/<target>/<build key>.json  the same, proposed by its converter
     signatures/<model>/<target>/<build key>.json  a release's signature.json; `.confirmed` as above
     provenance/<model>/<target>/<build key>.json  where a release comes from; signed
-    ledgers/<model>/<platform>.json             which were promoted, in order; signed
+    ledgers/<model>/<platform>.json             which were promoted, in order; signed; a platform
+                                                begins with its target: cpu-linux-x86_64
     catalogue/                                  a site of what was promoted; links the blobs
     metadata/                                   of The Update Framework, over the ledgers
     publishing/<uuid>.json                      blobs that a publisher counts on just now
@@ -40,7 +39,7 @@ _NOTE = re.compile(
 )
 _SUBMISSION = re.compile(r"submissions/([0-9a-f]{64})\.json")
 _LINKED = re.compile(r"pages/[0-9a-f]{64}\.html|archives/[0-9a-f]{64}\.zip")
-MAX_SUMMARY_BYTES = 2**20
+MAX_VERDICT_BYTES = 2**20
 ARCHIVES = "archives/"
 BLOBS = "blobs/"
 LEASES = "leases/"
@@ -114,11 +113,6 @@ def parse_release_key(key: str) -> tuple[str, str, str] | None:
     """Model, target and build key in the key of either document; None for a stranger's file."""
     found = _RELEASE.fullmatch(key)
     return None if found is None else (found[1], found[2], found[3])
-
-
-def latest_key(model: str, platform: str) -> str:
-    """The key of the summary for a model and a platform."""
-    return f"latest/{model}/{platform}.json"
 
 
 def verdict_key(model: str, target: str, build_key: str) -> str:

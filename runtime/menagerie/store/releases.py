@@ -7,6 +7,7 @@ import hashlib
 import logging
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from menagerie.errors import (
@@ -27,7 +28,7 @@ from menagerie.format.bundle_manifest import (
 )
 from menagerie.host import runnable_platforms
 from menagerie.store.base import FolderReader, Meter, ObjectReader, Progress, silent
-from menagerie.store.latest import find_latest, trusted_ledger
+from menagerie.store.latest import trusted_ledger
 from menagerie.store.layout import (
     LEDGERS,
     blob_key,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 Build = tuple[str, str, str]  # model, target, build key
 _log = logging.getLogger(__name__)
 _KEY_DIGITS = 64
+_SLACK = timedelta(days=1)  # clocks differ
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ class ReleaseReader:
                 here.
 
         Which one is the latest says the signed ledger; where unsigned ones are allowed and there is
-        none, the releases themselves.
+        none, the releases themselves, if they can be listed.
 
         Raises:
             NotInStore: there is no such release.
@@ -284,10 +286,10 @@ class ReleaseReader:
             if not unsigned_too:
                 fact = f"release {entry.build_key} is not the one that was promoted"
                 raise Untrusted(f"{self.url}/{model}", fact, "Tell its owner")
-        summary = find_latest(self._reader, model, target, platform, self._manifest)
-        if summary is None:
+        listed = [each for each in self.releases(model, target) if each.platform == platform]
+        if not listed:
             return None
-        release = self._read(model, target, summary.build_key)
+        release = max(listed, key=_rank)
         if not unsigned_too:  # there is one, and nobody promoted it
             self._require_current(release)
         return release
@@ -316,10 +318,6 @@ class ReleaseReader:
     def _listed(self, prefix: str) -> list[Build]:
         keys = map(parse_release_key, self._reader.list_keys(prefix) or ())
         return list(dict.fromkeys(names for names in keys if names is not None))
-
-    def _manifest(self, model: str, target: str, build_key: str) -> BundleManifest | None:
-        release = self._readable(model, target, build_key)
-        return None if release is None else release.manifest
 
     def _readable(self, model: str, target: str, build_key: str) -> Release | None:
         """The release, or None when it is absent or this version of Menagerie cannot read it."""
@@ -370,10 +368,21 @@ class ReleaseReader:
     def _advice(self, model: str) -> str:
         """What to do where a model has no release for the target."""
         if self._reader.list_keys(releases_prefix()) is None:
-            return "Check the model's name: this store cannot be listed"
+            return "Check the model's name: this store cannot be listed, nor has a ledger of it"
         listed = [(m, t) for m, t, _ in self._listed(releases_prefix())]
         if targets := sorted({t for m, t in listed if m == model}):
             return f"It has one for {' and '.join(targets)}: name it with --target"
         others = sorted({f"{m}/{t}" for m, t in listed})
         listing = ", ".join(others[:8]) + (", ..." if len(others) > 8 else "")  # noqa: PLR2004
         return f"It has {listing}" if others else "It is empty: publish with `zoo convert`"
+
+
+def _rank(release: Release) -> tuple[bool, bool, datetime, str]:
+    """A validated release goes before an emulated one, then the newer before the older.
+
+    A date to come is no date: who wrote it could otherwise be the latest for ever.
+    """
+    created = moment(release.manifest.created)
+    believable = created <= datetime.now(timezone.utc) + _SLACK
+    validated = release.manifest.state is ReleaseState.VALIDATED
+    return validated, believable, created, release.build_key

@@ -1,11 +1,11 @@
-"""Releases over plain HTTP: found by the summary, resumed, checked, never more than was promised."""
+"""Releases over plain HTTP: found by the ledger, resumed, checked, never more than was promised."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pytest
-from bundle_maker import published
+from bundle_maker import make_bundle, published
 from web_server import serving
 
 from menagerie.errors import HashMismatch, NotInStore, StoreError, StoreUnreachable, UsageError
@@ -13,6 +13,7 @@ from menagerie.format.folder import open_bundle
 from menagerie.store import open_releases
 from menagerie.store.http import HttpReader
 from menagerie.store.layout import blob_key
+from zoo.signing import Keyring, Promoter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,15 +22,21 @@ if TYPE_CHECKING:
 
     from zoo.store import Store
 
+BUILD = "ab" * 32
+
 
 def test_the_latest_release_is_found_and_pulled(
-    store: Store, server: WebServer, tmp_path: Path
+    store: Store, server: WebServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a web server shows is the bundle that was published, to the last byte."""
-    newer = published(store, tmp_path / "made", "cd", hour=12)
+    """What a web server shows is the bundle that was promoted, to the last byte."""
+    monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / "home"))
+    promoter = Promoter(store, Keyring.create(tmp_path / "keys"))
+    for digits in ("ef", "cd"):
+        made = make_bundle(tmp_path / digits, build_key=digits * 32)
+        assert promoter.promote(store.propose(made)).build_key == digits * 32
     releases = open_releases(server.address)
     release = releases.find("tiny", "cpu")
-    assert release.build_key == newer
+    assert release.build_key == "cd" * 32
     pulled = open_bundle(releases.pull(release, tmp_path / "out"))
     assert pulled.document == release.document
 
@@ -37,7 +44,7 @@ def test_the_latest_release_is_found_and_pulled(
 def test_a_build_is_found_by_its_key(store: Store, server: WebServer, tmp_path: Path) -> None:
     """An older build stays within reach."""
     published(store, tmp_path / "made", "cd", hour=12)
-    assert open_releases(server.address).find("tiny", "cpu", "ab" * 32).build_key == "ab" * 32
+    assert open_releases(server.address).find("tiny", "cpu", BUILD).build_key == BUILD
 
 
 @pytest.mark.parametrize("ranges", [True, False])
@@ -45,7 +52,7 @@ def test_a_broken_download_goes_on(server: WebServer, tmp_path: Path, *, ranges:
     """Where the connection broke off, the rest is asked for; without ranges, all of it."""
     server.ranges = ranges
     releases = open_releases(server.address)
-    release = releases.find("tiny", "cpu")
+    release = releases.find("tiny", "cpu", BUILD)
     server.break_after = 1  # the smallest file has two bytes
     server.asked.clear()
     releases.pull(release, tmp_path / "out")
@@ -60,7 +67,7 @@ def test_no_more_is_read_than_was_promised(server: WebServer, tmp_path: Path) ->
     """An endless file is cut at the size that the release names, and then found to be wrong."""
     server.ranges = False
     releases = open_releases(server.address)
-    release = releases.find("tiny", "cpu")
+    release = releases.find("tiny", "cpu", BUILD)
     entry = release.manifest.listed["weights.safetensors"]
     server.swap["/" + blob_key(entry.sha256)] = b"x" * (entry.bytes + 10**6)
     moved: list[int] = []
@@ -121,7 +128,7 @@ def test_what_is_not_shown_is_not_there(server: WebServer, tmp_path: Path) -> No
     server.absent = 403
     with pytest.raises(NotInStore, match="403"):
         HttpReader(server.address).read_small("y", 10)
-    assert open_releases(server.address).find("tiny", "cpu").model == "tiny"
+    assert open_releases(server.address).find("tiny", "cpu", BUILD).model == "tiny"
     assert tmp_path.is_dir()
 
 
