@@ -37,7 +37,7 @@ from tasks.failures import ProcessDied, StageTimedOut, explain
 from tasks.job import StageRecords
 from tasks.prove import NotProven
 from tasks.retries import patiently, run_as_task
-from tasks.stages import (
+from tasks.stage_table import (
     EXPORT,
     LOCATE,
     LOWER,
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
     from flows.services import Services
     from tasks.job import Job
-    from tasks.stages import ModelHolder, RecordT, StageKind
+    from tasks.stage_table import ModelHolder, RecordT, StageKind
     from zoo.records import ConversionReport
     from zoo.spec import ModelSpec
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from flows.plan import PlannedModel
-    from tasks.stages import Hold
+    from tasks.stage_table import Hold
 
 _log = logging.getLogger(__name__)
 

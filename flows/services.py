@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flows.plan import PlannedModel
     from menagerie.validation.findings import ValidationReport
     from tasks.job import Job, StageRecords
-    from tasks.stages import Hold, ModelHolder
+    from tasks.stage_table import Hold, ModelHolder
     from transforms.stages import Stage
 
 

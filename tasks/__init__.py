@@ -1,4 +1,4 @@
-"""The stages of a conversion: their table (`stages`), their records (`job`), and what does them.
+"""The stages of a conversion: a table of them (`stage_table`), their records, what does them.
 
 `model_stages` holds the model in memory, `model_process` keeps it in a process of its own, in which
 `serve_model` answers; `prove`, `publish` and `verify` need the bundle alone. Prefect is met in

@@ -31,7 +31,7 @@ from menagerie.paths import home
 from menagerie.process import signal_name
 from tasks.failures import Failure, ProcessDied, StageTimedOut, last_line
 from tasks.job import Job
-from tasks.stages import ModelHolder
+from tasks.stage_table import ModelHolder
 from transforms.progress import StepDone, report_step
 from transforms.stages import Stage
 from zoo.base_models import Frozen
@@ -40,7 +40,7 @@ from zoo.records import Suspected
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tasks.stages import Hold, RecordT, StageKind
+    from tasks.stage_table import Hold, RecordT, StageKind
 
 NUMBER = struct.Struct("=i")  # of a forked process, as it reports it
 

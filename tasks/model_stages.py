@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from menagerie.figures import count
 from tasks.job import ExportedProgramSize, ExportRecord, PullRecord
-from tasks.stages import ModelHolder
+from tasks.stage_table import ModelHolder
 from transforms.bisect import diagnose
 from transforms.bundle import Gate
 from transforms.eager import eager_accuracy, speech_parts

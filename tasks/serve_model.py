@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple, NoReturn, cast
 
 from tasks.failures import Failure
 from tasks.model_process import NUMBER, Answer, Request
-from tasks.stages import STAGES
+from tasks.stage_table import STAGES
 from transforms.progress import progress_to
 from zoo.errors import SourceRefused
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from io import TextIOWrapper
 
     from tasks.job import Job
-    from tasks.stages import ModelHolder
+    from tasks.stage_table import ModelHolder
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from menagerie.format.folder import open_bundle
 from menagerie.host import emulates
 from menagerie.validation import Limits
 from menagerie.validation import validate as run_goldens
-from tasks.stages import STAGES
+from tasks.stage_table import STAGES
 from transforms.stages import Stage
 from zoo.base_models import Frozen
 from zoo.bundle_differences import Difference, differences, reseal
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import BundleManifest
     from menagerie.validation.findings import ValidationReport
     from tasks.job import Job
-    from tasks.stages import Hold
+    from tasks.stage_table import Hold
     from zoo.store import Release, Store
 
 _BUNDLE = "bundle"  # in the working folder, so that what a pull leaves beside it goes as well

@@ -24,7 +24,7 @@ from flows.connection import (
     state_path,
 )
 from infra.local.api import ask
-from infra.local.processes import (
+from infra.local.supervision import (
     POOL,
     PORTS,
     child_environment,

@@ -31,7 +31,7 @@ from menagerie.store import s3
 from tasks.job import Job, StageRecords
 from tasks.model_process import Child, ModelProcess, spawn
 from tasks.prove import prove
-from tasks.stages import ModelHolder
+from tasks.stage_table import ModelHolder
 from transforms.stages import Stage
 from zoo.records import ConversionReport
 from zoo.store.s3 import S3Objects

@@ -27,7 +27,7 @@ from flows.connection import (
     Connection,
     connection,
 )
-from infra.local import processes
+from infra.local import supervision
 from infra.local.api import ApiSilent, ask
 from infra.local.cluster import apply_wanted, locked, log_path, status, up
 from zoo.errors import MenagerieError, UsageError
@@ -184,8 +184,8 @@ def test_a_cluster_that_ended_by_itself() -> None:
 
 def given_to(name: str, state: ClusterState) -> dict[str, str]:
     """All variables of a process, secrets included."""
-    given = program(name, state)[1] | processes.secrets_of(name, state)
-    return processes.child_environment(given)
+    given = program(name, state)[1] | supervision.secrets_of(name, state)
+    return supervision.child_environment(given)
 
 
 def test_the_server_is_closed_to_strangers() -> None:
@@ -215,12 +215,12 @@ def test_every_variable_is_one_that_prefect_knows() -> None:
 def test_secrets_are_with_who_needs_them_and_in_no_file() -> None:
     """Everybody on a host can list arguments; supervisord's file holds none either."""
     state = saved()
-    given = [" ".join(processes.secrets_of(name, state).values()) for name in processes.PORTS]
+    given = [" ".join(supervision.secrets_of(name, state).values()) for name in supervision.PORTS]
     for secret, holders in (
         (state.s3_secret, [True, False, True]),
         (state.api_auth, [False, True, True]),
     ):
-        assert secret.get_secret_value() not in processes.configuration(state)
+        assert secret.get_secret_value() not in supervision.configuration(state)
         assert [secret.get_secret_value() in each for each in given] == holders
 
 

@@ -21,7 +21,7 @@ from flows.plan import job_for, plan
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle, seal
 from tasks.model_stages import ModelStages
-from tasks.stages import EXPORT, LOWER, PULL, TRANSFORM
+from tasks.stage_table import EXPORT, LOWER, PULL, TRANSFORM
 from zoo.store import open_store
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import shlex
 from supervisor.datatypes import dict_of_key_value_pairs
 
 from flows.connection import ClusterState
-from infra.local.processes import PORTS, configuration
+from infra.local.supervision import PORTS, configuration
 
 
 def program(name: str, state: ClusterState) -> tuple[list[str], dict[str, str]]:

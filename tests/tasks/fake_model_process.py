@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tasks.job import ExportedProgramSize, ExportRecord, Job, PullRecord
 from tasks.serve_model import main
-from tasks.stages import ModelHolder
+from tasks.stage_table import ModelHolder
 from transforms.progress import report_step
 from zoo.errors import HashMismatch, SourceError, UnsupportedKernels
 from zoo.records import Diagnosis, Divergence, DivergenceStage, Suspected

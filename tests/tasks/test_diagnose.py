@@ -12,7 +12,7 @@ from toy_zoo import ToyModel, toy_bundle, toy_divergence, toy_job, toy_judgement
 from menagerie.validation.findings import ValidationReport, Verdict
 from tasks.failures import ProcessDied
 from tasks.prove import NotProven, prove
-from tasks.stages import diagnose, search_command
+from tasks.stage_table import diagnose, search_command
 from transforms.stages import Stage
 from zoo.manifest import OUR_MODELS
 from zoo.report.files import read_report

@@ -12,7 +12,7 @@ import pytest
 
 from tasks.failures import ProcessDied, StageTimedOut
 from tasks.model_process import ModelProcess, group_memory, memory_allowed, spawn
-from tasks.stages import PULL
+from tasks.stage_table import PULL
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ import pytest
 
 from tasks.failures import ProcessDied, StageTimedOut, is_transient
 from tasks.model_process import _ONE_THREAD, Child, ForkServer, ModelProcess, spawn
-from tasks.stages import EXPORT, LOCATE, LOWER, PULL, TRANSFORM
+from tasks.stage_table import EXPORT, LOCATE, LOWER, PULL, TRANSFORM
 from transforms.progress import StepDone, progress_to
 from zoo.errors import HashMismatch, LoweringError, SourceError
 from zoo.records import Diagnosis
@@ -225,7 +225,7 @@ sys.path.insert(0, {str(HERE)!r})
 from test_model_process import {start.__name__} as start
 from tasks.model_process import ModelProcess
 from tasks.job import Job
-from tasks.stages import LOWER, PULL
+from tasks.stage_table import LOWER, PULL
 job = Job.model_validate_json(Path({str(log.parent.parent / "job")!r}).read_text())
 with ModelProcess(job, start=start) as model:
     print(model.run(PULL).source, flush=True)

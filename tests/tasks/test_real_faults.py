@@ -13,7 +13,7 @@ from menagerie.validation.findings import Verdict
 from tasks.job import Job, StageRecords
 from tasks.model_stages import ModelStages
 from tasks.prove import NotProven, prove
-from tasks.stages import EXPORT, LOWER, PULL, TRANSFORM, diagnose
+from tasks.stage_table import EXPORT, LOWER, PULL, TRANSFORM, diagnose
 from transforms import pipeline
 from transforms.bisect.__main__ import main as rerun
 from transforms.bisect.reproducer import read_program

@@ -19,7 +19,7 @@ from tasks.job import Job, StageRecords
 from tasks.model_stages import ModelStages
 from tasks.prove import prove
 from tasks.publish import publish_bundle
-from tasks.stages import EXPORT, LOWER, PULL, TRANSFORM
+from tasks.stage_table import EXPORT, LOWER, PULL, TRANSFORM
 from transforms import targets
 from transforms.lowering import cpu
 from transforms.lowering.toolchain import Compiler, find_compiler

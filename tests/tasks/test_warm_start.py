@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tasks.model_process import ModelProcess, Servers
-from tasks.stages import PULL
+from tasks.stage_table import PULL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

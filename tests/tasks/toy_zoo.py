@@ -20,7 +20,7 @@ from menagerie.validation.findings import (
     Verdict,
 )
 from tasks.job import ExportedProgramSize, ExportRecord, Job, PullRecord, StageRecords
-from tasks.stages import ModelHolder
+from tasks.stage_table import ModelHolder
 from transforms.progress import report_step
 from transforms.stages import LowerRecord, Stage, TransformRecord
 from zoo.records import Diagnosis, Divergence, DivergenceStage, StageTime, Suspected

@@ -26,7 +26,7 @@ import pytest
 from cluster_settings import program
 
 from flows.connection import ClusterState, ask_manager, running
-from infra.local.processes import POOL, child_environment, free_ports, secrets_of
+from infra.local.supervision import POOL, child_environment, free_ports, secrets_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,6 +1,6 @@
 """What the processes of the local cluster are given; `supervisord.conf` lists them.
 
-`python -m infra.local.processes NAME ARGUMENT...` becomes Python with these arguments, and ends
+`python -m infra.local.supervision NAME ARGUMENT...` becomes Python with these arguments, and ends
 with supervisord. Only it reads the secrets, and each process gets those that it needs in its
 environment: neither supervisord's file nor its environment nor any argument holds one.
 """
@@ -92,7 +92,7 @@ def configuration(state: ClusterState) -> str:
         "folder": folder,
         "folder_quoted": shlex.quote(folder),
         "socket": str(manager_socket()),
-        "begin": shlex.join([sys.executable, "-m", "infra.local.processes"]),
+        "begin": shlex.join([sys.executable, "-m", "infra.local.supervision"]),
         "bin": str(Path(sys.executable).parent),
         "store": str(state.connection.store),
         "pool": POOL,

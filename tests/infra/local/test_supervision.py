@@ -21,7 +21,7 @@ from flows.connection import (
     state_path,
 )
 from infra.local.cluster import down, log_path
-from infra.local.processes import (
+from infra.local.supervision import (
     PORTS,
     child_environment,
     configuration,
