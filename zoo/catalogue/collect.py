@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from menagerie.format.bundle_manifest import MANIFEST, SIGNATURE, Role
+from menagerie.format.bundle_manifest import MANIFEST, SIGNATURE, BundleProgram, Role
 from menagerie.store.layout import blob_key, release_key, signature_key
 from zoo.base_models import Frozen
 from zoo.errors import NotInStore
@@ -18,26 +18,11 @@ from zoo.report.summary import summarise
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from menagerie.format.bundle_manifest import BundleProgram
     from menagerie.trust.ledger import Ledger
     from zoo.records import ConversionReport
     from zoo.store import Release, Store
 
     _Reported = tuple[Release, ConversionReport | None]
-
-Axis = int | str
-
-
-class Tensor(Frozen):
-    """An input or output of a program; an axis is a size or a dimension's name.
-
-    `least` is the same with the lowest size of each dimension; of an output it may be empty.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[Axis, ...]
-    least: tuple[int, ...] = ()
 
 
 class CataloguedFile(Frozen):
@@ -83,8 +68,8 @@ class CataloguedRelease(Frozen):
 class History(Frozen):
     """A model's releases for one platform, in the order of their first promotion.
 
-    `latest` is a build key, None where all were retracted; `files`, `inputs` and `outputs` are the
-    latest's; `program` is the first one's name.
+    `latest` is a build key, None where all were retracted; `files` and `program`, the first one of
+    its programs, are the latest's.
     """
 
     target: str
@@ -92,9 +77,7 @@ class History(Frozen):
     releases: tuple[CataloguedRelease, ...]
     latest: str | None
     files: tuple[CataloguedFile, ...] = ()
-    program: str = ""
-    inputs: tuple[Tensor, ...] = ()
-    outputs: tuple[Tensor, ...] = ()
+    program: BundleProgram | None = None
 
     @property
     def current(self) -> CataloguedRelease | None:
@@ -205,9 +188,7 @@ def _history(store: Store, ledger: Ledger) -> tuple[History, _Reported | None]:
         releases=tuple(_release(ledger, *each) for each in found.values()),
         latest=None if latest is None else latest.build_key,
         files=() if latest is None else tuple(_files(latest)),
-        program="" if latest is None else latest.manifest.programs[0].name,
-        inputs=() if latest is None else _inputs(latest.manifest.programs[0]),
-        outputs=() if latest is None else _outputs(latest.manifest.programs[0]),
+        program=None if latest is None else latest.manifest.programs[0],
     )
     return history, current
 
@@ -248,17 +229,3 @@ def _files(release: Release) -> Iterable[CataloguedFile]:
     yield CataloguedFile(name=SIGNATURE, key=signed, bytes=0)
     for name, entry in sorted(release.manifest.listed.items()):
         yield CataloguedFile(name=name, key=blob_key(entry.sha256), bytes=entry.bytes)
-
-
-def _inputs(program: BundleProgram) -> tuple[Tensor, ...]:
-    def size(axis: Axis) -> int:
-        return program.dimensions[axis][0] if isinstance(axis, str) else axis
-
-    return tuple(
-        Tensor(name=s.name, dtype=s.dtype.value, shape=s.shape, least=tuple(map(size, s.shape)))
-        for s in program.inputs
-    )
-
-
-def _outputs(program: BundleProgram) -> tuple[Tensor, ...]:
-    return tuple(Tensor(name=s.name, dtype=s.dtype.value, shape=s.shape) for s in program.outputs)

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from menagerie.figures import shown_address
+from menagerie.numerics import Dtype
 from menagerie.store import HUB
 from zoo.base_models import Frozen
 from zoo.catalogue.collect import side_by_side
@@ -24,7 +25,8 @@ from zoo.report.summary import Command
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from zoo.catalogue.collect import CataloguedModel, CataloguedRelease, History, Tensor
+    from menagerie.format.bundle_manifest import BundleProgram, TensorSpec
+    from zoo.catalogue.collect import CataloguedModel, CataloguedRelease, History
     from zoo.report.charts import Mark
 
 _EXACT_DB = 200.0  # of a bar for equal bits; float32 reaches some 150
@@ -229,18 +231,22 @@ def _python(model: CataloguedModel, history: History) -> str:
             f'with Transcriber("{model.name}") as transcriber:\n'
             '    print(transcriber.transcribe_file("a.wav").text)\n'
         )
-    program = "" if history.program == "main" else f', program="{history.program}"'
+    if (program := history.program) is None:
+        return ""
+    named = "" if program.name == "main" else f', program="{program.name}"'
     given = ",\n".join(
-        f"        {json.dumps(each.name)}: {_zeros(each)}" for each in history.inputs
+        f"        {json.dumps(each.name)}: {_zeros(each, program)}" for each in program.inputs
     )
     return (
         "import menagerie\n"
         "import numpy as np\n\n"
-        f'with menagerie.Session("{model.name}"{program}) as session:\n'
+        f'with menagerie.Session("{model.name}"{named}) as session:\n'
         f"    outputs = session.run({{\n{given},\n    }})\n"
     )
 
 
-def _zeros(tensor: Tensor) -> str:
-    dtype = "uint16" if tensor.dtype == "bfloat16" else tensor.dtype  # its bits; numpy has none
-    return f'np.zeros({tensor.least}, "{dtype}")'
+def _zeros(tensor: TensorSpec, program: BundleProgram) -> str:
+    """An array of the lowest size of each dimension."""
+    shape = tuple(program.dimensions[a][0] if isinstance(a, str) else a for a in tensor.shape)
+    dtype = "uint16" if tensor.dtype is Dtype.BFLOAT16 else tensor.dtype  # its bits: numpy has none
+    return f'np.zeros({shape}, "{dtype}")'

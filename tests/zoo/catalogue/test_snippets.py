@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "runtime" / "format"))
+
+from bundle_maker import draft
+
 import menagerie
-from zoo.catalogue.collect import CataloguedModel, History, Tensor
+from menagerie.format.bundle_manifest import TensorSpec
+from menagerie.numerics import Dtype
+from zoo.catalogue.collect import CataloguedModel, History
 from zoo.catalogue.pages import snippets
 
 if TYPE_CHECKING:
@@ -28,8 +37,10 @@ def test_a_folder_with_a_blank_in_its_name_is_one_word() -> None:
 
 def test_bfloat16_is_given_as_its_bits(monkeypatch: Any) -> None:
     """Numpy has no such dtype; the code as it stands makes two bytes for each value."""
-    given = Tensor(name="x", dtype="bfloat16", shape=("n", 3), least=(2, 3))
-    [code] = [each for each in texts("zoo", inputs=(given,), program="main") if "np." in each]
+    given = TensorSpec("x", Dtype.BFLOAT16, ("n", 3))
+    sizes = {"n": (2, 9, 1)}
+    program = replace(draft().programs[0], inputs=(given,), outputs=(given,), dimensions=sizes)
+    [code] = [each for each in texts("zoo", program=program) if "np." in each]
     seen: dict[str, np.ndarray] = {}
 
     class Session:
