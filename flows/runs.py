@@ -41,7 +41,6 @@ from prefect.context import FlowRunContext, TagsContext
 from prefect.exceptions import Abort, ObjectNotFound, PrefectHTTPStatusError
 from prefect.logging import get_logger, get_run_logger
 from prefect.runtime import flow_run
-from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from prefect.states import AwaitingRetry, Cancelled, Cancelling, Failed, Pending
 from pydantic import ValidationError
 
@@ -210,19 +209,6 @@ def failed(message: str, result: object) -> State[Any]:
     """
     give_way()
     return Failed(message=message, data=RunFailed(str(flow_run.get_name()), message, result))
-
-
-@contextmanager
-def without_heartbeats(*, when: bool) -> Iterator[None]:
-    """Send no heartbeats for the flows in the block, where nobody watches them.
-
-    Waiting for the thread that sends them costs up to a second at the end of every flow run.
-    """
-    if not when:
-        yield
-        return
-    with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
-        yield
 
 
 @contextmanager

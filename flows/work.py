@@ -16,7 +16,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from menagerie.durable import write_durably
 from menagerie.figures import size
 from menagerie.paths import home
 from zoo.base_models import Frozen
@@ -41,19 +40,6 @@ def entries(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
         except OSError:
             continue
         yield path, found
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write a file whose earlier content stays whole until the new one is.
-
-    Raises:
-        OSError: it cannot be written; nothing is left of the attempt.
-    """
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        write_durably(path, text.encode(), partial=partial)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")

@@ -136,9 +136,9 @@ def lend_compiled() -> Callable[[Path], Path]:
 @pytest.fixture(scope="session")
 def prefect_server() -> Iterator[None]:
     """A Prefect API on a database that goes with the session."""
+    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
     from prefect.testing.utilities import prefect_test_harness
 
-    from flows.runs import without_heartbeats
-
-    with prefect_test_harness(server_startup_timeout=300), without_heartbeats(when=True):
+    unwatched = temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None})
+    with prefect_test_harness(server_startup_timeout=300), unwatched:
         yield

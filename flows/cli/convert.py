@@ -230,12 +230,15 @@ def _run_flow(
     embedded = not os.environ.get("PREFECT_API_URL")
     first = work[0].spec.source.kind if embedded and work else ""
     with LiveDisplay() as display, prefect_api(display.status, lambda: _load(first)):
-        from flows.runs import without_heartbeats
+        from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+
         from flows.services import Services, use_services
 
         display.status("starting the run")
         given = Services(listener=display, planned={(one.model, one.target): one for one in work})
-        with use_services(given), without_heartbeats(when=embedded):
+        # Nobody watches an embedded run; to end the thread that beats costs up to a second.
+        unwatched = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None} if embedded else {}
+        with use_services(given), temporary_settings(unwatched):
             error = _run(work, options, jobs)
         for one in work:
             if (one.model, one.target) not in display.rows:

@@ -295,9 +295,9 @@ def _released(model: str, target: str, store: str) -> Path:
     It is kept apart from the reports of conversions made here, under the hash of the release: a
     later release, or that of another store, has another.
     """
-    from flows.work import replace_text
+    from flows.connection import write_private
     from menagerie.cli import bundle_at
-    from menagerie.durable import disk_errors, make_folders
+    from menagerie.durable import disk_errors
     from menagerie.paths import home
     from zoo.store import open_store
 
@@ -308,7 +308,6 @@ def _released(model: str, target: str, store: str) -> Path:
         with bundle_at(model, target, lambda: opened) as bundle:
             contents = {name: (_with_report(bundle) / name).read_text() for name in _REPORT_FILES}
         with disk_errors(folder, sum(map(len, contents.values()))):
-            make_folders(folder)
             for name, content in contents.items():
-                replace_text(folder / name, content)
+                write_private(folder / name, content)
     return folder
