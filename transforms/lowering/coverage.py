@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 import subprocess
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from menagerie.shims import load, supported_symbols
 from zoo.errors import LoweringError, UnsupportedKernels
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from torch.export import ExportedProgram
@@ -44,22 +45,15 @@ def check_library(place: str, library: Path, target: str) -> tuple[str, ...]:
         UnsupportedKernels: if the runtime does not offer one of them.
         LoweringError: if the library needs anything of libtorch.
     """
+    # Mach-O has one table of symbols, and an underscore in front of C's names.
+    dynamic, prefix = ([], "_") if platform.system() == "Darwin" else (["-D"], "")
     listing = subprocess.run(
-        [_nm(), "-D", "--undefined-only", "--format=posix", str(library)],
+        [_nm(), *dynamic, "--undefined-only", "--format=posix", str(library)],
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    return check_imports(place, [line.split()[0] for line in listing.splitlines()], target)
-
-
-def check_imports(place: str, undefined: Collection[str], target: str) -> tuple[str, ...]:
-    """Those of a library's undefined symbols that are shims, sorted.
-
-    Raises:
-        UnsupportedKernels: if the runtime does not offer one of them.
-        LoweringError: if one is of libtorch's C++.
-    """
+    undefined = [line.split()[0].removeprefix(prefix) for line in listing.splitlines()]
     foreign = [s for s in undefined if s.startswith(_FOREIGN_PREFIXES)]
     if foreign:
         raise LoweringError(place, f"the library needs libtorch: {foreign[0]}")

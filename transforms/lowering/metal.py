@@ -20,7 +20,7 @@ from menagerie.paths import home
 from menagerie.shims import kernel_symbols
 from transforms.graph.editor import copied
 from transforms.graph.guards import dynamic_sizes_kept
-from transforms.lowering.coverage import check_imports, check_kernels, check_library, own_shims
+from transforms.lowering.coverage import check_kernels, check_library, own_shims
 from transforms.lowering.cpp_codegen import NO_CONSTANTS, interface
 from transforms.lowering.inductor import Backend, generate_code, metal_on_any_host
 from transforms.lowering.mach import link_mach_library
@@ -98,12 +98,13 @@ def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> Lowe
         shaders.write_text(metal.shaders)
         files[Role.SHADERS] = LoweredFile(shaders)
     with ThreadPoolExecutor(max_workers=1) as pool:
-        emulated = pool.submit(_emulation, place, metal, own)
+        emulated = pool.submit(_emulation, metal, own)
         library = own / "model.dylib"
-        found = link_mach_library(place, _sources(metal), library, "metal")
-        symbols = check_imports(place, found.imports, "metal")
+        link_mach_library(_sources(metal), library, "metal")
         if (emulation := emulated.result()) is not None:
             files[Role.EMULATION] = LoweredFile(emulation, metal.sha256, host_requirements())
+    # Both are of one source, and `nm` reads this host's own libraries alone.
+    symbols = check_library(place, emulation or library, "metal")
     return LoweredProgram(
         library=library,
         constants=code.constants,
@@ -155,7 +156,7 @@ def _sources(metal: MetalCode) -> list[Source]:
     ]
 
 
-def _emulation(place: str, metal: MetalCode, folder: Path) -> Path | None:
+def _emulation(metal: MetalCode, folder: Path) -> Path | None:
     """The same source for this host's processor, needing the runtime by name (see cpu.py)."""
     name = emulation_name()
     if name is None:
@@ -165,7 +166,6 @@ def _emulation(place: str, metal: MetalCode, folder: Path) -> Path | None:
         stub = Path(scratch) / _RUNTIME
         compiler.link_library([Source("stub", "", ("-fPIC",))], stub, [f"-Wl,-soname,{_RUNTIME}"])
         link_model_library(compiler, _sources(metal), library, stub)
-    check_library(place, library, "metal")
     return library
 
 

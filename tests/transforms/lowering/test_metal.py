@@ -16,7 +16,6 @@ from tests.transforms.lowering.linked_library import LinkedLibrary
 from transforms import run_passes
 from transforms.lowering import metal
 from transforms.lowering.inductor import metal_header
-from transforms.lowering.mach import read_library
 from transforms.targets import target_named
 from transforms.targets.cpu import host_requirements
 from zoo.errors import LoweringError, UnsupportedKernels
@@ -33,9 +32,9 @@ if TYPE_CHECKING:
 
 def test_library_is_for_macs_with_apple_silicon(dylib: Path) -> None:
     """arm64 (or the reader refuses), macOS 15 at least, at least ad-hoc signed, relocatable."""
-    library, linked = read_library(dylib), LinkedLibrary(dylib)
-    assert library.deployment_target == "15.0"
-    assert library.signed
+    linked = LinkedLibrary(dylib)
+    assert linked.deployment_target == "15.0"
+    assert linked.signed
     assert linked.install_name == "@rpath/model.dylib"
     assert linked.search_paths == []
 
@@ -43,7 +42,7 @@ def test_library_is_for_macs_with_apple_silicon(dylib: Path) -> None:
 def test_shims_bind_to_our_runtime_by_name(dylib: Path) -> None:
     """Beside a libtorch that has the same names, the model still finds ours."""
     linked = LinkedLibrary(dylib)
-    assert read_library(dylib).two_level
+    assert linked.two_level
     shims = {s: home for s, home in linked.imports().items() if s.startswith("aoti_torch_")}
     assert "aoti_torch_mps_finished_convolution" in shims
     assert set(shims.values()) == {"@rpath/libmenagerie_metal.dylib"}
@@ -66,7 +65,7 @@ def test_container_is_exported(dylib: Path) -> None:
 def test_record_tells_what_is_imported(lowered: LoweredProgram) -> None:
     """Symbols are those of the Mach-O library; kernels those of them that compute."""
     record = lowered.record
-    imports = read_library(lowered.library).imports
+    imports = LinkedLibrary(lowered.library).imports()
     assert set(record.symbols) == {s for s in imports if s.startswith("aoti_torch_")}
     assert record.fallback_kernels == (
         "aoti_torch_mps_addmm_out",
