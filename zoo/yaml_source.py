@@ -8,7 +8,6 @@ nor unfold into more than is written in it. What Pydantic refuses is put into th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ruamel.yaml import YAML
@@ -136,22 +135,7 @@ def _survey(text: str) -> tuple[list[Fault], dict[_Place, str]]:
     return faults, tagged
 
 
-_RULES = YAML(typ="safe", pure=True)  # of YAML 1.2: what text without quotes means
-
-
-@lru_cache(maxsize=4096)
-def _plain(text: str) -> tuple[str, Any]:
-    """Kind and value of text without quotes; the words of manifests come again and again.
-
-    Raises:
-        ValueError: it looks like a number, and is none.
-    """
-    tag = str(_RULES.resolver.resolve(ScalarNode, text, (True, False)))
-    kind = tag.removeprefix(_PREFIX)
-    if kind == "str" or kind not in _SCALARS:
-        return kind, text
-    constructor = _RULES.constructor
-    return kind, constructor.yaml_constructors[tag](constructor, ScalarNode(tag, text))
+_VALUES = YAML(typ="safe", pure=True).constructor  # of scalars, by their tags
 
 
 class _Builder:
@@ -195,29 +179,27 @@ class _Builder:
 
     def _key(self, node: Node) -> str | None:
         """The text; None if it is none."""
-        if not isinstance(node, ScalarNode) or _place(node) in self._tagged:
-            return None
-        try:
-            kind = "str" if node.style else _plain(node.value)[0]
-        except ValueError:
+        if _kind(node) != "str" or _place(node) in self._tagged:
             return None
         text: str = node.value
-        return text if kind == "str" else None
+        return text
 
     def _scalar(self, node: ScalarNode, location: Location) -> Any:
-        if node.style:  # in quotes, or a block
-            return node.value
-        line = node.start_mark.line + 1
-        try:
-            kind, value = _plain(node.value)
-        except ValueError as error:
-            return self._fault(line, location, str(error).split(";")[0])
+        line, kind = node.start_mark.line + 1, _kind(node)
         if kind not in _SCALARS:
             return self._fault(line, location, _not_read(kind))
-        return value
+        try:
+            return _VALUES.yaml_constructors[node.tag](_VALUES, node)
+        except ValueError as error:
+            return self._fault(line, location, str(error).split(";")[0])
 
     def _fault(self, line: int, location: Location, fact: str) -> None:
         self._file.faults.append(Fault(line, location, fact))
+
+
+def _kind(node: Node) -> str:
+    """What YAML 1.2 takes a value for: text without quotes by its looks."""
+    return str(node.tag).removeprefix(_PREFIX)
 
 
 def _not_read(kind: str) -> str:
