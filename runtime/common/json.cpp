@@ -214,7 +214,7 @@ void check_inner_path(const std::string& path, std::string_view place) {
   // The manifest lists neither itself nor its signature, nor what some file systems take for them.
   const std::string lowered = in_lower_case(path);
   bool plain = !path.empty() && path.size() <= kLongest && lowered != "manifest.json" &&
-               lowered != "signature.json";
+               lowered != "signature.json" && lowered != "model.sig";
   char previous = '/';
   for (const char c : path + "/") {
     const bool first = previous == '/';

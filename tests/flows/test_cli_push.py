@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from huggingface_hub import ModelCard, snapshot_download
 
 from flows.cli import invoke
 from menagerie.cli import main
+from zoo.catalogue.pages import MODEL_SIGNING_KEY
 from zoo.catalogue.site import keep_site, kept_site
 from zoo.signing.keyring import Keyring
 from zoo.signing.promotion import Promoter
@@ -124,6 +126,29 @@ def test_the_hubs_own_tools_read_it(
     assert str(tmp_path) not in card.text
 
 
+def test_others_check_the_signature_too(
+    hub: HubServer, store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """By OpenSSF Model Signing's own command: what was promoted, and nothing else."""
+    pushed(capfd)
+    out, key = tmp_path / "out", tmp_path / "model-signing.pub"
+    key.write_bytes(hub.repositories["example/net"].commits[-1]["model-signing.pub"])
+    assert store.objects.read_small(MODEL_SIGNING_KEY, 2**12) == key.read_bytes()
+    assert main(["pull", HUB, "--platform", PLATFORM, "-o", str(out)]) == 0
+
+    def verify() -> str:
+        files = ("--signature", str(out / "model.sig"), "--public_key", str(key))
+        command = [sys.executable, "-m", "model_signing", "verify", "key", str(out), *files]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+    assert verify() == "Verification succeeded\n"
+    (out / "own").write_bytes(b"xy")
+    assert "succeeded" not in verify()
+    (out / "own").write_bytes(b"ab")
+    (out / "stranger").write_bytes(b"")
+    assert "succeeded" not in verify()
+
+
 def test_a_second_push_moves_what_changed(
     hub: HubServer, store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -132,7 +157,7 @@ def test_a_second_push_moves_what_changed(
     release(store, tmp_path, "cd")
     before = len(hub.uploaded)
     second = pushed(capfd)["commit"]
-    assert len(hub.uploaded) == before + 1  # the file that the builds do not share
+    assert len(hub.uploaded) == before + 2  # the file that the builds do not share, and model.sig
     for revision, digits in ((first, "ab"), (second, "cd")):
         place = tmp_path / f"at-{digits}"
         assert main(["pull", f"{HUB}@{revision}", "--platform", PLATFORM, "-o", str(place)]) == 0

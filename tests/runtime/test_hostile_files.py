@@ -243,6 +243,7 @@ MANIFESTS: dict[str, tuple[Edit, str]] = {
         "is not a path inside the bundle",
     ),
     "manifest in capitals": (in_library("path", "Manifest.JSON"), "is not a path inside"),
+    "signature for others": (in_library("path", "model.sig"), "is not a path inside"),
     "no library": (without("programs", 0, "files", "library"), 'lacks "library"'),
     "files a list": (put("files", value=[]), "files is not an object"),
     "negative size": (in_library("bytes", -1), "size -1 is negative"),

@@ -21,7 +21,15 @@ from markupsafe import Markup
 from menagerie.store.base import Progress, silent
 from menagerie.store.hub import endpoint, repository
 from zoo.catalogue.collect import collect
-from zoo.catalogue.pages import ROOT, WHEELS, Way, first_lines, snippets
+from zoo.catalogue.pages import (
+    CATALOGUE,
+    MODEL_SIGNING_KEY,
+    ROOT,
+    WHEELS,
+    Way,
+    first_lines,
+    snippets,
+)
 from zoo.catalogue.site import kept_site
 from zoo.errors import NotInStore, StoreError, StoreUnreachable, UsageError
 from zoo.report.page import render_markdown
@@ -32,7 +40,7 @@ if TYPE_CHECKING:
     from zoo.catalogue.collect import CataloguedModel
     from zoo.store import Release, Store
 
-_MOST_ROOT_BYTES = 2**20
+_MOST_KEY_BYTES = 2**20
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -132,9 +140,10 @@ def _fill(store: Store, folder: Path, server: str, name: str) -> Way:
     """Put the root and the wheels beside the releases; how readers get to them."""
     site = kept_site(store.objects)
     there = {f"{WHEELS}{wheel}": f"wheels/{wheel}" for wheel in site.wheels}
-    if (root := store.objects.read_if_there(ROOT, _MOST_ROOT_BYTES)) is not None:
-        (folder / "root.json").write_bytes(root)
-        there[ROOT] = "root.json"
+    for key in (ROOT, MODEL_SIGNING_KEY):
+        if (content := store.objects.read_if_there(key, _MOST_KEY_BYTES)) is not None:
+            there[key] = key.removeprefix(CATALOGUE)
+            (folder / there[key]).write_bytes(content)
     for wheel in site.wheels:
         key, place = WHEELS + wheel, folder / "wheels" / wheel
         place.parent.mkdir(exist_ok=True)

@@ -33,6 +33,7 @@ _EXACT_DB = 200.0  # of a bar for equal bits; float32 reaches some 150
 _TEMPLATES = Path(__file__).parent / "templates"
 CATALOGUE: Final = "catalogue/"
 ROOT: Final = f"{CATALOGUE}root.json"
+MODEL_SIGNING_KEY: Final = f"{CATALOGUE}model-signing.pub"
 WHEELS: Final = f"{CATALOGUE}wheels/"
 
 

@@ -8,6 +8,7 @@
       root-1.pem        signs roots; belongs offline, and is needed to rotate keys alone
       release-1.pem     signs manifests, ledgers and the list of ledgers
       online-1.pem      signs snapshots and timestamps
+      model-signing.pem signs releases for other tools; others have model-signing.pub
 
 A process that loads models never opens this folder: workers do not, and the sandbox does not show
 it.
@@ -35,10 +36,12 @@ from menagerie.trust.roots import TRUST, add_root, parse_root, trusted_place
 from zoo.base_models import Frozen
 from zoo.errors import UsageError
 from zoo.processes import is_worker, owns
+from zoo.signing.model_signature import new_key, public_key, read_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from securesystemslib.signer import SSlibKey
 
 KEYS = "MENAGERIE_KEYS"
@@ -165,6 +168,15 @@ class Keyring:
             fact = f"{len(found)} of the {needed} {role} keys that must sign are here"
             raise UsageError(str(self.folder), fact, "Bring them, e.g. from offline")
         return found
+
+    def model_signing_key(self) -> EllipticCurvePrivateKey:
+        """The key of model.sig; made on first use, which is inside `hold`."""
+        path = self.folder / "model-signing.pem"
+        if not path.exists():
+            _write(path, new_key())
+        key = read_key(path)
+        _write(path.with_suffix(".pub"), public_key(key))
+        return key
 
     def public_keys(self, role: Role) -> list[SSlibKey]:
         """The public keys of a role by today's root."""

@@ -13,6 +13,7 @@ from menagerie.store.layout import ledger_key, provenance_key
 from menagerie.trust.ledger import MAX_LEDGER_BYTES, Ledger, LedgerEntry, envelope, open_envelope
 from menagerie.trust.signature import BUNDLE_TYPE, LEDGER_TYPE, encoded, signature_document
 from menagerie.typed_json import Malformed, load
+from zoo.catalogue.pages import MODEL_SIGNING_KEY
 from zoo.catalogue.site import update_catalogue
 from zoo.errors import (
     ArtifactError,
@@ -25,6 +26,7 @@ from zoo.errors import (
 from zoo.report.files import report_of
 from zoo.signing.keyring import Role, keyring_for
 from zoo.signing.metadata import StoreMetadata
+from zoo.signing.model_signature import IN_TOTO, STATEMENT, model_signature, public_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -203,6 +205,9 @@ class Promoter:
         payload = statement(release, report_of(self._store, release))
         content = envelope(payload, _signed(self._keyring, encoded(IN_TOTO, payload)), IN_TOTO)
         self._store.objects.put_small(provenance_key(*release.names), content)
+        key, files = self._keyring.model_signing_key(), _subjects(release)
+        self._store.sign_model(release, model_signature(release.model, files, key))
+        self._store.objects.put_small(MODEL_SIGNING_KEY, public_key(key))
 
 
 def sign_bundle(folder: Path, keyring: Keyring) -> None:
@@ -296,8 +301,6 @@ def _faults(manifest: BundleManifest, spec: ModelSpec) -> Iterator[str]:
         yield f"accuracy has {'no data for the gate' if spec.accuracy else 'data'}"
 
 
-IN_TOTO: Final = "application/vnd.in-toto+json"
-STATEMENT: Final = "https://in-toto.io/Statement/v1"
 PREDICATE: Final = "https://slsa.dev/provenance/v1"
 BUILD_TYPE: Final = "https://menagerie.invalid/conversion/v1"
 

@@ -318,10 +318,11 @@ def _in_use(objects: ObjectStore) -> set[str]:
     return found
 
 
-def _beside(key: str) -> tuple[str, str]:
-    """Keys of what lies beside a release's document: signature and provenance."""
+def _beside(key: str) -> tuple[str, ...]:
+    """Keys of what lies beside a release's document: signatures and provenance."""
     place = key.partition("/")[2]
-    return f"signatures/{place}", f"provenance/{place}"
+    signature = f"signatures/{place}"
+    return signature, f"{signature.removesuffix('.json')}.sig", f"provenance/{place}"
 
 
 def _submitted(objects: ObjectStore, going: set[str]) -> set[str]:

@@ -27,6 +27,7 @@ from menagerie.store.layout import (
     archive_key,
     blob_key,
     candidate_key,
+    model_signature_key,
     page_key,
     parse_candidate_key,
     release_key,
@@ -168,6 +169,11 @@ class Store(ReleaseReader):
         with announce(self._objects, [candidate.build_key, *digests]):
             self.find_any(*candidate.names)
             yield
+
+    def sign_model(self, release: Release, signature: bytes) -> None:
+        """Puts a model.sig beside a release's document, in place of the one before."""
+        key = model_signature_key(*release.names, confirmed=release.confirmed)
+        self._objects.put_small(key, signature)
 
     def sign(self, release: Release, signature: bytes) -> None:
         """Puts a signature beside a release's document, in place of the one before."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MANIFEST = "manifest.json"
+MODEL_SIGNATURE = "model.sig"  # the same for tools of OpenSSF Model Signing; ours pass it by
 SIGNATURE = "signature.json"  # over the manifest's bytes; where it is missing, nobody vouches
 PARTIAL = ".manifest.json.partial"  # the manifest while it is written; never part of a bundle
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
@@ -52,8 +53,8 @@ def bundle_path(text: str) -> str:
             f"{text!r} is not a relative path of letters, digits, '_', '.', '-' and '/' "
             "whose parts start with a letter, a digit or '_'"
         )
-    if text.lower() in {MANIFEST, SIGNATURE}:
-        raise ValueError(f"{MANIFEST} lists neither itself nor {SIGNATURE}")
+    if text.lower() in {MANIFEST, SIGNATURE, MODEL_SIGNATURE}:
+        raise ValueError(f"{MANIFEST} lists neither itself nor {SIGNATURE} and {MODEL_SIGNATURE}")
     return text
 
 

@@ -15,6 +15,7 @@ from menagerie.errors import ArtifactError
 from menagerie.format.bundle_manifest import (
     MANIFEST,
     MAX_MANIFEST_BYTES,
+    MODEL_SIGNATURE,
     PARTIAL,
     SIGNATURE,
     BundleManifest,
@@ -184,7 +185,7 @@ def _scan(folder: Path) -> Iterator[tuple[str, Path]]:
         for name in [*folders, *names]:
             path = Path(parent) / name
             relative = path.relative_to(folder).as_posix()
-            if relative in (MANIFEST, PARTIAL, SIGNATURE):
+            if relative in (MANIFEST, PARTIAL, SIGNATURE, MODEL_SIGNATURE):
                 continue
             mode = path.lstat().st_mode
             if stat.S_ISDIR(mode):

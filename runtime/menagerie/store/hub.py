@@ -14,6 +14,7 @@ from menagerie.errors import ArtifactError, NotInStore, UsageError
 from menagerie.format.bundle_manifest import (
     MANIFEST,
     MAX_MANIFEST_BYTES,
+    MODEL_SIGNATURE,
     SIGNATURE,
     parse_manifest,
 )
@@ -92,6 +93,11 @@ class HubReleases(ReleaseReader):
         """See `ReleaseReader.signature`."""
         key = f"{release.platform}/{SIGNATURE}"
         return self._files.read_if_there(key, MAX_SIGNATURE_BYTES)
+
+    def model_signature(self, release: Release) -> bytes | None:
+        """See `ReleaseReader.model_signature`."""
+        key = f"{release.platform}/{MODEL_SIGNATURE}"
+        return self._files.read_if_there(key, MAX_MANIFEST_BYTES)
 
 
 class _Files(ObjectReader):

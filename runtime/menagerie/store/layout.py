@@ -9,6 +9,7 @@
     verdicts/<model>/<target>/<build key>.json  how its last verification ended
     candidates/<model>/<target>/<build key>.json  the same, proposed by its converter
     signatures/<model>/<target>/<build key>.json  a release's signature.json; `.confirmed` as above
+    signatures/<model>/<target>/<build key>.sig   its model.sig; `.confirmed` as above
     provenance/<model>/<target>/<build key>.json  where a release comes from; signed
     ledgers/<model>/<platform>.json             which were promoted, in order; signed; a platform
                                                 begins with its target: cpu-linux-x86_64
@@ -90,6 +91,12 @@ def signature_key(model: str, target: str, build_key: str, *, confirmed: bool = 
     """The key of the signature over a release's document."""
     suffix = ".confirmed" if confirmed else ""
     return f"signatures/{model}/{target}/{build_key}{suffix}.json"
+
+
+def model_signature_key(model: str, target: str, build_key: str, *, confirmed: bool = False) -> str:
+    """The key of a release's model.sig."""
+    key = signature_key(model, target, build_key, confirmed=confirmed)
+    return f"{key.removesuffix('.json')}.sig"
 
 
 def provenance_key(model: str, target: str, build_key: str) -> str:

@@ -28,13 +28,13 @@ from menagerie.durable import (
 )
 from menagerie.errors import ArtifactError, HashMismatch, StoreError, UsageError
 from menagerie.format.archive import require_free_place
-from menagerie.format.bundle_manifest import MANIFEST, PARTIAL, SIGNATURE
+from menagerie.format.bundle_manifest import MANIFEST, PARTIAL
 from menagerie.format.folder import open_bundle
 from menagerie.paths import home
 from menagerie.store.layout import blob_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from menagerie.format.bundle_manifest import BundleManifest, FileEntry
     from menagerie.store.base import Advance, Meter, ObjectReader
@@ -52,19 +52,20 @@ def pull_bundle(
     document: bytes,
     folder: Path,
     *,
-    signature: Callable[[], bytes | None],
+    beside: Callable[[], Mapping[str, bytes]],
     meter: Meter,
     cache: BlobCache | None = None,
 ) -> Path:
-    """Makes `folder` the bundle that a manifest describes, with that `document` and its signature.
+    """Makes `folder` the bundle that a manifest describes, with that `document` and its signatures.
 
-    Files gather in a hidden folder beside it, named after the build; a later call finds them there.
-    What `cache` has is not downloaded; what is, goes there as well.
+    `beside` gives those by the names of their files. Files gather in a hidden folder beside it,
+    named after the build; a later call finds them there. What `cache` has is not downloaded; what
+    is, goes there as well.
     """
     folder = Path(os.path.normpath(folder.absolute()))  # `.` has no name
     total = manifest.size
     if _is_there(folder, document):
-        _complete(folder, signature())
+        _complete(folder, beside())
         meter.advance(total)
         return folder
     _require_place(folder)
@@ -76,7 +77,7 @@ def pull_bundle(
             gathered = sum(path.stat().st_size for path in inner.rglob("*") if path.is_file())
             require_space(inner, total - gathered)
             _fetch_all(objects, inner, manifest, meter, cache)
-            _complete(inner, signature())
+            _complete(inner, beside())
             write_durably(inner / MANIFEST, document, partial=inner / PARTIAL)
             open_bundle(inner, check_hashes=False)
     return folder
@@ -158,11 +159,11 @@ def _is_there(folder: Path, document: bytes) -> bool:
         return False
 
 
-def _complete(folder: Path, signature: bytes | None) -> None:
-    """Puts the signature beside the manifest, where there is one."""
-    if signature is not None:
-        with disk_errors(folder):
-            write_durably(folder / SIGNATURE, signature, partial=folder / PARTIAL)
+def _complete(folder: Path, beside: Mapping[str, bytes]) -> None:
+    """Puts the signatures beside the manifest."""
+    with disk_errors(folder):
+        for name, content in beside.items():
+            write_durably(folder / name, content, partial=folder / PARTIAL)
 
 
 def _remove_strangers(partial: Path, manifest: BundleManifest) -> None:

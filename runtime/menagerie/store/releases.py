@@ -22,6 +22,8 @@ from menagerie.errors import (
 from menagerie.figures import size
 from menagerie.format.bundle_manifest import (
     MAX_MANIFEST_BYTES,
+    MODEL_SIGNATURE,
+    SIGNATURE,
     ReleaseState,
     moment,
     parse_manifest,
@@ -32,6 +34,7 @@ from menagerie.store.latest import trusted_ledger
 from menagerie.store.layout import (
     LEDGERS,
     blob_key,
+    model_signature_key,
     parse_release_key,
     release_key,
     releases_prefix,
@@ -217,6 +220,11 @@ class ReleaseReader:
         signature = functools.cache(functools.partial(self.signature, release))
         if not allows_unsigned(self._allow_unsigned):
             check_signature(release.document, signature(), self._place(release))
+
+        def beside() -> dict[str, bytes]:
+            found = {SIGNATURE: signature(), MODEL_SIGNATURE: self.model_signature(release)}
+            return {name: content for name, content in found.items() if content is not None}
+
         meter = Meter(release.size, progress)
         near = isinstance(self._reader, FolderReader)  # a copy more would be of no use
         return pull_bundle(
@@ -224,7 +232,7 @@ class ReleaseReader:
             release.manifest,
             release.document,
             folder,
-            signature=signature,
+            beside=beside,
             meter=meter,
             cache=None if near else cache,
         )
@@ -236,6 +244,11 @@ class ReleaseReader:
             return self._reader.read_small(key, MAX_SIGNATURE_BYTES)
         except NotInStore:
             return None
+
+    def model_signature(self, release: Release) -> bytes | None:
+        """The same for other tools, as OpenSSF Model Signing has it; None where there is none."""
+        key = model_signature_key(*release.names, confirmed=release.confirmed)
+        return self._reader.read_if_there(key, MAX_MANIFEST_BYTES)
 
     def read_file(self, entry: FileEntry, most: int = MAX_MANIFEST_BYTES) -> bytes:
         """A file of at most `most` bytes of a release, by its entry in the manifest.
