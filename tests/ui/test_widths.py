@@ -12,7 +12,8 @@ from tests.zoo.report.conftest import diverged, resnet, transducer  # noqa: F401
 from zoo.catalogue.site import INDEX, keep_site, kept_site, update_catalogue
 from zoo.records import ConversionReport, FailureReport
 from zoo.report.page import IndexRow, render_failure, render_index, render_report
-from zoo.signing import Keyring, Promoter
+from zoo.signing.keyring import Keyring
+from zoo.signing.promotion import Promoter
 from zoo.store import open_store
 
 if TYPE_CHECKING:

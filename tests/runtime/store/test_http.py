@@ -13,7 +13,8 @@ from menagerie.format.folder import open_bundle
 from menagerie.store import open_releases
 from menagerie.store.http import HttpReader
 from menagerie.store.layout import blob_key
-from zoo.signing import Keyring, Promoter
+from zoo.signing.keyring import Keyring
+from zoo.signing.promotion import Promoter
 
 if TYPE_CHECKING:
     from pathlib import Path
