@@ -161,7 +161,7 @@ def expire(store: Store, keyring: Keyring, name: str) -> None:
     metadata = StoreMetadata(store.objects, keyring)
     yesterday = datetime.now(UTC).replace(microsecond=0) - timedelta(days=1)
 
-    def dated(signed: Timestamp | Snapshot | Targets, days: int) -> None:
+    def dated(signed: Timestamp | Snapshot | Targets) -> None:
         signed.version += 1
         signed.expires = yesterday if signed.type == name else yesterday.replace(year=2100)
 

@@ -44,87 +44,76 @@ class StoreMetadata:
 
     def list_ledgers(self, ledgers: Mapping[str, bytes]) -> None:
         """Lists the ledgers under these keys with these bytes, and dates everything anew."""
-        targets = self._latest("targets", Targets)
+        targets = self._latest(Targets)
         for key, content in ledgers.items():
             targets.targets[key] = TargetFile.from_data(key, content, ["sha256"])
-        self._next(targets, self._keyring.expiry.targets)
-        content = self._signed(targets, Role.RELEASE)
-        self._put(f"{targets.version}.targets.json", content)
-        self._keep("targets", content)
+        self._write(targets)
         self.refresh(targets.version)
 
     def refresh(self, targets_version: int | None = None) -> None:
         """Dates snapshot and timestamp anew; the online key alone is needed."""
-        snapshot = self._latest("snapshot", Snapshot)
+        snapshot = self._latest(Snapshot)
         if targets_version is not None:
             snapshot.meta["targets.json"] = MetaFile(version=targets_version)
-        self._next(snapshot, self._keyring.expiry.snapshot)
-        content = self._signed(snapshot, Role.ONLINE)
         for version, root in self._keyring.roots.items():
             if self._objects.size_of(f"{METADATA}{version}.root.json") != len(root):
-                self._put(f"{version}.root.json", root)
-        self._put(f"{snapshot.version}.snapshot.json", content)
-        self._keep("snapshot", content)
-        timestamp = self._latest("timestamp", Timestamp)
+                self._objects.put_small(f"{METADATA}{version}.root.json", root)
+        self._write(snapshot)
+        timestamp = self._latest(Timestamp)
         timestamp.snapshot_meta = MetaFile(version=snapshot.version)
-        self._next(timestamp, self._keyring.expiry.timestamp)
-        content = self._signed(timestamp, Role.ONLINE)
-        self._keep("timestamp", content)
-        self._put("timestamp.json", content)
+        self._write(timestamp)
 
-    def _latest(self, name: str, kind: type[S]) -> S:
+    def _write(self, signed: Targets | Snapshot | Timestamp) -> None:
+        """Signs the next version; it is kept here first, so that no version is signed twice."""
+        self._next(signed)
+        metadata: Metadata[Any] = Metadata(signed)
+        role = Role.RELEASE if isinstance(signed, Targets) else Role.ONLINE
+        for signer in self._keyring.signers(role):
+            metadata.sign(signer, append=True)
+        content = metadata.to_bytes()
+        self._kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._kept / f"{signed.type}.json"
+        write_durably(path, content, partial=path.with_suffix(".partial"))
+        version = "" if isinstance(signed, Timestamp) else f"{signed.version}."
+        self._objects.put_small(f"{METADATA}{version}{signed.type}.json", content)
+
+    def _next(self, signed: Targets | Snapshot | Timestamp) -> None:
+        signed.version += 1
+        signed.expires = expires(getattr(self._keyring.expiry, signed.type))
+
+    def _latest(self, kind: type[S]) -> S:
         """The last that was signed, here or by another holder of the keys; else an empty one."""
-        own = self._verified(name, kind, _bytes(self._kept / f"{name}.json"))
-        found = [s for s in (own, self._stored(name, kind)) if s is not None]
+        own = self._verified(kind, _bytes(self._kept / f"{kind.type}.json"))
+        found = [s for s in (own, self._stored(kind)) if s is not None]
         return max(found, key=lambda each: each.version) if found else kind()
 
-    def _stored(self, name: str, kind: type[S]) -> S | None:
-        if name == "timestamp":
-            return self._verified(name, kind, self._read("timestamp.json"))
-        if name == "snapshot":
-            timestamp = self._stored("timestamp", Timestamp)
-            meta = None if timestamp is None else timestamp.snapshot_meta
-        else:
-            snapshot = self._stored("snapshot", Snapshot)
-            meta = None if snapshot is None else snapshot.meta.get("targets.json")
-        if meta is None:
-            return None
-        return self._verified(name, kind, self._read(f"{meta.version}.{name}.json"))
+    def _stored(self, kind: type[S]) -> S | None:
+        """What the store has: each names the version of the one below."""
+        name = f"{kind.type}.json"
+        if kind is not Timestamp:
+            if kind is Snapshot:
+                timestamp = self._stored(Timestamp)
+                meta = None if timestamp is None else timestamp.snapshot_meta
+            else:
+                snapshot = self._stored(Snapshot)
+                meta = None if snapshot is None else snapshot.meta.get("targets.json")
+            if meta is None:
+                return None
+            name = f"{meta.version}.{name}"
+        return self._verified(kind, self._objects.read_if_there(METADATA + name, _MOST_BYTES))
 
-    def _verified(self, name: str, kind: type[S], content: bytes | None) -> S | None:
+    def _verified(self, kind: type[S], content: bytes | None) -> S | None:
         """What keys of today have signed, or what is kept here, though keys were rotated since."""
         if content is None:
             return None
         try:
             metadata = Metadata[kind].from_bytes(content)  # type: ignore[valid-type]
-            if content != _bytes(self._kept / f"{name}.json"):
-                self._keyring.root.verify_delegate(name, metadata)
+            if content != _bytes(self._kept / f"{kind.type}.json"):
+                self._keyring.root.verify_delegate(kind.type, metadata)
         except (RepositoryError, DeserializationError, ValueError):
             return None
         signed = metadata.signed
         return signed if isinstance(signed, kind) else None
-
-    def _signed(self, signed: Targets | Snapshot | Timestamp, role: Role) -> bytes:
-        metadata: Metadata[Any] = Metadata(signed)
-        for signer in self._keyring.signers(role):
-            metadata.sign(signer, append=True)
-        return metadata.to_bytes()
-
-    @staticmethod
-    def _next(signed: Targets | Snapshot | Timestamp, days: int) -> None:
-        signed.version += 1
-        signed.expires = expires(days)
-
-    def _read(self, name: str) -> bytes | None:
-        return self._objects.read_if_there(METADATA + name, _MOST_BYTES)
-
-    def _put(self, name: str, content: bytes) -> None:
-        self._objects.put_small(METADATA + name, content)
-
-    def _keep(self, name: str, content: bytes) -> None:
-        self._kept.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self._kept / f"{name}.json"
-        write_durably(path, content, partial=path.with_suffix(".partial"))
 
 
 def _bytes(path: Path) -> bytes | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from torch import nn
@@ -51,7 +51,7 @@ def build(reference: str, arguments: Mapping[str, object], context: Context) -> 
             "a service, its operator lists the digest in MENAGERIE_ALLOW_SUBMITTED",
         )
     try:
-        with torchvision_operators(), _importable(context.folder if not ours else None):
+        with torchvision_operators(), nullcontext() if ours else _importable(context.folder):
             builder = getattr(importlib.import_module(module_name), name)
             # What a module merely imports is not offered: it could be any function of a library.
             foreign = getattr(builder, "__module__", None) != module_name
@@ -66,11 +66,8 @@ def build(reference: str, arguments: Mapping[str, object], context: Context) -> 
 
 
 @contextmanager
-def _importable(folder: Path | None) -> Iterator[None]:
+def _importable(folder: Path) -> Iterator[None]:
     """Let modules beside the manifest file be imported, by the manifest's owner's leave."""
-    if folder is None:
-        yield
-        return
     sys.path.insert(0, str(folder.absolute()))
     try:
         yield
