@@ -109,55 +109,41 @@ class CallableProgram(torch.nn.Module):
         return self._pick(self.model(**named, **self._spec.arguments))
 
     def _pick(self, result: Any) -> dict[str, torch.Tensor]:
-        wanted = self._spec.outputs
+        """The tensors that the spec names; of several results without names by their positions."""
+        wanted, by_name = self._spec.outputs, hasattr(result, "keys")
+        found: dict[str, Any]
         if isinstance(result, torch.Tensor):
-            if len(wanted) > 1:
-                raise self._too_few(1)
-            return {wanted[0] if wanted else "output": result}
-        if isinstance(result, (tuple, list)):
-            return self._pick_by_position(result)
-        if not isinstance(result, dict) and not hasattr(result, "keys"):
+            found = {"output": result}
+        elif isinstance(result, (tuple, list)):
+            found = {f"output_{position}": value for position, value in enumerate(result)}
+        elif by_name:
+            found = dict(result.items())
+        else:
             raise self._error(f"returns a {type(result).__name__}")
-        missing = [name for name in wanted if name not in result]
-        if missing:
+        if by_name and (missing := [name for name in wanted if name not in found]):
+            raise self._error(f"its result has no {missing[0]!r}", f"It has: {', '.join(found)}")
+        if len(wanted) > len(found):
+            named = f"`outputs` names {len(wanted)}: {', '.join(wanted)}"
             raise self._error(
-                f"its result has no {missing[0]!r}", f"It has: {', '.join(result.keys())}"
+                f"returns {len(found)} result(s), but {named}",
+                "List as many under `outputs` as it returns, or fewer",
             )
-        names = wanted or tuple(k for k, v in result.items() if isinstance(v, torch.Tensor))
-        return self._tensors({name: result[name] for name in names})
-
-    def _pick_by_position(self, result: tuple[Any, ...] | list[Any]) -> dict[str, torch.Tensor]:
-        wanted = self._spec.outputs
-        if len(wanted) > len(result):
-            raise self._too_few(len(result))
         if wanted:
-            return self._tensors(dict(zip(wanted, result, strict=False)))
-        nested = [i for i, v in enumerate(result) if isinstance(v, (tuple, list, dict))]
-        if nested:
-            raise self._error(
-                f"its result {nested[0]} is a {type(result[nested[0]]).__name__}, not a tensor",
-                f"To keep only the results before it, list them under `outputs`; {_NO_NESTING}",
-            )
-        found = {f"output_{i}": v for i, v in enumerate(result) if isinstance(v, torch.Tensor)}
-        return self._tensors(found)
-
-    def _tensors(self, results: dict[str, Any]) -> dict[str, torch.Tensor]:
-        if not results:
+            values = [found[name] for name in wanted] if by_name else found.values()
+            found = dict(zip(wanted, values, strict=False))
+        else:  # a size or None is left out; tensors within one of several results would be missed
+            kept = torch.Tensor if by_name else (torch.Tensor, tuple, list, dict)
+            found = {name: value for name, value in found.items() if isinstance(value, kept)}
+        if not found:
             raise self._error("returns no tensor")
-        for position, (name, value) in enumerate(results.items()):
+        for position, (name, value) in enumerate(found.items()):
             if not isinstance(value, torch.Tensor):
+                which = f"{position}, {name!r}," if wanted else f"{position}"
                 raise self._error(
-                    f"its result {position}, {name!r}, is a {type(value).__name__}, not a tensor",
-                    f"List only tensors under `outputs`; {_NO_NESTING}",
+                    f"its result {which} is a {type(value).__name__}, not a tensor",
+                    f"List under `outputs` only tensors, or those before it; {_NO_NESTING}",
                 )
-        return results
-
-    def _too_few(self, count: int) -> ExportError:
-        wanted = self._spec.outputs
-        return self._error(
-            f"returns {count} result(s), but `outputs` names {len(wanted)}: {', '.join(wanted)}",
-            "List as many under `outputs` as it returns, or fewer",
-        )
+        return found
 
     def _error(self, fact: str, next_step: str = "") -> ExportError:
         return ExportError(f"program {self._spec.name}", fact, next_step)
