@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import functools
 import hashlib
 import math
@@ -10,6 +11,7 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import torch
 from torch.export import ExportedProgram
 
+from menagerie.durable import disk_errors
 from menagerie.figures import count
 from menagerie.format.archive import require_free_place
 from menagerie.format.folder import open_bundle
@@ -38,7 +41,7 @@ from zoo.signing.promotion import sign_own
 from zoo.spec import Group, usual_tolerances
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from menagerie.format.bundle_manifest import BundleManifest
     from menagerie.validation.findings import ValidationReport
@@ -173,7 +176,8 @@ def convert(
         search_seconds=search_seconds,
     )
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
+    place = tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.")
+    with _written_to(folder), place as temporary:
         reproducer = folder.with_name(f"{folder.name}-divergence")
         times: list[StageTime] = []
         tell = progress or (lambda _: None)
@@ -181,6 +185,21 @@ def convert(
             made = _convert(Path(temporary) / "bundle", reproducer, request, programs, times)
         made.folder.replace(folder)
     return dataclasses.replace(made, folder=folder)
+
+
+@contextmanager
+def _written_to(folder: Path) -> Iterator[None]:
+    """Say of the bundle's folder what the system says of a file on the way to it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOTEMPTY, errno.EEXIST}:
+            fact = "something else was put there meanwhile, perhaps by another conversion"
+            raise UsageError(str(folder), fact, "Choose another folder") from None
+        if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+            with disk_errors(folder.parent):
+                raise
+        raise
 
 
 @dataclass(frozen=True)

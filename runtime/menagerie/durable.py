@@ -96,7 +96,8 @@ def _translated(error: OSError, place: str, needed: int) -> StoreError:
     if error.errno in _NO_SPACE:
         return _full(place, needed)
     if error.errno == errno.EFBIG:
-        fact = f"a file grew above the size this process may write ({needed:,} bytes needed)"
+        wanted = f" ({needed:,} bytes needed)" if needed else ""
+        fact = f"a file grew above the size this process may write{wanted}"
         return StoreFull(place, fact, "Raise the limit (`ulimit -f`) and try again")
     if error.errno in _NOT_ALLOWED:
         return StoreError(place, f"may not be written: {reason}", "Choose a folder you may write")
@@ -105,7 +106,8 @@ def _translated(error: OSError, place: str, needed: int) -> StoreError:
 
 
 def _full(place: str, needed: int) -> StoreFull:
-    fact = f"no space left: {needed:,} bytes needed, {_free(Path(place)):,} free"
+    wanted = f"{needed:,} bytes needed, " if needed else ""
+    fact = f"no space left: {wanted}{_free(Path(place)):,} free"
     return StoreFull(place, fact, "Free some space or choose a folder on another disk")
 
 

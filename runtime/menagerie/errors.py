@@ -23,7 +23,8 @@ class MenagerieError(Exception):
     def __str__(self) -> str:
         between = "\n" if "\n" in self.fact else ". "  # behind a list, on a line of its own
         advice = f"{between}{self.next_step}" if self.next_step else ""
-        return f"{self.place}: {self.fact}{advice}"
+        fact = self.fact.rstrip(".") if advice else self.fact
+        return f"{self.place}: {fact}{advice}"
 
 
 class UsageError(MenagerieError):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -358,3 +360,34 @@ def test_what_no_runtime_has_is_listed_once(
     assert advice.startswith("Write these calls with other operators")
     assert capfd.readouterr() == ("", "")
     assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
+
+
+def test_a_folder_that_fills_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    """As by another conversion; nothing of this one stays behind."""
+    out = tmp_path / "out"
+
+    def put(_: str) -> None:
+        out.mkdir(exist_ok=True)
+        (out / "theirs").write_text("here first")
+
+    with pytest.raises(UsageError, match=f"^{out}: something else was put there meanwhile"):
+        convert(nn.Linear(4, 4).eval(), (torch.randn(2, 4),), out=out, progress=put)
+    assert [each.name for each in tmp_path.rglob("*")] == ["out", "theirs"]
+
+
+def test_a_full_disk_is_named_by_the_folder_that_is_written(tmp_path: Path) -> None:
+    """Here a limit of the process, which the weights do not fit into."""
+    program = f"""
+import resource, torch
+from pathlib import Path
+from transforms import convert
+resource.setrlimit(resource.RLIMIT_FSIZE, (8_000_000, resource.RLIM_INFINITY))
+module = torch.nn.Linear(2000, 2000).eval()
+convert(module, (torch.randn(1, 2000),), out=Path({str(tmp_path / "out")!r}))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    assert f"{tmp_path}: a file grew above the size this process may write" in last
+    assert list(tmp_path.iterdir()) == []
