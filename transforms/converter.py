@@ -7,6 +7,7 @@ import errno
 import functools
 import hashlib
 import math
+import os
 import re
 import tempfile
 import time
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import torch
+from safetensors import SafetensorError
 from torch.export import ExportedProgram
 
 from menagerie.durable import disk_errors
@@ -192,13 +194,15 @@ def _written_to(folder: Path) -> Iterator[None]:
     """Say of the bundle's folder what the system says of a file on the way to it."""
     try:
         yield
-    except OSError as error:
-        if error.errno in {errno.ENOTEMPTY, errno.EEXIST}:
+    except (OSError, SafetensorError) as error:
+        said = re.search(r"os error (\d+)", str(error))  # as safetensors, which is Rust, writes it
+        number = error.errno if isinstance(error, OSError) else int(said[1]) if said else None
+        if number in {errno.ENOTEMPTY, errno.EEXIST}:
             fact = "something else was put there meanwhile, perhaps by another conversion"
             raise UsageError(str(folder), fact, "Choose another folder") from None
-        if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+        if number in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
             with disk_errors(folder.parent):
-                raise
+                raise OSError(number, os.strerror(number)) from error
         raise
 
 
