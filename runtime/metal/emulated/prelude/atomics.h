@@ -18,8 +18,6 @@ struct atomic {
 using atomic_int = atomic<int>;
 using atomic_uint = atomic<uint>;
 using atomic_bool = atomic<bool>;
-using atomic_float = atomic<float>;
-using atomic_ulong = atomic<ulong>;
 
 template <bool Write, class T>
 MENAGERIE_INSIDE void check_atomic(const volatile atomic<T>* object) {
@@ -38,15 +36,6 @@ MENAGERIE_UNCHECKED inline void atomic_store_explicit(volatile atomic<T>* object
                                                       remove_cv_t<T> value, memory_order) {
   check_atomic<true>(object);
   __atomic_store(&object->value, &value, __ATOMIC_RELAXED);
-}
-template <class T>
-MENAGERIE_UNCHECKED inline T atomic_exchange_explicit(volatile atomic<T>* object,
-                                                      remove_cv_t<T> value, memory_order) {
-  check_atomic<false>(object);
-  check_atomic<true>(object);
-  T old;
-  __atomic_exchange(&object->value, &value, &old, __ATOMIC_RELAXED);
-  return old;
 }
 template <class T>
 MENAGERIE_UNCHECKED inline bool atomic_compare_exchange_weak_explicit(volatile atomic<T>* object,
@@ -87,9 +76,5 @@ MENAGERIE_UPDATE(xor, old ^ value)
 MENAGERIE_UPDATE(max, old < value ? value : old)
 MENAGERIE_UPDATE(min, value < old ? value : old)
 #undef MENAGERIE_UPDATE
-
-inline void atomic_thread_fence(mem_flags, memory_order) {
-  __atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
 
 }  // namespace metal

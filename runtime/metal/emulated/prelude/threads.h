@@ -144,8 +144,6 @@ MENAGERIE_FOLD(simd_sum, a + b)
 MENAGERIE_FOLD(simd_product, a* b)
 MENAGERIE_FOLD(simd_max, max(a, b))
 MENAGERIE_FOLD(simd_min, min(a, b))
-MENAGERIE_FOLD(simd_and, a& b)
-MENAGERIE_FOLD(simd_or, a | b)
 MENAGERIE_FOLD(simd_xor, a ^ b)
 #undef MENAGERIE_FOLD
 
@@ -194,20 +192,9 @@ MENAGERIE_THREADS T simd_shuffle_down(T value, ushort by) {
   return lane < 32 ? menagerie::emulated::lane_value_or_zero<T>(lane) : value;
 }
 template <class T>
-MENAGERIE_THREADS T simd_shuffle_up(T value, ushort by) {
-  menagerie::emulated::publish(value);
-  const uint lane = menagerie::emulated::this_lane();
-  return lane >= by ? menagerie::emulated::lane_value_or_zero<T>(lane - by) : value;
-}
-template <class T>
 MENAGERIE_THREADS T simd_shuffle_rotate_down(T value, ushort by) {
   menagerie::emulated::publish(value);
   return menagerie::emulated::lane_value<T>((menagerie::emulated::this_lane() + by) % 32);
-}
-template <class T>
-MENAGERIE_THREADS T simd_shuffle_rotate_up(T value, ushort by) {
-  menagerie::emulated::publish(value);
-  return menagerie::emulated::lane_value<T>((menagerie::emulated::this_lane() + 32 - by) % 32);
 }
 template <class T>
 MENAGERIE_THREADS T simd_shuffle_and_fill_down(T value, T fill, ushort by) {
@@ -241,10 +228,5 @@ MENAGERIE_THREADS simd_vote simd_ballot(bool value) {
 }
 MENAGERIE_THREADS bool simd_any(bool value) { return ulong(simd_ballot(value)) != 0; }
 MENAGERIE_THREADS bool simd_all(bool value) { return ulong(simd_ballot(!value)) == 0; }
-MENAGERIE_THREADS simd_vote simd_active_threads_mask() { return simd_ballot(true); }
-MENAGERIE_THREADS bool simd_is_first() {
-  const ulong lanes = ulong(simd_active_threads_mask());
-  return uint(__builtin_ctzl(lanes)) == menagerie::emulated::this_lane();
-}
 
 }  // namespace metal

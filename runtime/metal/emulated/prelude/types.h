@@ -22,28 +22,13 @@ using uintptr_t = ulong;
 #define INFINITY __builtin_inff()
 #define NAN __builtin_nanf("")
 #define HUGE_VALF __builtin_inff()
-#define MAXFLOAT __FLT_MAX__
 #define FLT_MAX __FLT_MAX__
-#define FLT_MIN __FLT_MIN__
-#define FLT_EPSILON __FLT_EPSILON__
 #define INT_MAX __INT_MAX__
 #define INT_MIN (-__INT_MAX__ - 1)
-#define UINT_MAX (__INT_MAX__ * 2U + 1U)
 #define LONG_MAX __LONG_MAX__
 #define LONG_MIN (-__LONG_MAX__ - 1L)
-#define M_E_F 2.71828182845904523536f
-#define M_LOG2E_F 1.44269504088896340736f
-#define M_LOG10E_F 0.43429448190325182765f
-#define M_LN2_F 0.69314718055994530942f
-#define M_LN10_F 2.30258509299404568402f
 #define M_PI_F 3.14159265358979323846f
-#define M_PI_2_F 1.57079632679489661923f
-#define M_PI_4_F 0.78539816339744830962f
-#define M_1_PI_F 0.31830988618379067154f
-#define M_2_PI_F 0.63661977236758134308f
-#define M_2_SQRTPI_F 1.12837916709551257390f
 #define M_SQRT2_F 1.41421356237309504880f
-#define M_SQRT1_2_F 0.70710678118654752440f
 
 namespace metal {
 
@@ -103,20 +88,13 @@ using conditional_t = typename conditional<Condition, Yes, No>::type;
   };                                            \
   template <class T>                            \
   using name##_t = typename name<T>::type;
-MENAGERIE_TRANSFORMATION(remove_const, __remove_const)
-MENAGERIE_TRANSFORMATION(remove_volatile, __remove_volatile)
 MENAGERIE_TRANSFORMATION(remove_cv, __remove_cv)
 MENAGERIE_TRANSFORMATION(remove_reference, __remove_reference_t)
-MENAGERIE_TRANSFORMATION(remove_pointer, __remove_pointer)
-MENAGERIE_TRANSFORMATION(remove_extent, __remove_extent)
 MENAGERIE_TRANSFORMATION(remove_all_extents, __remove_all_extents)
 MENAGERIE_TRANSFORMATION(decay, __decay)
-MENAGERIE_TRANSFORMATION(make_signed, __make_signed)
 MENAGERIE_TRANSFORMATION(make_unsigned, __make_unsigned)
 #undef MENAGERIE_TRANSFORMATION
 
-template <class...>
-using void_t = void;
 template <class T>
 T&& declval();
 template <class T>
@@ -140,43 +118,18 @@ MENAGERIE_TRAIT(is_integral, __is_integral(T))
 MENAGERIE_TRAIT(is_arithmetic, is_integral_v<T> || is_floating_point_v<T>)
 MENAGERIE_TRAIT(is_scalar, is_arithmetic_v<T> || __is_enum(T) || __is_pointer(T))
 MENAGERIE_TRAIT(is_signed, __is_signed(T) || is_floating_point_v<T>)
-MENAGERIE_TRAIT(is_unsigned, __is_unsigned(T))
-MENAGERIE_TRAIT(is_enum, __is_enum(T))
 MENAGERIE_TRAIT(is_pointer, __is_pointer(T))
 MENAGERIE_TRAIT(is_reference, __is_reference(T))
-MENAGERIE_TRAIT(is_const, __is_const(T))
-MENAGERIE_TRAIT(is_void, __is_void(T))
-MENAGERIE_TRAIT(is_array, __is_array(T))
 MENAGERIE_TRAIT(is_class, __is_class(T))
-MENAGERIE_TRAIT(is_empty, __is_empty(T))
 MENAGERIE_TRAIT(is_trivially_copyable, __is_trivially_copyable(T))
 #undef MENAGERIE_TRAIT
 template <class From, class To>
 inline constexpr bool is_convertible_v = __is_convertible(From, To);
-template <class From, class To>
-struct is_convertible : bool_constant<is_convertible_v<From, To>> {};
-template <class Base, class Derived>
-inline constexpr bool is_base_of_v = __is_base_of(Base, Derived);
-template <class... T>
-struct common_type;
-template <class T>
-struct common_type<T> {
-  using type = decay_t<T>;
-};
-template <class A, class B>
-struct common_type<A, B> {
-  using type = decay_t<decltype(true ? declval<A>() : declval<B>())>;
-};
-template <class... T>
-using common_type_t = typename common_type<T...>::type;
 
 template <class T>
 struct numeric_limits {
-  static constexpr bool is_specialized = is_integral_v<T>;
   static constexpr bool is_signed = metal::is_signed_v<T>;
   static constexpr bool is_integer = true;
-  static constexpr bool has_infinity = false;
-  static constexpr bool has_quiet_NaN = false;
   static constexpr int digits = is_same_v<T, bool> ? 1 : sizeof(T) * 8 - (is_signed ? 1 : 0);
   static constexpr T max() { return is_same_v<T, bool> ? T(1) : T(~0UL >> (64 - digits)); }
   static constexpr T min() { return is_signed ? T(-max() - 1) : T(0); }
@@ -188,11 +141,8 @@ struct numeric_limits {
 
 template <class T, int Digits>
 struct floating_limits {
-  static constexpr bool is_specialized = true;
   static constexpr bool is_signed = true;
   static constexpr bool is_integer = false;
-  static constexpr bool has_infinity = true;
-  static constexpr bool has_quiet_NaN = true;
   static constexpr int digits = Digits;
   static constexpr T infinity() { return T(__builtin_inff()); }
   static constexpr T quiet_NaN() { return T(__builtin_nanf("")); }
