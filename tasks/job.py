@@ -88,18 +88,10 @@ class PullRecord(Frozen):
     random_weights: int | None
 
 
-class ExportedProgramSize(Frozen):
-    """A program as exported."""
-
-    program: str
-    nodes: int
-    golden_cases: int
-
-
 class ExportRecord(Frozen):
-    """Every program is exported, and its golden cases are made."""
+    """The programs of these names are exported, and their golden cases are made."""
 
-    programs: tuple[ExportedProgramSize, ...]
+    programs: tuple[str, ...]
 
 
 class StageRecords(Frozen):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from menagerie.figures import count
-from tasks.job import ExportedProgramSize, ExportRecord, PullRecord
+from tasks.job import ExportRecord, PullRecord
 from tasks.stage_table import ModelHolder
 from transforms.bisect import diagnose
 from transforms.bundle import Gate
@@ -69,15 +69,7 @@ class ModelStages(ModelHolder):
                 report_step(
                     f"program {made.name}: exported, {count(len(made.goldens), 'golden case')}"
                 )
-        sizes = (
-            ExportedProgramSize(
-                program=each.name,
-                nodes=len(each.exported.program.graph.nodes),
-                golden_cases=len(each.goldens),
-            )
-            for each in self._original.values()
-        )
-        return ExportRecord(programs=tuple(sizes))
+        return ExportRecord(programs=tuple(self._original))
 
     def transform(self) -> TransformRecord:
         """Run the graph passes over every program."""

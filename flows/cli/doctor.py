@@ -9,9 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from email.utils import parsedate_to_datetime
-from http.client import HTTPException
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
 import typer
 
@@ -198,10 +195,15 @@ def _clock(server: str) -> Check:
     A worker asks for the runs that are due by its own clock, and S3 servers refuse requests that
     seem a quarter of an hour old.
     """
+    import httpx
+
+    from flows.prefect_api import server_trust
+
     began = time.time()
-    try:
-        server_time = _time_at(f"{server}/health")
-    except (OSError, TypeError, ValueError, HTTPException) as error:
+    try:  # a refusal has its date as well
+        headers = httpx.get(f"{server}/health", timeout=10, verify=server_trust()).headers
+        server_time = parsedate_to_datetime(headers["Date"]).timestamp()
+    except (OSError, LookupError, ValueError, httpx.HTTPError, httpx.InvalidURL) as error:
         return Check("clock", Health.WARN, f"{server} does not say: {error}")
     # Its second may have begun just before we asked, or be about to end.
     ahead = max(began - server_time - 1.0, 0.0) + min(time.time() - server_time, 0.0)
@@ -210,16 +212,3 @@ def _clock(server: str) -> Check:
     detail = f"{seconds(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} the server's"
     advice = "Set it, best by NTP: workers find their runs late, S3 servers refuse requests"
     return Check("clock", Health.FAIL, detail, advice)
-
-
-def _time_at(url: str) -> float:
-    """Seconds since 1970 by a server's clock, in whole seconds; a refusal has it as well."""
-    from flows.prefect_api import server_trust
-
-    try:
-        with urlopen(url, timeout=10, context=server_trust()) as answer:  # noqa: S310 - the operator's
-            headers = answer.headers
-    except HTTPError as refusal:
-        with refusal:
-            headers = refusal.headers
-    return parsedate_to_datetime(headers["Date"]).timestamp()

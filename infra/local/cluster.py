@@ -120,22 +120,19 @@ def down() -> list[str]:
 
 def status() -> ClusterStatus:
     """Look at every part; nothing is raised."""
-    folder = str(cluster_folder())
-    absent = Check("cluster", Health.FAIL, "is down", _UP)
+    state: ClusterState | None = None
+    checks: tuple[Check, ...] = (Check("cluster", Health.FAIL, "is down", _UP),)
     try:
-        state = ClusterState.load()
+        if (found := ClusterState.load()) is not None and found.up:
+            state, checks = found, tuple(look_at(name, found) for name in PARTS)
     except MenagerieError as error:
-        absent = Check("state", Health.FAIL, str(error))
-        state = None
-    if state is None or not state.up:
-        return ClusterStatus(healthy=False, folder=folder, checks=(absent,))
-    checks = tuple(look_at(name, state) for name in PARTS)
+        checks = (Check("state", Health.FAIL, str(error)),)
     return ClusterStatus(
         healthy=all(check.health is Health.OK for check in checks),
-        ui=state.ui_url,
-        api=state.connection.api_url,
-        store=state.connection.store,
-        folder=folder,
+        ui=None if state is None else state.ui_url,
+        api=None if state is None else state.connection.api_url,
+        store=None if state is None else state.connection.store,
+        folder=str(cluster_folder()),
         checks=checks,
     )
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tasks.job import ExportedProgramSize, ExportRecord, Job, PullRecord
+from tasks.job import ExportRecord, Job, PullRecord
 from tasks.serve_model import main
 from tasks.stage_table import ModelHolder
 from transforms.progress import report_step
@@ -64,8 +64,7 @@ class FakeModel(ModelHolder):
         """A success in two steps."""
         report_step("program main: traced", 0.5)
         report_step("program main: exported")
-        size = ExportedProgramSize(program="main", nodes=2, golden_cases=3)
-        return ExportRecord(programs=(size,))
+        return ExportRecord(programs=("main",))
 
     def transform(self) -> TransformRecord:
         """A crash such as a compiler's; `nameless`: by a signal that has no name."""

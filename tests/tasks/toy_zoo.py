@@ -19,7 +19,7 @@ from menagerie.validation.findings import (
     ValidationReport,
     Verdict,
 )
-from tasks.job import ExportedProgramSize, ExportRecord, Job, PullRecord, StageRecords
+from tasks.job import ExportRecord, Job, PullRecord, StageRecords
 from tasks.stage_table import ModelHolder
 from transforms.progress import report_step
 from transforms.stages import LowerRecord, Stage, TransformRecord
@@ -91,8 +91,7 @@ class ToyModel(ModelHolder):
         """Two nodes."""
         self._enter(Stage.EXPORT)
         report_step("program main: exported, 3 golden cases", 0.5)
-        size = ExportedProgramSize(program="main", nodes=2, golden_cases=3)
-        return ExportRecord(programs=(size,))
+        return ExportRecord(programs=("main",))
 
     def transform(self) -> TransformRecord:
         """No passes."""
