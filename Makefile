@@ -7,6 +7,13 @@ BIN := $(VENV)/bin
 # TORCH_INDEX=URL names an index that has one. oneDNN's wheel brings its library three times: one stays.
 TORCH := torch==2.13.0
 
+SHELL := bash
+.SHELLFLAGS := -o pipefail -c
+# Behind a build: how far ninja is, on one line; all that it says in a log; where it fails, its errors.
+counted = 2>&1 | tee build/$(1).log | awk 'match($$0, /\[[0-9]+\/[0-9]+\]/) \
+  { printf "\r  %s", substr($$0, RSTART, RLENGTH); fflush(); n++ } END { if (n) print "" }' \
+  || { grep -E 'error|FAILED' build/$(1).log | head -n 20; echo "make $(1): failed; all of it is in build/$(1).log"; exit 1; }
+
 .PHONY: help setup wheel convert sweep suites up down test test-all test-native fuzz test-arm64 test-faults test-cluster test-container test-hosts test-ui mac-day double check format lock clean
 .DELETE_ON_ERROR:
 
@@ -16,20 +23,27 @@ help: ## this list
 setup: $(VENV)/.ready ## the environment, with the C++ runtime built
 
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade "pip>=25"
+	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "make setup: $(PYTHON) is not there, is older than 3.11 or has no venv. Name another: make setup PYTHON=python3.12"; exit 2; }
+	@echo "setup, 1 of 4: an environment in $(VENV), by $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+	@$(BIN)/python -m pip install --quiet --upgrade "pip>=25"
 
 $(VENV)/.locked: requirements.lock | $(BIN)/python
-	$(BIN)/python -m pip install --quiet $(if $(TORCH_INDEX),--index-url "$(TORCH_INDEX)") "$(TORCH)"
-	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement requirements.lock
-	test ! -e $(VENV)/lib/libdnnl.so.3 || ( cd $(VENV)/lib && ln -sf libdnnl.so.3 libdnnl.so && ln -sf libdnnl.so.3 libdnnl.so.3.2 )
-	touch $@
+	@echo "setup, 2 of 4: $(TORCH), some 200 MB without CUDA"
+	@$(BIN)/python -m pip install --quiet $(if $(TORCH_INDEX),--index-url "$(TORCH_INDEX)") "$(TORCH)"
+	@echo "setup, 3 of 4: $$(grep -c == requirements.lock) locked packages"
+	@$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement requirements.lock
+	@test ! -e $(VENV)/lib/libdnnl.so.3 || ( cd $(VENV)/lib && ln -sf libdnnl.so.3 libdnnl.so && ln -sf libdnnl.so.3 libdnnl.so.3.2 )
+	@touch $@
 
 RUNTIME_SOURCES := $(shell find runtime -name '*.cpp' -o -name '*.h' -o -name '*.mm' -o -name '*.metal' -o -name '*.cmake' -o -name 'CMakeLists.txt' -o -name 'shims.*')
 
 $(VENV)/.ready: $(VENV)/.locked pyproject.toml runtime/pyproject.toml $(RUNTIME_SOURCES)
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable runtime --editable .
-	touch $@
+	@mkdir -p build
+	@echo "setup, 4 of 4: the C++ runtime, a minute or two"
+	@$(BIN)/python -m pip install --verbose --no-deps --no-build-isolation --editable runtime --editable . $(call counted,setup)
+	@touch $@
 
 # The clang of the ziglang wheel and an old glibc: what is built so runs on any Linux of these years.
 # torch's wheel brings a libgomp that does the same.
@@ -37,19 +51,22 @@ wheel: dist/.built ## the small package for those who only run artifacts, in dis
 
 ifeq ($(shell uname),Darwin)
 dist/.built: $(VENV)/.ready $(RUNTIME_SOURCES) $(shell find runtime -name '*.py') runtime/pyproject.toml
-	rm -rf dist
-	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist ./runtime
-	touch $@
+	@rm -rf dist && mkdir -p build
+	@echo "wheel: the runtime, a minute or two"
+	@$(BIN)/python -m pip wheel --verbose --no-deps --no-build-isolation --wheel-dir dist ./runtime $(call counted,wheel)
+	@touch $@
 else
 dist/.built: $(VENV)/.ready $(RUNTIME_SOURCES) $(shell find runtime -name '*.py') runtime/portable.cmake runtime/pyproject.toml
-	rm -rf dist build/plain
-	PATH="$(CURDIR)/$(BIN):$$PATH" ZIG_GLOBAL_CACHE_DIR="$(CURDIR)/build/zig" ZIG_LOCAL_CACHE_DIR="$(CURDIR)/build/zig" \
-	  $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation \
+	@rm -rf dist build/plain && mkdir -p build
+	@echo "wheel, 1 of 2: the runtime by zig's clang, for glibc 2.28; some minutes at first"
+	@PATH="$(CURDIR)/$(BIN):$$PATH" ZIG_GLOBAL_CACHE_DIR="$(CURDIR)/build/zig" ZIG_LOCAL_CACHE_DIR="$(CURDIR)/build/zig" \
+	  $(BIN)/python -m pip wheel --verbose --no-deps --no-build-isolation \
 	  --wheel-dir build/plain --config-settings build-dir=$(CURDIR)/build/portable \
 	  --config-settings cmake.args="-DCMAKE_TOOLCHAIN_FILE=$(CURDIR)/runtime/portable.cmake;-DMENAGERIE_PORTABLE=ON;-DMENAGERIE_LIBGOMP=$$($(BIN)/python -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])')/lib/libgomp.so.1" \
-	  ./runtime
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --only-plat --plat manylinux_2_28_x86_64 --wheel-dir dist build/plain/menagerie-*.whl
-	touch $@
+	  ./runtime $(call counted,wheel)
+	@echo "wheel, 2 of 2: what it links is put into it, for manylinux_2_28"
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --only-plat --plat manylinux_2_28_x86_64 --wheel-dir dist build/plain/menagerie-*.whl
+	@touch $@
 endif
 
 convert: setup ## convert, prove and publish the default models
