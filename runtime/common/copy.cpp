@@ -174,9 +174,9 @@ void fill_zero(const Tensor& target) {
   copy(broadcast(zero, target.sizes()), target);
 }
 
-Tensor contiguous(const Tensor& source) {
-  Tensor fresh = empty_contiguous(source.dtype, source.sizes());
-  copy(source, fresh);
+Tensor contiguous(const Tensor& source, Dtype dtype) {
+  Tensor fresh = empty_contiguous(dtype, source.sizes());
+  assign(source, fresh);
   return fresh;
 }
 

@@ -25,18 +25,15 @@ bool overlap(const Tensor& a, const Tensor& b);
 
 void fill_zero(const Tensor& target);
 
-// A fresh contiguous tensor of the same values.
-Tensor contiguous(const Tensor& source);
+// A fresh contiguous tensor of the same values, converted to that dtype.
+Tensor contiguous(const Tensor& source, Dtype dtype);
+inline Tensor contiguous(const Tensor& source) { return contiguous(source, source.dtype); }
 
 // A fresh tensor of the same values and, where the source is dense, the same order of axes.
 Tensor clone(const Tensor& source);
 
 // The same values in float32, contiguous: few processors compute in half precision, so single
 // precision does, and the result is rounded once.
-inline Tensor widened(const Tensor& tensor) {
-  Tensor wide = empty_contiguous(Dtype::kFloat32, tensor.sizes());
-  assign(tensor, wide);
-  return wide;
-}
+inline Tensor widened(const Tensor& tensor) { return contiguous(tensor, Dtype::kFloat32); }
 
 }  // namespace menagerie

@@ -134,8 +134,7 @@ Tensor masked_scatter(const Tensor& self, const Tensor& mask, const Tensor& sour
           " times, the source ", source, " has fewer elements");
   Tensor out = empty_beside(self, self.dtype, sizes);
   menagerie::copy(broadcast(self, sizes), out);
-  const Tensor values = empty_contiguous(source.dtype, source.sizes());
-  menagerie::copy(source, values);
+  const Tensor values = menagerie::contiguous(source);
   with_type(self.dtype, [&]<class T>(T) {
     const T* next = values.data<T>();
     for_each_index(sizes, [&](Index index) {
@@ -178,8 +177,7 @@ Tensor search(const Tensor& sorted, const Tensor& values, bool from_right, bool 
                  std::equal(sorted.size.begin(), sorted.size.begin() + last, values.size.begin())),
       "the sorted sequence ", sorted, " does not fit ", values);
   require(sorted.dtype == values.dtype, "dtypes differ: ", sorted, " and ", values);
-  const Tensor rows = empty_contiguous(sorted.dtype, sorted.sizes());
-  menagerie::copy(sorted, rows);
+  const Tensor rows = menagerie::contiguous(sorted);
   const int64_t length = rows.size[last];
   const int64_t row_values = values.dimensions == 0 ? 1 : values.size[values.dimensions - 1];
   Tensor out = empty_beside(values, narrow ? Dtype::kInt32 : Dtype::kInt64, values.sizes());
@@ -201,13 +199,6 @@ Tensor search(const Tensor& sorted, const Tensor& values, bool from_right, bool 
 }
 
 namespace {
-
-// Contiguous in the host's own memory.
-Tensor gathered(const Tensor& tensor) {
-  const Tensor fresh = empty_contiguous(tensor.dtype, tensor.sizes());
-  menagerie::copy(tensor, fresh);
-  return fresh;
-}
 
 double norm(const double* differences, int64_t length, double p) {
   double sum = 0;
@@ -232,7 +223,8 @@ ValuesAndIndices kth_value(const Tensor& self, int64_t k, int64_t dim, bool keep
   const int64_t length = self.dimensions == 0 ? 1 : self.size[axis];
   require(k >= 1 && k <= length, "k = ", k, " is not within axis ", axis, " of ", self);
   const int32_t last = std::max(self.dimensions - 1, 0);
-  const Tensor rows = gathered(self.dimensions == 0 ? self : with_axis_moved(self, axis, last));
+  const Tensor rows =
+      menagerie::contiguous(self.dimensions == 0 ? self : with_axis_moved(self, axis, last));
   std::vector<int64_t> sizes(self.sizes().begin(), self.sizes().end());
   if (!sizes.empty() && keep_axis) sizes[static_cast<size_t>(axis)] = 1;
   if (!sizes.empty() && !keep_axis) sizes.erase(sizes.begin() + axis);
@@ -256,7 +248,7 @@ ValuesAndIndices kth_value(const Tensor& self, int64_t k, int64_t dim, bool keep
 }
 
 Tensor median(const Tensor& self) {
-  const Tensor values = gathered(self);
+  const Tensor values = menagerie::contiguous(self);
   const int64_t count = values.elements();
   Tensor out = empty_beside(self, self.dtype, {});
   require(count > 0 || is_floating(self.dtype), "there is no median of nothing: ", self);
@@ -274,8 +266,7 @@ Tensor repeat_interleave(const Tensor& repeats) {
   require(
       repeats.dimensions == 1 && (repeats.dtype == Dtype::kInt64 || repeats.dtype == Dtype::kInt32),
       "repetitions are a list of int32 or int64, not ", repeats);
-  const Tensor counts = empty_contiguous(Dtype::kInt64, repeats.sizes());
-  assign(repeats, counts);
+  const Tensor counts = menagerie::contiguous(repeats, Dtype::kInt64);
   const std::span<const int64_t> each(counts.data<int64_t>(),
                                       static_cast<size_t>(counts.elements()));
   int64_t total = 0;
@@ -299,10 +290,8 @@ Tensor distances(const Tensor& a, const Tensor& b, double p) {
               p >= 0,
           "rows do not fit: ", a, " and ", b, " with p = ", p);
   const int32_t last = a.dimensions - 1;
-  const Tensor left = empty_contiguous(Dtype::kFloat64, a.sizes());
-  const Tensor right = empty_contiguous(Dtype::kFloat64, b.sizes());
-  assign(a, left);
-  assign(b, right);
+  const Tensor left = menagerie::contiguous(a, Dtype::kFloat64);
+  const Tensor right = menagerie::contiguous(b, Dtype::kFloat64);
   std::vector<int64_t> sizes(a.sizes().begin(), a.sizes().end());
   sizes.back() = b.size[last - 1];
   Tensor out = empty_beside(a, a.dtype, sizes);

@@ -290,8 +290,7 @@ std::vector<Tensor> qr_factor(const Tensor& a) {
 
 Tensor householder_product(const Tensor& a, const Tensor& factors) {
   const Matrices reflectors(a);
-  const Tensor wide = empty_contiguous(Dtype::kFloat64, factors.sizes());
-  assign(factors, wide);
+  const Tensor wide = menagerie::contiguous(factors, Dtype::kFloat64);
   const int64_t steps = factors.dimensions == 0 ? 0 : factors.size[factors.dimensions - 1];
   require(steps <= reflectors.columns() && reflectors.columns() <= reflectors.rows() &&
               wide.elements() == steps * reflectors.count(),

@@ -263,10 +263,7 @@ bool has_dense_rows(const Tensor& tensor) {
 
 // Single precision with dense rows: what the blocks are computed from.
 Tensor prepared(const Tensor& tensor) {
-  if (tensor.dtype == Dtype::kFloat32 && has_dense_rows(tensor)) return tensor;
-  Tensor fresh = empty_contiguous(Dtype::kFloat32, tensor.sizes());
-  assign(tensor, fresh);
-  return fresh;
+  return tensor.dtype == Dtype::kFloat32 && has_dense_rows(tensor) ? tensor : widened(tensor);
 }
 
 void check(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor* mask) {
@@ -290,11 +287,8 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor* mask
 
 // The mask with four axes, in a dtype the blocks read.
 Tensor prepared_mask(const Tensor& mask) {
-  Tensor wide = mask;
-  if (mask.dtype != Dtype::kBool && mask.dtype != Dtype::kFloat32) {
-    wide = empty_contiguous(Dtype::kFloat32, mask.sizes());
-    assign(mask, wide);
-  }
+  const bool read = mask.dtype == Dtype::kBool || mask.dtype == Dtype::kFloat32;
+  const Tensor wide = read ? mask : widened(mask);
   const int32_t missing = 4 - wide.dimensions;
   Tensor four = wide;
   four.dimensions = 4;

@@ -130,8 +130,7 @@ void extremes_along(const Tensor& values, const Tensor& places, int32_t axis, bo
 }  // namespace
 
 Tensor backend::scanned(Scan scan, const Tensor& self, int32_t axis, Dtype dtype) {
-  const Tensor out = empty_contiguous(dtype, self.sizes());
-  menagerie::assign(self, out);
+  const Tensor out = contiguous(self, dtype);
   with_type(dtype, [&]<class T>(T) { scan_along<T>(scan, out, axis); });
   return out;
 }

@@ -165,10 +165,7 @@ Tensor in_single(const Tensor& tensor) {
 }
 
 Tensor narrowed(const Tensor& tensor, Dtype dtype) {
-  if (tensor.dtype == dtype) return tensor;
-  const Tensor narrow = empty_contiguous(dtype, tensor.sizes());
-  assign(tensor, narrow);
-  return narrow;
+  return tensor.dtype == dtype ? tensor : contiguous(tensor, dtype);
 }
 
 void check(const Layer& layer) {
