@@ -95,7 +95,7 @@ def _lower(
     (own / "kernels.metal").write_text(parts.shaders)
     (own / "model.dylib").write_bytes(b"not for this system")
     (folder / "shaders.h.metal").write_text(metal_header())
-    metal._emulation(f"program {name}", parts, own)
+    metal._emulation(parts, own)
     return code.constants
 
 
