@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -94,7 +95,7 @@ def test_a_model_is_converted_and_its_report_followed(
     run = start(cluster, page)
     assert state_of(cluster, page, run, "COMPLETED", "FAILED") == "COMPLETED"
     page.reload()
-    expect(page.get_by_text(f"{MODEL} for cpu").first).to_be_visible()
+    expect(page.get_by_text(f"{MODEL} for cpu", exact=True).first).to_be_visible()
     picture(page, "run")
     page.get_by_role("tab", name="Artifacts").click()
     picture(page, "artifacts")
@@ -106,13 +107,14 @@ def test_a_model_is_converted_and_its_report_followed(
     page.goto(address)
     expect(page.get_by_role("heading", name=MODEL)).to_be_visible()
     with page.expect_download() as download:
-        page.evaluate("address => { location.href = address }", _library(cluster, run))
-    download.value.save_as(tmp_path / "model.so")
-    assert (tmp_path / "model.so").read_bytes()[:4] == b"\x7fELF"
+        page.evaluate("address => { location.href = address }", _archive(cluster, run))
+    download.value.save_as(tmp_path / "release.zip")
+    with zipfile.ZipFile(tmp_path / "release.zip") as archive:
+        assert archive.read("programs/main/model.so")[:4] == b"\x7fELF"
 
 
-def _library(cluster: Cluster, run: str) -> str:
-    """The address of the library in the run's page."""
+def _archive(cluster: Cluster, run: str) -> str:
+    """The address of the release's zip file in the run's page."""
     found = cluster.ask(f"/artifacts/{MODEL.replace('_', '-')}-cpu/latest")
-    [line] = [each for each in found["data"].splitlines() if "model.so](" in each]
-    return str(line.partition("](")[2].partition(")")[0])
+    [line] = [each for each in found["data"].splitlines() if "as one zip file](" in each]
+    return str(line.partition("as one zip file](")[2].partition(")")[0])
