@@ -161,6 +161,7 @@ class ForkServer:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
             theirs = [requests, answers, output.fileno(), told]
+            ForkedProcess.reap()
             with suppress(OSError):
                 socket.send_fds(self._control, [kind.encode()], theirs)
         for fd in (requests, answers, told):
@@ -168,11 +169,8 @@ class ForkServer:
         return ForkedProcess(self, os.fdopen(ours, "w"), os.fdopen(ours_too), number)
 
     def retire(self) -> None:
-        """Let it end when it has done what it was asked."""
+        """Let it end when it has done what it was asked; who asks whether it runs sees it end."""
         self._control.close()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_PATIENCE)
-        self.kill()
 
     def kill(self) -> None:
         """End it at once; what was forked goes on, what was not never will be."""
@@ -190,6 +188,9 @@ class ForkedProcess:
         stdin: what the process reads.
         stdout: what it answers.
     """
+
+    # Groups whose first process has ended: this process inherits the others, compilers mostly.
+    _left: ClassVar[set[int]] = set()
 
     def __init__(self, server: ForkServer, stdin: IO[str], stdout: IO[str], number: int) -> None:
         self._server = server
@@ -213,8 +214,21 @@ class ForkedProcess:
         with self._lock:
             if self._pid is not None and self._code is None:
                 ended, status = os.waitpid(self._pid, os.WNOHANG)
-                self._code = os.waitstatus_to_exitcode(status) if ended else None
-            return self._code
+                if ended:
+                    self._code = os.waitstatus_to_exitcode(status)
+                    self._left.add(self._pid)
+        self.reap()
+        return self._code
+
+    @classmethod
+    def reap(cls) -> None:
+        """Take note of what has ended after the process that started it."""
+        for group in tuple(cls._left):
+            try:
+                while os.waitpid(-group, os.WNOHANG)[0]:
+                    pass
+            except ChildProcessError:  # none is left
+                cls._left.discard(group)
 
     def wait(self) -> int:
         """Wait until it ends; how it did."""
@@ -267,6 +281,7 @@ class Servers:
         self._command = command
         self._lock = Lock()
         self._server: ForkServer | None = None
+        self._retired: list[ForkServer] = []
         self._one_died = False
 
     def fork(self, kind: str, log: Path) -> Child:
@@ -281,12 +296,14 @@ class Servers:
 
     def _current(self) -> ForkServer:
         with self._lock:
+            self._retired = [each for each in self._retired if each.runs()]
             last = self._server
             if last is not None and last.runs() and last.fits():
                 return last
             if last is not None:
                 self._one_died = self._one_died or not last.runs()
                 last.retire()
+                self._retired.append(last)
             self._server = ForkServer(self._command, home() / "logs" / "fork_server.log")
             return self._server
 

@@ -340,10 +340,33 @@ def test_models_of_a_retired_server_go_on(job: Job) -> None:
     """The server itself ends as soon as it has forked what it was asked for."""
     server = fork_server()
     with ModelProcess(job, start=server.fork) as model:
-        server.retire()
-        assert not server.runs()
+        server.load("asyncio")  # it is busy when it is asked for the last
+        with ModelProcess(job, start=server.fork) as last:
+            server.retire()
+            assert last.run(PULL).parameters == 3
+        assert _ended(psutil.Process(server._process.pid))
         assert model.run(PULL).parameters == 3
         assert model.run(EXPORT).programs
+
+
+@_linux
+def test_no_compiler_of_a_killed_model_is_left_as_a_zombie(job: Job) -> None:
+    """They are inherited when their model is ended, and somebody has to wait for them."""
+    server = fork_server()
+    for _ in range(2):
+        (job.folder / "child").unlink(missing_ok=True)
+        with ModelProcess(job, start=server.fork) as model, ThreadPoolExecutor(1) as pool:
+            model.run(PULL)
+            lowering = pool.submit(model.run, LOWER)
+            compiler = psutil.Process(_written(job.folder / "child"))
+            model.kill()
+            with pytest.raises(ProcessDied):
+                lowering.result(timeout=60)
+        end = time.monotonic() + 60
+        while psutil.pid_exists(compiler.pid):
+            assert time.monotonic() < end
+            with ModelProcess(job, start=server.fork) as model:  # as the next model does
+                model.run(PULL)
 
 
 def test_a_server_fits_where_it_was_started(
