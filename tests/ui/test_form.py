@@ -96,6 +96,7 @@ def test_a_model_is_converted_and_its_report_followed(
     assert state_of(cluster, page, run, "COMPLETED", "FAILED") == "COMPLETED"
     page.reload()
     expect(page.get_by_text(f"{MODEL} for cpu", exact=True).first).to_be_visible()
+    expect(page.get_by_text("publish: done in").first).to_be_visible()  # of the log
     picture(page, "run")
     page.get_by_role("tab", name="Artifacts").click()
     picture(page, "artifacts")
