@@ -8,8 +8,7 @@ BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 
 SHELL := bash
-.SHELLFLAGS := -o pipefail -c
-# Behind a build: how far ninja is, on one line; all that it says in a log; where it fails, its errors.
+# Behind a build, after `set -o pipefail` (macOS's make 3.81 knows no .SHELLFLAGS): how far ninja is, on one line; all that it says in a log; where it fails, its errors.
 counted = 2>&1 | tee build/$(1).log | awk 'match($$0, /\[[0-9]+\/[0-9]+\]/) \
   { printf "\r  %s", substr($$0, RSTART, RLENGTH); fflush(); n++ } END { if (n) print "" }' \
   || { grep -E 'error|FAILED' build/$(1).log | head -n 20; echo "make $(1): failed; all of it is in build/$(1).log"; exit 1; }
@@ -42,7 +41,7 @@ RUNTIME_SOURCES := $(shell find runtime -name '*.cpp' -o -name '*.h' -o -name '*
 $(VENV)/.ready: $(VENV)/.locked pyproject.toml runtime/pyproject.toml $(RUNTIME_SOURCES)
 	@mkdir -p build
 	@echo "setup, 4 of 4: the C++ runtime, a minute or two"
-	@$(BIN)/python -m pip install --verbose --no-deps --no-build-isolation --editable runtime --editable . $(call counted,setup)
+	@set -o pipefail; $(BIN)/python -m pip install --verbose --no-deps --no-build-isolation --editable runtime --editable . $(call counted,setup)
 	@touch $@
 
 # The clang of the ziglang wheel and an old glibc: what is built so runs on any Linux of these years.
@@ -53,13 +52,13 @@ ifeq ($(shell uname),Darwin)
 dist/.built: $(VENV)/.ready $(RUNTIME_SOURCES) $(shell find runtime -name '*.py') runtime/pyproject.toml
 	@rm -rf dist && mkdir -p build
 	@echo "wheel: the runtime, a minute or two"
-	@$(BIN)/python -m pip wheel --verbose --no-deps --no-build-isolation --wheel-dir dist ./runtime $(call counted,wheel)
+	@set -o pipefail; $(BIN)/python -m pip wheel --verbose --no-deps --no-build-isolation --wheel-dir dist ./runtime $(call counted,wheel)
 	@touch $@
 else
 dist/.built: $(VENV)/.ready $(RUNTIME_SOURCES) $(shell find runtime -name '*.py') runtime/portable.cmake runtime/pyproject.toml
 	@rm -rf dist build/plain && mkdir -p build
 	@echo "wheel, 1 of 2: the runtime by zig's clang, for glibc 2.28; some minutes at first"
-	@PATH="$(CURDIR)/$(BIN):$$PATH" ZIG_GLOBAL_CACHE_DIR="$(CURDIR)/build/zig" ZIG_LOCAL_CACHE_DIR="$(CURDIR)/build/zig" \
+	@set -o pipefail; PATH="$(CURDIR)/$(BIN):$$PATH" ZIG_GLOBAL_CACHE_DIR="$(CURDIR)/build/zig" ZIG_LOCAL_CACHE_DIR="$(CURDIR)/build/zig" \
 	  $(BIN)/python -m pip wheel --verbose --no-deps --no-build-isolation \
 	  --wheel-dir build/plain --config-settings build-dir=$(CURDIR)/build/portable \
 	  --config-settings cmake.args="-DCMAKE_TOOLCHAIN_FILE=$(CURDIR)/runtime/portable.cmake;-DMENAGERIE_PORTABLE=ON;-DMENAGERIE_LIBGOMP=$$($(BIN)/python -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])')/lib/libgomp.so.1" \
