@@ -20,8 +20,8 @@ from flows.connection import FlowName
 from flows.results import Outcome
 from flows.runs import Phase, Trigger, first_of
 from tasks.failures import explain
-from transforms.targets import target_named
-from zoo.errors import MenagerieError
+from transforms.targets import all_targets, target_named
+from zoo.errors import MenagerieError, UsageError
 from zoo.store import open_store
 
 if TYPE_CHECKING:
@@ -41,9 +41,18 @@ def pool_of(target: str) -> str:
 
     The operator says it by `MENAGERIE_POOLS`, such as `metal=macos-metal`, with commas between
     several.
+
+    Raises:
+        UsageError: it says something else.
     """
-    asked = os.environ.get(POOLS_VARIABLE, "").split(",")
-    chosen = {name.strip(): pool.strip() for name, _, pool in (one.partition("=") for one in asked)}
+    chosen = {}
+    for one in filter(None, map(str.strip, os.environ.get(POOLS_VARIABLE, "").split(","))):
+        name, _, pool = map(str.strip, one.partition("="))
+        if not pool or name not in all_targets():
+            fact = f"{one!r} is no target with its pool"
+            advice = "Write metal=macos-metal, with commas between several"
+            raise UsageError(POOLS_VARIABLE, fact, advice)
+        chosen[name] = pool
     return chosen.get(target) or target_named(target).convert_pool
 
 

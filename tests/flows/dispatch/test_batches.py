@@ -10,6 +10,7 @@ import pytest
 from flows.fan_out import pool_of, share_out
 from flows.parameters import ConversionOptions
 from flows.plan import PlannedModel, plan
+from zoo.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,5 +45,13 @@ def test_the_operator_may_place_a_target_elsewhere(monkeypatch: pytest.MonkeyPat
     """Linux converts for both targets, unless the operator says otherwise of one."""
     monkeypatch.delenv("MENAGERIE_POOLS", raising=False)
     assert [pool_of(target) for target in ("cpu", "metal")] == ["linux-cpu", "linux-cpu"]
-    monkeypatch.setenv("MENAGERIE_POOLS", "metal = macos-metal, plain=elsewhere")
-    assert [pool_of(target) for target in ("cpu", "metal")] == ["linux-cpu", "macos-metal"]
+    monkeypatch.setenv("MENAGERIE_POOLS", "metal = macos-metal, cpu=elsewhere")
+    assert [pool_of(target) for target in ("cpu", "metal")] == ["elsewhere", "macos-metal"]
+
+
+@pytest.mark.parametrize("slip", ["metl=macos-metal", "metal:macos-metal", "metal=", "=pool"])
+def test_a_slip_of_the_operator_is_refused(monkeypatch: pytest.MonkeyPatch, slip: str) -> None:
+    """Else the target would be converted elsewhere without a word."""
+    monkeypatch.setenv("MENAGERIE_POOLS", f"cpu=linux-cpu,{slip}")
+    with pytest.raises(UsageError, match=f"{slip!r} is no target with its pool"):
+        pool_of("metal")
