@@ -179,31 +179,36 @@ def convert(
     )
     folder.parent.mkdir(parents=True, exist_ok=True)
     place = tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.")
-    with _written_to(folder), place as temporary:
+    with _full_disks_named(folder.parent), place as temporary:
         reproducer = folder.with_name(f"{folder.name}-divergence")
         times: list[StageTime] = []
         tell = progress or (lambda _: None)
         with progress_to(lambda step: tell(f"{_STAGES[len(times)]}: {step.text}")):
             made = _convert(Path(temporary) / "bundle", reproducer, request, programs, times)
-        made.folder.replace(folder)
+        try:
+            made.folder.replace(folder)
+        except OSError as error:
+            if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+                raise
+            fact = "something else was put there meanwhile, perhaps by another conversion"
+            raise UsageError(str(folder), fact, "Choose another folder") from None
     return dataclasses.replace(made, folder=folder)
 
 
 @contextmanager
-def _written_to(folder: Path) -> Iterator[None]:
-    """Say of the bundle's folder what the system says of a file on the way to it."""
+def _full_disks_named(folder: Path) -> Iterator[None]:
+    """Say where a disk is full: at the file that the system names, else in the bundle's folder."""
     try:
         yield
     except (OSError, SafetensorError) as error:
         said = re.search(r"os error (\d+)", str(error))  # as safetensors, which is Rust, writes it
         number = error.errno if isinstance(error, OSError) else int(said[1]) if said else None
-        if number in {errno.ENOTEMPTY, errno.EEXIST}:
-            fact = "something else was put there meanwhile, perhaps by another conversion"
-            raise UsageError(str(folder), fact, "Choose another folder") from None
-        if number in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
-            with disk_errors(folder.parent):
-                raise OSError(number, os.strerror(number)) from error
-        raise
+        if number not in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+            raise
+        # Of a copy, the second name is that of what is written.
+        named = getattr(error, "filename2", None) or getattr(error, "filename", None)
+        with disk_errors(Path(named).parent if named else folder):
+            raise OSError(number, os.strerror(number)) from error
 
 
 @dataclass(frozen=True)
