@@ -254,3 +254,16 @@ def test_a_stranger_cannot_push(
     assert "hf auth login" in error
     assert "hf_of_somebody_else" not in error
     assert not hub.repositories
+
+
+def test_another_holders_key_replaces_none(
+    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was signed before would no longer prove; the log says what to do."""
+    shown = store.objects.read_small(MODEL_SIGNING_KEY, 2**12)
+    assert shown == (tmp_path / "keys" / "model-signing.pub").read_bytes()
+    (tmp_path / "keys" / "model-signing.pem").unlink()  # as in a copy of before there was one
+    release(store, tmp_path, "cd")
+    assert store.objects.read_small(MODEL_SIGNING_KEY, 2**12) == shown
+    assert "is of another key than model-signing.pem here" in caplog.text
+    assert (tmp_path / "keys" / "model-signing.pem").stat().st_mode & 0o777 == 0o600

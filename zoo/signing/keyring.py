@@ -36,7 +36,7 @@ from menagerie.trust.roots import TRUST, add_root, parse_root, trusted_place
 from zoo.base_models import Frozen
 from zoo.errors import UsageError
 from zoo.processes import is_worker, owns
-from zoo.signing.model_signature import new_key, public_key, read_key
+from zoo.signing.model_signature import new_key, parse_key, public_key, read_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -134,6 +134,7 @@ class Keyring:
             for role in Role:
                 for number in range(1, counts[role] + 1):
                     _new_key(folder / f"{role}-{number}.pem")
+            _new_model_signing_key(folder)
             _write_root(folder, settings, previous=None)
             _write(folder / "keyring.json", settings.model_dump_json(indent=1).encode())
         made = cls(folder)
@@ -170,13 +171,11 @@ class Keyring:
         return found
 
     def model_signing_key(self) -> EllipticCurvePrivateKey:
-        """The key of model.sig; made on first use, which is inside `hold`."""
+        """The key of model.sig; for folders of before there was one, made inside `hold`."""
         path = self.folder / "model-signing.pem"
         if not path.exists():
-            _write(path, new_key())
-        key = read_key(path)
-        _write(path.with_suffix(".pub"), public_key(key))
-        return key
+            _new_model_signing_key(self.folder)
+        return read_key(path)
 
     def public_keys(self, role: Role) -> list[SSlibKey]:
         """The public keys of a role by today's root."""
@@ -297,6 +296,12 @@ def _read_key(path: Path) -> CryptoSigner:
         return CryptoSigner(load_pem_private_key(path.read_bytes(), password=None))
     except (OSError, ValueError, TypeError) as error:
         raise UsageError(str(path), f"is no private key ({error})", "Bring the right one") from None
+
+
+def _new_model_signing_key(folder: Path) -> None:
+    made = new_key()
+    _write(folder / "model-signing.pem", made)
+    _write(folder / "model-signing.pub", public_key(parse_key(made, str(folder))))
 
 
 def _new_key(path: Path) -> None:

@@ -207,7 +207,20 @@ class Promoter:
         self._store.objects.put_small(provenance_key(*release.names), content)
         key, files = self._keyring.model_signing_key(), _subjects(release)
         self._store.sign_model(release, model_signature(release.model, files, key))
-        self._store.objects.put_small(MODEL_SIGNING_KEY, public_key(key))
+        self._publish_key(public_key(key))
+
+    def _publish_key(self, own: bytes) -> None:
+        """Others check every model.sig with one key: another holder's would make theirs false."""
+        shown = self._store.objects.read_if_there(MODEL_SIGNING_KEY, 2**16)
+        if shown is None:
+            self._store.objects.put_small(MODEL_SIGNING_KEY, own)
+        elif shown != own:
+            _log.warning(
+                "%s is of another key than model-signing.pem here: what was signed just now does "
+                "not prove by it; bring that key, or remove the file and sign all anew by "
+                "`zoo keys rotate release`",
+                f"{self._store.url}/{MODEL_SIGNING_KEY}",
+            )
 
 
 def sign_bundle(folder: Path, keyring: Keyring) -> None:
