@@ -194,7 +194,7 @@ class Difference:
     passed: bool
 
 
-_CRASHED = Difference(float("inf"), float("-inf"), passed=False)
+CRASHED = Difference(float("inf"), float("-inf"), passed=False)
 
 # Runs a piece and returns how far its outputs are from eager's, by the names of their nodes.
 Judge = Callable[[Piece, Tolerances], dict[str, Difference]]
@@ -249,7 +249,7 @@ def judge_lowered(
         report = run_goldens(bundle, limits=_LIMITS)
     names = [n.name for n in output_nodes(piece.program)]
     if report.verdict not in {Verdict.PASSED, Verdict.DIVERGED}:
-        return dict.fromkeys(names, _CRASHED)
+        return dict.fromkeys(names, CRASHED)
     [program] = report.programs
     return dict(zip(names, map(_difference, program.parity), strict=True))
 

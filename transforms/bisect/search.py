@@ -12,6 +12,7 @@ import torch
 
 from menagerie.numerics import DEFAULT_TOLERANCES
 from transforms.bisect.pieces import (
+    CRASHED,
     Piece,
     comparable,
     differences,
@@ -280,12 +281,22 @@ class _Search:
             if self.deadline.passed:
                 return wrong, distance, False
             probes = _spread([n for n in program.graph.nodes if n in suspects], _PROBES)
-            cut = with_outputs(program, [n.name for n in probes])
-            found = self.judge(Piece(cut, self.inputs), self.tolerances)
+            probes, found = self._probed(program, probes)
             good |= {n for n in probes if found[n.name].passed}
             if failed := [n for n in probes if not found[n.name].passed]:
                 wrong, distance = failed[0], found[failed[0].name]
         return wrong, distance, True
+
+    def _probed(
+        self, program: ExportedProgram, probes: list[Node]
+    ) -> tuple[list[Node], Mapping[str, Difference]]:
+        """Nodes judged together; where that crashes, the first of them, down to one that does."""
+        while True:
+            cut = with_outputs(program, [n.name for n in probes])
+            found = self.judge(Piece(cut, self.inputs), self.tolerances)
+            if len(probes) == 1 or any(found[n.name] != CRASHED for n in probes):
+                return probes, found
+            probes = probes[: len(probes) // 2]
 
     # In both
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from menagerie.errors import ArtifactError, NotInStore, UsageError
 from menagerie.format.bundle_manifest import (
@@ -108,7 +109,7 @@ class _Files(ObjectReader):
         token = os.environ.get("HF_TOKEN", "").strip()
         self.url = address
         self._web = HttpReader(
-            f"{endpoint()}/{name}/resolve/{revision}",
+            f"{endpoint()}/{name}/resolve/{quote(revision, safe='')}",
             authorization=f"Bearer {token}" if token else "",
             login="set HF_TOKEN to a token of somebody who may read it",
         )
