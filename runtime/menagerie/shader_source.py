@@ -100,11 +100,12 @@ def _closing(tokens: Sequence[_Token], opening: int) -> int:
     _refuse(tokens[opening], f"{opens} is never closed")
 
 
-def _split(tokens: Sequence[_Token]) -> Iterator[Sequence[_Token]]:
-    """What stands between the commas that are in no bracket."""
+def _split(tokens: Sequence[_Token], brackets: str) -> Iterator[Sequence[_Token]]:
+    """What stands between the commas that are in none of the brackets, given as they open."""
     begin = depth = 0
+    closing = {_CLOSING[opens] for opens in brackets}
     for at, (text, *_) in enumerate(tokens):
-        depth += (text in _CLOSING) - (text in _CLOSING.values())
+        depth += (text in brackets) - (text in closing)
         if text == "," and depth == 0:
             yield tokens[begin:at]
             begin = at + 1
@@ -126,7 +127,7 @@ def _host_name(tokens: Sequence[_Token]) -> str | None:
 
 def _parameters(tokens: Sequence[_Token], kernel: str) -> tuple[tuple[str, int | str], ...]:
     """Names and roles; a buffer without an index takes the lowest that is free, as in Metal."""
-    found = [_parameter(each, kernel) for each in _split(tokens) if each]
+    found = [_parameter(each, kernel) for each in _split(tokens, "([{<") if each]
     taken = {role for _, role in found}
     free = itertools.filterfalse(taken.__contains__, itertools.count())
     given = tuple((name, next(free) if role is None else role) for name, role in found)
@@ -330,10 +331,11 @@ class _Translator:
         end = self._find(";", first, "a threadgroup variable is declared without an end")
         kind = self.source[self.tokens[at + 1].offset : self.tokens[first].offset]
         text = ""
-        for name, *extents in filter(None, _split(self.tokens[first:end])):
+        declared = _split(self.tokens[first:end], "([{")  # in an extent < and > are operators
+        for name, *extents in filter(None, declared):
             number = next(self.variables)
             alias = f"menagerie_local_{number}"
-            sizes = " ".join(t.text for t in extents)
+            sizes = self.source[extents[0].offset : extents[-1].offset + 1] if extents else ""
             text += f"typedef {kind} {alias}{sizes}; {alias}& {name.text} = "
             text += f"::menagerie::emulated::local_variable<{number}, {alias}>(); "
         self.edits.append((self.tokens[at].offset, self.tokens[end].offset + 1, text))

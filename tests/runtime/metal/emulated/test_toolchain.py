@@ -99,6 +99,25 @@ def test_buffers_without_an_index_take_the_lowest_that_is_free(device: EmulatedD
     assert out.read(F32).tolist() == np.full(2, 1.5 + F32(0.05), F32).tolist()
 
 
+@pytest.mark.parametrize(
+    ("declared", "floats"),
+    [
+        ("a[1 << 3]", 8),
+        ("a[1 << 3], b", 9),
+        ("b, a[2][16 >> 2]", 9),
+        ("a[(4 >= 2) ? 8 : 4]", 8),
+        ("a[sizeof(float) == 4 ? 8 : 4]", 8),
+    ],
+)
+def test_extents_of_threadgroup_arrays_are_expressions(
+    device: EmulatedDevice, declared: str, floats: int
+) -> None:
+    """Operators of two characters stay whole, and every variable is declared."""
+    sizes = " + ".join(f"sizeof({name})" for name in ("ab" if "b" in declared else "a"))
+    body = f"threadgroup float {declared}; out[i] = ({sizes}) / sizeof(float);"
+    assert stored(device, kernel(0, body)) == floats
+
+
 def test_unknown_kernel(device: EmulatedDevice) -> None:
     """A name that the library lacks is refused, and the names it has are listed."""
     shaders = device.compile(kernel(2))
