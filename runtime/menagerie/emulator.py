@@ -138,6 +138,8 @@ def configure(library: ctypes.CDLL, compiler: ShaderCompiler | None = None) -> N
             status, text = 1, str(error)
         except OSError as error:
             status, text = 1, f"the emulator's cache: {error}"
+        except Exception as error:  # noqa: BLE001 - ctypes would only print it
+            status, text = 1, f"{type(error).__name__}: {error}"
         content = text.encode(errors="surrogateescape")[: capacity - 1] + b"\0"
         ctypes.memmove(said, content, len(content))
         return status

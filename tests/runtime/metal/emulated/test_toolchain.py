@@ -118,6 +118,19 @@ def test_extents_of_threadgroup_arrays_are_expressions(
     assert stored(device, kernel(0, body)) == floats
 
 
+def test_a_fault_of_the_translation_is_told(
+    device: EmulatedDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever Python raises while a shader is compiled is said, not called an interruption."""
+
+    def broken(_: str) -> str:
+        raise IndexError("pop from an empty list")
+
+    monkeypatch.setattr(emulator, "translate", broken)
+    said = finding(lambda: device.compile(kernel(9)))
+    assert "IndexError: pop from an empty list" in said
+
+
 def test_unknown_kernel(device: EmulatedDevice) -> None:
     """A name that the library lacks is refused, and the names it has are listed."""
     shaders = device.compile(kernel(2))
