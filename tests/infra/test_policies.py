@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from menagerie.store import layout
+
 ROOT = Path(__file__).parents[2]
 S3 = ROOT / "infra" / "s3"
 KUBERNETES = ROOT / "infra" / "kubernetes"
@@ -84,13 +86,25 @@ def test_a_promoter_may_what_the_store_does_and_no_more() -> None:
     assert allowed("operator-policy.json") == allowed("worker-policy.json")
 
 
-@pytest.mark.parametrize("folder", ["releases", "signatures", "ledgers", "provenance", "metadata"])
+PROMOTED = ["releases", "signatures", "ledgers", "provenance", "metadata"]
+
+
+@pytest.mark.parametrize("folder", PROMOTED)
 def test_a_worker_cannot_write_what_is_promoted(folder: str) -> None:
     """A stolen worker's key proposes candidates; it makes and alters no release."""
     place = f"{BUCKET}/zoo/{folder}/x.json"
     assert not may("worker-policy.json", "s3:PutObject", place)
     assert may("operator-policy.json", "s3:PutObject", place)
     assert may("worker-policy.json", "s3:PutObject", f"{BUCKET}/zoo/candidates/a/cpu/x.json")
+
+
+def test_a_worker_writes_to_the_folders_of_the_store_and_no_others() -> None:
+    """Those that the store's layout names, but for what is promoted; and the doctor tries one."""
+    statements = json.loads((S3 / "worker-policy.json").read_text())["Statement"]
+    written = {s["Resource"] for s in statements if "s3:PutObject" in s["Action"]}
+    constants = [value for name, value in vars(layout).items() if re.fullmatch("[A-Z]+", name)]
+    folders = {prefix.removesuffix("/") for prefix in constants} - {*PROMOTED} | {"probe"}
+    assert written == {f"{BUCKET}/zoo/{folder}/*" for folder in folders}
 
 
 def test_a_reader_may_only_read() -> None:
