@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.session import Session
 
 from menagerie.store.s3 import ABSENT, S3Reader
 from zoo.errors import NotInStore
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from menagerie.store.base import Advance
 
-_CHECKSUMS = "AWS_REQUEST_CHECKSUM_CALCULATION"
 _MOST_PARTS = 1000  # S3 allows 10,000, but OpenStack Swift 1,000 as it is delivered
 
 
@@ -32,12 +32,15 @@ class S3Objects(S3Reader, ObjectStore):
     concurrency = 4  # parts in flight at once
 
     def __init__(self, bucket: str, prefix: str, **given: Any) -> None:
-        """Like any reader; but what it writes has no CRC32, unless the environment asks for one.
+        """Like any reader; but what it writes has no CRC32, unless a variable or profile asks.
 
         R2, Backblaze, older MinIO and Ceph refuse them; readers check SHA-256.
         """
-        asked: Any = os.environ.get(_CHECKSUMS, "when_required")
-        usual = Config(request_checksum_calculation=asked)
+        asked: Any = os.environ.get("AWS_REQUEST_CHECKSUM_CALCULATION")
+        if not asked:
+            with suppress(BotoCoreError):  # of the profile, which the client says again
+                asked = Session().get_scoped_config().get("request_checksum_calculation")
+        usual = Config(request_checksum_calculation=asked or "when_required")
         config = usual.merge(given.get("config", Config()))
         super().__init__(bucket, prefix, **{**given, "config": config})
 

@@ -81,6 +81,37 @@ def test_botocore_s_own_variables_decide(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 @pytest.mark.parametrize(
+    ("variable", "profile", "used"),
+    [
+        (None, None, "when_required"),
+        ("", None, "when_required"),
+        (None, "when_supported", "when_supported"),
+        ("", "when_supported", "when_supported"),
+        ("when_required", "when_supported", "when_required"),
+        ("when_supported", None, "when_supported"),
+    ],
+)
+def test_checksums_are_sent_where_a_variable_or_the_profile_asks(
+    variable: str | None,
+    profile: str | None,
+    used: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """The variable goes before the profile; an empty one says nothing."""
+    written = f"request_checksum_calculation = {profile}\n" if profile else ""
+    (tmp_path / "config").write_text(f"[profile team]\nregion = eu-north-1\n{written}")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_PROFILE", "team")
+    monkeypatch.delenv("AWS_REQUEST_CHECKSUM_CALCULATION", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", variable)
+    objects = open_store("s3://zoo")._objects
+    assert isinstance(objects, S3Objects)
+    assert objects._client.meta.config.request_checksum_calculation == used
+
+
+@pytest.mark.parametrize(
     ("name", "value", "says"),
     [
         ("AWS_ENDPOINT_URL_S3", "s3.example.org", "invalid endpoint: s3.example.org"),
