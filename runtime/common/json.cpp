@@ -211,10 +211,11 @@ void check_name(std::string_view text, std::string_view place) {
 
 void check_inner_path(const std::string& path, std::string_view place) {
   constexpr size_t kLongest = 200;
-  // The manifest lists neither itself nor its signature, nor what some file systems take for them.
-  const std::string lowered = in_lower_case(path);
-  bool plain = !path.empty() && path.size() <= kLongest && lowered != "manifest.json" &&
-               lowered != "signature.json" && lowered != "model.sig";
+  // The manifest lists neither itself nor its signatures, nor what some file systems take for them,
+  // nor a file in a folder of such a name.
+  const std::string outermost = in_lower_case(path.substr(0, path.find('/')));
+  bool plain = !path.empty() && path.size() <= kLongest && outermost != "manifest.json" &&
+               outermost != "signature.json" && outermost != "model.sig";
   char previous = '/';
   for (const char c : path + "/") {
     const bool first = previous == '/';

@@ -53,7 +53,7 @@ def bundle_path(text: str) -> str:
             f"{text!r} is not a relative path of letters, digits, '_', '.', '-' and '/' "
             "whose parts start with a letter, a digit or '_'"
         )
-    if text.lower() in {MANIFEST, SIGNATURE, MODEL_SIGNATURE}:
+    if text.lower().split("/")[0] in {MANIFEST, SIGNATURE, MODEL_SIGNATURE}:
         raise ValueError(f"{MANIFEST} lists neither itself nor {SIGNATURE} and {MODEL_SIGNATURE}")
     return text
 

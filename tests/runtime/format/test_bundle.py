@@ -285,7 +285,7 @@ def test_rule_3_no_output(bundle: Path) -> None:
     [
         "../evil", "/etc/evil", "a/../../evil", "a//b", "./a", "", "a/", ".hidden", "a\\b",
         "C:evil", "a\nb", "a\x00b", "é", "x" * 201, "x" * 9999, "manifest.json", "Manifest.JSON",
-        "signature.json", "Model.SIG",
+        "signature.json", "Model.SIG", "manifest.json/x", "Signature.json/x", "model.sig/x/y",
     ],
 )  # fmt: skip
 def test_rule_4_bad_path(bundle: Path, name: str) -> None:
