@@ -16,6 +16,7 @@ from ruamel.yaml.events import (
     AliasEvent,
     CollectionEndEvent,
     CollectionStartEvent,
+    DocumentStartEvent,
     Event,
     ScalarEvent,
 )
@@ -96,7 +97,12 @@ def _read(text: str) -> YamlFile:
         YAMLError: it is not YAML.
     """
     faults, tagged = _survey(text)
-    root = YAML(typ="safe").compose(text)  # libyaml's, which recurses on the stack of C
+    try:
+        root = YAML(typ="safe").compose(text)  # libyaml's, which recurses on the stack of C
+    except MarkedYAMLError:
+        if faults:  # an alias of nothing, or a second document
+            return YamlFile(faults=faults)
+        raise
     if root is None:
         return _faulty(1, "the file is empty")
     file = YamlFile(faults=faults)
@@ -114,7 +120,7 @@ def _place(part: Event | Node) -> _Place:
 
 
 def _survey(text: str) -> tuple[list[Fault], dict[_Place, str]]:
-    """The faults of aliases, and the tags that are written before values, by place.
+    """Faults of aliases and of a second document; tags that are before values, by place.
 
     Parsing makes events without recursion, however deep the text.
 
@@ -122,17 +128,20 @@ def _survey(text: str) -> tuple[list[Fault], dict[_Place, str]]:
         RecursionError: they nest too deeply.
         YAMLError: it is not YAML.
     """
-    faults, tagged, depth = [], {}, 0
+    faults, tagged, depth, documents = [], {}, 0, list[int]()
     for event in YAML(typ="safe").parse(text):
         depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
         if depth > _DEEPEST:
             raise RecursionError
-        if isinstance(event, AliasEvent):
+        if isinstance(event, DocumentStartEvent):
+            documents.append(event.start_mark.line + 1)
+        elif isinstance(event, AliasEvent):
             fact = "anchors and aliases are not read; write it out"
             faults.append(Fault(event.start_mark.line + 1, (), fact))
         elif (tag := getattr(event, "tag", None)) not in {None, "!"}:  # `!` says nothing
             tagged[_place(event)] = tag.removeprefix(_PREFIX)
-    return faults, tagged
+    fact = "not YAML: a second document begins here; a file holds one"
+    return faults + [Fault(line, (), fact) for line in documents[1:2]], tagged
 
 
 _VALUES = YAML(typ="safe", pure=True).constructor  # of scalars, by their tags
