@@ -423,6 +423,10 @@ def push(
         str, typer.Option(metavar="URL", help="The Hub. Default: $HF_ENDPOINT, huggingface.co.")
     ] = "",
     private: Annotated[bool, typer.Option("--private", help="Of a new repository.")] = False,
+    wheel: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", exists=True, dir_okay=False, help="Default: those in dist/."),
+    ] = None,
     store: StoreOption = "",
 ) -> None:
     """Copy a model's latest releases to a repository of the Hugging Face Hub, with a model card.
@@ -443,6 +447,12 @@ def push(
     opened.objects.require()
     with transfer(repository) as bar:
         pushed = push_to_hub(
-            opened, repository, model, server=endpoint, private=private, progress=bar
+            opened,
+            repository,
+            model,
+            server=endpoint,
+            private=private,
+            wheels=wheel or sorted(_BUILT.glob("menagerie-*.whl")),
+            progress=bar,
         )
     answer(plain(pushed), f"{pushed.address}: {', '.join(pushed.platforms)}")

@@ -84,9 +84,9 @@ Bundle::Bundle(std::filesystem::path folder, const Manifest::Verify& verify)
   device_weights_ = backend::lend(weights_->mapping(), weights_);
 }
 
-// The folder holds the files that the manifest lists, of their sizes, and no others.
+// The folder holds the files that the manifest lists, of their sizes, signatures, and no others.
 void Bundle::check_folder() const {
-  std::set<std::string> listed{"manifest.json", kSignature};
+  std::set<std::string> listed{"manifest.json", kSignature, kModelSignature};
   for (const auto& [path, entry] : manifest_.listed) {
     checked_size(path);
     listed.insert(path);

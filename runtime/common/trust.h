@@ -14,6 +14,8 @@
 namespace menagerie {
 
 inline constexpr char kSignature[] = "signature.json";
+// For tools of OpenSSF Model Signing; a folder may hold it, and nothing here reads it.
+inline constexpr char kModelSignature[] = "model.sig";
 
 // What one trusted root says of those who sign releases.
 struct TrustRoot {

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from bundle_maker import make_bundle
 
+from menagerie.durable import write_durably
 from menagerie.errors import StoreError
 from menagerie.format.archive import pack, unpack
 from menagerie.format.folder import open_bundle, read_manifest
@@ -73,6 +74,26 @@ def test_a_pull_follows_no_planted_link(
     assert open_bundle(store.pull(store.find("tiny", "cpu"), tmp_path / "out"))
     assert [p.name for p in victim.iterdir()] == ["weights.safetensors"]
     assert (victim / "weights.safetensors").read_bytes() == b"precious"
+
+
+def test_a_pull_completes_nothing_through_a_link(
+    promoted: Callable[..., Release], store: Store, tmp_path: Path
+) -> None:
+    """A folder that holds the release already, and a link where its signature would be gathered."""
+    promoted()
+    store.pull(store.find("tiny", "cpu"), tmp_path / "out")
+    (tmp_path / "out" / ".manifest.json.partial").symlink_to(tmp_path / "victim")
+    with pytest.raises((StoreError, UsageError)):
+        store.pull(store.find("tiny", "cpu"), tmp_path / "out")
+    assert not (tmp_path / "victim").exists()
+
+
+def test_what_is_written_durably_follows_no_link(tmp_path: Path) -> None:
+    """Not even one that leads nowhere."""
+    (tmp_path / "partial").symlink_to(tmp_path / "victim")
+    with pytest.raises(OSError, match="symbolic links"):
+        write_durably(tmp_path / "kept", b"x", partial=tmp_path / "partial")
+    assert not (tmp_path / "victim").exists()
 
 
 def test_a_pull_gathers_where_nobody_else_writes(

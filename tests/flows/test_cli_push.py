@@ -14,15 +14,14 @@ from huggingface_hub import ModelCard, snapshot_download
 
 from flows.cli import invoke
 from menagerie.cli import main
-from zoo.catalogue.pages import MODEL_SIGNING_KEY
-from zoo.catalogue.site import keep_site, kept_site
+from zoo.catalogue.pages import MODEL_SIGNING_KEY, ROOT, WHEELS
 from zoo.signing.keyring import Keyring
 from zoo.signing.promotion import Promoter
 from zoo.store import open_store
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
 
-from hub_server import TOKEN, HubServer, serving
+from hub_server import TOKEN, HubServer, Repository, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,15 +49,14 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """A store of one promoted model, whose site has a wheel; only what is signed counts."""
+    """A store of one promoted model, and a wheel beside it; only what is signed counts."""
     monkeypatch.setenv("MENAGERIE_ALLOW_UNSIGNED", "0")
     monkeypatch.setenv("MENAGERIE_TRUST", str(tmp_path / "trust"))
     (tmp_path / "trust").mkdir()
+    monkeypatch.setenv("MENAGERIE_KEYS", str(tmp_path / "keys"))
     monkeypatch.setenv("MENAGERIE_STORE", str(tmp_path / "store"))
     made = open_store(str(tmp_path / "store"))
-    wheel = tmp_path / WHEEL
-    wheel.write_bytes(b"a wheel")
-    keep_site(made.objects, kept_site(made.objects), [wheel])
+    (tmp_path / WHEEL).write_bytes(b"a wheel")
     release(made, tmp_path, "ab")
     return made
 
@@ -104,7 +102,7 @@ def test_the_hubs_own_tools_read_it(
     hub: HubServer, store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The files stand under their names; the card says what the Hub filters by, and the way."""
-    pushed(capfd)
+    pushed(capfd, "--wheel", str(tmp_path / WHEEL))
     folder = Path(
         snapshot_download("example/net", endpoint=hub.address, local_dir=tmp_path / "all")
     )
@@ -267,3 +265,70 @@ def test_another_holders_key_replaces_none(
     assert store.objects.read_small(MODEL_SIGNING_KEY, 2**12) == shown
     assert "is of another key than model-signing.pem here" in caplog.text
     assert (tmp_path / "keys" / "model-signing.pem").stat().st_mode & 0o777 == 0o600
+
+
+def test_what_nobody_signed_in_the_store_is_not_pushed(
+    hub: HubServer, store: Store, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever may write there could hand it on under the owner's name, or name a path for it."""
+    evil = {"wheels": ["../../evil.whl", "/evil.whl"], "address": None}
+    store.objects.put_small("catalogue/site.json", json.dumps(evil).encode())
+    store.objects.put_small(f"{WHEELS}{WHEEL}", b"an evil wheel")
+    store.objects.put_small(ROOT, b"{}")
+    store.objects.put_small(MODEL_SIGNING_KEY, b"evil")
+    pushed(capfd)
+    files = hub.repositories["example/net"].commits[-1]
+    assert {name.partition("/")[0] for name in files} <= {PLATFORM, "README.md", "wheels"}
+    assert b"evil" not in b"".join(files.values())
+
+
+def test_what_a_repository_holds_besides_is_not_removed(
+    hub: HubServer, store: Store, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A push replaces all: it takes a new repository, or one of its own."""
+    there = hub.repositories["example/net"] = Repository()
+    there.commits.append({".gitattributes": b"", "pytorch_model.bin": b"of somebody"})
+    assert invoke(["push", HUB]) == 2
+    assert "holds something else, which a push would remove" in capfd.readouterr().err
+    there.commits.append({".gitattributes": b"", "README.md": b"# new"})
+    pushed(capfd)
+    assert invoke(["push", HUB, "--private"]) == 2
+    assert "is there, and everybody sees it" in capfd.readouterr().err
+    assert store.objects
+
+
+@pytest.mark.parametrize(
+    "address", ["http://user:word@127.0.0.1:1", "file:///etc", "http://[", "ftp://hub", "hub"]
+)
+def test_what_is_no_address_of_a_hub(
+    store: Store, capfd: pytest.CaptureFixture[str], address: str
+) -> None:
+    """None is asked; a password in it is not repeated."""
+    assert invoke(["push", HUB, "--endpoint", address]) == 2
+    error = capfd.readouterr().err
+    assert "is not the address of a Hub" in error
+    assert "word" not in error
+    assert store.objects
+
+
+def test_a_hub_that_does_not_answer(
+    store: Store, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line, with what to look at."""
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    assert invoke(["push", HUB, "--endpoint", "http://127.0.0.1:1"]) == 1
+    error = capfd.readouterr().err
+    assert "http://127.0.0.1:1: cannot be reached" in error
+    assert "Check --endpoint" in error
+    assert store.objects
+
+
+def test_a_token_with_a_line_break_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Python's own error would repeat it."""
+    monkeypatch.setenv("HF_TOKEN", "hf_secret\nmore")
+    assert main(["pull", HUB]) == 2
+    error = capfd.readouterr().err
+    assert "HF_TOKEN" in error
+    assert "hf_secret" not in error

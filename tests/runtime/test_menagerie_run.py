@@ -15,6 +15,8 @@ from menagerie import version
 from menagerie.format.bundle_manifest import parse_manifest
 from menagerie.format.folder import open_bundle, seal
 from menagerie.library import native_tool
+from menagerie.session import Session
+from menagerie.validation import validate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -233,3 +235,17 @@ def test_tool_needs_neither_python_nor_torch() -> None:
     assert "libmenagerie_cpu.so" in names
     assert "not found" not in needed
     assert not [name for name in names if "python" in name or "torch" in name or "c10" in name]
+
+
+def test_signatures_for_others_are_passed_by(bundles: Bundles, tmp_path: Path) -> None:
+    """As every pulled release has one; whatever else lies there is refused as before."""
+    copy = tmp_path / "copy"
+    shutil.copytree(bundles("image"), copy)
+    (copy / "model.sig").write_text("{}")
+    done = run(copy)
+    assert done.returncode == 0, done.stderr
+    with Session(copy, allow_unsigned=True) as session:
+        assert session.inputs
+    assert validate(copy).passed
+    (copy / "other.sig").write_text("{}")
+    assert "other.sig: the manifest does not list this file" in run(copy).stderr

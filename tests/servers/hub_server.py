@@ -118,8 +118,8 @@ class _Handler(BaseHTTPRequestHandler):
         path = unquote(urlsplit(self.path).path)
         if path.startswith("/lfs/"):
             self._file(self.server.blobs[path.rpartition("/")[2]])
-        elif found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/(revision|tree)/(.+)", path):
-            self._describe(found[1], found[3], tree=found[2] == "tree")
+        elif found := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/(revision|tree)/(.+))?", path):
+            self._describe(found[1], found[3] or "main", tree=found[2] == "tree")
         elif found := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
             self._resolve(found[1], found[2], found[3])
         else:
@@ -175,7 +175,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._json([_entry(path, content) for path, content in sorted(files.items())])
             return
         siblings = [{"rfilename": path} for path in sorted(files)]
-        self._json({"id": name, "sha": repository.name(), "siblings": siblings})
+        facts = {"id": name, "sha": repository.name(), "private": repository.private}
+        self._json({**facts, "siblings": siblings})
 
     def _shown(self, name: str) -> Repository | None:
         found = self.server.repositories.get(name)

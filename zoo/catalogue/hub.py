@@ -8,39 +8,45 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from urllib.parse import quote
 
-import httpx
 from huggingface_hub import HfApi, ModelCardData
 from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
 from markupsafe import Markup
 
+from menagerie.format.bundle_manifest import MANIFEST
 from menagerie.store.base import Progress, silent
 from menagerie.store.hub import endpoint, repository
+from menagerie.trust import trusted_roots
 from zoo.catalogue.collect import collect
 from zoo.catalogue.pages import (
     CATALOGUE,
     MODEL_SIGNING_KEY,
     ROOT,
     WHEELS,
+    Site,
     Way,
     first_lines,
     snippets,
 )
-from zoo.catalogue.site import kept_site
 from zoo.errors import NotInStore, StoreError, StoreUnreachable, UsageError
 from zoo.report.page import render_markdown
+from zoo.signing.keyring import keys_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from zoo.catalogue.collect import CataloguedModel
     from zoo.store import Release, Store
 
 _MOST_KEY_BYTES = 2**20
+_OF_A_NEW_ONE = {".gitattributes", "README.md"}
+# Of whichever HTTP client the Hub's own is made with: it has changed with a version.
+_CLIENT_ERROR = cast("type[Exception]", HfHubHTTPError.__bases__[0])
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -66,22 +72,28 @@ def push(
     *,
     server: str = "",
     private: bool = False,
+    wheels: Sequence[Path] = (),
     progress: Progress = silent,
 ) -> Pushed:
     """Make a repository hold a model's latest releases, and nothing else.
+
+    What the store says besides is signed by nobody, and goes nowhere: root and key are this
+    machine's own, wheels the caller's.
 
     Args:
         store: where the releases are.
         address: `hf://ORG/NAME`; the repository is made if there is none.
         model: its name in the store; empty: as the repository's.
         server: the Hub's address; empty: `$HF_ENDPOINT`, or the public one.
-        private: of a new repository, whether only its organisation sees it.
+        private: whether only its organisation sees the repository.
+        wheels: the small package, a file a platform.
         progress: called with bytes done and bytes in all while releases are fetched.
 
     Raises:
         NotInStore: nothing of the model was promoted, or all of it was retracted.
         Untrusted: no trusted key has signed a release.
-        UsageError: `address` names a revision or nothing, or the Hub does not let the caller in.
+        UsageError: `address` names a revision or nothing, the repository holds something else or is
+            public where it was to be private, or the Hub does not let the caller in.
         StoreError: the Hub did not take it.
     """
     name, revision = repository(address)
@@ -92,15 +104,16 @@ def push(
     if not latest:
         fact = f"no release of {catalogued.name} may be used any more"
         raise NotInStore(store.url, fact, f"See `zoo release list {catalogued.name}`")
-    hub = HfApi(endpoint=(server or endpoint()).rstrip("/"), library_name="menagerie")
+    hub = HfApi(endpoint=endpoint(server), library_name="menagerie")
     with _errors(hub.endpoint), TemporaryDirectory(prefix="menagerie-push-") as scratch:
         folder = Path(scratch)
         for target, build, platform in latest:
             release: Release = store.find(catalogued.name, target, build)
             store.pull(release, folder / platform, progress)
-        way = _fill(store, folder, hub.endpoint, name)
+        way = _fill(store, folder, f"{hub.endpoint}/{name}", wheels)
         (folder / "README.md").write_text(card(catalogued, way), encoding="utf-8")
         hub.create_repo(name, private=private or None, exist_ok=True)
+        _require_ours(hub, name, private=private)
         made = hub.upload_folder(
             repo_id=name,
             folder_path=folder,
@@ -136,26 +149,40 @@ def card(model: CataloguedModel, way: Way) -> str:
     return render_markdown("card.md.j2", values, _TEMPLATES)
 
 
-def _fill(store: Store, folder: Path, server: str, name: str) -> Way:
-    """Put the root and the wheels beside the releases; how readers get to them."""
-    site = kept_site(store.objects)
-    there = {f"{WHEELS}{wheel}": f"wheels/{wheel}" for wheel in site.wheels}
-    for key in (ROOT, MODEL_SIGNING_KEY):
-        if (content := store.objects.read_if_there(key, _MOST_KEY_BYTES)) is not None:
-            there[key] = key.removeprefix(CATALOGUE)
-            (folder / there[key]).write_bytes(content)
-    for wheel in site.wheels:
-        key, place = WHEELS + wheel, folder / "wheels" / wheel
-        place.parent.mkdir(exist_ok=True)
-        size = store.objects.size_of(key)
-        if size is None:
-            raise StoreError(f"{store.url}/{key}", "is gone", "zoo release catalog --wheel FILE")
-        store.objects.get_file(key, place, size, lambda _: None)
+def _require_ours(hub: HfApi, name: str, *, private: bool) -> None:
+    """A push replaces all that a repository holds."""
+    info = hub.model_info(name)
+    if private and not info.private:
+        raise UsageError(f"hf://{name}", "is there, and everybody sees it", "Make it private first")
+    held = {each.rfilename for each in info.siblings or ()}
+    if held - _OF_A_NEW_ONE and not any(each.endswith(f"/{MANIFEST}") for each in held):
+        fact = "holds something else, which a push would remove"
+        raise UsageError(f"hf://{name}", fact, "Name another repository, or empty this one")
+
+
+def _fill(store: Store, folder: Path, address: str, wheels: Sequence[Path]) -> Way:
+    """Put root, key and wheels beside the releases; how readers get to them."""
+    contents, site = {}, Site()
+    shown = store.objects.read_if_there(ROOT, _MOST_KEY_BYTES)
+    if shown in {root.document for root in trusted_roots()}:
+        contents[ROOT] = shown
+    own = keys_folder() / "model-signing.pub"
+    shown = store.objects.read_if_there(MODEL_SIGNING_KEY, _MOST_KEY_BYTES)
+    if own.is_file() and shown == own.read_bytes():
+        contents[MODEL_SIGNING_KEY] = shown
+    for wheel in wheels:
+        site = site.with_wheel(wheel.name)
+        contents[WHEELS + wheel.name] = wheel.read_bytes()
+    there = {key: key.removeprefix(CATALOGUE) for key, content in contents.items() if content}
+    for key, name in there.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(contents[key] or b"")
 
     def link(key: str, _name: str = "") -> str:
-        return f"{server}/{name}/resolve/main/{quote(there[key])}"
+        return f"{address}/resolve/main/{quote(there[key])}"
 
-    return Way(site, f"hf://{name}", link, lambda key: link(key) if key in there else None)
+    named = f"hf://{'/'.join(address.split('/')[-2:])}"
+    return Way(site, named, link, lambda key: link(key) if key in there else None)
 
 
 @contextmanager
@@ -168,12 +195,12 @@ def _errors(server: str) -> Iterator[None]:
         raise UsageError(server, "does not know who you are", advice) from None
     except HfHubHTTPError as error:
         status, said = error.response.status_code, error.server_message or "nothing more"
-        if status in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
+        if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
             raise UsageError(server, f"does not let you in ({status}): {said}", advice) from None
         raise StoreError(server, f"answers {status}: {said}", "Push again later") from None
     except RuntimeError as error:  # of its uploads, whose cause says more
         fact = ": ".join(str(each).strip() for each in (error, error.__cause__) if each)
         raise StoreError(server, fact, "Push again later") from None
-    except httpx.HTTPError as error:
+    except _CLIENT_ERROR as error:
         fact = f"cannot be reached: {error}"
         raise StoreUnreachable(server, fact, "Check --endpoint and the network") from None

@@ -7,7 +7,7 @@ import math
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import urlsplit
 
 from pydantic import Field
@@ -37,6 +37,9 @@ MODEL_SIGNING_KEY: Final = f"{CATALOGUE}model-signing.pub"
 WHEELS: Final = f"{CATALOGUE}wheels/"
 
 
+_WHEEL = r"^[A-Za-z0-9_][A-Za-z0-9._+!-]*\.whl$"  # a file's name, and no path
+
+
 class Site(Frozen):
     """What the store's owner said of its site.
 
@@ -46,7 +49,7 @@ class Site(Frozen):
     """
 
     address: str | None = None
-    wheels: tuple[str, ...] = Field(default=())
+    wheels: tuple[Annotated[str, Field(pattern=_WHEEL)], ...] = Field(default=())
 
     def at(self, address: str) -> Site:
         """The site at another address; an empty one means that there is none.

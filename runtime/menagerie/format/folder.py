@@ -116,7 +116,7 @@ def open_bundle(path: Path, *, check_hashes: bool = True) -> Bundle:
     found = dict(_scan(path))
     for name in sorted(manifest.listed.keys() - found.keys()):
         raise ArtifactError(str(path / name), "the manifest lists it, but it is missing", _AGAIN)
-    if (path / PARTIAL).exists():
+    if os.path.lexists(path / PARTIAL):
         raise ArtifactError(str(path / PARTIAL), "sealing was interrupted", "Convert it again")
     for name in sorted(found):
         _check_file(found[name], manifest.listed.get(name), check_hash=check_hashes)

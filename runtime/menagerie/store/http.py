@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import time
 from base64 import b64encode
+from functools import cache
 from http import HTTPStatus
 from http.client import HTTPException
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
-from urllib.request import Request, urlopen
+from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
+from urllib.request import (
+    HTTPDefaultErrorHandler,
+    HTTPErrorProcessor,
+    HTTPHandler,
+    HTTPRedirectHandler,
+    HTTPSHandler,
+    OpenerDirector,
+    ProxyHandler,
+    Request,
+)
 
 from menagerie.durable import disk_errors
 from menagerie.errors import NotInStore, StoreError, StoreUnreachable, TooLarge, UsageError
@@ -23,6 +33,7 @@ _CHUNK = 2**20
 _SECONDS = 30.0  # without a byte
 _PAUSES = (0.5, 2.0)  # seconds before the second and the third try
 _LOGIN = "put user:password@ before its host"
+_MOST_HOPS = 10
 _HERE = {"localhost", "127.0.0.1", "::1"}
 
 
@@ -39,6 +50,33 @@ def read_address(address: str, limit: int) -> bytes:
         raise UsageError(f"{parts.hostname}{parts.path}", fact, "Name a file, or https://")
     folder, _, name = parts.path.rpartition("/")
     return HttpReader(urlunsplit(parts._replace(path=folder))).read_small(unquote(name), limit)
+
+
+class _Redirects(HTTPRedirectHandler):
+    """To http or https alone, never from the latter to the former; what is sent along is unread."""
+
+    def http_error_302(self, req: Any, fp: Any, code: int, msg: str, headers: Any) -> Any:
+        fp.close()
+        address = urljoin(req.full_url, headers.get("location", ""))
+        hops = getattr(req, "hops", 0) + 1
+        schemes = {"https"} if urlsplit(req.full_url).scheme == "https" else {"http", "https"}
+        new = self.redirect_request(req, fp, code, msg, headers, address)
+        if new is None or hops > _MOST_HOPS or urlsplit(address).scheme not in schemes:
+            raise HTTPError(req.full_url, code, "sends elsewhere", headers, None)
+        new.hops = hops  # type: ignore[attr-defined]
+        return self.parent.open(new, timeout=req.timeout)
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
+
+@cache
+def _opener() -> OpenerDirector:
+    """Of HTTP alone: by itself urllib opens files and FTP as well."""
+    made = OpenerDirector()
+    handlers = (ProxyHandler, HTTPHandler, HTTPSHandler, HTTPDefaultErrorHandler, _Redirects)
+    for handler in (*handlers, HTTPErrorProcessor):
+        made.add_handler(handler())
+    return made
 
 
 class HttpReader(ObjectReader):
@@ -121,10 +159,13 @@ class HttpReader(ObjectReader):
         if self._credentials:  # for this server alone, not for one that it sends us to
             request.add_unredirected_header("Authorization", self._credentials)
         try:
-            answer: HTTPResponse = urlopen(request, timeout=_SECONDS)  # noqa: S310
+            answer: HTTPResponse = _opener().open(request, timeout=_SECONDS)
         except HTTPError as error:
             error.close()
             raise self._refused(key, error) from None
+        except ValueError:  # of what the server sends to
+            fact = "sends to an address that is none"
+            raise StoreError(self._place(key), fact, "Tell its owner") from None
         except (OSError, HTTPException) as error:
             raise self._silent(key, error) from None
         return answer

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from menagerie.errors import ArtifactError, NotInStore, UsageError
 from menagerie.format.bundle_manifest import (
@@ -23,7 +23,7 @@ from menagerie.host import runnable_platforms
 from menagerie.store.base import Advance, ObjectReader
 from menagerie.store.http import HttpReader
 from menagerie.store.layout import blob_key
-from menagerie.store.releases import Release, ReleaseReader
+from menagerie.store.releases import MAX_MODEL_SIGNATURE_BYTES, Release, ReleaseReader
 from menagerie.trust.signature import MAX_SIGNATURE_BYTES
 
 if TYPE_CHECKING:
@@ -35,9 +35,29 @@ _PART = r"[A-Za-z0-9_](?:[A-Za-z0-9_]|[-.](?![-.]))*"
 _ADDRESS = re.compile(rf"hf://({_PART}/{_PART})(?:@([A-Za-z0-9._/-]+))?")
 
 
-def endpoint() -> str:
-    """The Hub's address: `$HF_ENDPOINT`, as its own tools read it, or the public one."""
-    return os.environ.get("HF_ENDPOINT", "").rstrip("/") or ENDPOINT
+def endpoint(asked: str = "") -> str:
+    """The Hub's address: the one asked for, `$HF_ENDPOINT` as its own tools read it, or the public.
+
+    Raises:
+        UsageError: it is no https or http address, or has a password, which pages would show.
+    """
+    address = (asked or os.environ.get("HF_ENDPOINT", "") or ENDPOINT).rstrip("/")
+    try:
+        parts = urlsplit(address)
+        good = parts.scheme in {"https", "http"} and parts.hostname and "@" not in parts.netloc
+    except ValueError:
+        good = False
+    if not good:
+        fact = "is not the address of a Hub"
+        raise UsageError("HF_ENDPOINT", fact, "Write https://host; a token goes into HF_TOKEN")
+    return address
+
+
+def _authorization() -> str:
+    token = os.environ.get("HF_TOKEN", "").strip()
+    if not re.fullmatch("[!-~]*", token):
+        raise UsageError("HF_TOKEN", "is no token: it has blanks or other signs", "Set it again")
+    return f"Bearer {token}" if token else ""
 
 
 def repository(address: str) -> tuple[str, str]:
@@ -98,7 +118,7 @@ class HubReleases(ReleaseReader):
     def model_signature(self, release: Release) -> bytes | None:
         """See `ReleaseReader.model_signature`."""
         key = f"{release.platform}/{MODEL_SIGNATURE}"
-        return self._files.read_if_there(key, MAX_MANIFEST_BYTES)
+        return self._files.read_if_there(key, MAX_MODEL_SIGNATURE_BYTES)
 
 
 class _Files(ObjectReader):
@@ -106,11 +126,10 @@ class _Files(ObjectReader):
 
     def __init__(self, address: str) -> None:
         name, revision = repository(address)
-        token = os.environ.get("HF_TOKEN", "").strip()
         self.url = address
         self._web = HttpReader(
             f"{endpoint()}/{name}/resolve/{quote(revision, safe='')}",
-            authorization=f"Bearer {token}" if token else "",
+            authorization=_authorization(),
             login="set HF_TOKEN to a token of somebody who may read it",
         )
         self._paths: dict[str, str] = {}

@@ -152,8 +152,10 @@ def _require_place(folder: Path) -> None:
 
 
 def _is_there(folder: Path, document: bytes) -> bool:
-    """Whether `folder` is this very release, sound to the last byte."""
+    """Whether `folder` is this very release, sound to the last byte, and this user's own."""
     try:
+        if folder.is_dir() and folder.stat().st_uid != os.geteuid():
+            return False
         return (folder / MANIFEST).is_file() and open_bundle(folder).document == document
     except ArtifactError:
         return False

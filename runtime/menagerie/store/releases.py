@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 Build = tuple[str, str, str]  # model, target, build key
 _log = logging.getLogger(__name__)
 _KEY_DIGITS = 64
+MAX_MODEL_SIGNATURE_BYTES = 2**20  # some thousand files
 _SLACK = timedelta(days=1)  # clocks differ
 
 
@@ -248,7 +249,7 @@ class ReleaseReader:
     def model_signature(self, release: Release) -> bytes | None:
         """The same for other tools, as OpenSSF Model Signing has it; None where there is none."""
         key = model_signature_key(*release.names, confirmed=release.confirmed)
-        return self._reader.read_if_there(key, MAX_MANIFEST_BYTES)
+        return self._reader.read_if_there(key, MAX_MODEL_SIGNATURE_BYTES)
 
     def read_file(self, entry: FileEntry, most: int = MAX_MANIFEST_BYTES) -> bytes:
         """A file of at most `most` bytes of a release, by its entry in the manifest.

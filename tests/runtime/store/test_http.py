@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING
+from urllib.error import HTTPError
+from urllib.request import Request
 
 import pytest
 from bundle_maker import make_bundle, published
@@ -11,7 +14,7 @@ from web_server import serving
 from menagerie.errors import HashMismatch, NotInStore, StoreError, StoreUnreachable, UsageError
 from menagerie.format.folder import open_bundle
 from menagerie.store import open_releases
-from menagerie.store.http import HttpReader
+from menagerie.store.http import HttpReader, _Redirects
 from menagerie.store.layout import blob_key
 from zoo.signing.keyring import Keyring
 from zoo.signing.promotion import Promoter
@@ -122,6 +125,25 @@ def test_a_password_goes_to_no_other_server(
         assert HttpReader(f"http://me:hush@{host}").read_small("x", 10) == b"1"
         assert first.authorization == "Basic bWU6aHVzaA=="
     assert server.authorization == ""
+
+
+@pytest.mark.parametrize(
+    "target", ["ftp://127.0.0.1", "file:///etc", "http://[x", f"http://{'a' * 70}", "http://a..b"]
+)
+def test_nobody_is_sent_elsewhere_than_to_a_web_server(server: WebServer, target: str) -> None:
+    """Not to files, not by FTP, and to no address that is none."""
+    server.redirect = target
+    with pytest.raises(StoreError):
+        HttpReader(server.address).read_small("root.json", 100)
+
+
+def test_https_is_not_left(server: WebServer) -> None:
+    """The root of trust comes from an address that the network cannot have changed."""
+    request = Request("https://models.example/root.json")
+    with pytest.raises(HTTPError, match="sends elsewhere"):
+        _Redirects().http_error_302(
+            request, io.BytesIO(), 302, "Found", {"location": f"{server.address}/root.json"}
+        )
 
 
 def test_what_is_not_shown_is_not_there(server: WebServer, tmp_path: Path) -> None:
