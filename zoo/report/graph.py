@@ -34,11 +34,18 @@ class Mark(StrEnum):
     REMOVED = "removed"
     ADDED = "added"
     REWIRED = "rewired"  # still there, fed by other nodes than before
+    MIXED = "mixed"  # of a summary: several of these
     WRONG = "wrong"  # the first to diverge from eager
 
 
-_PHRASES = {Mark.WRONG: "first to diverge"}
-_SIGNS = {Mark.REMOVED: "\N{MINUS SIGN}", Mark.ADDED: "+", Mark.REWIRED: "~", Mark.WRONG: "!"}
+_PHRASES = {Mark.MIXED: "several of these", Mark.WRONG: "first to diverge"}
+_SIGNS = {
+    Mark.REMOVED: "\N{MINUS SIGN}",
+    Mark.ADDED: "+",
+    Mark.REWIRED: "~",
+    Mark.MIXED: "\N{PLUS-MINUS SIGN}",
+    Mark.WRONG: "!",
+}
 
 
 @dataclass(frozen=True)
@@ -105,7 +112,8 @@ def graph_listing(
     )
     for _, place in places[-1:]:
         lines[place] = replace(lines[place], mark=Mark.WRONG, changes=1)
-    marks = {line.mark for line in lines}
+    shown = condense(lines, most=most_lines)
+    marks = {line.mark for line in (*lines, *shown)}
     before, after = (
         sum(node.kind not in _ENDS for node in record.nodes)
         for record in (graphs.before, graphs.after)
@@ -116,7 +124,7 @@ def graph_listing(
     return GraphListing(
         program=graphs.program,
         heading=heading,
-        lines=tuple(_annotated(condense(lines, most=most_lines))),
+        lines=tuple(_annotated(shown)),
         marks=tuple((_SIGNS[m], _PHRASES.get(m, m.value)) for m in Mark if m in marks & {*_SIGNS}),
     )
 
@@ -232,7 +240,8 @@ def _shape(name: str, lines: Sequence[Line]) -> tuple[object, ...]:
 
 def _summed(lines: Sequence[Line], summary: str) -> Line:
     """One line for several."""
-    mark = min({line.mark for line in lines} - {Mark.SAME}, default=Mark.SAME)
+    marks = {line.mark for line in lines} - {Mark.SAME}
+    mark = Mark.MIXED if len(marks) > 1 else next(iter(marks), Mark.SAME)
     nodes = tuple(node for line in lines for node in line.nodes)
     return Line(nodes, mark, sum(line.changes for line in lines), summary)
 

@@ -225,6 +225,23 @@ def test_changes_are_told_by_signs_too() -> None:
     assert line.sign == "\N{MINUS SIGN}"
 
 
+def test_a_summary_of_several_changes_has_a_sign_of_its_own() -> None:
+    """It hides no removal behind what was added, and the legend says what the sign means."""
+    before, after = chain(200), chain(200, replaced=range(200))
+    graphs = ProgramGraphs(program="main", before=before, after=after)
+    listing = graph_listing(graphs, most_lines=20)
+    assert {line.sign for line in listing.lines if line.summary} == {"\N{PLUS-MINUS SIGN}"}
+    assert listing.marks == (
+        ("\N{MINUS SIGN}", "removed"),
+        ("+", "added"),
+        ("\N{PLUS-MINUS SIGN}", "several of these"),
+    )
+    graphs = ProgramGraphs(program="main", before=before, after=graph(node("a0", "x")))
+    listing = graph_listing(graphs, most_lines=20)
+    assert {line.sign for line in listing.lines if line.summary} == {"\N{MINUS SIGN}"}
+    assert listing.marks == (("\N{MINUS SIGN}", "removed"),)
+
+
 def test_equal_graphs_are_shown_once() -> None:
     """Where the passes changed nothing there is one count, and nothing is marked."""
     listing = graph_listing(ProgramGraphs(program="main", before=blocks(4), after=blocks(4)))
