@@ -194,6 +194,20 @@ def test_a_macs_profile_names_what_it_forbids(tmp_path: Path) -> None:
     assert SANDBOX_EXEC not in {NO_SANDBOX, *ALL}
 
 
+def test_a_mac_lends_no_cache_to_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it would write there, a later run outside the sandbox would load."""
+    monkeypatch.setattr("menagerie.validation.sandbox.sandbox_name", lambda: SANDBOX_EXEC)
+    cache, own = tmp_path / "cache", tmp_path / "own"
+    command, _ = contained(["true"], readable=(), writable=(own,), layered=(cache,))
+    [read] = [line for line in command[2].splitlines() if line.startswith("(allow file-read-data")]
+    [written] = [line for line in command[2].splitlines() if line.startswith("(allow file-write*")]
+    assert f'"{cache}"' in read
+    assert f'"{own}"' in written
+    assert f'"{cache}"' not in written
+
+
 @pytest.mark.parametrize("made_by", [BUBBLEWRAP], indirect=True)
 @pytest.mark.usefixtures("made_by")
 def test_it_sees_no_other_process() -> None:

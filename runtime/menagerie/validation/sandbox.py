@@ -61,7 +61,8 @@ def contained(
         command: a program and its arguments.
         readable: files and folders that it may read, beside the system's and Python's.
         writable: folders that it may write.
-        layered: folders that it may read, and write for itself: what it writes goes with it.
+        layered: folders that it may read, and write for itself: what it writes goes with it. A
+            Mac has no such copies: there it only reads them.
 
     Returns:
         The command as it is, and `none`, where this machine has no sandbox. Its variables
@@ -74,7 +75,8 @@ def contained(
     elif sandbox in {LANDLOCK, SECCOMP}:
         words = _supervised(sandbox, files, writable, layered)
     elif sandbox == SANDBOX_EXEC:
-        words = [_SANDBOX_EXEC, "-p", mac_profile([*_pythons(), *files], [*writable, *layered])]
+        read = [*_pythons(), *files, *map(str, layered)]
+        words = [_SANDBOX_EXEC, "-p", mac_profile(read, writable)]
     else:
         words = []
     return [*words, *command], sandbox

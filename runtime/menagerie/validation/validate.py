@@ -124,11 +124,10 @@ def _start(
         allow_unsigned=unsigned_too,
     )
     program = [sys.executable, "-m", "menagerie.validation.worker"]
-    own = home()
     command, sandbox = contained(
         [*program, document(order).decode()],
         readable=(bundle.absolute(), trusted_place()),
-        layered=(own / "emulator", own / "zig"),
+        layered=(home() / "emulator",),
     )
     process = subprocess.Popen(
         command,
