@@ -76,7 +76,7 @@ class Job(Frozen):
 
     @property
     def reproducer(self) -> Path:
-        """Where the smallest program with the fault is kept, if one was found."""
+        """Where a small program with the fault is kept, if one was found."""
         return self.reports / "divergence"
 
 

@@ -101,7 +101,7 @@ class ModelStages(ModelHolder):
     def locate(self, suspects: Sequence[Suspected]) -> Diagnosis:
         """Find where the lowered programs diverge from eager; the job says for how long.
 
-        The smallest program with the fault goes to `Job.reproducer`.
+        A small program with the fault goes to `Job.reproducer`.
         """
         job = self._job
         return diagnose(

@@ -146,7 +146,7 @@ class Divergence(Frozen):
     max_abs: float
     snr_db: float
     certain: bool = True
-    reproducer: Path | None = None  # a folder with the smallest program that shows it
+    reproducer: Path | None = None  # a folder with a small program that shows it
 
     @property
     def command(self) -> str:

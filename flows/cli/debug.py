@@ -115,7 +115,7 @@ def bisect(
 ) -> None:
     """Find the first node, and the pass, at which a lowered model diverges from eager.
 
-    Looks at every golden case, since a fault may show at one size only. Saves the smallest program
+    Looks at every golden case, since a fault may show at one size only. Saves a small program
     that still shows it, with the command that runs it again. Exit code 1 if there is a divergence.
 
     **Examples**

@@ -1,6 +1,6 @@
 """A wrong result in a folder: the program, what to call it with, and how to see it again.
 
-program.pt2            the smallest program found, by torch.export.save
+program.pt2            a small program that shows it, by torch.export.save
 inputs.safetensors     its inputs: `0`, `1`, ... in order
 divergence.json        what was found, the tolerances it was judged by, and how to see it again
 

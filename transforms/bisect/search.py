@@ -183,7 +183,7 @@ def diagnose(
         target: where the program is wrong.
         kept: how its weights are kept.
         tolerances: by which it is.
-        folder: for the smallest program that shows the fault; missing or empty.
+        folder: for a small program that shows the fault; missing or empty.
         seconds: for the whole search.
     """
     end, later = time.monotonic() + seconds, list[str]()

@@ -1,8 +1,8 @@
 """Links C++ to a signed Mach-O library for arm64 macOS, on any host.
 
-Linked by zig anywhere, on a Mac by its clang. That what comes of it is signed page by page, has a
-UUID and a two-level namespace, and loads on the oldest macOS is up to the linker, whose version is
-pinned: the tests read it back (`tests/transforms/lowering/linked_library.py`).
+That it is signed page by page, has a UUID and a two-level namespace, and loads on the oldest macOS
+is up to the linker. Off a Mac that is zig's, whose version is pinned: tests read back what it
+makes. On a Mac it is that of the host's clang, of any version, which no test has run.
 """
 
 from __future__ import annotations

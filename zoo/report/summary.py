@@ -330,7 +330,7 @@ def commands(report: ConversionReport) -> tuple[Command, ...]:
         found = report.diagnosis.divergence if report.diagnosis is not None else None
         if found is None or not found.command:
             return (again,)
-        return (Command("Run the smallest program that shows the fault", found.command), again)
+        return (Command("Run a small program that shows the fault", found.command), again)
     on = "" if target == "cpu" else f" --target {target}"
     return (
         Command("Download it", f"zoo pull {model} --target {target} -o {model}"),
