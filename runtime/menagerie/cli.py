@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from menagerie.errors import MenagerieError, UsageError
+from menagerie.errors import MenagerieError, NotInStore, UsageError
 from menagerie.figures import printable
 from menagerie.terminal import Status, columns, painted, write_json
 
@@ -362,8 +362,14 @@ def bundle_at(named: str, target: str, releases: Callable[[], ReleaseReader]) ->
         if hub or model:
             from menagerie.store.pull import BlobCache
 
-            _, store = hub or (model, releases())
-            release = store.find(model, target)
+            try:
+                _, store = hub or (model, releases())
+                release = store.find(model, target)
+            except (NotInStore, UsageError) as error:
+                if hub:
+                    raise
+                fact = f"is no folder or file here, and as a model: {error.place}: {error.fact}"
+                raise type(error)(named, fact, error.next_step) from None
             with Status() as status:
                 bar = _bar(status, f"{release.model} for {target}")
                 store.pull(release, place, bar, cache=BlobCache.of_this_user())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import logging
 import platform
 import tempfile
 import time
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.export.passes import move_to_device_pass
 
+from menagerie.compilers import linked_for_macos
 from menagerie.figures import count
 from menagerie.format.bundle_manifest import Role
 from menagerie.paths import home
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from transforms.lowering.metal_codegen import MetalCode
 
 
+_log = logging.getLogger(__name__)
+_ONCE = "the first conversion for Metal compiles libc++ for macOS, which takes some minutes, once"
 _OPTIONS: dict[str, object] = {
     # On, it makes convolutions channels-last and adds a transposing kernel before most of them.
     "layout_optimization": False,
@@ -97,10 +101,16 @@ def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> Lowe
     if metal.shaders:
         shaders.write_text(metal.shaders)
         files[Role.SHADERS] = LoweredFile(shaders)
+    mark = linked_for_macos()
+    if not mark.exists() and platform.system() != "Darwin":  # else it would seem to hang
+        report_step(f"{place}: {_ONCE}")
+        _log.warning("%s", _ONCE)
     with ThreadPoolExecutor(max_workers=1) as pool:
         emulated = pool.submit(_emulation, metal, own)
         library = own / "model.dylib"
         link_mach_library(_sources(metal), library, "metal")
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
         if (emulation := emulated.result()) is not None:
             files[Role.EMULATION] = LoweredFile(emulation, metal.sha256, host_requirements())
     # Both are of one source, and `nm` reads this host's own libraries alone.

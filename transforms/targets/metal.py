@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import platform
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from menagerie.compilers import zig_environment, zig_version
+from menagerie.compilers import linked_for_macos, zig_version
 from menagerie.format.bundle_manifest import Requirements
 from menagerie.host import RUNTIME_ABI
 from transforms.targets.base import ROUND_WEIGHTS, PassItem, Target
@@ -15,6 +14,7 @@ from zoo.errors import Check, Health
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from torch.export import ExportedProgram
 
@@ -97,7 +97,7 @@ class MetalTarget(Target):
             )
             return
         detail = f"zig {found}, emulated device"
-        if not (Path(zig_environment()["ZIG_GLOBAL_CACHE_DIR"]) / "o").is_dir():
+        if not linked_for_macos().exists():
             detail += "; the first conversion compiles libc++ for macOS, a minute or two"
         yield Check(self.name, Health.OK, detail)
 
