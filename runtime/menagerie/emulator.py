@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 import subprocess
 import threading
 from contextlib import contextmanager
@@ -74,13 +75,15 @@ class ShaderCompiler:
         """The library, from the folder if it is there.
 
         Raises:
-            MenagerieError: with the compiler's first error, or the line that is not emulated.
+            MenagerieError: with the compiler's first error, or the line that is not emulated; or
+                others may write into the folder.
         """
         own = ((PACKAGE / name).read_bytes() for name in ("emulator.py", "shader_source.py"))
         parts = (*own, *map(str.encode, self.command), prelude, source)
         kept = self.folder / f"{hashlib.sha256(bytes(1).join(parts)).hexdigest()}.so"
         with _ONE_COMPILES:
-            if not kept.is_file():
+            _make_private(self.folder)
+            if not _is_own_file(kept):
                 with _scratch(self.folder) as scratch:
                     self._make(source, prelude, scratch).replace(kept)
         return kept
@@ -148,10 +151,27 @@ def configure(library: ctypes.CDLL, compiler: ShaderCompiler | None = None) -> N
     library.menagerie_emulator_configure(_KEPT[-1])
 
 
+def _make_private(folder: Path) -> None:
+    """Makes the folder for its owner alone; refuses one whose libraries may be another user's."""
+    for each in (*reversed(folder.parents), folder):
+        each.mkdir(mode=0o700, exist_ok=True)
+    found = folder.stat()
+    if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise MenagerieError(str(folder), "others may write into it", f"Remove it: rm -r {folder}")
+
+
+def _is_own_file(path: Path) -> bool:
+    """Whether this user's file is there; not a link to another."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+
+
 @contextmanager
 def _scratch(parent: Path) -> Iterator[Path]:
     """A folder of this process alone, in which what killed processes have left is removed first."""
-    parent.mkdir(parents=True, exist_ok=True)
     for left in parent.glob(f"{_SCRATCH}-*"):
         if not Path("/proc", left.name.split("-")[1]).exists():
             shutil.rmtree(left, ignore_errors=True)

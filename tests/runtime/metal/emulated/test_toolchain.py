@@ -163,6 +163,32 @@ def test_damaged_cache(device: EmulatedDevice) -> None:
     assert stored(device, kernel(5)) == 5
 
 
+def test_nothing_is_taken_from_a_cache_that_others_write(
+    device: EmulatedDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library there runs as this user: whose folder it is, is checked before it is looked for."""
+    assert stored(device, kernel(9)) == 9
+    assert device.cache.stat().st_mode & 0o777 == 0o700
+    device.cache.chmod(0o770)
+    assert "others may write into it" in finding(lambda: device.compile(kernel(9)))
+    device.cache.chmod(0o700)
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    assert "others may write into it" in finding(lambda: device.compile(kernel(9)))
+
+
+def test_a_link_is_no_kept_library(device: EmulatedDevice, tmp_path: Path) -> None:
+    """It may lead to a file that another user changes: it is made anew, and the file left alone."""
+    assert stored(device, kernel(10)) == 10
+    (made,) = device.cache.iterdir()
+    elsewhere = made.replace(tmp_path / "elsewhere.so")
+    made.symlink_to(elsewhere)
+    before = elsewhere.stat()
+    assert stored(device, kernel(10)) == 10
+    assert not made.is_symlink()
+    assert elsewhere.stat() == before
+
+
 _COMPILE = """
 import sys
 from pathlib import Path
