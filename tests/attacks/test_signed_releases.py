@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import time
 from datetime import UTC, datetime, timedelta
@@ -290,6 +291,21 @@ def test_others_may_not_read_the_keys(keyring: Keyring) -> None:
     keyring.folder.chmod(0o755)
     with pytest.raises(UsageError, match="others may look"):
         Keyring(keyring.folder)
+
+
+def test_keys_lie_in_nobody_elses_folder(
+    keyring: Keyring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever owns it reads them, though its mode keeps all others out: none are made there."""
+    empty = tmp_path / "empty"
+    empty.mkdir(mode=0o700)
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    with pytest.raises(UsageError, match="belongs to another user"):
+        Keyring(keyring.folder)
+    with pytest.raises(UsageError, match="belongs to another user"):
+        Keyring.create(empty)
+    assert list(empty.iterdir()) == []
 
 
 def test_provenance_is_signed_and_of_these_files(promoted: Promote, store: Store) -> None:

@@ -97,6 +97,7 @@ class Keyring:
         except (OSError, ValidationError) as error:
             fact = f"holds no keys ({type(error).__name__})"
             raise UsageError(str(folder), fact, "Make some: zoo keys init") from None
+        _check_owner(folder)
         if folder.stat().st_mode & 0o077:
             raise UsageError(str(folder), "others may look into it", f"chmod 700 {folder}")
 
@@ -126,6 +127,7 @@ class Keyring:
             fact = f"{needed[above[0]]} of {counts[above[0]]} keys cannot sign"
             raise UsageError(f"role {above[0]}", fact, "Give a threshold that its keys can reach")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check_owner(folder)
         folder.chmod(0o700)
         with _locked(folder):
             if (folder / "keyring.json").exists():
@@ -223,6 +225,14 @@ class Keyring:
     def hold(self) -> AbstractContextManager[None]:
         """Signing is ours while the block runs: metadata are numbered."""
         return _locked(self.folder)
+
+
+def _check_owner(folder: Path) -> None:
+    """Raises UsageError for another user's folder: he could read its keys, whatever its mode."""
+    if folder.stat().st_uid != os.geteuid():
+        raise UsageError(
+            str(folder), "belongs to another user", "Keep keys in a folder of your own"
+        )
 
 
 def keys_folder() -> Path:
