@@ -18,6 +18,7 @@ from ruamel.yaml.events import (
     CollectionStartEvent,
     DocumentStartEvent,
     Event,
+    NodeEvent,
     ScalarEvent,
 )
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
+MAX_VALUES = 50_000  # and keys
+_INTEGER_BITS = 64  # of the largest; Python refuses to print one of thousands of digits
 _DEEPEST = 500  # beyond MAX_DEPTH is a fault with its line, beyond this one without
 _PREFIX = "tag:yaml.org,2002:"
 _SCALARS = frozenset(("str", "int", "float", "bool", "null"))
@@ -126,10 +129,13 @@ def _survey(text: str) -> tuple[list[Fault], dict[_Place, str]]:
 
     Raises:
         RecursionError: they nest too deeply.
-        YAMLError: it is not YAML.
+        YAMLError: it is not YAML, or too much of it.
     """
-    faults, tagged, depth, documents = [], {}, 0, list[int]()
+    faults, tagged, depth, values, documents = [], {}, 0, 0, list[int]()
     for event in YAML(typ="safe").parse(text):
+        values += isinstance(event, NodeEvent)
+        if values > MAX_VALUES:
+            raise YAMLError(f"more than {MAX_VALUES} keys and values")
         depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
         if depth > _DEEPEST:
             raise RecursionError
@@ -198,9 +204,12 @@ class _Builder:
         if kind not in _SCALARS:
             return self._fault(line, location, _not_read(kind))
         try:
-            return _VALUES.yaml_constructors[node.tag](_VALUES, node)
+            value = _VALUES.yaml_constructors[node.tag](_VALUES, node)
         except ValueError as error:
             return self._fault(line, location, str(error).split(";")[0])
+        if isinstance(value, int) and value.bit_length() > _INTEGER_BITS:
+            return self._fault(line, location, f"a whole number has at most {_INTEGER_BITS} bits")
+        return value
 
     def _fault(self, line: int, location: Location, fact: str) -> None:
         self._file.faults.append(Fault(line, location, fact))

@@ -20,7 +20,7 @@ _TEXT = st.text(st.characters(exclude_categories=("C", "Zl", "Zp")), max_size=20
 _SCALARS = (
     st.none()
     | st.booleans()
-    | st.integers()
+    | st.integers(1 - 2**64, 2**64 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
     | _TEXT
 )
@@ -90,6 +90,10 @@ def test_yaml_1_2_words_stay_text(tmp_path: Path) -> None:
         ("# only a note\n", 1, "the file is empty"),
         ("a: 1\n---\nb: 2\n", 2, "not YAML"),
         ("a: " + "9" * 5000 + "\n", 1, ""),
+        ("a: 1\nb: 0x" + "f" * 20_000, 2, "a whole number has at most 64 bits"),
+        ("a: 0x1" + "0" * 16, 1, "a whole number has at most 64 bits"),
+        ("[" + "1," * 500_000 + "]", 1, "more than 50000 keys and values"),
+        ("".join(f"k{i}: 1\n" for i in range(25_001)), 1, "more than 50000 keys and values"),
         ("[" * 40 + "]" * 40, 1, "nested more than 32 deep"),
         ("[" * 900_000, 1, "nested too deeply"),  # deep enough to overrun a stack
         ("- " * 450_000, 1, "nested too deeply"),
