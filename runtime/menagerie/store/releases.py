@@ -45,6 +45,7 @@ from menagerie.trust import allows_unsigned, check_signature
 from menagerie.trust.signature import MAX_SIGNATURE_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from menagerie.format.bundle_manifest import BundleManifest, FileEntry
@@ -181,7 +182,7 @@ class ReleaseReader:
         for each in wanted:
             if (found := self._latest(model, target, each)) is not None:
                 return found
-        raise self._nothing(model, target, wanted[0])
+        raise self._nothing(model, target, wanted)
 
     def ledger(self, model: str, platform: str) -> Ledger | None:
         """The signed history of a model's releases for a platform; None where there is none.
@@ -371,13 +372,30 @@ class ReleaseReader:
             raise ArtifactError(place, "is the document of another release", "Remove it")
         return Release(manifest, document, confirmed)
 
-    def _nothing(self, model: str, target: str, platform: str) -> NotInStore:
+    def _nothing(self, model: str, target: str, wanted: Sequence[str]) -> NotInStore:
         self._reader.require()
-        if elsewhere := sorted({r.platform for r in self.releases(model, target)}):
-            fact = f"no release of {model} for {platform}"
+        there = sorted({r.platform for r in self.releases(model, target)})
+        retracted = [
+            each
+            for each in dict.fromkeys([*wanted, *there])
+            if self._all_retracted(model, target, each)
+        ]
+        gone = f"all releases of {model} for {' and '.join(retracted)} were retracted"
+        if elsewhere := [each for each in there if each not in retracted]:
+            fact = gone if retracted else f"no release of {model} for {wanted[0]}"
             advice = f"It has {', '.join(elsewhere)}: name one with --platform to get it"
             return NotInStore(self.url, fact, advice)
+        if retracted:
+            return NotInStore(self.url, gone, "Wait for a later one, or ask their publisher")
         return NotInStore(self.url, f"no release of {model} for {target}", self._advice(model))
+
+    def _all_retracted(self, model: str, target: str, platform: str) -> bool:
+        with suppress(ArtifactError):  # a ledger that nobody trusts says nothing
+            ledger = self.ledger(model, platform)
+            if ledger is not None and ledger.target == target:
+                builds = {entry.build_key for entry in ledger.entries}
+                return bool(builds) and all(map(ledger.retraction, builds))
+        return False
 
     def _advice(self, model: str) -> str:
         """What to do where a model has no release for the target."""
