@@ -280,7 +280,7 @@ def test_rolled_back_and_retracted(
         store.find("tiny", "cpu", "cd" * 32)
     [ledger] = store.ledgers("tiny")
     Promoter(store, keyring).retract(ledger, "ab" * 32, "")
-    with pytest.raises(NotInStore, match="all releases of tiny for .* were retracted"):
+    with pytest.raises(NotInStore, match=r"all releases of tiny for .* were retracted"):
         store.find("tiny", "cpu")
     monkeypatch.setattr(store._reader, "list_keys", lambda _: None)  # as on the web
     with pytest.raises(NotInStore, match="were retracted") as raised:
