@@ -28,6 +28,9 @@ _TOKEN = re.compile(
 _MARKER = re.compile(r"[ \t]*# *(\d{1,9})")  # `# 12 "kernels.metal"`; pragmas are passed over
 _FLOATING = re.compile(r"0[xX].*[.pP]|(?!0[xX]).*[.eE]")
 _CLOSING = {"(": ")", "[": "]", "{": "}", "<": ">"}
+_MOST_CHARACTERS = 32 * 2**20  # of preprocessed text
+_DEEPEST = 64  # namespaces in each other, whose names each of their kernels repeats
+_LONGEST = 1000  # characters of their names together, and of a variable's type
 _MOST_BUFFERS = 31  # kMaxArguments of prelude/abi.h, of whose Role these are the names
 _ROLES = {
     "thread_position_in_grid": "kThreadInGrid",
@@ -69,8 +72,11 @@ def translate(preprocessed: str) -> str:
     """The C++ of preprocessed Metal source.
 
     Raises:
-        MenagerieError: naming the line of what is not emulated.
+        MenagerieError: naming the line of what is not emulated, or the text is too long.
     """
+    if len(preprocessed) > _MOST_CHARACTERS:
+        fact = f"has more than {_MOST_CHARACTERS} characters when its macros are expanded"
+        raise MenagerieError("the Metal source", fact)
     return _Translator(preprocessed).translate()
 
 
@@ -154,7 +160,7 @@ def _parameter(tokens: Sequence[_Token], kernel: str) -> tuple[str, int | str | 
 def _role(attribute: Sequence[_Token], place: str, token: _Token) -> int | str:
     match [t.text for t in attribute]:
         case ["buffer", "(", index, ")"]:
-            if index.isdecimal() and int(index) < _MOST_BUFFERS:
+            if len(index) < 3 and index.isdecimal() and int(index) < _MOST_BUFFERS:  # noqa: PLR2004
                 return int(index)
             _refuse(token, f"{place}: buffer({index}) is not one of 0 to {_MOST_BUFFERS - 1}")
         case [word, *_] if word in _ROLES:
@@ -259,6 +265,8 @@ class _Translator:
         if self._text(end) == "{":
             name = "".join(t.text for t in self.tokens[at + 1 : end])
             self.scopes.append(f"{name}::" if name else "")
+            if len(self.scopes) > _DEEPEST or len(self._qualified("")) > _LONGEST:
+                _refuse(self.tokens[at], "namespaces are nested too deeply, or have too long names")
         self.begin = end + 1
         return end + 1
 
@@ -292,6 +300,7 @@ class _Translator:
                 self.templates[self._qualified(name)] = found
             else:
                 self.kernels.append(found)
+        self.begin = close + 1  # what comes next has nothing of this one's
         return close + 1
 
     def _qualified(self, name: str) -> str:
@@ -321,8 +330,10 @@ class _Translator:
         first, angles = at + 1, 0
         while True:
             text = self._text(first)
-            if text in ("*", "&", "(", ";", ""):
+            if text in ("*", "&", "(", "{", "}", ";", "threadgroup", ""):
                 return at + 1
+            if self.tokens[first].offset - self.tokens[at].offset > _LONGEST:
+                _refuse(self.tokens[at], "a threadgroup variable's type is too long")
             angles += (text == "<") - (text == ">")
             named = first > at + 1 and self.tokens[first].kind == "word" and angles == 0
             if named and self._text(first + 1) in ("[", ";", ","):

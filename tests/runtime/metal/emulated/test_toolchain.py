@@ -5,20 +5,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from emulated_device import EmulatedDevice, finding
 
-from menagerie import emulator
+from menagerie import emulator, shader_source
 from menagerie.compilers import zig_program
 from menagerie.library import library
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
 F32 = np.float32
 
@@ -81,11 +83,56 @@ def test_compiler_error_names_the_line(device: EmulatedDevice) -> None:
             'template [[host_name("g")]] kernel void f<float>(device float* a);',
             "line 1: no kernel template f comes before its instantiation",
         ),
+        (
+            f"kernel void f(device float* a [[buffer({'1' * 5000})]]) {{}}",
+            "is not one of 0 to 30",
+        ),
+        ("namespace a { " * 65 + "}" * 65, "namespaces are nested too deeply"),
+        (f"namespace {'a' * 999} {{ }}", "or have too long names"),
+        (f"void f() {{ threadgroup {'a ' * 501}; }}", "a threadgroup variable's type is too long"),
     ],
 )
 def test_what_is_not_known_is_refused(device: EmulatedDevice, source: str, words: str) -> None:
     """Constructs that the emulator does not know are named with their line."""
     assert words in finding(lambda: device.compile(source))
+
+
+def steps(source: str) -> int:
+    """How many lines of the translator run for a text, refused or not."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace if frame.f_code.co_filename == shader_source.__file__ else None
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with suppress(MenagerieError):
+            shader_source.translate(source)
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize(
+    ("start", "repeated"),
+    [
+        ("void f() {", "threadgroup a < "),
+        ("void f() {", "threadgroup a "),
+        ("template<T> kernel void a() {} ", 'template [[host_name("a")]] kernel void a<b>() '),
+    ],
+)
+def test_a_text_is_translated_in_linear_time(start: str, repeated: str) -> None:
+    """Twice the text takes twice the work, where it is hostile too."""
+    assert steps(start + repeated * 800) < 2.5 * steps(start + repeated * 400)
+
+
+def test_a_text_too_long_is_not_translated() -> None:
+    """Macros of macros make any length of a few lines."""
+    with pytest.raises(MenagerieError, match="more than 33554432 characters"):
+        shader_source.translate(" " * (2**25 + 1))
 
 
 def test_buffers_without_an_index_take_the_lowest_that_is_free(device: EmulatedDevice) -> None:
