@@ -263,6 +263,6 @@ def whole_key(model: str, known: "Iterable[str]", beginning: str) -> str:
     """
     found = {key for key in known if key.startswith(beginning)}
     if len(found) != 1:
-        fact = f"{beginning!r} begins {len(found)} of its build keys"
+        fact = f"{beginning!r} begins {len(found) or 'none'} of its build keys"
         raise UsageError(model, fact, f"See: zoo release list {model}")
     return found.pop()

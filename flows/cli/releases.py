@@ -23,7 +23,7 @@ from flows.cli.options import (
 )
 from flows.cli.output import answer, figure, messages, table, transfer
 from menagerie.figures import milliseconds, size
-from zoo.errors import UsageError
+from zoo.errors import NotInStore, UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -59,6 +59,8 @@ def list_releases(
     opened = open_store(store)
     opened.objects.require()
     ledgers, waiting = opened.ledgers(model), opened.candidates(model)
+    if not ledgers and not waiting:
+        raise NotInStore(opened.url, f"has nothing of {model}", "See `zoo list` for its name")
     value = {
         "ledgers": [plain(ledger) for ledger in ledgers],
         "latest": {
