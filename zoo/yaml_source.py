@@ -8,6 +8,7 @@ nor unfold into more than is written in it. What Pydantic refuses is put into th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ruamel.yaml import YAML
@@ -16,17 +17,19 @@ from ruamel.yaml.events import (
     AliasEvent,
     CollectionEndEvent,
     CollectionStartEvent,
-    DocumentStartEvent,
+    DocumentEndEvent,
     Event,
+    MappingStartEvent,
     NodeEvent,
     ScalarEvent,
+    StreamEndEvent,
 )
-from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
+from ruamel.yaml.nodes import ScalarNode
 
 from zoo.errors import nearest, suggestion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from pydantic import ValidationError
@@ -34,9 +37,9 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
+_DEEPEST = 500  # beyond MAX_DEPTH is a fault with its line, beyond this one without
 MAX_VALUES = 50_000  # and keys
 _INTEGER_BITS = 64  # of the largest; Python refuses to print one of thousands of digits
-_DEEPEST = 500  # beyond MAX_DEPTH is a fault with its line, beyond this one without
 _PREFIX = "tag:yaml.org,2002:"
 _SCALARS = frozenset(("str", "int", "float", "bool", "null"))
 
@@ -95,43 +98,36 @@ def _faulty(line: int, fact: str) -> YamlFile:
 def _read(text: str) -> YamlFile:
     """The document's data.
 
+    It is made of libyaml's events in one go. Those come without recursion, however deep the text.
+
     Raises:
         RecursionError: it is nested too deeply.
         YAMLError: it is not YAML.
     """
-    faults, tagged = _survey(text)
-    try:
-        root = YAML(typ="safe").compose(text)  # libyaml's, which recurses on the stack of C
-    except MarkedYAMLError:
-        if faults:  # an alias of nothing, or a second document
-            return YamlFile(faults=faults)
-        raise
-    if root is None:
+    events = _events(text)
+    for event in events:
+        if isinstance(event, (AliasEvent, ScalarEvent, CollectionStartEvent)):
+            file = YamlFile()
+            file.value = _Builder(file, events).build(event, ())
+            break
+    else:
         return _faulty(1, "the file is empty")
-    file = YamlFile(faults=faults)
-    file.value = _Builder(file, tagged).build(root, ())
+    for event in events:
+        if not isinstance(event, (DocumentEndEvent, StreamEndEvent)):
+            fact = "not YAML: a second document begins here; a file holds one"
+            file.faults.append(Fault(event.start_mark.line + 1, (), fact))
+            break
     return file
 
 
-_Place = tuple[int, int, bool]
-
-
-def _place(part: Event | Node) -> _Place:
-    """Where an event or its node begins, and whether it is a scalar: a mapping's key begins it."""
-    mark = part.start_mark
-    return mark.line, mark.column, isinstance(part, (ScalarEvent, ScalarNode))
-
-
-def _survey(text: str) -> tuple[list[Fault], dict[_Place, str]]:
-    """Faults of aliases and of a second document; tags that are before values, by place.
-
-    Parsing makes events without recursion, however deep the text.
+def _events(text: str) -> Iterator[Event]:
+    """The parser's events.
 
     Raises:
         RecursionError: they nest too deeply.
         YAMLError: it is not YAML, or too much of it.
     """
-    faults, tagged, depth, values, documents = [], {}, 0, 0, list[int]()
+    depth = values = 0
     for event in YAML(typ="safe").parse(text):
         values += isinstance(event, NodeEvent)
         if values > MAX_VALUES:
@@ -139,85 +135,124 @@ def _survey(text: str) -> tuple[list[Fault], dict[_Place, str]]:
         depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
         if depth > _DEEPEST:
             raise RecursionError
-        if isinstance(event, DocumentStartEvent):
-            documents.append(event.start_mark.line + 1)
-        elif isinstance(event, AliasEvent):
-            fact = "anchors and aliases are not read; write it out"
-            faults.append(Fault(event.start_mark.line + 1, (), fact))
-        elif (tag := getattr(event, "tag", None)) not in {None, "!"}:  # `!` says nothing
-            tagged[_place(event)] = tag.removeprefix(_PREFIX)
-    fact = "not YAML: a second document begins here; a file holds one"
-    return faults + [Fault(line, (), fact) for line in documents[1:2]], tagged
+        yield event
 
 
-_VALUES = YAML(typ="safe", pure=True).constructor  # of scalars, by their tags
+_RULES = YAML(typ="safe", pure=True)  # of YAML 1.2: what text without quotes means
+
+
+@lru_cache(maxsize=4096)
+def _plain(text: str) -> tuple[str, Any]:
+    """Kind and value of text without quotes; the words of manifests come again and again.
+
+    Raises:
+        ValueError: it looks like a number, and is none.
+    """
+    tag = str(_RULES.resolver.resolve(ScalarNode, text, (True, False)))
+    kind = tag.removeprefix(_PREFIX)
+    if kind == "str" or kind not in _SCALARS:
+        return kind, text
+    constructor = _RULES.constructor
+    value = constructor.yaml_constructors[tag](constructor, ScalarNode(tag, text))
+    if isinstance(value, int) and value.bit_length() > _INTEGER_BITS:
+        raise ValueError(f"a whole number has at most {_INTEGER_BITS} bits")
+    return kind, value
 
 
 class _Builder:
-    """Turns nodes into data, noting lines and faults in `file`."""
+    """Turns events into data, noting lines and faults in `file`."""
 
-    def __init__(self, file: YamlFile, tagged: dict[_Place, str]) -> None:
+    def __init__(self, file: YamlFile, events: Iterator[Event]) -> None:
         self._file = file
-        self._tagged = tagged
-        self._built: set[int] = set()
+        self._events = events
 
-    def build(self, node: Node, location: Location) -> Any:
-        """The value of a node; None where a fault says that it is not read."""
-        if id(node) in self._built:  # an alias leads here, which is a fault already
+    def build(self, event: Event, location: Location) -> Any:
+        """The value that begins with `event`; all of its events are taken."""
+        line = event.start_mark.line + 1
+        if isinstance(event, AliasEvent):
+            self._fault(line, location, "anchors and aliases are not read; write it out")
             return None
-        self._built.add(id(node))
-        line = node.start_mark.line + 1
         self._file.lines.setdefault(location, line)
         if len(location) > MAX_DEPTH:
-            return self._fault(line, location, f"nested more than {MAX_DEPTH} deep")
-        if kind := self._tagged.get(_place(node)):
-            return self._fault(line, location, _not_read(kind))
-        if isinstance(node, ScalarNode):
-            return self._scalar(node, location)
-        if isinstance(node, MappingNode):
-            return self._mapping(node, location)
-        return [self.build(each, (*location, i)) for i, each in enumerate(node.value)]
+            self._refuse(event, location, f"nested more than {MAX_DEPTH} deep")
+        elif tag := _tag(event):
+            self._refuse(event, location, _not_read(tag.removeprefix(_PREFIX)))
+        elif isinstance(event, ScalarEvent):
+            return self._scalar(event, location)
+        elif isinstance(event, MappingStartEvent):
+            return self._mapping(location)
+        else:
+            return self._sequence(location)
+        return None
 
-    def _mapping(self, node: MappingNode, location: Location) -> dict[str, Any]:
+    def _sequence(self, location: Location) -> list[Any]:
+        result: list[Any] = []
+        while not isinstance(event := next(self._events), CollectionEndEvent):
+            result.append(self.build(event, (*location, len(result))))
+        return result
+
+    def _mapping(self, location: Location) -> dict[str, Any]:
         result: dict[str, Any] = {}
-        for named, value in node.value:
-            line, key = named.start_mark.line + 1, self._key(named)
+        while not isinstance(event := next(self._events), CollectionEndEvent):
+            line = event.start_mark.line + 1
+            key = self._key(event)
             if key is None:
-                self._fault(line, location, "a key is text; quote it if it looks otherwise")
+                self._refuse(event, location, "a key is text; quote it if it looks otherwise")
+                self._pass_over(next(self._events))
             elif key in result:
                 first = self._file.lines[(*location, key)]
                 self._fault(line, (*location, key), f"written twice, first on line {first}")
+                self._pass_over(next(self._events))
             else:
                 self._file.lines[(*location, key)] = line
-                result[key] = self.build(value, (*location, key))
+                result[key] = self.build(next(self._events), (*location, key))
         return result
 
-    def _key(self, node: Node) -> str | None:
+    def _key(self, event: Event) -> str | None:
         """The text; None if it is none."""
-        if _kind(node) != "str" or _place(node) in self._tagged:
+        if not isinstance(event, ScalarEvent) or _tag(event):
             return None
-        text: str = node.value
-        return text
-
-    def _scalar(self, node: ScalarNode, location: Location) -> Any:
-        line, kind = node.start_mark.line + 1, _kind(node)
-        if kind not in _SCALARS:
-            return self._fault(line, location, _not_read(kind))
+        text: str = event.value
+        if not event.implicit[0]:
+            return text
         try:
-            value = _VALUES.yaml_constructors[node.tag](_VALUES, node)
+            kind, _ = _plain(text)
+        except ValueError:
+            return None
+        return text if kind == "str" else None
+
+    def _scalar(self, event: ScalarEvent, location: Location) -> Any:
+        if not event.implicit[0]:  # in quotes, or a block
+            return event.value
+        try:
+            kind, value = _plain(event.value)
         except ValueError as error:
-            return self._fault(line, location, str(error).split(";")[0])
-        if isinstance(value, int) and value.bit_length() > _INTEGER_BITS:
-            return self._fault(line, location, f"a whole number has at most {_INTEGER_BITS} bits")
+            self._refuse(event, location, str(error).split(";")[0])
+            return None
+        if kind not in _SCALARS:
+            self._refuse(event, location, _not_read(kind))
+            return None
         return value
+
+    def _refuse(self, event: Event, location: Location, fact: str) -> None:
+        """Note a fault, and leave out the value that begins with `event`."""
+        self._fault(event.start_mark.line + 1, location, fact)
+        self._pass_over(event)
+
+    def _pass_over(self, event: Event) -> None:
+        depth = int(isinstance(event, CollectionStartEvent))
+        while depth > 0:
+            event = next(self._events)
+            depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
 
     def _fault(self, line: int, location: Location, fact: str) -> None:
         self._file.faults.append(Fault(line, location, fact))
 
 
-def _kind(node: Node) -> str:
-    """What YAML 1.2 takes a value for: text without quotes by its looks."""
-    return str(node.tag).removeprefix(_PREFIX)
+def _tag(event: Event) -> str | None:
+    """What is written before a value to say its type; `!` says nothing."""
+    tag: str | None = getattr(event, "tag", None)
+    return None if tag == "!" else tag
 
 
 def _not_read(kind: str) -> str:

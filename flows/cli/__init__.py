@@ -1,7 +1,7 @@
 """The `zoo` command line, by Typer and Rich.
 
-Nothing heavy is imported here or in the files of commands; each imports what it needs when it runs,
-so that `--help`, `pull` and `run` need neither torch nor Prefect.
+Nothing heavy is imported here; each command imports what it needs when it runs, so that `--help`,
+`pull` and `run` need neither torch nor Prefect.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import importlib.metadata
 import inspect
 import os
 import sys
+from collections import UserDict
 from importlib.util import find_spec
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,9 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer  # it has no public name for misuse
 from typer._click.exceptions import NoArgsIsHelpError as _NoArguments
 from typer._click.exceptions import UsageError as _Misuse
+from typer.core import TyperGroup
 
-from flows.cli import compile as compile_
-from flows.cli import convert, debug, doctor, keys, models, mounted, promotion, releases
 from flows.cli.output import AS_JSON, complain, messages
 from zoo.errors import MenagerieError, UsageError
 
@@ -34,12 +34,63 @@ _LOOPBACK = ("127.0.0.1", "localhost")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
+def _in(file: str, *names: str) -> dict[str, str]:
+    """Where commands are that have their functions' names."""
+    return {name: f"{file}:{name}" for name in names}
+
+
+# Where each is, in the order of the help.
+_RELEASE = {
+    **_in("promotion", "promote", "rollback", "retract"),
+    "list": "releases:list_releases",
+    **_in("releases", "diff", "provenance", "rebuild", "verify", "catalog", "push", "gc"),
+}
+_CLUSTER = _in("infra.local.commands", "up", "down", "status")
+_DEBUG = _in("debug", "explain", "bisect") | _in("models", "schema")
+_TOP = {
+    "list": "models:list_models",
+    **_in("models", "show"),
+    **_in("convert", "convert"),
+    "compile": "compile:compile_model",
+    **_in("models", "submit", "report"),
+    **_in("mounted", "pull", "verify", "run", "bench", "transcribe"),
+    **_in("doctor", "doctor"),
+}
+# Shorter names, which the help leaves out: `zoo promote` is `zoo release promote`.
+_ALIASES = {**_RELEASE, **_CLUSTER, **_DEBUG, "releases": _RELEASE["list"]}
+
 # Commands whose options are another program's, `--help` included.
 _AS_GIVEN = {"ignore_unknown_options": True, "help_option_names": []}
+
 
 _JsonOption = Annotated[
     bool, typer.Option("--json", help="Machine-readable result on standard output.")
 ]
+
+
+class _OnDemand(UserDict[str, Any]):
+    """Commands by name: the file of one is imported when it is asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        place = super().__getitem__(name)
+        program = typer.Typer(rich_markup_mode="markdown")
+        if isinstance(place, typer.Typer):
+            program.add_typer(place)
+        elif place.startswith("mounted:"):
+            program.command(name, context_settings=_AS_GIVEN)(_found(place))
+        else:
+            program.command(name)(_with_json(_found(place)))
+        return typer.main.get_group(program).commands[name]
+
+
+def _found(place: str) -> Callable[..., None]:
+    """A command; those of the local cluster are not part of what is installed from a wheel."""
+    if not place.startswith("infra."):
+        place = f"{__name__}.{place}"
+    elif find_spec("infra") is None:
+        return _no_cluster
+    found: Callable[..., None] = resolve_name(place)
+    return found
 
 
 def _with_json(command: Callable[..., None]) -> Callable[..., None]:
@@ -66,21 +117,20 @@ def _no_cluster() -> None:
     raise UsageError("zoo cluster", fact, "Run from a checkout, `make setup`")
 
 
-def _cluster_commands() -> dict[str, Callable[..., None]]:
-    """They are no part of what is installed from a wheel."""
-    names = ("up", "down", "status")
-    if find_spec("infra") is None:
-        return dict.fromkeys(names, _no_cluster)
-    return {name: resolve_name(f"infra.local.commands:{name}") for name in names}
+def _group(
+    name: str, about: str, commands: Mapping[str, Any], aliases: Mapping[str, Any] | None = None
+) -> typer.Typer:
+    """Commands that belong together, of which a command line imports the one that it names."""
 
+    class OnDemandGroup(TyperGroup):
+        def __init__(self, **given: Any) -> None:
+            super().__init__(**{**given, "commands": _OnDemand({**(aliases or {}), **commands})})
 
-def _by_name(*functions: Callable[..., None]) -> dict[str, Callable[..., None]]:
-    return {function.__name__: function for function in functions}
+        def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+            return list(commands)
 
-
-def _group(name: str, about: str, commands: Mapping[str, Callable[..., None]]) -> typer.Typer:
-    """Commands that belong together, in the order of the help."""
-    made = typer.Typer(
+    return typer.Typer(
+        cls=OnDemandGroup,
         name=name,
         help=about,
         no_args_is_help=True,
@@ -88,52 +138,24 @@ def _group(name: str, about: str, commands: Mapping[str, Callable[..., None]]) -
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for command, function in commands.items():
-        _add(made, command, function)
-    return made
 
 
-def _add(
-    group: typer.Typer, name: str, function: Callable[..., None], *, hidden: bool = False
-) -> None:
-    if function in mounted.COMMANDS:
-        group.command(name, hidden=hidden, context_settings=_AS_GIVEN)(function)
-    else:
-        group.command(name, hidden=hidden)(_with_json(function))
-
-
-_RELEASE = {
-    **_by_name(promotion.promote, promotion.rollback, promotion.retract),
-    "list": releases.list_releases,
-    **_by_name(releases.diff, releases.provenance, releases.rebuild, releases.verify),
-    **_by_name(releases.catalog, releases.push, releases.gc),
+_GROUPS = {
+    "release": _group("release", "Releases in a store: judge, sign, compare, keep.", _RELEASE),
+    "keys": _group(
+        "keys",
+        "The keys that sign releases, and whose releases are trusted here.",
+        _in("keys", "init", "show", "rotate", "refresh") | _in("mounted", "trust"),
+    ),
+    "cluster": _group("cluster", "The local cluster: server, store and worker.", _CLUSTER),
+    "debug": _group("debug", "Look into a conversion, and what an entry may say.", _DEBUG),
 }
-_KEYS = _by_name(keys.init, keys.show, keys.rotate, keys.refresh, mounted.trust)
-_CLUSTER = _cluster_commands()
-_DEBUG = _by_name(debug.explain, debug.bisect, models.schema)
-_TOP: dict[str, Callable[..., None]] = {
-    "list": models.list_models,
-    **_by_name(models.show, convert.convert),
-    "compile": compile_.compile_model,
-    **_by_name(models.submit, models.report),
-    **_by_name(mounted.pull, mounted.verify, mounted.run, mounted.bench, mounted.transcribe),
-    **_by_name(doctor.doctor),
-}
-_GROUPS = (
-    _group("release", "Releases in a store: judge, sign, compare, keep.", _RELEASE),
-    _group("keys", "The keys that sign releases, and whose releases are trusted here.", _KEYS),
-    _group("cluster", "The local cluster: server, store and worker.", _CLUSTER),
-    _group("debug", "Look into a conversion, and what an entry may say.", _DEBUG),
-)
 app = _group(
-    "zoo", "Models that run without PyTorch: convert them, prove them, pull them, run them.", _TOP
+    "zoo",
+    "Models that run without PyTorch: convert them, prove them, pull them, run them.",
+    {**_TOP, **_GROUPS},
+    _ALIASES,
 )
-for each in _GROUPS:
-    app.add_typer(each)
-# Shorter names, which the help leaves out: `zoo promote` is `zoo release promote`.
-for alias, function in {**_RELEASE, **_CLUSTER, **_DEBUG, "releases": _RELEASE["list"]}.items():
-    if alias not in _TOP:
-        _add(app, alias, function, hidden=True)
 app.info.epilog = "Exit codes: 0 all that was asked for is done, 1 a model failed, 2 misuse."
 
 

@@ -27,7 +27,7 @@ def _mounted(name: str, program: str = "zoo") -> "Callable[..., None]":
         host = Host(program, store_url, known_target, _DEFAULT_STORE)
         raise typer.Exit(carry_out([name, *(arguments or [])], host))
 
-    command.__doc__, command.__name__ = SUMMARIES[name], name
+    command.__doc__ = SUMMARIES[name]
     return command
 
 
@@ -35,4 +35,3 @@ pull, verify, run, bench, transcribe = map(
     _mounted, ("pull", "verify", "run", "bench", "transcribe")
 )
 trust = _mounted("trust", "zoo keys")
-COMMANDS = (pull, verify, run, bench, transcribe, trust)
