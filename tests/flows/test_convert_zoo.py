@@ -30,7 +30,7 @@ from flows.plan import plan
 from flows.results import Listener, ModelResult, Outcome, RunResult
 from flows.runs import state_error
 from flows.services import Services, use_services
-from menagerie.format.bundle_manifest import MANIFEST, SIGNATURE
+from menagerie.format.bundle_manifest import MANIFEST, MODEL_SIGNATURE, SIGNATURE
 from menagerie.validation.findings import Verdict
 from tasks.failures import ProcessDied
 from tasks.prove import prove
@@ -468,7 +468,8 @@ def test_a_size_is_that_of_the_download_everywhere(
     told.append(capfd.readouterr().out)
     assert invoke(["pull", "ant", *store, "-o", str(tmp_path / "pulled")]) == 0
     told.append(capfd.readouterr().out)
-    sealed = {MANIFEST, SIGNATURE}  # what says and signs how large the others are
+    # What says and signs how large the others are.
+    sealed = {MANIFEST, SIGNATURE, MODEL_SIGNATURE}
     files = [path for path in (tmp_path / "pulled").rglob("*") if path.is_file()]
     taken = sum(path.stat().st_size for path in files if path.name not in sealed)
     assert [row.bytes for row in rows] == [taken, taken]
