@@ -36,7 +36,7 @@ from menagerie.trust.roots import TRUST, add_root, parse_root, trusted_place
 from zoo.base_models import Frozen
 from zoo.errors import UsageError
 from zoo.processes import is_worker, owns
-from zoo.signing.model_signature import new_key, parse_key, public_key, read_key
+from zoo.signing.model_signature import new_key, public_key, read_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -309,9 +309,9 @@ def _read_key(path: Path) -> CryptoSigner:
 
 
 def _new_model_signing_key(folder: Path) -> None:
-    made = new_key()
-    _write(folder / "model-signing.pem", made)
-    _write(folder / "model-signing.pub", public_key(parse_key(made, str(folder))))
+    path = folder / "model-signing.pem"
+    _write(path, new_key())
+    _write(path.with_suffix(".pub"), public_key(read_key(path)))
 
 
 def _new_key(path: Path) -> None:

@@ -55,20 +55,11 @@ def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
         UsageError: it holds none on P-256.
     """
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UsageError(str(path), f"cannot be read: {error.strerror}", _BRING) from None
-    return parse_key(content, str(path))
-
-
-def parse_key(content: bytes, place: str) -> ec.EllipticCurvePrivateKey:
-    """The private key in PEM; see `read_key`."""
-    try:
-        key = load_pem_private_key(content, password=None)
-    except (ValueError, TypeError) as error:
-        raise UsageError(place, f"is no private key ({error})", _BRING) from None
+        key = load_pem_private_key(path.read_bytes(), password=None)
+    except (OSError, ValueError, TypeError) as error:
+        raise UsageError(str(path), f"is no private key ({error})", _BRING) from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
-        raise UsageError(place, "is no key on the curve P-256", _BRING)
+        raise UsageError(str(path), "is no key on the curve P-256", _BRING)
     return key
 
 
