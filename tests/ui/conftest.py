@@ -62,3 +62,11 @@ def page(cluster: Cluster, browser: Browser) -> Iterator[Page]:
     """The owner's browser, signed in."""
     with signed_in(cluster, browser) as opened:
         yield opened
+
+
+@pytest.fixture(params=["light", "dark"])
+def plain_page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """An empty page in either colour scheme."""
+    context = browser.new_context(color_scheme=request.param)
+    yield context.new_page()
+    context.close()

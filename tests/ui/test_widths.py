@@ -5,22 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from browsers import picture
-from bundle_maker import make_bundle
+from browsers import catalogued, picture
 
 from tests.zoo.report.conftest import diverged, resnet, transducer  # noqa: F401 - fixtures
 from zoo.catalogue.site import INDEX, keep_site, kept_site, update_catalogue
 from zoo.records import ConversionReport, FailureReport
 from zoo.report.page import IndexRow, render_failure, render_index, render_report
-from zoo.signing.keyring import Keyring
-from zoo.signing.promotion import Promoter
 from zoo.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 pytestmark = pytest.mark.ui
 
@@ -40,19 +37,13 @@ BEYOND = """() => [...document.querySelectorAll("body *")].filter((each) => {
 def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of a site with an address and a wheel, of one model with a long name."""
     folder = tmp_path_factory.mktemp("catalogue")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MENAGERIE_HOME", str(folder / "home"))
-        store = open_store(str(folder / "store"))
-        promoter = Promoter(store, Keyring.create(folder / "home" / "keys"))
-        for digits in ("ab", "cd"):
-            files = {"programs/main/model.so": bytes(3000)}
-            made = make_bundle(folder / digits, files, build_key=digits * 32, model=LONG)
-            promoter.promote(store.propose(made))
+    with catalogued(folder / "site", (LONG, "ab", 3000), (LONG, "cd", 3000)) as shown:
         (folder / WHEEL).write_bytes(b"a wheel")
+        store = open_store(str(shown))
         site = kept_site(store.objects).at("https://models.example/of/a/long/address/of/a/zoo")
         keep_site(store.objects, site, [folder / WHEEL])
         update_catalogue(store)
-        yield folder / "store"
+        yield shown
 
 
 @pytest.fixture
@@ -93,20 +84,14 @@ def pages(
     }
 
 
-@pytest.fixture(params=["light", "dark"])
-def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
-    """An empty page in either colour scheme."""
-    context = browser.new_context(color_scheme=request.param)
-    yield context.new_page()
-    context.close()
-
-
 @pytest.mark.parametrize("width", WIDTHS)
-def test_nothing_is_wider_than_the_window(page: Page, pages: dict[str, Path], width: int) -> None:
+def test_nothing_is_wider_than_the_window(
+    plain_page: Page, pages: dict[str, Path], width: int
+) -> None:
     """Whatever was written: names, reasons and addresses break, tables and code scroll."""
-    page.set_viewport_size({"width": width, "height": 800})
+    plain_page.set_viewport_size({"width": width, "height": 800})
     for name, path in pages.items():
-        page.goto(path.as_uri())
-        picture(page, f"{name}-{width}")
-        assert page.evaluate(BEYOND) == [], name
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+        plain_page.goto(path.as_uri())
+        picture(plain_page, f"{name}-{width}")
+        assert plain_page.evaluate(BEYOND) == [], name
+        assert plain_page.evaluate("document.documentElement.scrollWidth") <= width, name
