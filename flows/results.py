@@ -71,10 +71,9 @@ class ModelResult(Frozen):
             update={
                 "worst_absolute": summary.worst_abs,
                 "worst_snr_db": summary.worst_snr_db,
-                # An emulated device's latency is nobody's business but the emulator's.
-                "latency_ms": None if report.validation.emulated else summary.artifact_ms,
+                "latency_ms": summary.artifact_ms,
                 "eager_ms": summary.eager_ms,
-                "ratio": None if report.validation.emulated else summary.ratio,
+                "ratio": summary.ratio,
                 "diagnosis": report.diagnosis,
                 "report": str(folder / "report.html"),
             }

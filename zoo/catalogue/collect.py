@@ -13,7 +13,7 @@ from zoo.base_models import Frozen
 from zoo.errors import NotInStore
 from zoo.precision import Precision
 from zoo.report.files import report_of
-from zoo.report.summary import summarise
+from zoo.report.summary import Summary, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -42,13 +42,7 @@ class CataloguedRelease(Frozen):
         state: how it was proven: `emulated` or `validated`.
         retracted: the reason, where its use is forbidden.
         bytes: of all files.
-        snr_db: the lowest of any output in any case.
-        worst_abs: the largest error.
-        ratio: the artifact's time over eager's, like for like; None for what was emulated.
-        latency_ms: median of one call of all programs.
-        accuracy: a fraction, where there is a gate.
-        memory_bytes: peak of the fresh process that proved it, resident.
-        machine: on which it was proven.
+        figures: of its conversion; none where its report cannot be read.
     """
 
     build_key: str
@@ -56,13 +50,7 @@ class CataloguedRelease(Frozen):
     state: str
     retracted: str | None = None
     bytes: int
-    snr_db: float | None = None
-    worst_abs: float | None = None
-    ratio: float | None = None
-    latency_ms: float | None = None
-    accuracy: float | None = None
-    memory_bytes: int | None = None
-    machine: str = ""
+    figures: Summary = Summary()
 
 
 class History(Frozen):
@@ -105,7 +93,7 @@ class CataloguedModel(Frozen):
 
 
 @dataclass(frozen=True)
-class Side:
+class PrecisionRelease:
     """A precision's latest release for a platform."""
 
     model: str
@@ -128,10 +116,10 @@ def siblings(name: str, known: Mapping[str, CataloguedModel]) -> dict[Precision,
     return {Precision.FLOAT32: base, **{p: n for p, n in named.items() if n in known}}
 
 
-def side_by_side(name: str, known: Mapping[str, CataloguedModel]) -> list[Side]:
+def side_by_side(name: str, known: Mapping[str, CataloguedModel]) -> list[PrecisionRelease]:
     """The latest releases of all precisions, by platform; empty where there is one precision."""
     found = [
-        Side(sibling, precision, history.platform, history.current)
+        PrecisionRelease(sibling, precision, history.platform, history.current)
         for precision, sibling in siblings(name, known).items()
         for history in known[sibling].histories
         if history.current is not None
@@ -197,19 +185,6 @@ def _release(
     ledger: Ledger, release: Release, report: ConversionReport | None
 ) -> CataloguedRelease:
     mine = [entry for entry in ledger.entries if entry.build_key == release.build_key]
-    figures: dict[str, object] = {}
-    if report is not None:
-        row, validation = summarise(report), report.validation
-        timed = not validation.emulated
-        figures = {
-            "snr_db": row.worst_snr_db,
-            "worst_abs": row.worst_abs,
-            "ratio": row.ratio if timed else None,
-            "latency_ms": row.artifact_ms if timed else None,
-            "accuracy": None if validation.accuracy is None else validation.accuracy.artifact,
-            "memory_bytes": validation.peak_memory_bytes,
-            "machine": validation.machine,
-        }
     forbidden = ledger.retraction(release.build_key)
     return CataloguedRelease(
         build_key=release.build_key,
@@ -217,7 +192,7 @@ def _release(
         state=release.manifest.state.value,
         retracted=None if forbidden is None else forbidden.reason or "no reason is given",
         bytes=release.size,
-        **figures,
+        figures=Summary() if report is None else summarise(report),
     )
 
 

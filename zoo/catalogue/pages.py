@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,6 @@ from menagerie.store import HUB
 from zoo.base_models import Frozen
 from zoo.catalogue.collect import side_by_side
 from zoo.errors import UsageError
-from zoo.report.charts import strip
 from zoo.report.page import render
 from zoo.report.summary import Command
 
@@ -26,10 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from menagerie.format.bundle_manifest import BundleProgram, TensorSpec
-    from zoo.catalogue.collect import CataloguedModel, CataloguedRelease, History
-    from zoo.report.charts import Mark
+    from zoo.catalogue.collect import CataloguedModel, History
 
-_EXACT_DB = 200.0  # of a bar for equal bits; float32 reaches some 150
 _TEMPLATES = Path(__file__).parent / "templates"
 CATALOGUE: Final = "catalogue/"
 ROOT: Final = f"{CATALOGUE}root.json"
@@ -99,15 +95,6 @@ class Way:
     whole: Callable[[str], str | None]
 
 
-@dataclass(frozen=True)
-class _Strips:
-    """Bars beside the figures of one release; empty where there is none."""
-
-    snr: tuple[Mark, ...]
-    ratio: tuple[Mark, ...]
-    size: tuple[Mark, ...]
-
-
 def render_catalogue(models: Sequence[CataloguedModel], way: Way) -> str:
     """The page that lists the latest release of every model for every platform."""
     rows = [
@@ -138,10 +125,7 @@ def render_model(name: str, known: Mapping[str, CataloguedModel], way: Way) -> s
         way: how its readers get to other pages, to files and to the store.
     """
     model = known[name]
-    platforms = [
-        (history, _with_strips(history), snippets(model, history, way.store))
-        for history in model.histories
-    ]
+    platforms = [(history, snippets(model, history, way.store)) for history in model.histories]
     sides = side_by_side(name, known)
     return render(
         "model.html.j2",
@@ -152,31 +136,6 @@ def render_model(name: str, known: Mapping[str, CataloguedModel], way: Way) -> s
         platforms=platforms,
         sides=sides,
     )
-
-
-def _with_strips(history: History) -> tuple[tuple[CataloguedRelease, _Strips], ...]:
-    """The releases, the newest first, each with bars for SNR, time over eager's and size.
-
-    All of a column are on one scale; where only one has a figure, there is nothing to compare.
-    """
-    releases = history.releases[::-1]
-    columns = []
-    for figures in (
-        [_decibels(release) for release in releases],
-        [release.ratio for release in releases],
-        [float(release.bytes) for release in releases],
-    ):
-        known = [figure for figure in figures if figure is not None]
-        most = max(known) if len(known) > 1 else 0.0
-        columns.append([strip(figure, most) for figure in figures])
-    return tuple(zip(releases, map(_Strips, *columns), strict=True))
-
-
-def _decibels(release: CataloguedRelease) -> float | None:
-    """Of equal bits, which have no noise at all, what is more than float32 reaches."""
-    if release.snr_db is None or math.isnan(release.snr_db):
-        return None
-    return min(release.snr_db, _EXACT_DB)
 
 
 def first_lines(latest: Sequence[tuple[CataloguedModel, History]], way: Way) -> str:

@@ -37,6 +37,7 @@ _MOST_ROWS = 24
 _FEWEST_DECADES = 6
 _EXACT, _START, _END, _INFINITE = 4.0, 16.0, 86.0, 97.0  # exact ones, the scale, infinite ones
 _LEAST_WIDTH = 0.3  # of a bar that can still be seen
+_EXACT_DB = 200.0  # of a bar for equal bits, which have no noise; float32 reaches some 150
 
 
 class MarkKind(StrEnum):
@@ -261,8 +262,14 @@ def error_histogram(output: OutputCases) -> Histogram | None:
     )
 
 
-def strip(value: float | None, most: float) -> tuple[Mark, ...]:
-    """One bar of a table's column whose largest value is `most`; none of no value."""
-    if value is None or most <= 0:
-        return ()
-    return (Mark(MarkKind.BAR, 0.0, max(_LEAST_WIDTH, 100.0 * max(value, 0.0) / most)),)
+def bar_among(value: float | None, column: Iterable[float | None]) -> Mark | None:
+    """A bar beside one figure of a table's column; None where there is nothing to compare."""
+    known = [_drawn(each) for each in column if each is not None and not math.isnan(each)]
+    most = max(known, default=0.0)
+    if value is None or math.isnan(value) or len(known) == 1 or most <= 0:
+        return None
+    return Mark(MarkKind.BAR, 0.0, max(_LEAST_WIDTH, 100.0 * _drawn(value) / most))
+
+
+def _drawn(value: float) -> float:
+    return _EXACT_DB if value == math.inf else max(value, 0.0)

@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from menagerie import figures
 from menagerie.format.bundle_manifest import ReleaseState
-from zoo.report.summary import summarise
+from zoo.report.summary import Summary, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import BundleManifest
     from zoo.records import ConversionReport
 
-T = TypeVar("T")
-_NOTHING = "\N{EN DASH}"
 _UNTOLD = "and its report does not say how much it is now"
 
 
@@ -69,15 +68,21 @@ class Regression:
     fact: str
 
 
-class Side(NamedTuple):
+@dataclass(frozen=True)
+class Side:
     """A release, by its manifest and, where it has one, its report."""
 
     manifest: BundleManifest
     report: ConversionReport | None
 
+    @cached_property
+    def figures(self) -> Summary:
+        """Those of its report; none without one."""
+        return Summary() if self.report is None else summarise(self.report)
 
-_Value = Callable[[Side], float | None]
-_Values = Callable[[Side], Mapping[str, T]]
+
+_Pair = tuple[float | None, float | None]
+_Values = Callable[[Side], Mapping[str, float | str | None]]
 
 
 def compare(before: Side, after: Side) -> tuple[Difference, ...]:
@@ -93,21 +98,22 @@ def compare(before: Side, after: Side) -> tuple[Difference, ...]:
     both = before, after
     machines = {"" if s.report is None else s.report.validation.machine for s in both}
     median = "median" if len(machines) == 1 else "median, on two kinds of machine"
-    symbols = _facts("kernels", both, _symbols)
-    return (
-        *_figures("numerics", both, _of("lowest SNR", _snr), _DECIBELS),
-        *_figures("numerics", both, _of("largest error", _error), _Scale(figures.error)),
-        *_figures("numerics", both, _of("accuracy", _accuracy), _SHARE),
-        *_facts("numerics", both, _tolerances),
-        *_figures("latency", both, _of("over eager's", _of_eager), _RATIO),
-        *_facts("latency", both, lambda side: _median(side, median)),
-        *_figures("size", both, _sizes, _BYTES),
-        *_figures("graph", both, _last_nodes, _NUMBER),
-        *_facts("passes", both, _changes, without="did not run"),
-        *_figures("kernels", both, _of("generated", _loops), _NUMBER),
-        *(each for each in symbols if each.change is not Change.SAME),
-        *_facts("provenance", both, _provenance),
+    apart = _symbols(before) ^ _symbols(after)
+    table: tuple[tuple[str, _Values, _Scale], ...] = (
+        ("numerics", lambda side: {"lowest SNR": side.figures.worst_snr_db}, _DECIBELS),
+        ("numerics", lambda side: {"largest error": side.figures.worst_abs}, _ERROR),
+        ("numerics", lambda side: {"accuracy": side.figures.accuracy}, _SHARE),
+        ("numerics", _tolerances, _FACT),
+        ("latency", lambda side: {"over eager's": side.figures.ratio}, _RATIO),
+        ("latency", lambda side: {median: side.figures.artifact_ms}, _TIME),
+        ("size", _sizes, _BYTES),
+        ("graph", _last_nodes, _NUMBER),
+        ("passes", _changes, _PASS),
+        ("kernels", lambda side: {"generated": _loops(side)}, _NUMBER),
+        ("kernels", lambda side: dict.fromkeys(sorted(_symbols(side) & apart), "imported"), _FACT),
+        ("provenance", _provenance, _FACT),
     )
+    return tuple(each for row in table for each in _differences(both, *row))
 
 
 def regressions(before: Side, after: Side, limits: RegressionLimits) -> tuple[Regression, ...]:
@@ -119,22 +125,25 @@ def regressions(before: Side, after: Side, limits: RegressionLimits) -> tuple[Re
     if before.report is not None and after.report is None:
         return (Regression("report", "there is none that can be read, and the latest has one"),)
     slower, larger, noisier = limits.slower, limits.larger, limits.snr_db
-    table: tuple[tuple[str, _Value, _Scale, Callable[[float], float], str], ...] = (
-        ("size", _all_bytes, _BYTES, lambda was: was * larger, f", beyond {larger:g} times"),
-        ("latency", _of_eager, _RATIO, lambda was: was * slower, f", beyond {slower:g} times"),
-        ("parity", _snr, _DECIBELS, lambda was: min(was - noisier, limits.snr_enough),
+    sizes = before.manifest.size, after.manifest.size
+    was, now = before.figures, after.figures
+    ratios = (was.ratio if _times_compare(before, after) else None), now.ratio
+    table: tuple[tuple[str, _Pair, _Scale, Callable[[float], float], str], ...] = (
+        ("size", sizes, _BYTES, lambda size: size * larger, f", beyond {larger:g} times"),
+        ("latency", ratios, _RATIO, lambda ratio: ratio * slower, f", beyond {slower:g} times"),
+        ("parity", (was.worst_snr_db, now.worst_snr_db), _DECIBELS,
+         lambda snr: min(snr - noisier, limits.snr_enough),
          f", a fall of more than {noisier:g} dB"),
-        ("accuracy", _accuracy, _SHARE, lambda was: was, ""),
+        ("accuracy", (was.accuracy, now.accuracy), _SHARE, lambda share: share, ""),
     )  # fmt: skip
     found = []
-    for what, value, scale, worst, beyond in table:
-        was, now = value(before), value(after)
-        if was is None or (what == "latency" and not _times_compare(before, after)):
+    for what, (old, new), scale, worst, beyond in table:
+        if old is None:
             continue
-        if now is None:
-            found.append(Regression(what, f"{scale.written(was)}, {_UNTOLD}"))
-        elif not (now >= worst(was) if scale.rising else now <= worst(was)):  # also where it is NaN
-            fact = f"{scale.written(was)} became {scale.written(now)}{beyond}"
+        if new is None:
+            found.append(Regression(what, f"{scale.written(old)}, {_UNTOLD}"))
+        elif not (new >= worst(old) if scale.rising else new <= worst(old)):  # also where it is NaN
+            fact = f"{scale.written(old)} became {scale.written(new)}{beyond}"
             found.append(Regression(what, fact))
     return tuple(found)
 
@@ -143,20 +152,25 @@ def regressions(before: Side, after: Side, limits: RegressionLimits) -> tuple[Re
 class _Scale:
     """How a figure is written, what is nearer than a cause, and whether more of it is better."""
 
-    written: Callable[[Any], str]
+    written: Callable[[Any], str] = str
     absolute: float = 0.0
     relative: float = 0.0
-    rising: bool = False
+    rising: bool | None = False  # None: neither is better
+    without: str = "\N{EN DASH}"
 
-    def judged(self, before: float | None, after: float | None) -> Change:
+    def judged(self, before: Any, after: Any) -> Change:
         """What the second figure is beside the first."""
-        if before is None or after is None:
+        if self.rising is None or before is None or after is None:
             return Change.SAME if before == after else Change.OTHER
         if math.isclose(before, after, rel_tol=self.relative, abs_tol=self.absolute):
             return Change.SAME
         return Change.BETTER if (after > before) == self.rising else Change.WORSE
 
 
+_FACT = _Scale(rising=None)
+_PASS = _Scale(lambda found: figures.count(found, "change"), rising=None, without="did not run")
+_TIME = _Scale(figures.milliseconds, rising=None)
+_ERROR = _Scale(figures.error)
 _DECIBELS = _Scale(figures.decibels, absolute=0.5, rising=True)
 _SHARE = _Scale(figures.percent, rising=True)
 _RATIO = _Scale(lambda value: f"{value:.2f} of its time", relative=0.1)  # of two runs
@@ -164,35 +178,16 @@ _BYTES = _Scale(figures.size, absolute=1000, relative=0.001)  # a report's words
 _NUMBER = _Scale(figures.thousands)
 
 
-def _figures(
-    section: str, both: tuple[Side, Side], values: _Values[float], scale: _Scale
+def _differences(
+    both: tuple[Side, Side], section: str, values: _Values, scale: _Scale
 ) -> Iterator[Difference]:
-    """What the sides give as numbers, by name; left out where neither has one."""
+    """What the sides give, by name; left out where neither has any."""
     one, two = map(values, both)
     for name in dict.fromkeys([*one, *two]):
         pair = one.get(name), two.get(name)
-        words = [_NOTHING if value is None else scale.written(value) for value in pair]
-        yield Difference(section, name, words[0], words[1], scale.judged(*pair))
-
-
-def _facts(
-    section: str, both: tuple[Side, Side], values: _Values[str], without: str = _NOTHING
-) -> Iterator[Difference]:
-    """What the sides give as texts, by name."""
-    one, two = map(values, both)
-    for name in dict.fromkeys([*one, *two]):
-        before, after = one.get(name, without), two.get(name, without)
-        change = Change.SAME if before == after else Change.OTHER
-        yield Difference(section, name, before, after, change)
-
-
-def _of(name: str, value: _Value) -> _Values[float]:
-    """One figure under its name, for `_figures`."""
-    return lambda side: {} if (found := value(side)) is None else {name: found}
-
-
-def _all_bytes(side: Side) -> float:
-    return side.manifest.size
+        if pair != (None, None):
+            words = [scale.without if value is None else scale.written(value) for value in pair]
+            yield Difference(section, name, words[0], words[1], scale.judged(*pair))
 
 
 def _sizes(side: Side) -> dict[str, float]:
@@ -205,8 +200,8 @@ def _tolerances(side: Side) -> dict[str, str]:
     return {f"tolerance of {dtype}": figures.error(each.absolute) for dtype, each in kept}
 
 
-def _symbols(side: Side) -> dict[str, str]:
-    return {s: "imported" for p in side.manifest.programs for s in sorted(p.symbols)}
+def _symbols(side: Side) -> set[str]:
+    return {symbol for program in side.manifest.programs for symbol in program.symbols}
 
 
 def _provenance(side: Side) -> dict[str, str]:
@@ -229,46 +224,17 @@ def _last_nodes(side: Side) -> dict[str, float]:
     return {f"nodes of {log.program}": log.records[-1].nodes_after for log in logs if log.records}
 
 
-def _changes(side: Side) -> dict[str, str]:
+def _changes(side: Side) -> dict[str, int]:
     found: Counter[str] = Counter()
     for log in () if side.report is None else side.report.passes:
         for record in log.records:
             found[record.name] += len(record.changes)
-    return {name: figures.count(number, "change") for name, number in found.items()}
+    return dict(found)
 
 
 def _loops(side: Side) -> float | None:
     lowering = None if side.report is None else side.report.lowering
     return None if lowering is None else sum(each.generated_kernels for each in lowering)
-
-
-def _snr(side: Side) -> float | None:
-    return None if side.report is None else side.report.worst_snr_db
-
-
-def _error(side: Side) -> float | None:
-    return None if side.report is None else side.report.worst_abs
-
-
-def _accuracy(side: Side) -> float | None:
-    """Of the accuracy gate; of speech, one minus its rate of wrong words."""
-    if side.report is None:
-        return None
-    found = side.report.validation
-    if found.accuracy is not None:
-        return found.accuracy.artifact
-    return min((1 - each.rate for each in found.word_errors), default=None)
-
-
-def _median(side: Side, name: str) -> dict[str, str]:
-    median = None if side.report is None else summarise(side.report).artifact_ms
-    return {} if median is None else {name: figures.milliseconds(median)}
-
-
-def _of_eager(side: Side) -> float | None:
-    if side.report is None or side.report.validation.emulated:
-        return None
-    return summarise(side.report).ratio
 
 
 def _times_compare(before: Side, after: Side) -> bool:

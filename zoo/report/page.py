@@ -194,7 +194,7 @@ def _environment(folder: Path) -> Environment:
         each.__name__: each
         for each in (
             *(figures.speed, figures.count, latencies, failure_advice),
-            *(beside_truth, cause, commands, demand, heading, proof, tiles),
+            *(charts.bar_among, beside_truth, cause, commands, demand, heading, proof, tiles),
         )
     }
     environment.globals["EMULATED"] = EMULATED

@@ -18,6 +18,7 @@ from menagerie.figures import (
     thousands,
 )
 from menagerie.validation.findings import Verdict
+from zoo.base_models import Frozen
 from zoo.records import DivergenceStage
 
 if TYPE_CHECKING:
@@ -122,28 +123,34 @@ class Latencies:
         )
 
 
-@dataclass(frozen=True)
-class Summary:
-    """The figures of one conversion.
+class Summary(Frozen):
+    """The figures of one conversion, for whatever shows several: tables, the catalogue, a diff.
 
     Attributes:
         worst_abs: largest max abs error of any output in any case; None without outputs.
         worst_snr_db: smallest SNR, infinite when all are bit-equal; None without outputs.
-        artifact_ms: sum of the programs' median latencies; None unless all were measured.
+        accuracy: of the accuracy gate; of speech, one minus its rate of wrong words.
+        artifact_ms: sum of the programs' median latencies; None unless all were measured, and of
+            what was emulated.
         eager_ms: the same of eager PyTorch.
         ratio: artifact over eager, like for like (see `Latencies.comparison`), below 1 when the
-            artifact is faster; None unless every program compares.
+            artifact is faster; None unless every program compares, and of what was emulated.
         bytes: weights and libraries.
+        memory_bytes: peak of the fresh process that proved it, resident.
         seconds: the whole conversion.
+        machine: on which it was proven.
     """
 
-    worst_abs: float | None
-    worst_snr_db: float | None
-    artifact_ms: float | None
-    eager_ms: float | None
-    ratio: float | None
-    bytes: int
-    seconds: float
+    worst_abs: float | None = None
+    worst_snr_db: float | None = None
+    accuracy: float | None = None
+    artifact_ms: float | None = None
+    eager_ms: float | None = None
+    ratio: float | None = None
+    bytes: int = 0
+    memory_bytes: int | None = None
+    seconds: float = 0.0
+    machine: str = ""
 
 
 def parities(report: ConversionReport) -> Iterator[tuple[str, OutputParity]]:
@@ -202,18 +209,27 @@ def _ratio(times: Sequence[Latencies]) -> float | None:
 
 def summarise(report: ConversionReport) -> Summary:
     """Condenses a report to its figures."""
-    times = latencies(report)
-    artifact = [t.artifact.median_ms for t in times if t.artifact is not None]
-    eager = [t.eager.median_ms for t in times if t.eager is not None]
+    times, validation = latencies(report), report.validation
+    accuracies = [1 - each.rate for each in validation.word_errors]
+    if validation.accuracy is not None:
+        accuracies = [validation.accuracy.artifact]
     return Summary(
         worst_abs=report.worst_abs,
         worst_snr_db=report.worst_snr_db,
-        artifact_ms=sum(artifact) if times and len(artifact) == len(times) else None,
-        eager_ms=sum(eager) if times and len(eager) == len(times) else None,
-        ratio=_ratio(times),
+        accuracy=min(accuracies, default=None),
+        artifact_ms=None if validation.emulated else _total([t.artifact for t in times]),
+        eager_ms=_total([t.eager for t in times]),
+        ratio=None if validation.emulated else _ratio(times),
         bytes=report.weights_bytes + sum(r.library_bytes for r in report.lowering),
+        memory_bytes=validation.peak_memory_bytes,
         seconds=sum(stage.seconds for stage in report.stages),
+        machine=validation.machine,
     )
+
+
+def _total(measured: Sequence[Measurement | None]) -> float | None:
+    known = [each.median_ms for each in measured if each is not None]
+    return sum(known) if known and len(known) == len(measured) else None
 
 
 @dataclass(frozen=True)
@@ -308,14 +324,14 @@ def tiles(report: ConversionReport) -> tuple[Tile, ...]:
     for words in validation.word_errors:
         note = f"eager {words.eager / max(words.words, 1):.2%}, {count(words.words, 'word')}"
         found.append(Tile(f"word errors, {words.head}", f"{words.rate:.2%}", note))
-    if row.artifact_ms is not None and not validation.emulated:
+    if row.artifact_ms is not None:
         note = "" if row.ratio is None else speed(row.ratio)
         found.append(Tile("latency", milliseconds(row.artifact_ms), note))
     note = f"{thousands(report.parameters)} parameters"
     found.append(Tile("weights and code", size(row.bytes), note))
-    if validation.peak_memory_bytes is not None:
+    if row.memory_bytes is not None:
         note = "" if validation.load_ms is None else f"loads in {milliseconds(validation.load_ms)}"
-        found.append(Tile("peak memory", size(validation.peak_memory_bytes), note))
+        found.append(Tile("peak memory", size(row.memory_bytes), note))
     if row.seconds:
         found.append(Tile("conversion", seconds(row.seconds), count(len(report.stages), "stage")))
     return tuple(found)

@@ -12,13 +12,13 @@ from menagerie.validation.findings import KernelTime, Peaks, Profile
 from zoo.records import StageTime
 from zoo.report.charts import (
     MarkKind,
+    bar_among,
     error_chart,
     error_histogram,
     kernel_chart,
     latency_chart,
     size_chart,
     stage_chart,
-    strip,
 )
 from zoo.report.summary import OutputCases, latencies
 
@@ -156,4 +156,13 @@ def test_each_kernel_has_its_milliseconds_its_share_and_its_roofline() -> None:
 
 def test_a_column_has_a_bar_a_figure() -> None:
     """The largest fills it; what is not known has none."""
-    assert [mark.end for value in (1.0, None, 4.0) for mark in strip(value, 4.0)] == [25, 100]
+    column = (1e6, None, 4e6, math.nan)
+    bars = [bar_among(value, column) for value in column]
+    assert [bar and bar.end for bar in bars] == [25, None, 100, None]
+    assert bar_among(1.0, [1.0, None]) is None
+
+
+def test_equal_bits_are_further_than_any_noise() -> None:
+    """Their bar fills the column, and leaves room beside it to those of 100 dB."""
+    column = (100.0, math.inf)
+    assert [bar.end for value in column if (bar := bar_among(value, column))] == [50, 100]
