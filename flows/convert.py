@@ -1,15 +1,14 @@
-"""The flows that convert many models: on workers or here, and the batch that a worker converts."""
+"""The flows that convert models: on workers or here, and what a worker converts, one or a batch."""
 
 import dataclasses
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from itertools import groupby
 from typing import Annotated, Any
-from uuid import UUID
 
 from prefect import State, flow
 from prefect.client.orchestration import get_client
@@ -18,9 +17,9 @@ from prefect.states import Completed, Failed
 from pydantic import Field
 
 from flows.connection import FlowName
-from flows.convert_model import ModelChoice, TagChoice, TargetChoice, convert_in_task
+from flows.conversion import ModelChoice, TagChoice, TargetChoice, convert_in_task, tell
 from flows.fan_out import Conversions
-from flows.pages import leave_artifact
+from flows.pages import Ended, leave_artifact, leave_pages
 from flows.parameters import ConversionOptions, RunLimits
 from flows.plan import PlannedModel, plan, sort_out, unplanned_row
 from flows.reports import failure_report, link_report, refresh_index, with_failure_page
@@ -30,7 +29,6 @@ from flows.runs import (
     Runs,
     failed,
     first_of,
-    leave_row,
     rows_left_before,
     run_name,
     tag_run,
@@ -45,6 +43,31 @@ from zoo.errors import MenagerieError
 
 
 @flow(
+    name=FlowName.CONVERT_MODEL.value,
+    flow_run_name=run_name("{model} for {target}"),
+    **NOTHING_KEPT,
+)
+def convert_model(
+    model: ModelChoice,
+    target: TargetChoice = "cpu",
+    options: ConversionOptions = ConversionOptions(),  # noqa: B008 - frozen
+) -> RunResult | State[RunResult]:
+    """Convert one model: pull, export, transform, lower, validate, publish.
+
+    Skipped when the store already holds a release under the same build key. If forced, it is
+    converted and proven anew, but the store keeps the release that it has. The result is a table of
+    one row, in a failed state if the model failed: call it with `return_state`.
+
+    Args:
+        model: A model of the manifest.
+        target: Where the artifact is to run.
+        options: How it is converted.
+    """
+    run = _converted([model], target, options)
+    return run if run.succeeded else failed(run.results[0].verdict, run)
+
+
+@flow(
     name=FlowName.CONVERT_BATCH.value,
     flow_run_name=run_name(lambda asked: f"{first_of(asked['models'])} for {asked['target']}"),
     **NOTHING_KEPT,
@@ -53,7 +76,6 @@ def convert_batch(
     models: list[str],
     target: str = "cpu",
     options: ConversionOptions = ConversionOptions(),  # noqa: B008 - frozen
-    build_keys: dict[str, str] = {},  # noqa: B006 - Prefect reads the defaults for its form
 ) -> State[RunResult]:
     """Convert models one after another; each leaves its row on this run as soon as it is done.
 
@@ -64,49 +86,28 @@ def convert_batch(
         models: Names of models in the manifest.
         target: The target to convert for.
         options: The same for every model.
-        build_keys: Planned builds that the store lacks, by model. Empty: they are planned here.
     """
-    tag_run([*models, target])
-    recorder = _RowLeaver(this_run(), rows_left_before())
-    rest = [model for model in models if (model, target) not in recorder.rows]
-    planned = _planned(rest, target, options, build_keys, recorder)
-    work = sort_out(planned, recorder.model_ended)
-    convert_here(work, options, recorder)
-    run = RunResult(results=tuple(recorder.rows.values()), store=options.store_url)
+    run = _converted(models, target, options)
     name = "Completed" if run.succeeded else "With failures"
     return Completed(name=name, message=run.summary, data=run)
 
 
-def _planned(
-    models: list[str],
-    target: str,
-    options: ConversionOptions,
-    build_keys: Mapping[str, str],
-    recorder: Listener,
-) -> list[PlannedModel]:
-    """What is to be done; where that cannot be found out nothing, and a row for each model."""
-    if not models:
-        return []
-    try:
-        return patiently(lambda: plan(models, [target], options, known=build_keys))
-    except MenagerieError as error:
-        for model in models:
-            recorder.model_ended(unplanned_row(model, target, error))
-        return []
-
-
-class _RowLeaver(Listener):
-    """Leaves every row on the run, besides keeping it."""
-
-    def __init__(self, run: UUID, left: Iterable[ModelResult]) -> None:
-        super().__init__()
-        self._run = run
-        self.rows.update({(row.model, row.target): row for row in left})
-
-    def model_ended(self, result: ModelResult) -> None:
-        """Keep it and leave it."""
-        super().model_ended(result)
-        leave_row(result, self._run)
+def _converted(models: list[str], target: str, options: ConversionOptions) -> RunResult:
+    """Convert what has no row on this run yet; where that cannot be planned, all of it failed."""
+    tag_run([*models, target])
+    given = dataclasses.replace(services(), leaves_rows=True)
+    rows = given.listener.rows
+    rows |= {(row.model, row.target): row for row in rows_left_before()}
+    rest = [model for model in models if (model, target) not in rows]
+    with use_services(given):
+        try:
+            planned = patiently(lambda: plan(rest, [target], options)) if rest else []
+        except MenagerieError as error:
+            for row in (unplanned_row(model, target, error) for model in rest):
+                tell(leave_pages(Ended(row, error=error), options.store_url))
+        else:
+            convert_here(planned, options)
+    return RunResult(results=tuple(rows.values()), store=options.store_url)
 
 
 def _conversion_name(asked: Mapping[str, Any]) -> str:
@@ -188,7 +189,7 @@ def _convert_all(
                 attended=deployment.get_id() is None,
             ).convert(work, until)
         else:
-            convert_here(work, options, recorder, jobs, until)
+            convert_here(work, options, jobs, until)
     return [recorder.rows[one.model, one.target] for one in planned]
 
 
@@ -202,11 +203,10 @@ def _with_page(row: ModelResult, store: str) -> ModelResult:
 def convert_here(
     work: Sequence[PlannedModel],
     options: ConversionOptions,
-    recorder: Listener,
     jobs: int = 1,
     until: float = math.inf,
 ) -> None:
-    """Convert models one after another, or `jobs` at a time; each leaves a row with `recorder`.
+    """Convert models one after another, or `jobs` at a time; the row of each is told.
 
     A model is pulled and exported once for all targets, which follow each other in `work`, unless
     there are fewer models than jobs.
@@ -214,15 +214,14 @@ def convert_here(
     What has not begun at `until`, by the monotonic clock, has timed out. The catalogue is drawn at
     the end, also with what the run had published before it crashed and began again.
     """
-    given = dataclasses.replace(
-        services(), listener=recorder, planned={(one.model, one.target): one for one in work}
-    )
+    planned = {(one.model, one.target): one for one in work}
+    given = dataclasses.replace(services(), planned=planned)
 
     def convert(one: PlannedModel) -> None:
         if time.monotonic() > until:
-            recorder.model_ended(one.timed_out_row("the run's hours are over"))
+            tell(one.timed_out_row("the run's hours are over"))
         else:
-            _convert(one, options, recorder)
+            _convert(one, options, given.listener)
 
     def convert_together(group: Sequence[PlannedModel]) -> None:
         with (
@@ -235,7 +234,7 @@ def convert_here(
     groups = [list(same) for _, same in groupby(work, lambda one: one.model)]
     if len(groups) < jobs:
         groups = [[one] for one in work]
-    with use_services(given), _catalogue_drawn(options.store_url, recorder):
+    with use_services(given), _catalogue_drawn(options.store_url, given.listener):
         if jobs == 1:  # in this thread, where an interrupt arrives
             for group in groups:
                 convert_together(group)
@@ -267,7 +266,7 @@ def _convert(one: PlannedModel, options: ConversionOptions, recorder: Listener) 
     except Exception as error:  # noqa: BLE001 - Prefect's API can fail in any way
         if (one.model, one.target) not in recorder.rows:
             took = time.perf_counter() - began
-            recorder.model_ended(one.crashed_row(explain(error, "Prefect"), took))
+            tell(one.crashed_row(explain(error, "Prefect"), took))
 
 
 @contextmanager

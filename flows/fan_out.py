@@ -246,7 +246,6 @@ class Conversions:
         names = [one.model for one in batch.models]
         parameters = {
             "models": names,
-            "build_keys": {one.model: one.build_key for one in batch.models},
             "target": batch.target,
             # Only what is asked for: a worker of another version need not know our other options.
             "options": self._options.model_dump(mode="json"),

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
     from flows.parameters import ConversionOptions
     from menagerie.format.bundle_manifest import BundleManifest
+    from menagerie.store.releases import Build
     from transforms.targets import Target
     from zoo.manifest import Manifest
     from zoo.precision import Precision
     from zoo.spec import ModelSpec
-    from zoo.store import Store
 
 _PACKAGES = ("torch", "torchvision", "transformers", "numpy", "safetensors")
 
@@ -78,9 +78,14 @@ class PlannedModel:
     origin: Path
     seed: int | None
     build_key: str
-    in_store: bool
+    in_store: bool = False
     error: MenagerieError | None = None
     held: BundleManifest | None = None  # of the release in the store
+
+    @property
+    def names(self) -> Build:
+        """Model, target and build key, as a store has them."""
+        return self.model, self.target, self.build_key
 
     def row(
         self,
@@ -131,7 +136,6 @@ def plan(
     *,
     tags: Sequence[str] = (),
     precisions: Sequence[Precision] = (),
-    known: Mapping[str, str] | None = None,
 ) -> list[PlannedModel]:
     """Decide for every selected model and target whether there is work.
 
@@ -142,9 +146,6 @@ def plan(
         tags: further models, by tag.
         precisions: those of the models to take instead; left out: what the patterns name. One
             that a target of `targets` does not take is a row with its error, beside the others.
-        known: build keys by model that somebody planned and found missing in the store, which is
-            not asked for them again. One that comes out otherwise here, by another version of
-            Menagerie or torch, counts for nothing.
 
     Raises:
         UsageError: for a name that is not in the manifest, or if none is for any of the targets.
@@ -179,18 +180,13 @@ def plan(
         try:
             weights = fingerprint(spec, origin=origin, random_weights=seed)
         except MenagerieError as error:
-            return PlannedModel(name, target, spec, origin, seed, "", in_store=False, error=error)
+            return PlannedModel(name, target, spec, origin, seed, "", error=error)
         key = build_key(
             name, spec, target, weights=weights, code=code, versions=versions(target_named(target))
         )
-        return PlannedModel(name, target, spec, origin, seed, key, in_store=False)
+        return PlannedModel(name, target, spec, origin, seed, key)
 
-    planned = [one(pair) for pair in wanted]
-    known = known or {}
-    unknown = [p for p in planned if p.error is None and known.get(p.model) != p.build_key]
-    if unknown:
-        found = _looked_up(unknown, open_store(options.store_url), options)
-        planned = [found.get((each.model, each.target), each) for each in planned]
+    planned = _looked_up([one(pair) for pair in wanted], options)
     return planned + [
         replace(one(pair), build_key="", error=error) for pair, error in refused.items()
     ]
@@ -211,23 +207,20 @@ def _refused(
     return made
 
 
-def _looked_up(
-    planned: list[PlannedModel], store: Store, options: ConversionOptions
-) -> dict[tuple[str, str], PlannedModel]:
-    """The same by model and target, with what the store says of each."""
-    names = [(one.model, one.target, one.build_key) for one in planned]
-    if len(planned) <= _FEW:  # the whole store may hold thousands
+def _looked_up(planned: list[PlannedModel], options: ConversionOptions) -> list[PlannedModel]:
+    """The same with what the store says of each that has a build key."""
+    keyed = [one.names for one in planned if one.error is None]
+    if not keyed:
+        return planned
+    store = open_store(options.store_url)
+    found: Mapping[Build, BundleManifest | None]
+    if len(keyed) <= _FEW:  # the whole store may hold thousands
         with ThreadPoolExecutor(_FEW) as pool:  # a question to it may cross an ocean
-            found = list(pool.map(lambda each: store.held(*each), names))
+            found = dict(zip(keyed, pool.map(lambda each: store.held(*each), keyed), strict=True))
     else:
-        builds = store.builds()
-        found = [builds.get(each) for each in names]
-    return {
-        (one.model, one.target): replace(
-            one, in_store=held is not None and not options.force, held=held
-        )
-        for one, held in zip(planned, found, strict=True)
-    }
+        found = store.builds()
+    held = ((one, found.get(one.names)) for one in planned)
+    return [replace(one, in_store=bool(it) and not options.force, held=it) for one, it in held]
 
 
 def sort_out(

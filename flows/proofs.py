@@ -205,8 +205,7 @@ def rebuild_markdown(found: Rebuild) -> str:
 def _planned(release: Release, options: ConversionOptions) -> PlannedModel | None:
     """The conversion that would give the very build key of the release, if there is one here."""
     given = options.model_copy(update={"random_weights": release.manifest.random_weights})
-    known = {release.model: release.build_key}  # the store need not be asked
-    for planned in plan([release.model], [release.target], given, known=known):
+    for planned in plan([release.model], [release.target], given):
         if planned.error is not None:
             raise planned.error
         if planned.build_key == release.build_key:

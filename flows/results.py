@@ -85,6 +85,11 @@ class ModelResult(Frozen):
         return self.outcome in (Outcome.PUBLISHED, Outcome.PROVEN, Outcome.SKIPPED)
 
     @property
+    def verdict(self) -> str:
+        """How it failed, for the state of its run or task."""
+        return f"{self.outcome} in {self.stage}: {self.reason}"
+
+    @property
     def remark(self) -> str:
         """Why it failed, or what is still to come: one line, or empty."""
         if self.stage is not None:

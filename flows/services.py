@@ -44,6 +44,7 @@ class Services:
         stop: ends every model at work in this process.
         listener: hears of stages and models.
         planned: what was planned in this process, by model and target.
+        leaves_rows: whether the run at work bears the row of every model.
     """
 
     hold: Hold = _model_process
@@ -52,6 +53,7 @@ class Services:
     stop: Callable[[], None] = ModelProcess.stop_all
     listener: Listener = field(default_factory=Listener)
     planned: Mapping[tuple[str, str], PlannedModel] = field(default_factory=dict)
+    leaves_rows: bool = False
 
 
 _SERVICES: ContextVar[Services | None] = ContextVar("services", default=None)

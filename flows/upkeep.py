@@ -10,7 +10,7 @@ from prefect.states import Failed
 from pydantic import Field
 
 from flows.connection import FlowName
-from flows.convert_model import ModelChoice, TargetChoice
+from flows.conversion import ModelChoice, TargetChoice
 from flows.pages import leave_artifact
 from flows.parameters import ConversionOptions, allowed_store
 from flows.proofs import (

@@ -43,7 +43,6 @@ class Job(Frozen):
     folder: Path
     reports: Path
     log: Path
-    draws: bool = True  # the catalogue, as it is published; else whoever converts several does
 
     def identity(self, pulled: PullRecord) -> Identity:
         """What its bundle and its report say that it is."""

@@ -55,7 +55,7 @@ def publish_bundle(job: Job, _: StageRecords | None = None) -> PublishRecord:
     if (keyring := keyring_for(job.store)) is None:
         release = store.propose(job.bundle)
     else:  # what others put there under this build key is not ours to sign
-        promoter = Promoter(store, keyring, draws=job.draws)
+        promoter = Promoter(store, keyring, draws=False)
         release = store.propose(job.bundle, vouched=promoter.vouches)
         check_candidate(release.manifest, job.spec)
         release = promoter.promote(release)
@@ -72,7 +72,7 @@ def publish_bundle(job: Job, _: StageRecords | None = None) -> PublishRecord:
 
 
 def draw_catalogue(store: str, models: Collection[str]) -> None:
-    """Draw what models promoted here by jobs that did not draw it themselves look like.
+    """Draw what models look like that `publish_bundle` promoted.
 
     The list of all is drawn once for all of them: with every promotion it would take a time that
     grows with the number of models. Nothing to do where this process may not sign for the store.

@@ -21,7 +21,6 @@ from prefect import State, flow
 from toy_zoo import ToyModel, toy_judgement
 
 from flows import convert as zoo
-from flows import convert_model as modelling
 from flows import fan_out, upkeep
 from flows import plan as planning
 from flows.parameters import ConversionOptions, RunLimits
@@ -78,9 +77,9 @@ def place() -> Services:
 def convert_model(
     model: str, target: str = "cpu", options: ConversionOptions = ConversionOptions()
 ) -> State[Any]:
-    """See `flows.convert_model`."""
+    """See `flows.convert`."""
     with use_services(place()):
-        return modelling.convert_model.fn(model, target, options)  # type: ignore[no-any-return]
+        return zoo.convert_model.fn(model, target, options)  # type: ignore[no-any-return]
 
 
 @flow(name="convert-batch", flow_run_name=run_name("{models} for {target}"), **NOTHING_KEPT)
@@ -88,11 +87,10 @@ def convert_batch(
     models: list[str],
     target: str = "cpu",
     options: ConversionOptions = ConversionOptions(),
-    build_keys: dict[str, str] = {},
 ) -> State[Any]:
     """See `flows.convert`."""
     with use_services(place()):
-        return zoo.convert_batch.fn(models, target, options, build_keys)  # type: ignore[no-any-return]
+        return zoo.convert_batch.fn(models, target, options)  # type: ignore[no-any-return]
 
 
 @flow(name="confirm-releases", **NOTHING_KEPT)

@@ -23,8 +23,7 @@ import zoo.store
 from flows.cli import invoke
 from flows.cli.output import answer
 from flows.cli.progress import shown_results
-from flows.convert import convert_batch, convert_here, convert_zoo
-from flows.convert_model import convert_model
+from flows.convert import convert_batch, convert_here, convert_model, convert_zoo
 from flows.parameters import ConversionOptions
 from flows.plan import plan
 from flows.results import Listener, ModelResult, Outcome, RunResult
@@ -314,9 +313,9 @@ def test_what_others_converted_in_the_meantime_is_not_done_again(
     assert not planned.in_store
     one(toy_services(), "ant", options)
     late = dataclasses.replace(toy_services(), planned={("ant", "cpu"): planned})
-    assert one(late, "ant", options).outcome is Outcome.SKIPPED
+    assert many(late, options)[0].outcome is Outcome.SKIPPED
     forced = options.model_copy(update={"force": True})
-    assert one(late, "ant", forced).kept is not None
+    assert many(late, forced)[0].kept is not None
 
 
 @pytest.mark.parametrize("flow", [convert_model, convert_batch])
@@ -341,10 +340,10 @@ def test_a_store_that_was_away_for_a_moment_is_asked_again(
 def test_hours_that_are_over_leave_rows(options: ConversionOptions) -> None:
     """Also where there is no worker: what has not begun has timed out, and the table is whole."""
     planned = plan(["*"], ["cpu"], options)
-    recorder = Notes()
-    with use_services(toy_services()):
-        convert_here(planned, options, recorder, until=-math.inf)
-    assert [row.outcome for row in recorder.rows.values()] == [Outcome.TIMED_OUT] * 3
+    place = toy_services()
+    with use_services(place):
+        convert_here(planned, options, until=-math.inf)
+    assert [row.outcome for row in place.listener.rows.values()] == [Outcome.TIMED_OUT] * 3
 
 
 def test_publishing_is_tried_again_when_nobody_answered(options: ConversionOptions) -> None:

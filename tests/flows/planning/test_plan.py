@@ -17,7 +17,6 @@ from transforms.targets import target_named
 from zoo.build_key import code_digest
 from zoo.errors import UsageError
 from zoo.precision import Precision
-from zoo.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -166,24 +165,6 @@ def test_the_code_digest_is_a_sha256() -> None:
     """Over files that exist: the shim list and the passes are among them."""
     assert len(code_digest()) == 64
     assert set(code_digest()) <= set("0123456789abcdef")
-
-
-def test_what_was_planned_is_not_looked_up_again(
-    options: ConversionOptions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A worker takes its parent's word for what the store lacks, but not for another build."""
-    keys = {one.model: one.build_key for one in plan(["*"], ["cpu"], options)}
-    asked = []
-
-    def held(_: Store, model: str, *rest: str) -> None:
-        asked.append(model)
-
-    monkeypatch.setattr(Store, "held", held)
-    planned = plan(["*"], ["cpu"], options, known=keys)
-    assert {one.model: one.build_key for one in planned} == keys
-    assert asked == []
-    plan(["*"], ["cpu"], options, known={**keys, "bee": "0" * 64})
-    assert asked == ["bee"]
 
 
 @pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "MKL_NUM_THREADS"])

@@ -10,8 +10,7 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.exceptions import PrefectHTTPStatusError
 
-from flows.convert import convert_batch, convert_zoo
-from flows.convert_model import convert_model
+from flows.convert import convert_batch, convert_model, convert_zoo
 from flows.parameters import ConversionOptions
 from flows.upkeep import collect_garbage, confirm_releases, verify_releases
 from zoo.manifest import load_manifest

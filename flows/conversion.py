@@ -1,4 +1,4 @@
-"""The flow that converts one model for one target, and the stages of that in order."""
+"""The conversion of one model for one target: its stages in order, in a task of a run."""
 
 from __future__ import annotations
 
@@ -9,27 +9,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from prefect import State, flow
 from prefect.logging import get_run_logger
 from prefect.states import Failed
 from pydantic import WithJsonSchema
 
 from flows.connection import FlowName
 from flows.pages import Ended, ProgressBar, leave_pages, record
-from flows.parameters import ConversionOptions
-from flows.plan import PlannedModel, job_for, plan, unplanned_row
+from flows.plan import job_for, unplanned_row
 from flows.results import ModelResult, Outcome
-from flows.runs import (
-    NOTHING_KEPT,
-    RunFailed,
-    failed,
-    give_way,
-    leave_row,
-    run_name,
-    tag_run,
-    this_run,
-    without_tags,
-)
+from flows.runs import RunFailed, give_way, leave_row, this_run, without_tags
 from flows.services import services
 from menagerie.figures import seconds
 from menagerie.validation.findings import Verdict
@@ -51,7 +39,7 @@ from tasks.stage_table import (
 from transforms.progress import StepDone, progress_to
 from transforms.stages import Stage
 from transforms.targets import all_targets
-from zoo.errors import MenagerieError, UsageError
+from zoo.errors import MenagerieError
 from zoo.manifest import load_manifest
 from zoo.records import Diagnosis, StageTime, dearest
 from zoo.report.summary import cause
@@ -60,6 +48,10 @@ from zoo.store import open_store
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from prefect import State
+
+    from flows.parameters import ConversionOptions
+    from flows.plan import PlannedModel
     from flows.services import Services
     from tasks.job import Job
     from tasks.stage_table import ModelHolder, RecordT, StageKind
@@ -247,35 +239,19 @@ def _outcome(error: Exception) -> Outcome:
     return Outcome.FAILED if judged else Outcome.CRASHED
 
 
-@flow(
-    name=FlowName.CONVERT_MODEL.value,
-    flow_run_name=run_name("{model} for {target}"),
-    **NOTHING_KEPT,
-)
-def convert_model(
-    model: ModelChoice,
-    target: TargetChoice = "cpu",
-    options: ConversionOptions = ConversionOptions(),  # noqa: B008 - frozen
-) -> ModelResult | State[ModelResult]:
-    """Convert one model: pull, export, transform, lower, validate, publish.
-
-    Skipped when the store already holds a release under the same build key. If forced, it is
-    converted and proven anew, but the store keeps the release that it has. The result is the
-    model's row, in a failed state if the model failed: call it with `return_state`.
-
-    Args:
-        model: A model of the manifest.
-        target: Where the artifact is to run.
-        options: How it is converted.
-    """
-    tag_run([model, target])
-    result = _judged(model, target, options)
-    leave_row(result, this_run())
-    return result if result.succeeded else failed(_why(result), result)
+def tell(row: ModelResult) -> None:
+    """Have a model's row heard, and left on the run at work where that bears rows."""
+    given = services()
+    given.listener.model_ended(row)
+    if given.leaves_rows:
+        leave_row(row, this_run())
 
 
 def convert_in_task(planned: PlannedModel, options: ConversionOptions) -> None:
-    """Convert a planned model as a task of the run at work; the listener is given its row.
+    """Convert a planned model as a task of the run at work, and tell its row.
+
+    Skipped when the store already holds a release under the same build key. If forced, it is
+    converted and proven anew, but the store keeps the release that it has.
 
     Raises:
         RunFailed: the model failed, and the task with it.
@@ -284,41 +260,27 @@ def convert_in_task(planned: PlannedModel, options: ConversionOptions) -> None:
     name = f"{planned.model} for {planned.target}"
 
     def work() -> State[Any] | None:  # returned and not raised: Prefect would log a traceback
-        result = _judged(planned.model, planned.target, options)
-        if result.succeeded:
+        ended = _convert(planned, options)
+        if not ended.row.succeeded:
+            give_way()
+        row = leave_pages(ended, options.store_url)
+        record(row)
+        tell(row)
+        if row.succeeded:
             return None
-        return Failed(message=_why(result), data=RunFailed(name, _why(result), result))
+        return Failed(message=row.verdict, data=RunFailed(name, row.verdict, row))
 
     with without_tags():
         run_as_task(FlowName.CONVERT_MODEL, work, retried=False, run_name=name)
 
 
-def _judged(model: str, target: str, options: ConversionOptions) -> ModelResult:
-    """Convert; the row is complete, its pages are left, the listener has it."""
-    ended = _convert(model, target, options)
-    if not ended.row.succeeded:
-        give_way()
-    result = leave_pages(ended, options.store_url)
-    record(result)
-    services().listener.model_ended(result)
-    return result
-
-
-def _why(result: ModelResult) -> str:
-    return f"{result.outcome} in {result.stage}: {result.reason}"
-
-
-def _convert(model: str, target: str, options: ConversionOptions) -> Ended:
-    summary = ""
+def _convert(planned: PlannedModel, options: ConversionOptions) -> Ended:
+    summary = planned.spec.summary
+    if planned.error is not None:
+        return Ended(planned.failed_row(), error=planned.error, summary=summary)
+    if planned.in_store:
+        return Ended(planned.skipped_row())
     try:
-        planned = services().planned.get((model, target)) or patiently(
-            lambda: _plan_single(model, target, options)
-        )
-        summary = planned.spec.summary
-        if planned.error is not None:
-            return Ended(planned.failed_row(), error=planned.error, summary=summary)
-        if planned.in_store:
-            return Ended(planned.skipped_row())
         with ExitStack() as claimed:
             store = open_store(options.store_url)
             said = "The same build is being converted by %s: waiting for it"
@@ -327,28 +289,20 @@ def _convert(model: str, target: str, options: ConversionOptions) -> Ended:
             patiently(lambda: claimed.enter_context(claim()))
             # Others may have converted it since it was planned, before or while we waited.
             if not options.force:
-                held = patiently(lambda: store.held(model, target, planned.build_key))
+                held = patiently(lambda: store.held(*planned.names))
                 if held is not None:
                     return Ended(replace(planned, held=held).skipped_row())
             return _run(planned, options)
     except MenagerieError as error:
-        return Ended(unplanned_row(model, target, error), error=error, summary=summary)
+        row = unplanned_row(planned.model, planned.target, error)
+        return Ended(row, error=error, summary=summary)
 
 
 def _run(planned: PlannedModel, options: ConversionOptions) -> Ended:
     try:
         with without_tags():
-            given = services()
-            # Who planned several in this process draws the catalogue once, for all of them.
-            job = job_for(planned, options).model_copy(update={"draws": not given.planned})
-            return replace(Conversion(job, given).run(), summary=planned.spec.summary)
+            ended = Conversion(job_for(planned, options), services()).run()
+            return replace(ended, summary=planned.spec.summary)
     except OSError as error:  # before the first stage: there is no room for its folder, say
         ours = explain(error, planned.model)
         return Ended(planned.crashed_row(ours), error=ours, summary=planned.spec.summary)
-
-
-def _plan_single(model: str, target: str, options: ConversionOptions) -> PlannedModel:
-    planned = plan([model], [target], options)
-    if len(planned) != 1:
-        raise UsageError(model, f"is not one model for {target}", "Run `zoo list` to see them")
-    return planned[0]
