@@ -14,11 +14,12 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from prefect.client.schemas.objects import TERMINAL_STATES, StateType
 from prefect.logging import get_logger
 
-from flows.connection import FlowName
+from flows.connection import MOST_ATTEMPTS, FlowName
 from flows.results import Outcome
-from flows.runs import Phase, Trigger, first_of
+from flows.runs import Trigger, first_of
 from tasks.failures import explain
 from transforms.targets import all_targets, target_named
 from zoo.errors import MenagerieError, UsageError
@@ -27,10 +28,12 @@ from zoo.store import open_store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from prefect.client.schemas.objects import FlowRun
+
     from flows.parameters import ConversionOptions, RunLimits
     from flows.plan import PlannedModel
     from flows.results import Listener, ModelResult
-    from flows.runs import Run, Runs
+    from flows.runs import Runs
 
 POOLS_VARIABLE = "MENAGERIE_POOLS"
 BATCH_MODELS = 8  # at most: a deployment run costs six to eight seconds before its first stage
@@ -99,6 +102,8 @@ _MINUTE = 60.0
 _POLL_SECONDS = 2.0
 _REVIVAL_SECONDS = 20.0  # so long an automation may take to put a crashed run back in the queue
 _STOP_SECONDS = 60.0  # so long a worker may take to stop a run
+_AT_WORK = (StateType.RUNNING, StateType.CANCELLING)
+_UNDONE = (StateType.FAILED, StateType.CANCELLED)  # a crashed run may be revived
 _ATTEMPTS = 5  # new runs in place of ones that were cancelled before this run was restarted
 
 
@@ -106,9 +111,9 @@ _ATTEMPTS = 5  # new runs in place of ones that were cancelled before this run w
 class Child:
     """A submitted batch, and what is still missing of it."""
 
-    run: Run
+    run: FlowRun
     batch: Batch
-    since: float  # when it came to its phase, or was asked to end
+    since: float  # when it came to its state, or was asked to end
     doomed: str = ""  # why it was asked to end
     done: bool = False  # nothing more is expected of it
     missing: dict[tuple[str, str], PlannedModel] = field(init=False)
@@ -121,7 +126,7 @@ class Child:
         for row in rows:
             if self.missing.pop((row.model, row.target), None) is not None:
                 # What a run finds in the store when it is run again, it published the time before.
-                again = row.outcome is Outcome.SKIPPED and self.run.attempts > 1
+                again = row.outcome is Outcome.SKIPPED and self.run.run_count > 1
                 tell(row.model_copy(update={"outcome": Outcome.PUBLISHED}) if again else row)
         self.done = not self.missing
 
@@ -197,7 +202,7 @@ class Conversions:
             found = tuple(planned[key] for key in keys if key in planned)
             child = Child(run, Batch(target, found), self._now())
             child.take_rows(rows.get(run.id, ()), self._recorder.model_ended)
-            again = child.missing if run.phase is Phase.ENDED else {}
+            again = child.missing if run.state_type in _UNDONE else {}
             if child.missing and not again:
                 children.append(child)
             for one in found:
@@ -258,7 +263,7 @@ class Conversions:
                 tags=[*names, batch.target, Trigger.CONVERT_ZOO],
                 key=f"{batch.key}-{attempt}",
             )
-            if run.phase is not Phase.ENDED:  # else it was cancelled before a restart of ours
+            if run.state_type not in _UNDONE:  # else it was cancelled before a restart of ours
                 break
         return Child(run, batch, self._now())
 
@@ -266,7 +271,7 @@ class Conversions:
         ids = [child.run.id for child in self._children]
         runs = self._runs.look(ids)  # first: a run that is seen to have ended has left its rows
         rows = self._runs.rows(ids)
-        waiting = {c.batch.pool for c in self._children if c.run.phase is not Phase.RUNNING}
+        waiting = {c.batch.pool for c in self._children if c.run.state_type not in _AT_WORK}
         for pool in self._alone.keys() - waiting:
             del self._alone[pool]  # no run waited there meanwhile
         for pool in waiting:
@@ -279,22 +284,22 @@ class Conversions:
             if not child.done:
                 self._judge(child, runs.get(child.run.id))
 
-    def _judge(self, child: Child, run: Run | None) -> None:
+    def _judge(self, child: Child, run: FlowRun | None) -> None:
         now = self._now()
         if run is None:
             self._conclude(child)
             return
-        if run.phase is not child.run.phase:
+        if run.state_type is not child.run.state_type:
             child.since = now
         child.run = run
-        if run.phase.is_final and run.phase is not Phase.CRASHED:
+        if run.state_type is StateType.CRASHED:
+            if now - child.since >= _REVIVAL_SECONDS:
+                self._revive(child)
+        elif run.state_type in TERMINAL_STATES:
             self._conclude(child)
         elif not child.doomed and (reason := self._verdict(child)):
             child.since, child.doomed = now, reason
             self._runs.cancel(child.run)  # so that it does not run when its rows count no more
-        elif run.phase is Phase.CRASHED:
-            if now - child.since >= _REVIVAL_SECONDS:
-                self._revive(child)
         elif child.doomed and now - child.since > _STOP_SECONDS:
             self._runs.cancel(run, force=True)
             self._conclude(child)
@@ -304,20 +309,21 @@ class Conversions:
 
         It runs for longer than its models may, or no worker comes for it.
         """
+        at_work = child.run.state_type in _AT_WORK
         minutes = self._limits.minutes_per_model * len(child.batch.models)
-        if child.run.phase is Phase.RUNNING and self._now() - child.since > minutes * _MINUTE:
+        if at_work and self._now() - child.since > minutes * _MINUTE:
             return f"not done after {minutes} minutes"
         patience = self._limits.minutes_without_worker
         pool = child.batch.pool
         alone = self._alone.get(pool)
         lonely = alone is not None and self._now() - alone >= patience * _MINUTE
-        if child.run.phase is Phase.WAITING and lonely:
+        if not at_work and lonely:
             return f"no worker in pool {pool} for {patience} minutes: start one"
         return ""
 
     def _revive(self, child: Child) -> None:
         """The automation did not: a busy SQLite can lose its event."""
-        if child.run.may_be_revived and not child.doomed:
+        if 0 < child.run.run_count < MOST_ATTEMPTS and not child.doomed:
             self._runs.run_again(child.run)
         else:
             self._conclude(child)
@@ -329,11 +335,12 @@ class Conversions:
         child.missing.clear()
         if child.doomed:
             self._time_out(missing, child.doomed)
-        elif not child.run.phase.is_final:
+        elif child.run.state_type not in TERMINAL_STATES:
             self._fail(missing, MenagerieError("Prefect", "the run was deleted"))
         else:
-            detail = f": {child.run.message}" if child.run.message else ""
-            fact = f"its run ended {child.run.state}{detail}"
+            said = child.run.state.message if child.run.state else ""
+            detail = f": {said}" if said else ""
+            fact = f"its run ended {child.run.state_name}{detail}"
             error = MenagerieError("Prefect", fact, "The run's logs say why")
             for one in missing:
                 self._recorder.model_ended(self._stored_row(one) or one.crashed_row(error))

@@ -13,7 +13,6 @@ import logging
 import re
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, partial
 from pathlib import Path
@@ -44,7 +43,6 @@ from prefect.runtime import flow_run
 from prefect.states import AwaitingRetry, Cancelled, Cancelling, Failed, Pending
 from pydantic import ValidationError
 
-from flows.connection import MOST_ATTEMPTS
 from flows.results import ModelResult
 from tasks.failures import explain
 from zoo.errors import MenagerieError
@@ -306,38 +304,6 @@ _REFUSALS = (400, 404, 409, 422)
 _PLACEHOLDER_KEY = "menagerie.child"
 
 
-class Phase(StrEnum):
-    """How far a run is."""
-
-    WAITING = "waiting"  # for a worker
-    RUNNING = "running"
-    COMPLETED = "completed"
-    CRASHED = "crashed"  # an automation may still revive it
-    ENDED = "ended"  # failed or cancelled
-
-    @property
-    def is_final(self) -> bool:
-        """Whether nothing more is to come, unless it is revived."""
-        return self not in (Phase.WAITING, Phase.RUNNING)
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run as the server knows it."""
-
-    id: UUID
-    phase: Phase
-    state: str  # Prefect's name of it, e.g. Late
-    message: str
-    parameters: dict[str, Any]
-    attempts: int = 0  # how often it began to run
-
-    @property
-    def may_be_revived(self) -> bool:
-        """Whether it crashed and is to be run again."""
-        return self.phase is Phase.CRASHED and 0 < self.attempts < MOST_ATTEMPTS
-
-
 class Runs:
     """The runs that one parent run has on a server.
 
@@ -361,11 +327,11 @@ class Runs:
                 by_pool.setdefault(deployment.work_pool_name, deployment.id)
         return by_pool
 
-    def children(self) -> list[Run]:
+    def children(self) -> list[FlowRun]:
         """All runs that this parent submitted, also before it was restarted."""
         wanted = FlowRunFilter(parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[self._parent]))
         read = partial(self._client.read_flow_runs, flow_run_filter=wanted)
-        return [_run(each) for each in _all_pages(read)]
+        return list(_all_pages(read))
 
     def submit(
         self,
@@ -375,7 +341,7 @@ class Runs:
         name: str,
         tags: Sequence[str],
         key: str,
-    ) -> Run:
+    ) -> FlowRun:
         """Submit a run below the parent; the same key never makes a second one.
 
         Args:
@@ -389,7 +355,7 @@ class Runs:
             MenagerieError: the server refuses the parameters.
         """
         try:
-            found = self._client.create_flow_run_from_deployment(
+            return self._client.create_flow_run_from_deployment(
                 deployment,
                 parameters=parameters,
                 name=name,
@@ -402,15 +368,14 @@ class Runs:
                 raise
             fact = f"refuses the run ({' '.join(error.response.text.split())[:300]})"
             raise MenagerieError("Prefect", fact) from error
-        return _run(found)
 
-    def look(self, ids: Sequence[UUID]) -> dict[UUID, Run]:
+    def look(self, ids: Sequence[UUID]) -> dict[UUID, FlowRun]:
         """The runs as they are now; one that was deleted is missing."""
         found = {}
         for start in range(0, len(ids), _CHUNK):
             wanted = FlowRunFilter(id=FlowRunFilterId(any_=list(ids[start : start + _CHUNK])))
             for each in self._client.read_flow_runs(flow_run_filter=wanted, limit=_CHUNK):
-                found[each.id] = _run(each)
+                found[each.id] = each
         return found
 
     def rows(self, ids: Sequence[UUID]) -> dict[UUID, list[ModelResult]]:
@@ -420,7 +385,7 @@ class Runs:
             found.update(read_rows(self._client, ids[start : start + _CHUNK]))
         return found
 
-    def cancel(self, run: Run, *, force: bool = False) -> None:
+    def cancel(self, run: FlowRun, *, force: bool = False) -> None:
         """End a run: its worker stops it; with `force` it counts as ended at once.
 
         Where no worker has it, the server makes *Cancelled* of it by itself. Forced on a run that a
@@ -430,10 +395,10 @@ class Runs:
         state: State[Any] = Cancelled(message=message) if force else Cancelling(message=message)
         self._client.set_flow_run_state(run.id, state, force=force)
 
-    def run_again(self, run: Run) -> None:
+    def run_again(self, run: FlowRun) -> None:
         """Put a crashed run back into the queue, unless somebody did so a moment ago."""
         latest = self.look([run.id]).get(run.id)
-        if latest is None or latest.phase is not Phase.CRASHED:
+        if latest is None or latest.state_type is not StateType.CRASHED:
             return
         message = "Crashed; run again by its parent."
         self._client.set_flow_run_state(run.id, AwaitingRetry(message=message), force=True)
@@ -459,25 +424,3 @@ class Runs:
             task=task, flow_run_id=self._parent, dynamic_key=key, state=Pending()
         )
         return run.id
-
-
-_PHASES = {  # those of all other states wait
-    StateType.COMPLETED: Phase.COMPLETED,
-    StateType.CRASHED: Phase.CRASHED,
-    StateType.FAILED: Phase.ENDED,
-    StateType.CANCELLED: Phase.ENDED,
-    StateType.RUNNING: Phase.RUNNING,
-    StateType.CANCELLING: Phase.RUNNING,
-}
-
-
-def _run(found: FlowRun) -> Run:
-    state = found.state or Pending(name="unknown")
-    return Run(
-        id=found.id,
-        phase=_PHASES.get(state.type, Phase.WAITING),
-        state=state.name or state.type.value,
-        message=state.message or "",
-        parameters=found.parameters,
-        attempts=found.run_count,
-    )

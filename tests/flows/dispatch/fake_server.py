@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from flows.runs import Phase, Run
+from prefect.client.schemas.objects import FlowRun, State, StateType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -15,14 +14,14 @@ if TYPE_CHECKING:
 
     from flows.results import ModelResult
 
-Step = tuple[Phase, list["ModelResult"]]
+Step = tuple[StateType, list["ModelResult"]]
 
 
 @dataclass
 class FakeRuns:
     """Stands in for `flows.runs.Runs`: each look moves every run on by one step.
 
-    `script` says what a run's steps are: its phase and the rows that it leaves.
+    `script` says what a run's steps are: its state and the rows that it leaves.
     """
 
     script: Callable[[list[str]], list[Step]]
@@ -32,7 +31,7 @@ class FakeRuns:
     stopped: bool = False  # whether the parent is being cancelled
     obeys: bool = True  # whether a worker ends a run that is cancelled
     attempts: int = 0  # how often runs began before
-    runs: dict[UUID, Run] = field(default_factory=dict)
+    runs: dict[UUID, FlowRun] = field(default_factory=dict)
     keys: dict[str, UUID] = field(default_factory=dict)
     left: dict[UUID, list[ModelResult]] = field(default_factory=dict)
     steps: dict[UUID, list[Step]] = field(default_factory=dict)
@@ -52,13 +51,13 @@ class FakeRuns:
         """One in every pool."""
         return {pool: uuid.uuid4() for pool in self.pools} if flow == "convert-batch" else {}
 
-    def children(self) -> list[Run]:
+    def children(self) -> list[FlowRun]:
         """All that was submitted."""
         return list(self.runs.values())
 
     def submit(
         self, deployment: UUID, parameters: dict[str, Any], *, name: str, key: str, **_: Any
-    ) -> Run:
+    ) -> FlowRun:
         """The same key gives the same run."""
         self._answer()
         if key not in self.keys:
@@ -69,19 +68,21 @@ class FakeRuns:
 
     def add(self, run: UUID, models: list[str], parameters: dict[str, Any]) -> None:
         """A run that waits for a worker."""
-        self.runs[run] = Run(run, Phase.WAITING, "Scheduled", "", parameters, self.attempts)
+        self.runs[run] = FlowRun(
+            id=run, flow_id=run, parameters=parameters, run_count=self.attempts
+        )
+        self._come_to(run, StateType.SCHEDULED)
         self.steps[run] = self.script(models)
         self.left[run] = []
 
-    def look(self, ids: Sequence[UUID]) -> dict[UUID, Run]:
+    def look(self, ids: Sequence[UUID]) -> dict[UUID, FlowRun]:
         """Every run moves on."""
         self._answer()
         for each in ids:
             if self.steps.get(each):
-                phase, rows = self.steps[each].pop(0)
+                state, rows = self.steps[each].pop(0)
                 self.left[each] += rows
-                change = {"phase": phase, "state": phase.value.title(), "message": "so it is"}
-                self.runs[each] = dataclasses.replace(self.runs[each], **change)
+                self._come_to(each, state)
         return {each: self.runs[each] for each in ids if each in self.runs}
 
     def rows(self, ids: Sequence[UUID]) -> dict[UUID, list[ModelResult]]:
@@ -90,18 +91,16 @@ class FakeRuns:
             self._answer()
         return {each: list(self.left[each]) for each in ids if each in self.left}
 
-    def cancel(self, run: Run, *, force: bool = False) -> None:
+    def cancel(self, run: FlowRun, *, force: bool = False) -> None:
         """A waiting run ends at once."""
         self.cancelled.append("forced" if force else "asked")
-        if force or run.phase is Phase.WAITING or self.obeys:
+        if force or run.state_type is StateType.SCHEDULED or self.obeys:
             self.steps[run.id] = []
-            ended = dataclasses.replace(run, phase=Phase.ENDED, state="Cancelled")
-            self.runs[run.id] = ended
+            self._come_to(run.id, StateType.CANCELLED)
 
-    def run_again(self, run: Run) -> None:
+    def run_again(self, run: FlowRun) -> None:
         """Its steps go on; the next attempt counts."""
-        update = {"phase": Phase.WAITING, "attempts": run.attempts + 1}
-        self.runs[run.id] = dataclasses.replace(run, **update)
+        self._come_to(run.id, StateType.SCHEDULED, attempts=run.run_count + 1)
 
     def has_worker(self, pool: str) -> bool:
         """As the test says."""
@@ -110,6 +109,14 @@ class FakeRuns:
     def is_being_cancelled(self) -> bool:
         """As the test says."""
         return self.stopped
+
+    def _come_to(self, run: UUID, to: StateType, attempts: int | None = None) -> None:
+        """As the server answers: a new object each time."""
+        last = self.runs[run]
+        state: State[Any] = State(type=to, name=to.value.title(), message="so it is")
+        update = {"state": state, "state_type": to, "state_name": state.name}
+        update["run_count"] = last.run_count if attempts is None else attempts
+        self.runs[run] = last.model_copy(update=update)
 
     def _answer(self) -> None:
         if self.away:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fake_server import FakeRuns
+from prefect.client.schemas.objects import StateType
 from toy_zoo import toy_bundle, toy_job, toy_judgement, toy_records
 
 from flows.fan_out import Conversions
 from flows.parameters import ConversionOptions, RunLimits
 from flows.plan import PlannedModel, plan
 from flows.results import Listener, ModelResult, Outcome
-from flows.runs import Phase
 from tasks.prove import prove
 from tasks.publish import publish_bundle
 
@@ -28,11 +28,11 @@ def row(model: str, outcome: Outcome = Outcome.PUBLISHED, **more: Any) -> ModelR
     return ModelResult(model=model, target="cpu", outcome=outcome, **more)
 
 
-def well(models: list[str]) -> list[tuple[Phase, list[ModelResult]]]:
+def well(models: list[str]) -> list[tuple[StateType, list[ModelResult]]]:
     """All models are published, one a look."""
     return [
-        *((Phase.RUNNING, [row(model)]) for model in models),
-        (Phase.COMPLETED, []),
+        *((StateType.RUNNING, [row(model)]) for model in models),
+        (StateType.COMPLETED, []),
     ]
 
 
@@ -97,16 +97,19 @@ def test_failures_are_rows_of_their_models(
 ) -> None:
     """What a child says of a model stands; a child that ends silently is a crash."""
 
-    def script(models: list[str]) -> list[tuple[Phase, list[ModelResult]]]:
+    def script(models: list[str]) -> list[tuple[StateType, list[ModelResult]]]:
         return [
-            (Phase.RUNNING, [row("ant"), row("bee", Outcome.FAILED, stage="lower", reason="no")]),
-            (Phase.ENDED, []),
+            (
+                StateType.RUNNING,
+                [row("ant"), row("bee", Outcome.FAILED, stage="lower", reason="no")],
+            ),
+            (StateType.FAILED, []),
         ]
 
     rows = dispatch(FakeRuns(script), work, options)
     assert outcomes(rows) == {"ant": "published", "bee": "failed", "cat": "crashed"}
     assert (rows["bee"].stage, rows["bee"].reason) == ("lower", "no")
-    assert "its run ended Ended: so it is" in (rows["cat"].reason or "")
+    assert "its run ended Failed: so it is" in (rows["cat"].reason or "")
 
 
 def test_the_last_row_of_a_run_that_just_ended_counts(
@@ -114,7 +117,7 @@ def test_the_last_row_of_a_run_that_just_ended_counts(
 ) -> None:
     """A child may leave a row and end between two looks, even between two questions of one."""
     said = [row(model, Outcome.FAILED, stage="lower", reason="no") for model in ("ant", "bee")]
-    server = FakeRuns(lambda _: [(Phase.RUNNING, []), (Phase.ENDED, [*said, row("cat")])])
+    server = FakeRuns(lambda _: [(StateType.RUNNING, []), (StateType.FAILED, [*said, row("cat")])])
     rows = dispatch(server, work, options)
     assert outcomes(rows) == {"ant": "failed", "bee": "failed", "cat": "published"}
 
@@ -136,8 +139,8 @@ def test_a_worker_that_comes_in_time_is_used(
 ) -> None:
     """Waiting in a pool that has a worker, busy as it may be, is no reason to give up."""
 
-    def script(models: list[str]) -> list[tuple[Phase, list[ModelResult]]]:
-        return [(Phase.WAITING, [])] * 1000 + well(models)
+    def script(models: list[str]) -> list[tuple[StateType, list[ModelResult]]]:
+        return [(StateType.SCHEDULED, [])] * 1000 + well(models)
 
     rows = dispatch(FakeRuns(script), work, options, minutes_without_worker=3)
     assert set(outcomes(rows).values()) == {"published"}
@@ -149,8 +152,8 @@ def test_a_run_that_does_not_end_is_given_up(
 ) -> None:
     """It is cancelled; what it published before counts; a worker that is gone is not waited for."""
 
-    def script(models: list[str]) -> list[tuple[Phase, list[ModelResult]]]:
-        return [(Phase.RUNNING, [row("ant")])]
+    def script(models: list[str]) -> list[tuple[StateType, list[ModelResult]]]:
+        return [(StateType.RUNNING, [row("ant")])]
 
     server = FakeRuns(script, obeys=obeys)
     rows = dispatch(server, work, options, minutes_per_model=5)
@@ -164,7 +167,7 @@ def test_the_run_ends_when_its_hours_are_over(
     work: list[PlannedModel], options: ConversionOptions
 ) -> None:
     """Whatever the children do."""
-    server = FakeRuns(lambda _: [(Phase.WAITING, [])] * 10**6)
+    server = FakeRuns(lambda _: [(StateType.SCHEDULED, [])] * 10**6)
     rows = dispatch(server, work, options, ALONE, hours=1)
     assert set(outcomes(rows).values()) == {"timed out"}
     assert "hours are over" in (rows["ant"].reason or "")
@@ -176,9 +179,13 @@ def test_a_crashed_child_may_be_revived(
 ) -> None:
     """An automation puts it back in the queue: what counts is how it ends then."""
 
-    def script(models: list[str]) -> list[tuple[Phase, list[ModelResult]]]:
-        revived = [(Phase.WAITING, []), (Phase.RUNNING, [row("ant", Outcome.SKIPPED)])]
-        crash = [(Phase.RUNNING, [row("ant")]), (Phase.CRASHED, []), (Phase.CRASHED, [])]
+    def script(models: list[str]) -> list[tuple[StateType, list[ModelResult]]]:
+        revived = [(StateType.SCHEDULED, []), (StateType.RUNNING, [row("ant", Outcome.SKIPPED)])]
+        crash = [
+            (StateType.RUNNING, [row("ant")]),
+            (StateType.CRASHED, []),
+            (StateType.CRASHED, []),
+        ]
         return [*crash, *revived, *well(["bee", "cat"])]
 
     rows = dispatch(FakeRuns(script), work, options)
@@ -190,8 +197,8 @@ def test_what_a_run_finds_when_it_is_run_again_it_published_before(
 ) -> None:
     """Killed between its release and its row; on a first attempt, somebody else published it."""
 
-    def found(models: list[str]) -> list[tuple[Phase, list[ModelResult]]]:
-        return [(Phase.RUNNING, [row(model, Outcome.SKIPPED)]) for model in models]
+    def found(models: list[str]) -> list[tuple[StateType, list[ModelResult]]]:
+        return [(StateType.RUNNING, [row(model, Outcome.SKIPPED)]) for model in models]
 
     ended = [outcomes(dispatch(FakeRuns(found, attempts=n), work, options)) for n in (1, 2)]
     assert [set(each.values()) for each in ended] == [{"skipped"}, {"published"}]
@@ -201,7 +208,10 @@ def test_a_crashed_child_that_nobody_revives_is_run_again(
     work: list[PlannedModel], options: ConversionOptions
 ) -> None:
     """The automation's event can get lost; the third crash stands all the same."""
-    crash = [(Phase.RUNNING, []), *[(Phase.CRASHED, [])] * 11]  # longer than one waits for it
+    crash = [
+        (StateType.RUNNING, []),
+        *[(StateType.CRASHED, [])] * 11,
+    ]  # longer than one waits for it
     server = FakeRuns(lambda models: [*crash, *crash, *well(models)], attempts=1)
     assert set(outcomes(dispatch(server, work, options)).values()) == {"published"}
     server = FakeRuns(lambda models: [*crash, *crash, *crash, *well(models)], attempts=1)
@@ -219,7 +229,7 @@ def test_a_crashed_child_that_published_is_told_by_the_store(
     toy_bundle(job)
     prove(job, toy_records(), judge=lambda *_, **__: toy_judgement())
     publish_bundle(job)
-    server = FakeRuns(lambda _: [(Phase.RUNNING, []), (Phase.CRASHED, [])])
+    server = FakeRuns(lambda _: [(StateType.RUNNING, []), (StateType.CRASHED, [])])
     rows = dispatch(server, work, options)
     assert outcomes(rows) == {"ant": "published", "bee": "crashed", "cat": "crashed"}
 
@@ -229,12 +239,12 @@ def test_a_restarted_parent_takes_up_its_children(
 ) -> None:
     """Runs at work and runs that are done are not submitted again; cancelled ones are."""
     server = FakeRuns(well)
-    names = {"ant": Phase.RUNNING, "bee": Phase.COMPLETED, "cat": Phase.ENDED}
+    names = {"ant": StateType.RUNNING, "bee": StateType.COMPLETED, "cat": StateType.FAILED}
     for model, phase in names.items():
         run = uuid.uuid4()
         server.add(run, [model], {"models": [model], "target": "cpu"})
-        if phase is not Phase.RUNNING:
-            server.steps[run] = [(phase, [row(model)] if phase is Phase.COMPLETED else [])]
+        if phase is not StateType.RUNNING:
+            server.steps[run] = [(phase, [row(model)] if phase is StateType.COMPLETED else [])]
             server.look([run])
     rows = dispatch(server, work, options)
     assert set(outcomes(rows).values()) == {"published"}
@@ -249,7 +259,7 @@ def test_a_restarted_parent_takes_a_failure_for_an_answer(
     run = uuid.uuid4()
     server.add(run, ["ant", "bee", "cat"], {"models": ["ant", "bee", "cat"], "target": "cpu"})
     said = [row("ant"), row("bee", Outcome.FAILED, stage="lower", reason="no")]
-    server.steps[run] = [(Phase.ENDED, said)]
+    server.steps[run] = [(StateType.FAILED, said)]
     server.look([run])
     rows = dispatch(server, work, options)
     assert outcomes(rows) == {"ant": "published", "bee": "failed", "cat": "published"}
@@ -293,7 +303,7 @@ def test_a_stopped_parent(
 
     One whose host goes down leaves them at work.
     """
-    server = FakeRuns(lambda _: [(Phase.RUNNING, [])] * 99, stopped=stopped)
+    server = FakeRuns(lambda _: [(StateType.RUNNING, [])] * 99, stopped=stopped)
     looks = iter(range(3))
     real = server.look
 

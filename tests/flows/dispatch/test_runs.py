@@ -59,7 +59,7 @@ def test_a_run_that_nobody_has_is_cancelled_at_once(client: SyncPrefectClient) -
     run = made(client)
     runs = Runs(client, uuid.uuid4())
     runs.cancel(runs.look([run])[run])
-    assert runs.look([run])[run].state == "Cancelled"
+    assert runs.look([run])[run].state_name == "Cancelled"
 
 
 @pytest.mark.parametrize(
