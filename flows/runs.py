@@ -22,7 +22,6 @@ from uuid import UUID
 import coolname
 import httpx
 from coolname.loader import load_config
-from prefect import State, Task
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactCreate
 from prefect.client.schemas.filters import (
@@ -37,10 +36,11 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import StateType
 from prefect.context import FlowRunContext, TagsContext
+from prefect.deployments import run_deployment
 from prefect.exceptions import Abort, ObjectNotFound, PrefectHTTPStatusError
 from prefect.logging import get_logger, get_run_logger
 from prefect.runtime import flow_run
-from prefect.states import AwaitingRetry, Cancelled, Cancelling, Failed, Pending
+from prefect.states import AwaitingRetry, Cancelled, Cancelling, Failed
 from pydantic import ValidationError
 
 from flows.results import ModelResult
@@ -50,6 +50,7 @@ from zoo.errors import MenagerieError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from prefect import State
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
 
@@ -300,8 +301,7 @@ def _all_pages(read: Callable[..., list[T]]) -> Iterator[T]:
 
 
 _CHUNK = 100  # runs a question
-_REFUSALS = (400, 404, 409, 422)
-_PLACEHOLDER_KEY = "menagerie.child"
+_REFUSALS = (400, 409, 422)
 
 
 class Runs:
@@ -355,14 +355,17 @@ class Runs:
             MenagerieError: the server refuses the parameters.
         """
         try:
-            return self._client.create_flow_run_from_deployment(
+            run = run_deployment(  # its type has that of an event loop's caller as well
                 deployment,
                 parameters=parameters,
-                name=name,
-                tags=list(tags),
+                flow_run_name=name,
+                tags=tags,
                 idempotency_key=f"{self._parent}-{key}",
-                parent_task_run_id=self._placeholder(key, name),
+                timeout=0,
             )
+            return cast("FlowRun", run)
+        except ObjectNotFound as error:
+            raise MenagerieError("Prefect", "the deployment is gone") from error
         except PrefectHTTPStatusError as error:
             if error.response.status_code not in _REFUSALS:
                 raise
@@ -415,12 +418,3 @@ class Runs:
         """Whether somebody cancels the parent run itself."""
         state = self._client.read_flow_run(self._parent).state
         return state is not None and state.type in (StateType.CANCELLING, StateType.CANCELLED)
-
-    def _placeholder(self, key: str, name: str) -> UUID:
-        """The task run by which Prefect's UI shows one run below another."""
-        task = Task(name=name, fn=lambda: None)
-        task.task_key = _PLACEHOLDER_KEY
-        run = self._client.create_task_run(
-            task=task, flow_run_id=self._parent, dynamic_key=key, state=Pending()
-        )
-        return run.id
