@@ -13,7 +13,6 @@ import hashlib
 import os
 import secrets
 import tempfile
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -41,7 +40,14 @@ class FlowName(StrEnum):
 
 
 BUCKET = "menagerie"
+STORE = f"s3://{BUCKET}/zoo"
 ACCESS_KEY = "menagerie:owner"  # no secret; Swift's form is account:user
+# The automations in infra count on heartbeats of 30 s. A server answers 500 as long as its database
+# takes nothing, its disk being full, say; 503 is asked again for a minute by itself.
+OF_ALL_WORKERS = {
+    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+    "PREFECT_CLIENT_RETRY_EXTRA_CODES": "500",
+}
 _BYTES = 32
 _OTHERS = 0o077
 _SOCKET_BYTES = 90  # a path to a socket has 104 on macOS, and supervisord's first one is longer
@@ -69,16 +75,37 @@ class ClusterState(Frozen):
         return f"http://127.0.0.1:{self.ports['api']}"
 
     @property
-    def connection(self) -> Connection:
-        """To the server and the store, whether they run or not."""
-        return Connection(
-            api_url=f"{self.ui_url}/api",
-            auth=self.api_auth,
-            store=f"s3://{BUCKET}/zoo",
-            # On loopback: a browser opens links to it without a word.
-            s3_endpoint=f"http://127.0.0.1:{self.ports['s3']}",
-            s3_secret=self.s3_secret,
-        )
+    def api_url(self) -> str:
+        """Of Prefect's API, whether it runs or not."""
+        return f"{self.ui_url}/api"
+
+    @property
+    def s3_endpoint(self) -> str:
+        """Of the store. On loopback: a browser opens links to it without a word."""
+        return f"http://127.0.0.1:{self.ports['s3']}"
+
+    def environment(self) -> dict[str, str]:
+        """Variables for Prefect and for the store, some of them secrets: never for a log."""
+        return self.prefect_environment() | self.store_environment()
+
+    def prefect_environment(self) -> dict[str, str]:
+        """What Prefect reads when it is imported."""
+        return {
+            "PREFECT_API_URL": self.api_url,
+            "PREFECT_API_AUTH_STRING": self.api_auth.get_secret_value(),
+            "PREFECT_HOME": str(cluster_folder() / "prefect"),  # not a profile of the user's
+            **OF_ALL_WORKERS,
+        }
+
+    def store_environment(self) -> dict[str, str]:
+        """What `zoo.store` reads."""
+        return {
+            "MENAGERIE_STORE": STORE,
+            "AWS_ENDPOINT_URL_S3": self.s3_endpoint,
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": self.s3_secret.get_secret_value(),
+            "AWS_SESSION_TOKEN": "",  # one of the user's belongs to other keys
+        }
 
     @classmethod
     def make(cls, ports: dict[str, int]) -> ClusterState:
@@ -172,69 +199,16 @@ def write_private(path: Path, text: str) -> None:
         Path(name).unlink(missing_ok=True)
 
 
-# The automations in infra count on heartbeats of 30 s. A server answers 500 as long as its database
-# takes nothing, its disk being full, say; 503 is asked again for a minute by itself.
-OF_ALL_WORKERS = {
-    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
-    "PREFECT_CLIENT_RETRY_EXTRA_CODES": "500",
-}
+def started_cluster() -> ClusterState | None:
+    """The local cluster, if it was started and PREFECT_API_URL does not name another server.
 
-
-@dataclass(frozen=True)
-class Connection:
-    """How to reach a Prefect server, and the store its workers publish to.
-
-    Attributes:
-        api_url: of Prefect's API, e.g. http://127.0.0.1:4200/api.
-        auth: `user:password` for the API; None: it asks for none.
-        store: URL of its workers' store, of the local cluster's alone; None: `MENAGERIE_STORE` or
-            the default decides.
-        s3_endpoint, s3_secret: of that store.
-    """
-
-    api_url: str
-    auth: SecretStr | None = None
-    store: str | None = None
-    s3_endpoint: str | None = None
-    s3_secret: SecretStr | None = None
-
-    def environment(self) -> dict[str, str]:
-        """Variables for Prefect, and for the store where it is the local cluster's.
-
-        They hold secrets: for the environment of a process, never for a log.
-        """
-        return self.prefect_environment() | self.store_environment()
-
-    def prefect_environment(self) -> dict[str, str]:
-        """What Prefect reads when it is imported."""
-        values = {"PREFECT_API_URL": self.api_url, **OF_ALL_WORKERS}
-        if self.store is not None:  # else a profile of the user's may hold the secret
-            values["PREFECT_HOME"] = str(cluster_folder() / "prefect")
-        if self.auth is not None:
-            values["PREFECT_API_AUTH_STRING"] = self.auth.get_secret_value()
-        return values
-
-    def store_environment(self) -> dict[str, str]:
-        """What `zoo.store` reads; empty where the environment decides already."""
-        if self.store is None or self.s3_endpoint is None or self.s3_secret is None:
-            return {}
-        return {
-            "MENAGERIE_STORE": self.store,
-            "AWS_ENDPOINT_URL_S3": self.s3_endpoint,
-            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
-            "AWS_SECRET_ACCESS_KEY": self.s3_secret.get_secret_value(),
-            "AWS_SESSION_TOKEN": "",  # one of the user's belongs to other keys
-        }
-
-
-def connection() -> Connection | None:
-    """The server that is meant; None if none is named or started. Nothing is asked of it yet.
+    Nothing is asked of it yet.
 
     Raises:
-        MenagerieError: if the local cluster has ended by itself, or its files are damaged.
+        MenagerieError: if it has ended by itself, or its files are damaged.
     """
-    if url := os.environ.get("PREFECT_API_URL"):
-        return Connection(url)  # Prefect finds its secret where this one was
+    if os.environ.get("PREFECT_API_URL"):
+        return None
     state = ClusterState.load()
     if state is None or not state.up:
         return None
@@ -242,4 +216,4 @@ def connection() -> Connection | None:
         fact = "was started, but its server has ended"
         advice = "Run `zoo cluster up` to go on with it, or `zoo cluster down` to work without it"
         raise MenagerieError("the local cluster", fact, advice)
-    return state.connection
+    return state

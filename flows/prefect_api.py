@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from http.client import HTTPException
 from typing import TYPE_CHECKING
 
-from flows.connection import ClusterState
+from flows.connection import OF_ALL_WORKERS, ClusterState
 from menagerie.paths import home
 from tasks.failures import last_line
 from zoo.errors import MenagerieError
@@ -76,8 +76,10 @@ def prefect_api(
     Raises:
         MenagerieError: if the configured server does not answer or the embedded one does not start.
     """
-    os.environ.update({key: os.environ.get(key, value) for key, value in _QUIET.items()})
-    if configured := os.environ.get("PREFECT_API_URL"):
+    configured = os.environ.get("PREFECT_API_URL")
+    wanted = _QUIET | OF_ALL_WORKERS if configured else _QUIET
+    os.environ.update({key: os.environ.get(key, value) for key, value in wanted.items()})
+    if configured:
         probe(configured)
         meanwhile()
         yield configured
@@ -115,7 +117,7 @@ def probe(url: str, *, seconds: float = 10.0) -> None:
     """
     state = ClusterState.load()
     advice = "Start that server, or unset PREFECT_API_URL to use the embedded one"
-    if state is not None and state.connection.api_url == url:
+    if state is not None and state.api_url == url:
         advice = "Run `zoo cluster status` to see what is down, or convert with --local"
     try:
         _health(url, seconds)

@@ -24,7 +24,7 @@ from zoo.precision import Precision
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flows.connection import Connection
+    from flows.connection import ClusterState
     from flows.parameters import ConversionOptions
     from flows.plan import PlannedModel
     from flows.results import ModelResult, RunResult
@@ -119,20 +119,18 @@ def convert(
     result = _convert(planned, options, jobs).model_copy(
         update={"seconds": time.perf_counter() - began}
     )
-    _tell_of_candidates(result, options, cluster)
+    _tell_of_candidates(result, options)
     answer(result.model_dump(mode="json"), *shown_results(result))
     if not result.succeeded:
         raise typer.Exit(1)
 
 
-def _tell_of_candidates(
-    result: "RunResult", options: "ConversionOptions", cluster: "Connection | None"
-) -> None:
+def _tell_of_candidates(result: "RunResult", options: "ConversionOptions") -> None:
     """What workers without keys have proposed waits; `zoo up`'s own worker signs for its store."""
     from flows.results import Outcome
 
     made = [row for row in result.results if row.outcome is Outcome.PUBLISHED]
-    if cluster is None or not made:
+    if not (made and os.environ.get("PREFECT_API_URL")):
         return
     from flows.cli.output import messages
     from zoo.store import open_store
@@ -173,14 +171,14 @@ def _default_store() -> str:
     return default_store()
 
 
-def _require_reachable(store: str, cluster: "Connection") -> None:
+def _require_reachable(store: str, cluster: "ClusterState") -> None:
     """The local cluster's worker has the keys of the local cluster's store.
 
     Raises:
         UsageError: another S3 store is meant.
     """
     foreign = os.environ.get("AWS_ENDPOINT_URL_S3") != cluster.s3_endpoint
-    if cluster.store and store.startswith("s3://") and foreign:
+    if store.startswith("s3://") and foreign:
         fact = "the worker of `zoo cluster up` has the keys of its own store only"
         raise UsageError(
             store, fact, "Add --local, or unset MENAGERIE_STORE and AWS_ENDPOINT_URL_S3"

@@ -9,7 +9,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from flows.connection import Connection
+    from flows.connection import ClusterState
 
 _OF_A_STORE = ("MENAGERIE_STORE", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
@@ -107,27 +107,25 @@ ReasonOption = Annotated[str, typer.Option(help="For the ledger.")]
 
 def store_url(given: str | None) -> str:
     """The store that is meant, a folder as an absolute path; by default a running cluster's."""
+    from flows.connection import STORE
     from flows.parameters import default_store
 
-    if given:
-        place = absolute(given)
-        if place.startswith("s3://"):  # the cluster's own by its address, as a run's page has it
-            use_cluster(lambda found: found.store_environment() if found.store == place else {})
-        return place
-    use_cluster(lambda found: found.store_environment())
-    return default_store()
+    place = absolute(given)
+    if place in {"", STORE}:  # the cluster's own by its address, as a run's page has it
+        use_cluster(lambda found: found.store_environment())
+    return place or default_store()
 
 
-def use_cluster(wanted: "Callable[[Connection], dict[str, str]]") -> "Connection | None":
+def use_cluster(wanted: "Callable[[ClusterState], dict[str, str]]") -> "ClusterState | None":
     """Put what is `wanted` of a cluster that `zoo up` started into this process's environment.
 
     Variables of Prefect that are set already stay as they are. Those of a store belong together:
     where its address or server is set to something else, none of the cluster's is added, else all
     are, or its store would be asked with the keys of another.
     """
-    from flows.connection import connection
+    from flows.connection import started_cluster
 
-    if (found := connection()) is None:
+    if (found := started_cluster()) is None:
         return None
     values = wanted(found)
     of_store = {name: values.pop(name) for name in found.store_environment() if name in values}

@@ -13,7 +13,7 @@ from zoo.errors import MenagerieError
 from zoo.processes import birth
 
 if TYPE_CHECKING:
-    from flows.connection import Connection
+    from flows.connection import ClusterState
 
 _UNDER_WAY = {"state": {"type": {"any_": ["PENDING", "RUNNING", "CANCELLING"]}}}
 _OF_A_WORKER = {"deployment_id": {"is_null_": False}}
@@ -23,7 +23,7 @@ class ApiSilent(MenagerieError):
     """There was no answer, or not one as Prefect's API gives."""
 
 
-def ask(connection: Connection, path: str, body: object = None, *, seconds: float = 10.0) -> Any:
+def ask(cluster: ClusterState, path: str, body: object = None, *, seconds: float = 10.0) -> Any:
     """GET a path of the API such as `/work_pools/linux-cpu`, or POST JSON to it.
 
     Returns:
@@ -32,11 +32,10 @@ def ask(connection: Connection, path: str, body: object = None, *, seconds: floa
     Raises:
         ApiSilent: for everything else.
     """
-    secret = "" if connection.auth is None else connection.auth.get_secret_value()
-    user, _, password = secret.partition(":")
-    auth = (user, password) if secret else None
+    user, _, password = cluster.api_auth.get_secret_value().partition(":")
+    auth = (user, password)
     try:
-        with httpx.Client(base_url=connection.api_url, auth=auth, timeout=seconds) as client:
+        with httpx.Client(base_url=cluster.api_url, auth=auth, timeout=seconds) as client:
             if body is None:
                 answer = client.get(path)
             else:  # changes need a token besides
@@ -47,13 +46,13 @@ def ask(connection: Connection, path: str, body: object = None, *, seconds: floa
         if answer.status_code == HTTPStatus.NOT_FOUND:
             return None
         if answer.is_error:
-            raise ApiSilent(connection.api_url, f"answers with an error ({answer.status_code})")
+            raise ApiSilent(cluster.api_url, f"answers with an error ({answer.status_code})")
         return answer.json()
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError) as error:
-        raise ApiSilent(connection.api_url, str(error).lower()) from error
+        raise ApiSilent(cluster.api_url, str(error).lower()) from error
 
 
-def put_back(connection: Connection, pool: str) -> int:
+def put_back(cluster: ClusterState, pool: str) -> int:
     """Put runs of a pool whose process ended together with its worker back into the queue.
 
     The server would notice by itself, but late: an event whose predecessor it saw before it was
@@ -66,7 +65,7 @@ def put_back(connection: Connection, pool: str) -> int:
         ApiSilent: if the server cannot be asked.
     """
     wanted = {"flow_runs": _UNDER_WAY | _OF_A_WORKER, "work_pools": {"name": {"any_": [pool]}}}
-    runs = ask(connection, "/flow_runs/filter", wanted, seconds=60)
+    runs = ask(cluster, "/flow_runs/filter", wanted, seconds=60)
     lost = [run for run in runs if not _is_at_work(run["infrastructure_pid"])]
     for run in lost:
         if run["state"]["type"] == "CANCELLING":
@@ -78,7 +77,7 @@ def put_back(connection: Connection, pool: str) -> int:
             message = "Its worker was ended, and it was tried often enough."
             state = {"type": "CRASHED", "message": message}
         place = f"/flow_runs/{run['id']}/set_state"
-        ask(connection, place, {"state": state, "force": True}, seconds=60)
+        ask(cluster, place, {"state": state, "force": True}, seconds=60)
     return len(lost)
 
 

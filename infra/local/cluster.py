@@ -17,6 +17,7 @@ import psutil
 from flows.connection import (
     ACCESS_KEY,
     BUCKET,
+    STORE,
     ClusterState,
     ask_manager,
     cluster_folder,
@@ -130,8 +131,8 @@ def status() -> ClusterStatus:
     return ClusterStatus(
         healthy=all(check.health is Health.OK for check in checks),
         ui=None if state is None else state.ui_url,
-        api=None if state is None else state.connection.api_url,
-        store=None if state is None else state.connection.store,
+        api=None if state is None else state.api_url,
+        store=None if state is None else STORE,
         folder=str(cluster_folder()),
         checks=checks,
     )
@@ -214,7 +215,7 @@ def apply_wanted(state: ClusterState, tell: Callable[[str], None] = lambda _: No
                 stderr=output,
                 timeout=_START_SECONDS,
                 check=False,
-                env=child_environment(state.connection.prefect_environment()),
+                env=child_environment(state.prefect_environment()),
             ).returncode
         fact = last_line(log) if code else ""
     except subprocess.TimeoutExpired:
@@ -268,31 +269,31 @@ def _s3(state: ClusterState) -> str:
     S3Objects(
         BUCKET,
         "zoo",
-        endpoint_url=state.connection.s3_endpoint,
+        endpoint_url=state.s3_endpoint,
         aws_access_key_id=ACCESS_KEY,
         aws_secret_access_key=state.s3_secret.get_secret_value(),
         config=Config(retries={"total_max_attempts": 1}),
     ).ensure_bucket()
-    return f"{state.connection.store} at {state.connection.s3_endpoint}"
+    return f"{STORE} at {state.s3_endpoint}"
 
 
 def _server(state: ClusterState) -> str:
-    version = ask(state.connection, "/admin/version", seconds=_LOOK_SECONDS)
+    version = ask(state, "/admin/version", seconds=_LOOK_SECONDS)
     return f"Prefect {version} at {state.ui_url}"
 
 
 def _deployments(state: ClusterState) -> str:
     wanted = Wanted().deployments
-    known = {one: ask(state.connection, f"/deployments/name/{one}") for one in wanted}
+    known = {one: ask(state, f"/deployments/name/{one}") for one in wanted}
     if missing := [one for one in wanted if known[one] is None]:
         fact = f"the server lacks {', '.join(missing)}"
-        raise MenagerieError(state.connection.api_url, fact, _UP)
+        raise MenagerieError(state.api_url, fact, _UP)
     return ", ".join(one.partition("/")[2] for one in wanted)
 
 
 def _worker(state: ClusterState) -> str:
     """The process says that it asks for work, and the server says the same."""
-    pool, log = ask(state.connection, f"/work_pools/{POOL}") or {}, log_path("worker")
+    pool, log = ask(state, f"/work_pools/{POOL}") or {}, log_path("worker")
     if pool.get("is_paused"):
         raise MenagerieError(f"the pool {POOL}", "is paused", "Resume it in the UI")
     try:

@@ -24,6 +24,7 @@ import psutil
 
 from flows.connection import (
     ACCESS_KEY,
+    STORE,
     ClusterState,
     ask_manager,
     cluster_folder,
@@ -52,7 +53,7 @@ def secrets_of(name: str, state: ClusterState) -> dict[str, str]:
         keys = {ACCESS_KEY: state.s3_secret.get_secret_value()}
         return {"MENAGERIE_SWIFT_KEYS": json.dumps(keys)}
     if name == "worker":
-        return state.connection.environment()
+        return state.environment()
     return {"PREFECT_SERVER_API_AUTH_STRING": state.api_auth.get_secret_value()}
 
 
@@ -78,7 +79,7 @@ def main(name: str, *arguments: str) -> None:
         raise UsageError(name, "is started by `zoo cluster up`")
     if name == "worker":
         with suppress(MenagerieError):  # the automations will see to them too, only later
-            put_back(state.connection, POOL)
+            put_back(state, POOL)
     environment = {**os.environ, **secrets_of(name, state)}
     os.execve(sys.executable, [sys.executable, *arguments], environment)  # noqa: S606 - ours
 
@@ -94,7 +95,7 @@ def configuration(state: ClusterState) -> str:
         "socket": str(manager_socket()),
         "begin": shlex.join([sys.executable, "-m", "infra.local.supervision"]),
         "bin": str(Path(sys.executable).parent),
-        "store": str(state.connection.store),
+        "store": STORE,
         "pool": POOL,
         "host": platform.node() or "host",
     }

@@ -22,11 +22,8 @@ from pydantic import SecretStr
 
 from flows.cli import invoke
 from flows.cli.options import store_url, use_cluster
-from flows.connection import (
-    ClusterState,
-    Connection,
-    connection,
-)
+from flows.connection import ClusterState, started_cluster
+from flows.prefect_api import prefect_api
 from infra.local import supervision
 from infra.local.api import ApiSilent, ask
 from infra.local.cluster import apply_wanted, locked, log_path, status, up
@@ -59,31 +56,31 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_server_is_meant() -> None:
     """Neither named nor started: Prefect is embedded. After `zoo down` too."""
-    assert connection() is None
+    assert started_cluster() is None
     saved()
-    assert connection() is None
+    assert started_cluster() is None
 
 
 @pytest.mark.usefixtures("runs")
 def test_a_named_server_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
     """PREFECT_API_URL wins over a cluster that runs, and its secret is left to Prefect."""
     saved(up=True)
-    monkeypatch.setenv("PREFECT_API_URL", "https://prefect.example.org/api")
-    assert connection() == Connection("https://prefect.example.org/api")
-    found = connection()
-    assert found is not None
-    assert found.environment() == {
-        "PREFECT_API_URL": "https://prefect.example.org/api",
-        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
-        "PREFECT_CLIENT_RETRY_EXTRA_CODES": "500",
-    }
+    url = "https://prefect.example.org/api"
+    monkeypatch.setattr(os, "environ", {**os.environ, "PREFECT_API_URL": url})
+    monkeypatch.setattr("flows.prefect_api.probe", lambda _: None)
+    assert started_cluster() is None
+    with prefect_api() as meant:
+        assert meant == url
+    assert os.environ["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"] == "30"
+    assert os.environ["PREFECT_CLIENT_RETRY_EXTRA_CODES"] == "500"
+    assert "PREFECT_API_AUTH_STRING" not in os.environ
 
 
 @pytest.mark.usefixtures("runs")
 def test_a_running_cluster_is_meant() -> None:
     """Its server and its store, with what a process needs to use them."""
     state = saved(up=True)
-    found = connection()
+    found = started_cluster()
     assert found is not None
     values = found.environment()
     assert values["PREFECT_API_URL"] == "http://127.0.0.1:4200/api"
@@ -179,7 +176,7 @@ def test_a_cluster_that_ended_by_itself() -> None:
     """After the host's restart: an error that says how to go on, with it or without it."""
     saved(up=True)
     with pytest.raises(MenagerieError, match=r"`zoo cluster up`.*`zoo cluster down`"):
-        connection()
+        started_cluster()
 
 
 def given_to(name: str, state: ClusterState) -> dict[str, str]:
@@ -304,8 +301,14 @@ def test_status_of_nothing() -> None:
     assert [check.advice for check in found.checks] == ["Run `zoo cluster up`"]
 
 
+def cluster_at(port: int) -> ClusterState:
+    """One whose server listens there, with a known secret."""
+    made = ClusterState.make(PORTS | {"api": port})
+    return made.model_copy(update={"api_auth": SecretStr("zoo:hush")})
+
+
 @contextmanager
-def answering(code: int, body: bytes = b"{}") -> Iterator[tuple[str, list[str]]]:
+def answering(code: int, body: bytes = b"{}") -> Iterator[tuple[ClusterState, list[str]]]:
     """A server that always answers the same, and the headers it was sent."""
     seen: list[str] = []
 
@@ -322,15 +325,15 @@ def answering(code: int, body: bytes = b"{}") -> Iterator[tuple[str, list[str]]]
     with http.server.HTTPServer(("127.0.0.1", 0), Handler) as made:
         thread = threading.Thread(target=made.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{made.server_port}/api", seen
+        yield cluster_at(made.server_port), seen
         made.shutdown()
         thread.join()
 
 
 def test_questions_carry_the_secret() -> None:
     """As HTTP's Basic scheme has it, RFC 7617."""
-    with answering(200, b'{"a": 1}') as (url, seen):
-        assert ask(Connection(url, SecretStr("zoo:hush")), "/x") == {"a": 1}
+    with answering(200, b'{"a": 1}') as (cluster, seen):
+        assert ask(cluster, "/x") == {"a": 1}
     assert seen == ["Basic " + base64.b64encode(b"zoo:hush").decode()]
 
 
@@ -341,10 +344,10 @@ def test_questions_carry_the_secret() -> None:
 def test_answers_that_are_none(code: int, body: bytes, said: str) -> None:
     """A refusal, a broken server, something that is no Prefect: one reason each."""
     with (
-        answering(code, body) as (url, _),
+        answering(code, body) as (cluster, _),
         pytest.raises(ApiSilent, match=re.escape(said)),
     ):
-        ask(Connection(url), "/x")
+        ask(cluster, "/x")
 
 
 def test_an_answer_that_breaks_off_is_none() -> None:
@@ -359,16 +362,14 @@ def test_an_answer_that_breaks_off_is_none() -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
         with pytest.raises(ApiSilent):
-            ask(Connection(url), "/x")
+            ask(cluster_at(listener.getsockname()[1]), "/x")
         thread.join()
 
 
 def test_what_the_server_does_not_know() -> None:
-    """404 is an answer; nobody listening and other schemes are none."""
-    with answering(404) as (url, _):
-        assert ask(Connection(url), "/x") is None
-    for wrong in (url, "file:///etc/hostname"):
-        with pytest.raises(ApiSilent):
-            ask(Connection(wrong), "/x", seconds=2)
+    """404 is an answer; nobody listening is none."""
+    with answering(404) as (cluster, _):
+        assert ask(cluster, "/x") is None
+    with pytest.raises(ApiSilent):
+        ask(cluster, "/x", seconds=2)

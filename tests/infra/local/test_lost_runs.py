@@ -11,15 +11,19 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pydantic import SecretStr
 
-from flows.connection import Connection
+from flows.connection import ClusterState
 from infra.local.api import ApiSilent, put_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 POOL = "linux-cpu"
+
+
+def cluster_at(port: int) -> ClusterState:
+    """One whose server listens there."""
+    return ClusterState.make({"api": port, "worker": 1, "s3": 2})
 
 
 class Server(http.server.HTTPServer):
@@ -32,10 +36,9 @@ class Server(http.server.HTTPServer):
         self.states: dict[str, dict[str, Any]] = {}
 
     @property
-    def connection(self) -> Connection:
-        """To it."""
-        url = f"http://127.0.0.1:{self.server_port}/api"
-        return Connection(url, SecretStr("zoo:hush"))
+    def cluster(self) -> ClusterState:
+        """Whose it is."""
+        return cluster_at(self.server_port)
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -104,7 +107,7 @@ def test_each_lost_run_gets_the_state_that_it_has(server: Server) -> None:
         run("unwanted", "CANCELLING", 1, gone),
         run("working", "RUNNING", 1, here),
     ]
-    assert put_back(server.connection, POOL) == 5
+    assert put_back(server.cluster, POOL) == 5
     assert {name: state.get("name", state["type"]) for name, state in server.states.items()} == {
         "first": "AwaitingRetry",
         "second": "AwaitingRetry",
@@ -116,7 +119,7 @@ def test_each_lost_run_gets_the_state_that_it_has(server: Server) -> None:
 
 def test_only_runs_of_workers_are_looked_at(server: Server) -> None:
     """Of this pool, of a deployment, and under way: nobody's command line is meddled with."""
-    assert put_back(server.connection, POOL) == 0
+    assert put_back(server.cluster, POOL) == 0
     assert server.asked["work_pools"]["name"]["any_"] == [POOL]
     assert server.asked["flow_runs"]["deployment_id"] == {"is_null_": False}
     types = server.asked["flow_runs"]["state"]["type"]["any_"]
@@ -125,6 +128,5 @@ def test_only_runs_of_workers_are_looked_at(server: Server) -> None:
 
 def test_a_server_that_is_away() -> None:
     """Is said, and nothing was changed."""
-    nowhere = Connection("http://127.0.0.1:9/api")
     with pytest.raises(ApiSilent, match="refused"):
-        put_back(nowhere, POOL)
+        put_back(cluster_at(9), POOL)
