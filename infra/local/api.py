@@ -32,8 +32,7 @@ def ask(cluster: ClusterState, path: str, body: object = None, *, seconds: float
     Raises:
         ApiSilent: for everything else.
     """
-    user, _, password = cluster.api_auth.get_secret_value().partition(":")
-    auth = (user, password)
+    auth = httpx.BasicAuth(*cluster.api_auth.get_secret_value().split(":", 1))
     try:
         with httpx.Client(base_url=cluster.api_url, auth=auth, timeout=seconds) as client:
             if body is None:
