@@ -13,14 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from menagerie.durable import disk_errors, make_folders, require_space, sync, write_durably
-from menagerie.store.base import (
-    INCOMING,
-    Advance,
-    FolderReader,
-    ObjectReader,
-    StoredFile,
-    copy_bytes,
-)
+from menagerie.store.base import CHUNK, INCOMING, Advance, FolderReader, ObjectReader, StoredFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -117,7 +110,9 @@ class LocalObjects(FolderReader, ObjectStore):
         size = source.stat().st_size
         with self._entry(size) as partial:
             with source.open("rb") as reader, partial.open("xb") as writer:
-                copy_bytes(reader, writer, size, advance)
+                while part := reader.read(CHUNK):
+                    writer.write(part)
+                    advance(len(part))
                 writer.flush()
                 os.fsync(writer.fileno())
             path = self._path(key)

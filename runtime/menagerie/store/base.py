@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from menagerie.durable import disk_errors
-from menagerie.errors import NotInStore, StoreError, TooLarge
+from menagerie.errors import NotInStore, StoreError, StoreUnreachable, TooLarge
 
 if TYPE_CHECKING:
-    from typing import BinaryIO
+    from collections.abc import Sequence
 
 MOST_KEYS = 2_000_000  # below one prefix: who lists more has no end
 MOST_PAGES = 20_000  # in which they come; S3 has up to 1,000 on one, and an endless server none
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 Advance = Callable[[int], None]  # bytes moved since the last call; negative when work was lost
+Parts = Iterator[tuple[int, bytes]]  # of a file, each with its place
 INCOMING = "incoming"  # a folder of the store for files on their way in; not a part of any key
-_CHUNK = 4 * 2**20
+CHUNK = 2**20
 
 
 def silent(done: int, total: int) -> None:
@@ -80,15 +82,59 @@ class ObjectReader(ABC):
     def require(self) -> None:
         """Raises NotInStore where there is no such store, which an empty one is not."""
 
+    @property
+    def pauses(self) -> Sequence[float]:
+        """Seconds to wait before each further try to go on with a file."""
+        return ()
+
     @abstractmethod
-    def get_file(self, key: str, destination: Path, size: int, advance: Advance) -> None:
-        """Appends to `destination` what it lacks of the `size` bytes under `key`, and no more.
+    def parts(self, key: str, start: int = 0, end: int | None = None) -> Parts:
+        """The bytes under `key`, a few at a time.
+
+        Args:
+            key: of the file.
+            start: the first byte that is wanted; who cannot begin there begins at 0.
+            end: behind the last one that is wanted; more may come. None: all.
 
         Raises:
             NotInStore: there is nothing under `key`.
         """
 
-    @abstractmethod
+    def get_file(self, key: str, destination: Path, size: int, advance: Advance) -> None:
+        """Appends to `destination` what it lacks of the `size` bytes under `key`, and no more.
+
+        Where the connection breaks, it asks for the rest.
+
+        Raises:
+            NotInStore: there is nothing under `key`.
+        """
+        with disk_errors(destination.parent, size):
+            for pause in (*self.pauses, None):
+                try:
+                    self._append(key, destination, size, advance)
+                except StoreUnreachable:
+                    if pause is None:
+                        raise
+                    time.sleep(pause)
+                else:
+                    return
+
+    def _append(self, key: str, destination: Path, size: int, advance: Advance) -> None:
+        with destination.open("ab") as file:
+            if (held := file.tell()) >= size:
+                return
+            for place, part in self.parts(key, held, size):
+                if place < held:  # all of it came
+                    file.truncate(place)
+                    advance(place - held)
+                    held = place
+                wanted = part[: size - held]
+                file.write(wanted)
+                advance(len(wanted))
+                held += len(wanted)
+                if held == size:
+                    return
+
     def read_small(self, key: str, limit: int) -> bytes:
         """The bytes under `key`.
 
@@ -96,6 +142,13 @@ class ObjectReader(ABC):
             NotInStore: there is nothing under `key`.
             TooLarge: there are more than `limit` bytes.
         """
+        content = b""
+        for _, part in self.parts(key):
+            content += part
+            if len(content) > limit:
+                fact = f"more than {limit:,} bytes"
+                raise TooLarge(f"{self.url}/{key}", fact, "Remove it, or tell its owner")
+        return content
 
     def read_if_there(self, key: str, limit: int) -> bytes | None:
         """The bytes under `key`; None where there is nothing, or more than `limit` bytes."""
@@ -127,28 +180,18 @@ class FolderReader(ObjectReader):
             advice = "Check the address; `zoo convert` makes a store where there is none"
             raise NotInStore(self.url, "there is no such folder", advice)
 
-    def get_file(self, key: str, destination: Path, size: int, advance: Advance) -> None:
-        """Copies what `destination` lacks."""
-        with disk_errors(destination.parent, size), destination.open("ab") as writer:
-            start = writer.tell()
-            try:
-                with self._path(key).open("rb") as reader:
-                    reader.seek(start)
-                    copy_bytes(reader, writer, size - start, advance)
-            except FileNotFoundError:
-                raise self._absent(key) from None
-
-    def read_small(self, key: str, limit: int) -> bytes:
-        """Reads the whole file."""
+    def parts(self, key: str, start: int = 0, end: int | None = None) -> Parts:  # noqa: ARG002 - it may give more
+        """Reads on from `start`."""
         with disk_errors(self.url):
             try:
-                with self._path(key).open("rb") as file:
-                    content = file.read(limit + 1)
+                file = self._path(key).open("rb")
             except FileNotFoundError:
-                raise self._absent(key) from None
-        if len(content) > limit:
-            raise TooLarge(f"{self.url}/{key}", f"more than {limit:,} bytes", "Remove it")
-        return content
+                fact = "there is no such file"
+                raise NotInStore(f"{self.url}/{key}", fact, "Publish it again") from None
+            with file:
+                file.seek(start)
+                while part := file.read(CHUNK):
+                    yield file.tell() - len(part), part
 
     def list_files(self, prefix: str) -> list[StoredFile]:
         """Walks the folder that `prefix` lies in."""
@@ -171,19 +214,8 @@ class FolderReader(ObjectReader):
             raise StoreError(self.url, f"{key!r} is no key of a store")
         return self._root / key
 
-    def _absent(self, key: str) -> NotInStore:
-        return NotInStore(f"{self.url}/{key}", "there is no such file", "Publish it again")
-
 
 def _unless_absent(error: OSError) -> None:
     """What was never written, or vanished during the walk, holds no keys."""
     if not isinstance(error, FileNotFoundError):
         raise error
-
-
-def copy_bytes(reader: BinaryIO, writer: BinaryIO, count: int, advance: Advance) -> None:
-    """Copies at most `count` bytes."""
-    while count > 0 and (chunk := reader.read(min(_CHUNK, count))):
-        writer.write(chunk)
-        count -= len(chunk)
-        advance(len(chunk))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from base64 import b64encode
 from functools import cache
 from http import HTTPStatus
@@ -21,17 +20,13 @@ from urllib.request import (
     Request,
 )
 
-from menagerie.durable import disk_errors
-from menagerie.errors import NotInStore, StoreError, StoreUnreachable, TooLarge, UsageError
-from menagerie.store.base import Advance, ObjectReader
+from menagerie.errors import NotInStore, StoreError, StoreUnreachable, UsageError
+from menagerie.store.base import CHUNK, ObjectReader, Parts
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
-    from pathlib import Path
 
-_CHUNK = 2**20
 _SECONDS = 30.0  # without a byte
-_PAUSES = (0.5, 2.0)  # seconds before the second and the third try
 _LOGIN = "put user:password@ before its host"
 _MOST_HOPS = 10
 _HERE = {"localhost", "127.0.0.1", "::1"}
@@ -82,7 +77,7 @@ def _opener() -> OpenerDirector:
 class HttpReader(ObjectReader):
     """Keys are paths below `url`, an http or https address.
 
-    Downloads go on where they broke off, by ranges; certificates are checked. A user's name and
+    Certificates are checked. A user's name and
     password in the address are sent, and never shown.
 
     Args:
@@ -100,59 +95,26 @@ class HttpReader(ObjectReader):
         self._login = login
         self.url = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
 
-    def get_file(self, key: str, destination: Path, size: int, advance: Advance) -> None:
-        """Asks for the range that `destination` lacks, again when the connection breaks."""
-        destination.touch()
-        for pause in (*_PAUSES, None):
-            if destination.stat().st_size >= size:
-                return
-            try:
-                self._append(key, destination, size, advance)
-            except StoreUnreachable:
-                if pause is None:
-                    raise
-                time.sleep(pause)
-        if destination.stat().st_size < size:
-            raise StoreUnreachable(self._place(key), "the connection broke", "Pull again")
+    pauses = (0.5, 2.0)
 
-    def read_small(self, key: str, limit: int) -> bytes:
-        """Reads the document, but never more than `limit` bytes and one."""
-        with self._answer(key) as answer:
+    def parts(self, key: str, start: int = 0, end: int | None = None) -> Parts:
+        """Asks for the range where an end is given, else for all."""
+        with self._answer(key, "" if end is None else f"bytes={start}-{end - 1}") as answer:
+            place = start if answer.status == HTTPStatus.PARTIAL_CONTENT else 0
             try:
-                content = answer.read(limit + 1)
+                while part := answer.read(CHUNK):
+                    yield place, part
+                    place += len(part)
             except (OSError, HTTPException) as error:
                 raise self._silent(key, error) from error
-        if len(content) > limit:
-            raise TooLarge(self._place(key), f"more than {limit:,} bytes", "Tell its owner")
-        return content
+        if end is not None and place < end:
+            raise StoreUnreachable(self._place(key), "the connection broke", "Pull again")
 
     def list_files(self, prefix: str) -> None:  # noqa: ARG002 - as the base has it
         """A web server lists nothing."""
         return
 
-    def _append(self, key: str, destination: Path, size: int, advance: Advance) -> None:
-        start = destination.stat().st_size
-        with (
-            self._answer(key, f"bytes={start}-{size - 1}") as answer,
-            disk_errors(destination.parent, size),
-            destination.open("ab") as file,
-        ):
-            if start and answer.status != HTTPStatus.PARTIAL_CONTENT:  # all of it came
-                file.truncate(0)
-                advance(-start)
-                start = 0
-            while start < size:
-                try:
-                    chunk = answer.read(min(_CHUNK, size - start))
-                except (OSError, HTTPException) as error:
-                    raise self._silent(key, error) from error
-                if not chunk:
-                    break
-                file.write(chunk)
-                advance(len(chunk))
-                start += len(chunk)
-
-    def _answer(self, key: str, wanted: str = "") -> HTTPResponse:
+    def _answer(self, key: str, wanted: str) -> HTTPResponse:
         address = urlunsplit(self._base._replace(path=f"{self._base.path}/{quote(key)}"))
         headers = {"User-Agent": "menagerie", **({"Range": wanted} if wanted else {})}
         request = Request(address, headers=headers)  # noqa: S310 - only http and https get here

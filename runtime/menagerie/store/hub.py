@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 from menagerie.errors import ArtifactError, NotInStore, UsageError
@@ -20,14 +19,11 @@ from menagerie.format.bundle_manifest import (
     parse_manifest,
 )
 from menagerie.host import runnable_platforms
-from menagerie.store.base import Advance, ObjectReader
+from menagerie.store.base import ObjectReader, Parts
 from menagerie.store.http import HttpReader
 from menagerie.store.layout import blob_key
 from menagerie.store.releases import MAX_MODEL_SIGNATURE_BYTES, Release, ReleaseReader
 from menagerie.trust.signature import MAX_SIGNATURE_BYTES
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ENDPOINT = "https://huggingface.co"
 # Names as https://huggingface.co/docs/huggingface_hub has them: no `--`, no `..` and no dot first.
@@ -138,13 +134,11 @@ class _Files(ObjectReader):
         """Give the files of a folder, by their sha256, as blobs."""
         self._paths = {blob_key(sha256): f"{folder}/{name}" for sha256, name in names.items()}
 
-    def get_file(self, key: str, destination: Path, size: int, advance: Advance) -> None:
-        """See `ObjectReader.get_file`."""
-        self._web.get_file(self._paths.get(key, key), destination, size, advance)
+    pauses = HttpReader.pauses
 
-    def read_small(self, key: str, limit: int) -> bytes:
-        """See `ObjectReader.read_small`."""
-        return self._web.read_small(self._paths.get(key, key), limit)
+    def parts(self, key: str, start: int = 0, end: int | None = None) -> Parts:
+        """See `ObjectReader.parts`."""
+        return self._web.parts(self._paths.get(key, key), start, end)
 
     def list_files(self, prefix: str) -> None:  # noqa: ARG002 - as the base has it
         """A repository holds one model: there is nothing to list."""

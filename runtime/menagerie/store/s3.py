@@ -7,7 +7,6 @@ AWS_ENDPOINT_URL_S3, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_CA_BUNDLE, AW
 from __future__ import annotations
 
 import random
-import time
 from contextlib import closing, contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -36,13 +35,11 @@ from menagerie.errors import (
     TooLarge,
     UsageError,
 )
-from menagerie.store.base import MOST_KEYS, MOST_PAGES, Advance, ObjectReader, StoredFile
+from menagerie.store.base import CHUNK, MOST_KEYS, MOST_PAGES, ObjectReader, Parts, StoredFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
-_CHUNK = 2**20
 _BACKOFF_SECONDS = (0.1, 5.0)  # first pause and longest
 _DOCTOR = "run `zoo doctor`"
 ABSENT = {"404", "NoSuchKey", "NotFound"}
@@ -75,36 +72,24 @@ class S3Reader(ObjectReader):
         self._given = given
         self.url = f"s3://{bucket}/{prefix}".rstrip("/")
 
-    def get_file(self, key: str, destination: Path, size: int, advance: Advance) -> None:
-        """Asks for the range that `destination` lacks, again when the connection breaks."""
-        destination.touch()
-        retries = self._client.meta.config.retries
-        attempts = retries.get("total_max_attempts", _ATTEMPTS)
-        for attempt in range(1, attempts + 1):
-            if destination.stat().st_size >= size:
-                return
-            try:
-                with self._errors(key):
-                    self._append(key, destination, size, advance)
-            except StoreUnreachable:
-                if attempt == attempts:
-                    raise
-                first, longest = _BACKOFF_SECONDS
-                spread = random.uniform(0.5, 1.0)  # noqa: S311 - of retries
-                time.sleep(spread * min(longest, first * 2**attempt))
-            else:
-                return
+    @property
+    def pauses(self) -> Sequence[float]:
+        """For as many tries as botocore makes, each about twice the one before."""
+        attempts = self._client.meta.config.retries.get("total_max_attempts", _ATTEMPTS)
+        first, longest = _BACKOFF_SECONDS
+        spread = random.uniform(0.5, 1.0)  # noqa: S311 - of retries
+        return [spread * min(longest, first * 2**attempt) for attempt in range(1, attempts)]
 
-    def read_small(self, key: str, limit: int) -> bytes:
-        """Reads the object, but never more than `limit` bytes and one."""
-        with (
-            self._errors(key),
-            closing(self._client.get_object(**self._where(key))["Body"]) as body,
-        ):
-            content: bytes = body.read(limit + 1)
-        if len(content) > limit:
-            raise TooLarge(f"{self.url}/{key}", f"more than {limit:,} bytes", "Remove it")
-        return content
+    def parts(self, key: str, start: int = 0, end: int | None = None) -> Parts:
+        """Asks for the range where an end is given, else for all."""
+        wanted = {} if end is None else {"Range": f"bytes={start}-{end - 1}"}
+        with self._errors(key):
+            answer = self._client.get_object(**self._where(key), **wanted)
+            place = start if "ContentRange" in answer else 0
+            with closing(answer["Body"]) as body:
+                for part in body.iter_chunks(CHUNK):
+                    yield place, part
+                    place += len(part)
 
     def list_files(self, prefix: str) -> list[StoredFile]:
         """Lists page by page."""
@@ -139,21 +124,6 @@ class S3Reader(ObjectReader):
 
     def _where(self, key: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._prefix + key}
-
-    def _append(self, key: str, destination: Path, size: int, advance: Advance) -> None:
-        start = destination.stat().st_size
-        answer = self._client.get_object(**self._where(key), Range=f"bytes={start}-{size - 1}")
-        with destination.open("ab") as file, closing(answer["Body"]) as body:
-            if start and "ContentRange" not in answer:  # a server that knows no ranges sends all
-                file.truncate(0)
-                advance(-start)
-                start = 0
-            for chunk in body.iter_chunks(_CHUNK):
-                file.write(chunk[: size - start])  # whatever the server sends
-                advance(min(len(chunk), size - start))
-                start += len(chunk)
-                if start >= size:
-                    break
 
     @contextmanager
     def _errors(self, key: str) -> Iterator[None]:
