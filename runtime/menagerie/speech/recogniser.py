@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -26,12 +26,14 @@ from menagerie.speech.decoding import (
 from menagerie.speech.recipe import AttentionHead, CtcHead, WhisperHead
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from menagerie.format.bundle_manifest import TensorSpec
     from menagerie.speech.recipe import Head, Recipe, TransducerHead
+
+    Samples = NDArray[np.float32]
 
 _FEWEST = 320  # samples: two frames of features, without which there is no deviation
 
@@ -73,8 +75,8 @@ class Program:
         return size
 
 
-class Recogniser:
-    """One head of a model: a piece of sound in, tokens with their frames out.
+class Recogniser(ABC):
+    """One head of a model: a recording in, tokens with their frames out, window by window.
 
     Args:
         recipe: how the programs work together.
@@ -83,11 +85,106 @@ class Recogniser:
         place: for messages.
 
     Attributes:
-        sizes: how many samples it takes at once; shorter pieces are padded.
+        sizes: how many samples a window has; shorter ones are padded.
 
     Raises:
         SpeechError: a program does not take what the recipe's kind of head gives it.
     """
+
+    def __init__(
+        self, recipe: Recipe, head: Head, programs: Mapping[str, Program], place: str
+    ) -> None:
+        self._recipe, self._frame, self._head = recipe, recipe.frame, head
+        self._listen = programs[head.listen]
+        self.sizes = _sizes(self._listen, place)
+
+    @abstractmethod
+    def window(self, samples: Samples, last: bool = True) -> tuple[list[Emission], int]:
+        """What is said in a window, and how many samples further the next one begins.
+
+        Args:
+            samples: (n,) at the recipe's rate, at most `sizes.high`.
+            last: whether they end the recording.
+        """
+
+    def listen(
+        self, blocks: Iterable[Samples], longest: int, overlap: int
+    ) -> Iterator[tuple[list[Emission], int]]:
+        """What each further window makes certain, and how many samples were heard with it.
+
+        Args:
+            blocks: (samples,) each, of any sizes; without a sample there is no window.
+            longest: samples in a window.
+            overlap: of these, how many it shares with the one before.
+        """
+        blocks, held, first, seam = iter(blocks), np.empty(0, np.float32), 0, Seam()
+        while True:
+            while len(held) <= longest and (block := next(blocks, None)) is not None:
+                held = np.concatenate([held, block])
+            if not len(held):
+                return
+            samples, last = held[:longest], len(held) <= longest
+            found, advance = self.window(samples, last)
+            start, heard = first // self._frame, first + len(samples)
+            found = moved(found, start)
+            if overlap:
+                found = seam.join(start, -(-heard // self._frame), found)
+                found += seam.rest() if last else []
+                advance -= 0 if last else overlap
+            held, first = held[advance:], first + advance
+            yield found, heard
+
+    def recognise(self, samples: Samples) -> list[Emission]:
+        """What is said in `samples` (n,) at the recipe's rate, of any length."""
+        return [one for found, _ in self.listen([samples], self.sizes.high, 0) for one in found]
+
+
+@dataclass
+class Seam:
+    """Makes one row of tokens of the rows of windows that overlap.
+
+    Both windows heard what they share, each without what lies beyond its own end. So neither is
+    believed near its end: the row goes over from one to the next in the overlap, as far from its
+    ends, and from any token that either heard, as can be.
+    """
+
+    _held: list[Emission] = field(default_factory=list)
+    _end: int = 0  # frame at which the last window ended
+
+    def join(self, first: int, last: int, heard: list[Emission]) -> list[Emission]:
+        """Adds a window from frame `first` to `last`; returns what is certain since.
+
+        Args:
+            first: its first frame, counted from the recording's beginning.
+            last: the first frame after it.
+            heard: what was emitted in it, frames counted from the recording's beginning.
+        """
+        cut = _cut(first, self._end, [*self._held, *heard]) if first < self._end else first
+        certain = [one for one in self._held if one.start < cut]
+        self._held = [one for one in heard if one.start >= cut]
+        self._end = last
+        return certain
+
+    def rest(self) -> list[Emission]:
+        """What the last window leaves."""
+        held, self._held = self._held, []
+        return held
+
+
+def _cut(first: int, last: int, heard: list[Emission]) -> int:
+    """The frame from `first` to `last` that is farthest from both and from all tokens."""
+    frames = np.arange(first, last + 1)
+    away = np.minimum(frames - first, last - frames)
+    for one in heard:
+        outside = np.maximum(one.start - frames, frames - max(one.end, one.start + 1) + 1)
+        away = np.minimum(away, np.maximum(outside, 0))
+    return int(frames[np.argmax(away)])
+
+
+class FrameRecogniser(Recogniser):
+    """A head that says what is in each frame: windows of a long recording overlap."""
+
+    _head: CtcHead | TransducerHead
 
     def __init__(
         self,
@@ -96,10 +193,7 @@ class Recogniser:
         programs: Mapping[str, Program],
         place: str,
     ) -> None:
-        self._frame, self._hop = recipe.frame, recipe.hop
-        self._head = head
-        self._listen = programs[head.listen]
-        self.sizes = _sizes(self._listen, place)
+        super().__init__(recipe, head, programs, place)
         self._told = any(spec.name == "lengths" for spec in self._listen.inputs)
         if isinstance(head, CtcHead):
             return
@@ -107,32 +201,24 @@ class Recogniser:
         self._window = self._emit.size("frames", 1, place)
         self._state = tuple(self._emit.size("hidden", axis, place) for axis in range(3))
 
-    def recognise(self, samples: NDArray[np.float32]) -> list[Emission]:
-        """What is said.
-
-        Args:
-            samples: (n,) at the recipe's rate, at most `sizes.high`.
-        """
-        padded = _padded(samples, self.sizes)
+    def window(self, samples: Samples, last: bool = True) -> tuple[list[Emission], int]:
+        """See `Recogniser`; the whole window is heard."""
+        del last
+        padded, hop = _padded(samples, self.sizes), self._recipe.hop
         length, size = len(samples), padded.shape[1]
         real = max(length, min(_FEWEST, size)) if self._told else size
         lengths = {"lengths": np.array([real], np.int64)} if self._told else {}
         results = self._listen.run({"samples": padded, **lengths})
-        frames = -(-(real // self._hop * self._hop) // self._frame)
+        frames = -(-(real // hop * hop) // self._frame)
         if isinstance(self._head, CtcHead):
-            return greedy_ctc(results["logits"][0, :frames], self._head.blank)
+            return greedy_ctc(results["logits"][0, :frames], self._head.blank), length
         encoded = results["encoded"][0, :frames]
-        return greedy_transducer(encoded, self._head, self._emit.run, self._window, self._state)
+        emit, state = self._emit.run, self._state
+        return greedy_transducer(encoded, self._head, emit, self._window, state), length
 
 
-class WindowRecogniser(ABC):
-    """A window of sound in, tokens with their frames and the next window's place out.
-
-    Arguments and errors are those of `Recogniser`.
-
-    Attributes:
-        sizes: how many samples a window has; shorter pieces are padded.
-    """
+class _DecoderRecogniser(Recogniser):
+    """A decoder that is fed its own tokens: it says where the next window begins."""
 
     def __init__(
         self,
@@ -141,52 +227,28 @@ class WindowRecogniser(ABC):
         programs: Mapping[str, Program],
         place: str,
     ) -> None:
-        self._frame, self._rate, self._head = recipe.frame, recipe.rate, head
-        self._listen, self._emit = programs[head.listen], programs[head.emit]
-        self.sizes = _sizes(self._listen, place)
+        super().__init__(recipe, head, programs, place)
+        self._emit = programs[head.emit]
         self._emit.size("position", 0, place)
 
-    @abstractmethod
-    def window(self, samples: NDArray[np.float32], last: bool = True) -> tuple[list[Emission], int]:
-        """What is said in a window, and how many samples further the next one begins.
 
-        Args:
-            samples: (n,) at the recipe's rate, at most `sizes.high`.
-            last: whether they end the recording.
-        """
-
-    def recognise(self, samples: NDArray[np.float32]) -> list[Emission]:
-        """What is said, window after window.
-
-        Args:
-            samples: (n,) at the recipe's rate, of any length.
-        """
-        found, first = list[Emission](), 0
-        while first < len(samples):
-            end = first + self.sizes.high
-            heard, advance = self.window(samples[first:end], end >= len(samples))
-            found += moved(heard, first // self._frame)
-            first += advance
-        return found
-
-
-class AttentionRecogniser(WindowRecogniser):
+class AttentionRecogniser(_DecoderRecogniser):
     """A decoder without times: a long recording is cut at pauses."""
 
     _head: AttentionHead
 
-    def window(self, samples: NDArray[np.float32], last: bool = True) -> tuple[list[Emission], int]:
-        """See `WindowRecogniser`; of a window that goes on, what lies before its last pause."""
+    def window(self, samples: Samples, last: bool = True) -> tuple[list[Emission], int]:
+        """See `Recogniser`; of a window that goes on, what lies before its last pause."""
         if not last:
             samples = samples[: quietest(samples, self._frame)]
         length = len(samples)
         heard = self._listen.run({"samples": _padded(samples, self.sizes)})
         decoder = Decoder(self._emit.run, heard["keys"], heard["values"])
-        said = greedy_attention(self._head, decoder, length / self._rate)
+        said = greedy_attention(self._head, decoder, length / self._recipe.rate)
         return spread(said, 0, -(-length // self._frame)), length
 
 
-class WhisperRecogniser(WindowRecogniser):
+class WhisperRecogniser(_DecoderRecogniser):
     """Whisper, whose timestamps say where the next window begins; a frame is a step of 20 ms.
 
     A window is scaled by its own loudest bin; `transformers` scales a long recording as a whole.
@@ -194,8 +256,8 @@ class WhisperRecogniser(WindowRecogniser):
 
     _head: WhisperHead
 
-    def window(self, samples: NDArray[np.float32], last: bool = True) -> tuple[list[Emission], int]:
-        """See `WindowRecogniser`."""
+    def window(self, samples: Samples, last: bool = True) -> tuple[list[Emission], int]:
+        """See `Recogniser`."""
         del last  # a pair of timestamps says where the next window begins
         heard = self._listen.run({"samples": _padded(samples, self.sizes)})
         said = greedy_whisper(self._head, self._emit.run, heard["keys"], heard["values"])
@@ -206,13 +268,13 @@ class WhisperRecogniser(WindowRecogniser):
 
 def recogniser_of(
     recipe: Recipe, head: Head, programs: Mapping[str, Program], place: str
-) -> Recogniser | WindowRecogniser:
+) -> Recogniser:
     """What decodes a head; arguments and errors are those of `Recogniser`."""
     if isinstance(head, WhisperHead):
         return WhisperRecogniser(recipe, head, programs, place)
     if isinstance(head, AttentionHead):
         return AttentionRecogniser(recipe, head, programs, place)
-    return Recogniser(recipe, head, programs, place)
+    return FrameRecogniser(recipe, head, programs, place)
 
 
 def _sizes(listen: Program, place: str) -> Sizes:
@@ -221,7 +283,7 @@ def _sizes(listen: Program, place: str) -> Sizes:
     return Sizes(*((size,) * 3 if isinstance(size, int) else listen.dimensions[size]))
 
 
-def _padded(samples: NDArray[np.float32], sizes: Sizes) -> NDArray[np.float32]:
+def _padded(samples: Samples, sizes: Sizes) -> NDArray[np.float32]:
     """(1, n), with zeros behind as many as are needed."""
     size = max(-(-len(samples) // sizes.step) * sizes.step, sizes.low)
     padded = np.zeros((1, size), np.float32)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,92 +14,18 @@ from menagerie.format.bundle_manifest import MANIFEST, Role, parse_manifest
 from menagerie.format.folder import read_manifest
 from menagerie.session import Session
 from menagerie.speech.audio import Recording, at_rate, open_audio, require_rate, sound
-from menagerie.speech.decoding import Emission, moved
 from menagerie.speech.recipe import WhisperHead, read_recipe
-from menagerie.speech.recogniser import Program, WindowRecogniser, recogniser_of
+from menagerie.speech.recogniser import FrameRecogniser, Program, recogniser_of
 from menagerie.speech.transcript import Speller, Token, Transcript
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from numpy.typing import NDArray
+    from collections.abc import Callable, Iterator, Sequence
 
     from menagerie.format.bundle_manifest import BundleManifest, BundleProgram
+    from menagerie.speech.decoding import Emission
     from menagerie.speech.recipe import Head
 
-    Samples = NDArray[np.float32]
     Progress = Callable[[float, float | None], None]
-
-
-class Chunk(NamedTuple):
-    """A piece of a recording: `samples` from sample number `first` on."""
-
-    first: int
-    samples: Samples
-
-
-def chunks(blocks: Iterable[Samples], longest: int, overlap: int) -> Iterator[Chunk]:
-    """Cuts a stream into chunks of `longest` samples, each `overlap` before the last one's end.
-
-    Only the last is shorter; one that nothing follows is not followed by its overlap alone. A
-    stream without a sample has no chunk.
-
-    Args:
-        blocks: (samples,) each, of any sizes.
-        longest: samples in a chunk.
-        overlap: less than that.
-    """
-    held, first = np.empty(0, np.float32), 0
-    for block in blocks:
-        held = np.concatenate([held, block])
-        while len(held) > longest:
-            yield Chunk(first, held[:longest])
-            held = held[longest - overlap :]
-            first += longest - overlap
-    if len(held):
-        yield Chunk(first, held)
-
-
-@dataclass
-class Seam:
-    """Makes one row of tokens of the rows of chunks that overlap.
-
-    Both chunks heard what they share, each without what lies beyond its own end. So neither is
-    believed near its end: the row goes over from one to the next in the overlap, as far from its
-    ends, and from any token that either heard, as can be.
-    """
-
-    _held: list[Emission] = field(default_factory=list)
-    _end: int = 0  # frame at which the last chunk ended
-
-    def join(self, first: int, last: int, heard: list[Emission]) -> list[Emission]:
-        """Adds a chunk from frame `first` to `last`; returns what is certain since.
-
-        Args:
-            first: its first frame, counted from the recording's beginning.
-            last: the first frame after it.
-            heard: what was emitted in it, frames counted from the recording's beginning.
-        """
-        cut = _cut(first, self._end, [*self._held, *heard]) if first < self._end else first
-        certain = [one for one in self._held if one.start < cut]
-        self._held = [one for one in heard if one.start >= cut]
-        self._end = last
-        return certain
-
-    def rest(self) -> list[Emission]:
-        """What the last chunk leaves."""
-        held, self._held = self._held, []
-        return held
-
-
-def _cut(first: int, last: int, heard: list[Emission]) -> int:
-    """The frame from `first` to `last` that is farthest from both and from all tokens."""
-    frames = np.arange(first, last + 1)
-    away = np.minimum(frames - first, last - frames)
-    for one in heard:
-        outside = np.maximum(one.start - frames, frames - max(one.end, one.start + 1) + 1)
-        away = np.minimum(away, np.maximum(outside, 0))
-    return int(frames[np.argmax(away)])
 
 
 class Transcriber:
@@ -202,45 +128,16 @@ class Transcriber:
         return self.transcript(tokens, done)
 
     def listen(self, recording: Recording) -> Iterator[tuple[list[Token], float]]:
-        """The tokens that each further chunk makes certain, and how many seconds were heard.
+        """The tokens that each further window makes certain, and how many seconds were heard.
 
         Raises:
             SpeechError: the recording cannot be read, or holds no sample.
         """
-        if isinstance(self._recogniser, WindowRecogniser):
-            yield from self._by_windows(self._recogniser, recording)
-            return
-        seam, frame, heard = Seam(), self.recipe.frame, 0
-        blocks = at_rate(recording, self.recipe.rate)
-        for chunk in chunks(blocks, self._longest, self._overlap):
-            heard = chunk.first + len(chunk.samples)
-            start, end = chunk.first // frame, -(-heard // frame)
-            emissions = self._recogniser.recognise(chunk.samples)
-            certain = seam.join(start, end, moved(emissions, start))
-            yield self._tokens(certain, heard), heard / self.recipe.rate
+        heard, blocks = 0, at_rate(recording, self.recipe.rate)
+        for found, heard in self._recogniser.listen(blocks, self._longest, self._overlap):
+            yield self._tokens(found, heard), heard / self.recipe.rate
         if not heard:
-            raise _nothing(recording)
-        yield self._tokens(seam.rest(), heard), heard / self.recipe.rate
-
-    def _by_windows(
-        self, recogniser: WindowRecogniser, recording: Recording
-    ) -> Iterator[tuple[list[Token], float]]:
-        """As `listen`, of a recogniser that says where its next window begins."""
-        blocks = iter(at_rate(recording, self.recipe.rate))
-        held, first = np.empty(0, np.float32), 0
-        block: np.ndarray | None = held
-        while True:
-            while len(held) <= self._longest and (block := next(blocks, None)) is not None:
-                held = np.concatenate([held, block])
-            if not len(held):
-                break
-            last = block is None and len(held) <= self._longest
-            found, advance = recogniser.window(held[: self._longest], last)
-            found = moved(found, first // self.recipe.frame)
-            held, first = held[advance:], first + advance
-            yield self._tokens(found, first + len(held)), first / self.recipe.rate
-        if not first:
-            raise _nothing(recording)
+            raise SpeechError(recording.place, "holds no sample", "Record it again")
 
     def written(self, tokens: Sequence[Token]) -> str:
         """The text of some tokens, with a space at its beginning where a word begins."""
@@ -271,9 +168,10 @@ class Transcriber:
         return Program(session.run, program.inputs, program.dimensions)
 
     def _chunk_sizes(self, seconds: float | None, model: str) -> tuple[int, int]:
-        """Samples of a chunk and of an overlap, both whole frames."""
+        """Samples of a chunk and of an overlap, both whole frames; a decoder needs none."""
         rate, frame = self.recipe.rate, self.recipe.frame
-        overlap = round(self.recipe.overlap * rate / frame) * frame
+        shared = self.recipe.overlap if isinstance(self._recogniser, FrameRecogniser) else 0.0
+        overlap = round(shared * rate / frame) * frame
         longest = self._recogniser.sizes.high // frame * frame
         if seconds is not None:
             wanted = round(seconds * rate / frame) * frame
@@ -295,10 +193,6 @@ class Transcriber:
             )
             for one in emissions
         ]
-
-
-def _nothing(recording: Recording) -> SpeechError:
-    return SpeechError(recording.place, "holds no sample", "Record it again")
 
 
 def _manifest(folder: Path) -> BundleManifest:

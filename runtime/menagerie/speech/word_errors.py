@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from menagerie.speech.recogniser import Recogniser, WindowRecogniser
+    from menagerie.speech.recogniser import Recogniser
     from menagerie.speech.transcript import Speller
 
 _FULL = 32768.0  # a sample of 16 bits is a fraction of this
@@ -66,9 +66,7 @@ def read_held_out(path: Path) -> HeldOut:
     return found
 
 
-def count_errors(
-    recogniser: Recogniser | WindowRecogniser, speller: Speller, held_out: HeldOut
-) -> int:
+def count_errors(recogniser: Recogniser, speller: Speller, held_out: HeldOut) -> int:
     """How many words, over all recordings, are missing, too many or wrong."""
     errors, first = 0, 0
     for length, text in zip(held_out.lengths.tolist(), held_out.texts, strict=True):

@@ -1,4 +1,4 @@
-"""Chunks of long recordings, and the one row of tokens that theirs become."""
+"""Windows of long recordings, and the one row of tokens that theirs become."""
 
 from __future__ import annotations
 
@@ -8,34 +8,46 @@ import numpy as np
 import pytest
 
 from menagerie.speech.decoding import Emission
-from menagerie.speech.transcriber import Seam, chunks
+from menagerie.speech.recogniser import Recogniser, Seam
 
 
-def _stream(samples: np.ndarray, sizes: list[int]) -> list[np.ndarray]:
-    return np.split(samples, list(itertools.accumulate(sizes)))
+class _Listener(Recogniser):
+    """Notes its windows, samples that count up; each says its first sample's number."""
+
+    def __init__(self) -> None:
+        self._frame = 1
+        self.windows: list[list[int]] = []
+
+    def window(self, samples: np.ndarray, last: bool = True) -> tuple[list[Emission], int]:
+        self.windows.append([int(each) for each in samples])
+        assert last or len(samples) == 10
+        return [Emission(int(samples[0]), 0, 1)], len(samples)
 
 
 @pytest.mark.parametrize("count", [1, 9, 10, 11, 17, 18, 100])
 @pytest.mark.parametrize("sizes", [[], [1] * 99, [3, 30, 7]], ids=["whole", "single", "uneven"])
-def test_chunks_cover_a_recording_whatever_its_blocks(count: int, sizes: list[int]) -> None:
-    """Every sample is heard, each chunk begins an overlap before the last one's end."""
-    samples = np.arange(count, dtype=np.float32)
-    found = list(chunks(_stream(samples, sizes), longest=10, overlap=4))
+def test_windows_cover_a_recording_whatever_its_blocks(count: int, sizes: list[int]) -> None:
+    """Every sample is heard, each window begins an overlap before the last one's end."""
+    blocks = np.split(np.arange(count, dtype=np.float32), list(itertools.accumulate(sizes)))
+    listener = _Listener()
+    found = list(listener.listen(blocks, longest=10, overlap=4))
 
-    assert found[0].first == 0
-    for chunk in found:
-        assert chunk.samples.tolist() == list(range(chunk.first, chunk.first + len(chunk.samples)))
-        assert 0 < len(chunk.samples) <= 10
-    for one, following in itertools.pairwise(found):
-        assert len(one.samples) == 10
-        assert following.first == one.first + 10 - 4
-        assert len(following.samples) > 4, "it holds something new"
-    assert found[-1].first + len(found[-1].samples) == count
+    windows = listener.windows
+    assert windows[0][0] == 0
+    for window in windows:
+        assert window == list(range(window[0], window[-1] + 1))
+        assert 0 < len(window) <= 10
+    for one, following in itertools.pairwise(windows):
+        assert len(one) == 10
+        assert following[0] == one[0] + 10 - 4
+        assert len(following) > 4, "it holds something new"
+    assert windows[-1][-1] == count - 1
+    assert [heard for _, heard in found] == [window[-1] + 1 for window in windows]
 
 
-def test_nothing_has_no_chunk() -> None:
+def test_nothing_has_no_window() -> None:
     """A stream without a sample is no recording."""
-    assert list(chunks([np.empty(0, np.float32)], longest=10, overlap=4)) == []
+    assert list(_Listener().listen([np.empty(0, np.float32)], longest=10, overlap=4)) == []
 
 
 @pytest.mark.parametrize("shift", [0, 1], ids=["same frames", "a frame apart"])
