@@ -26,25 +26,21 @@ from menagerie.format.bundle_manifest import (
     parse_manifest,
 )
 from menagerie.store.layout import (
-    ARCHIVES,
     BLOBS,
-    CANDIDATES,
-    LEASES,
-    LEDGERS,
-    PAGES,
     PUBLISHING,
-    SUBMISSIONS,
     SWEEPING,
-    VERDICTS,
+    archive_key,
     blob_key,
+    candidate_key,
+    is_blob_key,
     is_linked_key,
     is_note_key,
-    parse_blob_key,
-    parse_candidate_key,
-    parse_release_key,
-    parse_verdict_key,
-    releases_prefix,
+    lease_key,
+    ledger_key,
+    page_key,
+    release_key,
     submission_key,
+    verdict_key,
 )
 from menagerie.trust.ledger import MAX_LEDGER_BYTES, Ledger
 from menagerie.typed_json import Malformed, from_json, load
@@ -148,7 +144,7 @@ def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> SweepResult
     """
     now = _store_time(objects)
     # Before the releases: what comes later is not touched.
-    blobs = [blob for blob in objects.list_files(BLOBS) if parse_blob_key(blob.key) is not None]
+    blobs = [blob for blob in objects.list_files(BLOBS) if is_blob_key(blob.key)]
     documents, unreadable = _documents(objects, rule)
     old = now - rule.grace_hours * _HOUR
     old_release = min(old, now - rule.days * 24 * _HOUR)
@@ -159,14 +155,16 @@ def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> SweepResult
     gone = {*going, *proposed}
     kept = {key: manifest for key, (_, manifest) in documents.items() if key not in gone}
     beyond = {submission_key(digest) for digest in listed(objects)[rule.submissions :]}
-    submitted = _older(objects, (SUBMISSIONS,), old, beyond.__contains__)
+    submitted = _older(objects, (submission_key.folder,), old, beyond.__contains__)
     needed = _digests(kept.values()) | unreadable | _submitted(objects, set(submitted))
-    stay = {None, *map(parse_release_key, kept)}
+    stay = {None, *map(release_key.build, kept)}
     spare = {b.key: b.bytes for b in blobs if b.modified <= old and b.key not in needed}
-    notes = _older(objects, (PUBLISHING, SWEEPING, LEASES), now - _FORGOTTEN_HOURS * _HOUR)
-    notes += [k for k in objects.list_keys(VERDICTS) if parse_verdict_key(k) not in stay]
+    forgotten = now - _FORGOTTEN_HOURS * _HOUR
+    notes = _older(objects, (PUBLISHING, SWEEPING, lease_key.folder), forgotten)
+    verdicts = objects.list_keys(verdict_key.folder)
+    notes += [key for key in verdicts if verdict_key.build(key) not in stay]
     outlived = now - LINKED_DAYS * 24 * _HOUR
-    linked = _older(objects, (PAGES, ARCHIVES), outlived, is_linked_key)
+    linked = _older(objects, (page_key.folder, archive_key.folder), outlived, is_linked_key)
     uploads = 0
     if not dry_run:
 
@@ -179,9 +177,7 @@ def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> SweepResult
         for key in [*going, *submitted, *notes, *linked, *beside]:
             objects.delete(key)
         spare = {key: spare[key] for key in _removed(objects, list(spare), needed_now)}
-        uploads = objects.abandon_uploads(
-            old, lambda key: parse_blob_key(key) is not None or is_linked_key(key)
-        )
+        uploads = objects.abandon_uploads(old, lambda key: is_blob_key(key) or is_linked_key(key))
     return SweepResult(
         releases=tuple(going),
         candidates=tuple(proposed),
@@ -191,7 +187,7 @@ def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> SweepResult
         notes=len(notes),
         uploads=uploads,
         linked=len(linked),
-        kept_releases=sum(parse_release_key(key) is not None for key in kept),
+        kept_releases=sum(release_key.build(key) is not None for key in kept),
         kept_blobs=len(blobs) - len(spare),
     )
 
@@ -212,9 +208,10 @@ def _documents(
     """The documents of releases and candidates; and the blobs that unreadable ones may name."""
     found: dict[str, tuple[StoredFile, BundleManifest]] = {}
     unreadable: set[str] = set()
-    for file in [*objects.list_files(releases_prefix()), *objects.list_files(CANDIDATES)]:
-        candidate = parse_candidate_key(file.key) is not None
-        if parse_release_key(file.key) is None and not candidate:
+    released, proposed = (objects.list_files(k.folder) for k in (release_key, candidate_key))
+    for file in [*released, *proposed]:
+        candidate = candidate_key.build(file.key) is not None
+        if release_key.build(file.key) is None and not candidate:
             continue
         try:
             content = objects.read_small(file.key, MAX_MANIFEST_BYTES)
@@ -243,7 +240,7 @@ def _superseded(
     """Documents of builds beyond the newest; the latest, which is validated if any is, stays."""
     by_platform: dict[tuple[str, str], dict[str, list[str]]] = {}
     for key, (_, manifest) in documents.items():
-        if (names := parse_release_key(key)) is None:  # a candidate waits
+        if (names := release_key.build(key)) is None:  # a candidate waits
             continue
         model, _, build_key = names
         builds = by_platform.setdefault((model, manifest.platform), {})
@@ -285,9 +282,9 @@ def _stale_candidates(objects: ObjectStore, old: float) -> list[str]:
     held = counted_on(objects)
     return _older(
         objects,
-        (CANDIDATES,),
+        (candidate_key.folder,),
         old,
-        lambda key: (names := parse_candidate_key(key)) is not None and names[2] not in held,
+        lambda key: (names := candidate_key.build(key)) is not None and names[2] not in held,
     )
 
 
@@ -310,7 +307,7 @@ def _removed(
 def _in_use(objects: ObjectStore) -> set[str]:
     """Builds that a ledger calls the latest; unchecked, for all that they do is stay."""
     found = set()
-    for key in objects.list_keys(LEDGERS):
+    for key in objects.list_keys(ledger_key.folder):
         with suppress(NotInStore, TooLarge, Malformed, ValueError, KeyError, TypeError):
             content = load(objects.read_small(key, MAX_LEDGER_BYTES))
             latest = from_json(Ledger, base64.b64decode(content["payload"])).latest

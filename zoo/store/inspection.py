@@ -10,14 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from menagerie.format.bundle_manifest import MAX_MANIFEST_BYTES, ReleaseState, parse_manifest
-from menagerie.store.layout import (
-    BLOBS,
-    CANDIDATES,
-    blob_key,
-    parse_candidate_key,
-    parse_release_key,
-    releases_prefix,
-)
+from menagerie.store.layout import BLOBS, Build, blob_key, candidate_key, release_key
 from zoo.base_models import Frozen
 from zoo.errors import MenagerieError, StoreUnreachable
 
@@ -25,12 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from menagerie.format.bundle_manifest import BundleManifest
-    from menagerie.store.releases import Build
     from zoo.store.base import ObjectStore
 
     _Attempt = tuple[str, Callable[[], bool], str]  # its name; whether it passed; what if not
 
-_PLACES = ((releases_prefix(), parse_release_key), (CANDIDATES, parse_candidate_key))
 _READERS = 16  # a document may come from across an ocean
 
 
@@ -41,9 +32,9 @@ def inventory(objects: ObjectStore) -> dict[Build, BundleManifest]:
     """
     documents = [
         (build, key)
-        for prefix, parse in _PLACES
-        for key in objects.list_keys(prefix)
-        if (build := parse(key)) is not None
+        for kind in (release_key, candidate_key)
+        for key in objects.list_keys(kind.folder)
+        if (build := kind.build(key)) is not None
     ]
     sizes = {file.key: file.bytes for file in objects.list_files(BLOBS)} if documents else {}
 

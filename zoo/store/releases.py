@@ -21,20 +21,19 @@ from menagerie.format.bundle_manifest import (
 from menagerie.format.folder import open_bundle
 from menagerie.store.base import Meter, Progress, silent
 from menagerie.store.layout import (
-    CANDIDATES,
-    LEDGERS,
     MAX_VERDICT_BYTES,
+    Build,
     archive_key,
     blob_key,
     candidate_key,
+    ledger_key,
     model_signature_key,
     page_key,
-    parse_candidate_key,
     release_key,
     signature_key,
     verdict_key,
 )
-from menagerie.store.releases import Build, Release, ReleaseReader
+from menagerie.store.releases import Release, ReleaseReader
 from menagerie.trust.signature import MAX_SIGNATURE_BYTES
 from zoo.base_models import Frozen
 from zoo.errors import ArtifactError, HashMismatch, NotInStore, StoreError, TooLarge
@@ -183,11 +182,10 @@ class Store(ReleaseReader):
 
     def candidates(self, model: str | None = None, target: str | None = None) -> list[Release]:
         """The builds that wait for their promotion, by model, target and time."""
-        prefix = CANDIDATES if model is None else f"{CANDIDATES}{model}/"
         found = [
             candidate
-            for key in self._objects.list_keys(prefix)
-            if (names := parse_candidate_key(key)) is not None
+            for key in self._objects.list_keys(candidate_key.under(model))
+            if (names := candidate_key.build(key)) is not None
             and target in {None, names[1]}
             and (candidate := self.candidate(*names)) is not None
         ]
@@ -212,7 +210,7 @@ class Store(ReleaseReader):
             ArtifactError: one is damaged.
         """
         found = []
-        for key in self._objects.list_keys(LEDGERS if model is None else f"{LEDGERS}{model}/"):
+        for key in self._objects.list_keys(ledger_key.under(model)):
             path = PurePosixPath(key)
             ledger = self.ledger(path.parent.name, path.stem)
             found += [] if ledger is None else [ledger]

@@ -19,7 +19,7 @@ from pydantic import AfterValidator, Field, ValidationError
 from menagerie.durable import disk_errors, make_folders, require_space, sha256_of
 from menagerie.format.bundle_manifest import bundle_path
 from menagerie.store.base import Meter, Progress, silent
-from menagerie.store.layout import SUBMISSIONS, blob_key, parse_submission_key, submission_key
+from menagerie.store.layout import blob_key, submission_key
 from zoo.base_models import Frozen, Sha256
 from zoo.errors import HashMismatch, NotInStore, StoreError, UsageError
 from zoo.store.coordination import announce
@@ -143,9 +143,9 @@ def read_submission(objects: ObjectStore, digest: str) -> Submission:
 
 def listed(objects: ObjectStore) -> list[str]:
     """The names of all submissions, the newest first."""
-    files = [file for file in objects.list_files(SUBMISSIONS) if parse_submission_key(file.key)]
+    files = objects.list_files(submission_key.folder)
     files.sort(key=lambda file: file.modified, reverse=True)
-    return [parse_submission_key(file.key) or "" for file in files]
+    return [digest for file in files if (digest := submission_key.digest(file.key))]
 
 
 def fetch(objects: ObjectStore, digest: str, folder: Path) -> Path:

@@ -28,137 +28,82 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
-_BUILD = r"([a-z][a-z0-9_]*)/([a-z][a-z0-9_]*)/([0-9a-f]{64})"
-_RELEASE = re.compile(rf"releases/{_BUILD}(?:\.confirmed)?\.json")
-_CANDIDATE = re.compile(rf"candidates/{_BUILD}\.json")
-_VERDICT = re.compile(rf"verdicts/{_BUILD}\.json")
-_BLOB = re.compile(r"blobs/([0-9a-f]{2})/(\1[0-9a-f]{62})")
-_NOTE = re.compile(
-    r"(?:publishing|sweeping)/[0-9a-f]{32}\.json|sweeping/clock-[0-9a-f]{32}"
-    r"|leases/[0-9a-f]{64}\.json"
-)
-_SUBMISSION = re.compile(r"submissions/([0-9a-f]{64})\.json")
-_LINKED = re.compile(r"pages/[0-9a-f]{64}\.html|archives/[0-9a-f]{64}\.zip")
+Build = tuple[str, str, str]  # model, target, build key
 MAX_VERDICT_BYTES = 2**20
-ARCHIVES = "archives/"
 BLOBS = "blobs/"
-LEASES = "leases/"
-PAGES = "pages/"
-PUBLISHING = "publishing/"
-SUBMISSIONS = "submissions/"
-SWEEPING = "sweeping/"
-CANDIDATES = "candidates/"
-LEDGERS = "ledgers/"
 METADATA = "metadata/"
-VERDICTS = "verdicts/"
+PUBLISHING = "publishing/"
+SWEEPING = "sweeping/"
+_BUILD = re.compile(r"([a-z][a-z0-9_]*)/([a-z][a-z0-9_]*)/([0-9a-f]{64})(?:\.confirmed)?")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_NOTE = re.compile(r"(?:publishing|sweeping)/[0-9a-f]{32}\.json|sweeping/clock-[0-9a-f]{32}")
+
+
+@dataclass(frozen=True)
+class _Keys:
+    """The keys of files of one kind: called with names, such as a build's, it gives a file's.
+
+    Attributes:
+        folder: what they begin with, a slash at its end.
+        ending: what they end with.
+    """
+
+    folder: str
+    ending: str = ".json"
+
+    def __call__(self, *names: str, confirmed: bool = False) -> str:
+        """The key of the file of these names; `confirmed`: of what a device wrote afterwards."""
+        return f"{self.folder}{'/'.join(names)}{'.confirmed' if confirmed else ''}{self.ending}"
+
+    def under(self, model: str | None = None) -> str:
+        """What the keys of all such files, or a model's, start with."""
+        return self.folder if model is None else f"{self.folder}{model}/"
+
+    def build(self, key: str) -> Build | None:
+        """Model, target and build key in a key; None for a stranger's file."""
+        found = _BUILD.fullmatch(self._names(key))
+        return None if found is None else (found[1], found[2], found[3])
+
+    def digest(self, key: str) -> str | None:
+        """The only name in a key, a digest; None for a stranger's file."""
+        names = self._names(key)
+        return names if _DIGEST.fullmatch(names) else None
+
+    def _names(self, key: str) -> str:
+        sound = key.startswith(self.folder) and key.endswith(self.ending)
+        return key[len(self.folder) : len(key) - len(self.ending)] if sound else ""
+
+
+release_key = _Keys("releases/")
+candidate_key = _Keys("candidates/")
+verdict_key = _Keys("verdicts/")
+signature_key = _Keys("signatures/")
+model_signature_key = _Keys("signatures/", ".sig")
+provenance_key = _Keys("provenance/")
+ledger_key = _Keys("ledgers/")
+lease_key = _Keys("leases/")
+submission_key = _Keys("submissions/")
+page_key = _Keys("pages/", ".html")
+archive_key = _Keys("archives/", ".zip")
 
 
 def blob_key(sha256: str) -> str:
     """The key of the file with this digest."""
-    return f"blobs/{sha256[:2]}/{sha256}"
+    return f"{BLOBS}{sha256[:2]}/{sha256}"
 
 
-def parse_blob_key(key: str) -> str | None:
-    """The digest in a blob's key; None for a stranger's file."""
-    found = _BLOB.fullmatch(key)
-    return None if found is None else found[2]
+def is_blob_key(key: str) -> bool:
+    """Whether it is of a file by its digest, and not a stranger's."""
+    return _DIGEST.fullmatch(key[-64:]) is not None and key == blob_key(key[-64:])
 
 
 def is_note_key(key: str) -> bool:
     """Whether it is of a note that goes with its writer: of a publisher, a sweep or a lease."""
-    return _NOTE.fullmatch(key) is not None
-
-
-def release_key(model: str, target: str, build_key: str, *, confirmed: bool = False) -> str:
-    """The key of a release's document; `confirmed`: of the one that a device wrote afterwards."""
-    suffix = ".confirmed" if confirmed else ""
-    return f"releases/{model}/{target}/{build_key}{suffix}.json"
-
-
-def candidate_key(model: str, target: str, build_key: str) -> str:
-    """The key of the document of a build that waits for its promotion."""
-    return f"{CANDIDATES}{model}/{target}/{build_key}.json"
-
-
-def parse_candidate_key(key: str) -> tuple[str, str, str] | None:
-    """Model, target and build key in the key of a candidate; None for a stranger's file."""
-    found = _CANDIDATE.fullmatch(key)
-    return None if found is None else (found[1], found[2], found[3])
-
-
-def signature_key(model: str, target: str, build_key: str, *, confirmed: bool = False) -> str:
-    """The key of the signature over a release's document."""
-    suffix = ".confirmed" if confirmed else ""
-    return f"signatures/{model}/{target}/{build_key}{suffix}.json"
-
-
-def model_signature_key(model: str, target: str, build_key: str, *, confirmed: bool = False) -> str:
-    """The key of a release's model.sig."""
-    key = signature_key(model, target, build_key, confirmed=confirmed)
-    return f"{key.removesuffix('.json')}.sig"
-
-
-def provenance_key(model: str, target: str, build_key: str) -> str:
-    """The key of the signed statement of where a release comes from."""
-    return f"provenance/{model}/{target}/{build_key}.json"
-
-
-def ledger_key(model: str, platform: str) -> str:
-    """The key of the ledger of a model's releases for a platform."""
-    return f"ledgers/{model}/{platform}.json"
-
-
-def releases_prefix(model: str | None = None, target: str | None = None) -> str:
-    """What the keys of all releases (of a model, and of a target) start with."""
-    if model is None:
-        return "releases/"
-    return f"releases/{model}/" if target is None else f"releases/{model}/{target}/"
-
-
-def parse_release_key(key: str) -> tuple[str, str, str] | None:
-    """Model, target and build key in the key of either document; None for a stranger's file."""
-    found = _RELEASE.fullmatch(key)
-    return None if found is None else (found[1], found[2], found[3])
-
-
-def verdict_key(model: str, target: str, build_key: str) -> str:
-    """The key of a release's last verdict."""
-    return f"{VERDICTS}{model}/{target}/{build_key}.json"
-
-
-def parse_verdict_key(key: str) -> tuple[str, str, str] | None:
-    """Model, target and build key in the key of a verdict; None for a stranger's file."""
-    found = _VERDICT.fullmatch(key)
-    return None if found is None else (found[1], found[2], found[3])
-
-
-def submission_key(sha256: str) -> str:
-    """The key of the submission whose document has this digest."""
-    return f"{SUBMISSIONS}{sha256}.json"
-
-
-def parse_submission_key(key: str) -> str | None:
-    """The digest in a submission's key; None for a stranger's file."""
-    found = _SUBMISSION.fullmatch(key)
-    return None if found is None else found[1]
-
-
-def page_key(sha256: str) -> str:
-    """The key of a report with this digest that stands beside all releases."""
-    return f"{PAGES}{sha256}.html"
-
-
-def archive_key(sha256: str) -> str:
-    """The key of the zip file of the release whose document has this digest."""
-    return f"{ARCHIVES}{sha256}.zip"
+    return _NOTE.fullmatch(key) is not None or lease_key.digest(key) is not None
 
 
 def is_linked_key(key: str) -> bool:
     """Whether it is of a page or an archive, which are there to be linked and go with their age."""
-    return _LINKED.fullmatch(key) is not None
-
-
-def lease_key(build_key: str) -> str:
-    """The key of the note that says who converts this build."""
-    return f"{LEASES}{build_key}.json"
+    return any(kind.digest(key) is not None for kind in (page_key, archive_key))

@@ -32,12 +32,11 @@ from menagerie.host import runnable_platforms
 from menagerie.store.base import FolderReader, Meter, ObjectReader, Progress, silent
 from menagerie.store.latest import trusted_ledger
 from menagerie.store.layout import (
-    LEDGERS,
+    Build,
     blob_key,
+    ledger_key,
     model_signature_key,
-    parse_release_key,
     release_key,
-    releases_prefix,
     signature_key,
 )
 from menagerie.store.pull import pull_bundle
@@ -52,7 +51,6 @@ if TYPE_CHECKING:
     from menagerie.store.pull import BlobCache
     from menagerie.trust.ledger import Ledger
 
-Build = tuple[str, str, str]  # model, target, build key
 _log = logging.getLogger(__name__)
 _KEY_DIGITS = 64
 MAX_MODEL_SIGNATURE_BYTES = 2**20  # some thousand files
@@ -146,7 +144,7 @@ class ReleaseReader:
         """All releases, or those of a model or a target, by model, target and time."""
         found = [
             release
-            for names in self._listed(releases_prefix(model))
+            for names in self._listed(model)
             if target in (None, names[1]) and (release := self._readable(*names)) is not None
         ]
         return sorted(found, key=lambda r: (r.model, r.target, moment(r.manifest.created)))
@@ -270,8 +268,8 @@ class ReleaseReader:
         """The only build key that begins so; where there is none, what was given."""
         if len(beginning) == _KEY_DIGITS:
             return beginning
-        known = {build for _, t, build in self._listed(releases_prefix(model)) if t == target}
-        if self._reader.list_keys(LEDGERS) is None:  # a web server
+        known = {build for _, t, build in self._listed(model) if t == target}
+        if self._reader.list_keys(ledger_key.folder) is None:  # a web server
             platforms = (platform,) if platform else runnable_platforms(target)
             ledgers = [self.ledger(model, each) for each in platforms]
             known = {entry.build_key for each in ledgers if each for entry in each.entries}
@@ -330,9 +328,9 @@ class ReleaseReader:
     def _place(self, release: Release) -> str:
         return f"{self.url}/{release_key(*release.names)}"
 
-    def _listed(self, prefix: str) -> list[Build]:
-        keys = map(parse_release_key, self._reader.list_keys(prefix) or ())
-        return list(dict.fromkeys(names for names in keys if names is not None))
+    def _listed(self, model: str | None = None) -> list[Build]:
+        builds = map(release_key.build, self._reader.list_keys(release_key.under(model)) or ())
+        return list(dict.fromkeys(names for names in builds if names is not None))
 
     def _readable(self, model: str, target: str, build_key: str) -> Release | None:
         """The release, or None when it is absent or this version of Menagerie cannot read it."""
@@ -399,9 +397,9 @@ class ReleaseReader:
 
     def _advice(self, model: str) -> str:
         """What to do where a model has no release for the target."""
-        if self._reader.list_keys(releases_prefix()) is None:
+        if self._reader.list_keys(release_key.folder) is None:
             return "Check the model's name: this store cannot be listed, nor has a ledger of it"
-        listed = [(m, t) for m, t, _ in self._listed(releases_prefix())]
+        listed = [(m, t) for m, t, _ in self._listed()]
         if targets := sorted({t for m, t in listed if m == model}):
             return f"It has one for {' and '.join(targets)}: name it with --target"
         others = sorted({f"{m}/{t}" for m, t in listed})

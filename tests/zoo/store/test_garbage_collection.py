@@ -12,10 +12,10 @@ from bundle_maker import BUILD_KEY, make_bundle, published
 from menagerie.format.folder import open_bundle
 from menagerie.store.layout import (
     blob_key,
+    candidate_key,
     is_note_key,
     lease_key,
     page_key,
-    parse_candidate_key,
     release_key,
 )
 from zoo.errors import ArtifactError, StoreError
@@ -118,7 +118,7 @@ def test_what_the_store_writes_for_a_while_is_known_as_its_own(
     store._objects.put_small(blob_key(DIGEST), b"of no release")
     store.sweep(NO_GRACE, dry_run=False)
     kept.remove(blob_key(DIGEST))
-    kept = [key for key in kept if parse_candidate_key(key) is None]  # it became a release
+    kept = [key for key in kept if candidate_key.build(key) is None]  # it became a release
     assert {key.partition("/")[0] for key in kept} == {"publishing", "leases", "sweeping"}
     assert all(map(is_note_key, kept))
 

@@ -17,7 +17,7 @@ from menagerie.store.layout import blob_key, release_key
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from menagerie.store.releases import Build
+    from menagerie.store.layout import Build
     from zoo.store import Store
 
 
