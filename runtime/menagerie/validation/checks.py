@@ -19,7 +19,6 @@ from menagerie.validation.findings import (
     AccuracyResult,
     CaseShape,
     Exactness,
-    OutputParity,
     ProgramValidation,
     WordErrors,
 )
@@ -28,11 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from menagerie.format.bundle_manifest import AccuracyData, BundleProgram
+    from menagerie.format.bundle_manifest import AccuracyData, BundleProgram, TensorSpec
     from menagerie.numerics import Dtype, Tolerance
     from menagerie.session import Session
     from menagerie.speech.recipe import Recipe, WordGate
     from menagerie.tensor_files import Array
+    from menagerie.validation.findings import Measurement, OutputParity, Profile
     from menagerie.validation.goldens import GoldenCases
 
 _QUICK_SECONDS = 0.25  # run twice
@@ -90,22 +90,14 @@ def _differing(left: Mapping[str, Array], right: Mapping[str, Array]) -> str:
     return next((name for name in left if not same_bits(left[name], right[name])), "")
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A program's judgement, the first fact that speaks against it (or empty), and its stand-in.
-
-    That is the case on which all is done that is done again and again, and its outputs.
-    """
-
-    validation: ProgramValidation
-    fact: str
-    case: int
-    outputs: Mapping[str, Array]
-
-
 @dataclass
-class _Findings:
-    """What the cases say, one after another."""
+class Judged:
+    """A program's judgement, which grows case by case.
+
+    Attributes:
+        case: the stand-in, on which all is done that is done again and again.
+        outputs: the stand-in's.
+    """
 
     program: LoadedProgram
     tolerances: Mapping[Dtype, Tolerance]
@@ -115,22 +107,42 @@ class _Findings:
     exactness: list[Exactness] = field(default_factory=list)
     facts: list[str] = field(default_factory=list)
     deterministic: bool = True
-    case: int = 0  # the stand-in so far
+    latency: Measurement | None = None
+    profile: Profile | None = None
+    case: int = 0
     outputs: Mapping[str, Array] = field(default_factory=dict)
+
+    @property
+    def fact(self) -> str:
+        """The first that speaks against the program; empty when none does."""
+        return self.facts[0] if self.facts else ""
+
+    @property
+    def validation(self) -> ProgramValidation:
+        """For the report."""
+        goldens = self.program.goldens
+        return ProgramValidation(
+            program=self.program.entry.name,
+            cases=tuple(
+                CaseShape(case=c, dimensions=goldens.dimensions(c), kind=goldens.kind(c))
+                for c in range(len(goldens))
+            ),
+            parity=tuple(self.parity),
+            deterministic=self.deterministic,
+            latency=self.latency,
+            passed=not self.facts,
+            exactness=tuple(self.exactness),
+            profile=self.profile,
+        )
 
     def run(self, case: int) -> None:
         """Compares a case's outputs with eager's; runs it twice where it is quick."""
         began = time.perf_counter()
         outputs = self.program.run(case)
         self.took.append(time.perf_counter() - began)
-        compared = _parity(self.program, case, outputs, self.tolerances)
-        self.parity += compared
-        self.facts += [
-            f"{_place(self.program, case)}, output {p.output}: {p.fact}"
-            for p in compared
-            if not p.passed
-        ]
-        self.exactness += _exactness(self.program, case, outputs)
+        eager = self.program.goldens.outputs(case)
+        for spec in self.program.entry.outputs:
+            self._compare(case, spec, eager[spec.name], outputs[spec.name])
         if is_quick(self.took[case]):
             self._run_again(case, outputs)
         if stand_in(self.elements, self.took) == case:
@@ -141,6 +153,22 @@ class _Findings:
         if not is_quick(self.took[self.case]):
             self._run_again(self.case, self.outputs)
 
+    def _compare(self, case: int, spec: TensorSpec, eager: Array, found: Array) -> None:
+        """An output with eager's and, where that is known, with the truth, which judges nothing."""
+        bound = self.tolerances.get(spec.dtype)
+        compared = compare(eager, found, spec.dtype, bound, case=case, name=spec.name)
+        self.parity.append(compared)
+        if not compared.passed:
+            self.facts.append(f"{_place(self.program, case)}, output {spec.name}: {compared.fact}")
+        truth = self.program.goldens.exact(case, spec.name)
+        if truth is not None and truth.shape == eager.shape:
+            eager_db, found_db = (
+                measure(truth, widen(each, spec.dtype)).snr_db for each in (eager, found)
+            )
+            self.exactness.append(
+                Exactness(output=spec.name, eager_snr_db=eager_db, artifact_snr_db=found_db)
+            )
+
     def _run_again(self, case: int, before: Mapping[str, Array]) -> None:
         if name := _differing(before, self.program.run(case)):
             self.deterministic = False
@@ -150,47 +178,6 @@ class _Findings:
 
 def _place(program: LoadedProgram, case: int) -> str:
     return f"program {program.entry.name}, case {case}"
-
-
-def _parity(
-    program: LoadedProgram,
-    case: int,
-    outputs: Mapping[str, Array],
-    tolerances: Mapping[Dtype, Tolerance],
-) -> list[OutputParity]:
-    eager = program.goldens.outputs(case)
-    return [
-        compare(
-            eager[spec.name],
-            outputs[spec.name],
-            spec.dtype,
-            tolerances.get(spec.dtype),
-            case=case,
-            name=spec.name,
-        )
-        for spec in program.entry.outputs
-    ]
-
-
-def _exactness(
-    program: LoadedProgram, case: int, found: Mapping[str, Array]
-) -> tuple[Exactness, ...]:
-    """Of those of a case's outputs `found` that have a truth; it judges nothing."""
-    eager = program.goldens.outputs(case)
-    truths = {
-        spec: truth
-        for spec in program.entry.outputs
-        if (truth := program.goldens.exact(case, spec.name)) is not None
-        and truth.shape == eager[spec.name].shape
-    }
-    return tuple(
-        Exactness(
-            output=spec.name,
-            eager_snr_db=measure(truth, widen(eager[spec.name], spec.dtype)).snr_db,
-            artifact_snr_db=measure(truth, widen(found[spec.name], spec.dtype)).snr_db,
-        )
-        for spec, truth in truths.items()
-    )
 
 
 def judge_program(
@@ -213,33 +200,19 @@ def judge_program(
         threads: how many threads the session uses.
     """
     goldens = program.goldens
-    found = _Findings(program, tolerances, goldens.elements())
+    found = Judged(program, tolerances, goldens.elements())
     for case in range(len(goldens)):
         step(_place(program, case))
         found.run(case)
     step(_place(program, found.case))
     found.finish()
-    timed = profiled = None
     if seconds > 0:
         step(f"program {program.entry.name}, timing case {found.case}")
         run = from_the_start(program.session, goldens.inputs(found.case))
-        timed = latency(run, seconds=seconds, threads=threads, case=found.case)
+        found.latency = latency(run, seconds=seconds, threads=threads, case=found.case)
         if program.session.can_be_profiled:
-            profiled = profile(program.session, run, threads=threads, seconds=seconds / 4)
-    judgement = ProgramValidation(
-        program=program.entry.name,
-        cases=tuple(
-            CaseShape(case=c, dimensions=goldens.dimensions(c), kind=goldens.kind(c))
-            for c in range(len(goldens))
-        ),
-        parity=tuple(found.parity),
-        deterministic=found.deterministic,
-        latency=timed,
-        passed=not found.facts,
-        exactness=tuple(found.exactness),
-        profile=profiled,
-    )
-    return Judged(judgement, found.facts[0] if found.facts else "", found.case, found.outputs)
+            found.profile = profile(program.session, run, threads=threads, seconds=seconds / 4)
+    return found
 
 
 def from_the_start(session: Session, inputs: Mapping[str, Array]) -> Callable[[], object]:

@@ -1,7 +1,7 @@
 """What a validation finds, as frozen records in reports and as JSON lines over the worker's pipe.
 
-The order of events in a line-by-line stream is what makes a crash attributable: the last `Step`
-is where the worker was when it died, and the `Finding`s are what had been proven by then.
+The order of events in a line-by-line stream is what makes a crash attributable: the last
+step is where the worker was when it died, and the findings are what had been proven by then.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from typing import Literal
 
 from menagerie.numerics import Dtype, TextEnum, Tolerance
-from menagerie.typed_json import check, load, plain
+from menagerie.typed_json import plain
 
 
 @dataclass(frozen=True)
@@ -291,40 +290,12 @@ class Order:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
-    """The worker is about to do something, e.g. `program main, case 1`."""
+class Event:
+    """What the worker sends: one of these."""
 
-    kind: Literal["step"] = "step"
-    place: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """A program's golden cases have been judged."""
-
-    kind: Literal["finding"] = "finding"
-    program: ProgramValidation
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """The worker is done; the last event."""
-
-    kind: Literal["outcome"] = "outcome"
-    report: ValidationReport
-
-
-Event = Step | Finding | Outcome
-
-
-def parse_event(line: bytes) -> Event:
-    """Reads one line.
-
-    Raises:
-        Malformed: it is not an event.
-    """
-    event: Event = check(Event, load(line))
-    return event
+    step: str | None = None  # what it is about to do, e.g. `program main, case 1`
+    finding: ProgramValidation | None = None  # a program's golden cases have been judged
+    outcome: ValidationReport | None = None  # it is done; the last event
 
 
 class Sender:
@@ -343,18 +314,18 @@ class Sender:
     def step(self, place: str) -> None:
         """Announces what is done next."""
         self.place = place
-        self._send(Step(place=place))
+        self._send(Event(step=place))
 
     def finding(self, program: ProgramValidation) -> None:
         """Reports one program's judgement."""
         self.findings.append(program)
-        self._send(Finding(program=program))
+        self._send(Event(finding=program))
 
     def outcome(self, report: ValidationReport) -> None:
         """Reports the whole judgement."""
-        self._send(Outcome(report=report))
+        self._send(Event(outcome=report))
 
     def _send(self, event: Event) -> None:
-        data = json.dumps(plain(event), allow_nan=False).encode() + b"\n"
+        data = json.dumps(plain(event, sparse=True), allow_nan=False).encode() + b"\n"
         while data:
             data = data[os.write(self._descriptor, data) :]

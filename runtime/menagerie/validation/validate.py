@@ -16,16 +16,13 @@ from menagerie.host import cores, machine
 from menagerie.paths import PACKAGE, home
 from menagerie.process import signal_name
 from menagerie.trust.roots import TRUST, allows_unsigned, trusted_place
-from menagerie.typed_json import Malformed, document
+from menagerie.typed_json import Malformed, document, from_json
 from menagerie.validation.findings import (
-    Finding,
+    Event,
     Order,
-    Outcome,
     ProgramValidation,
-    Step,
     ValidationReport,
     Verdict,
-    parse_event,
 )
 from menagerie.validation.sandbox import contained, exit_status
 
@@ -205,18 +202,14 @@ class _Listener:
             self.pending = b""
         for line in lines:
             with contextlib.suppress(Malformed):  # the artifact may have written into the pipe
-                self._take(parse_event(line))
+                self._take(from_json(Event, line))
 
-    def _take(self, event: Step | Finding | Outcome) -> None:
-        match event:
-            case Step(place=place):
-                self.place = place
-                if self.progress is not None:
-                    self.progress(place)
-            case Finding(program=program):
-                self.findings.append(program)
-            case Outcome(report=report):
-                self.report = report
+    def _take(self, event: Event) -> None:
+        self.place = event.step or self.place
+        if event.step is not None and self.progress is not None:
+            self.progress(event.step)
+        self.findings += [] if event.finding is None else [event.finding]
+        self.report = event.outcome or self.report
 
     def _overhear(self, data: bytes) -> None:
         self.stderr = (self.stderr + data)[-_STDERR_TAIL:]
