@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from flows.parameters import ConversionOptions
     from menagerie.format.bundle_manifest import BundleManifest
-    from menagerie.store.releases import Build
+    from menagerie.store.layout import Build
     from transforms.targets import Target
     from zoo.manifest import Manifest
     from zoo.precision import Precision
