@@ -10,10 +10,11 @@ import torch
 from safetensors.torch import load_file
 
 from menagerie.format.bundle_manifest import TensorSpec
+from menagerie.profile import take_turn
 from menagerie.speech.recogniser import Program, recogniser_of
 from menagerie.speech.transcript import Speller
 from menagerie.speech.word_errors import HeldOut, count_errors
-from menagerie.timing import artifact, take_turn, time_in_turns
+from menagerie.timing import artifact, time_in_turns
 from menagerie.validation.checks import stand_in
 from transforms.export.trace import CallableProgram
 from transforms.goldens.cases import input_dtype, model_dtype

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from menagerie.errors import SessionError
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 _FEWEST_RUNS = 3
 _SHIM = ("aoti_torch_cpu_", "aoti_torch_", "mkldnn_", "_")
 _MOST_RUNS = 1000
+_TURN_SECONDS = 0.04  # longer than the threads of the side before spin, and soon over
 _LEAST_PROCESSOR_MS = 100.0  # some systems count processor time in ticks of milliseconds
 
 
@@ -57,15 +60,12 @@ def profile(
     run()
     session.set_profiling(on=True)
     try:
-        runs, began = 0, time.perf_counter()
-        while runs < _FEWEST_RUNS or time.perf_counter() - began < seconds:
-            run()
-            runs += 1
-        took = (time.perf_counter() - began) * 1e3 / runs
+        turn = take_turn(run, seconds, fewest=_FEWEST_RUNS)
         kernels = session.kernel_times()
     finally:
         session.set_profiling(on=False)
-    peaks = machine_peaks(threads)
+    runs, peaks = len(turn.wall_ms), machine_peaks(threads)
+    took = sum(turn.wall_ms) / runs
     return Profile(threads=threads, runs=runs, milliseconds=took, peaks=peaks, kernels=kernels)
 
 
@@ -137,6 +137,31 @@ def _rest(found: Profile, took_ms: float, what: str) -> KernelRow:
     return KernelRow(f"{took_ms:.3f}", percent(took_ms / found.milliseconds), "", "", "", "", what)
 
 
+@dataclass(frozen=True)
+class Turn:
+    """The calls of one turn: milliseconds of each, and of processor time over all of them."""
+
+    wall_ms: tuple[float, ...]
+    processor_ms: float
+
+
+def take_turn(
+    run: Callable[[], object],
+    seconds: float = _TURN_SECONDS,
+    *,
+    fewest: int = 1,
+    most: float = math.inf,
+) -> Turn:
+    """Calls `run` until `seconds` have passed, so many times at least and at most."""
+    walls: list[float] = []
+    begun, end = time.process_time(), time.perf_counter() + seconds
+    while len(walls) < fewest or (len(walls) < most and time.perf_counter() < end):
+        start = time.perf_counter()
+        run()
+        walls.append((time.perf_counter() - start) * 1e3)
+    return Turn(tuple(walls), (time.process_time() - begun) * 1e3)
+
+
 def latency(
     run: Callable[[], object], *, seconds: float, threads: int, case: int | None = None
 ) -> Measurement:
@@ -149,22 +174,16 @@ def latency(
         case: the golden case whose inputs are used; noted only.
     """
     run()
-    times: list[float] = []
-    begun = time.process_time()
-    end = time.perf_counter() + seconds
-    while len(times) < _FEWEST_RUNS or (len(times) < _MOST_RUNS and time.perf_counter() < end):
-        start = time.perf_counter()
-        run()
-        times.append((time.perf_counter() - start) * 1e3)
-    return measurement(times, (time.process_time() - begun) * 1e3, threads=threads, case=case)
+    turn = take_turn(run, seconds, fewest=_FEWEST_RUNS, most=_MOST_RUNS)
+    return measurement([turn], threads=threads, case=case)
 
 
-def measurement(
-    wall_ms: Sequence[float], processor_ms: float, *, threads: int, case: int | None
-) -> Measurement:
+def measurement(turns: Sequence[Turn], *, threads: int, case: int | None) -> Measurement:
     """What calls took: each by the wall's clock, and all together by the processor's."""
     import numpy as np  # a page of measured kernels is read without it
 
+    wall_ms = [wall for turn in turns for wall in turn.wall_ms]
+    processor_ms = sum(turn.processor_ms for turn in turns)
     runs = len(wall_ms)
     return Measurement(
         minimum_ms=min(wall_ms),

@@ -16,14 +16,14 @@ import select
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
 from menagerie.errors import SessionError, UsageError
 from menagerie.format.folder import open_bundle
 from menagerie.host import emulates
-from menagerie.profile import latency, measurement, profile
+from menagerie.profile import Turn, latency, measurement, profile, take_turn
 from menagerie.session import Session
 from menagerie.typed_json import Malformed, from_json
 from menagerie.validation.checks import from_the_start
@@ -33,12 +33,9 @@ from menagerie.validation.validate import clean_environment
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    import numpy as np
-
     from menagerie.validation.findings import Measurement, Profile
 
 EMULATED = "emulated: the times are of this machine's processor, and say nothing of a GPU's"
-_TURN_SECONDS = 0.04  # longer than the threads of the side before spin, and soon over
 _FEWEST_TURNS = 3
 _PATIENCE = 2  # times as long as was asked for, until fewer turns must do
 _MOST_SECONDS = 300.0  # that an answer is waited for
@@ -66,9 +63,7 @@ def measure(
         SessionError: it cannot run here.
         UsageError: it has no such program.
     """
-    case, inputs = _largest(folder, program)
-    with Session(folder, program, threads, allow_unsigned=allow_unsigned) as session:
-        run = from_the_start(session, inputs)
+    with _ready(folder, program, threads, allow_unsigned) as (_, run, case):
         return latency(run, seconds=seconds, threads=threads, case=case)
 
 
@@ -84,9 +79,7 @@ def measure_kernels(
 
     Arguments and errors are those of `measure`.
     """
-    _, inputs = _largest(folder, program)
-    with Session(folder, program, threads, allow_unsigned=allow_unsigned) as session:
-        run = from_the_start(session, inputs)
+    with _ready(folder, program, threads, allow_unsigned) as (session, run, _):
         return profile(session, run, threads=threads, seconds=seconds)
 
 
@@ -99,8 +92,11 @@ def is_emulated(folder: Path) -> bool:
     return emulates(open_bundle(folder, check_hashes=False).manifest.requires)
 
 
-def _largest(folder: Path, program: str) -> tuple[int, dict[str, np.ndarray]]:
-    """A program's largest golden case: its number and its inputs."""
+@contextlib.contextmanager
+def _ready(
+    folder: Path, program: str, threads: int, allow_unsigned: bool | None
+) -> Iterator[tuple[Session, Callable[[], object], int]]:
+    """A session, the call that runs it on its largest golden case, and that case's number."""
     bundle = open_bundle(folder, check_hashes=False)
     programs = {each.name: each for each in bundle.manifest.programs}
     if program not in programs:
@@ -108,26 +104,8 @@ def _largest(folder: Path, program: str) -> tuple[int, dict[str, np.ndarray]]:
         raise UsageError(str(folder), fact, f"It has: {', '.join(programs)}. Name one by --program")
     goldens = GoldenCases(bundle.file(programs[program].golden.path), programs[program])
     case = goldens.largest()
-    return case, goldens.inputs(case)
-
-
-@dataclass(frozen=True)
-class Turn:
-    """The calls of one turn: milliseconds of each, and of processor time over all of them."""
-
-    wall_ms: tuple[float, ...]
-    processor_ms: float
-
-
-def take_turn(run: Callable[[], object], seconds: float = _TURN_SECONDS) -> Turn:
-    """Calls `run` until `seconds` have passed, at least once."""
-    walls: list[float] = []
-    begun, end = time.process_time(), time.perf_counter() + seconds
-    while not walls or time.perf_counter() < end:
-        start = time.perf_counter()
-        run()
-        walls.append((time.perf_counter() - start) * 1e3)
-    return Turn(tuple(walls), (time.process_time() - begun) * 1e3)
+    with Session(folder, program, threads, allow_unsigned=allow_unsigned) as session:
+        yield session, from_the_start(session, goldens.inputs(case)), case
 
 
 def time_in_turns(
@@ -148,15 +126,7 @@ def time_in_turns(
     begun = time.perf_counter()
     while _more_rounds(len(rounds), time.perf_counter() - begun, seconds):
         rounds.append([side() for side in sides])
-    return [
-        measurement(
-            [wall for turn in turns for wall in turn.wall_ms],
-            sum(turn.processor_ms for turn in turns),
-            threads=threads,
-            case=case,
-        )
-        for turns in zip(*rounds, strict=True)
-    ]
+    return [measurement(turns, threads=threads, case=case) for turns in zip(*rounds, strict=True)]
 
 
 def _more_rounds(made: int, passed: float, seconds: float) -> bool:
