@@ -11,19 +11,12 @@ import re
 from urllib.parse import quote, urlsplit
 
 from menagerie.errors import ArtifactError, NotInStore, UsageError
-from menagerie.format.bundle_manifest import (
-    MANIFEST,
-    MAX_MANIFEST_BYTES,
-    MODEL_SIGNATURE,
-    SIGNATURE,
-    parse_manifest,
-)
+from menagerie.format.bundle_manifest import MANIFEST, MAX_MANIFEST_BYTES, parse_manifest
 from menagerie.host import runnable_platforms
 from menagerie.store.base import ObjectReader, Parts
 from menagerie.store.http import HttpReader
 from menagerie.store.layout import blob_key
-from menagerie.store.releases import MAX_MODEL_SIGNATURE_BYTES, Release, ReleaseReader
-from menagerie.trust.signature import MAX_SIGNATURE_BYTES
+from menagerie.store.releases import Release, ReleaseReader
 
 ENDPOINT = "https://huggingface.co"
 # Names as https://huggingface.co/docs/huggingface_hub has them: no `--`, no `..` and no dot first.
@@ -106,15 +99,8 @@ class HubReleases(ReleaseReader):
         fact = f"no release for {wanted[0]}"
         raise NotInStore(self.url, fact, "See the folders of its page, and name one by --platform")
 
-    def signature(self, release: Release) -> bytes | None:
-        """See `ReleaseReader.signature`."""
-        key = f"{release.platform}/{SIGNATURE}"
-        return self._files.read_if_there(key, MAX_SIGNATURE_BYTES)
-
-    def model_signature(self, release: Release) -> bytes | None:
-        """See `ReleaseReader.model_signature`."""
-        key = f"{release.platform}/{MODEL_SIGNATURE}"
-        return self._files.read_if_there(key, MAX_MODEL_SIGNATURE_BYTES)
+    def _beside(self, release: Release, name: str) -> str:
+        return f"{release.platform}/{name}"
 
 
 class _Files(ObjectReader):

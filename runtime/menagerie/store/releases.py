@@ -239,16 +239,17 @@ class ReleaseReader:
 
     def signature(self, release: Release) -> bytes | None:
         """The signature beside its document, unchecked; None where there is none."""
-        try:
-            key = signature_key(*release.names, confirmed=release.confirmed)
-            return self._reader.read_small(key, MAX_SIGNATURE_BYTES)
-        except NotInStore:
-            return None
+        return self._reader.read_if_there(self._beside(release, SIGNATURE), MAX_SIGNATURE_BYTES)
 
     def model_signature(self, release: Release) -> bytes | None:
         """The same for other tools, as OpenSSF Model Signing has it; None where there is none."""
-        key = model_signature_key(*release.names, confirmed=release.confirmed)
+        key = self._beside(release, MODEL_SIGNATURE)
         return self._reader.read_if_there(key, MAX_MODEL_SIGNATURE_BYTES)
+
+    def _beside(self, release: Release, name: str) -> str:
+        """The key of a signature that goes into a bundle under this name."""
+        kind = signature_key if name == SIGNATURE else model_signature_key
+        return kind(*release.names, confirmed=release.confirmed)
 
     def read_file(self, entry: FileEntry, most: int = MAX_MANIFEST_BYTES) -> bytes:
         """A file of at most `most` bytes of a release, by its entry in the manifest.
