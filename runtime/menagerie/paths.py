@@ -9,6 +9,7 @@ from pathlib import Path
 from menagerie.errors import SessionError, UsageError
 
 PACKAGE = Path(__file__).parent
+_NOBODY = 65534
 
 
 def package_folders() -> tuple[Path, ...]:
@@ -36,7 +37,8 @@ def home() -> Path:
     opened later.
 
     Raises:
-        UsageError: if it cannot be created, or `~` in its name stands for no folder.
+        UsageError: if it cannot be created, `~` in its name stands for no folder, or it is another
+            user's.
     """
     asked = os.environ.get("MENAGERIE_HOME")
     try:
@@ -51,7 +53,21 @@ def home() -> Path:
         fact = f"the cache folder cannot be created ({error.strerror})"
         advice = "Set MENAGERIE_HOME to a folder you can write to"
         raise UsageError(str(folder), fact, advice) from error
+    require_own(folder, "Set MENAGERIE_HOME to a folder of your own")
     return folder
+
+
+def require_own(place: Path, advice: str) -> None:
+    """Raises UsageError where `place` is another user's, root's excepted.
+
+    In a namespace that does not know everybody, as a sandbox is, strangers have nobody's number.
+    """
+    owner, users = place.stat().st_uid, Path("/proc/self/uid_map")
+    if owner in {0, os.geteuid()}:
+        return
+    known = users.read_text().split()[2:] if users.exists() else []
+    if owner != _NOBODY or known in ([], [str(2**32 - 1)]):
+        raise UsageError(str(place), "belongs to another user", advice)
 
 
 def _caches() -> Path:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from menagerie.paths import home
+from menagerie.trust import trusted_place
 from zoo.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,3 +48,17 @@ def test_a_home_that_nobody_has_is_told(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("MENAGERIE_HOME", "~no_such_user_here/cache")
     with pytest.raises(UsageError, match=r"is not known.*Set MENAGERIE_HOME"):
         home()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="who is not root can give nothing away")
+@pytest.mark.parametrize("name", ["", "trust"])
+def test_another_user_s_folder_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """He could put keys there that were never chosen, or exchange what is kept."""
+    (tmp_path / "own" / "trust").mkdir(parents=True)
+    os.chown(tmp_path / "own" / name, 12345, -1)
+    monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / "own"))
+    monkeypatch.delenv("MENAGERIE_TRUST", raising=False)
+    with pytest.raises(UsageError, match=rf"{name}: belongs to another user\. .* of your own$"):
+        trusted_place()

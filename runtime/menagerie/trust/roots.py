@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from menagerie.durable import disk_errors, make_folders, write_durably
 from menagerie.errors import ArtifactError
-from menagerie.paths import home
+from menagerie.paths import home, require_own
 from menagerie.typed_json import Malformed, check, load
 
 if TYPE_CHECKING:
@@ -32,9 +32,15 @@ def trusted_place() -> Path:
     """The trusted roots: `$MENAGERIE_TRUST`, a file or a folder of them, else `trust` in `home()`.
 
     `menagerie-run` looks there too.
+
+    Raises:
+        UsageError: it is another user's, who could have put any root there.
     """
     asked = os.environ.get(TRUST)
-    return Path(asked).expanduser().absolute() if asked else home() / "trust"
+    place = Path(asked).expanduser().absolute() if asked else home() / "trust"
+    if place.exists():
+        require_own(place, f"Remove it, or set {TRUST} to a file or folder of your own")
+    return place
 
 
 def allows_unsigned(asked: bool | None = None) -> bool:
