@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from menagerie.store import ReleaseReader
+    from menagerie.store import Release, ReleaseReader
     from menagerie.validation.findings import ValidationReport
 
 SUMMARIES = {
@@ -77,7 +77,6 @@ operations are counted.""",
 _EXIT_CODES = "exit codes: 0 done, 1 it failed, 2 misuse, 130 interrupted"
 _NATIVE = "A bundle is native code: run only what you trust."
 _INTERRUPTED = 130  # 128 + SIGINT, as shells have it
-_MODEL = re.compile(r"[a-z][a-z0-9_]*")
 _WEEK = 7 * 86400.0
 
 
@@ -350,41 +349,55 @@ def bundle_at(named: str, target: str, releases: Callable[[], ReleaseReader]) ->
     if path.is_dir():
         yield path
         return
-    hub = _of_the_hub(named)
-    model = "" if hub or path.is_file() else model_name(named)
     from menagerie.paths import home
+    from menagerie.store import HUB
 
+    if not path.is_file() and not named.startswith(HUB):
+        model_name(named)
     # Not in the system's temporary folder: that one may be small, or forbid native code.
     unpacked = home() / "unpacked"
     unpacked.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=unpacked) as scratch:
         place = Path(scratch) / "bundle"
-        if hub or model:
-            from menagerie.store.pull import BlobCache
-
-            try:
-                _, store = hub or (model, releases())
-                release = store.find(model, target)
-            except (NotInStore, UsageError) as error:
-                if hub:
-                    raise
-                fact = f"is no folder or file here, and as a model: {error.place}: {error.fact}"
-                raise type(error)(named, fact, error.next_step) from None
-            with Status() as status:
-                bar = _bar(status, f"{release.model} for {target}")
-                store.pull(release, place, bar, cache=BlobCache.of_this_user())
-        else:
+        if path.is_file():
             from menagerie.format.archive import unpack
 
             unpack(path, place)
+        else:
+            try:
+                _, fetch = _found(named, target, releases)
+            except (NotInStore, UsageError) as error:
+                if named.startswith(HUB):
+                    raise
+                fact = f"is no folder or file here, and as a model: {error.place}: {error.fact}"
+                raise type(error)(named, fact, error.next_step) from None
+            fetch(place)
         yield place
 
 
-def _of_the_hub(named: str) -> tuple[str, ReleaseReader] | None:
-    """No name and the only model's releases, where a repository is named; None elsewhere."""
+def _found(
+    named: str, target: str, releases: Callable[[], ReleaseReader], **which: str | None
+) -> tuple[Release, Callable[[Path], Path]]:
+    """A model's release, or that of a repository of the Hub, and what pulls it."""
     from menagerie.store import HUB, open_releases
+    from menagerie.store.pull import BlobCache
 
-    return ("", open_releases(named)) if named.startswith(HUB) else None
+    model, store = ("", open_releases(named)) if named.startswith(HUB) else (named, releases())
+    release = store.find(model, target, **which)
+
+    def fetch(folder: Path) -> Path:
+        began = time.monotonic()
+
+        def show(done: int, total: int) -> None:
+            rate = done / max(time.monotonic() - began, 1e-3) / 1e6
+            share = 100 * done // total if total else 100
+            of = f"{share:3d} % of {total / 1e6:.1f} MB, {rate:.1f} MB/s"
+            status.show(f"{release.model} for {target} {of}")
+
+        with Status() as status:
+            return store.pull(release, folder, show, cache=BlobCache.of_this_user())
+
+    return release, fetch
 
 
 def model_name(text: str) -> str:
@@ -393,7 +406,9 @@ def model_name(text: str) -> str:
     Raises:
         UsageError: if not: it was meant as a path, and there is nothing there.
     """
-    if not _MODEL.fullmatch(text):
+    from menagerie.format.bundle_manifest import NAME
+
+    if not re.fullmatch(NAME, text):
         raise UsageError(text, "is no folder, no file and no model's name", "Check the path")
     return text
 
@@ -408,38 +423,18 @@ def _releases(order: argparse.Namespace) -> ReleaseReader:
     return open_releases(order.host.store(order.store))
 
 
-def _bar(status: Status, what: str) -> Callable[[int, int], None]:
-    """Progress of a download: takes bytes done and bytes in all."""
-    began = time.monotonic()
-
-    def show(done: int, total: int) -> None:
-        rate = done / max(time.monotonic() - began, 1e-3)
-        share = 100 * done // total if total else 100
-        status.show(f"{what} {share:3d} % of {total / 1e6:.1f} MB, {rate / 1e6:.1f} MB/s")
-
-    return show
-
-
 def _pull(order: argparse.Namespace) -> int:
-    from menagerie.store.pull import BlobCache
-
-    model, releases = _of_the_hub(order.model) or (order.model, _releases(order))
-    release = releases.find(model, order.target, order.build, platform=order.platform)
+    which = {"build_key": order.build, "platform": order.platform}
+    release, fetch = _found(order.model, order.target, lambda: _releases(order), **which)
     place = order.output or Path(f"{release.model}-{order.target}{'.zip' if order.zip else ''}")
-    with Status() as status:
-        bar, cache = _bar(status, release.model), BlobCache.of_this_user()
+    if order.zip:
+        _pull_zip(place, fetch)
+    elif order.standalone:
+        from menagerie.standalone import make_standalone
 
-        def fetch(folder: Path) -> Path:
-            return releases.pull(release, folder, bar, cache=cache)
-
-        if order.zip:
-            _pull_zip(place, fetch)
-        elif order.standalone:
-            from menagerie.standalone import make_standalone
-
-            make_standalone(place, fetch, order.runtime)
-        else:
-            fetch(place)
+        make_standalone(place, fetch, order.runtime)
+    else:
+        fetch(place)
     return _say(order, *release.pulled_to(place))
 
 
