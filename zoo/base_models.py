@@ -33,14 +33,12 @@ def _reference(text: str) -> str:
 def _axis(value: object) -> int | str:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         return value
-    if isinstance(value, str) and NAME.fullmatch(value):
+    if isinstance(value, str) and re.fullmatch(NAME, value):
         return value
     raise ValueError("an axis is a size of at least 1 or the name of a dimension")
 
 
-Name = Annotated[
-    str, AfterValidator(check_name), Field(json_schema_extra={"pattern": f"^{NAME.pattern}$"})
-]
+Name = Annotated[str, AfterValidator(check_name), Field(json_schema_extra={"pattern": f"^{NAME}$"})]
 Sha256 = Annotated[str, AfterValidator(check_sha256)]
 Reference = Annotated[str, AfterValidator(_reference)]
 Axis = Annotated[
@@ -50,7 +48,7 @@ Axis = Annotated[
         {
             "anyOf": [
                 {"type": "integer", "minimum": 1},
-                {"type": "string", "pattern": f"^{NAME.pattern}$"},
+                {"type": "string", "pattern": f"^{NAME}$"},
             ],
             "description": "a size, or the name of a dimension under `dimensions`",
         }

@@ -43,6 +43,30 @@ class Malformed(ValueError):
     """JSON is not what a type asks for; says where and why, in one line."""
 
 
+def matching(pattern: str, fact: str) -> Callable[[str], str]:
+    """A check for `Annotated`: of texts that match a regular expression; else `fact` is said."""
+    wanted = re.compile(pattern)
+
+    def checked(text: str) -> str:
+        if not wanted.fullmatch(text):
+            raise ValueError(fact)
+        return text
+
+    return checked
+
+
+def at_least(low: int) -> Callable[[int], int]:
+    """A check for `Annotated`: of whole numbers from `low` on that C's readers can hold."""
+
+    def checked(number: int) -> int:
+        if not low <= number < 2**63:
+            bound = f"at least {low}" if number < low else f"at most {2**63 - 1}"
+            raise ValueError(f"is {number}, not {bound}")
+        return number
+
+    return checked
+
+
 def from_json(kind: type[T], text: str | bytes) -> T:
     """Reads a JSON document as `kind`, a dataclass.
 

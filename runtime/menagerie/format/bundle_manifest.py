@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
 from menagerie.errors import ArtifactError
 from menagerie.numerics import Dtype, TextEnum, Tolerance
-from menagerie.typed_json import Malformed, check, load, whole_of_64_bits
+from menagerie.typed_json import Malformed, at_least, check, load, matching, whole_of_64_bits
 from menagerie.typed_json import document as json_document
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _LONGEST = 200
 FORMAT_NAME: Final = "menagerie-bundle"
 FORMAT_VERSION: Final = 2
-NAME = re.compile(r"[a-z][a-z0-9_]*")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+NAME: Final = "[a-z][a-z0-9_]*"  # of a model, a target or a program
 T = TypeVar("T")
 # No other of the forms that ISO 8601 has: readers in other languages take the same.
 _MOMENT = re.compile(
@@ -74,46 +73,22 @@ def _moment(text: str) -> str:
     return text
 
 
-def check_name(text: str) -> str:
-    """Returns `text` if it can name a model, a target or a program; else raises ValueError."""
-    if not NAME.fullmatch(text):
-        raise ValueError(
-            "a name is lower-case letters, digits and underscores, and starts with a letter"
-        )
-    return text
-
-
-def check_sha256(text: str) -> str:
-    """Returns `text` if it is a SHA-256 as this project writes them; else raises ValueError."""
-    if not _SHA256.fullmatch(text):
-        raise ValueError("a sha256 is 64 lower-case hexadecimal digits")
-    return text
-
-
 def _some(entries: tuple[T, ...]) -> tuple[T, ...]:
     if not entries:
         raise ValueError("is empty")
     return entries
 
 
-def _positive(number: int) -> int:
-    if number < 1:
-        raise ValueError(f"is {number}, not at least 1")
-    return _count(number)
-
-
-def _count(number: int) -> int:
-    if not 0 <= number <= _MOST:
-        raise ValueError(f"is {number}, not from 0 to {_MOST}")
-    return number
-
-
+check_name = matching(
+    NAME, "a name is lower-case letters, digits and underscores, and starts with a letter"
+)
+check_sha256 = matching("[0-9a-f]{64}", "a sha256 is 64 lower-case hexadecimal digits")
 BundlePath = Annotated[str, bundle_path]
 Moment = Annotated[str, _moment]
 Name = Annotated[str, check_name]
 Sha256 = Annotated[str, check_sha256]
-Count = Annotated[int, _count]
-Positive = Annotated[int, _positive]
+Count = Annotated[int, at_least(0)]
+Positive = Annotated[int, at_least(1)]
 Axis = Count | str
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from menagerie.errors import ArtifactError
-from menagerie.format.bundle_manifest import Name, Positive  # noqa: TC001 - read at run time
+from menagerie.format.bundle_manifest import (  # noqa: TC001 - read at run time
+    Count,
+    Name,
+    Positive,
+)
 from menagerie.typed_json import Malformed, from_json
 
 if TYPE_CHECKING:
@@ -18,15 +22,6 @@ SPEECH_FILE: Final = "speech.json"
 HELD_OUT_FILE: Final = "held_out.safetensors"
 _MOST_PIECES = 1_000_000
 _MOST_BYTES = 64_000_000
-
-
-def _natural(number: int) -> int:
-    if number < 0:
-        raise ValueError(f"is {number}, not at least 0")
-    return number
-
-
-Natural = Annotated[int, _natural]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +45,7 @@ class CtcHead(_Listener):
     """
 
     kind: Literal["ctc"]
-    blank: Natural
+    blank: Count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +60,8 @@ class TransducerHead(_Listener):
 
     kind: Literal["transducer"]
     emit: Name
-    blank: Natural
-    durations: tuple[Natural, ...] = ()
+    blank: Count
+    durations: tuple[Count, ...] = ()
     most_symbols: Positive = 10  # emitted at one frame (RNN-T), or a frame on average (TDT)
 
 
@@ -81,8 +76,8 @@ class AttentionHead(_Listener):
 
     kind: Literal["attention"]
     emit: Name
-    start: Natural  # fed first
-    end: Natural
+    start: Count  # fed first
+    end: Count
     most_tokens: Positive  # of a window, the first included
     pace: float | None = None  # tokens a second that are said at most
 
@@ -105,16 +100,16 @@ class WhisperHead(_Listener):
 
     kind: Literal["whisper"]
     emit: Name
-    start: Natural  # the prompt: this, a language where there are any, and the task
-    languages: dict[str, Natural] = field(default_factory=dict)  # by code
+    start: Count  # the prompt: this, a language where there are any, and the task
+    languages: dict[str, Count] = field(default_factory=dict)  # by code
     language: str | None = None  # None: the likeliest, window by window
-    task: Natural | None = None
-    end: Natural
-    no_timestamps: Natural
+    task: Count | None = None
+    end: Count
+    no_timestamps: Count
     timestamps: bool = True
-    latest_start: Natural | None = None  # the last step that may begin a window
-    suppress: tuple[Natural, ...] = ()  # never said
-    begin_suppress: tuple[Natural, ...] = ()  # not said first
+    latest_start: Count | None = None  # the last step that may begin a window
+    suppress: tuple[Count, ...] = ()  # never said
+    begin_suppress: tuple[Count, ...] = ()  # not said first
     most_tokens: Positive = 448  # of a window, prompt included
 
     def __post_init__(self) -> None:
@@ -140,7 +135,7 @@ class Vocabulary:
 
     kind: Literal["sentencepiece", "bytes", "plain"]
     pieces: tuple[str, ...]
-    special: tuple[Natural, ...] = ()  # tokens that are no part of the text
+    special: tuple[Count, ...] = ()  # tokens that are no part of the text
 
     def __post_init__(self) -> None:
         if not 0 < len(self.pieces) <= _MOST_PIECES:
@@ -153,9 +148,9 @@ class Vocabulary:
 class WordGate:
     """Recordings on which the artifact must make as many word errors as eager PyTorch did."""
 
-    errors: dict[Name, Natural]  # eager's, by head
+    errors: dict[Name, Count]  # eager's, by head
     most: float  # the highest rate that passes, errors by words
-    slack: Natural | None = None  # that it may make more, or fewer
+    slack: Count | None = None  # that it may make more, or fewer
 
 
 @dataclass(frozen=True, kw_only=True)

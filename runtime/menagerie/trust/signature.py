@@ -8,7 +8,6 @@ Ed25519 itself is checked by the library that the runtime is built with.
 from __future__ import annotations
 
 import ctypes
-import re
 import sys
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +17,7 @@ from menagerie.errors import ArtifactError, Untrusted
 from menagerie.format.bundle_manifest import Sha256  # noqa: TC001 - a field is typed by it
 from menagerie.paths import built
 from menagerie.trust.roots import bounded, trusted_roots
-from menagerie.typed_json import Malformed, document, from_json
+from menagerie.typed_json import Malformed, document, from_json, matching
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,14 +27,8 @@ if TYPE_CHECKING:
 BUNDLE_TYPE: Final = "application/vnd.menagerie.bundle+json"
 LEDGER_TYPE: Final = "application/vnd.menagerie.ledger+json"
 MAX_SIGNATURE_BYTES = 64 * 2**10
-_HEX = re.compile(r"[0-9a-f]{128}")
+_signature = matching("[0-9a-f]{128}", "a signature is 128 lower-case hexadecimal digits")
 _KEY_BYTES, _SIGNATURE_BYTES = 32, 64
-
-
-def _signature(text: str) -> str:
-    if not _HEX.fullmatch(text):
-        raise ValueError("a signature is 128 lower-case hexadecimal digits")
-    return text
 
 
 @dataclass(frozen=True)
