@@ -11,8 +11,7 @@ from safetensors.torch import load_file
 
 from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.profile import take_turn
-from menagerie.speech.recogniser import Program, recogniser_of
-from menagerie.speech.transcript import Speller
+from menagerie.speech.recogniser import Program
 from menagerie.speech.word_errors import HeldOut, count_errors
 from menagerie.timing import artifact, time_in_turns
 from menagerie.validation.checks import stand_in
@@ -133,12 +132,8 @@ def speech_parts(
     if spec.gate is None:
         return SpeechParts(recipe(spec), None)
     known, plain = held_out(resolve_inside(spec.gate.folder, context), spec.rate), recipe(spec)
-    speller = Speller(plain.vocabulary)
     eager = {program.name: eager_program(model, program) for program in programs}
-    errors = {
-        name: count_errors(recogniser_of(plain, head, eager, context.model), speller, known)
-        for name, head in plain.heads.items()
-    }
+    errors = {head: count_errors(plain, head, eager, known, context.model) for head in plain.heads}
     return SpeechParts(recipe(spec, errors), known)
 
 

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from menagerie.errors import ArtifactError
+from menagerie.speech.recogniser import recogniser_of
+from menagerie.speech.transcript import Speller
 from menagerie.tensor_files import read_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from menagerie.speech.recogniser import Recogniser
-    from menagerie.speech.transcript import Speller
+    from menagerie.speech.recipe import Recipe
+    from menagerie.speech.recogniser import Program
 
 _FULL = 32768.0  # a sample of 16 bits is a fraction of this
 
@@ -66,8 +68,15 @@ def read_held_out(path: Path) -> HeldOut:
     return found
 
 
-def count_errors(recogniser: Recogniser, speller: Speller, held_out: HeldOut) -> int:
-    """How many words, over all recordings, are missing, too many or wrong."""
+def count_errors(
+    recipe: Recipe, head: str, programs: Mapping[str, Program], held_out: HeldOut, place: str
+) -> int:
+    """How many words, over all recordings, a head misses, adds or gets wrong.
+
+    Arguments and errors are those of `menagerie.speech.recogniser.recogniser_of`.
+    """
+    recogniser = recogniser_of(recipe, recipe.heads[head], programs, place)
+    speller = Speller(recipe.vocabulary)
     errors, first = 0, 0
     for length, text in zip(held_out.lengths.tolist(), held_out.texts, strict=True):
         samples = held_out.samples[first : first + length].astype(np.float32) / np.float32(_FULL)

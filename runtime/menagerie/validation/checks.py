@@ -10,8 +10,7 @@ import numpy as np
 
 from menagerie.errors import ArtifactError
 from menagerie.profile import latency, profile
-from menagerie.speech.recogniser import Program, recogniser_of
-from menagerie.speech.transcript import Speller
+from menagerie.speech.recogniser import Program
 from menagerie.speech.word_errors import count_errors, read_held_out
 from menagerie.tensor_files import narrow, read_tensors, widen
 from menagerie.validation.compare import compare, measure, same_bits
@@ -305,7 +304,7 @@ def word_errors(
         ArtifactError: they cannot be read.
         SpeechError: a program does not take what the recipe says.
     """
-    held_out, speller = read_held_out(path), Speller(recipe.vocabulary)
+    held_out = read_held_out(path)
     callable_programs = {
         name: Program(program.session.run, program.entry.inputs, program.entry.dimensions)
         for name, program in programs.items()
@@ -315,11 +314,7 @@ def word_errors(
             head=head,
             words=held_out.words,
             eager=eager,
-            artifact=count_errors(
-                recogniser_of(recipe, recipe.heads[head], callable_programs, str(path)),
-                speller,
-                held_out,
-            ),
+            artifact=count_errors(recipe, head, callable_programs, held_out, str(path)),
             most=gate.most,
             slack=gate.slack or 0,
         )
