@@ -484,16 +484,9 @@ def usual_tolerances(precision: Precision) -> dict[Dtype, Tolerance]:
 Group = Literal[32, 64, 128, 256]
 
 
-class Variant(SpecModel):
-    """A release of a model in another precision, proven against eager PyTorch in float32."""
+class _Rounding(SpecModel):
+    """How weights are made less precise: of a variant, or of the entry itself."""
 
-    targets: tuple[TargetName, ...] | None = Field(
-        default=None, description="left out: those of the entry that take the precision"
-    )
-    tolerances: dict[Dtype, Tolerance] = Field(
-        default_factory=dict,
-        description="left out: for float32 outputs, what is usual for outputs of the precision",
-    )
     keep: tuple[str, ...] = Field(
         default=(),
         description="parameters, or layers by the beginning of their names, whose weights are not "
@@ -505,13 +498,25 @@ class Variant(SpecModel):
         description="of weight-only precisions: how many integers of a row share a scale; left "
         "out: 128 of eight bits, 32 of four",
     )
-    slack: int = Field(
-        default=0, ge=0, description="images or words that its gate may judge otherwise than eager"
-    )
     calibration: str = Field(
         default="",
         description="of `int8-static`: safetensors beside the manifest file with samples of the "
         "program's inputs, like those it will meet; `<program>/<input>` where there are several",
+    )
+
+
+class Variant(_Rounding):
+    """A release of a model in another precision, proven against eager PyTorch in float32."""
+
+    targets: tuple[TargetName, ...] | None = Field(
+        default=None, description="left out: those of the entry that take the precision"
+    )
+    tolerances: dict[Dtype, Tolerance] = Field(
+        default_factory=dict,
+        description="left out: for float32 outputs, what is usual for outputs of the precision",
+    )
+    slack: int = Field(
+        default=0, ge=0, description="images or words that its gate may judge otherwise than eager"
     )
 
 
@@ -543,7 +548,7 @@ def _with_slack(gate: _Gate | None, slack: int) -> _Gate | None:
     return gate and gate.model_copy(update={"slack": slack})
 
 
-class ModelSpec(SpecModel):
+class ModelSpec(_Rounding):
     """A model of the zoo: where it comes from, what of it is exported, and what counts as equal."""
 
     summary: str
@@ -558,15 +563,6 @@ class ModelSpec(SpecModel):
         description="what else it is published in, as <name>_<precision> with `_` for `-`; see "
         "`--precision`",
         examples=[{"float16": {}}],
-    )
-    keep: tuple[str, ...] = Field(
-        default=(), description="weights that the precision does not round; see `precisions`"
-    )
-    group: Group | None = Field(
-        default=None, description="integers that share a scale; see `precisions`"
-    )
-    calibration: str = Field(
-        default="", description="samples for the precision `int8-static`; see `precisions`"
     )
     targets: tuple[TargetName, ...] = Field(default=("cpu",), examples=[["cpu", "metal"]])
     passes: tuple[PassChoice, ...] | None = Field(
@@ -600,7 +596,7 @@ class ModelSpec(SpecModel):
             raise ValueError(f"a model of {self.dtype} is kept in that: leave out its precision")
         if self.precision in self.precisions:
             raise ValueError(f"its precision is {self.precision}: leave it out of `precisions`")
-        every: dict[Precision, ModelSpec | Variant] = {self.precision: self, **self.precisions}
+        every: dict[Precision, _Rounding] = {self.precision: self, **self.precisions}
         for precision, of in every.items():
             if bool(of.calibration) != (precision is Precision.INT8_STATIC):
                 raise ValueError(f"{precision}: `calibration` is for int8-static, which needs it")
@@ -618,9 +614,7 @@ class ModelSpec(SpecModel):
                 update={
                     "precision": precision,
                     "precisions": {},
-                    "keep": of.keep,
-                    "group": of.group,
-                    "calibration": of.calibration,
+                    **{name: getattr(of, name) for name in _Rounding.model_fields},
                     "accuracy": _with_slack(self.accuracy, of.slack),
                     "speech": self.speech
                     and self.speech.model_copy(
