@@ -14,7 +14,7 @@ from flows.cli.output import answer
 from flows.cli.progress import shown_results
 from flows.results import ModelResult, Outcome, RunResult, results_markdown
 from zoo.records import ConversionReport, StageTime
-from zoo.report.page import IndexRow, markdown, render_index, render_report
+from zoo.report.page import markdown, render_index, render_report
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,7 +76,7 @@ def test_every_table_has_the_same_figures(
     shown = {
         "command line": (capfd.readouterr().out, {"memory", "size"}),
         "page": (plain(render_report(report)), set()),
-        "index": (plain(render_index([IndexRow(report, "")])), {"memory"}),
+        "index": (plain(render_index([(report, "")])), {"memory"}),
         "run": (markdown(report), set()),
         "all runs": (results_markdown([row]), {"memory", "size", "snr"}),
     }

@@ -10,7 +10,7 @@ from browsers import catalogued, picture
 from tests.zoo.report.conftest import diverged, resnet, transducer  # noqa: F401 - fixtures
 from zoo.catalogue.site import INDEX, keep_site, kept_site, update_catalogue
 from zoo.records import ConversionReport, FailureReport
-from zoo.report.page import IndexRow, render_failure, render_index, render_report
+from zoo.report.page import render_failure, render_index, render_report
 from zoo.store import open_store
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def pages(
         build_key="ab" * 32,
         machine=WORD,
     )
-    rows = [IndexRow(wordy, "wordy.html"), IndexRow(transducer, "transducer.html")]
+    rows = [(wordy, "wordy.html"), (transducer, "transducer.html")]
     texts = {
         "report-failed": render_report(wordy),
         "report": render_report(transducer),

@@ -47,7 +47,6 @@ _MOST_KEY_BYTES = 2**20
 _OF_A_NEW_ONE = {".gitattributes", "README.md"}
 # Of whichever HTTP client the Hub's own is made with: it has changed with a version.
 _CLIENT_ERROR = cast("type[Exception]", HfHubHTTPError.__bases__[0])
-_TEMPLATES = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True)
@@ -139,14 +138,14 @@ def card(model: CataloguedModel, way: Way) -> str:
         tags=["menagerie", *sorted(history.platform for history in current)],
     )
     others = snippets(model, current[0], way.store)[1:]  # the first is among the first lines
-    values = {
-        "facts": Markup(facts.to_yaml()),  # noqa: S704 - YAML of its own writer
-        "model": model,
-        "current": current,
-        "first_lines": Markup(first_lines([(model, h) for h in current], way)),  # noqa: S704 - ours
-        "snippets": [(each.purpose, Markup(each.line.strip())) for each in others],  # noqa: S704 - ours
-    }
-    return render_markdown("card.md.j2", values, _TEMPLATES)
+    return render_markdown(
+        "card.md.j2",
+        facts=Markup(facts.to_yaml()),  # noqa: S704 - YAML of its own writer
+        model=model,
+        current=current,
+        first_lines=Markup(first_lines([(model, h) for h in current], way)),  # noqa: S704 - ours
+        snippets=[(each.purpose, Markup(each.line.strip())) for each in others],  # noqa: S704 - ours
+    )
 
 
 def _require_ours(hub: HfApi, name: str, *, private: bool) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import urlsplit
 
@@ -17,7 +16,7 @@ from menagerie.store import HUB
 from zoo.base_models import Frozen
 from zoo.catalogue.collect import side_by_side
 from zoo.errors import UsageError
-from zoo.report.page import render
+from zoo.report.page import TEMPLATES, render
 from zoo.report.summary import Command
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import BundleProgram, TensorSpec
     from zoo.catalogue.collect import CataloguedModel, History
 
-_TEMPLATES = Path(__file__).parent / "templates"
 CATALOGUE: Final = "catalogue/"
 ROOT: Final = f"{CATALOGUE}root.json"
 MODEL_SIGNING_KEY: Final = f"{CATALOGUE}model-signing.pub"
@@ -105,8 +103,7 @@ def render_catalogue(models: Sequence[CataloguedModel], way: Way) -> str:
     ]
     return render(
         "catalogue.html.j2",
-        folder=_TEMPLATES,
-        script=(_TEMPLATES / "search.js").read_text(encoding="utf-8"),
+        script=(TEMPLATES / "search.js").read_text(encoding="utf-8"),
         way=way,
         first_lines=first_lines(rows, way),
         rows=rows,
@@ -129,7 +126,6 @@ def render_model(name: str, known: Mapping[str, CataloguedModel], way: Way) -> s
     sides = side_by_side(name, known)
     return render(
         "model.html.j2",
-        folder=_TEMPLATES,
         way=way,
         first_lines=first_lines([(model, h) for h in model.histories if h.current], way),
         model=model,

@@ -13,7 +13,7 @@ from pydantic import ValidationError as MalformedRecord
 from menagerie.durable import disk_errors, make_folders, write_durably
 from zoo.errors import ArtifactError, HashMismatch, NotInStore, TooLarge
 from zoo.records import ConversionReport, FailureReport, ProgramGraphs
-from zoo.report.page import IndexRow, render_failure, render_index, render_report
+from zoo.report.page import render_failure, render_index, render_report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -121,7 +121,7 @@ def write_index(
         StoreError: the folder cannot be written.
     """
     pages = pages or {}
-    rows = [IndexRow(report, _link(pages.get(report.build_key), folder)) for report in reports]
+    rows = [(report, _link(pages.get(report.build_key), folder)) for report in reports]
     return _write(folder, "index.html", render_index(rows))
 
 

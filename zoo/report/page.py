@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from dataclasses import dataclass
 from functools import cache
 from inspect import isfunction
 from pathlib import Path
@@ -39,7 +38,7 @@ from zoo.report.summary import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from menagerie.profile import KernelRow
     from zoo.records import ConversionReport, FailureReport, ProgramGraphs
@@ -56,14 +55,6 @@ _MOST_OUTPUTS = 12
 _MOST_LAYERS_IN_MARKDOWN = 5  # of a program
 _LOG_LINES = 60
 _LINE_CHARACTERS = 300
-
-
-@dataclass(frozen=True)
-class IndexRow:
-    """A report and where its page lies, relative to the index; empty when it has none."""
-
-    report: ConversionReport
-    link: str
 
 
 def _histograms(shown: Sequence[OutputCases]) -> list[tuple[OutputCases, charts.Histogram]]:
@@ -138,38 +129,36 @@ def render_failure(report: FailureReport) -> str:
     return render("failure.html.j2", report=report, stages=charts.stage_chart(report.stages))
 
 
-def render_index(rows: Sequence[IndexRow]) -> str:
-    """The page of a whole zoo: one row a conversion."""
-    summaries = [(summarise(row.report), row) for row in rows]
+def render_index(rows: Sequence[tuple[ConversionReport, str]]) -> str:
+    """The page of a whole zoo: one row a conversion, with where its page lies; empty: nowhere."""
     return render(
         "index.html.j2",
-        rows=summaries,
-        proven=sum(row.report.validation.passed for row in rows),
+        rows=[(summarise(report), report, link) for report, link in rows],
+        proven=sum(report.validation.passed for report, _ in rows),
         headings=HEADINGS,
     )
 
 
-_REPORTS = Path(__file__).parent / "templates"
+TEMPLATES = Path(__file__).parent / "templates"
 
 
-def render(template: str, *, folder: Path = _REPORTS, script: str = "", **values: object) -> str:
+def render(template: str, *, script: str = "", **values: object) -> str:
     """Fills a template.
 
     The page's policy admits its one style sheet and `script` by their hashes, and nothing else.
 
     Args:
-        template: name of a file in `folder`, which may extend or import the reports' own.
-        folder: of templates.
+        template: name of a file in `TEMPLATES`.
         script: what runs in it; empty: none may.
         values: what the template names.
     """
-    style = (_REPORTS / "style.css").read_text(encoding="utf-8")
+    style = (TEMPLATES / "style.css").read_text(encoding="utf-8")
     scripts = f"script-src {_hash(script)}; " if script else ""
     policy = (
         f"default-src 'none'; style-src {_hash(style)}; {scripts}img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    page = _environment(folder).get_template(template)
+    page = _environment().get_template(template)
     ours = {"style": Markup(style), "script": Markup(script)}  # noqa: S704 - our own files
     return page.render(ours, policy=policy, **values)
 
@@ -180,10 +169,10 @@ def _hash(content: str) -> str:
 
 
 @cache
-def _environment(folder: Path) -> Environment:
-    """The templates of a folder, and the reports' own; every figure is a filter."""
+def _environment() -> Environment:
+    """The templates of pages; every figure is a filter."""
     environment = Environment(
-        loader=FileSystemLoader([folder, _REPORTS]),
+        loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -215,18 +204,18 @@ def _escaped(value: object) -> object:
 
 
 @cache
-def _templates(folder: Path) -> Environment:
-    return _environment(folder).overlay(autoescape=False, finalize=_escaped)
+def _of_markdown() -> Environment:
+    return _environment().overlay(autoescape=False, finalize=_escaped)
 
 
-def render_markdown(template: str, values: Mapping[str, object], folder: Path = _REPORTS) -> str:
+def render_markdown(template: str, **values: object) -> str:
     """Fills a template of Markdown, as `render` does: no text but `Markup` can become markup."""
-    return _templates(folder).get_template(template).render(values).rstrip("\n") + "\n"
+    return _of_markdown().get_template(template).render(values).rstrip("\n") + "\n"
 
 
 def _in_markdown(template: str, report: ConversionReport | FailureReport, **values: object) -> str:
     stages = ", ".join(f"{each.stage} {figures.seconds(each.seconds)}" for each in report.stages)
-    return render_markdown(template, {"report": report, "stages": stages, **values})
+    return render_markdown(template, report=report, stages=stages, **values)
 
 
 def markdown(report: ConversionReport) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from zoo.report.page import IndexRow, markdown, render_index, render_report
+from zoo.report.page import markdown, render_index, render_report
 from zoo.report.summary import commands, heading, tiles
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def test_heading_and_warning_say_so(emulated: ConversionReport) -> None:
     for text in (render_report(emulated), markdown(emulated)):
         assert "No real device has run it yet" in text
         assert "roven equal to eager" not in text
-    index = render_index([IndexRow(emulated, "")])
+    index = render_index([(emulated, "")])
     assert "✓ emulated" in index
     assert "✓ proven" not in index
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from menagerie.validation.findings import Verdict
 from zoo.report.files import write_index
-from zoo.report.page import IndexRow, render_index, render_report
+from zoo.report.page import render_index, render_report
 
 if TYPE_CHECKING:
     from zoo.records import ConversionReport
@@ -273,5 +273,5 @@ def test_an_empty_index_is_a_page() -> None:
 
 def test_hostile_names_stay_text_in_the_index(resnet: ConversionReport) -> None:
     """The index escapes as the report does."""
-    rows = [IndexRow(_renamed(resnet, name), "") for name in HOSTILE]
+    rows = [(_renamed(resnet, name), "") for name in HOSTILE]
     assert not Page(render_index(rows)).tags & {"script", "img", "iframe"}
