@@ -44,6 +44,7 @@ from zoo.manifest import load_manifest
 from zoo.records import Diagnosis, StageTime, dearest
 from zoo.report.summary import cause
 from zoo.store import open_store
+from zoo.store.coordination import hold_lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -285,7 +286,7 @@ def _convert(planned: PlannedModel, options: ConversionOptions) -> Ended:
             store = open_store(options.store_url)
             said = "The same build is being converted by %s: waiting for it"
             waiting = partial(get_run_logger().info, said)
-            claim = partial(store.claim, planned.build_key, waiting=waiting)
+            claim = partial(hold_lease, store.objects, planned.build_key, waiting=waiting)
             patiently(lambda: claimed.enter_context(claim()))
             # Others may have converted it since it was planned, before or while we waited.
             if not options.force:

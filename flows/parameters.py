@@ -26,6 +26,7 @@ from zoo.errors import UsageError
 from zoo.manifest import is_pattern
 from zoo.processes import is_worker
 from zoo.store import open_store
+from zoo.store.submissions import fetch_submission, submission_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -231,7 +232,7 @@ def submission_meant(store: Store, models: Sequence[str], own: Collection[str]) 
     """
     if not models or set(models) <= set(own) or any(map(is_pattern, models)):
         return None
-    return store.submission_of(models)
+    return submission_of(store.objects, models)
 
 
 def fetched(store: Store, digest: str) -> Path:
@@ -243,7 +244,7 @@ def fetched(store: Store, digest: str) -> Path:
     """
     folder = home() / "submissions" / digest
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = store.fetch_submission(digest, folder)
+    found = fetch_submission(store.objects, digest, folder)
     os.utime(found)  # what is in use is not swept
     return found
 

@@ -25,6 +25,7 @@ from zoo.errors import MenagerieError, UsageError
 from zoo.manifest import load_manifest
 from zoo.sources.fingerprint import fingerprint, seed_used
 from zoo.store import open_store
+from zoo.store.inspection import inventory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -218,7 +219,7 @@ def _looked_up(planned: list[PlannedModel], options: ConversionOptions) -> list[
         with ThreadPoolExecutor(_FEW) as pool:  # a question to it may cross an ocean
             found = dict(zip(keyed, pool.map(lambda each: store.held(*each), keyed), strict=True))
     else:
-        found = store.builds()
+        found = inventory(store.objects)
     held = ((one, found.get(one.names)) for one in planned)
     return [replace(one, in_store=bool(it) and not options.force, held=it) for one, it in held]
 

@@ -21,6 +21,7 @@ from menagerie.paths import home
 from zoo.base_models import Frozen
 from zoo.processes import Owner
 from zoo.store import SweepResult, open_store
+from zoo.store.garbage_collection import sweep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,7 +116,7 @@ def collect(store: str, keep: KeepRule, *, dry_run: bool) -> Collected:
     Raises:
         MenagerieError: the store could not be swept; what is released is whole.
     """
-    swept = open_store(store).sweep(keep, dry_run=dry_run)
+    swept = sweep(open_store(store).objects, keep, dry_run=dry_run)
     files, taken = _sweep_home(_LOG_DAYS, dry_run=dry_run)
     return Collected(
         store=store, dry_run=dry_run, swept=swept, local_files=files, local_bytes=taken

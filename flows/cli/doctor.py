@@ -161,9 +161,10 @@ def _home() -> Check:
 
 def _store(url: str) -> Check:
     from zoo.store import open_store
+    from zoo.store.inspection import probe
 
     try:
-        found = open_store(url).check()
+        found = probe(open_store(url).objects)
     except MenagerieError as error:
         return Check("store", Health.FAIL, str(error))
     bad = [f"{f.operation}: {f.detail}" for f in found.findings if not f.passed]

@@ -181,12 +181,12 @@ def submit(
     from flows.parameters import submission_name
     from transforms.targets import all_targets
     from zoo.manifest import load_manifest
-    from zoo.store import open_store
+    from zoo.store import open_store, submissions
 
     manifest = load_manifest(folder, targets=all_targets())
     opened = open_store(store)
     with transfer(str(folder)) as progress:
-        made = opened.submit(folder, tuple(manifest.models), progress)
+        made = submissions.submit(opened.objects, folder, tuple(manifest.models), progress)
     name = submission_name(made.digest)
     shown = [
         f"{name}: {count(len(made.files), 'file')}, {size(made.size)}",

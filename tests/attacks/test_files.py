@@ -30,6 +30,7 @@ from menagerie.typed_json import Malformed, load
 from zoo.errors import ArtifactError, TooLarge, UsageError
 from zoo.store import KeepRule, LeaseTiming, Store
 from zoo.store.coordination import hold_lease
+from zoo.store.garbage_collection import sweep
 from zoo.store.s3 import S3Objects
 
 if TYPE_CHECKING:
@@ -250,8 +251,8 @@ def test_one_damaged_release_does_not_stop_the_sweep(
         store.objects.put_small(f"blobs/{digest[:2]}/{digest}", b"x")
     rule = KeepRule(releases=1, grace_hours=0)
     with pytest.raises(ArtifactError, match="nothing was swept"):
-        store.sweep(rule, dry_run=False)
-    store.sweep(rule.model_copy(update={"pass_damaged": True}), dry_run=False)
+        sweep(store.objects, rule, dry_run=False)
+    sweep(store.objects, rule.model_copy(update={"pass_damaged": True}), dry_run=False)
     assert store.objects.size_of(f"blobs/{kept[:2]}/{kept}") == 1
     assert store.objects.size_of(f"blobs/{spare[:2]}/{spare}") is None
     assert store.find("tiny", "cpu")

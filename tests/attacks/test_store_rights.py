@@ -20,7 +20,8 @@ from s3_rights import Key, Rights, policy
 from zoo.errors import StoreError
 from zoo.signing.promotion import Promoter
 from zoo.store import Store
-from zoo.store.garbage_collection import KeepRule
+from zoo.store.garbage_collection import KeepRule, sweep
+from zoo.store.inspection import probe
 from zoo.store.s3 import S3Objects
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def test_each_key_does_its_part_and_no_other(
 
 def test_the_doctor_is_content_with_a_workers_key(server: swift_server.SwiftServer) -> None:
     """All that it tries on scratch keys is among a worker's rights."""
-    findings = store_of(server, WORKER).check().findings
+    findings = probe(store_of(server, WORKER).objects).findings
     assert [(each.operation, each.detail) for each in findings if not each.passed] == []
 
 
@@ -195,8 +196,10 @@ def test_forgotten_uploads_end_without_a_lifecycle(server: swift_server.SwiftSer
     upload = worker.create_multipart_upload(Bucket=BUCKET, Key=place)["UploadId"]
     part = {"Key": place, "UploadId": upload, "PartNumber": 1, "Body": b"part"}
     assert code(worker.upload_part, **part) == "done"
-    assert store_of(server, WORKER).sweep(KeepRule(), dry_run=False).uploads == 0  # still at work
-    swept = store_of(server, WORKER).sweep(KeepRule(grace_hours=0), dry_run=False)
+    assert (
+        sweep(store_of(server, WORKER).objects, KeepRule(), dry_run=False).uploads == 0
+    )  # still at work
+    swept = sweep(store_of(server, WORKER).objects, KeepRule(grace_hours=0), dry_run=False)
     assert swept.uploads == 1
     assert code(worker.upload_part, **part) == "NoSuchUpload"
 

@@ -38,6 +38,7 @@ from transforms.stages import Stage
 from zoo.catalogue.site import update_catalogue
 from zoo.errors import ExportError, SourceError, StoreUnreachable, UsageError
 from zoo.store import open_store
+from zoo.store.submissions import submission_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -419,7 +420,7 @@ def test_submitted_models_need_no_shared_folder(
     """A worker on another machine has the store alone; the build is the one planned here."""
     [here] = plan(["ant"], ["cpu"], options)
     assert invoke(["submit", str(manifest), "--store", options.store]) == 0
-    digest = open_store(options.store).submission_of(["ant"])
+    digest = submission_of(open_store(options.store).objects, ["ant"])
     monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / "another machine"))
     shutil.rmtree(manifest)
     submitted = options.model_copy(update={"manifest": f"sha256:{digest}"})

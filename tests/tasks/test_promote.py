@@ -19,6 +19,7 @@ from zoo.errors import ValidationError
 from zoo.manifest import load_manifest
 from zoo.signing.keyring import Keyring
 from zoo.store import KeepRule, open_store
+from zoo.store.garbage_collection import sweep
 
 if TYPE_CHECKING:
     from zoo.store import Release, Store
@@ -100,7 +101,7 @@ def test_a_candidate_is_held_while_it_is_judged(
     everything = KeepRule(releases=1, candidate_days=0, grace_hours=0)
 
     def judged(bundle: Path, **_: Any) -> Any:
-        assert store.sweep(everything, dry_run=False).candidates == ()
+        assert sweep(store.objects, everything, dry_run=False).candidates == ()
         return SimpleNamespace(passed=True)
 
     promoted = publish.promote_candidate(

@@ -27,15 +27,19 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from menagerie.store.layout import PUBLISHING, SWEEPING, is_note_key, lease_key
+from menagerie.store.layout import PUBLISHING, SWEEPING, blob_key, is_note_key, lease_key
 from zoo.base_models import Frozen, Sha256
 from zoo.errors import NotInStore, StoreError, TooLarge
 from zoo.processes import Owner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
 
+    from menagerie.format.bundle_manifest import FileEntry
+    from menagerie.store.base import Meter
     from zoo.store.base import ObjectStore
+    from zoo.store.submissions import SubmittedFile
 
 _log = logging.getLogger(__name__)
 
@@ -64,6 +68,24 @@ def announce(objects: ObjectStore, digests: Iterable[str]) -> Iterator[None]:
     finally:
         with suppress(StoreError):
             objects.delete(note)
+
+
+@contextmanager
+def publishing(
+    objects: ObjectStore, folder: Path, files: Mapping[str, FileEntry | SubmittedFile], meter: Meter
+) -> Iterator[None]:
+    """Puts a folder's files among the blobs, but those that are there, and counts on all.
+
+    What names them is written in the block.
+    """
+    with announce(objects, (entry.sha256 for entry in files.values())):
+        for name, entry in files.items():
+            key = blob_key(entry.sha256)
+            if objects.size_of(key) == entry.bytes:
+                meter.advance(entry.bytes)
+            else:
+                objects.put_file(folder / name, key, meter.advance)
+        yield
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -22,7 +22,6 @@ from menagerie.format.folder import open_bundle
 from menagerie.store.base import Meter, Progress, silent
 from menagerie.store.layout import (
     MAX_VERDICT_BYTES,
-    Build,
     archive_key,
     blob_key,
     candidate_key,
@@ -36,20 +35,16 @@ from menagerie.store.layout import (
 from menagerie.store.releases import Release, ReleaseReader
 from menagerie.trust.signature import MAX_SIGNATURE_BYTES
 from zoo.base_models import Frozen
-from zoo.errors import ArtifactError, HashMismatch, NotInStore, StoreError, TooLarge
+from zoo.errors import ArtifactError, NotInStore, StoreError, TooLarge
 from zoo.store.base import HTML, ObjectStore, content_type
-from zoo.store.coordination import LeaseTiming, announce, hold_lease
-from zoo.store.garbage_collection import LINKED_DAYS, KeepRule, SweepResult, sweep
-from zoo.store.inspection import StoreCheck, inventory, probe
-from zoo.store.submissions import Submission, fetch, listed, read_submission, submit
+from zoo.store.coordination import announce, publishing
+from zoo.store.garbage_collection import LINKED_DAYS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from menagerie.format.bundle_manifest import BundleManifest
-    from menagerie.format.folder import Bundle
     from menagerie.trust.ledger import Ledger
     from zoo.store.base import ObjectStore
 
@@ -113,8 +108,7 @@ class Store(ReleaseReader):
             meter.advance(release.size)
             release = earlier
         else:
-            with announce(self._objects, (e.sha256 for e in release.manifest.listed.values())):
-                self._put_files(opened, meter)
+            with publishing(self._objects, bundle, release.manifest.listed, meter):
                 self._objects.put_small(candidate_key(*release.names), release.document)
         return release
 
@@ -239,26 +233,6 @@ class Store(ReleaseReader):
         whole = self._whole(model, target, build_key)
         return None if whole is None else whole.manifest
 
-    def builds(self) -> dict[Build, BundleManifest]:
-        """What `held` would say of every build: those it holds, by model, target and build key.
-
-        Two listings and a document for each release, where `has` asks for every file.
-        """
-        return inventory(self._objects)
-
-    def claim(
-        self,
-        build_key: str,
-        patience: LeaseTiming | None = None,
-        waiting: Callable[[str], None] = lambda _: None,
-    ) -> AbstractContextManager[bool]:
-        """Converting this build is ours while the block runs; see `hold_lease`."""
-        return hold_lease(self._objects, build_key, patience, waiting)
-
-    def sweep(self, rule: KeepRule, *, dry_run: bool) -> SweepResult:
-        """Removes what no release needs; see `zoo.store.garbage_collection.sweep`."""
-        return sweep(self._objects, rule, dry_run=dry_run)
-
     def note(self, verdict: ReleaseVerdict) -> None:
         """Keeps how a release's verification ended."""
         key = verdict_key(verdict.model, verdict.target, verdict.build_key)
@@ -317,38 +291,6 @@ class Store(ReleaseReader):
             return None
         name = f"{release.model}-{release.target}.zip"
         return self._objects.link(key, name, "application/zip", seconds)
-
-    def submit(
-        self, folder: Path, models: tuple[str, ...], progress: Progress = silent
-    ) -> Submission:
-        """Keeps a manifest folder; see `zoo.store.submissions.submit`."""
-        return submit(self._objects, folder, models, progress)
-
-    def fetch_submission(self, digest: str, folder: Path) -> Path:
-        """Makes `folder` a submitted one; see `zoo.store.submissions.fetch`."""
-        return fetch(self._objects, digest, folder)
-
-    def submission_of(self, models: Sequence[str]) -> str | None:
-        """The digest of the newest submission that has all these models; None if none has."""
-        for digest in listed(self._objects):
-            with suppress(HashMismatch, NotInStore):
-                if set(models) <= set(read_submission(self._objects, digest).models):
-                    return digest
-        return None
-
-    def check(self) -> StoreCheck:
-        """Tries all that publishing and pulling need of the store, on a scratch key."""
-        return probe(self._objects)
-
-    def _put_files(self, bundle: Bundle, meter: Meter) -> None:
-        files = {entry.sha256: name for name, entry in bundle.manifest.listed.items()}
-        for name, entry in bundle.manifest.listed.items():
-            key = blob_key(entry.sha256)
-            again = files[entry.sha256] != name  # another file of this bundle has the same bytes
-            if again or self._objects.size_of(key) == entry.bytes:
-                meter.advance(entry.bytes)
-            else:
-                self._objects.put_file(bundle.file(name), key, meter.advance)
 
     def _whole(self, model: str, target: str, build_key: str) -> Release | None:
         """The release, or the candidate, whose document is sound and whose files have their sizes.

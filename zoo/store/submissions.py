@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,9 +23,11 @@ from menagerie.store.base import Meter, Progress, silent
 from menagerie.store.layout import blob_key, submission_key
 from zoo.base_models import Frozen, Sha256
 from zoo.errors import HashMismatch, NotInStore, StoreError, UsageError
-from zoo.store.coordination import announce
+from zoo.store.coordination import publishing
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from zoo.store.base import ObjectStore
 
 _MOST_FILES = 1000
@@ -108,13 +111,7 @@ def submit(
     """
     submission = describe(folder, models)
     meter = Meter(submission.size, progress)
-    with announce(objects, (entry.sha256 for entry in submission.files.values())):
-        for name, entry in submission.files.items():
-            key = blob_key(entry.sha256)
-            if objects.size_of(key) == entry.bytes:
-                meter.advance(entry.bytes)
-            else:
-                objects.put_file(folder / name, key, meter.advance)
+    with publishing(objects, folder, submission.files, meter):
         objects.put_small(submission_key(submission.digest), submission.document)
     return submission
 
@@ -148,7 +145,16 @@ def listed(objects: ObjectStore) -> list[str]:
     return [digest for file in files if (digest := submission_key.digest(file.key))]
 
 
-def fetch(objects: ObjectStore, digest: str, folder: Path) -> Path:
+def submission_of(objects: ObjectStore, models: Iterable[str]) -> str | None:
+    """The name of the newest submission that has all these models; None if none has."""
+    for digest in listed(objects):
+        with suppress(HashMismatch, NotInStore):
+            if set(models) <= set(read_submission(objects, digest).models):
+                return digest
+    return None
+
+
+def fetch_submission(objects: ObjectStore, digest: str, folder: Path) -> Path:
     """Makes `folder` the submitted one, unless it is that to the last byte.
 
     Raises:

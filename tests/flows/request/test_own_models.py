@@ -8,6 +8,7 @@ import pytest
 
 from flows.parameters import submission_meant
 from zoo.store import open_store
+from zoo.store.submissions import submit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,5 +36,5 @@ def test_own_models_come_first(models: Sequence[str], tmp_path: Path, *, submitt
     folder = tmp_path / "models"
     folder.mkdir()
     (folder / "mine.yaml").write_text("its content is no matter here")
-    digest = store.submit(folder, ("mine", "ant")).digest
+    digest = submit(store.objects, folder, ("mine", "ant")).digest
     assert submission_meant(store, models, OWN) == (digest if submitted else None)

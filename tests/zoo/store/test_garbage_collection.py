@@ -20,6 +20,8 @@ from menagerie.store.layout import (
 )
 from zoo.errors import ArtifactError, StoreError
 from zoo.store import KeepRule, ReleaseVerdict, Store, coordination, garbage_collection
+from zoo.store.coordination import hold_lease
+from zoo.store.garbage_collection import sweep
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,9 +48,9 @@ def test_a_sweep_removes_only_what_no_release_needs(place: Any, tmp_path: Path) 
         )
     store._objects.put_small(blob_key("f" * 64), b"of no release")
     before = store._objects.list_keys("")
-    found = store.sweep(NO_GRACE, dry_run=True)
+    found = sweep(store.objects, NO_GRACE, dry_run=True)
     assert store._objects.list_keys("") == before
-    swept = store.sweep(NO_GRACE, dry_run=False)
+    swept = sweep(store.objects, NO_GRACE, dry_run=False)
     assert swept == found
     assert [key[-7:-5] for key in swept.releases] == ["aa", "bb"]
     assert (swept.blobs, swept.bytes, swept.notes) == (3, 2 + 2 + 13, 1)
@@ -58,7 +60,7 @@ def test_a_sweep_removes_only_what_no_release_needs(place: Any, tmp_path: Path) 
     assert store.verdict(left) is not None
     assert store.verdict(gone) is None
     assert store.find("tiny", "cpu") == left
-    assert store.sweep(NO_GRACE, dry_run=False).blobs == 0
+    assert sweep(store.objects, NO_GRACE, dry_run=False).blobs == 0
 
 
 DIGEST = "ab" + "0" * 62
@@ -86,13 +88,13 @@ def test_a_sweep_removes_nothing_of_others(
     monkeypatch.setattr(garbage_collection, "_FORGOTTEN_HOURS", -1.0)
     for key in STRANGERS:
         store._objects.put_small(key, b"somebody's")
-    swept = store.sweep(NO_GRACE, dry_run=False)
+    swept = sweep(store.objects, NO_GRACE, dry_run=False)
     assert (swept.blobs, swept.notes, swept.kept_blobs) == (0, 0, 0)
     published(store, tmp_path, "aa")
     ours = [f"publishing/{'0' * 32}.json", lease_key("ef" * 32), blob_key(DIGEST)]
     for key in ours:
         store._objects.put_small(key, b"[]")
-    swept = store.sweep(NO_GRACE, dry_run=False)
+    swept = sweep(store.objects, NO_GRACE, dry_run=False)
     assert (swept.blobs, swept.notes) == (1, 2)
     left = set(store._objects.list_keys(""))
     assert set(STRANGERS) <= left
@@ -112,11 +114,11 @@ def test_what_the_store_writes_for_a_while_is_known_as_its_own(
         delete(key)
 
     monkeypatch.setattr(store._objects, "delete", deleted)
-    with store.claim(BUILD_KEY):
+    with hold_lease(store.objects, BUILD_KEY):
         store.publish(bundle)
-    store.sweep(NO_GRACE, dry_run=True)
+    sweep(store.objects, NO_GRACE, dry_run=True)
     store._objects.put_small(blob_key(DIGEST), b"of no release")
-    store.sweep(NO_GRACE, dry_run=False)
+    sweep(store.objects, NO_GRACE, dry_run=False)
     kept.remove(blob_key(DIGEST))
     kept = [key for key in kept if candidate_key.build(key) is None]  # it became a release
     assert {key.partition("/")[0] for key in kept} == {"publishing", "leases", "sweeping"}
@@ -129,7 +131,7 @@ def test_the_latest_stays_though_it_is_old(place: Any, tmp_path: Path) -> None:
     validated = published(store, tmp_path, "aa", 10)
     for hour, digits in ((11, "bb"), (12, "cc")):
         published(store, tmp_path, digits, hour, state="emulated")
-    assert [k[-7:-5] for k in store.sweep(NO_GRACE, dry_run=False).releases] == ["bb"]
+    assert [k[-7:-5] for k in sweep(store.objects, NO_GRACE, dry_run=False).releases] == ["bb"]
     assert store.find("tiny", "cpu").build_key == validated
 
 
@@ -139,7 +141,7 @@ def test_nothing_young_is_swept(place: Any, tmp_path: Path) -> None:
     for hour, digits in ((10, "aa"), (11, "bb")):
         published(store, tmp_path, digits, hour)
     store._objects.put_small(blob_key("f" * 64), b"of a release to come")
-    swept = store.sweep(KeepRule(releases=1, grace_hours=1), dry_run=False)
+    swept = sweep(store.objects, KeepRule(releases=1, grace_hours=1), dry_run=False)
     assert (swept.releases, swept.blobs) == ((), 0)
 
 
@@ -158,7 +160,7 @@ def test_a_policy_keeps_releases_by_number_and_by_age(
 
     def going(releases: int, days: float) -> list[str]:
         rule = KeepRule(releases=releases, days=days, grace_hours=0)
-        return [k[-69:-5] for k in store.sweep(rule, dry_run=True).releases]
+        return [k[-69:-5] for k in sweep(store.objects, rule, dry_run=True).releases]
 
     assert going(1, 30) == []
     assert going(1, 9) == keys[:2]
@@ -181,7 +183,7 @@ def test_a_sweep_leaves_what_a_publisher_counts_on(
             return real(objects, *things)
 
     monkeypatch.setattr(garbage_collection, "_removed", publishing)
-    assert store.sweep(NO_GRACE, dry_run=False).blobs == 0
+    assert sweep(store.objects, NO_GRACE, dry_run=False).blobs == 0
     assert store._objects.size_of(blob_key(digest)) == len(b"the weights")
 
 
@@ -210,7 +212,7 @@ def test_a_release_that_cannot_be_read_stops_the_sweep(place: Any, tmp_path: Pat
     store._objects.put_small(release_key("tiny", "cpu", "ef" * 32), b"{]")
     store._objects.put_small(blob_key("f" * 64), b"perhaps of that release")
     with pytest.raises(ArtifactError, match="nothing was swept"):
-        store.sweep(NO_GRACE, dry_run=False)
+        sweep(store.objects, NO_GRACE, dry_run=False)
     assert store._objects.size_of(blob_key("f" * 64)) is not None
 
 
@@ -220,7 +222,7 @@ def test_uploads_of_others_are_left_alone(s3: Any, monkeypatch: pytest.MonkeyPat
     objects = s3.objects()
     for key in ("blobs/sha256/x", "backup.tar", blob_key(DIGEST)):
         objects._client.create_multipart_upload(Bucket="zoo", Key=objects._prefix + key)
-    assert Store(objects).sweep(NO_GRACE, dry_run=False).uploads == 1
+    assert sweep(Store(objects).objects, NO_GRACE, dry_run=False).uploads == 1
     listed = objects._client.list_multipart_uploads(Bucket="zoo", Prefix=objects._prefix)
     left = [upload["Key"].removeprefix(objects._prefix) for upload in listed["Uploads"]]
     assert left == ["backup.tar", "blobs/sha256/x"]
@@ -241,7 +243,7 @@ def test_a_damaged_note_stops_nobody(
         store._objects.put_small(note, content)
     published(store, tmp_path, "aa", 10)
     published(store, tmp_path, "bb", 11)
-    assert [key[-7:-5] for key in store.sweep(NO_GRACE, dry_run=False).releases] == ["aa"]
+    assert [key[-7:-5] for key in sweep(store.objects, NO_GRACE, dry_run=False).releases] == ["aa"]
     assert all(note in caplog.text for note in notes)
 
 
@@ -258,10 +260,10 @@ def test_pages_and_archives_go_with_the_age_of_their_links(
     store.put_archive(release, archive)
     store._objects.put_small("pages/notes.html", b"somebody's")
     assert store._objects.read_small(page_key(digest), 100) == b"<html>"
-    assert store.sweep(KeepRule(), dry_run=False).linked == 0
+    assert sweep(store.objects, KeepRule(), dry_run=False).linked == 0
     monkeypatch.setattr(garbage_collection, "LINKED_DAYS", -1.0)
-    assert store.sweep(KeepRule(), dry_run=True).linked == 2
-    assert store.sweep(KeepRule(), dry_run=False).linked == 2
+    assert sweep(store.objects, KeepRule(), dry_run=True).linked == 2
+    assert sweep(store.objects, KeepRule(), dry_run=False).linked == 2
     assert store._objects.list_keys("pages/") == ["pages/notes.html"]
     assert store._objects.list_keys("archives/") == []
     assert store.has(*release.names)

@@ -16,6 +16,7 @@ from bundle_maker import BUILD_KEY
 from menagerie.store.layout import lease_key
 from zoo.processes import Owner
 from zoo.store import LeaseTiming, coordination, open_store
+from zoo.store.coordination import hold_lease
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,10 +42,10 @@ def test_a_lease_is_held_by_one(place: Any) -> None:
             order.append(holder)
             waiting.set()
 
-        with second.claim(BUILD_KEY, QUICK, told) as waited:
+        with hold_lease(second.objects, BUILD_KEY, QUICK, told) as waited:
             order.append(f"waited {waited}")
 
-    with first.claim(BUILD_KEY, QUICK) as waited:
+    with hold_lease(first.objects, BUILD_KEY, QUICK) as waited:
         assert not waited
         thread = threading.Thread(target=wait)
         thread.start()
@@ -73,7 +74,7 @@ def test_of_two_that_saw_it_free_one_has_it(place: Any, monkeypatch: pytest.Monk
     order: list[str] = []
 
     def take() -> None:
-        with place.store().claim(BUILD_KEY, patient, lambda _: told.set()) as waited:
+        with hold_lease(place.store().objects, BUILD_KEY, patient, lambda _: told.set()) as waited:
             assert told.wait(20)
             order.append(f"waited {waited}")
 
@@ -103,7 +104,7 @@ def test_a_slow_store_is_given_longer_to_settle(
     monkeypatch.setattr(store._objects, "put_small", slowly)
     clock = SimpleNamespace(monotonic=lambda: sum(passed), sleep=slept.append)
     monkeypatch.setattr(coordination, "time", clock)
-    with store.claim(BUILD_KEY):
+    with hold_lease(store.objects, BUILD_KEY):
         assert slept == [pytest.approx(settling)]
 
 
@@ -125,13 +126,13 @@ def test_a_dead_holder_does_not_block(place: Any) -> None:
     """On another host it is given up after a while without a beat; on this one, at once."""
     store = place.store()
     store._objects.put_small(lease_key(BUILD_KEY), note(ELSEWHERE))
-    with store.claim(BUILD_KEY, QUICK) as waited:
+    with hold_lease(store.objects, BUILD_KEY, QUICK) as waited:
         assert waited
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     for pid in (ended.pid, os.getpid()):  # an id that nobody has, and one that was given anew
         store._objects.put_small(lease_key(BUILD_KEY), note(here(pid)))
-        with store.claim(BUILD_KEY, QUICK.model_copy(update={"dead": 1e6})) as waited:
+        with hold_lease(store.objects, BUILD_KEY, QUICK.model_copy(update={"dead": 1e6})) as waited:
             assert not waited
 
 
@@ -146,7 +147,7 @@ def test_a_holder_in_a_container_is_not_looked_for_here(
         theirs = here(ended.pid)
     store = place.store()
     store._objects.put_small(lease_key(BUILD_KEY), note(theirs))
-    with store.claim(BUILD_KEY, QUICK) as waited:
+    with hold_lease(store.objects, BUILD_KEY, QUICK) as waited:
         assert waited
 
 
@@ -167,7 +168,7 @@ def test_a_holder_whose_clock_is_wrong_keeps_its_lease(place: Any) -> None:
     thread.start()
 
     def take() -> None:
-        with place.store().claim(BUILD_KEY, QUICK, lambda _: told.set()):
+        with hold_lease(place.store().objects, BUILD_KEY, QUICK, lambda _: told.set()):
             assert stop.is_set()
 
     taker = threading.Thread(target=take)
@@ -179,5 +180,5 @@ def test_a_holder_whose_clock_is_wrong_keeps_its_lease(place: Any) -> None:
     taker.join()
     thread.join()
     store._objects.put_small(lease_key(BUILD_KEY), b"{]")
-    with store.claim(BUILD_KEY, QUICK) as waited:
+    with hold_lease(store.objects, BUILD_KEY, QUICK) as waited:
         assert not waited

@@ -15,6 +15,7 @@ from menagerie.host import RUNTIME_ABI
 from zoo.errors import ArtifactError, NotInStore
 from zoo.store import KeepRule, Store
 from zoo.store.base import LocalObjects
+from zoo.store.garbage_collection import sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,7 +107,7 @@ def test_every_platform_keeps_its_newest(
     publish("aa", 10, X86)
     for hour, digits in enumerate(("bb", "cc", "dd"), 11):
         publish(digits, hour, ARM)
-    swept = store.sweep(KeepRule(releases=1, grace_hours=0), dry_run=False)
+    swept = sweep(store.objects, KeepRule(releases=1, grace_hours=0), dry_run=False)
     assert len(swept.releases) == 2
     on("Linux", "x86_64")
     assert store.find("tiny", "cpu").build_key == "aa" * 32

@@ -20,6 +20,7 @@ from forwarder import Forwarder
 from menagerie.format.folder import open_bundle
 from zoo.errors import MenagerieError, NotInStore, StoreError, StoreUnreachable
 from zoo.store import Store
+from zoo.store.inspection import probe
 from zoo.store.s3 import S3Objects
 
 if TYPE_CHECKING:
@@ -272,7 +273,7 @@ def test_nobody_at_the_endpoint(fresh: Callable[..., S3Objects], bundle: Path) -
                 "Check the endpoint and the network, or run `zoo doctor`"
             )
         assert time.monotonic() - start < 20
-        check = store.check()
+        check = probe(store.objects)
     assert not check.passed
     assert len(check.findings) == 1
 
@@ -420,7 +421,7 @@ def test_a_server_that_refuses_checksums_is_sent_none(
         threading.Thread(target=server.serve_forever, daemon=True).start()
         objects = fresh(endpoint_url=f"http://127.0.0.1:{server.server_port}")
         Store(objects).pull(Store(objects).publish(large), tmp_path / "out")
-        checked = Store(objects).check()
+        checked = probe(Store(objects).objects)
         server.shutdown()
     assert checked.passed
 

@@ -10,6 +10,7 @@ from bundle_maker import BUILD_KEY, make_bundle, published
 from menagerie.store.layout import blob_key, candidate_key
 from zoo.errors import NotInStore, StoreError
 from zoo.store import KeepRule, Store, garbage_collection
+from zoo.store.garbage_collection import sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,18 +52,18 @@ def test_a_candidate_goes_with_its_age(
     released = published(store, tmp_path, "cc")
     candidate = proposed(store, tmp_path)
     days_pass(29.9)
-    assert store.sweep(RULE, dry_run=False).candidates == ()
+    assert sweep(store.objects, RULE, dry_run=False).candidates == ()
     assert store.candidates() == [candidate]
     days_pass(30.1)
-    found = store.sweep(RULE, dry_run=True)
+    found = sweep(store.objects, RULE, dry_run=True)
     assert found.candidates == (key_of(candidate),)
     assert (found.blobs, found.bytes) == (1, len("aa"))
     assert store.candidates() == [candidate]
-    assert store.sweep(RULE, dry_run=False) == found
+    assert sweep(store.objects, RULE, dry_run=False) == found
     assert store.candidates() == []
     assert store.has("tiny", "cpu", released)
     assert not store.has(*candidate.names)
-    assert store.sweep(RULE, dry_run=False).candidates == ()
+    assert sweep(store.objects, RULE, dry_run=False).candidates == ()
 
 
 def test_days_and_grace_of_releases_hold_for_candidates(
@@ -75,7 +76,7 @@ def test_days_and_grace_of_releases_hold_for_candidates(
 
     def going(candidate_days: float, days: float, grace_hours: float) -> tuple[str, ...]:
         rule = KeepRule(candidate_days=candidate_days, days=days, grace_hours=grace_hours)
-        return store.sweep(rule, dry_run=True).candidates
+        return sweep(store.objects, rule, dry_run=True).candidates
 
     assert going(0, 0, 0) == going(39, 39, 39 * 24) == (key,)
     assert going(41, 0, 0) == going(0, 41, 0) == going(0, 0, 41 * 24) == ()
@@ -90,7 +91,7 @@ def test_what_was_promoted_stays(
     same = make_bundle(tmp_path / "same", {"programs/main/model.so": b"aa"}, build_key="bb" * 32)
     going = store.propose(same)
     days_pass(400)
-    swept = store.sweep(RULE, dry_run=False)
+    swept = sweep(store.objects, RULE, dry_run=False)
     assert (swept.releases, swept.candidates) == ((), (key_of(going),))
     assert store.has(*promoted.names)
 
@@ -103,11 +104,11 @@ def test_what_is_being_judged_stays(
     candidate = proposed(store, tmp_path)
     days_pass(400)
     with store.hold(candidate):
-        assert store.sweep(RULE, dry_run=True).candidates == ()
-        assert store.sweep(RULE, dry_run=False).candidates == ()
+        assert sweep(store.objects, RULE, dry_run=True).candidates == ()
+        assert sweep(store.objects, RULE, dry_run=False).candidates == ()
         Store(store.objects, allow_unsigned=True).pull(candidate, tmp_path / "pulled")
         promoted = store.admit(candidate, None)
-    assert store.sweep(RULE, dry_run=False).releases == ()
+    assert sweep(store.objects, RULE, dry_run=False).releases == ()
     assert store.has(*promoted.names)
 
 
@@ -125,7 +126,7 @@ def test_who_comes_while_a_sweep_is_at_it_is_seen(
             return real(objects, *things)
 
     monkeypatch.setattr(garbage_collection, "_removed", late)
-    assert store.sweep(RULE, dry_run=False).candidates == ()
+    assert sweep(store.objects, RULE, dry_run=False).candidates == ()
     assert store.has(*candidate.names)
 
 
@@ -136,7 +137,7 @@ def test_who_comes_after_a_sweep_hears_of_it(
     store = place.store()
     candidate = proposed(store, tmp_path)
     days_pass(400)
-    store.sweep(RULE, dry_run=False)
+    sweep(store.objects, RULE, dry_run=False)
     with pytest.raises(NotInStore, match="no release"), store.hold(candidate):
         pytest.fail("there is nothing to hold")
     with pytest.raises(StoreError, match=r"of its files are gone.*Convert it again"):
@@ -155,7 +156,7 @@ def test_damaged_candidates_go_and_strangers_stay(
         store.objects.put_small(key, b"{]")
     store.objects.put_small(blob_key("f" * 64), b"of nothing")
     days_pass(400)
-    swept = store.sweep(RULE, dry_run=False)
+    swept = sweep(store.objects, RULE, dry_run=False)
     assert (swept.candidates, swept.blobs) == ((damaged,), 1)
     left = store.objects.list_keys("candidates/")
     assert left == ["candidates/notes.txt", "candidates/tiny/cpu/notes.json"]

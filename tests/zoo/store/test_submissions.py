@@ -11,6 +11,8 @@ import pytest
 from menagerie.store.layout import blob_key, submission_key
 from zoo.errors import HashMismatch, MenagerieError, NotInStore, UsageError
 from zoo.store import KeepRule
+from zoo.store.garbage_collection import sweep
+from zoo.store.submissions import fetch_submission, submission_of, submit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,9 +47,9 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_a_folder_arrives_whole(place: Any, folder: Path, tmp_path: Path) -> None:
     """Byte for byte, under the digest of what lists it; the same content has the same name."""
     store = place.store()
-    made = store.submit(folder, MODELS)
-    assert store.submit(folder, MODELS).digest == made.digest
-    got = store.fetch_submission(made.digest, tmp_path / "got")
+    made = submit(store.objects, folder, MODELS)
+    assert submit(store.objects, folder, MODELS).digest == made.digest
+    got = fetch_submission(store.objects, made.digest, tmp_path / "got")
     wanted = contents(folder)
     del wanted[".git/config"], wanted["nets/__pycache__/small.pyc"]
     assert contents(got) == wanted
@@ -55,32 +57,32 @@ def test_a_folder_arrives_whole(place: Any, folder: Path, tmp_path: Path) -> Non
         store._objects.read_small(submission_key(made.digest), 10**6)
     ).hexdigest() == (made.digest)
     (folder / "w.safetensors").write_bytes(b"other")
-    assert store.submit(folder, MODELS).digest != made.digest
+    assert submit(store.objects, folder, MODELS).digest != made.digest
 
 
 def test_the_newest_that_has_the_models_is_found(place: Any, folder: Path) -> None:
     """All of them, in one submission."""
     store = place.store()
-    digest = store.submit(folder, ("a", "b")).digest
-    assert store.submission_of(["a", "b"]) == digest
-    assert store.submission_of(["a", "c"]) is None
+    digest = submit(store.objects, folder, ("a", "b")).digest
+    assert submission_of(store.objects, ["a", "b"]) == digest
+    assert submission_of(store.objects, ["a", "c"]) is None
     with pytest.raises(NotInStore, match="zoo submit"):
-        store.fetch_submission("0" * 64, folder.with_name("none"))
+        fetch_submission(store.objects, "0" * 64, folder.with_name("none"))
 
 
 def test_what_was_changed_on_the_way_is_refused(place: Any, folder: Path, tmp_path: Path) -> None:
     """Another document under the name, another file under its digest; nothing is left behind."""
     store = place.store()
-    made = store.submit(folder, MODELS)
+    made = submit(store.objects, folder, MODELS)
     weights = made.files["w.safetensors"]
     store._objects.delete(blob_key(weights.sha256))
     store._objects.put_small(blob_key(weights.sha256), b"x" * weights.bytes)
     with pytest.raises(HashMismatch, match="not those that were submitted"):
-        store.fetch_submission(made.digest, tmp_path / "got")
+        fetch_submission(store.objects, made.digest, tmp_path / "got")
     other = made.model_copy(update={"models": ("evil",)})
     store._objects.put_small(submission_key(made.digest), other.document)
     with pytest.raises(HashMismatch, match="another digest"):
-        store.fetch_submission(made.digest, tmp_path / "got")
+        fetch_submission(store.objects, made.digest, tmp_path / "got")
     assert sorted(path.name for path in tmp_path.glob("*got*")) == []
 
 
@@ -89,12 +91,12 @@ def test_a_folder_that_was_changed_here_is_made_anew(
 ) -> None:
     """What a run of its code left or changed does not reach the next run."""
     store = place.store()
-    digest = store.submit(folder, MODELS).digest
-    got = store.fetch_submission(digest, tmp_path / "got")
+    digest = submit(store.objects, folder, MODELS).digest
+    got = fetch_submission(store.objects, digest, tmp_path / "got")
     before = contents(got)
     (got / "nets" / "small.py").write_text("import evil")
     (got / "extra.py").write_text("more")
-    assert contents(store.fetch_submission(digest, got)) == before
+    assert contents(fetch_submission(store.objects, digest, got)) == before
 
 
 @pytest.mark.parametrize("path", ["../out.py", "/etc/x", "a/../../b", ".hidden", "a//b", ""])
@@ -107,7 +109,7 @@ def test_no_path_leads_out(place: Any, tmp_path: Path, path: str) -> None:
     store._objects.put_small(submission_key(digest), document)
     store._objects.put_small(blob_key(str(entry["sha256"])), b"x")
     with pytest.raises(MenagerieError, match="is no submission"):
-        store.fetch_submission(digest, tmp_path / "in" / "got")
+        fetch_submission(store.objects, digest, tmp_path / "in" / "got")
     assert not (tmp_path / "out.py").exists()
 
 
@@ -115,7 +117,7 @@ def test_links_are_not_followed(folder: Path, place: Any) -> None:
     """Neither files nor folders: they could lead anywhere."""
     (folder / "nets" / "link").symlink_to("/etc")
     with pytest.raises(UsageError, match="no regular file"):
-        place.store().submit(folder, MODELS)
+        submit(place.store().objects, folder, MODELS)
 
 
 def test_a_sweep_keeps_what_is_submitted(
@@ -123,9 +125,12 @@ def test_a_sweep_keeps_what_is_submitted(
 ) -> None:
     """Its files stay with the newest submissions, and go with those beyond them."""
     store = place.store()
-    digest = store.submit(folder, MODELS).digest
+    digest = submit(store.objects, folder, MODELS).digest
     rule = KeepRule(grace_hours=0)
-    assert (store.sweep(rule, dry_run=False).blobs, store.submission_of(MODELS)) == (0, digest)
-    store.fetch_submission(digest, tmp_path / "got")
-    swept = store.sweep(rule.model_copy(update={"submissions": 0}), dry_run=False)
-    assert (swept.submissions, swept.blobs, store.submission_of(MODELS)) == (1, 4, None)
+    assert (
+        sweep(store.objects, rule, dry_run=False).blobs,
+        submission_of(store.objects, MODELS),
+    ) == (0, digest)
+    fetch_submission(store.objects, digest, tmp_path / "got")
+    swept = sweep(store.objects, rule.model_copy(update={"submissions": 0}), dry_run=False)
+    assert (swept.submissions, swept.blobs, submission_of(store.objects, MODELS)) == (1, 4, None)

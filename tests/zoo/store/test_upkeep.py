@@ -13,6 +13,7 @@ from bundle_maker import make_bundle, published
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle
 from menagerie.store.layout import blob_key, release_key
+from zoo.store.inspection import inventory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,13 +52,13 @@ def test_a_damaged_confirmation_hides_nothing(place: Any, tmp_path: Path) -> Non
 
 def states(store: Store) -> dict[Build, ReleaseState]:
     """The inventory without the sizes."""
-    return {build: held.state for build, held in store.builds().items()}
+    return {build: held.state for build, held in inventory(store.objects).items()}
 
 
 def test_the_inventory_says_what_has_says(place: Any, tmp_path: Path) -> None:
     """Whole builds with their states; one that lost a file, and a stranger, are not among them."""
     store = place.store()
-    assert store.builds() == {}
+    assert inventory(store.objects) == {}
     whole = published(store, tmp_path, "aa")
     holed = published(store, tmp_path, "bb")
     emulated = published(store, tmp_path, "cc", state="emulated", target="metal")
@@ -73,7 +74,7 @@ def test_the_inventory_says_what_has_says(place: Any, tmp_path: Path) -> None:
     del expected["tiny", "cpu", holed]
     assert states(store) == expected
     assert all(store.has(*build) for build in expected)
-    assert store.builds() == {build: store.held(*build) for build in expected}
+    assert inventory(store.objects) == {build: store.held(*build) for build in expected}
 
 
 def test_a_link_leads_a_browser_to_one_file(place: Any, tmp_path: Path) -> None:
