@@ -128,7 +128,14 @@ def carry_out(arguments: Sequence[str], host: Host) -> int:
         OSError: of a file that the command line names.
         SystemExit: help was asked for.
     """
-    order = _parser(host).parse_args(arguments)
+    order, unknown = _parser(host).parse_known_args(arguments)
+    if unknown:
+        from difflib import get_close_matches
+
+        known = re.findall("--[a-z-]+", order.parser.format_help())
+        meant = "".join(f"Did you mean {n}? " for n in get_close_matches(unknown[0], known, 1))
+        fact, prog = f"unrecognized arguments: {' '.join(unknown)}", order.parser.prog
+        raise UsageError(prog, fact, f"{meant}See: {prog} --help")
     order.host = host
     if getattr(order, "allow_unsigned", False):
         from menagerie.trust.roots import ALLOW_UNSIGNED, WARNING
@@ -199,7 +206,7 @@ def _command(
         allow_abbrev=False,
     )
     made.add_argument("--json", action="store_true", help="machine-readable result")
-    made.set_defaults(command=work)
+    made.set_defaults(command=work, parser=made)
     return made
 
 

@@ -77,6 +77,7 @@ def test_a_bundle_is_a_folder_a_zip_or_a_name(
         (["verify", "/no/such/bundle"], 2, "is no folder, no file and no model's name"),
         (["run", "/no/such/bundle"], 2, "is no folder, no file and no model's name"),
         (["bench", "image"], 2, "Name one by --store or MENAGERIE_STORE"),
+        (["run", "x", "--treads", "2"], 2, "Did you mean --threads? See: menagerie run --help"),
     ],
 )
 def test_mistakes_are_told_in_a_line(
