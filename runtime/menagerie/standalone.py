@@ -71,6 +71,8 @@ def make_standalone(
         StoreError: there is no space, or what `fetch` says.
     """
     require_free_place(place)
+    if runtime is not None and not runtime.is_file():
+        raise UsageError(str(runtime), "there is no such file", "Make one with `make wheel`")
     place = place.absolute()
     partial = place.with_name(f".{place.name}.standalone")
     with disk_errors(place.parent):

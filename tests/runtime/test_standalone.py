@@ -219,6 +219,9 @@ def test_what_cannot_stand_alone_is_refused(wheel: Path, bundles: Bundles, tmp_p
     with pytest.raises(UsageError, match="built for this machine alone"):
         make_standalone(tmp_path / "a", fetch)
     other = tmp_path / "menagerie-1-py3-none-manylinux_2_28_aarch64.whl"
+    with pytest.raises(UsageError, match="there is no such file"):
+        make_standalone(tmp_path / "b", fetch, other)
+    other.write_bytes(b"")
     with pytest.raises(UsageError, match="is no wheel for x86_64"):
         make_standalone(tmp_path / "b", fetch, other)
     broken = tmp_path / "menagerie-1-py3-none-manylinux_2_28_x86_64.whl"
