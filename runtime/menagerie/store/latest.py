@@ -15,7 +15,7 @@ from menagerie.durable import write_durably
 from menagerie.errors import NotInStore, TooLarge, Untrusted
 from menagerie.paths import home
 from menagerie.store.layout import ledger_key
-from menagerie.trust.ledger import MAX_LEDGER_BYTES, Ledger, read_ledger
+from menagerie.trust.ledger import MAX_LEDGER_BYTES, Ledger, LedgerEntry, read_ledger
 from menagerie.trust.roots import trusted_roots
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def trusted_ledger(objects: ObjectReader, model: str, platform: str) -> Ledger |
 
             content, roots = current_ledger(objects, key, roots, place)
     except NotInStore:
-        _require_unseen(objects, key, place)
+        _require_later(objects, key, None, place)
         return None
     except TooLarge as error:
         raise Untrusted(place, error.fact, "Tell the store's owner") from None
@@ -57,42 +57,32 @@ def trusted_ledger(objects: ObjectReader, model: str, platform: str) -> Ledger |
     return ledger
 
 
-def _require_later(objects: ObjectReader, key: str, ledger: Ledger, place: str) -> None:
+def _require_later(objects: ObjectReader, key: str, ledger: Ledger | None, place: str) -> None:
     """A ledger only grows, and what it said stays; remembers what it says now.
 
+    Who withholds one hides retractions.
+
     Raises:
-        Untrusted: another one was seen here before.
+        Untrusted: another one was seen here before, or there is none any more.
     """
-    path = _memory(objects, key)
+    name = hashlib.sha256(f"{objects.place}\n{key}".encode()).hexdigest()
+    path = home() / "seen" / f"{name}.json"
+    entries = () if ledger is None else ledger.entries
     count, digest = _seen(path)
-    if ledger.serial < count or _digest(ledger, count) != digest:
-        fact = f"its {ledger.serial} entries are not those {count} that were seen here before"
+    if len(entries) < count or _digest(entries[:count]) != digest:
+        fact = f"its {len(entries)} entries are not those {count} that were seen here before"
+        fact = fact if entries else "was seen here before and is gone"
         advice = f"The store shows an old state: tell its owner. If it was made anew, remove {path}"
         raise Untrusted(place, fact, advice)
-    if ledger.serial > count:
+    if len(entries) > count:
         with suppress(OSError):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            content = {"serial": ledger.serial, "digest": _digest(ledger, ledger.serial)}
+            content = {"serial": len(entries), "digest": _digest(entries)}
             write_durably(path, json.dumps(content).encode(), partial=path.with_suffix(".partial"))
 
 
-def _require_unseen(objects: ObjectReader, key: str, place: str) -> None:
-    """Raises Untrusted where there was a ledger before: who withholds it hides retractions."""
-    path = _memory(objects, key)
-    if _seen(path)[0] > 0:
-        advice = f"Tell the store's owner. If it was made anew, remove {path}"
-        raise Untrusted(place, "was seen here before and is gone", advice)
-
-
-def _memory(objects: ObjectReader, key: str) -> Path:
-    """The file that remembers what a ledger said."""
-    name = hashlib.sha256(f"{objects.place}\n{key}".encode()).hexdigest()
-    return home() / "seen" / f"{name}.json"
-
-
-def _digest(ledger: Ledger, count: int) -> str:
-    """Of the first entries."""
-    return hashlib.sha256(repr(ledger.entries[:count]).encode()).hexdigest() if count else ""
+def _digest(entries: tuple[LedgerEntry, ...]) -> str:
+    return hashlib.sha256(repr(entries).encode()).hexdigest() if entries else ""
 
 
 def _seen(path: Path) -> tuple[int, str]:
