@@ -194,7 +194,7 @@ def appearing(folder: Path, partial: Path) -> Iterator[Path]:
     Raises:
         StoreError: another process is at it, or another user has put something there.
     """
-    with _private_folder(partial) as descriptor, _alone(descriptor, partial):
+    with _private_folder(partial) as descriptor:
         through = Path(f"/proc/self/fd/{descriptor}")  # a path that nobody can turn elsewhere
         yield through if through.exists() else partial
         mask = os.umask(0o077)
@@ -211,7 +211,8 @@ def _private_folder(partial: Path) -> Iterator[int]:
     """A descriptor of the folder in which files gather: this user's, and for him alone.
 
     Where others may write beside it they can put a link or a folder of their own there, before the
-    pull or during it. A link is removed; what belongs to somebody else is refused.
+    pull or during it. A link is removed; what belongs to somebody else is refused, and so is a
+    second pull into the same place.
     """
     if partial.is_symlink():
         partial.unlink()  # whoever put it there, what it leads to is not ours to write
@@ -226,6 +227,11 @@ def _private_folder(partial: Path) -> Iterator[int]:
         if os.fstat(descriptor).st_uid != os.geteuid():
             raise _foreign(partial, "belongs to another user")
         os.fchmod(descriptor, 0o700)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fact = "another process is pulling into this place"
+            raise StoreError(str(partial), fact, "Wait for it") from None
         yield descriptor
     finally:
         os.close(descriptor)
@@ -234,17 +240,6 @@ def _private_folder(partial: Path) -> Iterator[int]:
 def _foreign(place: Path, fact: str) -> StoreError:
     """What is said of a folder that somebody else has his hands in."""
     return StoreError(str(place), fact, "Pull into a folder that only you may write")
-
-
-@contextmanager
-def _alone(descriptor: int, partial: Path) -> Iterator[None]:
-    """Holds the folder against a second pull into the same place."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        fact = "another process is pulling into this place"
-        raise StoreError(str(partial), fact, "Wait for it") from None
-    yield
 
 
 class BlobCache:
