@@ -67,21 +67,18 @@ class LoadedProgram:
     session: Session
     goldens: GoldenCases
 
-    def run(self, case: int) -> dict[str, Array]:
+    def run(self, case: int, session: Session | None = None) -> dict[str, Array]:
         """Runs a golden case, after the calls that lead to it where the program keeps state.
 
-        The result is copied, lest the next run writes into it.
+        The result is copied, lest the next run writes into it. Another `session` of the program
+        may be given.
         """
-        return run_case(self.session, self.goldens, case)
-
-
-def run_case(session: Session, goldens: GoldenCases, case: int) -> dict[str, Array]:
-    """As `LoadedProgram.run`, in any session of the program."""
-    session.reset()
-    outputs: Mapping[str, Array] = {}
-    for number in goldens.run_of(case):
-        outputs = session.run(goldens.inputs(number))
-    return {name: np.array(value) for name, value in outputs.items()}
+        session = session or self.session
+        session.reset()
+        outputs: Mapping[str, Array] = {}
+        for number in self.goldens.run_of(case):
+            outputs = session.run(self.goldens.inputs(number))
+        return {name: np.array(value) for name, value in outputs.items()}
 
 
 def _differing(left: Mapping[str, Array], right: Mapping[str, Array]) -> str:
@@ -241,7 +238,7 @@ def coexists(program: LoadedProgram, judged: Judged, open_again: Callable[[], Se
     with open_again() as session:
         if calls > 1:
             program.run(last - 1)
-        beside = run_case(session, program.goldens, last)
+        beside = program.run(last, session)
         if name := _differing(before, beside):
             return f"{place}, output {name}: a second session beside the first gives other bits"
         inputs = program.goldens.inputs(last)
