@@ -12,9 +12,8 @@ import warnings
 import zipfile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
-import httpx
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -22,7 +21,8 @@ from torch import Tensor, nn
 from menagerie.durable import sha256_of
 from menagerie.figures import shown_address
 from menagerie.paths import home
-from zoo.errors import HashMismatch, SourceError, SourceRefused
+from menagerie.store.http import HttpReader
+from zoo.errors import HashMismatch, SourceError, SourceRefused, StoreError
 from zoo.sources import factory
 from zoo.sources.context import first_line, resolve_inside
 
@@ -32,10 +32,7 @@ if TYPE_CHECKING:
     from zoo.sources.context import Context
     from zoo.spec import CheckpointSource
 
-_CHUNK = 1 << 20
 _MOST_BYTES = 64 << 30  # no checkpoint that this project converts is larger
-_TIMEOUT_S = 60
-_RANDOM_ADVICE = "Check the network, or convert with --random-weights SEED"
 
 
 def fetch(url: str, sha256: str, *, model: str) -> Path:
@@ -47,8 +44,8 @@ def fetch(url: str, sha256: str, *, model: str) -> Path:
         model: whose weights these are, for messages.
 
     Raises:
-        SourceError: if the file cannot be had.
-        SourceRefused: if the address, or one that it redirects to, is not https.
+        SourceError: if the file cannot be had, as where a server sends on to what is not https.
+        SourceRefused: if the address is not https.
         HashMismatch: if it has another digest; nothing is kept of it.
     """
     folder = home() / "downloads"
@@ -88,35 +85,22 @@ def require_digest(actual: str, promised: str, what: str, model: str) -> None:
 
 def _download(url: str, target: IO[bytes], model: str) -> str:
     """Write the body of `url` to `target`; return its sha256."""
-
-    def require_https(request: httpx.Request) -> None:  # called for redirections, too
-        if request.url.scheme != "https":
-            fact = f"{shown_address(str(request.url))} is not https"
-            raise SourceRefused(model, fact, "Give an https address")
-
-    shown, digest, received = shown_address(url), hashlib.sha256(), 0
-    hooks = {"request": [require_https]}
-    headers = {"Accept-Encoding": "identity"}  # the digest is of the file as it is
+    digest, received, parts = hashlib.sha256(), 0, urlsplit(url)
+    if parts.scheme != "https":
+        raise SourceRefused(model, f"{shown_address(url)} is not https", "Give an https address")
     try:
-        with (
-            httpx.Client(timeout=_TIMEOUT_S, follow_redirects=True, event_hooks=hooks) as client,
-            client.stream("GET", url, headers=headers) as response,
-        ):
-            response.raise_for_status()
-            for block in response.iter_raw(_CHUNK):
-                received += len(block)
-                if received > _MOST_BYTES:
-                    fact = f"{shown} sends more than {_MOST_BYTES:,} bytes"
-                    raise SourceError(model, fact, "Check the address")
-                digest.update(block)
-                target.write(block)
-    except httpx.HTTPStatusError as error:
-        fact = f"{shown} answers {error.response.status_code} {error.response.reason_phrase}"
-        raise SourceError(model, fact, _RANDOM_ADVICE) from error
-    except httpx.RemoteProtocolError as error:
-        raise SourceError(model, f"{shown} broke off ({error})", "Try again") from error
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise SourceError(model, f"{shown} cannot be reached ({error})", _RANDOM_ADVICE) from error
+        folder, _, name = parts.path.rpartition("/")
+        for _, block in HttpReader(urlunsplit(parts._replace(path=folder))).parts(name):
+            received += len(block)
+            if received > _MOST_BYTES:
+                fact = f"{shown_address(url)} sends more than {_MOST_BYTES:,} bytes"
+                raise SourceError(model, fact, "Check the address")
+            digest.update(block)
+            target.write(block)
+    except StoreError as error:
+        fact = f"{error.place}: {error.fact}"
+        step = "Check the address and the network, or convert with --random-weights SEED"
+        raise SourceError(model, fact, step) from error
     return digest.hexdigest()
 
 

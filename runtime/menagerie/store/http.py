@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _SECONDS = 30.0  # without a byte
 _LOGIN = "put user:password@ before its host"
 _MOST_HOPS = 10
+_IN_PATHS = "/%:@!$&'()*+,;=~"  # what stands for itself there (RFC 3986)
 _HERE = {"localhost", "127.0.0.1", "::1"}
 
 
@@ -44,7 +45,7 @@ def read_address(address: str, limit: int) -> bytes:
         fact = "could be changed on its way"
         raise UsageError(f"{parts.hostname}{parts.path}", fact, "Name a file, or https://")
     folder, _, name = parts.path.rpartition("/")
-    return HttpReader(urlunsplit(parts._replace(path=folder))).read_small(unquote(name), limit)
+    return HttpReader(urlunsplit(parts._replace(path=folder))).read_small(name, limit)
 
 
 class _Redirects(HTTPRedirectHandler):
@@ -107,7 +108,7 @@ class HttpReader(ObjectReader):
                     place += len(part)
             except (OSError, HTTPException) as error:
                 raise self._silent(key, error) from error
-        if end is not None and place < end:
+        if answer.length or (end is not None and place < end):
             raise StoreUnreachable(self._place(key), "the connection broke", "Pull again")
 
     def list_files(self, prefix: str) -> None:  # noqa: ARG002 - as the base has it
@@ -115,7 +116,7 @@ class HttpReader(ObjectReader):
         return
 
     def _answer(self, key: str, wanted: str) -> HTTPResponse:
-        address = urlunsplit(self._base._replace(path=f"{self._base.path}/{quote(key)}"))
+        address = urlunsplit(self._base._replace(path=f"{self._base.path}/{quote(key, _IN_PATHS)}"))
         headers = {"User-Agent": "menagerie", **({"Range": wanted} if wanted else {})}
         request = Request(address, headers=headers)  # noqa: S310 - only http and https get here
         if self._credentials:  # for this server alone, not for one that it sends us to
@@ -141,6 +142,8 @@ class HttpReader(ObjectReader):
         if error.code == HTTPStatus.UNAUTHORIZED:
             fact = "is not there, or not for everybody (401)"
             return StoreError(self._place(key), fact, f"Check the address, or {self._login}")
+        if error.code < HTTPStatus.BAD_REQUEST:
+            return StoreError(self._place(key), "sends on, and not by https", "Tell its owner")
         if error.code >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return StoreUnreachable(self._place(key), f"answers {error.code}", "Try again later")
         return StoreError(self._place(key), f"answers {error.code}", "Check the address")
