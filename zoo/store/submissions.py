@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import AfterValidator, Field, ValidationError
 
 from menagerie.durable import disk_errors, make_folders, require_space, sha256_of
-from menagerie.format.bundle_manifest import bundle_path
+from menagerie.format.bundle_manifest import FileEntry, bundle_path
 from menagerie.store.base import Meter, Progress, silent
-from menagerie.store.layout import blob_key, submission_key
+from menagerie.store.layout import submission_key
+from menagerie.store.pull import fetch_blob
 from zoo.base_models import Frozen, Sha256
 from zoo.errors import HashMismatch, NotInStore, StoreError, UsageError
 from zoo.store.coordination import publishing
@@ -173,11 +174,8 @@ def fetch_submission(objects: ObjectStore, digest: str, folder: Path) -> Path:
             for name, entry in submission.files.items():
                 path = partial / name
                 make_folders(path.parent)
-                objects.get_file(blob_key(entry.sha256), path, entry.bytes, lambda _: None)
-                if sha256_of(path) != entry.sha256:
-                    place = f"{objects.url}/{blob_key(entry.sha256)}"
-                    fact = "the store's bytes are not those that were submitted"
-                    raise HashMismatch(place, fact, "Remove that file and submit again")
+                file = FileEntry(name, entry.sha256, entry.bytes)
+                fetch_blob(objects, path, file, lambda _: None)
             if folder.exists():  # damaged, or of a killed process
                 folder.rename(partial.with_name(f"{partial.name}.old"))
             partial.replace(folder)

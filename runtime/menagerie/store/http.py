@@ -58,7 +58,7 @@ class _Redirects(HTTPRedirectHandler):
         schemes = {"https"} if urlsplit(req.full_url).scheme == "https" else {"http", "https"}
         new = self.redirect_request(req, fp, code, msg, headers, address)
         if new is None or hops > _MOST_HOPS or urlsplit(address).scheme not in schemes:
-            raise HTTPError(req.full_url, code, "sends elsewhere", headers, None)
+            raise HTTPError(req.full_url, code, "sends on, and not by https", headers, None)
         new.hops = hops  # type: ignore[attr-defined]
         return self.parent.open(new, timeout=req.timeout)
 
@@ -78,8 +78,7 @@ def _opener() -> OpenerDirector:
 class HttpReader(ObjectReader):
     """Keys are paths below `url`, an http or https address.
 
-    Certificates are checked. A user's name and
-    password in the address are sent, and never shown.
+    Certificates are checked. A user's name and password in the address are sent, and never shown.
 
     Args:
         url: the address.
@@ -142,11 +141,10 @@ class HttpReader(ObjectReader):
         if error.code == HTTPStatus.UNAUTHORIZED:
             fact = "is not there, or not for everybody (401)"
             return StoreError(self._place(key), fact, f"Check the address, or {self._login}")
-        if error.code < HTTPStatus.BAD_REQUEST:
-            return StoreError(self._place(key), "sends on, and not by https", "Tell its owner")
         if error.code >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return StoreUnreachable(self._place(key), f"answers {error.code}", "Try again later")
-        return StoreError(self._place(key), f"answers {error.code}", "Check the address")
+        fact = f"answers {error.code} ({error.reason})"
+        return StoreError(self._place(key), fact, "Check the address")
 
     def _silent(self, key: str, error: Exception) -> StoreUnreachable:
         reason = error.reason if isinstance(error, URLError) else error

@@ -107,7 +107,7 @@ def _fetch_all(
         make_folders(path.parent)
         if cache is not None and not path.exists():
             cache.give(entry, path)
-        if _fetch(objects, path, entry, advance) and cache is not None:
+        if fetch_blob(objects, path, entry, advance) and cache is not None:
             cache.take(entry, path)
 
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
@@ -121,7 +121,7 @@ def _fetch_all(
             raise
 
 
-def _fetch(objects: ObjectReader, path: Path, entry: FileEntry, advance: Advance) -> bool:
+def fetch_blob(objects: ObjectReader, path: Path, entry: FileEntry, advance: Advance) -> bool:
     """Completes one file and checks it; a resumed file that is wrong is fetched anew, once.
 
     Returns:
@@ -138,7 +138,7 @@ def _fetch(objects: ObjectReader, path: Path, entry: FileEntry, advance: Advance
     if path.stat().st_size != entry.bytes or sha256_of(path) != entry.sha256:
         path.unlink()
         fact = "the store's bytes are not the ones that were published"
-        advice = "Remove that file from the store and publish the release again"
+        advice = "Remove that file from the store and publish or submit again"
         raise HashMismatch(f"{objects.url}/{blob_key(entry.sha256)}", fact, advice)
     sync(path)
     return resumed < entry.bytes

@@ -103,7 +103,7 @@ def test_no_redirection_out_of_encryption(https_server: Any) -> None:
     https_server.redirections["/a"] = f"{https_server.address}/w.pt"
     https_server.redirections["/b"] = "http://localhost:9/w.pt"
     assert fetch(f"{https_server.address}/a", _SHA, model="m").read_bytes() == _BODY
-    with pytest.raises(SourceError, match=r"/b: sends on, and not by https"):
+    with pytest.raises(SourceError, match=r"/b: answers 302 \(sends on, and not by https\)"):
         fetch(f"{https_server.address}/b", _SHA, model="m")
 
 
