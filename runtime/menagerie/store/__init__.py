@@ -40,11 +40,8 @@ def open_releases(url: str, *, allow_unsigned: bool | None = None) -> ReleaseRea
         from menagerie.store.hub import HubReleases
 
         return HubReleases(url, allow_unsigned=allow_unsigned)
-    return ReleaseReader(_reader(url), allow_unsigned=allow_unsigned)
-
-
-def _reader(url: str) -> ObjectReader:
-    return opened(url, FolderReader, _bucket, _web, _FORMS)
+    objects: ObjectReader = opened(url, FolderReader, _bucket, _web, _FORMS)
+    return ReleaseReader(objects, allow_unsigned=allow_unsigned)
 
 
 def opened(

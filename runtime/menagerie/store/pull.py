@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from menagerie.format.bundle_manifest import BundleManifest, FileEntry
     from menagerie.store.base import Advance, Meter, ObjectReader
+    from menagerie.store.releases import Release
 
 _AT_A_TIME = 4  # files: one connection seldom takes all that a line gives
 CACHE_GB = "MENAGERIE_CACHE_GB"
@@ -48,22 +49,21 @@ _CLONE = 0x40049409  # FICLONE of linux/fs.h
 
 def pull_bundle(
     objects: ObjectReader,
-    manifest: BundleManifest,
-    document: bytes,
+    release: Release,
     folder: Path,
     *,
     beside: Callable[[], Mapping[str, bytes]],
     meter: Meter,
     cache: BlobCache | None = None,
 ) -> Path:
-    """Makes `folder` the bundle that a manifest describes, with that `document` and its signatures.
+    """Makes `folder` the bundle of a release, with its document and its signatures.
 
     `beside` gives those by the names of their files. Files gather in a hidden folder beside it,
     named after the build; a later call finds them there. What `cache` has is not downloaded; what
     is, goes there as well.
     """
     folder = Path(os.path.normpath(folder.absolute()))  # `.` has no name
-    total = manifest.size
+    manifest, document, total = release.manifest, release.document, release.size
     if _is_there(folder, document):
         _complete(folder, beside())
         meter.advance(total)

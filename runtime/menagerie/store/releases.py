@@ -218,7 +218,7 @@ class ReleaseReader:
             StoreError: the store did not give them.
         """
         signature = functools.cache(functools.partial(self.signature, release))
-        if not allows_unsigned(self._allow_unsigned):
+        if not self._unsigned_too:
             check_signature(release.document, signature(), self._place(release))
 
         def beside() -> dict[str, bytes]:
@@ -227,15 +227,8 @@ class ReleaseReader:
 
         meter = Meter(release.size, progress)
         near = isinstance(self._reader, FolderReader)  # a copy more would be of no use
-        return pull_bundle(
-            self._reader,
-            release.manifest,
-            release.document,
-            folder,
-            beside=beside,
-            meter=meter,
-            cache=None if near else cache,
-        )
+        kept = None if near else cache
+        return pull_bundle(self._reader, release, folder, beside=beside, meter=meter, cache=kept)
 
     def signature(self, release: Release) -> bytes | None:
         """The signature beside its document, unchecked; None where there is none."""
@@ -282,13 +275,7 @@ class ReleaseReader:
 
     def _latest(self, model: str, target: str, platform: str) -> Release | None:
         """The latest release by the ledger; where unsigned ones are allowed, else by themselves."""
-        unsigned_too = allows_unsigned(self._allow_unsigned)
-        try:
-            ledger = self.ledger(model, platform)
-        except ArtifactError:
-            if not unsigned_too:
-                raise
-            ledger = None
+        ledger, unsigned_too = self._believed(model, platform), self._unsigned_too
         if ledger is not None and ledger.target == target:
             if (entry := ledger.latest) is None:
                 return None
@@ -310,21 +297,27 @@ class ReleaseReader:
 
     def _require_current(self, release: Release) -> None:
         """Raises unless a trusted ledger names the release, and does not retract it."""
-        try:
-            ledger = self.ledger(release.model, release.platform)
-        except ArtifactError:
-            if allows_unsigned(self._allow_unsigned):
-                return
-            raise
+        ledger = self._believed(release.model, release.platform)
         entry = None if ledger is None else ledger.retraction(release.build_key)
         if entry is not None:
             fact = f"was retracted on {entry.when}: {entry.reason or 'no reason is given'}"
             raise Retracted(self._place(release), fact, "Use a later release")
-        if allows_unsigned(self._allow_unsigned):
-            return
-        digest = hashlib.sha256(release.document).hexdigest()
-        if ledger is None or not ledger.names(release.build_key, digest):
+        named = ledger is not None and ledger.names(release.build_key, release.digest)
+        if not named and not self._unsigned_too:
             check_signature(release.document, None, self._place(release))
+
+    @property
+    def _unsigned_too(self) -> bool:
+        return allows_unsigned(self._allow_unsigned)
+
+    def _believed(self, model: str, platform: str) -> Ledger | None:
+        """The ledger; where unsigned releases are allowed, none in place of an untrusted one."""
+        try:
+            return self.ledger(model, platform)
+        except ArtifactError:
+            if not self._unsigned_too:
+                raise
+            return None
 
     def _place(self, release: Release) -> str:
         return f"{self.url}/{release_key(*release.names)}"
