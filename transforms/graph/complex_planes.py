@@ -1,31 +1,31 @@
 """Complex tensors of a program carried as two real ones, for targets without complex numbers.
 
 What a spectrum or a rotary embedding is made for has a form of its own here; any other operator has
-the one that torch's own `ComplexTensor` writes it out in, traced and put in its place. Where one
-consumer has neither, all that it is made of stays complex, with a reason.
+the one that torch's own `ComplexTensor` writes it out in. Either is plain torch code, traced and
+put in its place. Where one consumer has neither, all that it is made of stays complex, with a
+reason.
 """
 
 from __future__ import annotations
 
+import functools
 import operator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
-from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.complex_tensor import ComplexTensor
-from torch.fx import Node
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from transforms.graph.aliasing import Aliasing
 from transforms.graph.editor import fake_value
-from transforms.graph.guards import guards_not_noted, no_new_guards
+from transforms.graph.guards import guards_not_noted, surely_equal
+from transforms.graph.layouts import Unfit
+from transforms.graph.traced import inline, trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from torch.fx import GraphModule
+    from collections.abc import Collection, Iterable, Mapping
 
     from transforms.graph.editor import ProgramEditor
 
@@ -33,30 +33,23 @@ aten = torch.ops.aten
 
 
 class Planes(NamedTuple):
-    """A complex tensor as two real ones of its shape."""
+    """A complex tensor as two real ones of its shape; or their nodes."""
 
-    real: Node
-    imag: Node
+    real: Any
+    imag: Any
 
 
 # What moves elements without looking at them does the same to each plane.
-_LAYOUT = {
+_LAYOUT = (
     aten.alias.default, aten.clone.default, aten.contiguous.default, aten.detach.default,
     aten.expand.default, aten.flatten.using_ints, aten.mT.default, aten.narrow.default,
     aten.permute.default, aten.reshape.default, aten.select.int, aten.slice.Tensor,
     aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.t.default,
     aten.transpose.int, aten.unflatten.int, aten.unsqueeze.default, aten.view.default,
     aten._unsafe_view.default,
-}  # fmt: skip
-_LISTS = {
     aten.unbind.int, aten.chunk.default, aten.split.Tensor, aten.split_with_sizes.default,
-}  # fmt: skip
+)  # fmt: skip
 _ARITHMETIC = {aten.add, aten.sub, aten.rsub, aten.mul, aten.div, aten.pow, aten.eq, aten.ne}
-_VIEWS = {aten.view.default, aten._unsafe_view.default}
-_CONJUGATES = {aten.conj.default, aten._conj.default, aten.conj_physical.default}
-_PARTS = {aten.real.default: 0, aten.imag.default: 1}
-_CASTS = {aten._to_copy.default, aten.to.dtype}
-_MADE_OF_REAL = {aten.view_as_complex.default, aten.complex.default, aten.polar.default}
 
 
 def is_complex(node: Node) -> bool:
@@ -65,22 +58,211 @@ def is_complex(node: Node) -> bool:
     return any(isinstance(v, torch.Tensor) and v.is_complex() for v in values)
 
 
-def complex_sources(editor: ProgramEditor) -> dict[Node, Callable[[Node], Planes]]:
-    """Complex constants, and numbers made complex of real ones, each with how its planes are made.
+# Computes a call of its arguments, which are planes where they were complex. Gives NotImplemented
+# for arguments that it leaves to torch's form, and raises `Unfit` where it knows of none.
+Form: TypeAlias = Callable[..., Any]
 
-    The function is called with the insertion point before the node.
+
+def _of_each(function: Any) -> Form:
+    """The same of each plane."""
+
+    def of_each(*args: Any, **kwargs: Any) -> Any:
+        real, imag = (
+            function(*(a[place] if isinstance(a, Planes) else a for a in args), **kwargs)
+            for place in (0, 1)
+        )
+        if isinstance(real, torch.Tensor):
+            return Planes(real, imag)
+        return [Planes(*parts) for parts in zip(real, imag, strict=True)]
+
+    return of_each
+
+
+def _product(left: Any, right: Any) -> Any:
+    if isinstance(left, complex) or isinstance(right, complex):
+        return NotImplemented
+    if not (isinstance(left, Planes) and isinstance(right, Planes)):
+        return _of_each(torch.mul)(left, right)
+    ac, bd = left.real * right.real, left.imag * right.imag
+    ad, bc = left.real * right.imag, left.imag * right.real
+    return Planes(ac - bd, ad + bc)
+
+
+def _quotient(left: Any, right: Any) -> Any:
+    if isinstance(right, Planes | complex):
+        return NotImplemented
+    return _of_each(torch.div)(left, right)
+
+
+def _conjugate(z: Planes) -> Planes:
+    return Planes(z.real, -z.imag)
+
+
+def _cast(real: Any, *_: Any, dtype: torch.dtype, **__: Any) -> Any:
+    """Real numbers as complex ones."""
+    if isinstance(real, Planes):
+        return NotImplemented
+    real = real.to(dtype.to_real())
+    return Planes(real, torch.zeros_like(real))
+
+
+def _joined(real: torch.Tensor, imag: torch.Tensor) -> Planes:
+    if not surely_equal(real.shape, imag.shape):
+        real, imag = torch.broadcast_tensors(real, imag)  # type: ignore[no-untyped-call]
+    return Planes(real.clone(), imag.clone())
+
+
+_FORMS: dict[Any, Form] = {
+    **{layout: _of_each(layout) for layout in _LAYOUT},
+    aten._to_copy.default: _cast,
+    aten.to.dtype: lambda real, dtype, *_, **__: _cast(real, dtype=dtype),
+    aten.view_as_complex.default: lambda pairs: Planes(pairs[..., 0], pairs[..., 1]),
+    aten.complex.default: _joined,
+    aten.polar.default: lambda size, angle: Planes(size * angle.cos(), size * angle.sin()),
+    aten.mul.Tensor: _product,
+    aten.div.Tensor: _quotient,
+    aten.square.default: lambda z: _product(z, z),
+    aten.pow.Tensor_Scalar: lambda z, n: _product(z, z) if n == 2 else NotImplemented,  # noqa: PLR2004
+    aten.conj.default: _conjugate,
+    aten._conj.default: _conjugate,
+    aten.conj_physical.default: _conjugate,
+    aten.abs.default: lambda z: (z.real * z.real + z.imag * z.imag).sqrt(),
+    aten.real.default: lambda z: z.real,
+    aten.imag.default: lambda z: z.imag,
+    aten.view_as_real.default: lambda z: torch.stack([z.real, z.imag], -1),
+    aten.sym_size.int: lambda z, axis: z.real.shape[axis],
+}
+
+
+class ComplexProgram:
+    """Which complex numbers of a program can be carried as planes, and the rewrite that does it.
+
+    Args:
+        editor: of the program.
+        forms: of operators that are not known here. Calls of these on real tensors are rewritten
+            whatever they give.
     """
-    found: dict[Node, Callable[[Node], Planes]] = {}
-    for node in editor.graph.nodes:
-        if not node.users:
-            continue
-        if node.op == "placeholder" and is_complex(node) and editor.constant(node) is not None:
-            found[node] = lambda node: _constant(editor, node)
-        elif node.target in _CASTS and is_complex(node) and not is_complex(node.all_input_nodes[0]):
-            found[node] = lambda node: _cast(editor, node)
-        elif node.target in _MADE_OF_REAL and _is_of_one_shape(node):
-            found[node] = lambda node: _made(editor, node)
-    return found
+
+    def __init__(self, editor: ProgramEditor, forms: Mapping[Any, Form]) -> None:
+        self._editor, self._forms = editor, {**_FORMS, **forms}
+        self._traced: dict[Node, GraphModule | str] = {}
+        self._planes: dict[Node, Any] = {}
+        self.sources = [node for node in editor.graph.nodes if self._is_source(node, forms)]
+        self.refused: dict[Node, str] = {}
+        while reasons := self._refusals():
+            self.refused |= reasons
+            self.sources = [node for node in self.sources if node not in reasons]
+
+    def _is_source(self, node: Node, forms: Collection[Any]) -> bool:
+        """Whether complex numbers are made here, or a call in any case rewritten."""
+        if node.op == "placeholder":
+            used = is_complex(node) and bool(node.users)
+            return used and self._editor.constant(node) is not None
+        if node.target not in self._forms or any(map(is_complex, node.all_input_nodes)):
+            return False
+        return node.target in forms or (is_complex(node) and bool(node.users))
+
+    def _refusals(self) -> dict[Node, str]:
+        carried = {n for s in self.sources for n in (s, *_consumers(s)) if is_complex(n)}
+        found = {node: self._refusal(node, carried) for node in self.sources}
+        return {node: reason for node, reason in found.items() if reason}
+
+    def _refusal(self, source: Node, carried: set[Node]) -> str | None:
+        """Why a source cannot be carried; every consumer is followed until numbers are real."""
+        if is_complex(source) and is_written(source):
+            return "its result, or a view of it, is written in place"
+        called = [source] if source.op == "call_function" else []
+        reasons = (self._call_refusal(n, carried) for n in (*called, *_consumers(source)))
+        return next((reason for reason in reasons if reason), None)
+
+    def _call_refusal(self, node: Node, carried: set[Node]) -> str | None:
+        if node.op == "output":
+            return "the program returns complex numbers made of it"
+        strangers = [n for n in node.all_input_nodes if is_complex(n) and n not in carried]
+        if strangers:
+            return f"{node.name} also takes {strangers[0].name}, which is complex"
+        if node.target is operator.getitem:
+            return None
+        if node not in self._traced:
+            self._traced[node] = self._trace(node)
+        found = self._traced[node]
+        return found if isinstance(found, str) else None
+
+    def _trace(self, node: Node) -> GraphModule | str:
+        """What a call's form computes, or else torch's own; or why neither does.
+
+        Its inputs are the planes of complex operands, and all other nodes, in order.
+        """
+        nodes = node.all_input_nodes
+        values = [value for n in nodes for value in self._fakes(n)]
+
+        def run(form: Form, *given: Any) -> Any:
+            left = iter(given)
+            held = {
+                n: Planes(next(left), next(left)) if is_complex(n) else next(left) for n in nodes
+            }
+            args, kwargs = torch.fx.map_arg((node.args, node.kwargs), held.__getitem__)
+            found = form(*args, **kwargs)
+            if found is NotImplemented:
+                raise NotImplementedError
+            return _untyped(found)
+
+        try:
+            form = self._forms.get(node.target, lambda *_, **__: NotImplemented)
+            return trace(self._editor, functools.partial(run, form), values)
+        except Unfit as reason:
+            return str(reason)
+        except NotImplementedError:
+            form = functools.partial(_as_torch_does, node.target)
+        try:
+            traced = trace(self._editor, functools.partial(run, form), values, ours=False)
+            whole = not any(n.op == "get_attr" for n in traced.graph.nodes)
+        except Exception:  # noqa: BLE001 - torch's forms fail in many ways for what they lack
+            whole = False
+        lacking = f"{node.name} ({node.target}) has no form in real and imaginary planes here"
+        return traced if whole else lacking
+
+    def _fakes(self, node: Node) -> list[Any]:
+        value = node.meta["val"]
+        if not is_complex(node):
+            return [value]
+        with self._editor.fake_mode:
+            return [torch.empty(value.shape, dtype=value.dtype.to_real()) for _ in range(2)]
+
+    def replace(self) -> list[Node]:
+        """Rewrite the sources and all that consumes them. The complex nodes go with the dead code.
+
+        Returns:
+            The real results that took the place of others; their strides may differ from those.
+        """
+        rewritten = {n for source in self.sources for n in (source, *_consumers(source))}
+        fresh: list[Node] = []
+        for node in [n for n in self._editor.graph.nodes if n in rewritten]:
+            made = self._planes[node] = self._made(node)
+            if is_complex(node) or not isinstance(made, Node):
+                continue  # of a list, users take single ones
+            if node.target is aten.abs.default:  # where it is only squared again, no root is taken
+                power = made.all_input_nodes[0]
+                fresh.append(power)
+                for square in _squares(node.users):
+                    self._editor.replace(square, power)
+            self._editor.replace(node, made)
+            fresh.append(made)
+        return fresh
+
+    def _made(self, node: Node) -> Any:
+        """What takes a node's place: a node, planes of them, or a list of either."""
+        if node.op == "placeholder":
+            return _constant(self._editor, node)
+        if node.target is operator.getitem:
+            return self._planes[node.args[0]][node.args[1]]  # type: ignore[index]
+        traced, nodes = self._traced[node], node.all_input_nodes
+        assert isinstance(traced, GraphModule)  # noqa: S101 - else it was refused
+        given = [p for n in nodes for p in (self._planes[n] if is_complex(n) else [n])]
+        made = inline(self._editor, traced, given, node, same_strides=False)
+        if isinstance(node.meta["val"], list | tuple):
+            return [Planes(*each) if isinstance(each, list | tuple) else each for each in made]
+        return Planes(*made) if is_complex(node) else made
 
 
 def _constant(editor: ProgramEditor, node: Node) -> Planes:
@@ -94,266 +276,38 @@ def _constant(editor: ProgramEditor, node: Node) -> Planes:
     )
 
 
-def _made(editor: ProgramEditor, node: Node) -> Planes:
-    def call(target: Any, *args: Any) -> Node:
-        return editor.call(target, *args, like=node)
-
-    if node.target is aten.view_as_complex.default:
-        return Planes(*(call(aten.select.int, node.args[0], -1, place) for place in (0, 1)))
-    first, second = node.args
-    if node.target is aten.complex.default:
-        return Planes(call(aten.clone.default, first), call(aten.clone.default, second))
-    turned = (call(aten.cos.default, second), call(aten.sin.default, second))
-    return Planes(*(call(aten.mul.Tensor, first, part) for part in turned))
+def _untyped(found: Any) -> Any:
+    """Results as a graph can give them back."""
+    if isinstance(found, list):
+        return [_untyped(each) for each in found]
+    return tuple(found) if isinstance(found, Planes) else found
 
 
-def _cast(editor: ProgramEditor, node: Node) -> Planes:
-    """Real numbers as complex ones."""
-    dtype = fake_value(node).dtype.to_real()
-    real = editor.call(aten._to_copy.default, node.args[0], like=node, dtype=dtype)
-    return Planes(real, editor.call(aten.zeros_like.default, real, like=node))
+def _as_torch_does(operator: Any, *args: Any, **kwargs: Any) -> Any:
+    """What torch's `ComplexTensor` makes of a call."""
+
+    def is_planes(value: Any) -> bool:
+        return isinstance(value, Planes)
+
+    args, kwargs = pytree.tree_map(
+        lambda value: ComplexTensor(*value) if is_planes(value) else value,
+        (args, kwargs),
+        is_leaf=is_planes,
+    )
+    if getattr(operator, "overloadpacket", None) in _ARITHMETIC:
+        args = pytree.tree_map_only((int, float, complex), _as_planes, args)
+    result = operator(*args, **kwargs)
+    return pytree.tree_map_only(ComplexTensor, lambda z: (z.re, z.im), result)
 
 
-def _is_of_one_shape(node: Node) -> bool:
-    """Whether no part of a complex number is broadcast."""
-    parts = [fake_value(part).shape for part in node.args]  # type: ignore[arg-type]
-    return len({str(shape) for shape in parts}) == 1  # dynamic sizes have no hash
-
-
-@dataclass(frozen=True)
-class PlanesForm:
-    """How a call's result is made of planes: why it is not, or else the node or its planes."""
-
-    refusal: Callable[[Node], str | None]
-    make: Callable[[Node, Any], Any]
-
-
-class ComplexProgram:
-    """Which complex numbers of a program can be carried as planes, and the rewrite that does it.
-
-    Args:
-        editor: of the program.
-        sources: where complex numbers come from, each with what makes its planes.
-        forms: of operators that are not known here.
-    """
-
-    def __init__(
-        self,
-        editor: ProgramEditor,
-        sources: Mapping[Node, Callable[[Node], Planes]],
-        forms: Mapping[Any, PlanesForm],
-    ) -> None:
-        self._editor, self._sources, self._forms = editor, dict(sources), forms
-        self._traced: dict[Node, GraphModule | None] = {}
-        self._planes: dict[Node, Any] = {}
-        self.refused: dict[Node, str] = {}
-        while reasons := self._refusals():
-            self.refused |= reasons
-            self._sources = {n: m for n, m in self._sources.items() if n not in reasons}
-
-    @property
-    def sources(self) -> tuple[Node, ...]:
-        """Those that are carried, in the order in which they were given."""
-        return tuple(self._sources)
-
-    def _refusals(self) -> dict[Node, str]:
-        carried = {n for s in self._sources for n in (s, *_consumers(s)) if is_complex(n)}
-        found = {node: self._refusal(node, carried) for node in self._sources}
-        return {node: reason for node, reason in found.items() if reason}
-
-    def _refusal(self, source: Node, carried: set[Node]) -> str | None:
-        """Why a source cannot be carried; every consumer is followed until numbers are real."""
-        if is_written(source):
-            return "its result, or a view of it, is written in place"
-        reasons = (self._user_refusal(user, carried) for user in _consumers(source))
-        return next((reason for reason in reasons if reason), None)
-
-    def _user_refusal(self, user: Node, carried: set[Node]) -> str | None:
-        if user.op == "output":
-            return "the program returns complex numbers made of it"
-        strangers = [n for n in user.all_input_nodes if is_complex(n) and n not in carried]
-        if strangers:
-            return f"{user.name} also takes {strangers[0].name}, which is complex"
-        if user.target in self._forms:
-            return self._forms[user.target].refusal(user)
-        if self._has_form(user) or self._trace(user) is not None:
-            return None
-        return f"{user.name} ({user.target}) has no form in real and imaginary planes here"
-
-    def _has_form(self, user: Node) -> bool:
-        """Whether `_form` knows it, with these operands."""
-        known = _LAYOUT | _LISTS | _CONJUGATES | set(_PARTS)
-        others = {aten.abs.default, aten.view_as_real.default, aten.sym_size.int, operator.getitem}
-        if user.target in known | others:
-            return True
-        if user.target is aten.div.Tensor:
-            return not isinstance(user.args[1], complex) and not _is_complex_node(user.args[1])
-        scalars = any(isinstance(a, complex) for a in user.args)
-        return _is_square(user) or (user.target is aten.mul.Tensor and not scalars)
-
-    def replace(self) -> list[Node]:
-        """Rewrite all that consumes the sources. The complex nodes go with the dead code.
-
-        Returns:
-            The real results that took the place of others; their strides may differ from those.
-        """
-        consumers = {n for source in self._sources for n in _consumers(source)}
-        fresh: list[Node] = []
-        for node in list(self._editor.graph.nodes):
-            if node not in self._sources and node not in consumers:
-                continue
-            with self._editor.graph.inserting_before(node):
-                if node in self._sources:
-                    self._planes[node] = self._sources[node](node)
-                elif is_complex(node):
-                    self._planes[node] = self._form(node)
-                else:
-                    fresh += self._real(node)
-        return fresh
-
-    # Complex in, complex out
-
-    def _form(self, user: Node) -> Any:
-        def call(target: Any, *args: Any, **kwargs: Any) -> Node:
-            return self._editor.call(target, *args, like=user, **kwargs)
-
-        if user.target is operator.getitem:
-            several: Any = self._planes[user.args[0]]  # type: ignore[index]
-            if not isinstance(several, Planes):
-                return several[user.args[1]]
-            return Planes(*(call(user.target, each, user.args[1]) for each in several))
-        if not self._has_form(user):
-            own = self._forms.get(user.target)
-            whole = self._planes.get(user.all_input_nodes[0])
-            return self._inlined(user) if own is None else own.make(user, whole)
-        operands = [self._planes[a] for a in user.args if isinstance(a, Node) and a in self._planes]
-        if user.target in _CONJUGATES:
-            return Planes(operands[0].real, call(aten.neg.default, operands[0].imag))
-        if _is_square(user):
-            operands *= 2
-        if user.target is not aten.div.Tensor and len(operands) == 2:  # noqa: PLR2004
-            left, right = operands  # (a + bi)(c + di) = (ac - bd) + (ad + bc)i
-            ac, bd = (call(aten.mul.Tensor, *pair) for pair in zip(*operands, strict=True))
-            ad = call(aten.mul.Tensor, left.real, right.imag)
-            bc = call(aten.mul.Tensor, left.imag, right.real)
-            return Planes(call(aten.sub.Tensor, ac, bd), call(aten.add.Tensor, ad, bc))
-        # A view's strides need not exist for a plane; reshape copies where they do not.
-        target = aten.reshape.default if user.target in _VIEWS else user.target
-
-        def on(place: int) -> Node:
-            held = self._planes
-            args = [held[a][place] if isinstance(a, Node) and a in held else a for a in user.args]
-            return call(target, *args, **user.kwargs)
-
-        return Planes(on(0), on(1))
-
-    # Complex in, real out
-
-    def _real(self, user: Node) -> list[Node]:
-        """Replace a consumer that yields real numbers; return what took its place."""
-        if user.target is aten.abs.default:
-            return self._magnitude(user)
-        planes: Any = self._planes.get(user.args[0])  # type: ignore[arg-type]
-        if user.target in self._forms:
-            fresh = self._forms[user.target].make(user, planes)
-        elif user.target in _PARTS:
-            fresh = planes[_PARTS[user.target]]
-        elif user.target is aten.sym_size.int:
-            fresh = self._editor.call(user.target, planes.real, user.args[1], like=user)
-        elif user.target is aten.view_as_real.default:
-            fresh = self._editor.call(aten.stack.default, list(planes), -1, like=user)
-        elif user.target is operator.getitem:
-            fresh = planes[user.args[1]]
-        else:
-            self._planes[user] = fresh = self._inlined(user)
-            if isinstance(fresh, list):
-                return []  # its users take single ones of them
-        self._editor.replace(user, fresh)
-        return [fresh]
-
-    def _magnitude(self, user: Node) -> list[Node]:
-        """|z| = sqrt(re^2 + im^2); where it is only squared again, no root is taken."""
-        call = self._editor.call
-        planes = self._planes[user.args[0]]  # type: ignore[index]
-        squares = [call(aten.mul.Tensor, plane, plane, like=user) for plane in planes]
-        power = call(aten.add.Tensor, *squares, like=user)
-        fresh = [power]
-        for square in _squares(user.users):
-            self._editor.replace(square, power)
-        if user.users:
-            root = call(aten.sqrt.default, power, like=user)
-            self._editor.replace(user, root)
-            fresh.append(root)
-        return fresh
-
-    # By torch's own forms
-
-    def _trace(self, user: Node) -> GraphModule | None:
-        """What torch's `ComplexTensor` makes of a call: a graph of real tensors; None if nothing.
-
-        Its inputs are the planes of complex operands, and all other nodes, in order.
-        """
-        if user not in self._traced:
-            self._traced[user] = self._trace_anew(user)
-        return self._traced[user]
-
-    def _trace_anew(self, user: Node) -> GraphModule | None:
-        nodes = list(user.all_input_nodes)
-        values = [value for node in nodes for value in self._fakes(node)]
-
-        def run(*given: Any) -> Any:
-            left = iter(given)
-            held = {
-                n: ComplexTensor(next(left), next(left)) if is_complex(n) else next(left)
-                for n in nodes
-            }
-            args, kwargs = torch.fx.node.map_arg((user.args, user.kwargs), held.__getitem__)
-            if getattr(user.target, "overloadpacket", None) in _ARITHMETIC:
-                args = pytree.tree_map_only((int, float, complex), _as_planes, args)
-            result = user.target(*args, **kwargs)  # type: ignore[operator]
-            return pytree.tree_map_only(ComplexTensor, lambda z: (z.re, z.im), result)
-
-        try:
-            mode = self._editor.fake_mode
-            with mode, no_new_guards(mode), enable_python_dispatcher():
-                traced = make_fx(run, tracing_mode="real")(*values)
-        except Exception:  # noqa: BLE001 - torch's forms fail in many ways for what they lack
-            return None
-        is_whole = not any(node.op == "get_attr" for node in traced.graph.nodes)
-        return traced if is_whole else None
-
-    def _fakes(self, node: Node) -> list[Any]:
-        value = node.meta["val"]
-        if not is_complex(node):
-            return [value]
-        with self._editor.fake_mode:
-            return [torch.empty(value.shape, dtype=value.dtype.to_real()) for _ in range(2)]
-
-    def _inlined(self, user: Node) -> Any:
-        """The traced graph in front of `user`: a node, planes, or a list of either."""
-        traced = self._trace(user)
-        assert traced is not None  # noqa: S101 - else it was refused
-        nodes = user.all_input_nodes
-        given = iter([p for n in nodes for p in (self._planes[n] if is_complex(n) else [n])])
-        made: dict[Node, Any] = {}
-        for node in traced.graph.nodes:
-            if node.op == "placeholder":
-                made[node] = next(given)
-            elif node.op == "call_function":
-                args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), made.__getitem__)
-                target = aten.reshape.default if node.target in _VIEWS else node.target
-                made[node] = self._editor.call(target, *args, like=user, **kwargs)
-        [results] = traced.graph.output_node().args
-        mapped: Any = torch.fx.node.map_arg(results, made.__getitem__)
-        if isinstance(user.meta["val"], torch.Tensor):
-            return Planes(*mapped) if is_complex(user) else mapped
-        return [Planes(*r) if isinstance(r, tuple | list) else r for r in mapped]
+def _as_planes(number: complex) -> torch.Tensor:
+    return ComplexTensor(*(torch.full((), float(part)) for part in (number.real, number.imag)))
 
 
 def _consumers(node: Node) -> list[Node]:
     """All that consumes `node`, or what is complex because of it, in graph order."""
     found: set[Node] = set()
-    queue = [node]
+    queue = [node] if is_complex(node) else []
     while queue:
         for user in queue.pop().users:
             if user not in found:
@@ -370,23 +324,11 @@ def is_written(node: Node) -> bool:
         return Aliasing(node.graph).is_written(node)
 
 
-def _is_complex_node(value: Any) -> bool:
-    return isinstance(value, Node) and is_complex(value)
-
-
-def _as_planes(number: complex) -> torch.Tensor:
-    return ComplexTensor(*(torch.full((), float(part)) for part in (number.real, number.imag)))
-
-
-def _is_square(node: Node) -> bool:
-    if node.target is aten.pow.Tensor_Scalar:
-        return bool(node.args[1] == 2)  # noqa: PLR2004
-    return node.target is aten.square.default
-
-
 def _squares(users: Iterable[Node]) -> list[Node]:
     return [
         u
         for u in users
-        if _is_square(u) or (u.target is aten.mul.Tensor and u.args[0] is u.args[1])
+        if u.target is aten.square.default
+        or (u.target is aten.pow.Tensor_Scalar and u.args[1] == 2)  # noqa: PLR2004
+        or (u.target is aten.mul.Tensor and u.args[0] is u.args[1])
     ]

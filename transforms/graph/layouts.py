@@ -28,7 +28,10 @@ _ANY_STRIDES = ("aten::", "prims::", "quantized_decomposed::")
 
 
 class Unfit(Exception):
-    """A node downstream cannot take the new layout; the message names it and says why."""
+    """A place is better left as it is, as where a node downstream cannot take a new layout.
+
+    The message says why, and which node.
+    """
 
 
 def plain(value: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from torch.fx import Node
 
@@ -56,20 +56,25 @@ def qualified_name(target: Any) -> str:
     return "" if schema is None else str(schema.name)
 
 
-def bound_arguments(node: Node) -> dict[str, Any]:
-    """A call's arguments by their name in the schema, defaults filled in.
+def bound(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments by their name in an operator's schema, defaults filled in.
 
     Raises:
-        ValueError: if the node's target has no schema.
+        ValueError: if it has no schema.
     """
-    schema = schema_of(node.target)
+    schema = schema_of(operator)
     if schema is None:
-        raise ValueError(f"{node.target} has no schema")
-    bound = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
+        raise ValueError(f"{operator} has no schema")
+    named = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
     positional = [a.name for a in schema.arguments if not a.kwarg_only]
-    bound.update(zip(positional, node.args, strict=False))
-    bound.update(node.kwargs)
-    return bound
+    named.update(zip(positional, args, strict=False))
+    named.update(kwargs)
+    return named
+
+
+def bound_arguments(node: Node) -> dict[str, Any]:
+    """A call's arguments by name; see `bound`."""
+    return bound(node.target, node.args, node.kwargs)
 
 
 def call_with(node: Node, value_of: Callable[[Node], Any]) -> Any:

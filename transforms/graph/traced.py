@@ -1,0 +1,144 @@
+"""Plain torch code, traced and put into a program: `write` computes in front of a node.
+
+A rewrite says what is computed by a function of tensors, not node by node. Composite operators
+stay whole. What such a function computes beforehand, the basis of a transform, it makes in an
+`untraced` function and has held by `constant`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch._guards import detect_fake_mode
+from torch.fx.experimental.proxy_tensor import (
+    disable_proxy_modes_tracing,
+    get_proxy_mode,
+    make_fx,
+    track_tensor_tree,
+)
+from torch.utils._python_dispatch import _disable_current_modes
+
+from transforms.graph.editor import fake_value
+from transforms.graph.guards import guards_not_noted, no_new_guards, torch_unheard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch.fx import GraphModule, Node
+
+    from transforms.graph.editor import ProgramEditor
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+aten = torch.ops.aten
+_VIEWS = {aten.view.default, aten._unsafe_view.default}
+
+
+def untraced(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Let a function compute real numbers at once, also where it is called while one traces."""
+
+    @functools.wraps(function)
+    def computed(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with _disable_current_modes():
+            return function(*args, **kwargs)
+
+    return computed
+
+
+def constant(name: str, value: torch.Tensor) -> torch.Tensor:
+    """In a function that is traced: a tensor that the program will hold, as a buffer `name`."""
+    proxying, mode = get_proxy_mode(), detect_fake_mode()
+    assert proxying is not None and mode is not None  # noqa: S101, PT018 - one traces
+    tracer: Any = proxying.tracer
+    while hasattr(tracer.root, name):
+        name += "_"
+    setattr(tracer.root, name, value)
+    with disable_proxy_modes_tracing():
+        fake = mode.from_tensor(value, static_shapes=True)
+    held = tracer.create_proxy("get_attr", name, (), {})
+    found: torch.Tensor = track_tensor_tree(fake, held, constant=None, tracer=tracer)
+    return found
+
+
+def trace(
+    editor: ProgramEditor,
+    function: Callable[..., Any],
+    values: Sequence[Any],
+    *,
+    ours: bool = True,
+) -> GraphModule:
+    """The graph of what a function computes of fake values; its errors are passed on.
+
+    Args:
+        editor: of the program that the values are of.
+        function: plain torch code.
+        values: fake tensors and sizes.
+        ours: it is written for all sizes, whatever torch asks of dynamic ones on the way; and its
+            composite operators stay whole. Else such a question is an error.
+    """
+    mode = editor.fake_mode
+    guarded = guards_not_noted(mode) if ours else no_new_guards(mode)
+    with mode, torch.no_grad(), guarded, torch_unheard(), enable_python_dispatcher():
+        return make_fx(function, tracing_mode="real", pre_dispatch=ours)(*values)
+
+
+def inline(
+    editor: ProgramEditor,
+    traced: GraphModule,
+    operands: Sequence[Node],
+    like: Node,
+    *,
+    same_strides: bool = True,
+) -> Any:
+    """Put a traced graph in front of a node; its results by their nodes.
+
+    Args:
+        editor: of the program.
+        traced: as `trace` gives it.
+        operands: in place of its inputs.
+        like: the node, whose module path and source line it takes.
+        same_strides: the operands are laid out as what was traced with. Else views copy.
+    """
+    given, made = iter(operands), dict[Any, Any]()
+    with editor.graph.inserting_before(like):
+        for node in traced.graph.nodes:
+            if node.op == "placeholder":
+                made[node] = next(given)
+            elif node.op == "get_attr":
+                value = getattr(traced, node.target)
+                made[node] = editor.add_constant(node.target.rstrip("_"), value, learned=False)
+            elif node.op == "call_function":
+                args, kwargs = torch.fx.map_arg((node.args, node.kwargs), made.__getitem__)
+                views = not same_strides and node.target in _VIEWS
+                target = aten.reshape.default if views else node.target
+                made[node] = editor.call(target, *args, like=like, **kwargs)
+    return torch.fx.map_arg(traced.graph.output_node().args[0], made.__getitem__)
+
+
+def write(
+    editor: ProgramEditor,
+    function: Callable[..., Any],
+    *operands: Any,
+    like: Node,
+) -> Any:
+    """Compute a function in front of a node; its results by their nodes.
+
+    Args:
+        editor: of the program.
+        function: plain torch code.
+        operands: its arguments, nodes and structures of them, for which it is given their values.
+        like: the node, whose module path and source line it takes.
+    """
+    nodes: dict[Node, None] = {}
+    torch.fx.map_arg(operands, nodes.setdefault)
+
+    def run(*values: Any) -> Any:
+        held = dict(zip(nodes, values, strict=True))
+        return function(*torch.fx.map_arg(operands, held.__getitem__))
+
+    traced = trace(editor, run, [fake_value(node) for node in nodes])
+    return inline(editor, traced, list(nodes), like)
