@@ -6,7 +6,6 @@ convolution runs, and the mask can be applied within its kernel (`metal/fuse_epi
 
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,10 +13,9 @@ import torch
 from transforms.graph.editor import fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.schemas import bound_arguments
+from transforms.graph.traced import write
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from torch.fx import Node
 
     from transforms.graph.editor import ProgramEditor
@@ -51,20 +49,14 @@ def compute_size(editor: ProgramEditor, asked: Node, convolution: Node) -> None:
     batched = fake_value(images).dim() == fake_value(given["weight"]).dim()
     if not batched or axis == _CHANNELS:
         return
-    with editor.graph.inserting_before(convolution):
-        size = editor.call(aten.sym_size.int, images, axis, like=asked)
-        if axis > _CHANNELS:
-            size = _convolved(editor, size, given, axis, asked)
-    editor.replace(asked, size)
 
+    def computed(images: torch.Tensor) -> Any:
+        """How many places a window has along the axis (torch.nn.Conv2d, "Shape")."""
+        if axis < _CHANNELS:
+            return images.shape[axis]
+        place = axis - _CHANNELS - 1
+        stride, padding, dilation = (given[n][place] for n in ("stride", "padding", "dilation"))
+        reach = dilation * (fake_value(given["weight"]).shape[axis] - 1) + 1
+        return (images.shape[axis] + 2 * padding - reach) // stride + 1
 
-def _convolved(
-    editor: ProgramEditor, size: Node, given: Mapping[str, Any], axis: int, like: Node
-) -> Node:
-    """How many places a window has along an axis (torch.nn.Conv2d, "Shape")."""
-    place = axis - _CHANNELS - 1
-    stride, padding, dilation = (given[name][place] for name in ("stride", "padding", "dilation"))
-    reach = dilation * (fake_value(given["weight"]).shape[axis] - 1) + 1
-    room = editor.call(operator.add, size, 2 * padding - reach, like=like)
-    steps = editor.call(operator.floordiv, room, stride, like=like)
-    return editor.call(operator.add, steps, 1, like=like)
+    editor.replace(asked, write(editor, computed, images, like=convolution))

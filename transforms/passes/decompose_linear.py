@@ -8,8 +8,12 @@ import torch
 
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.schemas import bound_arguments, is_quantisation
+from transforms.graph.traced import write
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
     from torch.fx import Node
 
     from transforms.graph.editor import ProgramEditor
@@ -47,11 +51,13 @@ class DecomposeLinear(GraphPass):
                 journal.refused(node, reason)
                 continue
             journal.changed(f"decomposed {node.name}")
-            with editor.graph.inserting_before(node):
-                if node.target is aten.addmm.default:
-                    fresh = _addmm(editor, node)
-                else:
-                    fresh = _linear(editor, node, transposed)
+            given = bound_arguments(node)
+            if node.target is aten.addmm.default:
+                fresh = write(editor, _addmm, given, like=node)
+            else:
+                with editor.graph.inserting_before(node):
+                    given["weight"] = _transposed(editor, node, given["weight"], transposed)
+                fresh = write(editor, _linear, given, like=node)
             editor.replace(node, fresh)
 
 
@@ -66,15 +72,11 @@ def _refusal(node: Node) -> str | None:
     return None
 
 
-def _linear(editor: ProgramEditor, node: Node, transposed: dict[Node, Node]) -> Node:
-    bound = bound_arguments(node)
-    x, bias = bound["input"], bound["bias"]
-    weight = _transposed(editor, node, bound["weight"], transposed)
-    matrix = x.meta["val"].dim() == _MATRIX
-    product = editor.call(aten.mm.default if matrix else aten.matmul.default, x, weight, like=node)
-    if bias is None:
-        return product
-    return _added(editor, node, product, bias)
+def _linear(given: Mapping[str, Any]) -> Tensor:
+    """Of a weight (in, out)."""
+    rows, weight, bias = given["input"], given["weight"], given["bias"]
+    product = rows.mm(weight) if rows.dim() == _MATRIX else rows @ weight
+    return product if bias is None else _sum(product, bias)
 
 
 def _transposed(
@@ -99,25 +101,19 @@ def _is_weight_of(user: Node, weight: Node) -> bool:
     return weight is bound["weight"] and weight not in {bound["input"], bound["bias"]}
 
 
-def _addmm(editor: ProgramEditor, node: Node) -> Node:
-    bound = bound_arguments(node)
-    product = editor.call(aten.mm.default, bound["mat1"], bound["mat2"], like=node)
-    product = _scaled(editor, node, product, bound["alpha"])
-    if bound["beta"] == 0:
-        return product
-    bias = _scaled(editor, node, bound["self"], bound["beta"])
-    return _added(editor, node, product, bias)
+def _addmm(given: Mapping[str, Any]) -> Tensor:
+    product = _scaled(given["mat1"].mm(given["mat2"]), given["alpha"])
+    return product if given["beta"] == 0 else _sum(product, _scaled(given["self"], given["beta"]))
 
 
-def _scaled(editor: ProgramEditor, node: Node, value: Node, factor: Any) -> Node:
-    return value if factor == 1 else editor.call(aten.mul.Tensor, value, factor, like=node)
+def _scaled(value: Tensor, factor: Any) -> Tensor:
+    return value if factor == 1 else value * factor
 
 
-def _added(editor: ProgramEditor, node: Node, product: Node, bias: Node) -> Node:
-    """The sum of product and bias, in a form that Inductor does not fuse back to addmm."""
-    if product.meta["val"].dim() != _MATRIX:
-        return editor.call(aten.add.Tensor, product, bias, like=node)
-    for _ in range(_MATRIX + 1 - bias.meta["val"].dim()):
-        bias = editor.call(aten.unsqueeze.default, bias, 0, like=node)
-    total = editor.call(aten.add.Tensor, product, bias, like=node)
-    return editor.call(aten.squeeze.dims, total, [0], like=node)
+def _sum(product: Tensor, bias: Tensor) -> Tensor:
+    """Product and bias added, in a form that Inductor does not fuse back to addmm."""
+    if product.dim() != _MATRIX:
+        return product + bias
+    while bias.dim() <= _MATRIX:
+        bias = bias.unsqueeze(0)
+    return (product + bias).squeeze((0,))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +12,7 @@ import torch
 from transforms.graph.editor import fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.layouts import Unfit, downstream_values, same_layout
+from transforms.graph.traced import write
 from transforms.passes.axes import (
     Digit,
     flat,
@@ -245,46 +246,14 @@ class _Writer:
 
     def _arranged(self, place: Placed, node: Node) -> Node:
         """The value of `node`, made of the counterpart that is its frame."""
-        value = self._frame(place)
-        if not is_row_major(place.axes):
-            order = in_frame_order(place.axes)
-            value = self._viewed(value, [[digit] for digit in order], place, node)
-            moved = [order.index(digit) for digit in flat(place.axes)]
-            value = self._call(aten.permute.default, value, moved, like=node)
-        value = self._viewed(value, place.axes, place, node)
+        frame = self._frame(place)
+        value: Node = write(self._editor, functools.partial(_arranged, place), frame, like=node)
         if any(user.op == "output" for user in node.users):
             if place.anchor in self._returned:
                 return self._cloned(value, node)
             self._returned.add(place.anchor)
         same = same_layout(fake_value(value), fake_value(node))
-        return value if same or _is_contiguous(value) else self._cloned(value, node)
-
-    def _viewed(
-        self, value: Node, groups: Sequence[Sequence[Digit]], place: Placed, like: Node
-    ) -> Node:
-        wanted = tuple(plain(math.prod(digit.size for digit in group)) for group in groups)
-        if wanted == sizes_of(fake_value(value).shape):
-            return value
-        value = value if _is_contiguous(value) else self._cloned(value, like)
-        sizes = [self._size(group, place, like) for group in groups]
-        return self._call(aten.view.default, value, sizes, like=like)
-
-    def _size(self, group: Sequence[Digit], place: Placed, like: Node) -> Node | int:
-        """The size of an axis as an argument: a number, or nodes that compute it at run time."""
-        factors: list[Any] = [math.prod(d.size for d in group if isinstance(d.size, int))]
-        for digit in group:
-            if isinstance(digit.size, int):
-                continue
-            size = self._call(aten.sym_size.int, self._frame(place), digit.axis, like=like)
-            others = plain(place.sizes[digit.axis] / digit.size)  # a number: see `regrouped`
-            if others != 1:
-                size = self._call(operator.floordiv, size, int(others), like=like)
-            factors.append(size)
-        factors = factors[factors[0] == 1 and len(factors) > 1 :]
-        product: Node | int = reduce(
-            lambda a, b: self._call(operator.mul, a, b, like=like), factors
-        )
-        return product
+        return value if same or _is_contiguous(fake_value(value)) else self._cloned(value, node)
 
     def _cloned(self, value: Node, like: Node) -> Node:
         return self._call(
@@ -292,10 +261,34 @@ class _Writer:
         )
 
 
-def _is_contiguous(node: Node) -> bool:
+def _arranged(place: Placed, value: torch.Tensor) -> torch.Tensor:
+    """Of a frame, the value that is placed in it."""
+
+    def size(digit: Digit) -> Any:
+        if isinstance(digit.size, int):
+            return digit.size
+        others = plain(place.sizes[digit.axis] / digit.size)  # a number: see `regrouped`
+        whole = value.shape[digit.axis]
+        return whole if others == 1 else whole // int(others)
+
+    arranged, order = value, in_frame_order(place.axes)
+    if not is_row_major(place.axes):
+        arranged = _viewed(arranged, [size(digit) for digit in order])
+        arranged = arranged.permute([order.index(digit) for digit in flat(place.axes)])
+    return _viewed(arranged, [math.prod(map(size, group)) for group in place.axes])
+
+
+def _viewed(value: torch.Tensor, sizes: Sequence[Any]) -> torch.Tensor:
+    if sizes_of(value.shape) == sizes_of(sizes):
+        return value
+    held = value if _is_contiguous(value) else value.clone(memory_format=torch.contiguous_format)
+    return held.view(*sizes)
+
+
+def _is_contiguous(value: torch.Tensor) -> bool:
     """Decided on expressions, so that nothing is specialised."""
     wanted: Size = 1
-    shape, strides = (sizes_of(of) for of in (fake_value(node).shape, fake_value(node).stride()))
+    shape, strides = sizes_of(value.shape), sizes_of(value.stride())
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
         if size != 1 and stride != wanted:
             return False

@@ -11,7 +11,6 @@ numbers, of which the first k are read, from the number q - 1 on.
 
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sympy
@@ -19,11 +18,13 @@ import torch
 
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.layouts import Unfit, downstream_values
-from transforms.graph.schemas import bound_arguments
+from transforms.graph.schemas import bound_arguments, nodes_in
+from transforms.graph.traced import inline, trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from torch import Tensor
     from torch.fx import Node
 
     from transforms.graph.aliasing import Aliasing
@@ -174,46 +175,28 @@ def _is_certain(editor: ProgramEditor, size: sympy.Expr) -> bool:
 def _replace(editor: ProgramEditor, aliasing: Aliasing, shift: _Shift) -> str | None:
     """Put the views in the shift's place, or leave it and say why."""
     columns, scores = shift.columns, shift.scores
-    before = set(editor.graph.nodes)
+    kept = bound_arguments(columns)["end"]
+    if not _same(_value(kept), columns.meta["val"].shape[-1]):
+        return "its columns are counted from the end"
+    operands = [scores, *nodes_in(kept)]
+
+    def shifted(values: Tensor, *end: Any) -> Tensor:
+        """From the memory of (..., q, p): rows of p - 1 from number q - 1 on, k of each."""
+        *leading, rows, length = values.shape
+        count = rows * length
+        cut = values.view(*leading, count)[..., rows - 1 : count - 1]
+        columns = cut.view(*leading, rows, length - 1)[..., : end[0] if end else kept]
+        # Row by row again: whether rows of these strides are so already depends on the sizes.
+        return columns.clone(memory_format=torch.contiguous_format)
+
     try:
-        with editor.graph.inserting_before(columns):
-            fresh = _views(editor, columns, scores)
-        values = downstream_values(editor, {columns: fresh.meta["val"]})
+        traced = trace(editor, shifted, [node.meta["val"] for node in operands])
+        [value] = traced.graph.output_node().all_input_nodes
+        values = downstream_values(editor, {columns: value.meta["val"]})
     except (Unfit, RuntimeError, ValueError) as fault:
-        for node in reversed([n for n in editor.graph.nodes if n not in before]):
-            editor.graph.erase_node(node)
         return str(fault).strip().splitlines()[0]
+    fresh = inline(editor, traced, operands, columns)
     aliasing.adopt(fresh, columns, shares=False)
     editor.set_values(values)
     editor.replace(columns, fresh)
     return None
-
-
-def _views(editor: ProgramEditor, like: Node, scores: Node) -> Node:
-    """From the memory of (..., q, p): rows of p - 1 from number q - 1 on, k of each."""
-
-    def call(target: Any, *args: Any) -> Any:
-        computed = any(isinstance(arg, torch.fx.Node) for arg in args)
-        return editor.call(target, *args, like=like) if computed else target(*args)
-
-    def size(axis: int) -> Any:
-        known = scores.meta["val"].shape[axis]
-        return known if isinstance(known, int) else call(aten.sym_size.int, scores, axis)
-
-    last = scores.meta["val"].dim() - 1
-    leading = [size(axis) for axis in range(last - 1)]
-    rows, length = size(last - 1), size(last)
-    count = call(operator.mul, rows, length)
-    flat = call(aten.view.default, scores, [*leading, count])
-    first = call(operator.sub, rows, 1)
-    cut = call(aten.slice.Tensor, flat, last - 1, first, call(operator.sub, count, 1))
-    rest = call(operator.sub, length, 1)
-    shifted = call(aten.view.default, cut, [*leading, rows, rest])
-    kept = bound_arguments(like)["end"]
-    if not _same(_value(kept), like.meta["val"].shape[-1]):
-        raise Unfit("its columns are counted from the end")
-    columns = editor.call(aten.slice.Tensor, shifted, last, 0, kept, like=like)
-    # Row by row again: whether rows of these strides are so already depends on the sizes.
-    return editor.call(
-        aten.clone.default, columns, memory_format=torch.contiguous_format, like=like
-    )

@@ -21,9 +21,10 @@ import torch
 
 from transforms.graph.editor import fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
-from transforms.graph.guards import guards_not_noted
 from transforms.graph.record import origin
 from transforms.graph.schemas import bound_arguments, for_each_axis
+from transforms.graph.traced import write
+from transforms.passes.lay_out_weights import let_views_copy
 from zoo.errors import LoweringError
 
 if TYPE_CHECKING:
@@ -58,12 +59,10 @@ class TurnVolumesIntoImages(GraphPass):
         turned = [node for node in editor.calls(*_ALL) if _can_be_turned(node)]
         for node in turned:
             turn = _turned_transposed if _is_transposed(node) else _turned
-            with editor.graph.inserting_before(node):
-                editor.replace(node, turn(editor, node, bound_arguments(node)))
+            editor.replace(node, write(editor, turn, bound_arguments(node), like=node))
             journal.changed(f"{node.name} became a convolution of images")
         if turned:  # results are laid out window by window, of which not every shape is a view
-            for view in editor.calls(aten.view.default):
-                view.target = aten.reshape.default
+            let_views_copy(editor)
 
     def ensures(self, editor: ProgramEditor) -> None:
         """No convolution is left along three axes: no kernel of the device is.
@@ -93,62 +92,47 @@ def _can_be_turned(node: Node) -> bool:
     return any(isinstance(fake_value(node).shape[axis], int) for axis in (0, _DEPTH))
 
 
-def _turned(editor: ProgramEditor, node: Node, given: Mapping[str, Any]) -> Node:
-    """The same numbers by a convolution of images, in front of `node`."""
-    call = functools.partial(editor.call, like=node)
-    weight = given["weight"]
-    taps = fake_value(weight).shape[_DEPTH]
+def _turned(given: Mapping[str, Any]) -> Any:
+    """The same numbers by a convolution of images."""
+    volumes, weight = given["input"], given["weight"]
+    taps = weight.shape[_DEPTH]
     stride, dilation = (for_each_axis(given[name], _AXES) for name in ("stride", "dilation"))
     before, behind, around = _paddings(given["padding"], taps, dilation[0])
-    volumes = given["input"]
     if before or behind:
-        volumes = call(aten.constant_pad_nd.default, volumes, [0, 0, 0, 0, before, behind])
-    reach = (taps - 1) * dilation[0] + 1
-    windows = call(aten.unfold.default, volumes, _DEPTH, reach, stride[0])  # N C D' H W reach
-    if dilation[0] > 1:
-        windows = call(aten.slice.Tensor, windows, -1, 0, reach, dilation[0])
-    windows = call(aten.permute.default, windows, [0, 2, 1, 5, 3, 4])  # N D' C K H W
-    images = call(aten.flatten.using_ints, call(aten.flatten.using_ints, windows, 2, 3), 0, 1)
-    plain = call(aten.flatten.using_ints, weight, 1, 2)
-    convolve = aten.conv2d.padding if isinstance(around, str) else aten.conv2d.default
-    rest = (stride[1:], around, dilation[1:], given["groups"])
-    # Torch looks for a CPU's kernel by the number of images.
-    with guards_not_noted(editor.fake_mode):
-        found = call(convolve, images, plain, given["bias"], *rest)
-    batch, _, depth, *_ = fake_value(node).shape
-    sizes = [batch, -1] if isinstance(batch, int) else [-1, depth]
-    return call(aten.transpose.int, call(aten.unflatten.int, found, 0, sizes), 1, 2)
+        volumes = aten.constant_pad_nd.default(volumes, [0, 0, 0, 0, before, behind])
+    windows = volumes.unfold(_DEPTH, (taps - 1) * dilation[0] + 1, stride[0])  # N C D' H W reach
+    windows = windows[..., :: dilation[0]].permute(0, 2, 1, 5, 3, 4)  # N D' C K H W
+    batch, depth = windows.shape[:2]
+    images = windows.flatten(2, 3).flatten(0, 1)
+    window: Any = (stride[1:], around, dilation[1:], given["groups"])
+    found = torch.conv2d(images, weight.flatten(1, 2), given["bias"], *window)
+    sizes = (batch, -1) if isinstance(batch, int) else (-1, depth)
+    return aten.unflatten.int(found, 0, sizes).transpose(1, 2)
 
 
-def _turned_transposed(editor: ProgramEditor, node: Node, given: Mapping[str, Any]) -> Node:
+def _turned_transposed(given: Mapping[str, Any]) -> Any:
     """The same numbers by transposed convolutions of images, one for each place along the depth."""
-    call = functools.partial(editor.call, like=node)
+    volumes, weight, bias = given["input"], given["weight"], given["bias"]
     stride, padding, dilation, beyond = (
         for_each_axis(given[name], _AXES)
         for name in ("stride", "padding", "dilation", "output_padding")
     )
-    depth, result_depth = (fake_value(n).shape[_DEPTH] for n in (given["input"], node))
-    images = call(aten.permute.default, given["input"], [0, 2, 1, 3, 4])  # N D C H W
-    images = call(aten.flatten.using_ints, images, 0, 1)
+    depth, taps = volumes.shape[_DEPTH], weight.shape[_DEPTH]
+    last = (depth - 1) * stride[0] + (taps - 1) * dilation[0] - 2 * padding[0] + beyond[0]
+    images = volumes.permute(0, 2, 1, 3, 4).flatten(0, 1)  # N D C H W
     parts = []
-    for tap in range(fake_value(given["weight"]).shape[_DEPTH]):
-        plain = call(aten.select.int, given["weight"], _DEPTH, tap)
-        rest = (stride[1:], padding[1:], beyond[1:], given["groups"], dilation[1:])
-        with guards_not_noted(editor.fake_mode):
-            found = call(aten.conv_transpose2d.input, images, plain, None, *rest)
-        found = call(aten.unflatten.int, found, 0, [-1, depth])  # N D O H W
+    for tap in range(taps):
+        window = (stride[1:], padding[1:], beyond[1:], given["groups"], dilation[1:])
+        found = torch.conv_transpose2d(images, weight.select(_DEPTH, tap), None, *window)
+        found = aten.unflatten.int(found, 0, (-1, depth))  # N D O H W
         if stride[0] > 1:  # zeros between the images
-            found = call(aten.unsqueeze.default, found, 2)
-            found = call(aten.constant_pad_nd.default, found, [0] * 7 + [stride[0] - 1])
-            found = call(aten.flatten.using_ints, found, 1, 2)
+            spread = [0] * 7 + [stride[0] - 1]
+            found = aten.constant_pad_nd.default(found.unsqueeze(2), spread).flatten(1, 2)
         before = tap * dilation[0] - padding[0]
-        behind = result_depth - before - depth * stride[0]
-        parts.append(call(aten.constant_pad_nd.default, found, [0] * 6 + [before, behind]))
-    total = functools.reduce(functools.partial(call, aten.add.Tensor), parts)
-    total = call(aten.transpose.int, total, 1, 2)
-    if given["bias"] is None:
-        return total
-    return call(aten.add.Tensor, total, call(aten.view.default, given["bias"], [-1, 1, 1, 1]))
+        behind = last + 1 - before - depth * stride[0]
+        parts.append(aten.constant_pad_nd.default(found, [0] * 6 + [before, behind]))
+    total = functools.reduce(torch.add, parts).transpose(1, 2)
+    return total if bias is None else total + bias.view(-1, 1, 1, 1)
 
 
 def _paddings(given: list[int] | str, taps: int, dilation: int) -> tuple[int, int, list[int] | str]:
