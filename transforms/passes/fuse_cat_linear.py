@@ -12,6 +12,7 @@ in the graph, and gradients come out as they should.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from functools import reduce
@@ -22,13 +23,13 @@ from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_file
 
 from transforms.graph.editor import fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
-from transforms.graph.schemas import bound_arguments, is_elementwise
+from transforms.graph.schemas import is_elementwise
 from transforms.passes.axes import sizes_of
 from transforms.passes.pointwise_chains import Affine, read_step
 from zoo.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable
 
     from torch.fx import Graph, Node
 
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 
-_PLAIN = torch.contiguous_format
 _VIEWS = (
     aten.view.default,
     aten.reshape.default,
@@ -47,13 +47,81 @@ _VIEWS = (
 
 
 class _Match(NamedTuple):
-    """affine(view(cat(parts, -1))); the view may be missing."""
+    """linear(view(cat(parts, -1))) of either kind of graph; the view may be missing."""
 
-    node: Node  # the affine map
-    view: Node | None
+    node: Node  # the linear
     cat: Node
     parts: tuple[Node, ...]
-    step: Affine
+    value: torch.Tensor  # the concatenation's
+    values: tuple[torch.Tensor, ...]  # the parts'
+    weight: torch.Tensor  # (features, columns)
+    others: tuple[torch.Tensor, ...] = ()  # that are of one dtype and device with all these
+    view: Node | None = None
+
+
+def _part_all(
+    nodes: Iterable[Node],
+    journal: Journal,
+    matched: Callable[[Node], _Match | None],
+    fault: Callable[[_Match], str | None],
+    part: Callable[[_Match], None],
+) -> None:
+    """Part every concatenation that is correct to part and worth it.
+
+    Args:
+        nodes: of the graph.
+        journal: what is done, and what not and why, is noted there.
+        matched: reads a node.
+        fault: why parting would be wrong, or would not pay, besides the shapes' reasons.
+        part: puts linears of the parts in place.
+    """
+    for node in list(nodes):
+        match = matched(node)
+        if match is None:
+            continue
+        if reason := _fault(match) or fault(match):
+            journal.refused(node, reason)
+        else:
+            part(match)
+            journal.changed(
+                f"applied {node.name} to the {len(match.parts)} parts of {match.cat.name}"
+            )
+
+
+def _fault(match: _Match) -> str | None:
+    """Why parting would be wrong, by axes, sizes, dtypes and readers."""
+    cat, value = match.cat, match.value
+    named = dict(zip(("tensors", "dim"), cat.args, strict=False)) | cat.kwargs
+    if named.get("dim", named.get("axis", 0)) not in {-1, value.dim() - 1}:
+        return f"{cat} does not join the last axis"
+    for joined in (cat, match.view):
+        if joined is not None and len(joined.users) > 1:
+            return f"{joined} has other users, which need it joined"
+    lead, sizes = sizes_of(value.shape)[:-1], [sizes_of(each.shape) for each in match.values]
+    if any(each[:-1] != lead or not isinstance(each[-1], int) for each in sizes):
+        return f"a part has another leading shape than {cat}, or a dynamic width"
+    if sizes_of(match.weight.shape)[1:] != (sum(int(each[-1]) for each in sizes),):
+        return f"the map does not contract the axis that {cat} joins"
+    everything = (value, match.weight, *match.values, *match.others)
+    if len({(tensor.dtype, tensor.device) for tensor in everything}) > 1:
+        return f"the parts of {cat} and the weight are not all of one dtype and device"
+    return None
+
+
+def _sum_of_parts(match: _Match, linear: Callable[..., Node], add: Callable[..., Node]) -> Node:
+    """One linear a part, added up from the left.
+
+    Args:
+        match: of the parts.
+        linear: makes one, of the part's number and node, and its first column and its last.
+        add: makes a sum.
+    """
+    terms, start = [], 0
+    for number, (part, value) in enumerate(zip(match.parts, match.values, strict=True)):
+        end = start + int(value.shape[-1])
+        terms.append(linear(number, part, start, end))
+        start = end
+    return reduce(add, terms)
 
 
 class FuseCatLinear(GraphPass):
@@ -81,41 +149,40 @@ class FuseCatLinear(GraphPass):
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Rewrite every concatenation that is correct to part and worth it."""
-        for node in list(editor.graph.nodes):
-            match = _match(editor, node)
-            if match is None:
-                continue
-            reason = _fault(editor, match) or self._denial(match)
-            if reason:
-                journal.refused(node, reason)
-            else:
-                _part(editor, match)
-                journal.changed(
-                    f"applied {node.name} to the {len(match.parts)} parts of {match.cat.name}"
-                )
+        steps: dict[Node, Affine] = {}
 
-    def _denial(self, match: _Match) -> str | None:
-        """Why it would not pay."""
-        if self._gate == "open":
-            return None
-        computed = next((part for part in match.parts if is_elementwise(part)), None)
-        parts = [fake_value(part) for part in match.parts]
-        features = match.step.weight.shape[0]
-        return _gate_denial(fake_value(match.cat), parts, features, computed)
+        def matched(node: Node) -> _Match | None:
+            step = read_step(editor, node) if node.op == "call_function" else None
+            if not isinstance(step, Affine):
+                return None
+            steps[node] = step
+            return _match(node, step)
+
+        def fault(match: _Match) -> str | None:
+            shared = editor.aliasing()
+            if any(shared.is_written(part) for part in (*match.parts, match.cat)):
+                return "a part is written in place"
+            return _denial(self._gate, match, is_elementwise)
+
+        def part(match: _Match) -> None:
+            _part(editor, match, steps[match.node])
+
+        _part_all(editor.graph.nodes, journal, matched, fault, part)
 
 
-def _match(editor: ProgramEditor, node: Node) -> _Match | None:
-    step = read_step(editor, node) if node.op == "call_function" else None
-    if not isinstance(step, Affine) or step.axis != fake_value(step.operands[0]).dim() - 1:
-        return None
+def _match(node: Node, step: Affine) -> _Match | None:
     [operand] = step.operands
+    if step.axis != fake_value(operand).dim() - 1:
+        return None
     view = operand if operand.target in _VIEWS else None
     cat: Any = operand if view is None else view.args[0]
     if cat.target is not aten.cat.default or len(cat.args[0]) < 2:  # noqa: PLR2004
         return None
     if view is not None and not _keeps_last_axis(view, step.weight.shape[1]):
         return None
-    return _Match(node, view, cat, tuple(cat.args[0]), step)
+    parts = tuple(cat.args[0])
+    values = tuple(fake_value(part) for part in parts)
+    return _Match(node, cat, parts, fake_value(cat), values, step.weight, view=view)
 
 
 def _keeps_last_axis(view: Node, width: int) -> bool:
@@ -126,46 +193,24 @@ def _keeps_last_axis(view: Node, width: int) -> bool:
     return bool(value.shape[-1] == width)
 
 
-def _fault(editor: ProgramEditor, match: _Match) -> str | None:
-    """Why parting would be wrong."""
-    value = fake_value(match.cat)
-    if bound_arguments(match.cat)["dim"] % value.dim() != value.dim() - 1:
-        return f"{match.cat} does not join the last axis"
-    if sizes_of(value.shape)[-1] != match.step.weight.shape[1]:
-        return f"the map does not contract the axis that {match.cat} joins"
-    for joined in (match.cat, match.view):
-        if joined is not None and len(joined.users) > 1:
-            return f"{joined} has other users, which need it joined"
-    shared = editor.aliasing()
-    if any(shared.is_written(part) for part in (*match.parts, match.cat)):
-        return "a part is written in place"
-    return _unequal(match)
+def _part(editor: ProgramEditor, match: _Match, step: Affine) -> None:
+    call = functools.partial(editor.call, like=match.node)
 
+    def held(name: str, value: torch.Tensor) -> Node:
+        plain = value.clone(memory_format=torch.contiguous_format)
+        return editor.add_constant(f"{step.name}_part_{name}", plain)
 
-def _unequal(match: _Match) -> str | None:
-    """Where a part differs from the others in more than its width."""
-    parts = [fake_value(part) for part in match.parts]
-    if any(part.dtype != match.step.weight.dtype for part in (fake_value(match.cat), *parts)):
-        return f"the parts of {match.cat} and the weight are not all of one dtype"
-    return _uneven(match.cat, fake_value(match.cat), parts)
+    def linear(number: int, part: Node, start: int, end: int) -> Node:
+        weight = held(str(number), step.weight[:, start:end])
+        bias = step.bias if number == 0 else None
+        added = None if bias is None else held("bias", bias)
+        return call(aten.linear.default, part, weight, added)
 
-
-def _uneven(cat: Node, value: torch.Tensor, parts: Sequence[torch.Tensor]) -> str | None:
-    """Where a part has other axes than what is made of them, but for a fixed width."""
-    lead = sizes_of(value.shape)[:-1]
-    sizes = [sizes_of(part.shape) for part in parts]
-    if any(each[:-1] != lead or not isinstance(each[-1], int) for each in sizes):
-        return f"a part has another leading shape than {cat}, or a dynamic width"
-    return None
-
-
-def _part(editor: ProgramEditor, match: _Match) -> None:
-    node, step = match.node, match.step
-    with editor.graph.inserting_before(node):
-        total = _sum_of_parts(editor, match)
+    with editor.graph.inserting_before(match.node):
+        total = _sum_of_parts(match, linear, functools.partial(call, aten.add.Tensor))
         if match.view is not None:
             total = _view_like(editor, match.view, total, step.weight.shape[0])
-    editor.replace(node, total)
+    editor.replace(match.node, total)
 
 
 def _view_like(editor: ProgramEditor, view: Node, total: Node, features: int) -> Node:
@@ -174,25 +219,6 @@ def _view_like(editor: ProgramEditor, view: Node, total: Node, features: int) ->
     if view.target is aten.unsqueeze.default:
         return editor.call(aten.unsqueeze.default, total, geometry, like=view)
     return editor.call(aten.view.default, total, [*geometry[:-1], features], like=view)
-
-
-def _sum_of_parts(editor: ProgramEditor, match: _Match) -> Node:
-    """One linear a part, the bias in the first, added up from the left."""
-    node, step = match.node, match.step
-    widths = [int(fake_value(part).shape[-1]) for part in match.parts]
-    bias = step.bias
-    terms = []
-    for number, (part, columns) in enumerate(
-        zip(match.parts, torch.split(step.weight, widths, dim=1), strict=True)
-    ):
-        weight = editor.add_constant(
-            f"{step.name}_part_{number}", columns.clone(memory_format=_PLAIN)
-        )
-        held = None
-        if number == 0 and bias is not None:
-            held = editor.add_constant(f"{step.name}_part_bias", bias.clone(memory_format=_PLAIN))
-        terms.append(editor.call(aten.linear.default, part, weight, held, like=node))
-    return reduce(lambda a, b: editor.call(aten.add.Tensor, a, b, like=node), terms)
 
 
 GATES = ("measured", "open")
@@ -252,19 +278,21 @@ def denial(shape: Shape, least_bytes: int = _LEAST_BYTES) -> str | None:
     return next((reason for fails, reason in checks if fails), None)
 
 
-def _gate_denial(
-    value: torch.Tensor,
-    parts: Sequence[torch.Tensor],
-    features: int,
-    computed: Node | None,
+def _denial(
+    gate: str,
+    match: _Match,
+    is_computed: Callable[[Node], bool],
     least_bytes: int = _LEAST_BYTES,
 ) -> str | None:
-    """Why parting the concatenation `value` would not pay; `computed` is an elementwise part."""
-    if computed is not None:
+    """Why parting would not pay; `is_computed` tells a part that is computed elementwise."""
+    if gate == "open":
+        return None
+    if computed := next((part for part in match.parts if is_computed(part)), None):
         return f"{computed} is computed elementwise, straight into the concatenation"
-    widths = tuple(int(part.shape[-1]) for part in parts)
-    rows = math.prod(_least(size) for size in value.shape[:-1])
-    return denial(Shape(rows, widths, features, value.element_size()), least_bytes)
+    widths = tuple(int(value.shape[-1]) for value in match.values)
+    rows = math.prod(_least(size) for size in match.value.shape[:-1])
+    shape = Shape(rows, widths, int(match.weight.shape[0]), match.value.element_size())
+    return denial(shape, least_bytes)
 
 
 def _least(size: int | torch.SymInt) -> int:
@@ -278,14 +306,6 @@ _CATS = frozenset({torch.cat, torch.concat, torch.concatenate, aten.cat.default}
 _LINEARS = frozenset({torch.nn.functional.linear, torch._C._nn.linear, aten.linear.default})
 _WRITERS = frozenset({operator.setitem, operator.delitem})
 _VALUES = ("example_value", "val")  # where a graph keeps its fake tensors
-
-
-class _TorchMatch(NamedTuple):
-    linear: Node
-    cat: Node
-    parts: list[Node]
-    weight: Node
-    bias: Node | None
 
 
 class CatLinearPreGradPass(CustomGraphPass):
@@ -305,34 +325,23 @@ class CatLinearPreGradPass(CustomGraphPass):
 
     def __call__(self, graph: Graph) -> None:
         """Rewrite `graph` in place."""
-        for node in list(graph.nodes):
-            match = _torch_match(node)
-            if match is None:
-                continue
-            reason = _torch_fault(match) or self._denial(match)
-            if reason:
-                self.journal.refused(node, reason)
-                continue
-            _part_in_place(graph, match)
-            self.journal.changed(
-                f"applied {node.name} to the {len(match.parts)} parts of {match.cat.name}"
-            )
+        part = functools.partial(_part_in_place, graph)
+        _part_all(graph.nodes, self.journal, _torch_match, self._fault, part)
 
     def uuid(self) -> Any:
         """What Inductor's caches key this pass by: its code and its gate."""
         return get_hash_for_files((__file__,), extra=self._gate)
 
-    def _denial(self, match: _TorchMatch) -> str | None:
-        """Why it would not pay."""
-        if self._gate == "open":
-            return None
-        value = _value(match.cat)
-        if value.device.type != "cpu":
-            return f"it runs on {value.device.type}, where nothing was measured"
-        computed = next((part for part in match.parts if _is_elementwise(part)), None)
-        parts = [_value(part) for part in match.parts]
-        features = int(_value(match.weight).shape[0])
-        return _gate_denial(value, parts, features, computed, _LEAST_BYTES_OF_TORCH)
+    def _fault(self, match: _Match) -> str | None:
+        node = match.cat.next
+        while node is not match.node:
+            if _may_write(node):
+                return f"{node} between them may write a part"
+            node = node.next
+        device = match.value.device.type
+        if self._gate != "open" and device != "cpu":
+            return f"it runs on {device}, where nothing was measured"
+        return _denial(self._gate, match, _is_elementwise, _LEAST_BYTES_OF_TORCH)
 
 
 cat_linear_pre_grad_pass = CatLinearPreGradPass()
@@ -352,12 +361,11 @@ def _is_tensor(node: Any) -> bool:
     return isinstance(node, torch.fx.Node) and isinstance(node.meta.get(_key(node)), torch.Tensor)
 
 
-def _torch_match(node: Node) -> _TorchMatch | None:
+def _torch_match(node: Node) -> _Match | None:
     if node.op != "call_function" or node.target not in _LINEARS:
         return None
-    given: dict[str, Any] = dict(zip(("input", "weight", "bias"), node.args, strict=False))
-    given |= node.kwargs
-    cat, weight, bias = given["input"], given["weight"], given.get("bias")
+    given = _linears_operands(node)
+    cat, weight = given["input"], given["weight"]
     if not _is_tensor(cat) or cat.op != "call_function" or cat.target not in _CATS:
         return None
     parts = cat.args[0] if cat.args else cat.kwargs.get("tensors")
@@ -365,37 +373,14 @@ def _torch_match(node: Node) -> _TorchMatch | None:
         return None
     if not all(_is_tensor(n) for n in (*parts, weight, node)) or "out" in cat.kwargs:
         return None
-    return _TorchMatch(node, cat, list(parts), weight, bias)
+    values = tuple(_value(part) for part in parts)
+    return _Match(
+        node, cat, tuple(parts), _value(cat), values, _value(weight), others=(_value(node),)
+    )
 
 
-def _torch_fault(match: _TorchMatch) -> str | None:
-    """Why the parted linears would not yield the same, or might not."""
-    if len(match.cat.users) > 1:
-        return f"{match.cat} has other users, which need it joined"
-    node = match.cat.next
-    while node is not match.linear:
-        if _may_write(node):
-            return f"{node} between them may write a part"
-        node = node.next
-    return _torch_unequal(match)
-
-
-def _torch_unequal(match: _TorchMatch) -> str | None:
-    """Where axes, sizes or dtypes do not allow it."""
-    value, weight = _value(match.cat), _value(match.weight)
-    named = dict(zip(("tensors", "dim"), match.cat.args, strict=False)) | match.cat.kwargs
-    if named.get("dim", named.get("axis", 0)) not in {-1, value.dim() - 1}:
-        return f"{match.cat} does not join the last axis"
-    tensors = [_value(part) for part in match.parts]
-    if reason := _uneven(match.cat, value, tensors):
-        return reason
-    width = sum(int(tensor.shape[-1]) for tensor in tensors)
-    if weight.dim() != 2 or sizes_of(weight.shape[1:]) != (width,):  # noqa: PLR2004
-        return f"the map does not contract the axis that {match.cat} joins"
-    everything = [value, weight, _value(match.linear), *tensors]
-    if len({(t.dtype, t.device) for t in everything}) > 1:
-        return f"the parts of {match.cat} and the weight are not all of one dtype and device"
-    return None
+def _linears_operands(linear: Node) -> dict[str, Any]:
+    return dict(zip(("input", "weight", "bias"), linear.args, strict=False)) | linear.kwargs
 
 
 def _may_write(node: Node) -> bool:
@@ -423,21 +408,19 @@ def _is_elementwise(node: Node) -> bool:
     return any(torch.Tag.pointwise in overload.tags for overload in overloads)
 
 
-def _part_in_place(graph: Graph, match: _TorchMatch) -> None:
-    total: Node | None = None
-    start = 0
-    with graph.inserting_before(match.linear):
-        for part in match.parts:
-            width = int(_value(part).shape[-1])
-            columns = _call(graph, torch.narrow, match.weight, 1, start, width)
-            bias = match.bias if start == 0 else None
-            term = _call(graph, torch.nn.functional.linear, part, columns, bias)
-            total = term if total is None else _call(graph, torch.add, total, term)
-            start += width
-    if total is not None:
-        match.linear.replace_all_uses_with(total)
-        graph.erase_node(match.linear)
-        graph.erase_node(match.cat)
+def _part_in_place(graph: Graph, match: _Match) -> None:
+    given, call = _linears_operands(match.node), functools.partial(_call, graph)
+
+    def linear(number: int, part: Node, start: int, end: int) -> Node:
+        columns = call(torch.narrow, given["weight"], 1, start, end - start)
+        bias = given.get("bias") if number == 0 else None
+        return call(torch.nn.functional.linear, part, columns, bias)
+
+    with graph.inserting_before(match.node):
+        total = _sum_of_parts(match, linear, functools.partial(call, torch.add))
+    match.node.replace_all_uses_with(total)
+    graph.erase_node(match.node)
+    graph.erase_node(match.cat)
 
 
 def _call(graph: Graph, target: Any, *args: Any) -> Node:
