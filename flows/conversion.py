@@ -249,16 +249,15 @@ def tell(row: ModelResult) -> None:
 
 
 def convert_in_task(planned: PlannedModel, options: ConversionOptions) -> None:
-    """Convert a planned model as a task of the run at work, and tell its row.
+    """Convert a planned model as a task of the run at work; whatever happens, its row is told.
 
     Skipped when the store already holds a release under the same build key. If forced, it is
     converted and proven anew, but the store keeps the release that it has.
 
     Raises:
-        RunFailed: the model failed, and the task with it.
         Abort: another process has begun the run again.
     """
-    name = f"{planned.model} for {planned.target}"
+    began, name = time.perf_counter(), f"{planned.model} for {planned.target}"
 
     def work() -> State[Any] | None:  # returned and not raised: Prefect would log a traceback
         ended = _convert(planned, options)
@@ -271,8 +270,13 @@ def convert_in_task(planned: PlannedModel, options: ConversionOptions) -> None:
             return None
         return Failed(message=row.verdict, data=RunFailed(name, row.verdict, row))
 
-    with without_tags():
-        run_as_task(FlowName.CONVERT_MODEL, work, retried=False, run_name=name)
+    try:
+        with without_tags():
+            run_as_task(FlowName.CONVERT_MODEL, work, retried=False, run_name=name)
+    except Exception as error:  # noqa: BLE001 - the model's, or Prefect's API can fail in any way
+        if (planned.model, planned.target) not in services().listener.rows:
+            took = time.perf_counter() - began
+            tell(planned.crashed_row(explain(error, "Prefect"), took))
 
 
 def _convert(planned: PlannedModel, options: ConversionOptions) -> Ended:

@@ -35,7 +35,6 @@ from flows.runs import (
     this_run,
 )
 from flows.services import Services, services, use_services
-from tasks.failures import explain
 from tasks.model_process import shared_model
 from tasks.publish import draw_catalogue
 from tasks.retries import patiently
@@ -175,10 +174,11 @@ def _convert_all(
     planned: list[PlannedModel], options: ConversionOptions, limits: RunLimits, jobs: int
 ) -> list[ModelResult]:
     """Rows for all models in the planned order; what is in the store gets no run of its own."""
-    recorder = services().listener
+    given = services()
+    recorder = given.listener
     work = sort_out(planned, recorder.model_ended)
     until = time.monotonic() + limits.hours * 3600
-    with get_client(sync_client=True) as client:
+    with use_services(given), get_client(sync_client=True) as client:
         runs = Runs(client, this_run())
         if work and runs.deployments(FlowName.CONVERT_BATCH):
             Conversions(
@@ -221,7 +221,7 @@ def convert_here(
         if time.monotonic() > until:
             tell(one.timed_out_row("the run's hours are over"))
         else:
-            _convert(one, options, given.listener)
+            convert_in_task(one, options)
 
     def convert_together(group: Sequence[PlannedModel]) -> None:
         with (
@@ -256,17 +256,6 @@ def _catalogue_drawn(store: str, recorder: Listener) -> Iterator[None]:
         draw_catalogue(
             store, {row.model for row in recorder.rows.values() if row.outcome in published}
         )
-
-
-def _convert(one: PlannedModel, options: ConversionOptions, recorder: Listener) -> None:
-    """Convert in a task of its own; whatever happens, there is a row."""
-    began = time.perf_counter()
-    try:
-        convert_in_task(one, options)
-    except Exception as error:  # noqa: BLE001 - Prefect's API can fail in any way
-        if (one.model, one.target) not in recorder.rows:
-            took = time.perf_counter() - began
-            tell(one.crashed_row(explain(error, "Prefect"), took))
 
 
 @contextmanager

@@ -79,9 +79,13 @@ class PlannedModel:
     origin: Path
     seed: int | None
     build_key: str
-    in_store: bool = False
     error: MenagerieError | None = None
-    held: BundleManifest | None = None  # of the release in the store
+    held: BundleManifest | None = None  # of the release in the store, unless that does not count
+
+    @property
+    def in_store(self) -> bool:
+        """Whether there is nothing to convert."""
+        return self.held is not None
 
     @property
     def names(self) -> Build:
@@ -209,9 +213,9 @@ def _refused(
 
 
 def _looked_up(planned: list[PlannedModel], options: ConversionOptions) -> list[PlannedModel]:
-    """The same with what the store says of each that has a build key."""
+    """The same with what the store has of each, where that is to be kept."""
     keyed = [one.names for one in planned if one.error is None]
-    if not keyed:
+    if options.force or not keyed:
         return planned
     store = open_store(options.store_url)
     found: Mapping[Build, BundleManifest | None]
@@ -220,8 +224,7 @@ def _looked_up(planned: list[PlannedModel], options: ConversionOptions) -> list[
             found = dict(zip(keyed, pool.map(lambda each: store.held(*each), keyed), strict=True))
     else:
         found = inventory(store.objects)
-    held = ((one, found.get(one.names)) for one in planned)
-    return [replace(one, in_store=bool(it) and not options.force, held=it) for one, it in held]
+    return [replace(one, held=found.get(one.names)) for one in planned]
 
 
 def sort_out(
