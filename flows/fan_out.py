@@ -59,12 +59,28 @@ def pool_of(target: str) -> str:
     return chosen.get(target) or target_named(target).convert_pool
 
 
-@dataclass(frozen=True)
+_MINUTE = 60.0
+_POLL_SECONDS = 2.0
+_REVIVAL_SECONDS = 20.0  # so long an automation may take to put a crashed run back in the queue
+_STOP_SECONDS = 60.0  # so long a worker may take to stop a run
+_AT_WORK = (StateType.RUNNING, StateType.CANCELLING)
+_UNDONE = (StateType.FAILED, StateType.CANCELLED)  # a crashed run may be revived
+_ATTEMPTS = 5  # new runs in place of ones that were cancelled before this run was restarted
+
+
+@dataclass
 class Batch:
-    """Models that one deployment run converts for one target, one after another."""
+    """Models that one deployment run converts for one target, and which of them lack a row."""
 
     target: str
     models: tuple[PlannedModel, ...]
+    run: FlowRun | None = None  # as it was seen last; None: it is not submitted yet
+    since: float = 0.0  # when the run came to its state, or was asked to end
+    doomed: str = ""  # why it was asked to end
+    missing: dict[tuple[str, str], PlannedModel] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.missing = {(p.model, p.target): p for p in self.models}
 
     @property
     def pool(self) -> str:
@@ -82,6 +98,20 @@ class Batch:
         """What the run is called, e.g. `resnet18 and 3 more for cpu`."""
         return f"{first_of([one.model for one in self.models])} for {self.target}"
 
+    @property
+    def state(self) -> StateType | None:
+        """Of the run, where there is one."""
+        return None if self.run is None else self.run.state_type
+
+    def take_rows(self, rows: Iterable[ModelResult], tell: Callable[[ModelResult], object]) -> None:
+        """A row is the last word: of two, from before and after a crash of the run, the first."""
+        restarted = self.run is not None and self.run.run_count > 1
+        for row in rows:
+            if self.missing.pop((row.model, row.target), None) is not None:
+                # What a run finds in the store when it is run again, it published the time before.
+                again = row.outcome is Outcome.SKIPPED and restarted
+                tell(row.model_copy(update={"outcome": Outcome.PUBLISHED}) if again else row)
+
 
 def share_out(work: Sequence[PlannedModel], most: int) -> list[Batch]:
     """Put models into batches, in the order of their first models.
@@ -96,39 +126,6 @@ def share_out(work: Sequence[PlannedModel], most: int) -> list[Batch]:
         parts = (group[start : start + most] for start in range(0, len(group), most))
         batches += [Batch(target, tuple(part)) for part in parts]
     return batches
-
-
-_MINUTE = 60.0
-_POLL_SECONDS = 2.0
-_REVIVAL_SECONDS = 20.0  # so long an automation may take to put a crashed run back in the queue
-_STOP_SECONDS = 60.0  # so long a worker may take to stop a run
-_AT_WORK = (StateType.RUNNING, StateType.CANCELLING)
-_UNDONE = (StateType.FAILED, StateType.CANCELLED)  # a crashed run may be revived
-_ATTEMPTS = 5  # new runs in place of ones that were cancelled before this run was restarted
-
-
-@dataclass
-class Child:
-    """A submitted batch, and what is still missing of it."""
-
-    run: FlowRun
-    batch: Batch
-    since: float  # when it came to its state, or was asked to end
-    doomed: str = ""  # why it was asked to end
-    done: bool = False  # nothing more is expected of it
-    missing: dict[tuple[str, str], PlannedModel] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.missing = {(p.model, p.target): p for p in self.batch.models}
-
-    def take_rows(self, rows: Iterable[ModelResult], tell: Callable[[ModelResult], object]) -> None:
-        """A row is the last word: of two, from before and after a crash of the run, the first."""
-        for row in rows:
-            if self.missing.pop((row.model, row.target), None) is not None:
-                # What a run finds in the store when it is run again, it published the time before.
-                again = row.outcome is Outcome.SKIPPED and self.run.run_count > 1
-                tell(row.model_copy(update={"outcome": Outcome.PUBLISHED}) if again else row)
-        self.done = not self.missing
 
 
 class Conversions:
@@ -163,8 +160,7 @@ class Conversions:
         self._now = now
         self._sleep = sleep
         self._deployments = runs.deployments(FlowName.CONVERT_BATCH)
-        self._waiting: list[Batch] = []
-        self._children: list[Child] = []
+        self._batches: list[Batch] = []  # of which rows are missing
         self._alone: dict[str, float] = {}  # pools, and since when they have no worker
         self._silent_since: float | None = None
         self._log = get_logger(__name__)
@@ -176,70 +172,69 @@ class Conversions:
             work: models to convert.
             until: when the hours of the run are over, by `now`.
         """
-        self._children = self._taken_up(work)
-        known = {key for child in self._children for key in child.missing}
+        self._batches = self._taken_up(work)
+        known = {key for batch in self._batches for key in batch.missing}
         known |= self._recorder.rows.keys()
         rest = [one for one in work if (one.model, one.target) not in known]
-        self._waiting = share_out(rest, BATCH_MODELS)
+        self._batches += share_out(rest, BATCH_MODELS)
         try:
             self._watch(until)
         except BaseException as stop:
             self._abandon(stop)
             raise
 
-    def _taken_up(self, work: Sequence[PlannedModel]) -> list[Child]:
+    def _taken_up(self, work: Sequence[PlannedModel]) -> list[Batch]:
         """Runs that were submitted before this run was restarted, and may still succeed.
 
         Their rows count already: a model that failed is not converted again.
         """
         planned = {(one.model, one.target): one for one in work}
-        children = []
+        batches = []
         submitted = self._runs.children()
         rows = self._runs.rows([run.id for run in submitted])
         for run in submitted:
             target = str(run.parameters.get("target", ""))
             keys = [(str(name), target) for name in run.parameters.get("models") or ()]
             found = tuple(planned[key] for key in keys if key in planned)
-            child = Child(run, Batch(target, found), self._now())
-            child.take_rows(rows.get(run.id, ()), self._recorder.model_ended)
-            again = child.missing if run.state_type in _UNDONE else {}
-            if child.missing and not again:
-                children.append(child)
+            batch = Batch(target, found, run, self._now())
+            batch.take_rows(rows.get(run.id, ()), self._recorder.model_ended)
+            again = batch.missing if batch.state in _UNDONE else {}
+            if batch.missing and not again:
+                batches.append(batch)
             for one in found:
                 if (one.model, target) not in again:
                     del planned[one.model, target]
-        return children
+        return batches
 
     def _watch(self, until: float) -> None:
         """Return when nothing is waited for any more, at the latest after `until`."""
-        while True:
+        while self._batches:
             try:
                 self._submit_waiting()
-                if self._children:
-                    self._look()
+                self._look()
                 self._silent_since = None
             except Exception as error:  # noqa: BLE001 - whatever the way to the server can fail in
                 if self._is_gone(error):
                     self._server_is_gone(error)
                     return
-            self._children = [child for child in self._children if not child.done]
+            self._batches = [batch for batch in self._batches if batch.missing]
             if self._now() > until:
                 self._time_is_up()
                 return
-            if not self._children and self._silent_since is None:
-                return
-            self._sleep(_POLL_SECONDS)
+            if self._batches:
+                self._sleep(_POLL_SECONDS)
 
     def _submit_waiting(self) -> None:
         """Submit what waits; where there is no place for a batch, its models have failed."""
-        while self._waiting:
-            try:
-                self._children.append(self._submit(self._waiting[0]))
-            except MenagerieError as error:
-                self._fail(self._waiting[0].models, error)
-            del self._waiting[0]  # one by one: the next may meet a silent server
+        for batch in self._batches:
+            if batch.run is None:
+                try:
+                    batch.run = self._submitted(batch)
+                    batch.since = self._now()
+                except MenagerieError as error:
+                    self._crash(batch, error)
 
-    def _submit(self, batch: Batch) -> Child:
+    def _submitted(self, batch: Batch) -> FlowRun:
         """A run for `batch`.
 
         Raises:
@@ -265,13 +260,14 @@ class Conversions:
             )
             if run.state_type not in _UNDONE:  # else it was cancelled before a restart of ours
                 break
-        return Child(run, batch, self._now())
+        return run
 
     def _look(self) -> None:
-        ids = [child.run.id for child in self._children]
-        runs = self._runs.look(ids)  # first: a run that is seen to have ended has left its rows
-        rows = self._runs.rows(ids)
-        waiting = {c.batch.pool for c in self._children if c.run.state_type not in _AT_WORK}
+        submitted = {b.run.id: b for b in self._batches if b.run is not None and b.missing}
+        # In this order: a run that is seen to have ended has left its rows.
+        runs = self._runs.look([*submitted])
+        rows = self._runs.rows([*submitted])
+        waiting = {batch.pool for batch in submitted.values() if batch.state not in _AT_WORK}
         for pool in self._alone.keys() - waiting:
             del self._alone[pool]  # no run waited there meanwhile
         for pool in waiting:
@@ -279,81 +275,72 @@ class Conversions:
                 self._alone.pop(pool, None)
             else:
                 self._alone.setdefault(pool, self._now())
-        for child in self._children:
-            child.take_rows(rows.get(child.run.id, ()), self._recorder.model_ended)
-            if not child.done:
-                self._judge(child, runs.get(child.run.id))
+        for run, batch in submitted.items():
+            batch.take_rows(rows.get(run, ()), self._recorder.model_ended)
+            if batch.missing:
+                self._judge(batch, runs.get(run))
 
-    def _judge(self, child: Child, run: FlowRun | None) -> None:
+    def _judge(self, batch: Batch, run: FlowRun | None) -> None:
         now = self._now()
         if run is None:
-            self._conclude(child)
+            self._conclude(batch)
             return
-        if run.state_type is not child.run.state_type:
-            child.since = now
-        child.run = run
+        if run.state_type is not batch.state:
+            batch.since = now
+        batch.run = run
         if run.state_type is StateType.CRASHED:
-            if now - child.since >= _REVIVAL_SECONDS:
-                self._revive(child)
+            if now - batch.since >= _REVIVAL_SECONDS:
+                self._revive(batch, run)
         elif run.state_type in TERMINAL_STATES:
-            self._conclude(child)
-        elif not child.doomed and (reason := self._verdict(child)):
-            child.since, child.doomed = now, reason
-            self._runs.cancel(child.run)  # so that it does not run when its rows count no more
-        elif child.doomed and now - child.since > _STOP_SECONDS:
+            self._conclude(batch)
+        elif not batch.doomed and (reason := self._verdict(batch)):
+            batch.since, batch.doomed = now, reason
+            self._runs.cancel(run)  # so that it does not run when its rows count no more
+        elif batch.doomed and now - batch.since > _STOP_SECONDS:
             self._runs.cancel(run, force=True)
-            self._conclude(child)
+            self._conclude(batch)
 
-    def _verdict(self, child: Child) -> str:
+    def _verdict(self, batch: Batch) -> str:
         """Why a run that has not ended is waited for no longer; empty while it is.
 
         It runs for longer than its models may, or no worker comes for it.
         """
-        at_work = child.run.state_type in _AT_WORK
-        minutes = self._limits.minutes_per_model * len(child.batch.models)
-        if at_work and self._now() - child.since > minutes * _MINUTE:
-            return f"not done after {minutes} minutes"
+        if batch.state in _AT_WORK:
+            minutes = self._limits.minutes_per_model * len(batch.models)
+            late = self._now() - batch.since > minutes * _MINUTE
+            return f"not done after {minutes} minutes" if late else ""
         patience = self._limits.minutes_without_worker
-        pool = child.batch.pool
-        alone = self._alone.get(pool)
-        lonely = alone is not None and self._now() - alone >= patience * _MINUTE
-        if not at_work and lonely:
-            return f"no worker in pool {pool} for {patience} minutes: start one"
+        alone = self._alone.get(batch.pool)
+        if alone is not None and self._now() - alone >= patience * _MINUTE:
+            return f"no worker in pool {batch.pool} for {patience} minutes: start one"
         return ""
 
-    def _revive(self, child: Child) -> None:
+    def _revive(self, batch: Batch, run: FlowRun) -> None:
         """The automation did not: a busy SQLite can lose its event."""
-        if 0 < child.run.run_count < MOST_ATTEMPTS and not child.doomed:
-            self._runs.run_again(child.run)
+        if 0 < run.run_count < MOST_ATTEMPTS and not batch.doomed:
+            self._runs.run_again(run)
         else:
-            self._conclude(child)
+            self._conclude(batch)
 
-    def _conclude(self, child: Child) -> None:
+    def _conclude(self, batch: Batch) -> None:
         """Rows for what the ended run left none for."""
-        child.done = True
-        missing = list(child.missing.values())
-        child.missing.clear()
-        if child.doomed:
-            self._time_out(missing, child.doomed)
-        elif child.run.state_type not in TERMINAL_STATES:
-            self._fail(missing, MenagerieError("Prefect", "the run was deleted"))
+        if batch.doomed:
+            self._end(batch, lambda one: one.timed_out_row(batch.doomed))
+        elif batch.run is None or batch.state not in TERMINAL_STATES:
+            self._crash(batch, MenagerieError("Prefect", "the run was deleted"))
         else:
-            said = child.run.state.message if child.run.state else ""
+            said = batch.run.state.message if batch.run.state else ""
             detail = f": {said}" if said else ""
-            fact = f"its run ended {child.run.state_name}{detail}"
+            fact = f"its run ended {batch.run.state_name}{detail}"
             error = MenagerieError("Prefect", fact, "The run's logs say why")
-            for one in missing:
-                self._recorder.model_ended(self._stored_row(one) or one.crashed_row(error))
+            self._end(batch, lambda one: self._stored_row(one) or one.crashed_row(error))
 
     def _time_is_up(self) -> None:
         """What is not done has timed out, begun or not."""
-        reason = f"the run's {self._limits.hours:g} hours are over"
-        for child in self._children:
-            child.doomed = child.doomed or reason
-            self._cancel(child)
-            self._conclude(child)
-        for batch in self._waiting:
-            self._time_out(batch.models, reason)
+        for batch in self._batches:
+            batch.doomed = batch.doomed or f"the run's {self._limits.hours:g} hours are over"
+            self._cancel(batch)
+            self._conclude(batch)
 
     def _is_gone(self, error: Exception) -> bool:
         """Whether the server has been away for too long: it may only be restarting."""
@@ -367,11 +354,8 @@ class Conversions:
 
     def _server_is_gone(self, error: Exception) -> None:
         """What is not done has crashed, begun or not."""
-        fact = explain(error, "Prefect")
-        for batch in self._waiting:
-            self._fail(batch.models, fact)
-        for child in self._children:
-            self._fail(child.missing.values(), fact)
+        for batch in self._batches:
+            self._crash(batch, explain(error, "Prefect"))
 
     def _stored_row(self, one: PlannedModel) -> ModelResult | None:
         """The row of a model that was published by a run that could not say so any more."""
@@ -393,19 +377,21 @@ class Conversions:
                 return  # its host goes down: the children go on, and a restarted run finds them
         except Exception:  # noqa: BLE001 - nothing can be known, so nothing is done
             return
-        for child in self._children:
-            self._cancel(child)
+        for batch in self._batches:
+            self._cancel(batch)
 
-    def _cancel(self, child: Child) -> None:
+    def _cancel(self, batch: Batch) -> None:
         try:
-            self._runs.cancel(child.run)
+            if batch.run is not None:
+                self._runs.cancel(batch.run)
         except Exception as error:  # noqa: BLE001 - the others are to be cancelled all the same
-            self._log.warning("%s could not be cancelled: %s", child.batch.name, error)
+            self._log.warning("%s could not be cancelled: %s", batch.name, error)
 
-    def _fail(self, models: Iterable[PlannedModel], error: MenagerieError) -> None:
-        for one in models:
-            self._recorder.model_ended(one.crashed_row(error))
+    def _crash(self, batch: Batch, error: MenagerieError) -> None:
+        self._end(batch, lambda one: one.crashed_row(error))
 
-    def _time_out(self, models: Iterable[PlannedModel], reason: str) -> None:
-        for one in models:
-            self._recorder.model_ended(one.timed_out_row(reason))
+    def _end(self, batch: Batch, row: Callable[[PlannedModel], ModelResult]) -> None:
+        """Wait for no more of it; what lacks a row gets this one."""
+        missing, batch.missing = batch.missing, {}
+        for one in missing.values():
+            self._recorder.model_ended(row(one))
