@@ -44,7 +44,6 @@ from prefect.states import AwaitingRetry, Cancelled, Cancelling, Failed
 from pydantic import ValidationError
 
 from flows.results import ModelResult
-from tasks.failures import explain
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
@@ -219,17 +218,6 @@ def without_tags() -> Iterator[None]:
     """
     with TagsContext(current_tags=set()):
         yield
-
-
-def state_error(state: State[Any]) -> MenagerieError:
-    """What a run's final state says went wrong, as an error of our tree."""
-    try:
-        outcome = state.result(raise_on_failure=False)
-    except Exception as error:  # noqa: BLE001 - its data can be lost on the way
-        return explain(error, "Prefect")
-    if isinstance(outcome, BaseException):
-        return explain(outcome, "Prefect")
-    return MenagerieError("Prefect", f"the run ended {state.name}", "Its logs say why")
 
 
 ROW_TYPE = "result"  # Prefect's UI shows artifacts of this type in no list of pages

@@ -18,7 +18,7 @@ from flows.cli.options import (
     store_option,
     use_cluster,
 )
-from zoo.errors import UsageError
+from zoo.errors import MenagerieError, UsageError
 from zoo.precision import Precision
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from flows.parameters import ConversionOptions
     from flows.plan import PlannedModel
     from flows.results import ModelResult, RunResult
-    from zoo.errors import MenagerieError
 
 
 def convert(
@@ -224,45 +223,35 @@ def _run_flow(
     """
     from flows.cli.progress import LiveDisplay
     from flows.prefect_api import prefect_api
+    from tasks.failures import explain
 
     embedded = not os.environ.get("PREFECT_API_URL")
     first = work[0].spec.source.kind if embedded and work else ""
     with LiveDisplay() as display, prefect_api(display.status, lambda: _load(first)):
         from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
+        from flows.convert import convert_zoo
         from flows.services import Services, use_services
 
         display.status("starting the run")
         given = Services(listener=display, planned={(one.model, one.target): one for one in work})
         # Nobody watches an embedded run; to end the thread that beats costs up to a second.
         unwatched = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None} if embedded else {}
-        with use_services(given), temporary_settings(unwatched):
-            error = _run(work, options, jobs)
+        error = MenagerieError("Prefect", "the run left no row of it", "Its logs say why")
+        try:  # what it says went wrong counts only for models that left no row
+            with use_services(given), temporary_settings(unwatched):
+                convert_zoo(
+                    models=list(dict.fromkeys(one.model for one in work)),
+                    targets=list(dict.fromkeys(one.target for one in work)),
+                    options=options,
+                    jobs=jobs,
+                )
+        except Exception as raised:  # noqa: BLE001 - Prefect's API can fail in any way
+            error = explain(raised, "Prefect")
         for one in work:
             if (one.model, one.target) not in display.rows:
                 display.model_ended(one.crashed_row(error))
     return display.rows
-
-
-def _run(
-    work: "Sequence[PlannedModel]", options: "ConversionOptions", jobs: int
-) -> "MenagerieError":
-    """Run the flow; what it says went wrong counts only for models that left no row."""
-    from flows.convert import convert_zoo
-    from flows.runs import state_error
-    from tasks.failures import explain
-
-    try:
-        state = convert_zoo(
-            models=list(dict.fromkeys(one.model for one in work)),
-            targets=list(dict.fromkeys(one.target for one in work)),
-            options=options,
-            jobs=jobs,
-            return_state=True,
-        )
-    except Exception as error:  # noqa: BLE001 - Prefect's API can fail in any way
-        return explain(error, "Prefect")
-    return state_error(state)
 
 
 def _load(first: str) -> None:

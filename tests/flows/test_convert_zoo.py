@@ -8,26 +8,26 @@ import math
 import shutil
 import signal
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from prefect.client.schemas.objects import StateType
-from prefect.states import Cancelled, Completed, Failed
 from toy_zoo import ToyModel, toy_judgement
 
 import flows.pages
 import tasks.retries
 import zoo.store
 from flows.cli import invoke
+from flows.cli.convert import _run_flow
 from flows.cli.output import answer
 from flows.cli.progress import shown_results
 from flows.convert import convert_batch, convert_here, convert_model, convert_zoo
 from flows.parameters import ConversionOptions
 from flows.plan import plan
 from flows.results import Listener, ModelResult, Outcome, RunResult
-from flows.runs import state_error
 from flows.services import Services, use_services
 from menagerie.format.bundle_manifest import MANIFEST, MODEL_SIGNATURE, SIGNATURE
 from menagerie.validation.findings import Verdict
@@ -384,13 +384,19 @@ def test_nothing_of_a_run_is_pickled(options: ConversionOptions) -> None:
     assert set(storage.glob("*")) == before
 
 
-def test_a_run_that_ends_without_a_row_says_why() -> None:
-    """An exception is itself, a foreign one a line, lost data a remark: never an exception."""
-    error = ExportError("program main", "cannot be traced")
-    assert state_error(Failed(data=error)) is error
-    assert str(state_error(Failed(data=ValueError("bad")))) == "Prefect: ValueError: bad"
-    assert str(state_error(Cancelled())).startswith("Prefect: ")
-    assert str(state_error(Completed())).startswith("Prefect: ")
+def test_a_run_that_ends_without_a_row_says_why(
+    options: ConversionOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table is whole: an exception of Prefect's is a line in it."""
+
+    def broken(**_: Any) -> None:
+        raise ValueError("bad")
+
+    monkeypatch.setattr("flows.convert.convert_zoo", broken)
+    monkeypatch.setattr("flows.prefect_api.prefect_api", lambda *_: nullcontext())
+    rows = _run_flow(plan(["ant"], ["cpu"], options), options, 1)
+    assert rows["ant", "cpu"].outcome is Outcome.CRASHED
+    assert rows["ant", "cpu"].reason == "Prefect: ValueError: bad"
 
 
 def test_a_failed_model_is_one_failed_task(options: ConversionOptions) -> None:
