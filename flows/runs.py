@@ -288,7 +288,6 @@ def _all_pages(read: Callable[..., list[T]]) -> Iterator[T]:
             return
 
 
-_CHUNK = 100  # runs a question
 _REFUSALS = (400, 409, 422)
 
 
@@ -317,9 +316,8 @@ class Runs:
 
     def children(self) -> list[FlowRun]:
         """All runs that this parent submitted, also before it was restarted."""
-        wanted = FlowRunFilter(parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[self._parent]))
-        read = partial(self._client.read_flow_runs, flow_run_filter=wanted)
-        return list(_all_pages(read))
+        parent = FlowRunFilterParentFlowRunId(any_=[self._parent])
+        return list(self._read(parent_flow_run_id=parent))
 
     def submit(
         self,
@@ -362,19 +360,11 @@ class Runs:
 
     def look(self, ids: Sequence[UUID]) -> dict[UUID, FlowRun]:
         """The runs as they are now; one that was deleted is missing."""
-        found = {}
-        for start in range(0, len(ids), _CHUNK):
-            wanted = FlowRunFilter(id=FlowRunFilterId(any_=list(ids[start : start + _CHUNK])))
-            for each in self._client.read_flow_runs(flow_run_filter=wanted, limit=_CHUNK):
-                found[each.id] = each
-        return found
+        return {run.id: run for run in self._read(id=FlowRunFilterId(any_=list(ids)))}
 
     def rows(self, ids: Sequence[UUID]) -> dict[UUID, list[ModelResult]]:
         """The rows that these runs have left."""
-        found = {}
-        for start in range(0, len(ids), _CHUNK):
-            found.update(read_rows(self._client, ids[start : start + _CHUNK]))
-        return found
+        return read_rows(self._client, ids)
 
     def cancel(self, run: FlowRun, *, force: bool = False) -> None:
         """End a run: its worker stops it; with `force` it counts as ended at once.
@@ -406,3 +396,7 @@ class Runs:
         """Whether somebody cancels the parent run itself."""
         state = self._client.read_flow_run(self._parent).state
         return state is not None and state.type in (StateType.CANCELLING, StateType.CANCELLED)
+
+    def _read(self, **wanted: Any) -> Iterator[FlowRun]:
+        read = partial(self._client.read_flow_runs, flow_run_filter=FlowRunFilter(**wanted))
+        return _all_pages(read)
