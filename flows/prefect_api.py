@@ -5,8 +5,9 @@ imported before it answers: its settings are read once, at import, so all enviro
 be set before. The embedded server listens on loopback, keeps its SQLite file under
 `$MENAGERIE_HOME`, and ends with this process, however that ends.
 
-`python -m flows.prefect_api serve FD` is that server, on an inherited socket;
-`python -m flows.prefect_api run` is the process of one flow run on a worker.
+`python -m flows.prefect_api serve FD PARENT` is that server, on an inherited socket;
+`python -m flows.prefect_api run` is the process of one flow run on a worker. Both end with the
+process that started them.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 STARTUP_SECONDS = 120.0  # a fresh database took 14 s on two idle cores, a known one 4 s
 _ATTEMPTS = 2  # the first start on a fresh home can fail where the second finds its tables made
 _STOP_SECONDS = 5.0
-_LOOK_SECONDS = 1.0  # at the worker of a flow run
+_LOOK_SECONDS = 1.0  # at the process that started this one
 _GRACE_SECONDS = 20.0  # in which a run whose worker died can still say that it ends
 _REQUEST_SECONDS = "30"  # on a starved machine an answer was lost now and then; Prefect asks again
 
@@ -157,8 +158,8 @@ def _start(
 def _spawn(log: Path, listener: int) -> subprocess.Popen[bytes]:
     with log.open("wb") as output:
         return subprocess.Popen(
-            [sys.executable, "-m", "flows.prefect_api", "serve", str(listener)],
-            stdin=subprocess.PIPE,
+            [sys.executable, "-m", "flows.prefect_api", "serve", str(listener), str(os.getpid())],
+            stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             pass_fds=[listener],
@@ -209,14 +210,16 @@ def _flush() -> None:
 def _stop(server: subprocess.Popen[bytes]) -> None:
     server.terminate()  # politely: it still writes down the last states of the run
     try:
-        server.communicate(timeout=_STOP_SECONDS)
+        server.wait(_STOP_SECONDS)
     except subprocess.TimeoutExpired:
         server.kill()
-        server.communicate()
+        server.wait()
 
 
 def main(role: str, *arguments: str) -> None:
-    """Be the embedded server, or the process of a flow run."""
+    """Be the embedded server, or the process of a flow run, as long as the one that started it."""
+    parent = int(arguments[1]) if role == "serve" else os.getppid()
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     if role == "serve":
         _serve(int(arguments[0]))
     else:
@@ -224,20 +227,11 @@ def main(role: str, *arguments: str) -> None:
 
 
 def _serve(listener: int) -> None:
-    """Serve the API until standard input ends.
-
-    So it cannot outlive the command that started it, not even when that is killed.
-    """
-    threading.Thread(target=_end_with_input, daemon=True).start()
+    """Serve the API on a socket."""
     import uvicorn
     from prefect.server.api.server import create_app
 
     uvicorn.run(create_app, factory=True, fd=listener, log_level="error", lifespan="on", workers=1)
-
-
-def _end_with_input() -> None:
-    sys.stdin.buffer.read()
-    os._exit(0)
 
 
 def _run() -> None:
@@ -246,13 +240,12 @@ def _run() -> None:
     Left alone it would run on where nobody can cancel it, hold its place in the queue, and meet
     its own second try.
     """
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     del sys.argv[1:]  # Prefect's engine would read the first word as a run's id
     runpy.run_module("prefect.engine", run_name="__main__", alter_sys=True)
 
 
-def _end_with(worker: int) -> None:
-    while os.getppid() == worker:
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
         time.sleep(_LOOK_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)  # Prefect has the run count as crashed: it is run again
     time.sleep(_GRACE_SECONDS)

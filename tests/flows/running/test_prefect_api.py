@@ -69,7 +69,7 @@ def test_a_flow_runs_on_a_fresh_home(shared_home: Path) -> None:
 
 
 def test_the_server_ends_when_we_are_killed(shared_home: Path) -> None:
-    """SIGKILL leaves no server behind: its standard input ends."""
+    """SIGKILL leaves no server behind: it looks after its parent."""
     program = RUN.format(then="import signal; signal.pause()")
     with subprocess.Popen(
         [sys.executable, "-c", program],
