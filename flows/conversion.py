@@ -179,7 +179,7 @@ class Conversion:
     def _stage(self, kind: StageKind[Any], work: Callable[[], T]) -> T:
         """Do a stage as a Prefect task: timed, told to the listener, and judged if it fails."""
         listener, stage = self._given.listener, kind.stage
-        listener.stage_began(self._job.model, self._job.target, stage)
+        listener.stage_at(self._job.model, self._job.target, stage)
         self._bar.show(len(self._times), stage.value)
         began = time.perf_counter()
         try:
@@ -205,7 +205,7 @@ class Conversion:
             log.info("%s: %s", stage, step.text)
             done = len(self._times) + 0.99 * step.share  # whole when the stage has ended
             self._bar.show(done, f"{stage}: {step.text}")
-            self._given.listener.stage_moved(self._job.model, self._job.target, stage, step)
+            self._given.listener.stage_at(self._job.model, self._job.target, stage, step)
 
         with progress_to(step_done):
             return work()

@@ -157,11 +157,8 @@ class Listener:
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str], ModelResult] = {}
 
-    def stage_began(self, model: str, target: str, stage: Stage) -> None:
-        """A stage of this model begins."""
-
-    def stage_moved(self, model: str, target: str, stage: Stage, step: StepDone) -> None:
-        """Something inside the stage is done."""
+    def stage_at(self, model: str, target: str, stage: Stage, step: StepDone | None = None) -> None:
+        """A stage of this model begins, or something inside it is done."""
 
     def stage_ended(self, model: str, target: str, stage: Stage, seconds: float) -> None:
         """It succeeded, in so many seconds."""

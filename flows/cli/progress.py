@@ -68,15 +68,28 @@ class LiveDisplay(Listener):
         else:
             self._progress.update(self._status, description=text)
 
-    def stage_began(self, model: str, target: str, stage: Stage) -> None:
+    def stage_at(self, model: str, target: str, stage: Stage, step: StepDone | None = None) -> None:
         """See `Listener`."""
         with self._lock:
-            self._describe(model, target, stage)
-
-    def stage_moved(self, model: str, target: str, stage: Stage, step: StepDone) -> None:
-        """See `Listener`."""
-        with self._lock:
-            self._describe(model, target, stage, step)
+            key = (model, target)
+            if self._status is not None:
+                self._progress.remove_task(self._status)
+                self._status = None
+            if key not in self._tasks:
+                self._tasks[key] = self._progress.add_task("", total=None, label=" ".join(key))
+            done = self._done.get(key, [])
+            steps = [
+                f"[green]{s}[/green]"
+                if s in done
+                else f"[cyan]{s} …[/cyan]"
+                if s is stage
+                else f"[dim]{s}[/dim]"
+                for s in Stage
+                if s is not Stage.LOCATE or s is stage  # only after a failure
+            ]
+            if step is not None:
+                steps.append(f"[dim]{escape(step.text)}[/dim]")
+            self._progress.update(self._tasks[key], description=" ".join(steps))
 
     def stage_ended(self, model: str, target: str, stage: Stage, took: float) -> None:
         """See `Listener`."""
@@ -111,29 +124,6 @@ class LiveDisplay(Listener):
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
-
-    def _describe(
-        self, model: str, target: str, stage: Stage, step: StepDone | None = None
-    ) -> None:
-        key = (model, target)
-        if self._status is not None:
-            self._progress.remove_task(self._status)
-            self._status = None
-        if key not in self._tasks:
-            self._tasks[key] = self._progress.add_task("", total=None, label=f"{model} {target}")
-        done = self._done.get(key, [])
-        steps = [
-            f"[green]{s}[/green]"
-            if s in done
-            else f"[cyan]{s} …[/cyan]"
-            if s is stage
-            else f"[dim]{s}[/dim]"
-            for s in Stage
-            if s is not Stage.LOCATE or s is stage  # only after a failure
-        ]
-        if step is not None:
-            steps.append(f"[dim]{escape(step.text)}[/dim]")
-        self._progress.update(self._tasks[key], description=" ".join(steps))
 
 
 def announce_weights(planned: Sequence[PlannedModel], seed: int | None) -> None:

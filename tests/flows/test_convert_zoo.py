@@ -62,12 +62,10 @@ class Notes(Listener):
         self.steps: list[tuple[Stage, str]] = []
         self.ended: list[ModelResult] = []
 
-    def stage_began(self, model: str, target: str, stage: Stage) -> None:
-        """Not noted."""
-
-    def stage_moved(self, model: str, target: str, stage: Stage, step: StepDone) -> None:
-        """Noted."""
-        self.steps.append((stage, step.text))
+    def stage_at(self, model: str, target: str, stage: Stage, step: StepDone | None = None) -> None:
+        """Its steps are noted."""
+        if step is not None:
+            self.steps.append((stage, step.text))
 
     def stage_ended(self, model: str, target: str, stage: Stage, seconds: float) -> None:
         """Noted."""
