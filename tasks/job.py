@@ -108,8 +108,6 @@ class PublishRecord(Frozen):
     `kept` is when an earlier release of the same build was made, if the store keeps that one.
     """
 
-    store: str
     bytes: int
     kept: str | None = None  # ISO 8601
     state: ReleaseState = ReleaseState.VALIDATED
-    promoted: bool = False  # else it is a candidate, until the holder of the keys promotes it

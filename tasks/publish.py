@@ -63,11 +63,9 @@ def publish_bundle(job: Job, _: StageRecords | None = None) -> PublishRecord:
     if keyring is not None and release.document == ours:
         _archive(store, release, job)
     return PublishRecord(
-        store=job.store,
         bytes=release.size,
         kept=None if release.document == ours else release.manifest.created,
         state=release.manifest.state,
-        promoted=keyring is not None,
     )
 
 
