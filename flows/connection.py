@@ -13,7 +13,6 @@ import hashlib
 import os
 import secrets
 import tempfile
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +24,6 @@ from zoo.base_models import Frozen
 from zoo.errors import MenagerieError
 
 MOST_ATTEMPTS = 3  # of a run that crashes, as in infra/automations.yaml
-
-
-class FlowName(StrEnum):
-    """What Prefect calls our flows."""
-
-    CONVERT_ZOO = "convert-zoo"
-    CONVERT_BATCH = "convert-batch"
-    CONVERT_MODEL = "convert-model"
-    CONFIRM_RELEASES = "confirm-releases"
-    VERIFY_RELEASES = "verify-releases"
-    REBUILD_RELEASE = "rebuild-release"
-    COLLECT_GARBAGE = "collect-garbage"
-
-
 BUCKET = "menagerie"
 STORE = f"s3://{BUCKET}/zoo"
 ACCESS_KEY = "menagerie:owner"  # no secret; Swift's form is account:user

@@ -13,7 +13,6 @@ from prefect.logging import get_run_logger
 from prefect.states import Failed
 from pydantic import WithJsonSchema
 
-from flows.connection import FlowName
 from flows.pages import Ended, ProgressBar, leave_pages, record
 from flows.plan import job_for, unplanned_row
 from flows.results import ModelResult, Outcome
@@ -272,7 +271,7 @@ def convert_in_task(planned: PlannedModel, options: ConversionOptions) -> None:
 
     try:
         with without_tags():
-            run_as_task(FlowName.CONVERT_MODEL, work, retried=False, run_name=name)
+            run_as_task("convert-model", work, retried=False, run_name=name)
     except Exception as error:  # noqa: BLE001 - the model's, or Prefect's API can fail in any way
         if (planned.model, planned.target) not in services().listener.rows:
             took = time.perf_counter() - began

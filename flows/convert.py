@@ -10,27 +10,25 @@ from contextvars import copy_context
 from itertools import groupby
 from typing import Annotated, Any
 
-from prefect import State, flow
+from prefect import State
 from prefect.client.orchestration import get_client
 from prefect.runtime import deployment
 from prefect.states import Completed, Failed
 from pydantic import Field
 
-from flows.connection import FlowName
 from flows.conversion import ModelChoice, TagChoice, TargetChoice, convert_in_task, tell
-from flows.fan_out import Conversions
+from flows.fan_out import CONVERT_BATCH, Conversions
 from flows.pages import Ended, leave_artifact, leave_pages
 from flows.parameters import ConversionOptions, RunLimits
 from flows.plan import PlannedModel, plan, sort_out, unplanned_row
 from flows.reports import failure_report, link_report, refresh_index, with_failure_page
 from flows.results import Listener, ModelResult, Outcome, RunResult, results_markdown
 from flows.runs import (
-    NOTHING_KEPT,
     Runs,
     failed,
     first_of,
+    our_flow,
     rows_left_before,
-    run_name,
     tag_run,
     this_run,
 )
@@ -41,11 +39,7 @@ from tasks.retries import patiently
 from zoo.errors import MenagerieError
 
 
-@flow(
-    name=FlowName.CONVERT_MODEL.value,
-    flow_run_name=run_name("{model} for {target}"),
-    **NOTHING_KEPT,
-)
+@our_flow("{model} for {target}")
 def convert_model(
     model: ModelChoice,
     target: TargetChoice = "cpu",
@@ -66,11 +60,7 @@ def convert_model(
     return run if run.succeeded else failed(run.results[0].verdict, run)
 
 
-@flow(
-    name=FlowName.CONVERT_BATCH.value,
-    flow_run_name=run_name(lambda asked: f"{first_of(asked['models'])} for {asked['target']}"),
-    **NOTHING_KEPT,
-)
+@our_flow(lambda asked: f"{first_of(asked['models'])} for {asked['target']}")
 def convert_batch(
     models: list[str],
     target: str = "cpu",
@@ -117,11 +107,7 @@ def _conversion_name(asked: Mapping[str, Any]) -> str:
     return f"{what} for {targets}" if targets else what
 
 
-@flow(
-    name=FlowName.CONVERT_ZOO.value,
-    flow_run_name=run_name(_conversion_name),
-    **NOTHING_KEPT,
-)
+@our_flow(_conversion_name)
 def convert_zoo(
     models: list[ModelChoice] = [],  # noqa: B006 - Prefect reads the defaults for its form
     selected_tags: list[TagChoice] = [],  # noqa: B006
@@ -180,7 +166,7 @@ def _convert_all(
     until = time.monotonic() + limits.hours * 3600
     with use_services(given), get_client(sync_client=True) as client:
         runs = Runs(client, this_run())
-        if work and runs.deployments(FlowName.CONVERT_BATCH):
+        if work and runs.deployments(CONVERT_BATCH):
             Conversions(
                 runs,
                 limits=limits,

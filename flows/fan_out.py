@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from prefect.client.schemas.objects import TERMINAL_STATES, StateType
 from prefect.logging import get_logger
 
-from flows.connection import MOST_ATTEMPTS, FlowName
+from flows.connection import MOST_ATTEMPTS
 from flows.results import Outcome
 from flows.runs import Trigger, first_of
 from tasks.failures import explain
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from flows.results import Listener, ModelResult
     from flows.runs import Runs
 
+CONVERT_BATCH = "convert-batch"  # the flow
 POOLS_VARIABLE = "MENAGERIE_POOLS"
 BATCH_MODELS = 8  # at most: a deployment run costs six to eight seconds before its first stage
 
@@ -159,7 +160,7 @@ class Conversions:
         self._attended = attended
         self._now = now
         self._sleep = sleep
-        self._deployments = runs.deployments(FlowName.CONVERT_BATCH)
+        self._deployments = runs.deployments(CONVERT_BATCH)
         self._batches: list[Batch] = []  # of which rows are missing
         self._alone: dict[str, float] = {}  # pools, and since when they have no worker
         self._silent_since: float | None = None
@@ -241,7 +242,7 @@ class Conversions:
             MenagerieError: the pool has no such deployment.
         """
         if batch.pool not in self._deployments:
-            fact = f"there is no deployment of {FlowName.CONVERT_BATCH} in it"
+            fact = f"there is no deployment of {CONVERT_BATCH} in it"
             raise MenagerieError(f"work pool {batch.pool}", fact, "Run `zoo cluster up` again")
         names = [one.model for one in batch.models]
         parameters = {

@@ -16,12 +16,13 @@ from contextlib import contextmanager, suppress
 from enum import StrEnum
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 from uuid import UUID
 
 import coolname
 import httpx
 from coolname.loader import load_config
+from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactCreate
 from prefect.client.schemas.filters import (
@@ -49,10 +50,12 @@ from zoo.errors import MenagerieError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from prefect import State
+    from prefect import Flow, State
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 _PATIENCE_SECONDS = 600.0  # of a line that is down; the run may be elsewhere by then
@@ -87,24 +90,20 @@ def _begun(run: str) -> int | None:
     return None
 
 
-class _ResultOptions(TypedDict):
-    persist_result: bool
-    result_serializer: str
-
-
-# Products go to our own store, by content. What Prefect writes all the same (an exception that a
-# flow raised) is JSON and not its default, a pickle.
-NOTHING_KEPT: _ResultOptions = {"persist_result": False, "result_serializer": "json"}
-
-
 _BY_FORM = re.compile("[A-Z][a-z]+-[A-Z][a-z]+")  # what the UI's form fills in: Ergonomic-Flea
 
 
-def run_name(said: str | Callable[[Mapping[str, Any]], str]) -> Callable[[], str]:
-    """A flow's `flow_run_name`: what a person called the run, else what it does.
+def our_flow(
+    said: str | Callable[[Mapping[str, Any]], str],
+) -> Callable[[Callable[P, R]], Flow[P, R]]:
+    """Declare a flow, which Prefect calls like its function, with hyphens.
+
+    A run is called what a person called it, else what it does. Nothing of it is kept: products go
+    to our own store, by content. What Prefect writes all the same, an exception that a flow raised,
+    is JSON and not its default, a pickle.
 
     Args:
-        said: of a run's parameters, as a template for `str.format` or a function.
+        said: what a run does, by its parameters, as a template for `str.format` or a function.
     """
 
     def name() -> str:
@@ -115,7 +114,7 @@ def run_name(said: str | Callable[[Mapping[str, Any]], str]) -> Callable[[], str
             return known
         return said.format(**asked) if isinstance(said, str) else said(asked)
 
-    return name
+    return flow(flow_run_name=name, persist_result=False, result_serializer="json")
 
 
 @cache

@@ -5,11 +5,10 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated
 
-from prefect import State, flow
+from prefect import State
 from prefect.states import Failed
 from pydantic import Field
 
-from flows.connection import FlowName
 from flows.conversion import ModelChoice, TargetChoice
 from flows.pages import leave_artifact
 from flows.parameters import ConversionOptions, allowed_store
@@ -23,7 +22,7 @@ from flows.proofs import (
     unconfirmed,
     verification_markdown,
 )
-from flows.runs import NOTHING_KEPT, failed, first_of, run_name, tag_run
+from flows.runs import failed, first_of, our_flow, tag_run
 from flows.services import services
 from flows.work import Collected, collect, new_work_folder
 from tasks.retries import patiently, run_as_task
@@ -32,11 +31,7 @@ from zoo.errors import MenagerieError
 from zoo.store import KeepRule, Release, open_store
 
 
-@flow(
-    name=FlowName.VERIFY_RELEASES.value,
-    flow_run_name=run_name(lambda asked: f"verify {first_of(asked['models']) or 'all releases'}"),
-    **NOTHING_KEPT,
-)
+@our_flow(lambda asked: f"verify {first_of(asked['models']) or 'all releases'}")
 def verify_releases(
     models: list[ModelChoice] = [],  # noqa: B006 - Prefect reads the defaults for its form
     targets: list[TargetChoice] = [],  # noqa: B006
@@ -64,13 +59,7 @@ def verify_releases(
     return _proven("verify-releases", "Verification", opened.url, releases, work)
 
 
-@flow(
-    name=FlowName.CONFIRM_RELEASES.value,
-    flow_run_name=run_name(
-        lambda asked: f"confirm {first_of(asked['models']) or 'what was emulated'}"
-    ),
-    **NOTHING_KEPT,
-)
+@our_flow(lambda asked: f"confirm {first_of(asked['models']) or 'what was emulated'}")
 def confirm_releases(
     models: list[ModelChoice] = [],  # noqa: B006 - Prefect reads the defaults for its form
     targets: list[TargetChoice] = [],  # noqa: B006
@@ -112,13 +101,7 @@ def _proven(
     return result if result.succeeded else failed(result.summary, result)
 
 
-@flow(
-    name=FlowName.REBUILD_RELEASE.value,
-    flow_run_name=run_name(
-        lambda asked: f"rebuild {first_of(asked['models']) or 'the release of the day'}"
-    ),
-    **NOTHING_KEPT,
-)
+@our_flow(lambda asked: f"rebuild {first_of(asked['models']) or 'the release of the day'}")
 def rebuild_release(
     models: list[ModelChoice] = [],  # noqa: B006 - Prefect reads the defaults for its form
     targets: list[TargetChoice] = [],  # noqa: B006
@@ -152,11 +135,7 @@ def rebuild_release(
     return failed(f"{summary}, {found.detail}", found)
 
 
-@flow(
-    name=FlowName.COLLECT_GARBAGE.value,
-    flow_run_name=run_name(lambda asked: "list garbage" if asked["dry_run"] else "collect garbage"),
-    **NOTHING_KEPT,
-)
+@our_flow(lambda asked: "list garbage" if asked["dry_run"] else "collect garbage")
 def collect_garbage(
     keep: KeepRule = KeepRule(),  # noqa: B008 - frozen
     *,

@@ -1,4 +1,4 @@
-# ruff: noqa: E402, TC001, B006, B008 - Prefect reads annotations and defaults
+# ruff: noqa: E402, TC001, TC002, B006, B008 - Prefect reads annotations and defaults
 """The real flows over toy stages, for workers of a test's cluster.
 
 What a model does is said by its summary in the manifest: `fine`, `segfaults`, `sleeps`, `eats`; its
@@ -17,14 +17,14 @@ TESTS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS / "tasks"))
 
 from botocore.config import Config
-from prefect import State, flow
+from prefect import State
 from toy_zoo import ToyModel, toy_judgement
 
 from flows import convert as zoo
 from flows import fan_out, upkeep
 from flows import plan as planning
 from flows.parameters import ConversionOptions, RunLimits
-from flows.runs import NOTHING_KEPT, run_name
+from flows.runs import our_flow
 from flows.services import Services, use_services
 from menagerie.store import s3
 from tasks.job import Job, StageRecords
@@ -73,7 +73,7 @@ def place() -> Services:
     return Services(hold=model, instead={Stage.VALIDATE: toy_prove}, judge=judge)
 
 
-@flow(name="convert-model", flow_run_name="{model} for {target}", **NOTHING_KEPT)
+@our_flow("{model} for {target}")
 def convert_model(
     model: str, target: str = "cpu", options: ConversionOptions = ConversionOptions()
 ) -> State[Any]:
@@ -82,7 +82,7 @@ def convert_model(
         return zoo.convert_model.fn(model, target, options)  # type: ignore[no-any-return]
 
 
-@flow(name="convert-batch", flow_run_name=run_name("{models} for {target}"), **NOTHING_KEPT)
+@our_flow("{models} for {target}")
 def convert_batch(
     models: list[str],
     target: str = "cpu",
@@ -93,7 +93,7 @@ def convert_batch(
         return zoo.convert_batch.fn(models, target, options)  # type: ignore[no-any-return]
 
 
-@flow(name="confirm-releases", **NOTHING_KEPT)
+@our_flow("confirm")
 def confirm_releases(
     models: list[str] = [], targets: list[str] = [], store: str = ""
 ) -> State[Any]:
@@ -102,7 +102,7 @@ def confirm_releases(
         return upkeep.confirm_releases.fn(models, targets, store=store)  # type: ignore[no-any-return]
 
 
-@flow(name="convert-zoo", **NOTHING_KEPT)
+@our_flow("convert")
 def convert_zoo(
     models: list[str] = [],
     selected_tags: list[str] = [],

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
-from prefect import flow
 from prefect.client.orchestration import get_client
 from toy_zoo import measured, toy_bundle, toy_job, toy_judgement, toy_records
 
@@ -16,7 +15,7 @@ from flows.cli import invoke
 from flows.pages import Ended, ProgressBar, leave_pages
 from flows.reports import conversion_log, failure_report, link_report, with_failure_page
 from flows.results import ModelResult, Outcome, results_markdown
-from flows.runs import NOTHING_KEPT
+from flows.runs import our_flow
 from tasks.prove import prove
 from tasks.publish import publish_bundle
 from transforms.stages import Stage
@@ -49,7 +48,7 @@ def left(ended: Ended, store: str) -> tuple[ModelResult, str]:
     """The row, and the page that its run bears."""
     model = ended.row.model
 
-    @flow(name=f"leave {uuid4().hex}", **NOTHING_KEPT)
+    @our_flow("leave")
     def leave() -> ModelResult:
         return leave_pages(ended, store)
 
@@ -159,7 +158,7 @@ def test_a_bar_names_the_stage_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flows.pages._LONG_SECONDS", 0.0)
     key = f"bar-{uuid4().hex}"
 
-    @flow(name=f"move {key}", **NOTHING_KEPT)
+    @our_flow("move")
     def move() -> None:
         bar = ProgressBar(key, 6)
         bar.show(4.9, "validate: [case 9](x)")

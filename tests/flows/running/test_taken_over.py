@@ -6,14 +6,13 @@ from typing import Any
 
 import httpx
 import pytest
-from prefect import flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.exceptions import Abort
 from prefect.runtime import flow_run
 from prefect.states import Completed, Crashed, Running, Scheduled
 
 from flows import runs
-from flows.runs import NOTHING_KEPT, failed
+from flows.runs import failed, our_flow
 
 
 def runs_elsewhere(client: SyncPrefectClient, run: Any) -> None:
@@ -27,7 +26,7 @@ def test_the_state_of_who_has_the_run_stands() -> None:
     """It fails here, after it was completed there: it stays completed."""
     ids = []
 
-    @flow(**NOTHING_KEPT)
+    @our_flow("fail")
     def cut_off() -> Any:
         ids.append(flow_run.get_id())
         with get_client(sync_client=True) as client:
@@ -44,7 +43,7 @@ def test_the_state_of_who_has_the_run_stands() -> None:
 def test_who_has_its_run_says_how_it_ended() -> None:
     """Nobody else began it."""
 
-    @flow(**NOTHING_KEPT)
+    @our_flow("fail")
     def alone() -> Any:
         return failed("it did not work", None)
 
@@ -66,7 +65,7 @@ def test_a_line_that_is_down_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(runs, "get_client", away)
     monkeypatch.setattr(runs, "_LOOK_SECONDS", 0.0)
 
-    @flow(**NOTHING_KEPT)
+    @our_flow("fail")
     def cut_off() -> Any:
         with get_client(sync_client=True) as client:
             runs_elsewhere(client, flow_run.get_id())
