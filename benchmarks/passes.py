@@ -115,7 +115,7 @@ def _models(options: argparse.Namespace) -> Iterator[Row]:
             inputs = tuple(prepared.goldens[0].inputs.values())
             lists = (options.before, options.after)
             named = (name, program.name)
-            yield _compare(named, prepared.exported.program, inputs, lists, options)
+            yield _compare(named, prepared.program, inputs, lists, options)
 
 
 def _compare(

@@ -27,6 +27,7 @@ from menagerie.format.folder import seal
 from menagerie.numerics import DEFAULT_TOLERANCES
 from menagerie.speech.recipe import HELD_OUT_FILE, SPEECH_FILE
 from menagerie.typed_json import document
+from transforms.export.state import state_of
 from transforms.export.trace import WRAPPER_PREFIX
 from transforms.lowering.toolchain import find_compiler
 from transforms.passes.round_weights import may_narrow, may_quantise
@@ -184,7 +185,7 @@ def content_digest(value: torch.Tensor) -> bytes:
 def _entry(
     folder: Path, prepared: Prepared, lowered: LoweredProgram, weights: _Weights
 ) -> BundleProgram:
-    signature = prepared.exported.signature
+    signature = prepared.signature
     golden = lowered.library.parent / "golden.safetensors"
     kinds = {str(number): case.kind.value for number, case in enumerate(prepared.goldens)}
     save_with_metadata(_golden_tensors(prepared.goldens) | dict(prepared.exact), golden, kinds)
@@ -193,7 +194,7 @@ def _entry(
         Role.GOLDEN: LoweredFile(golden),
         **lowered.files,
     }
-    state = tuple(n for n in prepared.exported.state if n in lowered.constants)
+    state = tuple(n for n in state_of(prepared.program) if n in lowered.constants)
     return BundleProgram(
         name=prepared.name,
         files={

@@ -259,7 +259,7 @@ def _convert(
         target,
         _key(request, done.programs),
         licence=request.licence,
-        parameters=sum(t.numel() for p in done.programs for t in p.exported.program.parameters()),
+        parameters=sum(t.numel() for p in done.programs for t in p.program.parameters()),
     )
     lowered = lower(
         bundle,
@@ -340,13 +340,10 @@ def _key(request: _Request, programs: Sequence[Prepared]) -> str:
     digest.update(code_digest().encode())
     digest.update(str(sorted(request.target.versions().items())).encode())
     digest.update(torch.__version__.encode())
-    for program in programs:
-        exported = program.exported
-        digest.update(str(sorted(program.operand_ranges.items())).encode())
-        digest.update(f"{program.name} {exported.signature} {exported.program.graph}".encode())
-        for name, value in sorted(
-            {**exported.program.state_dict, **exported.program.constants}.items()
-        ):
+    for each in programs:
+        digest.update(str(sorted(each.operand_ranges.items())).encode())
+        digest.update(f"{each.name} {each.signature} {each.program.graph}".encode())
+        for name, value in sorted({**each.program.state_dict, **each.program.constants}.items()):
             if isinstance(value, torch.Tensor):
                 digest.update(name.encode() + content_digest(value))
     return digest.hexdigest()

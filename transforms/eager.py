@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -15,7 +14,7 @@ from menagerie.speech.recogniser import Program
 from menagerie.speech.word_errors import HeldOut, count_errors
 from menagerie.timing import artifact, time_in_turns
 from menagerie.validation.checks import stand_in
-from transforms.export.trace import CallableProgram
+from transforms.export.trace import eager_of
 from transforms.goldens.cases import input_dtype, model_dtype
 from transforms.progress import in_parts, report_step
 from zoo.errors import ExportError, SessionError, SourceError
@@ -56,12 +55,12 @@ def eager_accuracy(
     """
     program = next(p for p in spec.programs if p.name == gate.program)
     labels, inputs = _samples(model, program, data)
-    module = CallableProgram(model, program)
+    eager = eager_of(model, program)
     right = 0
     for start in range(0, len(labels), gate.batch):
         batch = slice(start, start + gate.batch)
         with torch.no_grad(), one_thread():  # the figure is in the manifest
-            results = module(*(tensor[batch] for tensor in inputs))
+            results = eager({name: tensor[batch] for name, tensor in inputs.items()})
         scores = _scores(results, gate)
         right += int((scores.argmax(-1) == labels[batch]).sum())
     return right / len(labels)
@@ -69,7 +68,7 @@ def eager_accuracy(
 
 def _samples(
     model: torch.nn.Module, program: ProgramSpec, data: Path
-) -> tuple[torch.Tensor, list[torch.Tensor]]:
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """The labels, and the inputs in the program's order and dtypes."""
     tensors = load_file(data)
     missing = {"labels", *(i.name for i in program.inputs)} - set(tensors)
@@ -81,7 +80,7 @@ def _samples(
         fact = f"the accuracy gate's `labels` have shape {shape}, so there are no samples"
         raise SourceError(data.name, fact, "Give one label a sample")
     dtype, samples = model_dtype(model), len(labels)
-    inputs = [_input(i, dtype, tensors[i.name], samples, data.name) for i in program.inputs]
+    inputs = {i.name: _input(i, dtype, tensors[i.name], samples, data.name) for i in program.inputs}
     return labels, inputs
 
 
@@ -141,16 +140,14 @@ def eager_program(model: torch.nn.Module, spec: ProgramSpec) -> Program:
     """A program run by eager PyTorch, for the decoding loops that run artifacts."""
     inputs = tuple(TensorSpec(i.name, i.dtype, i.shape) for i in spec.inputs)
     ranges = {n: (d.low, d.high, d.multiple_of) for n, d in spec.dimensions.items()}
-    run = partial(_run, CallableProgram(model, spec), [i.name for i in spec.inputs])
+    eager = eager_of(model, spec)
+
+    def run(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        with torch.inference_mode():
+            results = eager({i.name: torch.from_numpy(arrays[i.name]) for i in inputs})
+        return {name: value.numpy() for name, value in results.items()}
+
     return Program(run, inputs, ranges)
-
-
-def _run(
-    module: CallableProgram, names: list[str], inputs: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-    with torch.inference_mode():
-        results = module(*(torch.from_numpy(inputs[name]) for name in names))
-    return {name: value.numpy() for name, value in results.items()}
 
 
 ProgramTimes = tuple[tuple[str, "Measurement"], ...]  # by program

@@ -140,11 +140,10 @@ def transform(
 
     done, logs, graphs = [], [], []
     for prepared in in_parts(programs):
-        before = prepared.exported.program
+        before = prepared.program
         samples = (calibration or {}).get(prepared.name, ())
         after, log, ranges = _rewritten(prepared, passes, target, kept, samples)
-        exported = replace(prepared.exported, program=after)
-        done.append(replace(prepared, exported=exported, operand_ranges=ranges))
+        done.append(replace(prepared, program=after, operand_ranges=ranges))
         logs.append(log)
         graphs.append(
             ProgramGraphs(
@@ -167,13 +166,13 @@ def _rewritten(
     from transforms.quantisation import fitting_calls, operand_ranges, rounding_costs
 
     run = functools.partial(run_passes, target=target, name=prepared.name)
-    before = prepared.exported.program
+    before = prepared.program
     if kept.precision is Precision.FLOAT32:
         return *run(before, passes_in(kept, passes, target)), {}
     rounding = rounding_passes(kept, target)
     whole, log = run(before, target.general_passes if passes is None else passes)
     rounded, last = run(whole, rounding)
-    inputs = [prepared.goldens[0].inputs[name] for name in prepared.exported.input_names]
+    inputs = list(prepared.goldens[0].inputs.values())
     calls = fitting_calls(f"program {prepared.name}", calibration, inputs)
     ranges = operand_ranges(whole, rounded, calls)
     integers = kept.precision.multiplies_integers
@@ -218,7 +217,7 @@ def lower(
     target = identity.target
     made = []
     for each in in_parts(programs, end=_LOWERED):
-        made.append(target.lower(each.exported.program, folder, name=each.name))
+        made.append(target.lower(each.program, folder, name=each.name))
         kernels = count(made[-1].record.generated_kernels, "kernel")
         report_step(f"program {each.name}: {kernels} compiled")
     manifest = write_bundle(

@@ -53,7 +53,7 @@ def explain(
         )
         passes = passes_in(spec.kept, spec.passes, target)
         explained = [
-            (p, *explain_program(p.name, p.exported.program, passes, target=target))
+            (p, *explain_program(p.name, p.program, passes, target=target))
             for p in prepared
         ]
     if picture is not None:
@@ -64,7 +64,7 @@ def explain(
         first, rewritten, _ = explained[0]
         graphs = ProgramGraphs(
             program=first.name,
-            before=record_graph(first.exported.program),
+            before=record_graph(first.program),
             after=record_graph(rewritten),
         )
         picture.write_text(render_graph(graphs, f"{model}, before and after the passes"))

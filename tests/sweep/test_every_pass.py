@@ -63,7 +63,7 @@ def test_every_pass_keeps_the_numbers(model: str, capsys: pytest.CaptureFixture[
     rows = []
     for program in spec.programs:
         prepared = prepare(loaded.module, program)
-        before = _wrong(prepared, prepared.exported.program, spec)
+        before = _wrong(prepared, prepared.program, spec)
         assert before[2] == (), "the export is wrong before any pass"
         rows += [_row(name, passes, prepared, spec) for name, passes in _LISTS.items()]
     with capsys.disabled():
@@ -75,7 +75,7 @@ def test_every_pass_keeps_the_numbers(model: str, capsys: pytest.CaptureFixture[
 def _row(
     name: str, passes: tuple[str | PassChoice, ...], prepared: Prepared, spec: ModelSpec
 ) -> _Row:
-    program = prepared.exported.program
+    program = prepared.program
     rewritten, log = run_passes(program, passes)
     return _Row(
         name,

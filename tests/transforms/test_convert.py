@@ -140,10 +140,10 @@ def test_one_tensor_given_twice_makes_two_inputs() -> None:
 
     zeros = torch.zeros(2, 3)
     hidden, cell = torch.ones(2, 3), torch.full((2, 3), 5.0)
-    exported = prepare_module("main", Program(Difference(), (zeros, zeros))).exported.program
+    exported = prepare_module("main", Program(Difference(), (zeros, zeros))).program
     assert exported.module()(hidden, cell).tolist() == [[-9.0] * 3] * 2
     program = Program(Difference(), (zeros,), {"cell": zeros})
-    exported = prepare_module("main", program).exported.program
+    exported = prepare_module("main", program).program
     assert exported.module()(hidden, cell=cell).tolist() == [[-9.0] * 3] * 2
 
 

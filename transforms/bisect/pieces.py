@@ -28,7 +28,7 @@ from menagerie.validation.compare import compare
 from menagerie.validation.findings import Verdict
 from transforms.export.call_signature import given, signature_of
 from transforms.export.prepare import Prepared
-from transforms.export.trace import Exported
+from transforms.export.state import Eager
 from transforms.goldens.cases import GoldenCase
 from transforms.graph.editor import ProgramEditor, fake_value
 from transforms.graph.interpret import capture, output_nodes
@@ -281,7 +281,7 @@ def lower_piece(
     programs = transform([_prepared(program, inputs)], (), made).programs
     identity = Identity("piece", made, "0" * 64, "a piece of a model")
     lower(bundle, identity, programs, tolerances=by_dtype(tolerances), seconds=0)
-    return programs[0].exported.output_names
+    return tuple(tensor.name for tensor in programs[0].signature.outputs)
 
 
 def by_dtype(tolerances: Tolerances) -> dict[Dtype, Tolerance]:
@@ -308,7 +308,9 @@ def _prepared(program: ExportedProgram, inputs: Sequence[torch.Tensor]) -> Prepa
         outputs={name: expected[n.name] for name, n in zip(names, outputs, strict=True)},
     )
     signature = signature_of(program, shapes, names, ranges)
-    eager = program.module(check_guards=False)
-    return Prepared(
-        "main", Exported(program, signature), [golden], lambda given: eager(*given.values())
+    eager = Eager(
+        program.module(check_guards=False),
+        lambda given: (tuple(given.values()), {}),
+        lambda found: dict(zip(names, found, strict=True)),
     )
+    return Prepared("main", program, signature, [golden], eager)

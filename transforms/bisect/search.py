@@ -195,7 +195,7 @@ def diagnose(
                 later.append(f"program {name}")
                 continue
             found = locate(
-                program.exported.program,
+                program.program,
                 whole,
                 list(program.goldens[number].inputs.values()),
                 target=target,

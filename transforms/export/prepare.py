@@ -19,22 +19,20 @@ from torch.utils._pytree import tree_leaves, tree_unflatten
 from menagerie import process
 from menagerie.validation.findings import CaseKind
 from transforms.export.call_signature import named_sizes, output_names, signature_of
-from transforms.export.state import FirstState, from_first_state, state_of
+from transforms.export.state import Eager, state_of
 from transforms.export.trace import (
-    Exported,
-    export_program,
+    dynamic_shapes,
+    eager_of,
     trace,
     with_plain_inputs,
     without_fast_path,
 )
 from transforms.goldens.cases import (
     GoldenCase,
-    called_as,
     check_shapes,
     exact_outputs,
     first_inputs,
     make_goldens,
-    model_dtype,
 )
 from transforms.goldens.examples import example_goldens
 from zoo.errors import UsageError
@@ -42,6 +40,8 @@ from zoo.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from transforms.export.call_signature import Signature
+    from transforms.export.state import Call
     from transforms.quantisation import Range
     from zoo.spec import ProgramSpec
 
@@ -96,15 +96,17 @@ def _write(work: Callable[[], object], file: IO[bytes], caller: int) -> NoReturn
 
 @dataclass(frozen=True)
 class Prepared:
-    """An exported program with its golden cases; `eager` runs the original on inputs by name.
+    """An exported program, how it is called, and its golden cases.
 
-    Golden cases of a program with state are runs of `calls` calls; `eager` is the first of a run.
+    Golden cases of a program with state are runs of `calls` calls; `eager`, which runs the original
+    on inputs by name, is the first of a run.
     """
 
     name: str
-    exported: Exported
+    program: ExportedProgram
+    signature: Signature
     goldens: list[GoldenCase]
-    eager: Callable[[dict[str, torch.Tensor]], object]
+    eager: Call
     calls: int = 1
     exact: dict[str, torch.Tensor] = field(default_factory=dict)  # float64, by golden tensor
     operand_ranges: dict[str, Range] = field(default_factory=dict)  # if static, by parameter
@@ -129,23 +131,26 @@ def prepare(
     Raises:
         ExportError: if eager fails on a case or the program cannot be exported.
     """
-    dtype = model_dtype(model)
+    place, eager = f"program {spec.name}", eager_of(model, spec)
 
     def goldens() -> tuple[list[GoldenCase], dict[str, torch.Tensor]]:
-        cases = make_goldens(model, spec, dtype=dtype, real=real)
-        return cases, exact_outputs(model, cases, lambda wide: called_as(wide, spec))
+        cases = make_goldens(model, spec, real=real)
+        return cases, exact_outputs(eager, cases)
 
     made = in_fork(goldens, (GoldenCase, CaseKind)) if forks else _at_once(goldens)
     try:
-        exported = export_program(model, spec, first_inputs(spec, dtype, real))
+        example = tuple(first_inputs(model, spec, real).values())
+        program = trace(place, eager.module, example, shapes=(dynamic_shapes(spec),))
     finally:
         cases, exact = made()  # where eager itself fails, that says more than the export's failure
-    check_shapes(f"program {spec.name}", exported.signature, cases)
-    if not exported.state:
-        return Prepared(spec.name, exported, cases, called_as(model, spec), exact=exact)
-    cases = make_goldens(model, spec, dtype=dtype, calls=spec.calls)
-    eager = from_first_state(model, called_as(model, spec))
-    return Prepared(spec.name, exported, cases, eager, spec.calls)
+    shapes = {i.name: i.shape for i in spec.inputs}
+    ranges = {n: (d.low, d.high, d.multiple_of) for n, d in spec.dimensions.items()}
+    signature = signature_of(program, shapes, output_names(program), ranges)
+    check_shapes(place, signature, cases)
+    if not state_of(program):
+        return Prepared(spec.name, program, signature, cases, eager, exact=exact)
+    cases = make_goldens(model, spec, calls=spec.calls)
+    return Prepared(spec.name, program, signature, cases, eager.first, spec.calls)
 
 
 def _at_once(work: Callable[[], T]) -> Callable[[], T]:
@@ -212,28 +217,18 @@ def prepare_module(name: str, program: Program) -> Prepared:
     renamed = dict(zip(inputs, shapes.values(), strict=True))
     signature = signature_of(exported, renamed, outputs, dimensions)
     example = dict(zip(inputs, call.flat(arguments, keywords), strict=True))
-    original = module.module(check_guards=False) if isinstance(module, ExportedProgram) else module
-    eager = _eager(original, call, outputs)
-    if not state_of(exported):
-        goldens = example_goldens(place, signature, example, eager)
-        exact = exact_outputs(original, goldens, lambda wide: _eager(wide, call, outputs))
-        return Prepared(name, Exported(exported, signature), goldens, eager, exact=exact)
-    first = FirstState(original)
-    goldens = example_goldens(
-        place, signature, example, eager, calls=program.calls, restore=first.restore
+    eager = Eager(
+        module.module(check_guards=False) if isinstance(module, ExportedProgram) else module,
+        lambda given: call.arguments(list(given.values())),
+        lambda result: dict(zip(outputs, tree_leaves(result), strict=True)),
     )
-    again = from_first_state(original, eager)
-    return Prepared(name, Exported(exported, signature), goldens, again, program.calls)
-
-
-def _eager(
-    original: torch.nn.Module, call: _Call, outputs: Sequence[str]
-) -> Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
-    def eager(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        arguments, keywords = call.arguments(list(inputs.values()))
-        return dict(zip(outputs, tree_leaves(original(*arguments, **keywords)), strict=True))
-
-    return eager
+    calls = program.calls if state_of(exported) else 1
+    goldens = example_goldens(place, signature, example, eager, calls)
+    check_shapes(place, signature, goldens)
+    if state_of(exported):
+        return Prepared(name, exported, signature, goldens, eager.first, calls)
+    exact = exact_outputs(eager, goldens)
+    return Prepared(name, exported, signature, goldens, eager, exact=exact)
 
 
 class _Call:
@@ -244,10 +239,10 @@ class _Call:
         self._spec = program.call_spec.in_spec
         self.names = tuple(str(name) for name in program.graph_signature.user_inputs)
 
-    def arguments(self, tensors: Sequence[torch.Tensor]) -> tuple[list[Any], dict[str, Any]]:
+    def arguments(self, tensors: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What to call the module with, of tensors in the graph's order."""
-        arguments, keywords = tree_unflatten(list(tensors), self._spec)
-        return list(arguments), dict(keywords)
+        arguments, keywords = tree_unflatten(tensors, self._spec)
+        return tuple(arguments), dict(keywords)
 
     def flat(
         self, arguments: Sequence[torch.Tensor], keywords: Mapping[str, torch.Tensor]
@@ -257,7 +252,7 @@ class _Call:
         Raises:
             UsageError: the program was exported with other arguments.
         """
-        slots, named = self.arguments(range(len(self.names)))  # type: ignore[arg-type]
+        slots, named = self.arguments(list(range(len(self.names))))
         if len(slots) != len(arguments) or named.keys() != keywords.keys():
             wanted = f"{len(slots)} by position" + "".join(f", {name}=" for name in named)
             raise UsageError(

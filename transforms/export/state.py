@@ -1,9 +1,10 @@
-"""What a program keeps between calls: the buffers that it writes."""
+"""How a module is called by names, and what it keeps between calls: the buffers that it writes."""
 
 from __future__ import annotations
 
 import functools
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,33 +16,42 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
+    Call = Callable[[Mapping[str, torch.Tensor]], dict[str, torch.Tensor]]
 
-class FirstState:
-    """The buffers of a module as they are now, to be put back after calls that write them.
 
-    Args:
-        module: any; its parameters are not looked at.
+@dataclass(frozen=True)
+class Eager:
+    """A program as eager PyTorch runs it: called with tensors by name, it gives tensors by name.
+
+    Attributes:
+        module: in eval mode.
+        arguments: what its forward takes by position and by keyword, of tensors by name.
+        results: outputs by name, of what forward returns.
     """
 
-    def __init__(self, module: torch.nn.Module) -> None:
-        self._saved = [
-            (owner, name, tensor, tensor.detach().clone())
-            for owner, name, tensor in _buffers(module)
-            if tensor is not None
-        ]
+    module: torch.nn.Module
+    arguments: Callable[[Mapping[str, torch.Tensor]], tuple[tuple[Any, ...], dict[str, Any]]]
+    results: Callable[[Any], dict[str, torch.Tensor]]
 
-    def restore(self) -> None:
-        """Give every buffer its tensor again, and that its values."""
-        with torch.no_grad():
-            for owner, name, tensor, values in self._saved:
-                owner._buffers[name] = tensor
-                tensor.copy_(values)
+    def __call__(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """One call; what it writes, stays written."""
+        arguments, keywords = self.arguments(inputs)
+        return self.results(self.module(*arguments, **keywords))
 
+    def from_first_state(self) -> Call:
+        """Calls one after another from the module's buffers on, which stay as they are."""
+        buffers = {n: value.detach().clone() for n, value in self.module.named_buffers()}
 
-def _buffers(
-    module: torch.nn.Module,
-) -> list[tuple[torch.nn.Module, str, torch.Tensor | None]]:
-    return [(o, name, tensor) for o in module.modules() for name, tensor in o._buffers.items()]
+        def call(inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+            return self.results(
+                torch.func.functional_call(self.module, buffers, *self.arguments(inputs))
+            )
+
+        return call
+
+    def first(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The first call after a reset, whatever was called before."""
+        return self.from_first_state()(inputs)
 
 
 @contextmanager
@@ -55,7 +65,7 @@ def assigned_in_place(module: torch.nn.Module) -> Iterator[None]:
 
     @functools.wraps(forward)
     def keeping(*arguments: Any, **keywords: Any) -> Any:
-        before = _buffers(module)
+        before = [(o, n, tensor) for o in module.modules() for n, tensor in o._buffers.items()]
         result = forward(*arguments, **keywords)
         assigned = [(o, n, old, o._buffers.get(n)) for o, n, old in before]
         changed = [(o, n, old, new) for o, n, old, new in assigned if new is not old]
@@ -92,24 +102,3 @@ def with_own_state(program: ExportedProgram) -> ExportedProgram:
         holder = program.state_dict if name in program.state_dict else program.constants
         holder[name] = holder[name].detach().clone()
     return program
-
-
-def from_first_state(
-    module: torch.nn.Module, call: Callable[..., Mapping[str, torch.Tensor]]
-) -> Callable[..., dict[str, torch.Tensor]]:
-    """A call of a module as the first after a reset, whatever was called before.
-
-    Args:
-        module: whose buffers the call writes, as they are at first.
-        call: gives tensors by name.
-    """
-    first = FirstState(module)
-
-    def run(*arguments: object) -> dict[str, torch.Tensor]:
-        first.restore()
-        try:
-            return {name: value.clone() for name, value in call(*arguments).items()}
-        finally:
-            first.restore()
-
-    return run

@@ -7,7 +7,6 @@ import re
 import warnings
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,9 +17,8 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.utils._pytree import tree_map
 
-from transforms.export.call_signature import Signature, output_names, signature_of
 from transforms.export.refusals import refuse_unsupported, without_assertions
-from transforms.export.state import assigned_in_place, state_of, with_own_state
+from transforms.export.state import Eager, assigned_in_place, with_own_state
 from transforms.graph.editor import ProgramEditor
 from transforms.graph.guards import is_number_cached, torch_unheard, transforms_of_any_length
 from transforms.graph.layouts import plain, same_layout
@@ -149,27 +147,9 @@ class CallableProgram(torch.nn.Module):
         return ExportError(f"program {self._spec.name}", fact, next_step)
 
 
-@dataclass(frozen=True)
-class Exported:
-    """A program, and how it is called."""
-
-    program: ExportedProgram
-    signature: Signature
-
-    @property
-    def state(self) -> tuple[str, ...]:
-        """The constants that a call changes."""
-        return state_of(self.program)
-
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        """In the order in which the program takes them."""
-        return tuple(tensor.name for tensor in self.signature.inputs)
-
-    @property
-    def output_names(self) -> tuple[str, ...]:
-        """In the order in which the program returns them."""
-        return tuple(tensor.name for tensor in self.signature.outputs)
+def eager_of(model: torch.nn.Module, spec: ProgramSpec) -> Eager:
+    """A program of a model; its inputs are given in the spec's order."""
+    return Eager(CallableProgram(model, spec), lambda given: (tuple(given.values()), {}), dict)
 
 
 @contextmanager
@@ -184,32 +164,6 @@ def without_fast_path() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
-
-
-def export_program(
-    model: torch.nn.Module, spec: ProgramSpec, example: Mapping[str, torch.Tensor]
-) -> Exported:
-    """Export one program of a manifest's entry in inference form.
-
-    Args:
-        model: the whole model, in eval mode.
-        spec: the program.
-        example: one tensor an input, shaped within the ranges; its sizes are not specialised.
-
-    Raises:
-        ExportError: if tracing fails, finds a dimension's range too wide, or the program needs what
-            no target has.
-    """
-    arguments = tuple(example[i.name] for i in spec.inputs)
-    shapes = (_dynamic_shapes(spec),)
-    program = trace(f"program {spec.name}", CallableProgram(model, spec), arguments, shapes=shapes)
-    signature = signature_of(
-        program,
-        {i.name: i.shape for i in spec.inputs},
-        output_names(program),
-        {n: (d.low, d.high, d.multiple_of) for n, d in spec.dimensions.items()},
-    )
-    return Exported(program, signature)
 
 
 def trace(
@@ -363,7 +317,8 @@ def with_plain_state(program: ExportedProgram) -> ExportedProgram:
     return editor.finish()
 
 
-def _dynamic_shapes(spec: ProgramSpec) -> tuple[dict[int, Dim], ...]:
+def dynamic_shapes(spec: ProgramSpec) -> tuple[dict[int, Dim], ...]:
+    """As torch.export has them, by the program's inputs in order."""
     dims = {name: _dim(name, spec) for name in spec.dimensions}
     return tuple(
         {axis: dims[size] for axis, size in enumerate(i.shape) if isinstance(size, str)}

@@ -9,10 +9,9 @@ something; of the first where none does.
 from __future__ import annotations
 
 import copy
-import functools
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,8 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.validation.findings import CaseKind
-from transforms.export.state import FirstState
-from transforms.export.trace import CallableProgram, without_fast_path
+from transforms.export.trace import eager_of, without_fast_path
 from transforms.goldens.realistic import Content, Values, content_of, draw, generator_of, sizes_of
 from transforms.graph.layouts import plain
 from zoo.errors import ExportError
@@ -32,8 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from transforms.export.call_signature import Signature
-
-    _Call = Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
+    from transforms.export.state import Call, Eager
 
 aten = torch.ops.aten
 
@@ -54,10 +51,19 @@ class GoldenCase:
 
 @dataclass(frozen=True)
 class PlannedCase:
-    """Sizes of the dynamic dimensions, and what the inputs will be like."""
+    """Sizes of the dynamic dimensions, and what the inputs will be like.
+
+    Attributes:
+        dimensions: by name.
+        kind: of the inputs.
+        fixed: in errors, what it is called where no size is dynamic.
+        step: what to do where eager fails on it.
+    """
 
     dimensions: dict[str, int]
     kind: CaseKind
+    fixed: str = "its fixed sizes"
+    step: str = "Mend the inputs, arguments or ranges in the manifest"
 
 
 def planned_cases(
@@ -111,8 +117,8 @@ def telling_sizes(dimensions: Mapping[str, Dimension]) -> list[dict[str, int]]:
         return [{}]
     levels = [
         {n: _middle(d) for n, d in dimensions.items()},
-        {n: _aligned_up(d.low, d.multiple_of) for n, d in dimensions.items()},
-        {n: d.high - d.high % d.multiple_of for n, d in dimensions.items()},
+        {n: d.low for n, d in dimensions.items()},
+        {n: d.high for n, d in dimensions.items()},
     ]
     _, low, high = levels
     mixed = [
@@ -143,10 +149,10 @@ def make_inputs(
 
 
 def first_inputs(
-    spec: ProgramSpec, dtype: torch.dtype, real: Mapping[str, torch.Tensor] | None = None
+    model: torch.nn.Module, spec: ProgramSpec, real: Mapping[str, torch.Tensor] | None = None
 ) -> dict[str, torch.Tensor]:
     """The inputs of the first case that `make_goldens` makes of the same."""
-    return _inputs(spec, planned_cases(spec, real)[0], 0, dtype, real)
+    return _inputs(spec, planned_cases(spec, real)[0], 0, model_dtype(model), real)
 
 
 @without_fast_path()
@@ -154,77 +160,79 @@ def make_goldens(
     model: torch.nn.Module,
     spec: ProgramSpec,
     *,
-    dtype: torch.dtype = torch.float32,
     calls: int = 1,
     real: Mapping[str, torch.Tensor] | None = None,
 ) -> list[GoldenCase]:
-    """Run eager on every case, in one thread: two machines then give the same bytes.
+    """The golden cases of a manifest's program.
 
     Args:
-        model: the whole model; its buffers are as before when this returns.
+        model: the whole model; its buffers stay as they are.
         spec: the program.
-        dtype: of the model; see `make_inputs`.
-        calls: how many follow each other from the first state on, with inputs of their own; only
-            of a program with state more than one. The cases are these calls, run after run.
+        calls: see `run_cases`.
         real: inputs of the last case, where the entry has samples; they are one call's, so a run
             of several has none of them.
 
     Raises:
-        ExportError: if eager itself fails on a case, naming its sizes; or if its outputs could
-            prove nothing: there is none, or one has no finite element in any case.
+        ExportError: see `run_cases`.
     """
-    call, first, cases = called_as(model, spec), FirstState(model), list[GoldenCase]()
+    dtype = model_dtype(model)
+
+    def inputs(planned: PlannedCase, number: int, call: int) -> dict[str, torch.Tensor]:
+        return _inputs(spec, planned, number * calls + call, dtype, real)
+
     plan = planned_cases(spec, real if calls == 1 else None)
-    for seed, planned in enumerate(each for each in plan for _ in range(calls)):
-        if seed % calls == 0:
-            first.restore()
-        inputs = functools.partial(_inputs, spec, planned, seed, dtype, real)
-        nth = f", in call {seed % calls + 1} of {calls} after a reset" if calls > 1 else ""
-        at = f"{planned.dimensions or 'its fixed sizes'}{nth}"
-        step = f"Mend the inputs, arguments{', calls' if nth else ''} or ranges in the manifest"
-        cases.append(golden_case(f"program {spec.name}", planned, inputs, call, at=at, step=step))
-    first.restore()
-    check_outputs(f"program {spec.name}", cases)
+    return run_cases(f"program {spec.name}", plan, inputs, eager_of(model, spec), calls)
+
+
+def run_cases(
+    place: str,
+    plan: Sequence[PlannedCase],
+    inputs: Callable[[PlannedCase, int, int], dict[str, torch.Tensor]],
+    eager: Eager,
+    calls: int,
+) -> list[GoldenCase]:
+    """Run eager on every case, in one thread: two machines then give the same bytes.
+
+    Args:
+        place: the program, in errors.
+        plan: the cases.
+        inputs: of a case, by its number, and of one of its calls.
+        eager: the program; neither it nor what it returns changes the inputs.
+        calls: how many follow each other from the first state on, with inputs of their own; only
+            of a program with state more than one. The cases are these calls, run after run.
+
+    Raises:
+        ExportError: if inputs cannot be drawn or eager fails on a case, naming its sizes; or if its
+            outputs could prove nothing: there is none, or one has no finite element in any case.
+    """
+    cases = list[GoldenCase]()
+    for number, planned in enumerate(plan):
+        run = eager.from_first_state()
+        for call in range(calls):
+            try:
+                given = inputs(planned, number, call)
+                began = time.perf_counter()
+                results = _run_exactly(run, given)
+                seconds = time.perf_counter() - began
+                outputs = {name: value.clone() for name, value in results.items()}
+            except ExportError:
+                raise
+            except Exception as error:
+                at, step = str(planned.dimensions or planned.fixed), planned.step
+                if calls > 1:
+                    at += f", in call {call + 1} of {calls} after a reset"
+                    step += ", or give fewer `calls`"
+                fact = f"eager PyTorch fails at {at}: {error}"
+                raise ExportError(place, fact, step) from error
+            cases.append(GoldenCase(planned.dimensions, given, outputs, planned.kind, seconds))
+    _check_outputs(place, cases)
     return cases
 
 
-def called_as(model: torch.nn.Module, spec: ProgramSpec) -> _Call:
-    """A program of a model as a function of its inputs, by name and in the spec's order."""
-    module = CallableProgram(model, spec)
-
-    def call(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        outputs: dict[str, torch.Tensor] = module(*inputs.values())
-        return outputs
-
-    return call
-
-
-def golden_case(
-    place: str,
-    planned: PlannedCase,
-    draw_inputs: Callable[[], dict[str, torch.Tensor]],
-    call: _Call,
-    *,
-    at: str,
-    step: str,
-) -> GoldenCase:
-    """What eager makes of inputs, in one thread; neither it nor what it returns changes them.
-
-    Raises:
-        ExportError: they cannot be drawn, or eager fails, `at` these sizes, with the next `step`.
-    """
-    try:
-        inputs = draw_inputs()
-        began = time.perf_counter()
-        with torch.no_grad(), one_thread(), TiesInOrder():  # type: ignore[no-untyped-call]
-            results = call({name: tensor.clone() for name, tensor in inputs.items()})
-        seconds = time.perf_counter() - began
-        outputs = {name: value.clone() for name, value in results.items()}
-    except ExportError:
-        raise
-    except Exception as error:
-        raise ExportError(place, f"eager PyTorch fails at {at}: {error}", step) from error
-    return GoldenCase(dict(planned.dimensions), inputs, outputs, planned.kind, seconds)
+def _run_exactly(call: Call, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """What a call returns in one thread, of a copy of the inputs."""
+    with torch.no_grad(), one_thread(), TiesInOrder():  # type: ignore[no-untyped-call]
+        return call({name: tensor.clone() for name, tensor in inputs.items()})
 
 
 class TiesInOrder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -293,7 +301,7 @@ def model_dtype(model: torch.nn.Module) -> torch.dtype:
     return next(floats, torch.float32)
 
 
-def check_outputs(place: str, cases: Sequence[GoldenCase]) -> None:
+def _check_outputs(place: str, cases: Sequence[GoldenCase]) -> None:
     """Refuse outputs that can prove nothing: whatever is compared with them is equal.
 
     Raises:
@@ -339,17 +347,12 @@ def check_shapes(place: str, signature: Signature, cases: Sequence[GoldenCase]) 
             )
 
 
-def _aligned_up(value: int, step: int) -> int:
-    return -(-value // step) * step
-
-
 def _middle(dimension: Dimension) -> int:
     """An odd value near the middle; an odd multiple where the dimension has a step."""
     step = dimension.multiple_of
     units = (dimension.low + dimension.high) // 2 // step
     units += 1 - units % 2
-    low, high = _aligned_up(dimension.low, step) // step, dimension.high // step
-    return min(max(units, low), high) * step
+    return min(max(units * step, dimension.low), dimension.high)
 
 
 def _lifelike(
@@ -402,15 +405,12 @@ _MOST_BYTES = 2**24  # of an output that a bundle carries for this
 _LEAST_SNR = 1e3  # eager's norm over its error: below it the float64 model is another one
 
 
-def exact_outputs(
-    model: torch.nn.Module, cases: Sequence[GoldenCase], call: Callable[[torch.nn.Module], _Call]
-) -> dict[str, torch.Tensor]:
+def exact_outputs(eager: Eager, cases: Sequence[GoldenCase]) -> dict[str, torch.Tensor]:
     """The outputs of one golden case with weights, inputs and arithmetic in float64.
 
     Args:
-        model: in float32; not changed.
+        eager: the program in float32, which keeps no state; not changed.
         cases: all; the floating inputs of one are widened, so both see the same numbers.
-        call: how the program, which keeps no state, is called; given the model in float64.
 
     Returns:
         Float64 outputs by their names in the golden file. Left out is what the model does not
@@ -420,16 +420,15 @@ def exact_outputs(
     """
     number = next((n for n, case in enumerate(cases) if case.kind in _LIKE_DATA), 0)
     case = cases[number]
-    if sum(p.numel() for p in model.parameters()) > _MOST_PARAMETERS:
+    if sum(p.numel() for p in eager.module.parameters()) > _MOST_PARAMETERS:
         return {}
     floats = {v.dtype for v in case.inputs.values() if v.is_floating_point()}
     if not floats <= {torch.float32, torch.float64}:
         return {}
     try:
-        run = call(copy.deepcopy(model).double())
+        run = replace(eager, module=copy.deepcopy(eager.module).double())
         wide = {n: v.double() if v.is_floating_point() else v for n, v in case.inputs.items()}
-        with torch.no_grad(), one_thread(), TiesInOrder():  # type: ignore[no-untyped-call]
-            found = run({name: value.clone() for name, value in wide.items()})
+        found = _run_exactly(run, wide)
     except Exception:  # noqa: BLE001 - whatever a model has against float64, there is no truth then
         return {}
     truth = {name: value.detach() for name, value in found.items()}  # a parameter may be an output

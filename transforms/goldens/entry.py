@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from menagerie.format.folder import open_bundle
 from menagerie.validation.compare import compare
 from menagerie.validation.goldens import GoldenCases
-from transforms.goldens.cases import make_goldens, model_dtype
+from transforms.goldens.cases import make_goldens
 from transforms.graph.layouts import as_array
 from transforms.quantisation import samples
 from zoo import sources
@@ -158,7 +158,6 @@ def check_goldens(
         cases = make_goldens(
             loaded.module,
             program,
-            dtype=model_dtype(loaded.module),
             calls=calls,
             real=real_sample(spec, program, Context(name, origin.parent)),
         )

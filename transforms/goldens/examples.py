@@ -22,35 +22,31 @@ from typing import TYPE_CHECKING
 import torch
 
 from menagerie.validation.findings import CaseKind
-from transforms.goldens.cases import (
-    GoldenCase,
-    PlannedCase,
-    check_outputs,
-    check_shapes,
-    golden_case,
-    telling_sizes,
-)
+from transforms.goldens.cases import GoldenCase, PlannedCase, run_cases, telling_sizes
 from transforms.goldens.realistic import Values, content_of, draw, generator_of, sizes_of
 from transforms.graph.layouts import plain
 from zoo.spec import Dimension
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from menagerie.format.bundle_manifest import TensorSpec
     from transforms.export.call_signature import Signature
+    from transforms.export.state import Eager
 
 _LIFELIKE = frozenset({CaseKind.PICTURE, CaseKind.SPEECH})
+_GIVEN = "the given inputs"
+_FIT = "Narrow the ranges, or give inputs that fit every size"
+_APART = f"{_GIVEN}, with rows that differ where they were expanded"
+_EQUAL_ROWS = "Give them as .contiguous() where all rows have to be equal"
 
 
 def example_goldens(
     place: str,
     signature: Signature,
     example: Mapping[str, torch.Tensor],
-    eager: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]],
-    *,
-    calls: int = 1,
-    restore: Callable[[], None] = lambda: None,
+    eager: Eager,
+    calls: int,
 ) -> list[GoldenCase]:
     """Run eager on the inputs given, and on some of every telling size.
 
@@ -58,12 +54,11 @@ def example_goldens(
         place: the program, in errors.
         signature: how it is called.
         example: a tensor for each input, with the strides that it was given with.
-        eager: the program itself, by names.
-        calls: how many follow each other from the first state on; more than one only with state.
-        restore: brings that state back.
+        eager: the program itself.
+        calls: see `run_cases`.
 
     Raises:
-        ExportError: eager fails, naming the sizes; or its outputs could prove nothing.
+        ExportError: see `run_cases`.
     """
     own = {
         size: example[spec.name].shape[axis]
@@ -75,31 +70,26 @@ def example_goldens(
         name: Dimension(low=low, high=high, multiple_of=step)
         for name, (low, high, step) in signature.dimensions.items()
     }
-    plan = [PlannedCase(own, CaseKind.GIVEN)]
-    plan += [PlannedCase(s, CaseKind.REDRAWN) for s in telling_sizes(ranges) if s != own]
+    others = (s for s in telling_sizes(ranges) if s != own)
+    plan = [PlannedCase(own, CaseKind.GIVEN, _GIVEN, _FIT)]
+    plan += [PlannedCase(sizes, CaseKind.REDRAWN, _GIVEN, _FIT) for sizes in others]
     contents = [(content_of(spec), example[spec.name]) for spec in signature.inputs]
     kinds = [content.kind for content, given in contents if content and _varies(given)]
     if kinds:
-        plan.append(PlannedCase(sizes_of(signature.inputs, ranges), kinds[0]))
+        plan.append(PlannedCase(sizes_of(signature.inputs, ranges), kinds[0], _GIVEN, _FIT))
     apart = {name: rows_apart(tensor) for name, tensor in example.items()}
     if any(apart[name] is not tensor for name, tensor in example.items()):
-        plan.append(PlannedCase(own, CaseKind.REDRAWN))
-    cases = list[GoldenCase]()
-    for number, planned in enumerate(plan, start=-1):
+        plan.append(PlannedCase(own, CaseKind.REDRAWN, _APART, _EQUAL_ROWS))
+
+    def inputs(planned: PlannedCase, number: int, call: int) -> dict[str, torch.Tensor]:
         source = example if planned.kind is CaseKind.GIVEN else apart
-        restore()
-        for call in range(calls):
-            seed = f"{number}" + (f":{call}" if call else "")
-            inputs = {
-                spec.name: _input(spec, source[spec.name], planned, seed, first=call == 0)
-                for spec in signature.inputs
-            }
-            nth = f", in call {call + 1} of {calls} after a reset" if calls > 1 else ""
-            cases.append(_case(place, planned, inputs, eager, nth))
-    restore()
-    check_outputs(place, cases)
-    check_shapes(place, signature, cases)
-    return cases
+        seed = f"{number - 1}" + (f":{call}" if call else "")
+        return {
+            spec.name: _input(spec, source[spec.name], planned, seed, first=call == 0)
+            for spec in signature.inputs
+        }
+
+    return run_cases(place, plan, inputs, eager, calls)
 
 
 def _varies(example: torch.Tensor) -> bool:
@@ -119,21 +109,6 @@ def _input(
         values = Values(float(wide.mean()), float(wide.std()), *ends)
         return draw(content, shape, values, seed=f"{spec.name}:{seed}").to(example.dtype)
     return (resized if first else redrawn)(example, shape, seed=f"{spec.name}:{seed}")
-
-
-def _case(
-    place: str,
-    planned: PlannedCase,
-    inputs: dict[str, torch.Tensor],
-    eager: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]],
-    nth: str,
-) -> GoldenCase:
-    given, step = "the given inputs", "Narrow the ranges, or give inputs that fit every size"
-    if planned.kind is CaseKind.REDRAWN and not planned.dimensions:
-        given = f"{given}, with rows that differ where they were expanded"
-        step = "Give them as .contiguous() where all rows have to be equal"
-    at, step = f"{planned.dimensions or given}{nth}", step + (", or fewer `calls`" if nth else "")
-    return golden_case(place, planned, lambda: inputs, eager, at=at, step=step)
 
 
 def resized(example: torch.Tensor, shape: Sequence[int], *, seed: str) -> torch.Tensor:

@@ -8,13 +8,16 @@ import pytest
 import torch
 from torch import nn
 
-from transforms.export.trace import export_program
+from transforms.export.call_signature import output_names
+from transforms.export.trace import dynamic_shapes, eager_of, trace
 from transforms.goldens.cases import make_goldens
 from zoo.errors import ExportError
 from zoo.spec import Dimension, InputSpec, ProgramSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    from torch.export import ExportedProgram
 
 
 class TwoHeads(nn.Module):
@@ -43,16 +46,23 @@ def _spec(**changes: object) -> ProgramSpec:
     return ProgramSpec.model_validate(fields | changes)
 
 
+def _exported(
+    model: nn.Module, spec: ProgramSpec, example: Mapping[str, torch.Tensor]
+) -> ExportedProgram:
+    module = eager_of(model, spec).module
+    return trace("program main", module, tuple(example.values()), shapes=(dynamic_shapes(spec),))
+
+
 def test_every_size_in_range_runs_the_same_program() -> None:
     """One exported program serves low, high and odd sizes and equals eager on each."""
     model, spec = TwoHeads().eval(), _spec()
     cases = make_goldens(model, spec)
-    exported = export_program(model, spec, cases[0].inputs)
+    exported = _exported(model, spec, cases[0].inputs)
     assert {tuple(c.dimensions.values()) for c in cases} == {
         (3, 21), (1, 2), (6, 40), (1, 40), (6, 2),
     }  # fmt: skip
     for case in cases:
-        torch.testing.assert_close(exported.program.module()(*case.inputs.values()), case.outputs)
+        torch.testing.assert_close(exported.module()(*case.inputs.values()), case.outputs)
 
 
 @pytest.mark.parametrize(
@@ -64,9 +74,8 @@ def test_outputs_are_picked_in_the_order_asked_for(
 ) -> None:
     """The spec's outputs select and order the fields; none means all of them."""
     model, spec = TwoHeads().eval(), _spec(outputs=outputs)
-    exported = export_program(model, spec, make_goldens(model, spec)[0].inputs)
-    assert exported.output_names == expected
-    assert exported.input_names == ("features", "scale")
+    exported = _exported(model, spec, make_goldens(model, spec)[0].inputs)
+    assert output_names(exported) == expected
 
 
 def test_fixed_arguments_reach_forward() -> None:
@@ -81,8 +90,8 @@ def test_a_part_is_exported_alone() -> None:
     """`part` names the submodule; nothing else of the model is in the program."""
     spec = ProgramSpec(part="head", inputs=(InputSpec(name="input", shape=(3, 8)),))
     model = TwoHeads().eval()
-    exported = export_program(model, spec, make_goldens(model, spec)[0].inputs)
-    assert set(exported.program.state_dict) == {"model.weight", "model.bias"}
+    exported = _exported(model, spec, make_goldens(model, spec)[0].inputs)
+    assert set(exported.state_dict) == {"model.weight", "model.bias"}
 
 
 def test_unknown_part_names_those_that_exist() -> None:
@@ -137,7 +146,7 @@ def test_outputs_that_are_no_tensors_are_refused_by_name(result: str) -> None:
     """Each name under `outputs` stands for a tensor; none is left out in silence."""
     spec = _one_input(outputs=("logits", "hidden"))
     with pytest.raises(ExportError, match=r"hidden.*`outputs`"):
-        export_program(_Returns(_NAMED[result]).eval(), spec, {"x": torch.ones(2, 3)})
+        _exported(_Returns(_NAMED[result]).eval(), spec, {"x": torch.ones(2, 3)})
 
 
 def test_nested_results_that_nobody_chose_among_are_refused() -> None:
@@ -146,25 +155,25 @@ def test_nested_results_that_nobody_chose_among_are_refused() -> None:
     with pytest.raises(ExportError, match=r"result 1 is a tuple.*`outputs`"):
         make_goldens(nn.LSTM(3, 4).eval(), spec)
     with pytest.raises(ExportError, match=r"result 1 is a tuple.*`outputs`"):
-        export_program(_Returns(_NAMED["nested"]).eval(), _one_input(), {"x": torch.ones(2, 3)})
+        _exported(_Returns(_NAMED["nested"]).eval(), _one_input(), {"x": torch.ones(2, 3)})
 
 
 def test_results_before_a_nested_one_can_be_chosen() -> None:
     """`outputs: [sequence]` keeps the first result alone."""
     spec, x = _one_input(outputs=("sequence",)), torch.ones(2, 3)
-    exported = export_program(_Returns(_NAMED["nested"]).eval(), spec, {"x": x})
-    assert exported.output_names == ("sequence",)
-    torch.testing.assert_close(exported.program.module()(x), {"sequence": x + 1})
+    exported = _exported(_Returns(_NAMED["nested"]).eval(), spec, {"x": x})
+    assert output_names(exported) == ("sequence",)
+    torch.testing.assert_close(exported.module()(x), {"sequence": x + 1})
 
 
 def test_what_is_no_tensor_is_left_out_where_nothing_is_chosen() -> None:
     """All tensors returned, named by position; a loss that is None at inference is none."""
     x = torch.ones(2, 3)
     model = _Returns(lambda x: (x + 1, None, x + 2)).eval()
-    exported = export_program(model, _one_input(), {"x": x})
-    assert exported.output_names == ("output_0", "output_2")
+    exported = _exported(model, _one_input(), {"x": x})
+    assert output_names(exported) == ("output_0", "output_2")
     with pytest.raises(ExportError, match="returns no tensor"):
-        export_program(_Returns(lambda _: (None,)).eval(), _one_input(), {"x": x})
+        _exported(_Returns(lambda _: (None,)).eval(), _one_input(), {"x": x})
 
 
 def test_specialised_dimension_is_an_error_with_advice() -> None:
@@ -178,7 +187,7 @@ def test_specialised_dimension_is_an_error_with_advice() -> None:
         inputs=(InputSpec(name="x", shape=("n", 2)),), dimensions={"n": Dimension(low=2, high=9)}
     )
     with pytest.raises(ExportError, match="Narrow the range"):
-        export_program(Fixed().eval(), spec, {"x": torch.ones(5, 2)})
+        _exported(Fixed().eval(), spec, {"x": torch.ones(5, 2)})
 
 
 def test_eager_failure_names_the_sizes() -> None:

@@ -93,8 +93,8 @@ def test_words_of_cpp(target: str) -> None:
     module = _Reserved([w for w in words if not hasattr(nn.Module, w)]).eval()
     inputs = {"operator": torch.randn(3, 4), "template": torch.randn(3, 4)}
     prepared = prepare_module("main", Program(module, inputs))
-    assert prepared.exported.input_names == ("operator", "template")
-    program, _ = run_passes(prepared.exported.program, target=target)
+    assert [spec.name for spec in prepared.signature.inputs] == ["operator", "template"]
+    program, _ = run_passes(prepared.program, target=target)
     with torch.no_grad():
         expected = module(**inputs)
     results = run_piece(program, list(inputs.values()), target=target)

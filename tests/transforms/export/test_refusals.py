@@ -134,7 +134,7 @@ def test_noise_that_is_given_is_no_fault() -> None:
         refusal(Holder(Masked())),
     )
     given = prepare_module("main", Program(Masked(), (X,), {"noise": torch.rand(3, 4)}))
-    assert given.exported.input_names == ("x", "noise")
+    assert [spec.name for spec in given.signature.inputs] == ["x", "noise"]
 
 
 def test_random_numbers_that_nothing_uses_are_no_fault() -> None:

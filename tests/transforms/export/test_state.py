@@ -225,7 +225,7 @@ def test_an_exported_program_keeps_its_state_too() -> None:
     """Exported elsewhere, with its own buffers; those that it is given stay as they are."""
     exported = torch.export.export(Stream().eval(), (torch.randn(1, 2, 5),))
     prepared = prepare_module("main", Program(exported, calls=2))
-    assert state_of(prepared.exported.program) == ("context",)
+    assert state_of(prepared.program) == ("context",)
     assert prepared.calls == 2
     first, second = prepared.goldens
     with torch.no_grad():
@@ -303,7 +303,7 @@ def test_what_is_assigned_deep_inside_is_kept() -> None:
     prepared = prepare_module(
         "main", Program(nn.Sequential(inner).eval(), (torch.ones(3),), calls=3)
     )
-    program = prepared.exported.program
+    program = prepared.program
     assert set(state_of(program)) == {"0.one", "0.two"}
     assert "forward" not in vars(inner)
     assert torch.equal(inner.one, torch.ones(3))

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 import torch
 from torch import nn
 
 from menagerie.validation.findings import CaseKind
-from transforms.goldens.cases import called_as, exact_outputs, make_goldens
+from transforms.export.trace import eager_of
+from transforms.goldens.cases import exact_outputs, make_goldens
 from zoo.spec import ProgramSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _SPEC = ProgramSpec.model_validate({"inputs": [{"name": "x", "shape": [4, 64]}]})
 
@@ -58,20 +55,16 @@ class _Refusing(nn.Module):
         return x + 1
 
 
-def _call(module: nn.Module) -> Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
-    return called_as(module, _SPEC)
-
-
 def _exact(module: nn.Module) -> dict[str, torch.Tensor]:
     module = module.eval().requires_grad_(requires_grad=False)
-    return exact_outputs(module, make_goldens(module, _SPEC), _call)
+    return exact_outputs(eager_of(module, _SPEC), make_goldens(module, _SPEC))
 
 
 def test_it_is_what_float64_gives() -> None:
     """By numpy, from the same float32 weights and inputs; the model stays in float32."""
     module = _Layer().eval().requires_grad_(requires_grad=False)
     cases = make_goldens(module, _SPEC)
-    [(name, value)] = exact_outputs(module, cases, _call).items()
+    [(name, value)] = exact_outputs(eager_of(module, _SPEC), cases).items()
     assert name == "0/exact/output"
     case = cases[0]
     layer = module.linear
@@ -86,7 +79,7 @@ def test_it_is_of_the_case_that_looks_like_data() -> None:
     module = _Layer().eval().requires_grad_(requires_grad=False)
     noise = make_goldens(module, _SPEC)[:2]
     speech = replace(noise[1], kind=CaseKind.SPEECH)
-    assert list(exact_outputs(module, [noise[0], speech], _call)) == ["1/exact/output"]
+    assert list(exact_outputs(eager_of(module, _SPEC), [noise[0], speech])) == ["1/exact/output"]
 
 
 @pytest.mark.parametrize("module", [_Casting(), _Branching(), _Refusing()])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from transforms import convert
-from transforms.export.trace import export_program
+from transforms.export.trace import dynamic_shapes, eager_of, trace
 from transforms.graph.graph_pass import check_program
 from transforms.lowering.cpu import BACKEND
 from transforms.lowering.inductor import generate_code
@@ -563,8 +563,8 @@ def test_one_program_serves_every_length(
         },
     )
     draw = torch.Generator().manual_seed(0)
-    example = {"signal": torch.randn(2, 733, generator=draw)}
-    program = export_program(module, spec, example).program
+    example, inner = (torch.randn(2, 733, generator=draw),), eager_of(module, spec).module
+    program = trace("program main", inner, example, shapes=(dynamic_shapes(spec),))
     result, record = DecomposeStft()(program)
     assert record.modified
     assert result.range_constraints == program.range_constraints
