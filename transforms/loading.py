@@ -1,13 +1,19 @@
 """A program that is named in a line of text: a file of torch.export's, or code to import.
 
 What the command line needs to call `convert`: inputs and dynamic sizes are written as text too.
+torch unpickles parts of a .pt2 file, which can run any code. So a program is opened only if it is,
+to the byte, one that was written here, which is known by its digest under our home; or if the
+caller says that a stranger's may be.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib
 import inspect
+import io
+import operator
 import re
 import sys
 from pathlib import Path
@@ -16,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from menagerie.numerics import Dtype
+from menagerie.paths import home
 from menagerie.tensor_files import read_array
 from transforms.export.prepare import Program
 from zoo.errors import SourceError, SourceRefused, UsageError
@@ -52,7 +59,7 @@ def load_program(
     if what.endswith(".pt2"):
         if inputs or dynamic:
             raise UsageError(what, "has inputs and sizes of its own", "Leave --input and --dynamic")
-        return Program(_exported(Path(what), unpickle=unpickle))
+        return Program(read_program(Path(what), unpickle=unpickle))
     module = _made(what)
     arguments, keywords = [], {}
     for text in inputs:
@@ -125,22 +132,45 @@ def read_input(text: str) -> torch.Tensor:
     return torch.randint(low, high + 1, shape, generator=generator).to(dtype)
 
 
-def _exported(path: Path, *, unpickle: bool) -> torch.export.ExportedProgram:
+def read_program(path: Path, *, unpickle: bool) -> torch.export.ExportedProgram:
+    """A program of torch.export.save.
+
+    Args:
+        path: of the file.
+        unpickle: whether to open one that was not written here, of which torch unpickles parts.
+
+    Raises:
+        UsageError: there is no such file.
+        SourceRefused: it was not written here, and `unpickle` is not given; none of it was read.
+        SourceError: it cannot be read.
+    """
     if not path.is_file():
         raise UsageError(str(path), "there is no such file")
-    if not unpickle:
+    content = path.read_bytes()
+    if not unpickle and not known(content).exists():
         raise SourceRefused(
             str(path),
-            "is not opened: torch unpickles parts of a .pt2 file, which can run any code",
+            "is not opened: it was not written here, and torch unpickles parts of it, which can "
+            "run any code",
             "Give --unpickle if you trust its author",
         )
     try:
-        return torch.export.load(path)
+        program = torch.export.load(io.BytesIO(content))
     except Exception as error:  # torch raises many kinds here; all mean the same to the user
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise SourceError(
             str(path), f"is no exported program: {first}", "Write it with torch.export.save"
         ) from error
+    for node in reversed(program.graph.nodes):  # torch adds results of calls that nothing reads
+        if node.target is operator.getitem and not node.users:
+            program.graph.erase_node(node)
+    program.graph_module.recompile()
+    return program
+
+
+def known(content: bytes) -> Path:
+    """A file that is there if a program of these bytes was written here."""
+    return home() / "reproducers" / hashlib.sha256(content).hexdigest()
 
 
 def _made(what: str) -> torch.nn.Module:

@@ -16,7 +16,7 @@ from tasks.prove import NotProven, prove
 from tasks.stage_table import EXPORT, LOWER, PULL, TRANSFORM, diagnose
 from transforms import pipeline
 from transforms.bisect.__main__ import main as rerun
-from transforms.bisect.reproducer import read_program
+from transforms.loading import read_program
 from transforms.lowering import cpu
 from transforms.passes.fold_batch_norm import FoldBatchNorm
 from zoo.manifest import load_manifest

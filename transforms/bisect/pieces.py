@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from menagerie.validation.findings import OutputParity
+    from transforms.graph.graph_pass import GraphPass
 
 Tolerances = Callable[[Dtype], Tolerance | None]
 
@@ -224,6 +225,23 @@ def _difference(parity: OutputParity) -> Difference:
 
 def _dtype_name(value: torch.Tensor) -> str:
     return str(value.dtype).removeprefix("torch.")
+
+
+def judge_rewritten(
+    piece: Piece, tolerances: Tolerances, *, graph_pass: GraphPass
+) -> dict[str, Difference]:
+    """Run a piece in eager PyTorch before and after a pass.
+
+    Raises:
+        PassError: if the pass breaks its contract on it.
+    """
+    rewritten, _ = graph_pass(piece.program)
+    names = [n.name for n in output_nodes(piece.program)]
+    after = [n.name for n in output_nodes(rewritten)]
+    expected = capture(piece.program, piece.inputs, names)
+    found = capture(rewritten, piece.inputs, after)
+    actual = {name: found[other] for name, other in zip(names, after, strict=True)}
+    return differences(expected, actual, tolerances)
 
 
 def judge_lowered(

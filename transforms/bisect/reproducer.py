@@ -4,18 +4,13 @@ program.pt2            a small program that shows it, by torch.export.save
 inputs.safetensors     its inputs: `0`, `1`, ... in order
 divergence.json        what was found, the tolerances it was judged by, and how to see it again
 
-torch unpickles parts of a .pt2 file, which can run any code. So a program is opened only if it is,
-to the byte, one that was written here, which is known by its digest under our home; or if the
-caller says that a stranger's may be.
+A program is opened as `transforms.loading` says.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
-import io
 import logging
-import operator
 import tempfile
 import warnings
 from pathlib import Path
@@ -25,10 +20,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from menagerie.numerics import Dtype, Tolerance
-from menagerie.paths import home
-from transforms.bisect.pieces import Piece, by_dtype, differences, judge_lowered
+from transforms.bisect.pieces import Piece, by_dtype, judge_lowered, judge_rewritten
 from transforms.export.call_signature import given
-from transforms.graph.interpret import capture, output_nodes
+from transforms.loading import known, read_program
 from transforms.pipeline import make_passes
 from zoo.base_models import Frozen
 from zoo.errors import ArtifactError, SourceRefused
@@ -36,8 +30,6 @@ from zoo.records import Divergence
 from zoo.spec import PassChoice
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from torch.export import ExportedProgram
 
     from transforms.bisect.pieces import Difference, Judge, Tolerances
@@ -98,13 +90,13 @@ def save(
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".partial-") as temporary:
         partial = Path(temporary) / folder.name
         partial.mkdir()
-        digest = write_program(piece.program, partial / _PROGRAM)
+        program = write_program(piece.program, partial / _PROGRAM)
         tensors = {str(i): t.detach().clone().contiguous() for i, t in enumerate(piece.inputs)}
         save_file(tensors, partial / _INPUTS)
         (partial / _FACTS).write_text(facts.model_dump_json(indent=2) + "\n")
         partial.replace(folder)
-    _known(digest).parent.mkdir(mode=0o700, exist_ok=True)
-    _known(digest).touch()
+    known(program).parent.mkdir(mode=0o700, exist_ok=True)
+    known(program).touch()
     return divergence
 
 
@@ -113,46 +105,12 @@ def _own_operators(program: ExportedProgram) -> list[str]:
     return sorted(str(each) for each in called if each.namespace not in _LIBRARIES)
 
 
-def write_program(program: ExportedProgram, file: Path) -> str:
-    """Write a program; returns the file's sha256."""
-    written = io.BytesIO()
+def write_program(program: ExportedProgram, file: Path) -> bytes:
+    """Write a program; returns what the file holds."""
     with warnings.catch_warnings():  # of weights that are a part of their memory: it is all there
         warnings.filterwarnings("ignore", "No complete tensor found")
-        torch.export.save(program, written)
-    file.write_bytes(written.getvalue())
-    return hashlib.sha256(written.getvalue()).hexdigest()
-
-
-def read_program(file: Path, *, unpickle: bool) -> ExportedProgram:
-    """A program as it was written.
-
-    Args:
-        file: of `write_program`.
-        unpickle: whether to open one that was not written here, of which torch unpickles parts.
-
-    Raises:
-        SourceRefused: it was not written here, and `unpickle` is not given; none of it was read.
-        OSError: the file cannot be read.
-        Exception: it is no program; torch's many kinds.
-    """
-    content = file.read_bytes()
-    if not unpickle and not _known(hashlib.sha256(content).hexdigest()).exists():
-        raise SourceRefused(
-            str(file),
-            "is not opened: it was not written here, and torch unpickles parts of it",
-            "Give --unpickle if you trust its author",
-        )
-    program = torch.export.load(io.BytesIO(content))
-    for node in reversed(program.graph.nodes):  # torch adds results of calls that nothing reads
-        if node.target is operator.getitem and not node.users:
-            program.graph.erase_node(node)
-    program.graph_module.recompile()
-    return program
-
-
-def _known(digest: str) -> Path:
-    """A file that is there if a program of this sha256 was written here."""
-    return home() / "reproducers" / digest
+        torch.export.save(program, file)
+    return file.read_bytes()
 
 
 def rerun(
@@ -175,19 +133,7 @@ def rerun(
         judge = judge or functools.partial(judge_lowered, target=facts.target)
         return judge(piece, facts.tolerances.get)
     [graph_pass] = make_passes([facts.choice])
-    rewritten, _ = graph_pass(piece.program)
-    names = [n.name for n in output_nodes(piece.program)]
-    expected, actual = (_outputs(p, piece) for p in (piece.program, rewritten))
-    return differences(
-        dict(zip(names, expected, strict=True)), dict(zip(names, actual, strict=True)),
-        facts.tolerances.get,
-    )  # fmt: skip
-
-
-def _outputs(program: ExportedProgram, piece: Piece) -> list[Any]:
-    names = [n.name for n in output_nodes(program)]
-    values = capture(program, piece.inputs, names)
-    return [values[name] for name in names]
+    return judge_rewritten(piece, facts.tolerances.get, graph_pass=graph_pass)
 
 
 def _load(folder: Path, *, unpickle: bool) -> tuple[_Facts, Piece]:

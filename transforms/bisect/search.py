@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -18,6 +19,7 @@ from transforms.bisect.pieces import (
     differences,
     extract,
     judge_lowered,
+    judge_rewritten,
     with_outputs,
 )
 from transforms.bisect.reproducer import save
@@ -25,7 +27,7 @@ from transforms.graph.interpret import capture, output_nodes
 from transforms.graph.record import module_path, source_line
 from transforms.pipeline import make_passes, passes_in
 from transforms.targets import target_named
-from zoo.errors import LoweringError, MenagerieError, UsageError
+from zoo.errors import MenagerieError, UsageError
 from zoo.precision import FLOATS, WeightPrecision
 from zoo.records import Diagnosis, Divergence, DivergenceStage
 from zoo.spec import PassChoice
@@ -43,8 +45,6 @@ if TYPE_CHECKING:
     from transforms.graph.graph_pass import GraphPass
     from transforms.targets import PassItem, Target
     from zoo.records import Suspected
-
-Fault = TypeVar("Fault")
 
 _PROBES = 8  # inner nodes looked at in one lowering
 _MOST_PIECES = 12  # tried on the way to a small one
@@ -229,20 +229,15 @@ class _Search:
         self, before: ExportedProgram, after: ExportedProgram, graph_pass: GraphPass
     ) -> Piece:
         """A small part of `before` that the pass makes wrong; all of it where none is found."""
-
-        def wrong(piece: Piece) -> Divergence | None:
-            try:
-                rewritten, _ = graph_pass(piece.program)
-            except MenagerieError:
-                return None
-            return _first_wrong(piece.program, rewritten, piece.inputs, self.tolerances)
-
         kept = {n.name: (n.target, str(n.args)) for n in after.graph.nodes}
         calls = [n for n in before.graph.nodes if n.op == "call_function"]
         gone = [n for n in calls if n.name not in kept]
         changed = [n for n in calls if kept.get(n.name) != (n.target, str(n.args))]
         found = self._grown(
-            before, gone or changed, lambda each: (*each.all_input_nodes, *each.users), wrong
+            before,
+            gone or changed,
+            lambda each: (*each.all_input_nodes, *each.users),
+            functools.partial(judge_rewritten, graph_pass=graph_pass),
         )
         return Piece(before, self.inputs) if found is None else found[0]
 
@@ -258,14 +253,7 @@ class _Search:
             return None
         node, distance, certain = self._narrow(program, wrong, known)
 
-        def seen(piece: Piece) -> Difference | None:
-            try:
-                judged = self.judge(piece, self.tolerances)
-            except LoweringError:
-                return None  # a piece may be one that the compiler does not take
-            return next((d for d in reversed(judged.values()) if not d.passed), None)
-
-        found = self._grown(program, [node], lambda each: each.all_input_nodes, seen)
+        found = self._grown(program, [node], lambda each: each.all_input_nodes, self.judge)
         whole = Piece(with_outputs(program, [node.name]), self.inputs)
         piece, distance = found or (whole, distance)
         divergence = divergence_at(DivergenceStage.LOWERING, node, distance)
@@ -305,15 +293,20 @@ class _Search:
         program: ExportedProgram,
         nodes: Sequence[Node],
         around: Callable[[Node], Iterable[Node]],
-        wrong: Callable[[Piece], Fault | None],
-    ) -> tuple[Piece, Fault] | None:
-        """The first piece that is wrong, of some nodes and ever more around them, and its fault."""
+        judge: Judge,
+    ) -> tuple[Piece, Difference] | None:
+        """The first piece that is wrong, of some nodes and ever more around them, and by how much.
+
+        Pieces that the judge does not take, as the compiler does not take each, are not wrong.
+        """
         for _ in range(_MOST_PIECES):
             if not nodes or self.deadline.passed:
                 return None
             piece = extract(program, {n.name for n in nodes}, self.inputs)
-            if (fault := wrong(piece)) is not None:
-                return piece, fault
+            with contextlib.suppress(MenagerieError):
+                judged = judge(piece, self.tolerances)
+                if wrong := [d for d in judged.values() if not d.passed]:
+                    return piece, wrong[-1]
             layer = {m for n in nodes for m in around(n) if m.op == "call_function"} - set(nodes)
             if not layer:
                 return None

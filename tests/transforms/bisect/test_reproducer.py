@@ -17,8 +17,9 @@ from torch import nn
 
 from transforms.bisect import locate
 from transforms.bisect.__main__ import main
-from transforms.bisect.reproducer import read_program, rerun, write_program
+from transforms.bisect.reproducer import rerun, write_program
 from transforms.graph.interpret import capture, output_nodes
+from transforms.loading import read_program
 from zoo.errors import ArtifactError, SourceRefused
 
 if TYPE_CHECKING:

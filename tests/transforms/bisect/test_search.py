@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from menagerie.numerics import Dtype, Tolerance
 from transforms.bisect import locate, reproducer
 from transforms.bisect.__main__ import main
-from transforms.bisect.reproducer import read_program
+from transforms.loading import read_program
 from transforms.pipeline import make_passes
 from zoo.errors import LoweringError, SessionError, UsageError
 from zoo.records import DivergenceStage as Stage
