@@ -110,7 +110,7 @@ class ModelStages(ModelHolder):
             job.spec.passes,
             target=self._target,
             kept=job.spec.kept,
-            tolerances=job.spec.tolerance,
+            tolerances=job.spec.own_tolerances,
             folder=job.reproducer,
             seconds=job.search_seconds,
         )

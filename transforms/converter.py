@@ -290,7 +290,6 @@ def _search(
     if request.search_seconds <= 0:
         return None
     programs = {program.name: program for program in originals}
-    allowed = {**DEFAULT_TOLERANCES, **request.tolerances}
     try:
         return diagnose(
             programs,
@@ -298,7 +297,7 @@ def _search(
             request.passes,
             target=request.target,
             kept=request.kept,
-            tolerances=allowed.get,
+            tolerances=request.tolerances,
             folder=folder,
             seconds=request.search_seconds,
         )

@@ -63,41 +63,13 @@ def load_program(
     module = _made(what)
     arguments, keywords = [], {}
     for text in inputs:
-        name, tensor = read_named_input(text)
-        if name:
-            keywords[name] = tensor
+        name, _, rest = text.partition("=")
+        if rest and name.isidentifier():  # else it is part of a path
+            keywords[name] = read_input(rest)
         else:
-            arguments.append(tensor)
+            arguments.append(read_input(text))
     shapes = _dynamic_shapes(what, module, arguments, keywords, dynamic) if dynamic else None
     return Program(module, tuple(arguments), keywords, shapes)
-
-
-def read_named_input(text: str) -> tuple[str, torch.Tensor]:
-    """The name before the first `=`, or none, and the tensor; see `read_input`."""
-    name, _, rest = text.partition("=")
-    named = bool(rest) and name.isidentifier()  # else it is part of a path
-    return (name, read_input(rest)) if named else ("", read_input(text))
-
-
-def read_dynamic(text: str) -> tuple[list[tuple[str, int]], int, int]:
-    """Inputs and axes that are always of one size, its least and its largest.
-
-    Args:
-        text: `NAME:AXIS=LOW..HIGH`, several of the former with commas.
-
-    Raises:
-        UsageError: the text is not valid, or names a place twice.
-    """
-    match = _DYNAMIC.fullmatch(text)
-    if match is None or int(match[2]) >= int(match[3]):
-        raise UsageError(text, "is no dynamic size", _DYNAMIC_FORM)
-    places = []
-    for place in match[1].split(","):
-        name, axis = place.split(":")
-        if (name, int(axis)) in places:
-            raise UsageError(text, f"{place} is given twice", _DYNAMIC_FORM)
-        places.append((name, int(axis)))
-    return places, int(match[2]), int(match[3])
 
 
 def read_input(text: str) -> torch.Tensor:
@@ -207,21 +179,19 @@ def _dynamic_shapes(
         raise UsageError(what, f"does not take these inputs: {error}") from error
     shapes: dict[str, dict[int, Any]] = {name: {} for name in bound}
     for text in dynamic:
-        places, low, high = read_dynamic(text)
-        for name, axis in places:
-            _check_place(text, what, name, axis, bound)
-        size = torch.export.Dim("_".join(map(str, places[0])), min=low, max=high)
-        for name, axis in places:
-            if axis in shapes[name]:
-                raise UsageError(text, f"{name}:{axis} is given twice", _DYNAMIC_FORM)
-            shapes[name][axis] = size
+        match = _DYNAMIC.fullmatch(text)
+        if match is None or int(match[2]) >= int(match[3]):
+            raise UsageError(text, "is no dynamic size", _DYNAMIC_FORM)
+        size = None
+        for place in match[1].split(","):
+            name, axis = place.split(":")
+            if name not in bound:
+                known = f"{what} takes {', '.join(bound)}"
+                raise UsageError(text, f"there is no input {name!r}", known)
+            if int(axis) >= (axes := bound[name].dim()):
+                raise UsageError(text, f"input {name!r} has {axes} axes", "The first is 0")
+            if int(axis) in shapes[name]:
+                raise UsageError(text, f"{place} is given twice", _DYNAMIC_FORM)
+            size = size or torch.export.Dim(f"{name}_{axis}", min=int(match[2]), max=int(match[3]))
+            shapes[name][int(axis)] = size
     return shapes
-
-
-def _check_place(text: str, what: str, name: str, axis: int, bound: Mapping[str, Any]) -> None:
-    """Refuse an input, or an axis of one, that is not there."""
-    if name not in bound:
-        raise UsageError(text, f"there is no input {name!r}", f"{what} takes {', '.join(bound)}")
-    axes = bound[name].dim()
-    if axis >= axes:
-        raise UsageError(text, f"input {name!r} has {axes} axes", "The first is 0")

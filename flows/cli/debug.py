@@ -141,7 +141,7 @@ def bisect(
             spec.passes,
             target=target_named(target),
             kept=spec.kept,
-            tolerances=spec.tolerance,
+            tolerances=spec.own_tolerances,
             folder=output,
             seconds=math.inf if seconds is None else seconds,
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 import torch
 
+from menagerie.numerics import DEFAULT_TOLERANCES
 from transforms import available_passes, run_passes
 from transforms.bisect.pieces import differences
 from transforms.export.prepare import Prepared, prepare
@@ -98,7 +99,8 @@ def _wrong(
             outputs = module(*(t.clone() for t in case.inputs.values()))
         assert list(outputs) == list(case.outputs)
         for name, expected in case.outputs.items():
-            found = differences({name: expected}, outputs, spec.tolerance)[name]
+            tolerances = {**DEFAULT_TOLERANCES, **spec.own_tolerances}
+            found = differences({name: expected}, outputs, tolerances)[name]
             errors.append(found.max_abs)
             ratios.append(found.snr_db)
             if not found.passed:

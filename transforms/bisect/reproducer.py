@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from menagerie.numerics import Dtype, Tolerance
-from transforms.bisect.pieces import Piece, by_dtype, judge_lowered, judge_rewritten
+from transforms.bisect.pieces import Piece, judge_lowered, judge_rewritten
 from transforms.export.call_signature import given
 from transforms.loading import known, read_program
 from transforms.pipeline import make_passes
@@ -83,7 +83,7 @@ def save(
         target=target,
         choice=choice,
         divergence=divergence,
-        tolerances=by_dtype(tolerances),
+        tolerances=dict(tolerances),
         torch=torch.__version__,
     )
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -131,9 +131,9 @@ def rerun(
     facts, piece = _load(folder, unpickle=unpickle)
     if facts.choice is None:
         judge = judge or functools.partial(judge_lowered, target=facts.target)
-        return judge(piece, facts.tolerances.get)
+        return judge(piece, facts.tolerances)
     [graph_pass] = make_passes([facts.choice])
-    return judge_rewritten(piece, facts.tolerances.get, graph_pass=graph_pass)
+    return judge_rewritten(piece, facts.tolerances, graph_pass=graph_pass)
 
 
 def _load(folder: Path, *, unpickle: bool) -> tuple[_Facts, Piece]:

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-    from menagerie.numerics import Dtype, Tolerance
     from transforms.bisect.pieces import Difference, Judge, Tolerances
     from transforms.export.prepare import Prepared
     from transforms.graph.graph_pass import GraphPass
@@ -74,7 +73,7 @@ def locate(
     *,
     target: Target | str = "cpu",
     judge: Judge | None = None,
-    tolerances: Tolerances = DEFAULT_TOLERANCES.get,
+    tolerances: Tolerances = DEFAULT_TOLERANCES,
     folder: Path | None = None,
     seconds: float = math.inf,
 ) -> Divergence | None:
@@ -168,7 +167,7 @@ def diagnose(
     *,
     target: Target,
     kept: WeightPrecision = FLOATS,
-    tolerances: Callable[[Dtype], Tolerance | None],
+    tolerances: Tolerances,
     folder: Path,
     seconds: float,
 ) -> Diagnosis:
@@ -182,7 +181,7 @@ def diagnose(
         passes: as `transforms.stages.transform` took them.
         target: where the program is wrong.
         kept: how its weights are kept.
-        tolerances: by which it is.
+        tolerances: those that differ from the usual ones.
         folder: for a small program that shows the fault; missing or empty.
         seconds: for the whole search.
     """
@@ -199,7 +198,7 @@ def diagnose(
                 whole,
                 list(program.goldens[number].inputs.values()),
                 target=target,
-                tolerances=tolerances,
+                tolerances={**DEFAULT_TOLERANCES, **tolerances},
                 folder=folder,
                 seconds=end - time.monotonic(),
             )

@@ -129,30 +129,34 @@ def telling_sizes(dimensions: Mapping[str, Dimension]) -> list[dict[str, int]]:
 
 def make_inputs(
     spec: ProgramSpec,
-    dimensions: Mapping[str, int],
+    planned: PlannedCase,
     *,
     seed: int,
     dtype: torch.dtype,
-    lifelike: bool = False,
+    real: Mapping[str, torch.Tensor] | None = None,
 ) -> dict[str, torch.Tensor]:
     """Sample every input of a program.
 
     Args:
         spec: the program.
-        dimensions: a size for each dynamic dimension.
+        planned: a case; unless it is noise, pictures and speech are like such, and masks let all of
+            them be seen.
         seed: of this case; each input draws from its own generator, so order does not matter.
         dtype: the model's; inputs declared float32 take it, so that half models get half inputs.
-        lifelike: whether pictures and speech are like such, and masks let all of them be seen.
+        real: a tensor for each input, where the entry has samples: those of that case.
     """
-    sample = _lifelike if lifelike else _sample
-    return {i.name: sample(i, dimensions, seed, dtype) for i in spec.inputs}
+    if planned.kind is CaseKind.SAMPLE and real is not None:
+        return {i.name: real[i.name].to(input_dtype(i, dtype)) for i in spec.inputs}
+    sample = _sample if planned.kind is CaseKind.NOISE else _lifelike
+    return {i.name: sample(i, planned.dimensions, seed, dtype) for i in spec.inputs}
 
 
 def first_inputs(
     model: torch.nn.Module, spec: ProgramSpec, real: Mapping[str, torch.Tensor] | None = None
 ) -> dict[str, torch.Tensor]:
     """The inputs of the first case that `make_goldens` makes of the same."""
-    return _inputs(spec, planned_cases(spec, real)[0], 0, model_dtype(model), real)
+    first = planned_cases(spec, real)[0]
+    return make_inputs(spec, first, seed=0, dtype=model_dtype(model), real=real)
 
 
 @without_fast_path()
@@ -178,7 +182,8 @@ def make_goldens(
     dtype = model_dtype(model)
 
     def inputs(planned: PlannedCase, number: int, call: int) -> dict[str, torch.Tensor]:
-        return _inputs(spec, planned, number * calls + call, dtype, real)
+        seed = number * calls + call
+        return make_inputs(spec, planned, seed=seed, dtype=dtype, real=real)
 
     plan = planned_cases(spec, real if calls == 1 else None)
     return run_cases(f"program {spec.name}", plan, inputs, eager_of(model, spec), calls)
@@ -274,19 +279,6 @@ _IN_ORDER: dict[object, Callable[..., Any]] = {
     aten.topk.default: _first,
     aten.kthvalue.default: _kth,
 }
-
-
-def _inputs(
-    spec: ProgramSpec,
-    planned: PlannedCase,
-    seed: int,
-    dtype: torch.dtype,
-    real: Mapping[str, torch.Tensor] | None,
-) -> dict[str, torch.Tensor]:
-    if planned.kind is CaseKind.SAMPLE and real is not None:
-        return {i.name: real[i.name].to(input_dtype(i, dtype)) for i in spec.inputs}
-    lifelike = planned.kind is not CaseKind.NOISE
-    return make_inputs(spec, planned.dimensions, seed=seed, dtype=dtype, lifelike=lifelike)
 
 
 def input_dtype(spec: InputSpec, model_dtype: torch.dtype) -> torch.dtype:

@@ -266,7 +266,7 @@ def test_the_search_for_a_wrong_node_says_what_it_cannot_search(tmp_path: Path) 
     prepared = prepare_module("main", Program(Cache().eval(), (torch.randn(1, 8),)))
     found = diagnose(
         {"main": prepared}, [("main", 1), ("main", 3)], None,
-        target=target_named("cpu"), tolerances=DEFAULT_TOLERANCES.get,
+        target=target_named("cpu"), tolerances=DEFAULT_TOLERANCES,
         folder=tmp_path / "found", seconds=60,
     )  # fmt: skip
     assert found.divergence is None

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from menagerie.numerics import Dtype
-from transforms.goldens.cases import make_goldens, make_inputs, planned_cases, telling_sizes
+from menagerie.validation.findings import CaseKind
+from transforms.goldens.cases import (
+    PlannedCase,
+    make_goldens,
+    make_inputs,
+    planned_cases,
+    telling_sizes,
+)
 from zoo.errors import ExportError
 from zoo.spec import Dimension, InputSpec, ProgramSpec, Sample, SampleKind
 
@@ -26,7 +33,8 @@ def _spec(sample: Sample, dtype: str = "float32") -> ProgramSpec:
 
 
 def _draw(sample: Sample, dtype: str = "float32", seed: int = 0) -> torch.Tensor:
-    return make_inputs(_spec(sample, dtype), {}, seed=seed, dtype=torch.float32)["x"]
+    noise = PlannedCase({}, CaseKind.NOISE)
+    return make_inputs(_spec(sample, dtype), noise, seed=seed, dtype=torch.float32)["x"]
 
 
 def test_same_seed_same_values_other_seed_other_values() -> None:
@@ -76,7 +84,8 @@ def test_half_models_get_half_inputs() -> None:
             )
         }
     )
-    inputs = make_inputs(spec, {}, seed=0, dtype=torch.bfloat16)
+    noise = PlannedCase({}, CaseKind.NOISE)
+    inputs = make_inputs(spec, noise, seed=0, dtype=torch.bfloat16)
     assert inputs["x"].dtype is torch.bfloat16
     assert inputs["ids"].dtype is torch.int64
 
