@@ -8,8 +8,7 @@ from menagerie.figures import count
 from tasks.job import ExportRecord, PullRecord
 from tasks.stage_table import ModelHolder
 from transforms.bisect import diagnose
-from transforms.bundle import Gate
-from transforms.eager import eager_accuracy, speech_parts
+from transforms.eager import accuracy_gate, speech_parts
 from transforms.export.prepare import Prepared, prepare
 from transforms.goldens.entry import real_sample
 from transforms.progress import in_parts, report_step
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tasks.job import Job
-    from transforms.eager import SpeechParts
+    from transforms.eager import Gate, SpeechParts
     from transforms.quantisation import Call
     from zoo.records import Diagnosis, Suspected
     from zoo.sources import LoadedModel
@@ -134,7 +133,7 @@ class ModelStages(ModelHolder):
         if gate is None:
             return None
         data = resolve_inside(gate.data, self._context())
-        return Gate(gate, data, eager_accuracy(self._model().module, self._job.spec, gate, data))
+        return accuracy_gate(self._model().module, self._job.spec.programs, gate, data)
 
     def _calibration(self, program: ProgramSpec) -> Iterable[Call]:
         spec = self._job.spec

@@ -6,7 +6,6 @@ import hashlib
 import json
 import platform
 import shutil
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -15,7 +14,6 @@ import torch
 from safetensors.torch import save_file
 
 from menagerie.format.bundle_manifest import (
-    AccuracyData,
     BundleManifest,
     BundleProgram,
     ReleaseState,
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from menagerie.numerics import Dtype, Tolerance
-    from transforms.eager import SpeechParts
+    from transforms.eager import Gate, SpeechParts
     from transforms.export.prepare import Prepared
     from transforms.goldens.cases import GoldenCase
     from transforms.quantisation import Range
@@ -48,20 +46,10 @@ if TYPE_CHECKING:
     from transforms.targets import Target
     from transforms.targets.base import LoweredProgram
     from zoo.precision import WeightPrecision
-    from zoo.spec import AccuracyGate
 
 _WEIGHTS = "weights.safetensors"
 _ACCURACY = "accuracy.safetensors"
 _PARTS = _SCALES, _SHAPE, _OPERAND = (".scales", ".shape", ".operand")  # of a quantised weight
-
-
-@dataclass(frozen=True)
-class Gate:
-    """An accuracy gate with its data file, and eager's accuracy on that."""
-
-    spec: AccuracyGate
-    data: Path
-    eager: float
 
 
 def write_bundle(
@@ -107,7 +95,7 @@ def write_bundle(
         state=ReleaseState.LOWERED,
         requires=target.requirements(),
         programs=entries,
-        accuracy=_accuracy(gate),
+        accuracy=gate.facts if gate is not None else None,
         tolerances={**DEFAULT_TOLERANCES, **tolerances},
         random_weights=identity.random_weights,
         source=identity.source,
@@ -225,18 +213,6 @@ def _golden_tensors(cases: Sequence[GoldenCase]) -> dict[str, torch.Tensor]:
         for kind, tensors in (("input", case.inputs), ("output", case.outputs))
         for name, value in tensors.items()
     }
-
-
-def _accuracy(gate: Gate | None) -> AccuracyData | None:
-    if gate is None:
-        return None
-    return AccuracyData(
-        program=gate.spec.program,
-        output=gate.spec.output,
-        batch=gate.spec.batch,
-        eager_accuracy=gate.eager,
-        slack=gate.spec.slack or None,
-    )
 
 
 def _write_speech(folder: Path, speech: SpeechParts) -> dict[str, str]:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from safetensors.torch import load_file
 
-from menagerie.format.bundle_manifest import TensorSpec
+from menagerie.errors import ArtifactError
+from menagerie.format.bundle_manifest import AccuracyData, TensorSpec
 from menagerie.profile import take_turn
 from menagerie.speech.recogniser import Program
 from menagerie.speech.word_errors import HeldOut, count_errors
 from menagerie.timing import artifact, time_in_turns
-from menagerie.validation.checks import stand_in
+from menagerie.validation.checks import accuracy, stand_in
+from transforms.export.call_signature import dtype_of
 from transforms.export.trace import eager_of
 from transforms.goldens.cases import input_dtype, model_dtype
+from transforms.graph.layouts import as_array
 from transforms.progress import in_parts, report_step
-from zoo.errors import ExportError, SessionError, SourceError
+from zoo.errors import SessionError, SourceError
 from zoo.sources.context import resolve_inside
 from zoo.sources.random_weights import one_thread
 from zoo.speech import held_out, recipe
@@ -33,78 +36,44 @@ if TYPE_CHECKING:
     from transforms.export.prepare import Prepared
     from transforms.targets import Target
     from zoo.sources.context import Context
-    from zoo.spec import AccuracyGate, InputSpec, ModelSpec, ProgramSpec, SpeechSpec
+    from zoo.spec import AccuracyGate, ProgramSpec, SpeechSpec
 
 
-def eager_accuracy(
-    model: torch.nn.Module, spec: ModelSpec, gate: AccuracyGate, data: Path
-) -> float:
-    """The fraction of samples whose highest output is their label.
+class Gate(NamedTuple):
+    """An accuracy gate's data file, and what the bundle says of it, eager's accuracy included."""
+
+    data: Path
+    facts: AccuracyData
+
+
+def accuracy_gate(
+    model: torch.nn.Module, programs: Sequence[ProgramSpec], spec: AccuracyGate, data: Path
+) -> Gate:
+    """Measure eager's accuracy: the fraction of samples whose highest output is their label.
 
     Args:
         model: in eval mode.
-        spec: its entry.
-        gate: which program and output judge, and how many samples a call takes.
-        data: safetensors with the program's inputs (samples first) and `labels` (int64). Floating
-            inputs are rounded to what the program takes, as golden inputs are.
+        programs: the entry's.
+        spec: which program and output judge, and how many samples a call takes.
+        data: see `menagerie.validation.checks.accuracy`.
 
     Raises:
-        SourceError: if the file lacks the labels or an input, has none or too few samples, or
-            another kind of numbers than the program takes.
-        ExportError: if the program has no such output.
+        SourceError: if the data or the program are not as that asks for.
     """
-    program = next(p for p in spec.programs if p.name == gate.program)
-    labels, inputs = _samples(model, program, data)
-    eager = eager_of(model, program)
-    right = 0
-    for start in range(0, len(labels), gate.batch):
-        batch = slice(start, start + gate.batch)
-        with torch.no_grad(), one_thread():  # the figure is in the manifest
-            results = eager({name: tensor[batch] for name, tensor in inputs.items()})
-        scores = _scores(results, gate)
-        right += int((scores.argmax(-1) == labels[batch]).sum())
-    return right / len(labels)
-
-
-def _samples(
-    model: torch.nn.Module, program: ProgramSpec, data: Path
-) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """The labels, and the inputs in the program's order and dtypes."""
-    tensors = load_file(data)
-    missing = {"labels", *(i.name for i in program.inputs)} - set(tensors)
-    if missing:
-        raise SourceError(str(data.name), f"the accuracy gate's data lacks {min(missing)!r}")
-    labels = tensors["labels"]
-    if labels.dim() != 1 or len(labels) == 0:
-        shape = list(labels.shape)
-        fact = f"the accuracy gate's `labels` have shape {shape}, so there are no samples"
-        raise SourceError(data.name, fact, "Give one label a sample")
-    dtype, samples = model_dtype(model), len(labels)
-    inputs = {i.name: _input(i, dtype, tensors[i.name], samples, data.name) for i in program.inputs}
-    return labels, inputs
-
-
-def _input(
-    spec: InputSpec, dtype: torch.dtype, tensor: torch.Tensor, samples: int, place: str
-) -> torch.Tensor:
-    """The gate's samples of one input, in the dtype that it has in a model of `dtype`."""
-    wanted = input_dtype(spec, dtype)
-    if tensor.dim() == 0 or len(tensor) != samples:
-        fact = f"the accuracy gate's {spec.name!r} has shape {list(tensor.shape)}"
-        raise SourceError(place, fact, f"Give a row for each of the {samples} labels")
-    floats = tensor.is_floating_point() and wanted.is_floating_point
-    if tensor.dtype is not wanted and not floats:
-        fact = f"the accuracy gate's {spec.name!r} is {tensor.dtype}, the program takes {wanted}"
-        raise SourceError(place, fact.replace("torch.", ""), "Convert it")
-    return tensor.to(wanted)
-
-
-def _scores(results: Mapping[str, torch.Tensor], gate: AccuracyGate) -> torch.Tensor:
-    name = gate.output or next(iter(results))
-    if name not in results:
-        fact = f"has no output {name!r}, by which the accuracy gate judges"
-        raise ExportError(f"program {gate.program}", fact, f"It has: {', '.join(results)}")
-    return results[name]
+    asked = AccuracyData(
+        program=spec.program,
+        output=spec.output,
+        batch=spec.batch,
+        eager_accuracy=0.0,
+        slack=spec.slack or None,
+    )
+    program = next(p for p in programs if p.name == spec.program)
+    try:
+        with one_thread():  # the figure is in the manifest
+            found = accuracy(eager_program(model, program), asked, data)
+    except ArtifactError as error:
+        raise SourceError(error.place, error.fact, error.next_step) from error
+    return Gate(data, replace(asked, eager_accuracy=found.artifact))
 
 
 class SpeechParts(NamedTuple):
@@ -137,15 +106,20 @@ def speech_parts(
 
 
 def eager_program(model: torch.nn.Module, spec: ProgramSpec) -> Program:
-    """A program run by eager PyTorch, for the decoding loops that run artifacts."""
-    inputs = tuple(TensorSpec(i.name, i.dtype, i.shape) for i in spec.inputs)
+    """A program run by eager PyTorch, for the gates and decoding loops that run artifacts."""
+    dtype, eager = model_dtype(model), eager_of(model, spec)
+    taken = {i.name: input_dtype(i, dtype) for i in spec.inputs}
+    inputs = tuple(TensorSpec(i.name, dtype_of(taken[i.name]), i.shape) for i in spec.inputs)
     ranges = {n: (d.low, d.high, d.multiple_of) for n, d in spec.dimensions.items()}
-    eager = eager_of(model, spec)
 
     def run(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        with torch.inference_mode():
-            results = eager({i.name: torch.from_numpy(arrays[i.name]) for i in inputs})
-        return {name: value.numpy() for name, value in results.items()}
+        given = {name: torch.from_numpy(arrays[name]) for name in taken}
+        with torch.inference_mode():  # bfloat16 comes as its bits
+            results = eager({
+                name: value.view(taken[name]) if value.dtype is torch.uint16 else value
+                for name, value in given.items()
+            })  # fmt: skip
+        return {name: as_array(value) for name, value in results.items()}
 
     return Program(run, inputs, ranges)
 

@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 
     from menagerie.format.bundle_manifest import BundleManifest
     from menagerie.numerics import Dtype, Tolerance
-    from transforms.bundle import Gate
-    from transforms.eager import SpeechParts
+    from transforms.eager import Gate, SpeechParts
     from transforms.export.prepare import Prepared
     from transforms.quantisation import Call, Range
     from transforms.targets import PassItem, Target

@@ -53,8 +53,7 @@ def explain(
         )
         passes = passes_in(spec.kept, spec.passes, target)
         explained = [
-            (p, *explain_program(p.name, p.program, passes, target=target))
-            for p in prepared
+            (p, *explain_program(p.name, p.program, passes, target=target)) for p in prepared
         ]
     if picture is not None:
         from transforms.graph.record import record_graph

@@ -12,13 +12,15 @@ from safetensors.torch import save_file
 from menagerie.format.bundle_manifest import AccuracyData, BundleProgram, TensorSpec, unsealed
 from menagerie.numerics import Dtype
 from menagerie.validation.checks import LoadedProgram, accuracy
-from transforms.eager import eager_accuracy
-from zoo.errors import ArtifactError, ExportError, SourceError
+from transforms.eager import accuracy_gate
+from zoo.errors import ArtifactError, SourceError
 from zoo.spec import AccuracyGate, Licence, ModelSpec, ProgramSpec, TorchvisionSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from menagerie.speech.recogniser import Program
 
 CLASSES, FEATURES, SAMPLES, BATCH = 5, 8, 23, 4
 GATE = AccuracyGate(data="gate.safetensors", batch=BATCH)
@@ -40,11 +42,10 @@ class Scores(torch.nn.Module):
 class EagerSession:
     """Runs the model as a session of the runtime would: numpy in and out, bfloat16 as its bits."""
 
+    keeps_state = False
+
     def __init__(self, model: torch.nn.Module, dtype: Dtype) -> None:
         self._model, self._dtype = model, dtype
-
-    def reset(self) -> None:
-        """There is no state."""
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Refuses another dtype than the program's, and another size than its batch."""
@@ -72,7 +73,7 @@ def spec(**program: Any) -> ModelSpec:
     )
 
 
-def loaded(model: torch.nn.Module, dtype: Dtype) -> LoadedProgram:
+def loaded(model: torch.nn.Module, dtype: Dtype) -> Program:
     """The program as if its artifact were perfect."""
     entry = BundleProgram(
         name="main",
@@ -84,7 +85,8 @@ def loaded(model: torch.nn.Module, dtype: Dtype) -> LoadedProgram:
         constants={},
         symbols=(),
     )
-    return LoadedProgram(entry, EagerSession(model, dtype), None)  # type: ignore[arg-type]
+    session: Any = EagerSession(model, dtype)
+    return LoadedProgram(entry, session, None).called()  # type: ignore[arg-type]
 
 
 def gate_data(eager: float, output: str = "") -> AccuracyData:
@@ -113,7 +115,7 @@ def test_eager_and_artifact_count_alike(tmp_path: Path, dtype: Dtype) -> None:
     with torch.no_grad():
         right = int((model(x)["logits"].argmax(-1) == labels).sum())
     assert 0 < right < SAMPLES
-    eager = eager_accuracy(model, spec(), GATE, path)
+    eager = accuracy_gate(model, spec().programs, GATE, path).facts.eager_accuracy
     assert eager == right / SAMPLES
     found = accuracy(loaded(model, dtype), gate_data(eager), path)
     assert (found.samples, found.artifact, found.passed) == (SAMPLES, eager, True)
@@ -138,7 +140,7 @@ def test_data_that_cannot_judge_is_refused(
     path = written(tmp_path / "gate.safetensors", **changes)
     model = Scores(torch.float32).eval()
     with pytest.raises(SourceError, match=fact):
-        eager_accuracy(model, spec(), GATE, path)
+        accuracy_gate(model, spec().programs, GATE, path)
     with pytest.raises(ArtifactError, match=fact):
         accuracy(loaded(model, Dtype.FLOAT32), gate_data(1.0), path)
 
@@ -148,7 +150,7 @@ def test_a_gate_names_an_output_that_exists(tmp_path: Path) -> None:
     path = written(tmp_path / "gate.safetensors")
     model = Scores(torch.float32).eval()
     gate = GATE.model_copy(update={"output": "scores"})
-    with pytest.raises(ExportError, match=r"has no output 'scores'.*It has: logits"):
-        eager_accuracy(model, spec(), gate, path)
+    with pytest.raises(SourceError, match=r"has no output 'scores'.*It has: logits"):
+        accuracy_gate(model, spec().programs, gate, path)
     with pytest.raises(ArtifactError, match="has no output 'scores'"):
         accuracy(loaded(model, Dtype.FLOAT32), gate_data(1.0, "scores"), path)

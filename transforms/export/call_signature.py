@@ -53,11 +53,11 @@ def signature_of(
     taken = []
     for (name, shape), value in zip(inputs.items(), given(program), strict=True):
         symbols |= {str(value.shape[i]): s for i, s in enumerate(shape) if isinstance(s, str)}
-        taken.append(TensorSpec(name=name, dtype=_dtype(value), shape=tuple(shape)))
+        taken.append(TensorSpec(name=name, dtype=dtype_of(value.dtype), shape=tuple(shape)))
     made = []
     for name, value in zip(outputs, returned(program), strict=True):
         sizes = (s if isinstance(s, int) else symbols.get(str(s), "?") for s in value.shape)
-        made.append(TensorSpec(name=name, dtype=_dtype(value), shape=tuple(sizes)))
+        made.append(TensorSpec(name=name, dtype=dtype_of(value.dtype), shape=tuple(sizes)))
     return Signature(tuple(taken), tuple(made), dimensions)
 
 
@@ -98,8 +98,9 @@ def _values(program: ExportedProgram, names: Sequence[Any]) -> list[Any]:
     return [nodes[n].meta["val"] if isinstance(n, str) and n in nodes else n for n in names]
 
 
-def _dtype(value: torch.Tensor) -> Dtype:
-    return Dtype(str(value.dtype).removeprefix("torch."))
+def dtype_of(dtype: torch.dtype) -> Dtype:
+    """An element type as manifests name it."""
+    return Dtype(str(dtype).removeprefix("torch."))
 
 
 Shapes = dict[str, tuple[int | str, ...]]  # by input

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from menagerie.errors import ArtifactError
+from menagerie.numerics import Dtype, Tolerance
 from menagerie.profile import latency, profile
 from menagerie.speech.recogniser import Program
 from menagerie.speech.word_errors import count_errors, read_held_out
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from menagerie.format.bundle_manifest import AccuracyData, BundleProgram, TensorSpec
-    from menagerie.numerics import Dtype, Tolerance
     from menagerie.session import Session
     from menagerie.speech.recipe import Recipe, WordGate
     from menagerie.tensor_files import Array
@@ -79,6 +79,11 @@ class LoadedProgram:
         for number in self.goldens.run_of(case):
             outputs = session.run(self.goldens.inputs(number))
         return {name: np.array(value) for name, value in outputs.items()}
+
+    def called(self) -> Program:
+        """As gates and decoding loops call it, each time from the first state on."""
+        entry, session = self.entry, self.session
+        return Program(lambda x: from_the_start(session, x)(), entry.inputs, entry.dimensions)
 
 
 def _differing(left: Mapping[str, Array], right: Mapping[str, Array]) -> str:
@@ -211,10 +216,10 @@ def judge_program(
     return found
 
 
-def from_the_start(session: Session, inputs: Mapping[str, Array]) -> Callable[[], object]:
+def from_the_start(session: Session, inputs: Mapping[str, Array]) -> Callable[[], Any]:
     """A call to be timed again and again; where there is state, putting it back is timed too."""
 
-    def run() -> object:
+    def run() -> Mapping[str, Array]:
         session.reset()
         return session.run(inputs)
 
@@ -250,33 +255,32 @@ def coexists(program: LoadedProgram, judged: Judged, open_again: Callable[[], Se
     return ""
 
 
-def accuracy(program: LoadedProgram, gate: AccuracyData, path: Path) -> AccuracyResult:
-    """Measures top-1 accuracy on the gate's data, beside eager's.
+def accuracy(program: Program, gate: AccuracyData, path: Path) -> AccuracyResult:
+    """Measures top-1 accuracy on the gate's data; of eager itself, too, when a bundle is made.
 
     The last batch is filled up with the last sample, since a program may take one size only.
 
     Args:
-        program: the program that the gate names.
+        program: the one that the gate names, each call from its first state on.
         gate: which output holds the logits, and the batch size.
         path: safetensors with the program's inputs and `labels`, samples along the first axis.
-            Floating inputs are rounded to what the program takes, as they were for eager.
+            Floating inputs are rounded to what the program takes.
 
     Raises:
         ArtifactError: the data lacks a tensor or samples, the program the gate's output.
     """
-    labels, data = _samples(program.entry, path)
-    named = [spec for spec in program.entry.outputs if gate.output in {"", spec.name}]
-    if not named:
-        fact = f"has no output {gate.output!r} for its gate"
-        raise ArtifactError(f"program {program.entry.name}", fact)
-    logits = named[0]
+    labels, data = _samples(program.inputs, path)
     correct = 0
     for start in range(0, len(labels), gate.batch):
         count = min(gate.batch, len(labels) - start)
         rows = np.minimum(np.arange(start, start + gate.batch), len(labels) - 1)
-        program.session.reset()
-        results = program.session.run({name: tensor[rows] for name, tensor in data.items()})
-        scores = widen(results[logits.name][:count], logits.dtype)
+        results = program.run({name: tensor[rows] for name, tensor in data.items()})
+        name = gate.output or next(iter(results))
+        if name not in results:
+            fact = f"has no output {name!r}, by which the accuracy gate judges"
+            raise ArtifactError(f"program {gate.program}", fact, f"It has: {', '.join(results)}")
+        scores = results[name][:count]
+        scores = widen(scores, Dtype.BFLOAT16) if scores.dtype == np.uint16 else scores
         correct += int(np.sum(np.argmax(scores, axis=-1) == labels[start : start + count]))
     return AccuracyResult(
         samples=len(labels),
@@ -302,10 +306,7 @@ def word_errors(
         SpeechError: a program does not take what the recipe says.
     """
     held_out = read_held_out(path)
-    callable_programs = {
-        name: Program(program.session.run, program.entry.inputs, program.entry.dimensions)
-        for name, program in programs.items()
-    }
+    callable_programs = {name: program.called() for name, program in programs.items()}
     return tuple(
         WordErrors(
             head=head,
@@ -319,23 +320,23 @@ def word_errors(
     )
 
 
-def _samples(entry: BundleProgram, path: Path) -> tuple[Array, dict[str, Array]]:
+def _samples(inputs: Sequence[TensorSpec], path: Path) -> tuple[Array, dict[str, Array]]:
     """The gate's labels, and its inputs in the dtypes that the program takes."""
     tensors = read_tensors(path)
-    missing = {"labels", *(spec.name for spec in entry.inputs)} - set(tensors)
+    missing = {"labels", *(spec.name for spec in inputs)} - set(tensors)
     if missing:
         raise ArtifactError(str(path), f"lacks {min(missing)!r}")
     labels = tensors["labels"]
     if labels.ndim != 1 or labels.size == 0:
         raise ArtifactError(str(path), f"has labels of shape {list(labels.shape)}: no samples")
-    inputs = {}
-    for spec in entry.inputs:
+    found = {}
+    for spec in inputs:
         tensor = tensors[spec.name]
         if tensor.ndim == 0 or len(tensor) != len(labels):
             fact = f"{spec.name} has shape {list(tensor.shape)}, there are {len(labels)} labels"
-            raise ArtifactError(str(path), fact)
+            raise ArtifactError(str(path), fact, "Give a row for each label")
         try:
-            inputs[spec.name] = narrow(tensor, spec.dtype)
+            found[spec.name] = narrow(tensor, spec.dtype)
         except ValueError as error:
-            raise ArtifactError(str(path), f"{spec.name} {error}") from error
-    return labels, inputs
+            raise ArtifactError(str(path), f"{spec.name} {error}", "Convert it") from error
+    return labels, found

@@ -195,9 +195,8 @@ class _Trial:
         if gate is None:
             return None
         self._sender.step(f"program {gate.program}, accuracy gate")
-        result = accuracy(
-            programs[gate.program], gate, self._bundle.file(manifest.files[Role.ACCURACY].path)
-        )
+        data = self._bundle.file(manifest.files[Role.ACCURACY].path)
+        result = accuracy(programs[gate.program].called(), gate, data)
         if not result.passed:
             self._note(
                 f"program {gate.program}: accuracy {result.artifact:.6g} on {result.samples} "
