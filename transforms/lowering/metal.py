@@ -25,9 +25,13 @@ from transforms.graph.guards import dynamic_sizes_kept
 from transforms.lowering.coverage import check_kernels, check_library, own_shims
 from transforms.lowering.cpp_codegen import NO_CONSTANTS, interface
 from transforms.lowering.inductor import Backend, generate_code, metal_on_any_host
-from transforms.lowering.mach import link_mach_library
 from transforms.lowering.metal_codegen import MetalScheduling, MetalWrapper, metal_code
-from transforms.lowering.toolchain import Source, find_compiler, link_model_library
+from transforms.lowering.toolchain import (
+    Source,
+    find_compiler,
+    link_mach_library,
+    link_model_library,
+)
 from transforms.progress import report_step
 from transforms.targets.base import LoweredFile, LoweredProgram
 from transforms.targets.cpu import host_requirements

@@ -60,7 +60,7 @@ class MetalTarget(Target):
 
     def requirements(self) -> Requirements:
         """See `Target.requirements`; the same wherever it is lowered."""
-        from transforms.lowering.mach import DEPLOYMENT_TARGET
+        from transforms.lowering.toolchain import DEPLOYMENT_TARGET
 
         return Requirements(
             system="darwin",

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from transforms.lowering.mach import mach_compiler
-from transforms.lowering.toolchain import Compiler, compiled_once, find_compiler
+from transforms.lowering.toolchain import Compiler, compiled_once, find_compiler, mach_compiler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
