@@ -31,10 +31,6 @@ struct Problem {
   Tensor log_sum;  // [batch, heads, queries]
 };
 
-int64_t stride_or_zero(const Tensor& tensor, int32_t axis) {
-  return tensor.size[axis] == 1 ? 0 : tensor.stride[axis];
-}
-
 // From one row of a tensor to the next. That of a single row is nobody's, and may be too short for
 // a product.
 int64_t leading_dimension(const Tensor& tensor) {
@@ -149,10 +145,10 @@ void each_key(int64_t keys, int64_t step, const Take& take) {
 
 void add_mask(const Block& block, int64_t key, int64_t keys, float* scores) {
   const Tensor& mask = *block.p.mask;
-  const int64_t base = block.batch * stride_or_zero(mask, 0) + block.head * stride_or_zero(mask, 1);
-  const int64_t key_stride = stride_or_zero(mask, 3);
+  const int64_t base = block.batch * mask.stride[0] + block.head * mask.stride[1];
+  const int64_t key_stride = mask.stride[3];
   for (int64_t i = 0; i < block.rows; ++i) {
-    const int64_t start = base + (block.first + i) * stride_or_zero(mask, 2) + key * key_stride;
+    const int64_t start = base + (block.first + i) * mask.stride[2] + key * key_stride;
     float* row = scores + i * kScoreRow;
     if (mask.dtype == Dtype::kBool) {
       const bool* keep = mask.data<bool>() + start;
@@ -266,7 +262,7 @@ Tensor prepared(const Tensor& tensor) {
   return tensor.dtype == Dtype::kFloat32 && has_dense_rows(tensor) ? tensor : widened(tensor);
 }
 
-void check(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor* mask) {
+void check(const Tensor& q, const Tensor& k, const Tensor& v) {
   require(q.dimensions == 4 && k.dimensions == 4 && v.dimensions == 4 && k.size[0] == q.size[0] &&
               (k.size[1] == q.size[1] || (k.size[1] > 0 && q.size[1] % k.size[1] == 0)) &&
               k.size[3] == q.size[3] && v.size[0] == k.size[0] && v.size[1] == k.size[1] &&
@@ -275,28 +271,13 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor* mask
   require(is_floating(q.dtype) && q.dtype == k.dtype && q.dtype == v.dtype,
           "query, key and value differ in dtype, or are not floating: ", q);
   require(q.dtype != Dtype::kFloat64, "attention is computed in single precision, not for ", q);
-  if (mask == nullptr) return;
-  const int64_t wanted[] = {q.size[0], q.size[1], q.size[2], k.size[2]};
-  bool fits = mask->dimensions <= 4;
-  for (int32_t axis = 0; fits && axis < mask->dimensions; ++axis) {
-    const int64_t size = mask->size[mask->dimensions - 1 - axis];
-    fits = size == 1 || size == wanted[3 - axis];
-  }
-  require(fits, "the mask ", *mask, " does not fit query ", q);
 }
 
-// The mask with four axes, in a dtype the blocks read.
-Tensor prepared_mask(const Tensor& mask) {
+// A mask of each query and key, in a dtype the blocks read.
+Tensor prepared_mask(const Tensor& mask, const Tensor& q, const Tensor& k) {
   const bool read = mask.dtype == Dtype::kBool || mask.dtype == Dtype::kFloat32;
-  const Tensor wide = read ? mask : widened(mask);
-  const int32_t missing = 4 - wide.dimensions;
-  Tensor four = wide;
-  four.dimensions = 4;
-  for (int32_t axis = 0; axis < 4; ++axis) {
-    four.size[axis] = axis < missing ? 1 : wide.size[axis - missing];
-    four.stride[axis] = axis < missing ? 0 : wide.stride[axis - missing];
-  }
-  return four;
+  const int64_t wanted[] = {q.size[0], q.size[1], q.size[2], k.size[2]};
+  return broadcast(read ? mask : widened(mask), wanted);
 }
 
 }  // namespace
@@ -309,12 +290,12 @@ AOTITorchError aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu(
     const Tensor& q = operand(query);
     const Tensor* mask = optional_operand(attn_mask);
     require(dropout_p == 0, "dropout ", dropout_p, " is for training");
-    check(q, operand(key), operand(value), mask);
+    check(q, operand(key), operand(value));
     const Tensor output = empty_like(q);
     const int64_t log_sizes[] = {q.size[0], q.size[1], q.size[2]};
     const int64_t log_strides[] = {q.size[2] * q.size[1], 1, q.size[1]};
     const Tensor log_sum = empty_strided(Dtype::kFloat32, log_sizes, log_strides);
-    const Tensor four = mask == nullptr ? Tensor() : prepared_mask(*mask);
+    const Tensor four = mask == nullptr ? Tensor() : prepared_mask(*mask, q, operand(key));
     const bool direct = output.dtype == Dtype::kFloat32;
     const Tensor computed = direct ? output : empty_contiguous(Dtype::kFloat32, q.sizes());
     if (!output.empty()) {

@@ -50,7 +50,7 @@ struct Attention {
   Tensor output;  // [B, H, L, V], its columns side by side
 };
 
-void check(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor* mask) {
+void check(const Tensor& q, const Tensor& k, const Tensor& v) {
   require(q.dimensions == 4 && k.dimensions == 4 && v.dimensions == 4 && k.size[0] == q.size[0] &&
               v.size[0] == q.size[0] && k.size[1] == v.size[1] && k.size[3] == q.size[3] &&
               k.size[2] == v.size[2] && k.size[1] > 0 && q.size[1] % k.size[1] == 0,
@@ -58,14 +58,6 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor* mask
   require(is_floating(q.dtype) && q.dtype != Dtype::kFloat64 && q.dtype == k.dtype &&
               q.dtype == v.dtype,
           "query, key and value differ in dtype, or are not floating: ", q, ", ", k, ", ", v);
-  if (mask == nullptr) return;
-  const int64_t wanted[] = {q.size[0], q.size[1], q.size[2], k.size[2]};
-  bool fits = mask->dimensions <= 4;
-  for (int32_t axis = 0; fits && axis < mask->dimensions; ++axis) {
-    const int64_t size = mask->size[mask->dimensions - 1 - axis];
-    fits = size == 1 || size == wanted[3 - axis];
-  }
-  require(fits, "the mask ", *mask, " does not fit query ", q, " and key ", k);
 }
 
 // Dense matrices [B, M, N], of which a tensor has as many elements.
@@ -187,7 +179,7 @@ AOTITorchError aoti_torch_mps_attention(AtenTensorHandle query, AtenTensorHandle
     const Tensor& k = operand(key);
     const Tensor& v = operand(value);
     const Tensor* hiding = optional_operand(mask);
-    check(q, k, v, hiding);
+    check(q, k, v);
     const std::array sizes{q.size[0], q.size[2], q.size[1], v.size[3]};
     const Tensor by_places = metal::empty_contiguous(q.dtype, sizes);
     const double factor = scale != nullptr ? *scale : 1 / std::sqrt(double(q.size[3]));

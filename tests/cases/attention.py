@@ -239,7 +239,7 @@ for name, change in _CHANGES:
 _MISFITS: tuple[tuple[dict[str, Any], str], ...] = (
     ({"key": floats(2, 2, 7, 7)}, "shapes do not fit"),
     ({"value": floats(2, 3, 7, 8)}, "shapes do not fit"),
-    ({"attn_mask": floats(1, 1, 4, 7)}, "does not fit query"),
+    ({"attn_mask": floats(1, 1, 4, 7)}, "cannot take"),
     ({"value": floats(2, 2, 7, 8).half()}, "differ in dtype"),
 )
 TABLE.refuse(
