@@ -51,11 +51,6 @@ struct Mask {
   bool holds(Index index) const { return wide.data<bool>()[offset_of(wide, index)]; }
 };
 
-template <class T>
-bool is_less(T a, T b) {
-  return a < b || (b != b && a == a);
-}
-
 // The place of a value in a row of elements that lie next to each other.
 template <class T>
 int64_t place_of(const T* row, int64_t length, T value, bool from_right) {

@@ -13,6 +13,12 @@
 
 namespace menagerie::host {
 
+// In the order of torch's sorts: NaN is the largest value.
+template <class T>
+bool is_less(T a, T b) {
+  return a < b || (b != b && a == a);
+}
+
 // An uninitialised contiguous tensor on the device of another.
 Tensor empty_beside(const Tensor& other, Dtype dtype, std::span<const int64_t> sizes);
 

@@ -6,23 +6,13 @@
 #include <numeric>
 
 #include "common/copy.h"
+#include "common/host_operators.h"
 #include "common/operators.h"
 #include "cpu/rows.h"
 
 using namespace menagerie;
 
 namespace {
-
-template <class T>
-bool less(T a, T b) {
-  if constexpr (std::is_integral_v<T>) {
-    return a < b;
-  } else {
-    const auto x = static_cast<double>(a);
-    const auto y = static_cast<double>(b);
-    return x < y || (std::isnan(y) && !std::isnan(x));
-  }
-}
 
 // The first `kept` of each row, in order; equal values keep the order in which they stand.
 template <class T>
@@ -40,8 +30,8 @@ void sort_rows(const Tensor& self, int32_t axis, bool descending, const ValuesAn
     const auto before = [&](int64_t a, int64_t b) {
       const T x = values[a * stride];
       const T y = values[b * stride];
-      if (descending ? less(y, x) : less(x, y)) return true;
-      return !(descending ? less(x, y) : less(y, x)) && a < b;
+      if (descending ? host::is_less(y, x) : host::is_less(x, y)) return true;
+      return !(descending ? host::is_less(x, y) : host::is_less(y, x)) && a < b;
     };
     std::partial_sort(order.begin(), order.begin() + kept, order.end(), before);
     for (int64_t i = 0; i < kept; ++i) {
