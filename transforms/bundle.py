@@ -25,7 +25,7 @@ from menagerie.format.folder import seal
 from menagerie.numerics import DEFAULT_TOLERANCES
 from menagerie.speech.recipe import HELD_OUT_FILE, SPEECH_FILE
 from menagerie.typed_json import document
-from transforms.export.state import state_of
+from transforms.export.call_signature import state_of
 from transforms.export.trace import WRAPPER_PREFIX
 from transforms.lowering.toolchain import find_compiler
 from transforms.passes.round_weights import may_narrow, may_quantise

@@ -26,9 +26,8 @@ from menagerie.numerics import Dtype, Tolerance
 from menagerie.validation import Limits
 from menagerie.validation.compare import compare
 from menagerie.validation.findings import Verdict
-from transforms.export.call_signature import given, signature_of
+from transforms.export.call_signature import Eager, given, signature_of
 from transforms.export.prepare import Prepared
-from transforms.export.state import Eager
 from transforms.goldens.cases import GoldenCase
 from transforms.graph.editor import ProgramEditor, fake_value
 from transforms.graph.interpret import capture, output_nodes

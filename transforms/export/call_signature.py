@@ -1,12 +1,13 @@
-"""How an exported program is called: names, dtypes, shapes of its tensors, its dynamic sizes."""
+"""How a program is called: its tensors, its dynamic sizes, and what it keeps between calls."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.utils._pytree import (
     is_structseq_instance,
     tree_flatten_with_path,
@@ -22,10 +23,10 @@ from zoo.errors import ExportError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import torch
     from torch.export import ExportedProgram
 
 
+Call = Callable[[Mapping[str, torch.Tensor]], dict[str, torch.Tensor]]  # by names
 Dimensions = dict[str, tuple[int, int, int]]  # name -> lowest and highest size, and step
 
 
@@ -101,6 +102,46 @@ def _values(program: ExportedProgram, names: Sequence[Any]) -> list[Any]:
 def dtype_of(dtype: torch.dtype) -> Dtype:
     """An element type as manifests name it."""
     return Dtype(str(dtype).removeprefix("torch."))
+
+
+def state_of(program: ExportedProgram) -> tuple[str, ...]:
+    """The names of the buffers that a call of a program writes, each once."""
+    return tuple(dict.fromkeys(program.graph_signature.buffers_to_mutate.values()))
+
+
+@dataclass(frozen=True)
+class Eager:
+    """A program as eager PyTorch runs it: called with tensors by name, it gives tensors by name.
+
+    Attributes:
+        module: in eval mode.
+        arguments: what its forward takes by position and by keyword, of tensors by name.
+        results: outputs by name, of what forward returns.
+    """
+
+    module: torch.nn.Module
+    arguments: Callable[[Mapping[str, torch.Tensor]], tuple[tuple[Any, ...], dict[str, Any]]]
+    results: Callable[[Any], dict[str, torch.Tensor]]
+
+    def __call__(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """One call; what it writes, stays written."""
+        arguments, keywords = self.arguments(inputs)
+        return self.results(self.module(*arguments, **keywords))
+
+    def from_first_state(self) -> Call:
+        """Calls one after another from the module's buffers on, which stay as they are."""
+        buffers = {n: value.detach().clone() for n, value in self.module.named_buffers()}
+
+        def call(inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+            return self.results(
+                torch.func.functional_call(self.module, buffers, *self.arguments(inputs))
+            )
+
+        return call
+
+    def first(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The first call after a reset, whatever was called before."""
+        return self.from_first_state()(inputs)
 
 
 Shapes = dict[str, tuple[int | str, ...]]  # by input

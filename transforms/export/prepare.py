@@ -18,8 +18,13 @@ from torch.utils._pytree import tree_leaves, tree_unflatten
 
 from menagerie import process
 from menagerie.validation.findings import CaseKind
-from transforms.export.call_signature import named_sizes, output_names, signature_of
-from transforms.export.state import Eager, state_of
+from transforms.export.call_signature import (
+    Eager,
+    named_sizes,
+    output_names,
+    signature_of,
+    state_of,
+)
 from transforms.export.trace import (
     dynamic_shapes,
     eager_of,
@@ -40,8 +45,7 @@ from zoo.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from transforms.export.call_signature import Signature
-    from transforms.export.state import Call
+    from transforms.export.call_signature import Call, Signature
     from transforms.quantisation import Range
     from zoo.spec import ProgramSpec
 

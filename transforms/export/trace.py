@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import keyword
 import re
 import warnings
@@ -17,8 +18,8 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.utils._pytree import tree_map
 
+from transforms.export.call_signature import Eager, state_of
 from transforms.export.refusals import refuse_unsupported, without_assertions
-from transforms.export.state import Eager, assigned_in_place, with_own_state
 from transforms.graph.editor import ProgramEditor
 from transforms.graph.guards import is_number_cached, torch_unheard, transforms_of_any_length
 from transforms.graph.layouts import plain, same_layout
@@ -235,6 +236,51 @@ def _exported(
             raise doubt from None
         return without_assertions(place, _decomposed(exported))
     return made
+
+
+@contextmanager
+def assigned_in_place(module: torch.nn.Module) -> Iterator[None]:
+    """Inside the block, what forward assigns to a buffer is copied into it when forward ends.
+
+    torch.export of this version forgets a new tensor that a submodule's buffer is assigned
+    (`self.cache = new`), without a word; it knows writes in place (`self.cache.copy_(new)`).
+    """
+    forward, own = module.forward, module.__dict__.get("forward")
+
+    @functools.wraps(forward)
+    def keeping(*arguments: Any, **keywords: Any) -> Any:
+        before = [(o, n, tensor) for o in module.modules() for n, tensor in o._buffers.items()]
+        result = forward(*arguments, **keywords)
+        assigned = [(o, n, old, o._buffers.get(n)) for o, n, old in before]
+        changed = [(o, n, old, new) for o, n, old, new in assigned if new is not old]
+        values = []
+        for _, name, old, new in changed:  # read before any is written: two may be exchanged
+            if old is None or new is None:
+                fact = f"buffer {name!r} is assigned {'nothing' if new is None else 'a tensor'}"
+                raise ExportError("state", fact, "Register it with the shape that it keeps")
+            values.append(new.clone())
+        for (owner, name, old, _), value in zip(changed, values, strict=True):
+            if old is not None:
+                old.copy_(value)
+                owner._buffers[name] = old
+        return result
+
+    module.forward = keeping
+    try:
+        yield
+    finally:
+        if own is None:
+            del module.__dict__["forward"]
+        else:
+            module.forward = own
+
+
+def with_own_state(program: ExportedProgram) -> ExportedProgram:
+    """The same program, its state no longer the tensors that the module has and writes."""
+    for name in state_of(program):
+        holder = program.state_dict if name in program.state_dict else program.constants
+        holder[name] = holder[name].detach().clone()
+    return program
 
 
 def _decomposed(program: ExportedProgram) -> ExportedProgram:

@@ -29,8 +29,7 @@ from zoo.spec import Dimension, InputSpec, ProgramSpec, SampleKind
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from transforms.export.call_signature import Signature
-    from transforms.export.state import Call, Eager
+    from transforms.export.call_signature import Call, Eager, Signature
 
 aten = torch.ops.aten
 

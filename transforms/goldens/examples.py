@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from menagerie.format.bundle_manifest import TensorSpec
-    from transforms.export.call_signature import Signature
-    from transforms.export.state import Eager
+    from transforms.export.call_signature import Eager, Signature
 
 _LIFELIKE = frozenset({CaseKind.PICTURE, CaseKind.SPEECH})
 _GIVEN = "the given inputs"

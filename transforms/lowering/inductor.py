@@ -69,7 +69,7 @@ from torch._inductor.utils import get_gpu_type, normalize_name
 from torch.utils import _cpp_embed_headers
 from torch.utils import _pytree as pytree
 
-from transforms.export.state import state_of
+from transforms.export.call_signature import state_of
 from transforms.graph.guards import is_number_cached, torch_unheard
 from transforms.graph.record import origin
 from transforms.lowering.cpp_codegen import numbers_as_eager

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
+from transforms.export.call_signature import state_of
 from transforms.export.prepare import Program, prepare_module
-from transforms.export.state import state_of
 from transforms.export.trace import trace
 from zoo.errors import ExportError
 

@@ -19,8 +19,8 @@ from menagerie.numerics import DEFAULT_TOLERANCES
 from menagerie.session import Session
 from transforms import Program, convert
 from transforms.bisect import diagnose
+from transforms.export.call_signature import state_of
 from transforms.export.prepare import prepare, prepare_module
-from transforms.export.state import state_of
 from transforms.targets import target_named
 from zoo.errors import ExportError, SessionError, UsageError
 from zoo.spec import Dimension, InputSpec, ProgramSpec
