@@ -34,7 +34,7 @@ from unittest.mock import patch
 import sympy
 import torch
 from torch._inductor import codegen, ir, lowering
-from torch._inductor.codegen.common import BracesBuffer
+from torch._inductor.codegen.common import BracesBuffer, KernelArgs
 from torch._inductor.codegen.cpp import (
     CppKernel,
     CppKernelProxy,
@@ -102,7 +102,8 @@ def _scalar_division(division: str, of_floats: Callable[[Any, Any], Any]) -> Cal
     def divide(a: Any, b: Any) -> Any:
         if a.dtype.is_floating_point or b.dtype.is_floating_point:
             return of_floats(a, b)
-        return f"divided<Division::{division}>({a}, {b}, loop_fault, {quoted(fault_place())})"
+        place = V.kernel.args.text(fault_place())
+        return f"divided<Division::{division}>({a}, {b}, loop_fault, {place})"
 
     return divide
 
@@ -116,7 +117,7 @@ def _vector_division(division: str) -> Callable[..., str]:
             one = V.kernel.broadcast(ops.constant(1, b.dtype).value)
             divisor = CppVecOverrides.where(V.kernel._load_mask, b, one)  # type: ignore[no-untyped-call]
         count = cexpr_index(V.kernel.num_elems)  # type: ignore[no-untyped-call]
-        place = quoted(fault_place())
+        place = V.kernel.args.text(fault_place())
         return f"divided<Division::{division}>({a}, {divisor}, {count}, loop_fault, {place})"
 
     return divide
@@ -162,8 +163,34 @@ FAULTS: Final = inserted("checked_loops.h")
 _TORCHS_NOTE = "inductor_cpu_integer_div_error"
 
 
+class _Arguments(KernelArgs):
+    """A function's; the last are what its checks say, so that layers alike share one function."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._texts: list[str] = []
+
+    def text(self, text: str) -> str:
+        """The name that a text has in the function."""
+        if text not in self._texts:
+            self._texts.append(text)
+        return f"text{self._texts.index(text)}"
+
+    def cpp_argdefs(self, *given: Any) -> tuple[list[str], list[str], list[str]]:
+        """All in the function's head, at its call, and their types."""
+        defined, passed, types = super().cpp_argdefs(*given)
+        defined += [f"const char* {self.text(text)}" for text in self._texts]
+        passed += [quoted(text) for text in self._texts]
+        types += ["text"] * len(self._texts)  # with an asterisk it would be taken for a tensor's
+        return defined, passed, types
+
+
 class _Function(KernelGroup):
     """One C++ function; it throws behind its loops what they have kept."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.args = _Arguments()
 
     def codegen_group(self, name: str | None = None) -> str:
         """The function's text."""
@@ -180,11 +207,13 @@ class _Function(KernelGroup):
 class _Checked(CppKernel):
     """Loops of a kind; a body with a check keeps what it throws, and names the model's line."""
 
+    args: _Arguments
+
     def indirect_assert(self, var: Any, lower: Any, upper: Any, mask: Any = None) -> str:
         """The check of an index."""
         check: str = super().indirect_assert(var, lower, upper, mask)
         condition = check.partition(', "index out of bounds')[0]
-        return f"{condition}, {quoted(f'{OUTSIDE}: {fault_place()}')})"
+        return f"{condition}, {self.args.text(f'{OUTSIDE}: {fault_place()}')})"
 
     def gen_body(self, code: BracesBuffer | None = None) -> BracesBuffer:
         """The innermost loop's body."""
@@ -250,7 +279,7 @@ class CheckedScheduling(CppScheduling):
 
     def reset_kernel_group(self) -> None:
         """Begin a function."""
-        self.kernel_group = _Function()  # type: ignore[no-untyped-call]
+        self.kernel_group = _Function()
 
 
 _FIELD = re.compile(r"\s*constants_info_\[(\d+)\]\.(\w+) = (.*);")

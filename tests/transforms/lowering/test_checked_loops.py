@@ -121,6 +121,33 @@ def test_a_division_by_zero_fails_only_its_run(target: str, tmp_path: Path) -> N
         assert [int(each[0]) for each in wrapped] == [-(2**63), -(2**63), 0, 0]
 
 
+class Alike(nn.Module):
+    """Layers that are computed alike, each with an index to check."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(ROWS, WIDTH) for _ in range(3))
+        self.mix = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        """Three sums, each behind a product."""
+        for table in self.tables:
+            x = self.mix(x) + table(ids)
+        return x
+
+
+def test_layers_alike_share_a_kernel() -> None:
+    """What a check says is given at each call, so that one function serves all."""
+    given = (torch.randn(7, WIDTH), torch.arange(7))
+    program = torch.export.export(Alike().eval(), given, strict=False)
+    code = generate_code(program, {"cpp.vec_isa_ok": True, "cpp.simdlen": 256}, BACKEND)
+    assert code.generated_kernels == 1
+    assert all(
+        f"out of range: {node}, tables.{i} (" in code.wrapper
+        for i, node in enumerate(("embedding", "embedding_1", "embedding_2"))
+    )
+
+
 class Gated(nn.Module):
     """Tiles of two axes, and what a dynamic length leaves of them: a speech encoder's mask."""
 
