@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from torch.export import ExportedProgram
 
 from menagerie.durable import disk_errors
-from menagerie.figures import count
+from menagerie.figures import count, decibels
 from menagerie.format.archive import require_free_place
 from menagerie.format.folder import open_bundle
 from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
@@ -80,6 +80,22 @@ class ConvertedBundle:
     folder: Path
     manifest: BundleManifest
     report: ConversionReport
+
+    def __repr__(self) -> str:
+        """What a notebook shows: where it is, how near to eager, and for which sizes."""
+        worst = self.report.worst_snr_db
+        near = [] if worst is None else [decibels(worst)]
+        facts = [repr(str(self.folder)), self.manifest.target, *near, *self.sizes]
+        return f"ConvertedBundle({', '.join(facts)})"
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """The dynamic sizes as they were proven, such as `n from 4 to 64 by 2`."""
+        found = (d for p in self.manifest.programs for d in p.dimensions.items())
+        spans = (
+            f"{n} from {low} to {high}" + f" by {by}" * (by > 1) for n, (low, high, by) in found
+        )
+        return tuple(dict.fromkeys(spans))
 
 
 def convert(

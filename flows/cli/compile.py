@@ -93,5 +93,7 @@ def compile_model(
         "worst_abs": report.worst_abs,
         "worst_snr_db": report.worst_snr_db,
         "bytes": manifest.size,
+        "dimensions": {p.name: p.dimensions for p in manifest.programs},
     }
-    answer(fields, f"{output}: {made}; worst against eager {worst}")
+    sizes = "".join(f"; {span}" for span in bundle.sizes)
+    answer(fields, f"{output}: {made}; worst against eager {worst}{sizes}")

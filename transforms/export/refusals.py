@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 
 _MOST_TRIED = 20_000  # combinations of sizes: a second or so for each assertion
+_LARGEST_STEP = 64  # of the sizes that are looked for where not every size will do
 _ASSERTIONS = (torch.ops.aten._assert_scalar.default,)
 
 
@@ -74,6 +75,16 @@ def _axes(editor: ProgramEditor) -> dict[Any, str]:
     return found
 
 
+def _in_words(expression: Any, axes: Mapping[Any, str]) -> str:
+    """An expression of sizes with `x.shape[1]` for the symbol of axis 1 of x."""
+    names = {}
+    for symbol in expression.free_symbols:
+        _, axis, _, name = axes.get(symbol, "axis ? of ?").split()
+        if name != "?":
+            names[symbol] = sympy.Symbol(f"{name}.shape[{axis}]", integer=True)
+    return str(expression.xreplace(names))
+
+
 def _settle(place: str, node: Node, ranges: Mapping[Any, range], axes: Mapping[Any, str]) -> None:
     """Try an assertion with every size; an ExportError says where it does not hold."""
     condition = node.args[0]
@@ -88,23 +99,44 @@ def _settle(place: str, node: Node, ranges: Mapping[Any, range], axes: Mapping[A
     if math.prod(len(ranges[symbol]) for symbol in symbols) > _MOST_TRIED:
         if _holds_of_quotients(expression, ranges):
             return
-        fact = f"whether {expression} holds for all sizes is unknown, and they are too many to try"
+        asked = _in_words(expression, axes)
+        fact = f"whether {asked} holds for all sizes is unknown, and they are too many to try"
         raise ExportError(place, fact, f"Narrow the range of {_named(symbols, axes)}")
     if (
         known := _exception(expression, {symbol: ranges[symbol] for symbol in symbols})
     ) is not None:
         held = ", ".join(f"{axes.get(s, s)} = {size}" for s, size in known.items())
-        fact = f"is another program at {held}: {expression} does not hold there"
-        raise ExportError(place, fact, f"Narrow the range of {_named(symbols, axes)}")
+        fact = f"is another program at {held}: {_in_words(expression, axes)} does not hold there"
+        advice = f"Narrow the range of {_named(symbols, axes)}"
+        if len(symbols) == 1:
+            advice += _where_it_holds(expression, symbols[0], ranges[symbols[0]])
+        raise ExportError(place, fact, advice)
+
+
+def _where_it_holds(expression: Any, symbol: Any, sizes: range) -> str:
+    """Which part of a range would do, as it is written for torch.export; empty if none is plain."""
+    held = [size for size in sizes if _holds(expression, {symbol: size})]
+    if held and held == list(range(held[0], held[-1] + 1)):
+        return f": it holds from {held[0]} to {held[-1]}"
+    for step in range(2, min(_LARGEST_STEP, sizes[-1] // 2) + 1):
+        multiples = range(-(-sizes[0] // step) * step, sizes[-1] + 1, step)
+        if set(multiples) <= set(held):
+            low, high = multiples[0] // step, multiples[-1] // step
+            return f": it holds of multiples of {step}, {step} * Dim(..., min={low}, max={high})"
+    return ""
 
 
 def _exception(expression: Any, ranges: Mapping[Any, range]) -> dict[Any, int] | None:
     """The first sizes of which it does not hold; None if there are none."""
     for sizes in itertools.product(*ranges.values()):
         known = dict(zip(ranges, sizes, strict=True))
-        if not sympy_interp(PythonReferenceAnalysis, known, expression):
+        if not _holds(expression, known):
             return known
     return None
+
+
+def _holds(expression: Any, known: dict[Any, int]) -> bool:
+    return bool(sympy_interp(PythonReferenceAnalysis, known, expression))
 
 
 def _holds_of_quotients(expression: Any, ranges: Mapping[Any, range]) -> bool:

@@ -89,3 +89,35 @@ def test_what_holds_for_all_numbers_of_frames_holds_for_all_samples() -> None:
     one_frame = ({0: Dim("samples", min=719, max=480_000)},)
     with pytest.raises(ExportError, match="too many to try"):
         trace("program main", _Framed(), (torch.ones(1000),), shapes=one_frame)
+
+
+class _Halves(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        half = x.shape[1] // 2
+        return x[:, :half] + x[:, half:]
+
+
+@pytest.mark.parametrize(
+    ("low", "says"),
+    [
+        (2, r"Ne\(\(x.shape\[1\]//2\), 1\) does not hold there.*it holds from 4 to 64"),
+        (4, r"multiples of 2, 2 \* Dim\(..., min=2, max=32\)"),
+    ],
+)
+def test_what_would_do_is_said_where_a_size_does_not(tmp_path: Path, low: int, says: str) -> None:
+    """Halves are added only where there are two equal ones, and of one element they broadcast."""
+    shapes = ({1: Dim("n", min=low, max=64)},)
+    with pytest.raises(ExportError, match=says):
+        convert(_Halves().eval(), (torch.ones(3, 8),), dynamic_shapes=shapes, out=tmp_path / "out")
+
+
+def test_a_bundle_says_the_sizes_that_it_was_proven_for(tmp_path: Path) -> None:
+    """One line for a notebook: torch begins this range at two units, and that is said."""
+    shapes = ({1: 2 * Dim("half", max=32)},)
+    made = convert(
+        _Halves().eval(), (torch.ones(3, 8),), dynamic_shapes=shapes, out=tmp_path / "out"
+    )
+    assert made.sizes == ("half from 4 to 64 by 2",)
+    assert (
+        repr(made) == f"ConvertedBundle('{tmp_path}/out', cpu, bit-equal, half from 4 to 64 by 2)"
+    )
