@@ -25,6 +25,7 @@ _LOUD = (
     "torch.fx.experimental.symbolic_shapes",
     "torch._subclasses.fake_tensor",
     "torch._inductor.ir",  # of kernels that no C interface has: our own error lists them
+    "torch._inductor.scheduler",  # the whole of a kernel that cannot be generated
     "torch._inductor.utils",  # of a GPU's size
     "torch._inductor.codegen.mps",  # of float64, which our own error names
 )

@@ -22,6 +22,7 @@ from menagerie.paths import home
 from menagerie.shims import kernel_symbols
 from transforms.graph.editor import copied
 from transforms.graph.guards import dynamic_sizes_kept
+from transforms.graph.record import origin
 from transforms.lowering.coverage import check_kernels, check_library, own_shims
 from transforms.lowering.cpp_codegen import NO_CONSTANTS, interface
 from transforms.lowering.inductor import Backend, generate_code, metal_on_any_host
@@ -154,9 +155,10 @@ def _explained(place: str, program: ExportedProgram, error: LoweringError) -> Lo
     for node in program.graph.nodes:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor) and value.dtype in _FOREIGN_DTYPES:
+            where = origin(node) if node.op == "call_function" else node.name
             return LoweringError(
                 place,
-                f"{node.name} is of {value.dtype}, which Metal does not know",
+                f"{where} is of {value.dtype}, which Metal does not know",
                 "Let the model compute it in float32",
             )
     return LoweringError(place, error.fact, error.next_step)

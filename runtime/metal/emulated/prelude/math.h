@@ -59,7 +59,9 @@ MENAGERIE_UNARY(tanh, __builtin_tanhf(x))
 MENAGERIE_UNARY(trunc, __builtin_truncf(x))
 #undef MENAGERIE_UNARY
 
+// Of two floats as Metal has it, no template: it comes before those of torch's own headers.
 #define MENAGERIE_BINARY(name, ...)                               \
+  inline float name(float x, float y) { return __VA_ARGS__; }     \
   template <Scalar A, Scalar B>                                   \
   inline Real<decltype(A() + B())> name(A first, B second) {      \
     const float x = float(first), y = float(second);              \
