@@ -31,20 +31,19 @@ from tuf.api.metadata import Metadata, Root
 from tuf.api.metadata import Role as TufRole
 
 from menagerie.durable import write_durably
-from menagerie.paths import home
+from menagerie.paths import home, require_own
 from menagerie.trust.roots import TRUST, add_root, parse_root, trusted_place
 from zoo.base_models import Frozen
 from zoo.errors import UsageError
 from zoo.processes import is_worker, owns
-from zoo.signing.model_signature import new_key, public_key, read_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from securesystemslib.signer import SSlibKey
 
 KEYS = "MENAGERIE_KEYS"
+_ALONE = "Keep keys in a folder of your own"  # another user could read them, whatever its mode
 
 
 class Role(StrEnum):
@@ -97,7 +96,7 @@ class Keyring:
         except (OSError, ValidationError) as error:
             fact = f"holds no keys ({type(error).__name__})"
             raise UsageError(str(folder), fact, "Make some: zoo keys init") from None
-        _check_owner(folder)
+        require_own(folder, _ALONE)
         if folder.stat().st_mode & 0o077:
             raise UsageError(str(folder), "others may look into it", f"chmod 700 {folder}")
 
@@ -127,7 +126,7 @@ class Keyring:
             fact = f"{needed[above[0]]} of {counts[above[0]]} keys cannot sign"
             raise UsageError(f"role {above[0]}", fact, "Give a threshold that its keys can reach")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _check_owner(folder)
+        require_own(folder, _ALONE)
         folder.chmod(0o700)
         with _locked(folder):
             if (folder / "keyring.json").exists():
@@ -172,12 +171,15 @@ class Keyring:
             raise UsageError(str(self.folder), fact, "Bring them, e.g. from offline")
         return found
 
-    def model_signing_key(self) -> EllipticCurvePrivateKey:
+    def model_signing_key(self) -> CryptoSigner:
         """The key of model.sig; for folders of before there was one, made inside `hold`."""
         path = self.folder / "model-signing.pem"
         if not path.exists():
             _new_model_signing_key(self.folder)
-        return read_key(path)
+        key = _read_key(path)
+        if key.public_key.scheme != "ecdsa-sha2-nistp256":
+            raise UsageError(str(path), "is no key on the curve P-256", "Bring the right one")
+        return key
 
     def public_keys(self, role: Role) -> list[SSlibKey]:
         """The public keys of a role by today's root."""
@@ -225,14 +227,6 @@ class Keyring:
     def hold(self) -> AbstractContextManager[None]:
         """Signing is ours while the block runs: metadata are numbered."""
         return _locked(self.folder)
-
-
-def _check_owner(folder: Path) -> None:
-    """Raises UsageError for another user's folder: he could read its keys, whatever its mode."""
-    if folder.stat().st_uid != os.geteuid():
-        raise UsageError(
-            str(folder), "belongs to another user", "Keep keys in a folder of your own"
-        )
 
 
 def keys_folder() -> Path:
@@ -309,9 +303,9 @@ def _read_key(path: Path) -> CryptoSigner:
 
 
 def _new_model_signing_key(folder: Path) -> None:
-    path = folder / "model-signing.pem"
-    _write(path, new_key())
-    _write(path.with_suffix(".pub"), public_key(read_key(path)))
+    made = CryptoSigner.generate_ecdsa()
+    _write(folder / "model-signing.pem", made.private_bytes)
+    _write(folder / "model-signing.pub", made.public_key.keyval["public"].encode())
 
 
 def _new_key(path: Path) -> None:

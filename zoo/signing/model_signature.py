@@ -9,28 +9,18 @@ of this kind has no part in.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 from typing import TYPE_CHECKING, Final
 
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_pem_private_key,
-)
-
 from menagerie.format.bundle_manifest import MODEL_SIGNATURE, SIGNATURE
+from menagerie.trust.ledger import envelope
 from menagerie.trust.signature import encoded
-from zoo.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
+
+    from securesystemslib.signer import CryptoSigner
 
 IN_TOTO: Final = "application/vnd.in-toto+json"
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
@@ -38,43 +28,16 @@ _PREDICATE: Final = "https://model_signing/signature/v1.0"
 _BUNDLE: Final = "application/vnd.dev.sigstore.bundle.v0.3+json"
 # What may lie in the folder besides: our signature, which is made anew when keys are rotated, this
 # one, and what a clone of a repository has.
-_BRING = "Bring the right one"
 _IGNORED = (SIGNATURE, MODEL_SIGNATURE, ".git", ".gitattributes", ".github", ".gitignore")
 
 
-def new_key() -> bytes:
-    """A private key on the curve P-256, in PEM."""
-    made = ec.generate_private_key(ec.SECP256R1())
-    return made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
-def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """The private key in a PEM file.
-
-    Raises:
-        UsageError: it holds none on P-256.
-    """
-    try:
-        key = load_pem_private_key(path.read_bytes(), password=None)
-    except (OSError, ValueError, TypeError) as error:
-        raise UsageError(str(path), f"is no private key ({error})", _BRING) from None
-    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
-        raise UsageError(str(path), "is no key on the curve P-256", _BRING)
-    return key
-
-
-def public_key(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """What others check signatures with, in PEM."""
-    return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-
-
-def model_signature(name: str, files: Mapping[str, str], key: ec.EllipticCurvePrivateKey) -> bytes:
+def model_signature(name: str, files: Mapping[str, str], key: CryptoSigner) -> bytes:
     """The bytes of model.sig.
 
     Args:
         name: of the model, for people.
         files: the sha256 of each file by its path in the folder, but of the two signatures.
-        key: of who promotes.
+        key: of who promotes, on the curve P-256.
     """
     listed = sorted(files.items())
     whole = hashlib.sha256(b"".join(bytes.fromhex(digest) for _, digest in listed))
@@ -95,17 +58,14 @@ def model_signature(name: str, files: Mapping[str, str], key: ec.EllipticCurvePr
         },
     }
     payload = json.dumps(statement).encode()
-    signature = key.sign(encoded(IN_TOTO, payload), ec.ECDSA(hashes.SHA256()))
+    public = key.public_key.keyval["public"].encode()
+    signature = bytes.fromhex(key.sign(encoded(IN_TOTO, payload)).signature)
     bundle = {
         "mediaType": _BUNDLE,
         "verificationMaterial": {
-            "publicKey": {"hint": hashlib.sha256(public_key(key)).hexdigest()},
+            "publicKey": {"hint": hashlib.sha256(public).hexdigest()},
             "tlogEntries": [],
         },
-        "dsseEnvelope": {
-            "payload": base64.b64encode(payload).decode(),
-            "payloadType": IN_TOTO,
-            "signatures": [{"sig": base64.b64encode(signature).decode(), "keyid": ""}],
-        },
+        "dsseEnvelope": json.loads(envelope(payload, {"": signature}, IN_TOTO)),
     }
     return json.dumps(bundle).encode() + b"\n"

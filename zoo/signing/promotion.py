@@ -26,7 +26,7 @@ from zoo.errors import (
 from zoo.report.files import report_of
 from zoo.signing.keyring import Role, keyring_for
 from zoo.signing.metadata import StoreMetadata
-from zoo.signing.model_signature import IN_TOTO, STATEMENT, model_signature, public_key
+from zoo.signing.model_signature import IN_TOTO, STATEMENT, model_signature
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -207,7 +207,7 @@ class Promoter:
         self._store.objects.put_small(provenance_key(*release.names), content)
         key, files = self._keyring.model_signing_key(), _subjects(release)
         self._store.sign_model(release, model_signature(release.model, files, key))
-        self._publish_key(public_key(key))
+        self._publish_key(key.public_key.keyval["public"].encode())
 
     def _publish_key(self, own: bytes) -> None:
         """Others check every model.sig with one key: another holder's would make theirs false."""
