@@ -12,6 +12,7 @@ import shutil
 import stat
 import time
 import uuid
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -87,7 +88,9 @@ def _in_use(folder: Path) -> bool:
     return lives
 
 
-_LOG_DAYS = 30.0
+_UNUSED_DAYS = 30.0
+# Of logs not the lines of JSON, which shippers read.
+_SWEPT = ("logs/*.log", "fetched/*/", "headers/*/", "submissions/*/", "unpacked/*/")
 
 
 class Collected(Frozen):
@@ -117,7 +120,7 @@ def collect(store: str, keep: KeepRule, *, dry_run: bool) -> Collected:
         MenagerieError: the store could not be swept; what is released is whole.
     """
     swept = sweep(open_store(store).objects, keep, dry_run=dry_run)
-    files, taken = _sweep_home(_LOG_DAYS, dry_run=dry_run)
+    files, taken = _sweep_home(_UNUSED_DAYS, dry_run=dry_run)
     return Collected(
         store=store, dry_run=dry_run, swept=swept, local_files=files, local_bytes=taken
     )
@@ -135,14 +138,7 @@ def _sweep_home(days: float, *, dry_run: bool) -> tuple[int, int]:
     Returns:
         How many files and folders, and their bytes.
     """
-    found = [
-        *abandoned_work(),
-        *_old(home() / "logs", days),
-        *_old(home() / "fetched", days),
-        *_unused(home() / "headers", days),
-        *_unused(home() / "submissions", days),
-        *_unused(home() / "unpacked", days),
-    ]
+    found = [*abandoned_work(), *_unused(days)]
     files = (status for path in found for _, status in entries(path))
     size = sum(status.st_size for status in files if stat.S_ISREG(status.st_mode))
     if not dry_run:
@@ -154,18 +150,10 @@ def _sweep_home(days: float, *, dry_run: bool) -> tuple[int, int]:
     return len(found), size
 
 
-def _old(folder: Path, days: float) -> Iterator[Path]:
+def _unused(days: float) -> Iterator[Path]:
+    """What of it has its own time, which each use sets, `days` back."""
     before = time.time() - days * _DAY
-    for path, found in sorted(entries(folder)):
-        if path.name.startswith("events-"):
-            continue  # log shippers read these; a line a stage
-        if stat.S_ISREG(found.st_mode) and found.st_mtime < before:
-            yield path
-
-
-def _unused(folder: Path, days: float) -> Iterator[Path]:
-    """Folders in `folder` whose own time, which each use sets, is `days` back."""
-    before = time.time() - days * _DAY
-    for path, found in sorted(entries(folder)):
-        if path.parent == folder and stat.S_ISDIR(found.st_mode) and found.st_mtime < before:
-            yield path
+    for path in sorted(each for pattern in _SWEPT for each in home().glob(pattern)):
+        with suppress(OSError):  # it vanished in the meantime
+            if path.lstat().st_mtime < before:
+                yield path
