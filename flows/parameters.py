@@ -23,15 +23,13 @@ from menagerie.figures import shown_address
 from menagerie.paths import home
 from zoo.base_models import Frozen
 from zoo.errors import UsageError
-from zoo.manifest import is_pattern
+from zoo.manifest import is_pattern, load_manifest
 from zoo.processes import is_worker
 from zoo.store import open_store
 from zoo.store.submissions import fetch_submission, submission_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from zoo.store import Store
+    from collections.abc import Sequence
 
 STORES_VARIABLE = "MENAGERIE_ALLOWED_STORES"
 
@@ -219,34 +217,25 @@ def manifest_folder(options: ConversionOptions) -> Path | None:
     digest = submission_digest(options.manifest)
     if digest is None:
         return Path(options.manifest) if options.manifest else None
-    return fetched(open_store(options.store_url), digest)
-
-
-def submission_meant(store: Store, models: Sequence[str], own: Collection[str]) -> str | None:
-    """The digest of the newest submission that has these models; None where none is meant.
-
-    Args:
-        store: where submissions are.
-        models: names, or patterns, which choose among Menagerie's own alone.
-        own: the names of Menagerie's own models: where they have all, those are meant.
-    """
-    if not models or set(models) <= set(own) or any(map(is_pattern, models)):
-        return None
-    return submission_of(store.objects, models)
-
-
-def fetched(store: Store, digest: str) -> Path:
-    """The folder of a submission, fetched where it is not here yet.
-
-    Raises:
-        NotInStore: there is no such submission.
-        HashMismatch: the store has other bytes than those submitted.
-    """
     folder = home() / "submissions" / digest
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = fetch_submission(store.objects, digest, folder)
+    found = fetch_submission(open_store(options.store_url).objects, digest, folder)
     os.utime(found)  # what is in use is not swept
     return found
+
+
+def with_submission(options: ConversionOptions, models: Sequence[str]) -> ConversionOptions:
+    """With the newest submission that has these models, unless a manifest is named.
+
+    Where Menagerie's own have all of them, those are meant; patterns choose among those alone.
+    """
+    if options.manifest or not models or any(map(is_pattern, models)):
+        return options
+    if set(models) <= load_manifest().models.keys():
+        return options
+    digest = submission_of(open_store(options.store_url).objects, models)
+    name = "" if digest is None else submission_name(digest)
+    return options.model_copy(update={"manifest": name})
 
 
 FACTORIES_VARIABLE = "MENAGERIE_ALLOW_FACTORIES"

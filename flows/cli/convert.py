@@ -85,9 +85,9 @@ def convert(
     - `zoo convert mobilenet_v2 --precision float16 --precision int8-weight-only`
     - `zoo convert 'mobilenet*' --jobs 2 --store s3://models/zoo`
     """
-    from flows.cli.output import answer
+    from flows.cli.output import answer, remark
     from flows.cli.progress import announce_weights, shown_results
-    from flows.parameters import ConversionOptions
+    from flows.parameters import ConversionOptions, with_submission
     from flows.plan import plan
 
     if allow_factories:  # the caller is the operator of this machine, not of workers
@@ -95,7 +95,7 @@ def convert(
     if local:
         os.environ.pop("PREFECT_API_URL", None)
     cluster = None if local else use_cluster(lambda found: found.environment())
-    options = ConversionOptions(
+    given = ConversionOptions(
         random_weights=random_weights,
         allow_factories=allow_factories,
         force=force,
@@ -106,8 +106,9 @@ def convert(
         store=absolute(store) if store else _default_store(),
         manifest=absolute(manifest),
     )
-    if manifest is None:
-        options = _with_submission(options, models or [])
+    options = with_submission(given, models or [])
+    if options.manifest != given.manifest:
+        remark(f"From what was submitted as {options.manifest}")
     if cluster is not None:
         _require_reachable(options.store_url, cluster)
     began = time.perf_counter()
@@ -140,20 +141,6 @@ def _tell_of_candidates(result: "RunResult", options: "ConversionOptions") -> No
             text = f"{row.model} for {row.target} is a candidate"
             advice = f"`zoo release promote {row.model}` signs it"
             messages().print(f"{text}: {advice}")
-
-
-def _with_submission(options: "ConversionOptions", models: "Sequence[str]") -> "ConversionOptions":
-    """With the newest submission that has these models, where Menagerie's own have not all."""
-    from flows.cli.output import remark
-    from flows.parameters import submission_meant, submission_name
-    from zoo.manifest import load_manifest
-    from zoo.store import open_store
-
-    digest = submission_meant(open_store(options.store_url), models, load_manifest().models)
-    if digest is None:
-        return options
-    remark(f"From what was submitted as {submission_name(digest)}")
-    return options.model_copy(update={"manifest": submission_name(digest)})
 
 
 def _default_store() -> str:

@@ -13,6 +13,7 @@ from flows.cli.options import (
     StoreOption,
     TargetOption,
     UnsignedOption,
+    absolute,
     complete_models,
 )
 from flows.cli.output import AS_JSON, answer, emit, messages, table, transfer
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from zoo.manifest import Manifest, Origin
+    from zoo.manifest import Origin
     from zoo.spec import ModelSpec, SourceSpec
-    from zoo.store import Release, Store
+    from zoo.store import Release
 
 _REPORT_FILES = ("report.json", "report.html")  # in the order in which they are written
 
@@ -90,12 +91,16 @@ def show(
     - `zoo show resnet18`
     - `zoo show resnet18 --json`
     """
+    from flows.parameters import ConversionOptions, manifest_folder, with_submission
+    from transforms.targets import all_targets
+    from zoo.manifest import load_manifest
     from zoo.store import open_store
 
-    opened = open_store(store)
-    entries = _entries(opened, model, manifest)
+    given = ConversionOptions(store=store, manifest=absolute(manifest))
+    folder = manifest_folder(with_submission(given, [model]))
+    entries = load_manifest(folder, targets=all_targets())
     spec, origin = entries.spec(model), entries.origin(model)
-    releases = opened.releases(model)
+    releases = open_store(store).releases(model)
     value = {
         "name": model,
         "file": str(origin.file),
@@ -114,19 +119,6 @@ def show(
         ],
     }
     answer(value, *_shown_entry(model, spec, origin), _shown_releases(model, releases))
-
-
-def _entries(store: "Store", model: str, folder: "Path | None") -> "Manifest":
-    """The manifest that is meant; of what is none of Menagerie's own, what was submitted."""
-    from flows.parameters import fetched, submission_meant
-    from transforms.targets import all_targets
-    from zoo.manifest import load_manifest
-
-    entries = load_manifest(folder, targets=all_targets())
-    digest = None if folder else submission_meant(store, [model], entries.models)
-    if digest is None:
-        return entries
-    return load_manifest(fetched(store, digest), targets=all_targets())
 
 
 def _shown_entry(model: str, spec: "ModelSpec", origin: "Origin") -> "Iterator[RenderableType]":
