@@ -21,7 +21,7 @@ from flows.fan_out import CONVERT_BATCH, Conversions
 from flows.pages import Ended, leave_artifact, leave_pages
 from flows.parameters import ConversionOptions, RunLimits
 from flows.plan import PlannedModel, plan, sort_out, unplanned_row
-from flows.reports import failure_report, link_report, refresh_index, with_failure_page
+from flows.reports import refresh_index, with_page
 from flows.results import Listener, ModelResult, Outcome, RunResult, results_markdown
 from flows.runs import (
     Runs,
@@ -138,9 +138,8 @@ def convert_zoo(
     except MenagerieError as error:  # raised, it would be a traceback in the run's log
         return Failed(message=str(error), data=error)
     tag_run({name for one in planned for name in (one.model, one.target)})
-    results = [
-        _with_page(row, options.store_url) for row in _convert_all(planned, options, limits, jobs)
-    ]
+    rows = _convert_all(planned, options, limits, jobs)
+    results = [with_page(row, options.store_url) for row in rows]
     page = refresh_index()
     run = RunResult(
         results=tuple(results),
@@ -177,13 +176,6 @@ def _convert_all(
         else:
             convert_here(work, options, jobs, until)
     return [recorder.rows[one.model, one.target] for one in planned]
-
-
-def _with_page(row: ModelResult, store: str) -> ModelResult:
-    """The row with a page, if it failed without a run of its own that left one."""
-    if row.succeeded or row.report is not None:
-        return row
-    return link_report(with_failure_page(row, failure_report(row)), store)
 
 
 def convert_here(

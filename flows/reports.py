@@ -127,6 +127,13 @@ def with_failure_page(row: ModelResult, report: FailureReport) -> ModelResult:
     return row.model_copy(update={"report": str(page)})
 
 
+def with_page(row: ModelResult, store: str) -> ModelResult:
+    """The row with a page, if it failed where nothing left one."""
+    if row.succeeded or row.report is not None:
+        return row
+    return link_report(with_failure_page(row, failure_report(row)), store)
+
+
 def link_report(row: ModelResult, store: str) -> ModelResult:
     """The row with an address of its page, if it has one here and the store gives addresses."""
     if row.report is None or not store.startswith("s3://"):

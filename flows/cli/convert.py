@@ -176,17 +176,12 @@ def _convert(
 ) -> "RunResult":
     """Rows for what needs no run, and one Prefect run for the rest, in the planned order."""
     from flows.plan import sort_out
-    from flows.reports import failure_report, index_page, with_failure_page
+    from flows.reports import index_page, with_page
     from flows.results import RunResult
 
-    rows: dict[tuple[str, str], ModelResult] = {}
-
-    def tell(row: "ModelResult") -> None:
-        if not row.succeeded:
-            row = with_failure_page(row, failure_report(row))
-        rows[row.model, row.target] = row
-
-    work = sort_out(planned, tell)
+    ready: list[ModelResult] = []
+    work = sort_out(planned, ready.append)
+    rows = {(row.model, row.target): with_page(row, options.store_url) for row in ready}
     if work:
         rows |= _run_flow(work, options, jobs)
     page = index_page()
