@@ -19,10 +19,6 @@ _UNDER_WAY = {"state": {"type": {"any_": ["PENDING", "RUNNING", "CANCELLING"]}}}
 _OF_A_WORKER = {"deployment_id": {"is_null_": False}}
 
 
-class ApiSilent(MenagerieError):
-    """There was no answer, or not one as Prefect's API gives."""
-
-
 def ask(cluster: ClusterState, path: str, body: object = None, *, seconds: float = 10.0) -> Any:
     """GET a path of the API such as `/work_pools/linux-cpu`, or POST JSON to it.
 
@@ -30,7 +26,7 @@ def ask(cluster: ClusterState, path: str, body: object = None, *, seconds: float
         The answer's JSON; None where the server knows no such thing.
 
     Raises:
-        ApiSilent: for everything else.
+        MenagerieError: there is no answer, or not one as Prefect's API gives.
     """
     auth = httpx.BasicAuth(*cluster.api_auth.get_secret_value().split(":", 1))
     try:
@@ -45,10 +41,10 @@ def ask(cluster: ClusterState, path: str, body: object = None, *, seconds: float
         if answer.status_code == HTTPStatus.NOT_FOUND:
             return None
         if answer.is_error:
-            raise ApiSilent(cluster.api_url, f"answers with an error ({answer.status_code})")
+            raise MenagerieError(cluster.api_url, f"answers with an error ({answer.status_code})")
         return answer.json()
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError) as error:
-        raise ApiSilent(cluster.api_url, str(error).lower()) from error
+        raise MenagerieError(cluster.api_url, str(error).lower()) from error
 
 
 def put_back(cluster: ClusterState, pool: str) -> int:
@@ -61,7 +57,7 @@ def put_back(cluster: ClusterState, pool: str) -> int:
         How many there were.
 
     Raises:
-        ApiSilent: if the server cannot be asked.
+        MenagerieError: if the server cannot be asked.
     """
     wanted = {"flow_runs": _UNDER_WAY | _OF_A_WORKER, "work_pools": {"name": {"any_": [pool]}}}
     runs = ask(cluster, "/flow_runs/filter", wanted, seconds=60)

@@ -25,7 +25,7 @@ from flows.cli.options import store_url, use_cluster
 from flows.connection import ClusterState, started_cluster
 from flows.prefect_api import prefect_api
 from infra.local import supervision
-from infra.local.api import ApiSilent, ask
+from infra.local.api import ask
 from infra.local.cluster import apply_wanted, locked, log_path, status, up
 from zoo.errors import MenagerieError, UsageError
 
@@ -345,7 +345,7 @@ def test_answers_that_are_none(code: int, body: bytes, said: str) -> None:
     """A refusal, a broken server, something that is no Prefect: one reason each."""
     with (
         answering(code, body) as (cluster, _),
-        pytest.raises(ApiSilent, match=re.escape(said)),
+        pytest.raises(MenagerieError, match=re.escape(said)),
     ):
         ask(cluster, "/x")
 
@@ -362,7 +362,7 @@ def test_an_answer_that_breaks_off_is_none() -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with pytest.raises(ApiSilent):
+        with pytest.raises(MenagerieError):
             ask(cluster_at(listener.getsockname()[1]), "/x")
         thread.join()
 
@@ -371,5 +371,5 @@ def test_what_the_server_does_not_know() -> None:
     """404 is an answer; nobody listening is none."""
     with answering(404) as (cluster, _):
         assert ask(cluster, "/x") is None
-    with pytest.raises(ApiSilent):
+    with pytest.raises(MenagerieError):
         ask(cluster, "/x", seconds=2)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from flows.connection import ClusterState
-from infra.local.api import ApiSilent, put_back
+from infra.local.api import put_back
+from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,5 +129,5 @@ def test_only_runs_of_workers_are_looked_at(server: Server) -> None:
 
 def test_a_server_that_is_away() -> None:
     """Is said, and nothing was changed."""
-    with pytest.raises(ApiSilent, match="refused"):
+    with pytest.raises(MenagerieError, match="refused"):
         put_back(cluster_at(9), POOL)
