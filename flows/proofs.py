@@ -204,10 +204,8 @@ def rebuild_markdown(found: Rebuild) -> str:
 
 def _planned(release: Release, options: ConversionOptions) -> PlannedModel | None:
     """The conversion that would give the very build key of the release, if there is one here."""
-    given = options.model_copy(update={"random_weights": release.manifest.random_weights})
-    for planned in plan([release.model], [release.target], given):
-        if planned.error is not None:
-            raise planned.error
-        if planned.build_key == release.build_key:
-            return planned
-    return None
+    asked = {"random_weights": release.manifest.random_weights, "force": True}
+    [planned] = plan([release.model], [release.target], options.model_copy(update=asked))
+    if planned.error is not None:
+        raise planned.error
+    return planned if planned.build_key == release.build_key else None
