@@ -239,7 +239,7 @@ def test_an_interrupted_pull_leaves_nothing(
         seen.extend(path.name for path in (own_home / "work").iterdir())
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("menagerie.store.pull._fetch", interrupted)
+    monkeypatch.setattr("menagerie.store.pull.fetch_blob", interrupted)
     with pytest.raises(KeyboardInterrupt):
         verify_release(store.url, store.find("ant", "cpu"), folder)
     assert set(seen) == {folder.name}  # files are pulled side by side
