@@ -20,11 +20,17 @@ if TYPE_CHECKING:
 
     from transforms.graph.editor import ProgramEditor
 
-# Operators whose result depends on where elements are, not only on what they are.
+# What hands out an operand's memory, or asks how it is laid out.
 _READS_LAYOUT = ("as_strided", "sym_stride", "sym_storage_offset", "stride", "storage_offset",
                  "is_contiguous", "sym_is_contiguous", "_reshape_alias")  # fmt: skip
 # Namespaces whose operators take any strides; a custom operator may rely on the ones it was given.
 _ANY_STRIDES = ("aten::", "prims::", "quantized_decomposed::")
+
+
+def reads_layout(node: Node) -> bool:
+    """Whether a call depends on where its operand's elements are, not only on what they are."""
+    name = qualified_name(node.target).rpartition(":")[2]
+    return name.removesuffix("_copy").removesuffix("_scatter") in _READS_LAYOUT
 
 
 class Unfit(Exception):
@@ -115,9 +121,9 @@ def moved_output(returned: Collection[Node], values: Mapping[Node, Any]) -> str 
 
 def _check_indifferent(node: Node) -> None:
     """Raise Unfit unless the call's numbers are the same however its operands are laid out."""
-    name = qualified_name(node.target)
-    if name.rpartition(":")[2].removesuffix("_copy").removesuffix("_scatter") in _READS_LAYOUT:
+    if reads_layout(node):
         raise Unfit(f"{node.name} depends on the strides of its operand")
+    name = qualified_name(node.target)
     if schema_of(node.target) is None:
         if getattr(node.target, "__name__", "") != "getitem":
             raise Unfit(f"{node.name} is no ATen operator: it may rely on the strides it has now")

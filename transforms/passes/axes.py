@@ -19,6 +19,7 @@ import sympy
 import torch
 
 from transforms.graph.editor import fake_value
+from transforms.graph.layouts import reads_layout
 from transforms.graph.schemas import qualified_name
 
 if TYPE_CHECKING:
@@ -202,13 +203,6 @@ PERMUTATIONS = _named(
 )  # fmt: skip
 _IN_ORDER = REGROUPINGS | COPIES | EXPANSIONS
 
-# These hand out, or read, the storage itself: what feeds them must stay as it is in memory.
-_STORAGE_READERS = frozenset({
-    aten.as_strided.default, aten.as_strided_copy.default, aten.as_strided_scatter.default,
-    aten.sym_stride.default, aten.sym_stride.int,
-    aten.sym_storage_offset.default, aten.is_contiguous.default,
-})  # fmt: skip
-
 
 def is_tensor(node: Any) -> bool:
     """Whether `node` is a graph node that yields one tensor."""
@@ -290,7 +284,7 @@ def pinned_nodes(editor: ProgramEditor) -> set[Node]:
     Nothing may be computed from another place, or at another time, than these are.
     """
     shared = editor.aliasing()
-    readers = editor.calls(*_STORAGE_READERS)
+    readers = filter(reads_layout, editor.graph.nodes)
     read = [operand for node in readers for operand in node.all_input_nodes if is_tensor(operand)]
     return {
         node

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from transforms.graph.graph_pass import GraphPass, Journal
-from transforms.graph.layouts import plain
+from transforms.graph.layouts import plain, reads_layout
 from zoo.errors import PassError
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ _CONVOLUTIONS = (
 )
 _IMAGE_RANK = 4  # weights of two-dimensional convolutions: out, in, height, width
 _VIEWS = (aten.view.default, aten._unsafe_view.default)
-# They read memory by the strides that export saw.
-_BOUND_TO_STRIDES = (aten.as_strided.default, aten.as_strided_copy.default, aten.view.dtype)
 
 
 class LayOutWeights(GraphPass):
@@ -97,7 +95,7 @@ def _is_plain(weight: torch.Tensor) -> bool:
 
 def reads_by_strides(graph: Graph) -> bool:
     """Whether a node reads memory by the strides that export saw, which so must stay."""
-    return any(node.target in _BOUND_TO_STRIDES for node in graph.nodes)
+    return any(reads_layout(node) or node.target is aten.view.dtype for node in graph.nodes)
 
 
 def let_views_copy(editor: ProgramEditor) -> None:
