@@ -17,9 +17,11 @@ import sympy
 import torch
 
 from transforms.graph.graph_pass import GraphPass, Journal
+from transforms.graph.guards import surely_equal
 from transforms.graph.layouts import Unfit, downstream_values
 from transforms.graph.schemas import bound_arguments, nodes_in
 from transforms.graph.traced import inline, trace
+from transforms.passes.axes import Size, sizes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,10 +50,11 @@ class _Shift(NamedTuple):
         return self.pad.all_input_nodes[0]
 
     @property
-    def sizes(self) -> tuple[sympy.Expr, sympy.Expr, sympy.Expr]:
+    def sizes(self) -> tuple[Size, Size, Size]:
         """Rows q, row length p and kept columns k."""
-        rows, length = self.scores.meta["val"].shape[-2:]
-        return _expr(rows), _expr(length), _expr(self.columns.meta["val"].shape[-1])
+        of_scores, of_columns = (n.meta["val"].shape for n in (self.scores, self.columns))
+        rows, length, kept = sizes_of((*of_scores[-2:], of_columns[-1]))
+        return rows, length, kept
 
 
 class UnpadRelativeShift(GraphPass):
@@ -126,7 +129,7 @@ def _is_slice(node: Node, axis: int, *, first: int) -> bool:
     if (bound["start"] or 0) != first:
         return False
     kept, whole = node.meta["val"].shape[axis], value.shape[axis]
-    return first == 0 or _same(kept, whole - first)
+    return first == 0 or surely_equal([kept], [whole - first])
 
 
 def _regroups(node: Node, wanted: tuple[Any, ...]) -> bool:
@@ -135,20 +138,12 @@ def _regroups(node: Node, wanted: tuple[Any, ...]) -> bool:
     if len(sizes) != len(wanted):
         return False
     inferred = [isinstance(size, int) and size == -1 for size in sizes]
-    alike = (_same(a, b) for a, b, free in zip(sizes, wanted, inferred, strict=True) if not free)
-    return sum(inferred) <= 1 and all(alike)
+    pairs = zip(sizes, wanted, inferred, strict=True)
+    return sum(inferred) <= 1 and all(surely_equal([a], [b]) for a, b, free in pairs if not free)
 
 
 def _value(size: Any) -> Any:
     return size.meta["val"] if isinstance(size, torch.fx.Node) else size
-
-
-def _same(one: Any, other: Any) -> bool:
-    return bool(sympy.expand(_expr(one) - _expr(other)) == 0)
-
-
-def _expr(size: Any) -> sympy.Expr:
-    return size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size)
 
 
 def _refusals(editor: ProgramEditor, aliasing: Aliasing, shift: _Shift) -> Iterator[str]:
@@ -164,9 +159,9 @@ def _refusals(editor: ProgramEditor, aliasing: Aliasing, shift: _Shift) -> Itera
         yield "it is returned"
 
 
-def _is_certain(editor: ProgramEditor, size: sympy.Expr) -> bool:
+def _is_certain(editor: ProgramEditor, size: Size) -> bool:
     """Whether an expression of sizes is nowhere negative: one that grows is not at its least."""
-    size = sympy.expand(size)
+    size = sympy.sympify(size)
     lowest = {symbol: editor.least(symbol) for symbol in size.free_symbols}
     grows = all(sympy.diff(size, symbol).is_nonnegative for symbol in lowest)
     return grows and None not in lowest.values() and bool(size.subs(lowest) >= 0)
@@ -176,7 +171,7 @@ def _replace(editor: ProgramEditor, aliasing: Aliasing, shift: _Shift) -> str | 
     """Put the views in the shift's place, or leave it and say why."""
     columns, scores = shift.columns, shift.scores
     kept = bound_arguments(columns)["end"]
-    if not _same(_value(kept), columns.meta["val"].shape[-1]):
+    if not surely_equal([_value(kept)], [columns.meta["val"].shape[-1]]):
         return "its columns are counted from the end"
     operands = [scores, *nodes_in(kept)]
 
