@@ -79,8 +79,7 @@ class FoldBatchNorm(GraphPass):
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Fold every batch normalisation that may be folded."""
         for node in editor.calls(*_NORMS):
-            norm = _read(node)
-            layer = None if norm is None else _layer(norm.source)
+            norm, layer = _read(node), _layer(bound_arguments(node)["input"])
             if norm is None or layer is None:
                 continue
             reason = next(_refusals(editor, node, norm, layer), None)

@@ -8,7 +8,7 @@ import torch
 
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.layouts import Unfit, downstream_values, evaluate, moved_output
-from transforms.graph.schemas import bound_arguments, qualified_name, schema_of, underlying
+from transforms.graph.schemas import qualified_name, schema_of, underlying
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -152,24 +152,7 @@ def _view(node: Node) -> _View:
     name = qualified_name(node.target)
     if name == "aten::_reshape_copy":
         return _View(aten.view.default, node.args, dict(node.kwargs))
-    if name == "aten::narrow_copy":
-        return _narrow(node)
     view = _view_operator(node)
     if underlying(view) is aten.lift_fresh.default:
         view = aten.alias.default
     return _View(view, node.args, dict(node.kwargs))
-
-
-def _narrow(node: Node) -> _View:
-    """`narrow` is composite; `slice` is the view it stands for."""
-    bound = bound_arguments(node)
-    start, length = bound["start"], bound["length"]
-    if not isinstance(start, int) or not isinstance(length, int):
-        raise Unfit("its range is computed")
-    if start < 0:
-        size = bound["self"].meta["val"].shape[bound["dim"]]
-        if not isinstance(size, int):
-            raise Unfit("it counts from the end of a dynamic dimension")
-        start += size
-    args = (bound["self"], bound["dim"], start, start + length)
-    return _View(aten.slice.Tensor, args, {})
