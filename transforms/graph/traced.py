@@ -7,8 +7,7 @@ stay whole. What such a function computes beforehand, the basis of a transform, 
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
@@ -31,22 +30,11 @@ if TYPE_CHECKING:
 
     from transforms.graph.editor import ProgramEditor
 
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-
 aten = torch.ops.aten
 _VIEWS = {aten.view.default, aten._unsafe_view.default}
 
-
-def untraced(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Let a function compute real numbers at once, also where it is called while one traces."""
-
-    @functools.wraps(function)
-    def computed(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        with _disable_current_modes():
-            return function(*args, **kwargs)
-
-    return computed
+# Lets a function compute real numbers at once, also where it is called while one traces.
+untraced = _disable_current_modes()
 
 
 def constant(name: str, value: torch.Tensor) -> torch.Tensor:

@@ -149,8 +149,8 @@ class DecomposeStft(GraphPass):
             signal = signal[..., left : -right or None]
         frames = signal.unfold(-1, length - left - right, given["hop_length"] or length // 4)
         if read is not None:
-            part = untraced(lambda: read[left : length - right].to(signal.dtype).clone())  # no view
-            frames = frames * constant(f"fourier_window_{length}", part())
+            factor = untraced(_part)(read, left, length - right, signal.dtype)
+            frames = frames * constant(f"fourier_window_{length}", factor)
         elif window is not None:
             frames = frames * _widened(window, length)
         bins = length if given["onesided"] is False else length // 2 + 1
@@ -321,6 +321,10 @@ def _widened(window: Tensor, length: int) -> Tensor:
     if not missing:
         return window
     return _padded(window, [missing // 2, missing - missing // 2])
+
+
+def _part(window: Tensor, first: int, end: int, dtype: torch.dtype) -> Tensor:
+    return window[first:end].to(dtype).clone()  # a constant is no view
 
 
 class _Fold(NamedTuple):
