@@ -364,7 +364,7 @@ class Conversions:
             return None
         try:
             store = open_store(self._options.store_url)
-            if store.has(one.model, one.target, one.build_key):
+            if store.held(one.model, one.target, one.build_key):
                 return one.skipped_row().model_copy(update={"outcome": Outcome.PUBLISHED})
         except MenagerieError:
             pass

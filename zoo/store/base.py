@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from menagerie.durable import disk_errors, make_folders, require_space, sync, write_durably
+from menagerie.durable import disk_errors, make_folders, require_space, sync
 from menagerie.store.base import CHUNK, INCOMING, Advance, FolderReader, ObjectReader, StoredFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+    from typing import BinaryIO
 
 LINK_DAYS: Final = 7  # S3 gives no presigned address a longer life
 LINK_SECONDS: Final = LINK_DAYS * 24 * 3600
@@ -107,25 +108,15 @@ class LocalObjects(FolderReader, ObjectStore):
 
     def put_file(self, source: Path, key: str, advance: Advance) -> None:
         """Copies the file beside its place, syncs it, and renames it there."""
-        size = source.stat().st_size
-        with self._entry(size) as partial:
-            with source.open("rb") as reader, partial.open("xb") as writer:
-                while part := reader.read(CHUNK):
-                    writer.write(part)
-                    advance(len(part))
-                writer.flush()
-                os.fsync(writer.fileno())
-            path = self._path(key)
-            make_folders(path.parent)
-            partial.replace(path)
-            sync(path.parent)
+        with self._entry(key, source.stat().st_size) as writer, source.open("rb") as reader:
+            while part := reader.read(CHUNK):
+                writer.write(part)
+                advance(len(part))
 
     def put_small(self, key: str, content: bytes) -> None:
         """Writes the bytes beside their place, syncs them, and renames them there."""
-        with self._entry(len(content)) as partial:
-            path = self._path(key)
-            make_folders(path.parent)
-            write_durably(path, content, partial=partial)
+        with self._entry(key, len(content)) as writer:
+            writer.write(content)
 
     def abandon_uploads(self, before: float, ours: Callable[[str], bool]) -> int:  # noqa: ARG002
         """Nothing to do: what a killed process left is swept by the next writer."""
@@ -145,8 +136,8 @@ class LocalObjects(FolderReader, ObjectStore):
             self._path(key).unlink(missing_ok=True)
 
     @contextmanager
-    def _entry(self, size: int) -> Iterator[Path]:
-        """A path to write `size` bytes to, on the root's file system, gone afterwards.
+    def _entry(self, key: str, size: int) -> Iterator[BinaryIO]:
+        """A file to write `size` bytes to, on the root's file system, that then gets its key.
 
         Writers share a lock on the folder; who gets it alone knows that all files in it are
         orphans, because a process that dies gives its lock back.
@@ -159,9 +150,15 @@ class LocalObjects(FolderReader, ObjectStore):
             try:
                 _sweep_when_alone(folder, descriptor)
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
-                partial = folder / uuid.uuid4().hex
+                partial, path = folder / uuid.uuid4().hex, self._path(key)
                 try:
-                    yield partial
+                    with partial.open("xb") as writer:
+                        yield writer
+                        writer.flush()
+                        os.fsync(writer.fileno())
+                    make_folders(path.parent)
+                    partial.replace(path)
+                    sync(path.parent)
                 finally:
                     partial.unlink(missing_ok=True)
             finally:

@@ -224,12 +224,8 @@ class Store(ReleaseReader):
                 raise
             return candidate
 
-    def has(self, model: str, target: str, build_key: str) -> bool:
-        """Whether this build is published and all its files are there, by their sizes."""
-        return self.held(model, target, build_key) is not None
-
     def held(self, model: str, target: str, build_key: str) -> BundleManifest | None:
-        """The manifest of a build that the store `has`; None for any other."""
+        """The manifest of a build whose files are all there, by size; None for any other."""
         whole = self._whole(model, target, build_key)
         return None if whole is None else whole.manifest
 

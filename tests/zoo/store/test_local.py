@@ -199,10 +199,10 @@ def test_a_publisher_at_work_is_not_swept(tmp_path: Path, bundle: Path) -> None:
     """
     root = tmp_path / "store"
     objects = LocalObjects(root)
-    with objects._entry(1) as alive:
-        alive.write_bytes(b"half")
+    with objects._entry("notes/half", 4) as alive:
+        alive.write(b"half")
         open_store(str(root)).publish(bundle)
-        assert alive.read_bytes() == b"half"
+    assert objects.read_small("notes/half", 4) == b"half"
     orphan = root / "incoming" / ("0" * 32)
     orphan.write_bytes(b"left by a killed process")
     stranger = root / "incoming" / "letter.txt"

@@ -73,7 +73,7 @@ def test_the_inventory_says_what_has_says(place: Any, tmp_path: Path) -> None:
     store._objects.put_small(release_key("tiny", "cpu", "ef" * 32), b"{]")
     del expected["tiny", "cpu", holed]
     assert states(store) == expected
-    assert all(store.has(*build) for build in expected)
+    assert all(store.held(*build) for build in expected)
     assert inventory(store.objects) == {build: store.held(*build) for build in expected}
 
 
