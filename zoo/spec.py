@@ -17,9 +17,7 @@ from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
 from zoo.base_models import Axis, Name, Reference, Sha256, SpecModel
 from zoo.precision import Precision, WeightPrecision
 
-# Where a model comes from. Each kind tells whether weights can be had without `--random-weights`
-# (`has_weights`), and whether a seed stands in for them (`is_fetched`): that replaces going to the
-# network, not files at hand.
+# Where a model comes from; `zoo.sources` has a module for each kind.
 
 _OUR_BUILDERS = "zoo.models.builders."
 INSTEAD_OF_NEMO = (
@@ -55,16 +53,6 @@ class TorchvisionSource(SpecModel):
         description="of the weights' file; left out: the eight digits that torchvision puts into "
         "its name, which somebody with a day's computing can meet",
     )
-
-    @property
-    def has_weights(self) -> bool:
-        """Whether weights can be had without `--random-weights`."""
-        return self.weights is not None
-
-    @property
-    def is_fetched(self) -> bool:
-        """Whether having the weights means going to the network."""
-        return True
 
 
 class TransformersSource(SpecModel):
@@ -105,16 +93,6 @@ class TransformersSource(SpecModel):
             raise ValueError("`id` needs `revision`, a 40-digit commit: a branch or tag can move")
         return self
 
-    @property
-    def has_weights(self) -> bool:
-        """Whether weights can be had without `--random-weights`."""
-        return self.id is not None or self.folder is not None
-
-    @property
-    def is_fetched(self) -> bool:
-        """Whether having the weights means going to the network."""
-        return self.folder is None
-
 
 class CheckpointSource(SpecModel):
     """A state dict on disk or behind a URL, for a module built by `builder`."""
@@ -138,16 +116,6 @@ class CheckpointSource(SpecModel):
             raise ValueError("`path` is a path beside the manifest file or starts with https://")
         return self
 
-    @property
-    def has_weights(self) -> bool:
-        """Whether weights can be had without `--random-weights`."""
-        return True
-
-    @property
-    def is_fetched(self) -> bool:
-        """Whether having the weights means going to the network."""
-        return self.path.startswith("https://")
-
 
 class FactorySource(SpecModel):
     """A callable of the manifest's owner that returns an nn.Module: code, so off by default.
@@ -164,11 +132,6 @@ class FactorySource(SpecModel):
         default=True,
         description="false: the callable gives the structure only, for --random-weights to fill",
     )
-
-    @property
-    def is_fetched(self) -> bool:
-        """Whether `--random-weights` stands in for the callable's weights: it has none."""
-        return not self.has_weights
 
 
 SourceSpec = Annotated[

@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from menagerie.numerics import Dtype, Tolerance
+from zoo.sources.fingerprint import has_weights, is_fetched
 from zoo.spec import (
     CheckpointSource,
     Dimension,
@@ -129,7 +130,7 @@ def test_whose_weights_must_be_fetched() -> None:
     """Only these does `--random-weights` replace; what is at hand stays."""
     checkpoint = {"kind": "checkpoint", "builder": "a:b", "sha256": _SHA}
     hub = {"kind": "transformers", "architecture": "A"}
-    for source, has_weights, is_fetched in (
+    for source, had, fetched in (
         (TorchvisionSource(kind="torchvision", builder="r"), False, True),
         (TorchvisionSource(kind="torchvision", builder="r", weights="W.V"), True, True),
         (TransformersSource.model_validate(hub), False, True),
@@ -144,7 +145,7 @@ def test_whose_weights_must_be_fetched() -> None:
         (FactorySource(kind="factory", builder="a:b"), True, False),
         (FactorySource(kind="factory", builder="a:b", has_weights=False), False, True),
     ):
-        assert (source.has_weights, source.is_fetched) == (has_weights, is_fetched)
+        assert (has_weights(source), is_fetched(source)) == (had, fetched)
 
 
 def test_our_builders_are_those_in_their_own_folder() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from zoo.errors import SourceError
 from zoo.sources.context import Context
-from zoo.sources.fingerprint import seed_used
+from zoo.sources.fingerprint import has_weights, seed_used
 from zoo.spec import CheckpointSource, TorchvisionSource, TransformersSource
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def load(
     seed = seed_used(spec, random_weights)
     if seed is not None:
         module = _random(spec, context, seed)
-    elif spec.source.has_weights:
+    elif has_weights(spec.source):
         module = _kind(spec.source).trained(spec.source, context).eval()
     else:
         fact = "its entry names no weights"

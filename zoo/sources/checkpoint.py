@@ -25,6 +25,7 @@ from menagerie.store.http import HttpReader
 from zoo.errors import HashMismatch, SourceError, SourceRefused, StoreError
 from zoo.sources import factory
 from zoo.sources.context import first_line, resolve_inside
+from zoo.sources.fingerprint import is_fetched
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,7 +118,7 @@ def trained(source: CheckpointSource, context: Context) -> nn.Module:
         SourceRefused: if it leads out of the manifest's folder or holds more than tensors.
         SourceError: if it cannot be had or read, or does not fit the module.
     """
-    if source.is_fetched:
+    if is_fetched(source):
         path = fetch(source.path, source.sha256, model=context.model)
     else:
         path = resolve_inside(source.path, context)

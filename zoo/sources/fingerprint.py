@@ -19,9 +19,31 @@ if TYPE_CHECKING:
 _PROJECT = Path(__file__).parents[2]
 
 
+def has_weights(source: SourceSpec) -> bool:
+    """Whether weights can be had without `--random-weights`."""
+    match source:
+        case TorchvisionSource(weights=None) | TransformersSource(id=None, folder=None):
+            return False
+        case FactorySource():
+            return source.has_weights
+        case _:
+            return True
+
+
+def is_fetched(source: SourceSpec) -> bool:
+    """Whether a seed stands in for the weights: for a network, not for what is at hand."""
+    match source:
+        case CheckpointSource():
+            return source.path.startswith("https://")
+        case FactorySource():
+            return not source.has_weights
+        case _:
+            return not isinstance(source, TransformersSource) or source.folder is None
+
+
 def seed_used(spec: ModelSpec, random_weights: int | None) -> int | None:
     """`random_weights` where the seed replaces fetching; None for weights that are at hand."""
-    return random_weights if spec.source.is_fetched else None
+    return random_weights if is_fetched(spec.source) else None
 
 
 def fingerprint(spec: ModelSpec, *, origin: Path, random_weights: int | None) -> str:
