@@ -114,15 +114,11 @@ class RunResult(Frozen):
         """Whether all asked-for work succeeded."""
         return all(result.succeeded for result in self.results)
 
-    def count(self, outcome: Outcome) -> int:
-        """How many models ended so."""
-        return sum(result.outcome is outcome for result in self.results)
-
     @property
     def summary(self) -> str:
         """One line, e.g. `3 published, 1 failed`."""
-        counts = ((outcome, self.count(outcome)) for outcome in Outcome)
-        return ", ".join(f"{n} {outcome}" for outcome, n in counts if n) or "nothing to do"
+        counts = {o: sum(result.outcome is o for result in self.results) for o in Outcome}
+        return ", ".join(f"{n} {o}" for o, n in counts.items() if n) or "nothing to do"
 
 
 def results_markdown(results: Iterable[ModelResult]) -> str:

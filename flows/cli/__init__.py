@@ -27,8 +27,6 @@ from zoo.errors import MenagerieError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["app", "invoke", "keep_off_proxies", "main"]
-
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 _LOOPBACK = ("127.0.0.1", "localhost")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")

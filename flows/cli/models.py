@@ -16,8 +16,9 @@ from flows.cli.options import (
     absolute,
     complete_models,
 )
-from flows.cli.output import AS_JSON, answer, emit, messages, table, transfer
+from flows.cli.output import AS_JSON, answer, messages, table, transfer
 from menagerie.figures import count, printable, size
+from menagerie.terminal import write_json
 from zoo.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ def schema(
     from zoo.manifest import json_schema
 
     if output is None:
-        emit(json_schema())
+        write_json(json_schema())
         return
     output.write_text(json.dumps(json_schema(), indent=2) + "\n")
     messages().print(f"wrote {output}")

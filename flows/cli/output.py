@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from menagerie.figures import printable
-from menagerie.terminal import write_json as emit
+from menagerie.terminal import write_json
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
@@ -20,20 +20,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from zoo.errors import Check
-
-__all__ = [
-    "AS_JSON",
-    "answer",
-    "complain",
-    "emit",
-    "figure",
-    "messages",
-    "remark",
-    "results",
-    "shown_checks",
-    "table",
-    "transfer",
-]
 
 T = TypeVar("T")
 
@@ -67,7 +53,7 @@ def messages() -> Console:
 def answer(value: object, *shown: RenderableType) -> None:
     """What the command was asked for: as JSON with `--json`, else in words and tables."""
     if AS_JSON.get():
-        emit(value)
+        write_json(value)
         return
     for each in shown:
         results().print(each)
