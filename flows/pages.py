@@ -64,20 +64,6 @@ def leave_artifact(name: str, description: str, write: Callable[[], str]) -> Non
         create_markdown_artifact(write(), key=name.replace("_", "-"), description=description)
 
 
-def leave_link(name: str, description: str, text: str, address: str) -> None:
-    """Leave a link on the current run; where that fails, a warning in the run's log.
-
-    Args:
-        name: what the link is called from run to run; underscores become hyphens.
-        description: one line above it.
-        text: what is clicked.
-        address: where it leads.
-    """
-    with _or_warned(f"The link {name} could not be left"):
-        key = name.replace("_", "-")
-        create_link_artifact(address, link_text=text, key=key, description=description)
-
-
 @contextmanager
 def _or_warned(warning: str) -> Iterator[None]:
     """Whatever Prefect's API fails in, the model is converted all the same."""
@@ -171,8 +157,13 @@ def leave_pages(ended: Ended, store: str) -> ModelResult:
         title = f"{row.model} for {row.target}: {row.outcome}"
         leave_artifact(name, title, lambda: "\n".join(parts))
     if row.page is not None:
-        text = f"Report of {row.model} for {row.target}"
-        leave_link(f"{name}-report", f"The page in full, for {LINK_DAYS} days", text, row.page)
+        with _or_warned(f"The link {name}-report could not be left"):
+            create_link_artifact(
+                row.page,
+                link_text=f"Report of {row.model} for {row.target}",
+                key=f"{name}-report".replace("_", "-"),
+                description=f"The page in full, for {LINK_DAYS} days",
+            )
     return row
 
 
