@@ -118,6 +118,13 @@ def _split(tokens: Sequence[_Token], brackets: str) -> Iterator[Sequence[_Token]
     yield tokens[begin:]
 
 
+def _named(tokens: Sequence[_Token]) -> tuple[str, str]:
+    """A function's name and the arguments of its template, as in `fill<float>`."""
+    words = [t.text for t in tokens]
+    cut = words.index("<") if "<" in words else len(words)
+    return "".join(words[:cut]), " ".join(words[cut:])
+
+
 def _attribute(tokens: Sequence[_Token], name: str) -> str | None:
     """An attribute's argument: "64" in [[max_total_threads_per_threadgroup(64)]]."""
     for at, (token, after) in enumerate(itertools.pairwise(tokens)):
@@ -272,18 +279,17 @@ class _Translator:
 
     def _kernel(self, at: int) -> int:
         """`kernel void name<T>(parameters)`: a function, a template or an instance of one."""
-        start = at + 1
+        start, before = at + 1, self.tokens[self.begin : at]
         while self._text(start) == "]":  # [[kernel]]
-            start += 1
+            start, before = start + 1, before[:-1]
+        template = any(t.text == "template" for t in before)
+        if template and self._text(start) == "decltype":
+            return self._instance(start, before)
         if self._text(start) != "void":
             _refuse(self.tokens[at], "a kernel returns void")
         opening = self._find("(", start + 1, "a kernel has no parameters")
-        words = [t.text for t in self.tokens[start + 1 : opening]]
-        cut = words.index("<") if "<" in words else len(words)
-        name, arguments = "".join(words[:cut]), " ".join(words[cut:])
+        name, arguments = _named(self.tokens[start + 1 : opening])
         close = _closing(self.tokens, opening)
-        before = self.tokens[self.begin : at]
-        template = any(t.text == "template" for t in before)
         if template and arguments:
             self._instantiate(name, arguments, before)
         elif self._text(close + 1) == "{":
@@ -302,6 +308,17 @@ class _Translator:
                 self.kernels.append(found)
         self.begin = close + 1  # what comes next has nothing of this one's
         return close + 1
+
+    def _instance(self, start: int, before: Sequence[_Token]) -> int:
+        """`template [[host_name("fill_float")]] [[kernel]] decltype(fill<float>) fill<float>;`."""
+        opening = self._find("(", start, "decltype is of nothing")
+        close = _closing(self.tokens, opening)
+        end = self._find(";", close, "a kernel's instance has no end")
+        last = before[-1].offset + len(before[-1].text)
+        self.edits.append((last, self.tokens[start].offset, " "))  # without [[kernel]]
+        self._instantiate(*_named(self.tokens[close + 1 : end]), before)
+        self.begin = end + 1
+        return end + 1
 
     def _qualified(self, name: str) -> str:
         if name.startswith("::"):

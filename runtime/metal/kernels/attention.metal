@@ -250,29 +250,13 @@ kernel void attend_one(device T* out [[buffer(0)]], device const T* query [[buff
   }
 }
 
-#define INSTANTIATE(T, Columns)                                                             \
-  template [[host_name("attend_" #T "_" #Columns)]] kernel void attend<T, Columns>(         \
-      device T* out [[buffer(0)]], device const T* query [[buffer(1)]],                     \
-      device const T* key [[buffer(2)]], device const T* value [[buffer(3)]],               \
-      device const uchar* mask [[buffer(4)]], constant Shape& p [[buffer(5)]],               \
-      constant Strides& of_query [[buffer(6)]], constant Strides& of_key [[buffer(7)]],     \
-      constant Strides& of_value [[buffer(8)]], constant Strides& of_mask [[buffer(9)]],    \
-      constant Strides& of_out [[buffer(10)]],                                              \
-      uint3 group [[threadgroup_position_in_grid]],                                         \
-      uint index [[thread_index_in_threadgroup]],                                           \
-      uint simd [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]);
+#define INSTANTIATE(T, Columns)                                \
+  template [[host_name("attend_" #T "_" #Columns)]] [[kernel]] \
+  decltype(attend<T, Columns>) attend<T, Columns>;
 
-#define INSTANTIATE_ONE(T)                                                                  \
-  template [[host_name("attend_one_" #T)]] kernel void attend_one<T>(                       \
-      device T* out [[buffer(0)]], device const T* query [[buffer(1)]],                     \
-      device const T* key [[buffer(2)]], device const T* value [[buffer(3)]],               \
-      device const uchar* mask [[buffer(4)]], constant Shape& p [[buffer(5)]],               \
-      constant Strides& of_query [[buffer(6)]], constant Strides& of_key [[buffer(7)]],     \
-      constant Strides& of_value [[buffer(8)]], constant Strides& of_mask [[buffer(9)]],    \
-      constant Strides& of_out [[buffer(10)]],                                              \
-      uint group [[threadgroup_position_in_grid]],                                          \
-      uint slice [[simdgroup_index_in_threadgroup]],                                        \
-      uint lane [[thread_index_in_simdgroup]]);
+#define INSTANTIATE_ONE(T)                            \
+  template [[host_name("attend_one_" #T)]] [[kernel]] \
+  decltype(attend_one<T>) attend_one<T>;
 
 INSTANTIATE(float, 64)
 INSTANTIATE(float, 128)

@@ -13,12 +13,11 @@ kernel void clear_units(device T* to [[buffer(0)]], uint thread_index [[thread_p
   to[thread_index] = T(0);
 }
 
-#define INSTANTIATE(T, BYTES)                                                                \
-  template [[host_name("copy_units_" #BYTES)]] kernel void copy_units<T>(                    \
-      device const T* from [[buffer(0)]], device T* to [[buffer(1)]],                        \
-      uint thread_index [[thread_position_in_grid]]);                                        \
-  template [[host_name("clear_units_" #BYTES)]] kernel void clear_units<T>(                  \
-      device T* to [[buffer(0)]], uint thread_index [[thread_position_in_grid]]);
+#define INSTANTIATE(T, BYTES)                              \
+  template [[host_name("copy_units_" #BYTES)]] [[kernel]]  \
+  decltype(copy_units<T>) copy_units<T>;                   \
+  template [[host_name("clear_units_" #BYTES)]] [[kernel]] \
+  decltype(clear_units<T>) clear_units<T>;
 
 INSTANTIATE(uchar, 1)
 INSTANTIATE(ushort, 2)

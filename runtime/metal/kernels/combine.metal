@@ -43,15 +43,11 @@ kernel void combine_sorted(device T* to [[buffer(0)]], device const T* values [[
   *element = result;
 }
 
-#define INSTANTIATE(T)                                                                       \
-  template [[host_name("combine_in_turn_" #T)]] kernel void combine_in_turn<T>(              \
-      device T* to [[buffer(0)]], device const T* values [[buffer(1)]],                      \
-      device const long* places [[buffer(2)]], constant List& list [[buffer(3)]],            \
-      uint inside [[thread_position_in_grid]]);                                              \
-  template [[host_name("combine_sorted_" #T)]] kernel void combine_sorted<T>(                \
-      device T* to [[buffer(0)]], device const T* values [[buffer(1)]],                      \
-      device const long* places [[buffer(2)]], constant List& list [[buffer(3)]],            \
-      device const int* order [[buffer(4)]], uint thread_index [[thread_position_in_grid]]);
+#define INSTANTIATE(T)                                     \
+  template [[host_name("combine_in_turn_" #T)]] [[kernel]] \
+  decltype(combine_in_turn<T>) combine_in_turn<T>;         \
+  template [[host_name("combine_sorted_" #T)]] [[kernel]]  \
+  decltype(combine_sorted<T>) combine_sorted<T>;
 
 INSTANTIATE(uchar)
 INSTANTIATE(ushort)

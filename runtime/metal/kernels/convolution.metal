@@ -67,15 +67,9 @@ kernel void convolve_elements(device T* out [[buffer(0)]], device const T* input
   out[thread_index] = static_cast<T>(finisher(sum, channel, y * to.width + x));
 }
 
-#define INSTANTIATE(T)                                                                      \
-  template [[host_name("convolve_elements_" #T)]] kernel void convolve_elements<T>(                           \
-      device T* out [[buffer(0)]], device const T* input [[buffer(1)]],                     \
-      device const T* weight [[buffer(2)]], device const T* bias [[buffer(3)]],             \
-      constant Image& from [[buffer(4)]], constant Image& to [[buffer(5)]],                 \
-      constant Window& w [[buffer(6)]], constant Grouping& grouping [[buffer(7)]],          \
-      constant Places& of [[buffer(8)]], device const T* other [[buffer(9)]],               \
-      constant Finish& finish [[buffer(10)]], constant Beside& of_other [[buffer(11)]],     \
-      uint thread_index [[thread_position_in_grid]]);
+#define INSTANTIATE(T)                                       \
+  template [[host_name("convolve_elements_" #T)]] [[kernel]] \
+  decltype(convolve_elements<T>) convolve_elements<T>;
 
 INSTANTIATE(float)
 INSTANTIATE(half)

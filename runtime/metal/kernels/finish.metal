@@ -19,12 +19,9 @@ kernel void finish_elements(device T* values [[buffer(0)]], constant long& rows 
       finisher(static_cast<float>(values[place]), row % rows, place % columns));
 }
 
-#define INSTANTIATE(T)                                                                        \
-  template [[host_name("finish_elements_" #T)]] kernel void finish_elements<T>(               \
-      device T* values [[buffer(0)]], constant long& rows [[buffer(1)]],                      \
-      constant long& columns [[buffer(2)]], device const T* other [[buffer(3)]],              \
-      constant Finish& finish [[buffer(4)]], constant Beside& of_other [[buffer(5)]],         \
-      uint thread_index [[thread_position_in_grid]]);
+#define INSTANTIATE(T)                                     \
+  template [[host_name("finish_elements_" #T)]] [[kernel]] \
+  decltype(finish_elements<T>) finish_elements<T>;
 
 INSTANTIATE(float)
 INSTANTIATE(half)

@@ -19,11 +19,9 @@ kernel void read(device const T* from [[buffer(0)]], device T* to [[buffer(1)]],
   to[thread_index] = from[places[thread_index / inner] * inner + thread_index % inner];
 }
 
-#define INSTANTIATE(T, WIDTH)                                                                  \
-  template [[host_name("read_" #WIDTH)]] kernel void read<T>(                                  \
-      device const T* from [[buffer(0)]], device T* to [[buffer(1)]],                          \
-      device const long* places [[buffer(2)]], constant long& inner [[buffer(3)]],             \
-      uint thread_index [[thread_position_in_grid]]);
+#define INSTANTIATE(T, WIDTH)                       \
+  template [[host_name("read_" #WIDTH)]] [[kernel]] \
+  decltype(read<T>) read<T>;
 
 INSTANTIATE(uchar, 1)
 INSTANTIATE(ushort, 2)

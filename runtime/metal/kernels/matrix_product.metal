@@ -118,38 +118,13 @@ kernel void convolve(device T* out [[buffer(0)]], device const T* weight [[buffe
                          group.xy, index, simd);
 }
 
-#define INSTANTIATE(T, Tile)                                                                  \
-  template [[host_name("multiply_" #T "_" #Tile)]] kernel void multiply<T, Tile>(             \
-      device T* out [[buffer(0)]], device const T* a [[buffer(1)]],                           \
-      device const T* b [[buffer(2)]], device const T* addend [[buffer(3)]],                  \
-      constant Extents& p [[buffer(4)]], constant Strides& of_a [[buffer(5)]],                \
-      constant Strides& of_b [[buffer(6)]], constant Strides& of_addend [[buffer(7)]],        \
-      device const T* other [[buffer(8)]], constant Finish& finish [[buffer(9)]],             \
-      constant Beside& of_other [[buffer(10)]],                                               \
-      uint3 group [[threadgroup_position_in_grid]],                                           \
-      uint index [[thread_index_in_threadgroup]],                                             \
-      uint simd [[simdgroup_index_in_threadgroup]]);                                          \
-  template [[host_name("multiply_scaled_" #T "_" #Tile)]] kernel void multiply_scaled<T, Tile>( \
-      device T* out [[buffer(0)]], device const T* a [[buffer(1)]],                           \
-      device const T* b [[buffer(2)]], device const T* addend [[buffer(3)]],                  \
-      constant Extents& p [[buffer(4)]], constant Strides& of_a [[buffer(5)]],                \
-      constant Strides& of_b [[buffer(6)]], constant Strides& of_addend [[buffer(7)]],        \
-      device const T* other [[buffer(8)]], constant Finish& finish [[buffer(9)]],             \
-      constant Beside& of_other [[buffer(10)]], device const T* factors [[buffer(11)]],       \
-      constant FactorSteps& steps [[buffer(12)]],                                             \
-      uint3 group [[threadgroup_position_in_grid]],                                           \
-      uint index [[thread_index_in_threadgroup]],                                             \
-      uint simd [[simdgroup_index_in_threadgroup]]);                                          \
-  template [[host_name("convolve_" #T "_" #Tile)]] kernel void convolve<T, Tile>(             \
-      device T* out [[buffer(0)]], device const T* weight [[buffer(1)]],                      \
-      device const T* input [[buffer(2)]], device const T* bias [[buffer(3)]],                \
-      constant Extents& p [[buffer(4)]], constant Image& from [[buffer(5)]],                  \
-      constant Image& to [[buffer(6)]], constant Window& w [[buffer(7)]],                     \
-      constant Places& of [[buffer(8)]], device const T* other [[buffer(9)]],                 \
-      constant Finish& finish [[buffer(10)]], constant Beside& of_other [[buffer(11)]],       \
-      uint3 group [[threadgroup_position_in_grid]],                                           \
-      uint index [[thread_index_in_threadgroup]],                                             \
-      uint simd [[simdgroup_index_in_threadgroup]]);
+#define INSTANTIATE(T, Tile)                                         \
+  template [[host_name("multiply_" #T "_" #Tile)]] [[kernel]]        \
+  decltype(multiply<T, Tile>) multiply<T, Tile>;                     \
+  template [[host_name("multiply_scaled_" #T "_" #Tile)]] [[kernel]] \
+  decltype(multiply_scaled<T, Tile>) multiply_scaled<T, Tile>;       \
+  template [[host_name("convolve_" #T "_" #Tile)]] [[kernel]]        \
+  decltype(convolve<T, Tile>) convolve<T, Tile>;
 
 INSTANTIATE(float, 32)
 INSTANTIATE(float, 64)

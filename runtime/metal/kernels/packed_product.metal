@@ -174,29 +174,13 @@ kernel void dot_rows(device T* out [[buffer(0)]], device const T* x [[buffer(1)]
   }
 }
 
-#define TILES(Way, Form, T, S, Tile)                                                            \
-  template [[host_name(#Way "_" #Form "_" #T "_" #Tile)]] kernel void Way<Form, T, S, Tile>(    \
-      device T* out [[buffer(0)]], device const T* x [[buffer(1)]],                             \
-      device const uchar* integers [[buffer(2)]], device const S* scales [[buffer(3)]],         \
-      device const S* offsets [[buffer(4)]], device const T* addend [[buffer(5)]],              \
-      constant Extents& p [[buffer(6)]], constant Strides& of_x [[buffer(7)]],                  \
-      constant Packing& of [[buffer(8)]], constant Strides& of_addend [[buffer(9)]],            \
-      device const T* other [[buffer(10)]], constant Finish& finish [[buffer(11)]],             \
-      constant Beside& of_other [[buffer(12)]],                                                 \
-      uint3 group [[threadgroup_position_in_grid]],                                             \
-      uint index [[thread_index_in_threadgroup]],                                               \
-      uint simd [[simdgroup_index_in_threadgroup]]);
+#define TILES(Way, Form, T, S, Tile)                                 \
+  template [[host_name(#Way "_" #Form "_" #T "_" #Tile)]] [[kernel]] \
+  decltype(Way<Form, T, S, Tile>) Way<Form, T, S, Tile>;
 
-#define ROWS(Form, T, S)                                                                        \
-  template [[host_name("dot_rows_" #Form "_" #T)]] kernel void dot_rows<Form, T, S>(            \
-      device T* out [[buffer(0)]], device const T* x [[buffer(1)]],                             \
-      device const uint* integers [[buffer(2)]], device const S* scales [[buffer(3)]],          \
-      device const S* offsets [[buffer(4)]], device const T* addend [[buffer(5)]],              \
-      constant Vectors& p [[buffer(6)]], constant Packing& of [[buffer(7)]],                    \
-      device const T* other [[buffer(8)]], constant Finish& finish [[buffer(9)]],               \
-      constant Beside& of_other [[buffer(10)]],                                                 \
-      uint3 group [[threadgroup_position_in_grid]],                                             \
-      uint lane [[thread_index_in_simdgroup]]);
+#define ROWS(Form, T, S)                                      \
+  template [[host_name("dot_rows_" #Form "_" #T)]] [[kernel]] \
+  decltype(dot_rows<Form, T, S>) dot_rows<Form, T, S>;
 
 #define INSTANTIATE(Form, T, S)       \
   TILES(by_weight, Form, T, S, 32)    \

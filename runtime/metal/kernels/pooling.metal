@@ -111,16 +111,12 @@ kernel void largest(device const T* from [[buffer(0)]], device T* to [[buffer(1)
   indices[thread_index] = best;
 }
 
-#define INSTANTIATE_AVERAGE(T)                                                                 \
-  template [[host_name("average_" #T)]] kernel void average<T>(                                \
-      device const T* from [[buffer(0)]], device T* to [[buffer(1)]],                          \
-      constant Windows& windows [[buffer(2)]], constant Reach& reach [[buffer(3)]],            \
-      uint thread_index [[thread_position_in_grid]]);
-#define INSTANTIATE_LARGEST(T)                                                                 \
-  template [[host_name("largest_" #T)]] kernel void largest<T>(                                \
-      device const T* from [[buffer(0)]], device T* to [[buffer(1)]],                          \
-      device long* indices [[buffer(2)]], constant Windows& windows [[buffer(3)]],             \
-      constant Reach& reach [[buffer(4)]], uint thread_index [[thread_position_in_grid]]);
+#define INSTANTIATE_AVERAGE(T)                     \
+  template [[host_name("average_" #T)]] [[kernel]] \
+  decltype(average<T>) average<T>;
+#define INSTANTIATE_LARGEST(T)                     \
+  template [[host_name("largest_" #T)]] [[kernel]] \
+  decltype(largest<T>) largest<T>;
 
 INSTANTIATE_AVERAGE(float)
 INSTANTIATE_AVERAGE(half)

@@ -144,16 +144,12 @@ kernel void extremes(device const T* from [[buffer(0)]], device T* to [[buffer(1
   }
 }
 
-#define ACCUMULATE(NAME, T, KIND)                                                            \
-  template [[host_name(NAME #T)]] kernel void accumulate<T, KIND<T>>(                        \
-      device const T* from [[buffer(0)]], device T* to [[buffer(1)]],                        \
-      constant Rows& rows [[buffer(2)]], uint thread_index [[thread_position_in_grid]],      \
-      uint index [[thread_index_in_threadgroup]]);
-#define EXTREMES(NAME, T, LARGEST)                                                           \
-  template [[host_name(NAME #T)]] kernel void extremes<T, LARGEST>(                          \
-      device const T* from [[buffer(0)]], device T* to [[buffer(1)]],                        \
-      device long* where [[buffer(2)]], constant Rows& rows [[buffer(3)]],                   \
-      uint thread_index [[thread_position_in_grid]], uint index [[thread_index_in_threadgroup]]);
+#define ACCUMULATE(NAME, T, KIND)            \
+  template [[host_name(NAME #T)]] [[kernel]] \
+  decltype(accumulate<T, KIND<T>>) accumulate<T, KIND<T>>;
+#define EXTREMES(NAME, T, LARGEST)           \
+  template [[host_name(NAME #T)]] [[kernel]] \
+  decltype(extremes<T, LARGEST>) extremes<T, LARGEST>;
 
 ACCUMULATE("cumsum_", float, Sum)
 ACCUMULATE("cumsum_", long, Sum)

@@ -63,12 +63,9 @@ kernel void divide_long(device long* sum [[buffer(0)]], device const long* count
   sum[i] = quotient - (sum[i] % count[i] < 0 ? 1 : 0);
 }
 
-#define INSTANTIATE(T)                                                                         \
-  template [[host_name("scatter_" #T)]] kernel void scatter<T>(                                \
-      device T* to [[buffer(0)]], device const long* indices [[buffer(1)]],                    \
-      device const T* source [[buffer(2)]], constant Rows& rows [[buffer(3)]],                 \
-      constant long* size [[buffer(4)]], constant long* stride [[buffer(5)]],                  \
-      uint row [[thread_position_in_grid]]);
+#define INSTANTIATE(T)                             \
+  template [[host_name("scatter_" #T)]] [[kernel]] \
+  decltype(scatter<T>) scatter<T>;
 
 INSTANTIATE(float)
 INSTANTIATE(long)

@@ -105,14 +105,11 @@ kernel void exchange(device const T* keys [[buffer(0)]], device int* order [[buf
   }
 }
 
-#define INSTANTIATE(T)                                                                         \
-  template [[host_name("sort_held_" #T)]] kernel void sort_held<T>(                            \
-      device const T* keys [[buffer(0)]], device int* order [[buffer(1)]],                     \
-      constant Stages& stages [[buffer(2)]], uint group [[threadgroup_position_in_grid]],      \
-      uint index [[thread_index_in_threadgroup]], uint threads [[threads_per_threadgroup]]);   \
-  template [[host_name("exchange_" #T)]] kernel void exchange<T>(                              \
-      device const T* keys [[buffer(0)]], device int* order [[buffer(1)]],                     \
-      constant Stages& stages [[buffer(2)]], uint thread_index [[thread_position_in_grid]]);
+#define INSTANTIATE(T)                               \
+  template [[host_name("sort_held_" #T)]] [[kernel]] \
+  decltype(sort_held<T>) sort_held<T>;               \
+  template [[host_name("exchange_" #T)]] [[kernel]]  \
+  decltype(exchange<T>) exchange<T>;
 
 INSTANTIATE(float)
 INSTANTIATE(long)
@@ -138,11 +135,9 @@ kernel void take(device const T* from [[buffer(0)]], device const int* order [[b
   indices[thread_index] = place;
 }
 
-#define INSTANTIATE_TAKE(T, WIDTH)                                                             \
-  template [[host_name("take_" #WIDTH)]] kernel void take<T>(                                  \
-      device const T* from [[buffer(0)]], device const int* order [[buffer(1)]],               \
-      device T* values [[buffer(2)]], device long* indices [[buffer(3)]],                      \
-      constant Taken& taken [[buffer(4)]], uint thread_index [[thread_position_in_grid]]);
+#define INSTANTIATE_TAKE(T, WIDTH)                  \
+  template [[host_name("take_" #WIDTH)]] [[kernel]] \
+  decltype(take<T>) take<T>;
 
 INSTANTIATE_TAKE(uchar, 1)
 INSTANTIATE_TAKE(ushort, 2)

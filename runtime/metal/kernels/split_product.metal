@@ -62,21 +62,11 @@ kernel void add_parts(device T* out [[buffer(0)]], device const float* sums [[bu
   out[thread_index] = static_cast<T>(finisher(result, row, column));
 }
 
-#define INSTANTIATE(T)                                                                        \
-  template [[host_name("multiply_parts_" #T)]] kernel void multiply_parts<T>(                 \
-      device float* sums [[buffer(0)]], device const T* a [[buffer(1)]],                      \
-      device const T* b [[buffer(2)]], constant Extents& p [[buffer(3)]],                     \
-      constant Strides& of_a [[buffer(4)]], constant Strides& of_b [[buffer(5)]],             \
-      constant Parts& parts [[buffer(6)]], uint3 group [[threadgroup_position_in_grid]],      \
-      uint index [[thread_index_in_threadgroup]],                                             \
-      uint simd [[simdgroup_index_in_threadgroup]]);                                          \
-  template [[host_name("add_parts_" #T)]] kernel void add_parts<T>(                           \
-      device T* out [[buffer(0)]], device const float* sums [[buffer(1)]],                    \
-      device const T* addend [[buffer(2)]], constant Extents& p [[buffer(3)]],                \
-      constant Strides& of_addend [[buffer(4)]], constant Parts& parts [[buffer(5)]],         \
-      device const T* other [[buffer(6)]], constant Finish& finish [[buffer(7)]],             \
-      constant Beside& of_other [[buffer(8)]],                                                \
-      uint thread_index [[thread_position_in_grid]]);
+#define INSTANTIATE(T)                                    \
+  template [[host_name("multiply_parts_" #T)]] [[kernel]] \
+  decltype(multiply_parts<T>) multiply_parts<T>;          \
+  template [[host_name("add_parts_" #T)]] [[kernel]]      \
+  decltype(add_parts<T>) add_parts<T>;
 
 INSTANTIATE(float)
 INSTANTIATE(half)

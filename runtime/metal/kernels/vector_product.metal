@@ -88,24 +88,11 @@ kernel void sum_columns(device T* out [[buffer(0)]], device const T* x [[buffer(
   store(out, addend, p, step, Finisher<T>{&finish, other, &of_other, batch}, n, sum);
 }
 
-#define INSTANTIATE(T)                                                                    \
-  template [[host_name("dot_rows_" #T)]] kernel void dot_rows<T>(                         \
-      device T* out [[buffer(0)]], device const T* x [[buffer(1)]],                       \
-      device const T* b [[buffer(2)]], device const T* addend [[buffer(3)]],              \
-      constant Sums& p [[buffer(4)]], constant Steps& step [[buffer(5)]],                 \
-      device const T* other [[buffer(6)]], constant Finish& finish [[buffer(7)]],         \
-      constant Beside& of_other [[buffer(8)]],                                            \
-      uint3 group [[threadgroup_position_in_grid]],                                       \
-      uint lane [[thread_index_in_simdgroup]]);                                           \
-  template [[host_name("sum_columns_" #T)]] kernel void sum_columns<T>(                   \
-      device T* out [[buffer(0)]], device const T* x [[buffer(1)]],                       \
-      device const T* b [[buffer(2)]], device const T* addend [[buffer(3)]],              \
-      constant Sums& p [[buffer(4)]], constant Steps& step [[buffer(5)]],                 \
-      device const T* other [[buffer(6)]], constant Finish& finish [[buffer(7)]],         \
-      constant Beside& of_other [[buffer(8)]],                                            \
-      uint3 group [[threadgroup_position_in_grid]],                                       \
-      uint lane [[thread_index_in_simdgroup]],                                            \
-      uint slice [[simdgroup_index_in_threadgroup]]);
+#define INSTANTIATE(T)                                 \
+  template [[host_name("dot_rows_" #T)]] [[kernel]]    \
+  decltype(dot_rows<T>) dot_rows<T>;                   \
+  template [[host_name("sum_columns_" #T)]] [[kernel]] \
+  decltype(sum_columns<T>) sum_columns<T>;
 
 INSTANTIATE(float)
 INSTANTIATE(half)

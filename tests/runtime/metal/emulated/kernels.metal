@@ -147,7 +147,7 @@ kernel void touch(device T* out [[buffer(0)]], constant T* in [[buffer(1)]],
   if (i == 0) out[0] = in[index];
 }
 #define TOUCH(T) \
-  template [[host_name("touch_" #T)]] kernel void touch<T>(device T*, constant T*, constant long&, uint);
+  template [[host_name("touch_" #T)]] [[kernel]] decltype(touch<T>) touch<T>;
 TOUCH(bool)
 TOUCH(char)
 TOUCH(short)

@@ -84,6 +84,10 @@ def test_compiler_error_names_the_line(device: EmulatedDevice) -> None:
             "line 1: no kernel template f comes before its instantiation",
         ),
         (
+            'template [[host_name("g")]] [[kernel]] decltype(f<float>) f<float>;',
+            "line 1: no kernel template f comes before its instantiation",
+        ),
+        (
             f"kernel void f(device float* a [[buffer({'1' * 5000})]]) {{}}",
             "is not one of 0 to 30",
         ),
@@ -122,6 +126,10 @@ def steps(source: str) -> int:
         ("void f() {", "threadgroup a < "),
         ("void f() {", "threadgroup a "),
         ("template<T> kernel void a() {} ", 'template [[host_name("a")]] kernel void a<b>() '),
+        (
+            "template<T> kernel void a() {} ",
+            'template [[host_name("a")]] [[kernel]] decltype(a<b>) ',
+        ),
     ],
 )
 def test_a_text_is_translated_in_linear_time(start: str, repeated: str) -> None:
