@@ -40,6 +40,7 @@ def draft_manifest(
     return BundleManifest(
         model=model,
         target=target,
+        runtime=target,
         build_key="0" * 64,
         state=ReleaseState.LOWERED,
         requires=requires or here,

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
 from menagerie.errors import ArtifactError
 from menagerie.numerics import Dtype, TextEnum, Tolerance
@@ -269,7 +269,7 @@ class BundleManifest:
     model: Name
     target: Name
     platform: str = ""  # what it runs on, see `platform_name`; a draft may leave it out
-    runtime: str = ""  # whose library runs it; a draft whose target has its own may leave it out
+    runtime: Name  # whose library runs it
     build_key: Sha256
     state: ReleaseState
     requires: Requirements
@@ -287,9 +287,7 @@ class BundleManifest:
         platform = platform_name(self.target, self.requires)
         if self.platform not in {"", platform}:
             raise ValueError(f"platform is {self.platform!r}, but it requires {platform!r}")
-        check_name(self.runtime or self.target)
         object.__setattr__(self, "platform", platform)
-        object.__setattr__(self, "runtime", self.runtime or self.target)
         names = [program.name for program in self.programs]
         if len(set(names)) != len(names):
             raise ValueError("two programs have the same name")
@@ -364,19 +362,13 @@ def parse_manifest(document: bytes, place: str) -> BundleManifest:
         fact = f"is not JSON as the format wants it: {error}"
         raise ArtifactError(place, fact, _DAMAGED) from None
     _check_version(fields, place)
+    if fields.get("platform") in (None, ""):  # which a draft may leave out
+        raise ArtifactError(place, "platform: is missing", _DAMAGED)
     try:
-        manifest: BundleManifest = check(BundleManifest, _named(fields))
+        manifest: BundleManifest = check(BundleManifest, fields)
     except Malformed as error:
         raise ArtifactError(place, str(error), _DAMAGED) from None
     return manifest
-
-
-def _named(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields, if they have what a draft may leave out."""
-    for name in ("platform", "runtime"):
-        if fields.get(name) in (None, ""):
-            raise Malformed(f"{name}: is missing")
-    return fields
 
 
 def _check_version(fields: object, place: str) -> None:

@@ -66,7 +66,8 @@ def draft(**changes: Any) -> BundleManifest:
         "created": "2030-01-31T12:00:00+00:00",
         "files": {"weights": placed("weights.safetensors")},
     }
-    made: BundleManifest = check(BundleManifest, plain(fields | changes))
+    fields |= changes
+    made: BundleManifest = check(BundleManifest, plain({"runtime": fields["target"], **fields}))
     return made
 
 
