@@ -109,7 +109,7 @@ def test_a_pull_gathers_where_nobody_else_writes(
     victim = tmp_path / "victim"
     victim.mkdir()
     partial = tmp_path / f".out.{release.build_key[:16]}.partial"
-    fetch, modes = pull._fetch, []
+    fetch, modes = pull.fetch_blob, []
     one_by_one = threading.Lock()  # files come side by side
 
     def fetched(objects: object, path: Path, *others: object) -> None:
@@ -122,7 +122,7 @@ def test_a_pull_gathers_where_nobody_else_writes(
             partial.symlink_to(victim)
         fetch(objects, path, *others)
 
-    monkeypatch.setattr(pull, "_fetch", fetched)
+    monkeypatch.setattr(pull, "fetch_blob", fetched)
     before = os.umask(0o002)
     try:
         with pytest.raises(StoreError, match="somebody else"):
@@ -130,7 +130,7 @@ def test_a_pull_gathers_where_nobody_else_writes(
         assert list(victim.iterdir()) == []
         assert set(modes) == {0o700}
         (tmp_path / "out").unlink()
-        monkeypatch.setattr(pull, "_fetch", fetch)
+        monkeypatch.setattr(pull, "fetch_blob", fetch)
         out = store.pull(store.find("tiny", "cpu"), tmp_path / "out")
     finally:
         os.umask(before)
