@@ -157,9 +157,9 @@ class ObjectReader(ABC):
         except (NotInStore, TooLarge):
             return None
 
-    @abstractmethod
-    def list_files(self, prefix: str) -> list[StoredFile] | None:
+    def list_files(self, prefix: str) -> list[StoredFile] | None:  # noqa: ARG002
         """The files whose keys start with `prefix`, sorted by key; None where nothing is listed."""
+        return None
 
     def list_keys(self, prefix: str) -> list[str] | None:
         """The keys that start with `prefix`, sorted; None where none can be listed."""

@@ -110,9 +110,6 @@ class HttpReader(ObjectReader):
         if answer.length or (end is not None and place < end):
             raise StoreUnreachable(self._place(key), "the connection broke", "Pull again")
 
-    def list_files(self, prefix: str) -> None:
-        """A web server lists nothing."""
-
     def _answer(self, key: str, wanted: str) -> HTTPResponse:
         address = urlunsplit(self._base._replace(path=f"{self._base.path}/{quote(key, _IN_PATHS)}"))
         headers = {"User-Agent": "menagerie", **({"Range": wanted} if wanted else {})}

@@ -125,7 +125,3 @@ class _Files(ObjectReader):
     def parts(self, key: str, start: int = 0, end: int | None = None) -> Parts:
         """See `ObjectReader.parts`."""
         return self._web.parts(self._paths.get(key, key), start, end)
-
-    def list_files(self, prefix: str) -> None:  # noqa: ARG002 - as the base has it
-        """A repository holds one model: there is nothing to list."""
-        return
