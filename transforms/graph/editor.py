@@ -48,11 +48,6 @@ def _same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
     return alike and torch.equal(one, other)
 
 
-def copied(program: ExportedProgram) -> ExportedProgram:
-    """The same program with a graph of its own, whose weights are those of the first."""
-    return ProgramEditor(program).finish()
-
-
 class ProgramEditor:
     """An editable copy of a program; the program it was made from is never touched.
 

@@ -20,7 +20,7 @@ from menagerie.figures import count
 from menagerie.format.bundle_manifest import Role
 from menagerie.paths import home
 from menagerie.shims import kernel_symbols
-from transforms.graph.editor import copied
+from transforms.graph.editor import ProgramEditor
 from transforms.graph.guards import dynamic_sizes_kept
 from transforms.graph.record import origin
 from transforms.lowering.coverage import check_kernels, check_library, own_shims
@@ -142,7 +142,8 @@ def _generate(name: str, program: ExportedProgram) -> GeneratedCode:
     with metal_on_any_host(), dynamic_sizes_kept(place, program):
         options = _OPTIONS | {"aot_inductor.custom_ops_to_c_shims": own_shims(program, "mps")}
         try:
-            code = generate_code(move_to_device_pass(copied(program), _DEVICE), options, backend)
+            copy = ProgramEditor(program).finish()
+            code = generate_code(move_to_device_pass(copy, _DEVICE), options, backend)
         except LoweringError as error:
             raise _explained(place, program, error) from error
     if code.generated_kernels:
