@@ -9,7 +9,8 @@ every pass asks. Python functions and higher-order operators are assumed to shar
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from operator import attrgetter
+from typing import TYPE_CHECKING, cast
 
 import torch
 
@@ -195,12 +196,6 @@ def _pure_subgraphs(node: Node) -> bool:
     """Whether a higher-order call's subgraphs are known and write nothing."""
     attributes = [n for n in node.all_input_nodes if n.op == "get_attr"]
     owner = node.graph.owning_module
-    modules = [_attribute(owner, str(n.target)) for n in attributes]
+    modules = [attrgetter(str(n.target))(owner) for n in attributes]
     graphs = [m.graph for m in modules if isinstance(m, torch.fx.GraphModule)]
     return bool(graphs) and not any(writes_of(n) for g in graphs for n in g.nodes)
-
-
-def _attribute(owner: Any, path: str) -> Any:
-    for name in path.split("."):
-        owner = getattr(owner, name, None)
-    return owner
