@@ -112,7 +112,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 # What a home keeps of its compilers: torch's headers, libc++ for a Mac, emulated devices.
-_COMPILED = ("headers", "host-devices", "zig")
+_COMPILED = ("headers", "zig")
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import logging
 import platform
 import tempfile
@@ -18,7 +17,6 @@ from torch.export.passes import move_to_device_pass
 from menagerie.compilers import linked_for_macos
 from menagerie.figures import count
 from menagerie.format.bundle_manifest import Role
-from menagerie.paths import home
 from menagerie.shims import kernel_symbols
 from transforms.graph.editor import ProgramEditor
 from transforms.graph.guards import dynamic_sizes_kept
@@ -198,19 +196,13 @@ def provide_mps() -> None:
     Raises:
         LoweringError: if the device cannot be compiled.
     """
-    if not torch.backends.mps.is_built():
-        torch.ops.load_library(str(_compiled_mps()))  # type: ignore[no-untyped-call]
-
-
-def _compiled_mps() -> Path:
+    if torch.backends.mps.is_built():
+        return
     text = Path(__file__).with_name("mps_host.cpp").read_text()
-    compiler = find_compiler()
-    made_of = "\0".join([text, torch.__version__, compiler.version, *_HOST_FLAGS])
-    folder = home() / "host-devices" / hashlib.sha256(made_of.encode()).hexdigest()[:32]
-    library = folder / "mps_host.so"
-    if not library.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        torch_libraries = Path(torch.__file__).parent / "lib"
-        flags = [f"-L{torch_libraries}", "-lc10", "-ltorch_cpu"]
-        compiler.link_library([Source("device", text, _HOST_FLAGS)], library, flags)
-    return library
+    source = Source("device", text, _HOST_FLAGS, kept=True)
+    torch_libraries = Path(torch.__file__).parent / "lib"
+    flags = [f"-L{torch_libraries}", "-lc10", "-ltorch_cpu"]
+    with tempfile.TemporaryDirectory(prefix="menagerie-") as folder:
+        library = Path(folder) / "mps_host.so"
+        find_compiler().link_library([source], library, flags)
+        torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
