@@ -365,20 +365,16 @@ def with_plain_state(program: ExportedProgram) -> ExportedProgram:
 
 def dynamic_shapes(spec: ProgramSpec) -> tuple[dict[int, Dim], ...]:
     """As torch.export has them, by the program's inputs in order."""
-    dims = {name: _dim(name, spec) for name in spec.dimensions}
+    dims: dict[str, Any] = {}
+    for name, bounds in spec.dimensions.items():
+        step = bounds.multiple_of
+        called = name if step == 1 else f"{name}_units"
+        units = torch.export.Dim(called, min=bounds.low // step, max=bounds.high // step)
+        dims[name] = units if step == 1 else step * units
     return tuple(
         {axis: dims[size] for axis, size in enumerate(i.shape) if isinstance(size, str)}
         for i in spec.inputs
     )
-
-
-def _dim(name: str, spec: ProgramSpec) -> Dim:
-    bounds = spec.dimensions[name]
-    step = bounds.multiple_of
-    if step == 1:
-        return torch.export.Dim(name, min=bounds.low, max=bounds.high)
-    units = torch.export.Dim(f"{name}_units", min=-(-bounds.low // step), max=bounds.high // step)
-    return step * units
 
 
 def _word_of_python(module: torch.nn.Module | ExportedProgram) -> tuple[str, str] | None:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.validation.findings import CaseKind
 from transforms.export.trace import eager_of, without_fast_path
 from transforms.goldens.realistic import Content, Values, content_of, draw, generator_of, sizes_of
@@ -92,18 +91,13 @@ def _lifelike_case(spec: ProgramSpec, real: Mapping[str, torch.Tensor] | None) -
     contents = [found for i in spec.inputs if (found := _content(i)) is not None]
     if not contents:
         return []
-    sizes = sizes_of([_tensor_spec(i) for i in spec.inputs], spec.dimensions)
-    return [PlannedCase(sizes, contents[0].kind)]
+    return [PlannedCase(sizes_of(spec.inputs, spec.dimensions), contents[0].kind)]
 
 
 def _content(spec: InputSpec) -> Content | None:
     """What an input holds, unless the entry says that it is no number by chance."""
     drawn = spec.sample.kind in {SampleKind.NORMAL, SampleKind.UNIFORM}
-    return content_of(_tensor_spec(spec)) if drawn else None
-
-
-def _tensor_spec(spec: InputSpec) -> TensorSpec:
-    return TensorSpec(spec.name, spec.dtype, spec.shape)
+    return content_of(spec) if drawn else None
 
 
 def telling_sizes(dimensions: Mapping[str, Dimension]) -> list[dict[str, int]]:
@@ -146,8 +140,7 @@ def make_inputs(
     """
     if planned.kind is CaseKind.SAMPLE and real is not None:
         return {i.name: real[i.name].to(input_dtype(i, dtype)) for i in spec.inputs}
-    sample = _sample if planned.kind is CaseKind.NOISE else _lifelike
-    return {i.name: sample(i, planned.dimensions, seed, dtype) for i in spec.inputs}
+    return {i.name: _sample(i, planned, seed, dtype) for i in spec.inputs}
 
 
 def first_inputs(
@@ -346,35 +339,19 @@ def _middle(dimension: Dimension) -> int:
     return min(max(units * step, dimension.low), dimension.high)
 
 
-def _lifelike(
-    spec: InputSpec, dimensions: Mapping[str, int], seed: int, dtype: torch.dtype
-) -> torch.Tensor:
-    """As `_sample`, but for pictures, speech and masks."""
-    sample, content = spec.sample, _content(spec)
-    if sample.kind is SampleKind.PREFIX_MASK:
-        ones = sample.model_copy(update={"kind": SampleKind.ONES})
-        return _sample(spec.model_copy(update={"sample": ones}), dimensions, seed, dtype)
-    if content is None:
-        return _sample(spec, dimensions, seed, dtype)
-    values = Values(sample.mean, sample.std)
-    if sample.kind is SampleKind.UNIFORM:
-        span, middle = sample.high - sample.low, (sample.low + sample.high) / 2.0
-        values = Values(middle, span / math.sqrt(12.0), sample.low, sample.high)
-    drawn = draw(content, _shape(spec, dimensions), values, seed=f"{spec.name}:{seed}")
-    return drawn.to(input_dtype(spec, dtype)).contiguous()
-
-
-def _shape(spec: InputSpec, dimensions: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(s if isinstance(s, int) else dimensions[s] for s in spec.shape)
-
-
-def _sample(
-    spec: InputSpec, dimensions: Mapping[str, int], seed: int, dtype: torch.dtype
-) -> torch.Tensor:
-    shape = _shape(spec, dimensions)
+def _sample(spec: InputSpec, planned: PlannedCase, seed: int, dtype: torch.dtype) -> torch.Tensor:
+    shape = tuple(s if isinstance(s, int) else planned.dimensions[s] for s in spec.shape)
     generator = generator_of(f"{spec.name}:{seed}")
-    sample = spec.sample
+    sample, lifelike = spec.sample, planned.kind is not CaseKind.NOISE
+    content = _content(spec) if lifelike else None
     match sample.kind:
+        case SampleKind.NORMAL if content is not None:
+            values = Values(sample.mean, sample.std)
+            drawn = draw(content, shape, values, seed=f"{spec.name}:{seed}")
+        case SampleKind.UNIFORM if content is not None:
+            span, middle = sample.high - sample.low, (sample.low + sample.high) / 2.0
+            values = Values(middle, span / math.sqrt(12.0), sample.low, sample.high)
+            drawn = draw(content, shape, values, seed=f"{spec.name}:{seed}")
         case SampleKind.NORMAL:
             drawn = torch.randn(shape, generator=generator) * sample.std + sample.mean
         case SampleKind.UNIFORM:
@@ -382,10 +359,10 @@ def _sample(
             drawn = torch.rand(shape, generator=generator) * span + sample.low
         case SampleKind.INTEGERS:
             drawn = torch.randint(int(sample.low), int(sample.high), shape, generator=generator)
-        case SampleKind.PREFIX_MASK:
+        case SampleKind.PREFIX_MASK if not lifelike:
             length = torch.randint(1, shape[-1] + 1, (*shape[:-1], 1), generator=generator)
             drawn = torch.arange(shape[-1]).expand(shape) < length
-        case SampleKind.ONES:
+        case SampleKind.PREFIX_MASK | SampleKind.ONES:
             drawn = torch.ones(shape)
     return drawn.to(input_dtype(spec, dtype)).contiguous()
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from menagerie.format.bundle_manifest import TensorSpec
-    from zoo.spec import Dimension
+    from zoo.spec import Dimension, InputSpec
 
 # As entries here, and models of the transformers library, call them.
 _SOUNDS = frozenset({"samples", "input_values", "audio", "waveform", "speech"})
@@ -51,7 +51,7 @@ class Content(Enum):
         return CaseKind.PICTURE if self is Content.PICTURE else CaseKind.SPEECH
 
 
-def content_of(spec: TensorSpec) -> Content | None:
+def content_of(spec: TensorSpec | InputSpec) -> Content | None:
     """What an input holds; None for all that is neither picture nor speech."""
     if not spec.dtype.is_floating:
         return None
@@ -77,14 +77,16 @@ def _are_bins(size: int | str, other: int | str) -> bool:
     return isinstance(other, str) or size <= other
 
 
-def sizes_of(inputs: Sequence[TensorSpec], dimensions: Mapping[str, Dimension]) -> dict[str, int]:
+def sizes_of(
+    inputs: Sequence[TensorSpec | InputSpec], dimensions: Mapping[str, Dimension]
+) -> dict[str, int]:
     """Sizes of a lifelike case: the lowest that show a thing, half a second where that is time."""
     sizes = {name: range_.low for name, range_ in dimensions.items()}
     for spec in inputs:
         axes, wanted = ((), 0) if (content := content_of(spec)) is None else content.value
         for name in {spec.shape[axis] for axis in axes} & sizes.keys():
             step, high = dimensions[name].multiple_of, dimensions[name].high
-            sizes[name] = max(sizes[name], min(-(-wanted // step) * step, high - high % step))
+            sizes[name] = max(sizes[name], min(-(-wanted // step) * step, high))
     return sizes
 
 
