@@ -15,7 +15,7 @@ from menagerie.speech.recogniser import Program
 from menagerie.speech.word_errors import HeldOut, count_errors
 from menagerie.timing import artifact, time_in_turns
 from menagerie.validation.checks import accuracy, stand_in
-from transforms.export.call_signature import dtype_of
+from transforms.export.call_signature import DTYPES
 from transforms.export.trace import eager_of
 from transforms.goldens.cases import input_dtype, model_dtype
 from transforms.graph.layouts import as_array
@@ -109,7 +109,7 @@ def eager_program(model: torch.nn.Module, spec: ProgramSpec) -> Program:
     """A program run by eager PyTorch, for the gates and decoding loops that run artifacts."""
     dtype, eager = model_dtype(model), eager_of(model, spec)
     taken = {i.name: input_dtype(i, dtype) for i in spec.inputs}
-    inputs = tuple(TensorSpec(i.name, dtype_of(taken[i.name]), i.shape) for i in spec.inputs)
+    inputs = tuple(TensorSpec(i.name, DTYPES[taken[i.name]], i.shape) for i in spec.inputs)
     ranges = {n: (d.low, d.high, d.multiple_of) for n, d in spec.dimensions.items()}
 
     def run(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -26,7 +26,7 @@ from menagerie.numerics import Dtype, Tolerance
 from menagerie.validation import Limits
 from menagerie.validation.compare import compare
 from menagerie.validation.findings import Verdict
-from transforms.export.call_signature import Eager, given, signature_of
+from transforms.export.call_signature import DTYPES, Eager, given, signature_of
 from transforms.export.prepare import Prepared
 from transforms.goldens.cases import GoldenCase
 from transforms.graph.editor import ProgramEditor, fake_value
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 Tolerances = Mapping[Dtype, Tolerance]
 
-_DTYPES = frozenset(str(d) for d in Dtype)
 _WIDEST = (1, 2**31, 1)  # sessions check ranges; this run is about numbers
 _LIMITS = Limits(seconds=600.0, measure_seconds=0.0)
 
@@ -202,7 +201,7 @@ Judge = Callable[[Piece, Tolerances], dict[str, Difference]]
 
 def comparable(value: Any) -> bool:
     """Whether a value is a tensor of an element type that artifacts know."""
-    return isinstance(value, torch.Tensor) and _dtype_name(value) in _DTYPES
+    return isinstance(value, torch.Tensor) and value.dtype in DTYPES
 
 
 def differences(
@@ -212,7 +211,7 @@ def differences(
     found = {}
     for name, wanted in expected.items():
         if comparable(wanted):
-            dtype = Dtype(_dtype_name(wanted))
+            dtype = DTYPES[wanted.dtype]
             arrays = as_array(wanted), as_array(actual[name])
             found[name] = _difference(
                 compare(*arrays, dtype, tolerances.get(dtype), case=0, name=name)
@@ -222,10 +221,6 @@ def differences(
 
 def _difference(parity: OutputParity) -> Difference:
     return Difference(parity.max_abs, parity.snr_db, parity.passed)
-
-
-def _dtype_name(value: torch.Tensor) -> str:
-    return str(value.dtype).removeprefix("torch.")
 
 
 def judge_rewritten(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 
+DTYPES = {getattr(torch, dtype.value): dtype for dtype in Dtype}  # that artifacts know
 Call = Callable[[Mapping[str, torch.Tensor]], dict[str, torch.Tensor]]  # by names
 Dimensions = dict[str, tuple[int, int, int]]  # name -> lowest and highest size, and step
 
@@ -54,11 +55,11 @@ def signature_of(
     taken = []
     for (name, shape), value in zip(inputs.items(), given(program), strict=True):
         symbols |= {str(value.shape[i]): s for i, s in enumerate(shape) if isinstance(s, str)}
-        taken.append(TensorSpec(name=name, dtype=dtype_of(value.dtype), shape=tuple(shape)))
+        taken.append(TensorSpec(name=name, dtype=DTYPES[value.dtype], shape=tuple(shape)))
     made = []
     for name, value in zip(outputs, returned(program), strict=True):
         sizes = (s if isinstance(s, int) else symbols.get(str(s), "?") for s in value.shape)
-        made.append(TensorSpec(name=name, dtype=dtype_of(value.dtype), shape=tuple(sizes)))
+        made.append(TensorSpec(name=name, dtype=DTYPES[value.dtype], shape=tuple(sizes)))
     return Signature(tuple(taken), tuple(made), dimensions)
 
 
@@ -97,11 +98,6 @@ def _name(path: Sequence[Any]) -> str:
 def _values(program: ExportedProgram, names: Sequence[Any]) -> list[Any]:
     nodes = {n.name: n for n in program.graph.nodes}
     return [nodes[n].meta["val"] if isinstance(n, str) and n in nodes else n for n in names]
-
-
-def dtype_of(dtype: torch.dtype) -> Dtype:
-    """An element type as manifests name it."""
-    return Dtype(str(dtype).removeprefix("torch."))
 
 
 def state_of(program: ExportedProgram) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
-from menagerie.numerics import Dtype
+from transforms.export.call_signature import DTYPES
 from transforms.graph.editor import ProgramEditor
 from transforms.graph.record import origin
 from transforms.graph.schemas import is_random, schema_of
@@ -165,7 +165,6 @@ def _named(symbols: list[Any], axes: Mapping[Any, str]) -> str:
     return " or ".join(axes.get(symbol, str(symbol)) for symbol in symbols)
 
 
-_DTYPES = frozenset(f"torch.{dtype}" for dtype in Dtype)
 _OF_STATE = {
     OutputKind.PARAMETER_MUTATION: "parameter",
     OutputKind.USER_INPUT_MUTATION: "input",
@@ -238,7 +237,7 @@ def _no_tensor(what: str, name: Any, node: Node | None) -> Iterator[str]:
     where = origin(node) if node.op == "call_function" else node.name
     if not isinstance(value, torch.Tensor):
         yield f"{what} is a {type(value).__name__}, not a tensor: {where}. Leave it out"
-    elif str(value.dtype) not in _DTYPES:
+    elif value.dtype not in DTYPES:
         step = ", e.g. torch.view_as_real(x)" if value.dtype.is_complex else ""
         fact = f"{what} is of {value.dtype}, which artifacts do not know"
         yield f"{fact}: {where}. Convert it{step}"
