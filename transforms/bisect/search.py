@@ -222,7 +222,26 @@ class _Search:
 
     def first_wrong(self, before: ExportedProgram, after: ExportedProgram) -> Divergence | None:
         """The first node of `after` that is wrong on the inputs, if an output is."""
-        return _first_wrong(before, after, self.inputs, self.tolerances)
+
+        def wrong(pairs: Sequence[tuple[Node, Node]]) -> list[tuple[Node, Difference]]:
+            expected = capture(before, self.inputs, [old.name for old, _ in pairs])
+            actual = capture(after, self.inputs, [new.name for _, new in pairs])
+            wanted = {new.name: expected[old.name] for old, new in pairs}
+            seen = differences(wanted, actual, self.tolerances)
+            return [
+                (n, seen[n.name]) for _, n in pairs if n.name in seen and not seen[n.name].passed
+            ]
+
+        outputs = wrong(list(zip(output_nodes(before), output_nodes(after), strict=True)))
+        if not outputs:
+            return None
+        known = {n.name: n for n in before.graph.nodes if is_probe(n)}
+        shared = [(known[n.name], n) for n in after.graph.nodes if n.name in known and is_probe(n)]
+        inner = wrong([(old, new) for old, new in shared if old.target == new.target])
+        node, distance = (inner or outputs)[0]
+        fresh = [n for n in node.all_input_nodes if n.name not in known and is_probe(n)]
+        blamed = fresh[-1] if inner and fresh else node  # a new node that feeds one of before
+        return divergence_at(DivergenceStage.PASSES, blamed, distance)
 
     def smallest_for_pass(
         self, before: ExportedProgram, after: ExportedProgram, graph_pass: GraphPass
@@ -311,33 +330,6 @@ class _Search:
                 return None
             nodes = [n for n in program.graph.nodes if n in layer or n in nodes]
         return None
-
-
-def _first_wrong(
-    before: ExportedProgram,
-    after: ExportedProgram,
-    inputs: Sequence[torch.Tensor],
-    tolerances: Tolerances,
-) -> Divergence | None:
-    """The first node of `after` that is wrong, if an output is."""
-
-    def wrong(pairs: Sequence[tuple[Node, Node]]) -> list[tuple[Node, Difference]]:
-        expected = capture(before, inputs, [old.name for old, _ in pairs])
-        actual = capture(after, inputs, [new.name for _, new in pairs])
-        wanted = {new.name: expected[old.name] for old, new in pairs}
-        seen = differences(wanted, actual, tolerances)
-        return [(n, seen[n.name]) for _, n in pairs if n.name in seen and not seen[n.name].passed]
-
-    outputs = wrong(list(zip(output_nodes(before), output_nodes(after), strict=True)))
-    if not outputs:
-        return None
-    known = {n.name: n for n in before.graph.nodes if is_probe(n)}
-    shared = [(known[n.name], n) for n in after.graph.nodes if n.name in known and is_probe(n)]
-    inner = wrong([(old, new) for old, new in shared if old.target == new.target])
-    node, distance = (inner or outputs)[0]
-    fresh = [n for n in node.all_input_nodes if n.name not in known and is_probe(n)]
-    blamed = fresh[-1] if inner and fresh else node  # a new node that feeds one of before
-    return divergence_at(DivergenceStage.PASSES, blamed, distance)
 
 
 def divergence_at(stage: DivergenceStage, node: Node, distance: Difference) -> Divergence:

@@ -141,7 +141,7 @@ def prepare(
         cases = make_goldens(model, spec, real=real)
         return cases, exact_outputs(eager, cases)
 
-    made = in_fork(goldens, (GoldenCase, CaseKind)) if forks else _at_once(goldens)
+    made = in_fork(goldens, (GoldenCase, CaseKind)) if forks else goldens
     try:
         example = tuple(first_inputs(model, spec, real).values())
         program = trace(place, eager.module, example, shapes=(dynamic_shapes(spec),))
@@ -155,11 +155,6 @@ def prepare(
         return Prepared(spec.name, program, signature, cases, eager, exact=exact)
     cases = make_goldens(model, spec, calls=spec.calls)
     return Prepared(spec.name, program, signature, cases, eager.first, spec.calls)
-
-
-def _at_once(work: Callable[[], T]) -> Callable[[], T]:
-    done = work()
-    return lambda: done
 
 
 _MOST_CALLS = 64
