@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import torch
 from torch.export import ExportedProgram
-from torch.utils._pytree import tree_leaves, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_leaves, tree_unflatten
 
 from menagerie import process
 from menagerie.validation.findings import CaseKind
@@ -209,16 +209,17 @@ def prepare_module(name: str, program: Program) -> Prepared:
     if isinstance(module, ExportedProgram):
         module = with_plain_inputs(module)
     exported = trace(place, module, arguments, keywords, program.dynamic_shapes)
-    call = _Call(place, exported)
-    inputs = _names(place, program.names, "inputs", call.names)
+    spec = exported.call_spec.in_spec
+    own = tuple(map(str, exported.graph_signature.user_inputs))
+    inputs = _names(place, program.names, "inputs", own)
     outputs = _names(place, program.names, "outputs", output_names(exported))
-    shapes, dimensions = named_sizes(place, exported, call.names, program.dynamic_shapes)
+    shapes, dimensions = named_sizes(place, exported, own, program.dynamic_shapes)
     renamed = dict(zip(inputs, shapes.values(), strict=True))
     signature = signature_of(exported, renamed, outputs, dimensions)
-    example = dict(zip(inputs, call.flat(arguments, keywords), strict=True))
+    example = dict(zip(inputs, _in_order(place, spec, arguments, keywords), strict=True))
     eager = Eager(
         module.module(check_guards=False) if isinstance(module, ExportedProgram) else module,
-        lambda given: call.arguments(list(given.values())),
+        lambda given: tree_unflatten(list(given.values()), spec),
         lambda result: dict(zip(outputs, tree_leaves(result), strict=True)),
     )
     calls = program.calls if state_of(exported) else 1
@@ -230,37 +231,22 @@ def prepare_module(name: str, program: Program) -> Prepared:
     return Prepared(name, exported, signature, goldens, eager, exact=exact)
 
 
-class _Call:
-    """How positions in a program's graph and the arguments of its call belong together."""
+def _in_order(
+    place: str,
+    spec: TreeSpec,
+    arguments: Sequence[torch.Tensor],
+    keywords: Mapping[str, torch.Tensor],
+) -> list[torch.Tensor]:
+    """Tensors in the order of a program's graph, of what its module is called with.
 
-    def __init__(self, place: str, program: ExportedProgram) -> None:
-        self._place = place
-        self._spec = program.call_spec.in_spec
-        self.names = tuple(str(name) for name in program.graph_signature.user_inputs)
-
-    def arguments(self, tensors: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What to call the module with, of tensors in the graph's order."""
-        arguments, keywords = tree_unflatten(tensors, self._spec)
-        return tuple(arguments), dict(keywords)
-
-    def flat(
-        self, arguments: Sequence[torch.Tensor], keywords: Mapping[str, torch.Tensor]
-    ) -> list[torch.Tensor]:
-        """Tensors in the graph's order, of what the module is called with.
-
-        Raises:
-            UsageError: the program was exported with other arguments.
-        """
-        slots, named = self.arguments(list(range(len(self.names))))
-        if len(slots) != len(arguments) or named.keys() != keywords.keys():
-            wanted = f"{len(slots)} by position" + "".join(f", {name}=" for name in named)
-            raise UsageError(
-                self._place,
-                f"was exported with {wanted}",
-                "Give its inputs in the same way",
-            )
-        pairs = [*zip(slots, arguments, strict=True), *((named[n], keywords[n]) for n in named)]
-        return [tensor for _, tensor in sorted(pairs, key=lambda pair: pair[0])]
+    Raises:
+        UsageError: the program was exported with other arguments.
+    """
+    slots, named = tree_unflatten(list(range(spec.num_leaves)), spec)
+    if len(slots) != len(arguments) or named.keys() != keywords.keys():
+        wanted = f"{len(slots)} by position" + "".join(f", {name}=" for name in named)
+        raise UsageError(place, f"was exported with {wanted}", "Give its inputs in the same way")
+    return [*arguments, *(keywords[name] for name in named)]
 
 
 def _example(
