@@ -49,23 +49,6 @@ _PROBES = 8  # inner nodes looked at in one lowering
 _MOST_PIECES = 12  # tried on the way to a small one
 
 
-class Deadline:
-    """A moment, so many seconds from now, after which a search makes do with what it knows."""
-
-    def __init__(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
-
-    @property
-    def passed(self) -> bool:
-        """Whether it is over."""
-        return time.monotonic() >= self._end
-
-    def check(self, what: str) -> None:
-        """Raise MenagerieError when it is over; `what` did not come about in time."""
-        if self.passed:
-            raise MenagerieError("bisect", f"the time was up before {what}")
-
-
 def locate(
     program: ExportedProgram,
     passes: Sequence[GraphPass],
@@ -112,14 +95,14 @@ def locate(
         tuple(inputs),
         judge or functools.partial(judge_lowered, target=target),
         tolerances,
-        Deadline(seconds),
+        time.monotonic() + seconds,
     )
     # The judge makes these passes again of each piece, before it lowers it.
     device = {p.name for p in make_passes(target.device_passes)}
     original = lowered = program
     found: Divergence | None = None
     for graph_pass in passes:
-        search.deadline.check(f"pass {graph_pass.name} was looked at")
+        search.check_time(f"pass {graph_pass.name} was looked at")
         rewritten, _ = graph_pass(program)
         try:
             found = search.first_wrong(original, rewritten)
@@ -138,7 +121,7 @@ def locate(
         program = rewritten
         lowered = lowered if graph_pass.name in device else program
     if found is None:
-        search.deadline.check("the lowered program ran")
+        search.check_time("the lowered program ran")
         located = search.in_lowered(lowered)
         if located is None:
             return None
@@ -211,12 +194,25 @@ def diagnose(
 
 @dataclass(frozen=True)
 class _Search:
-    """What one search goes by: inputs of the whole program, and when its values are right."""
+    """What one search goes by: inputs of the whole program, and when its values are right.
+
+    After `end`, of `time.monotonic`, it makes do with what it knows.
+    """
 
     inputs: tuple[torch.Tensor, ...]
     judge: Judge
     tolerances: Tolerances
-    deadline: Deadline
+    end: float
+
+    @property
+    def late(self) -> bool:
+        """Whether the time is up."""
+        return time.monotonic() >= self.end
+
+    def check_time(self, what: str) -> None:
+        """Raise MenagerieError when the time is up; `what` did not come about before."""
+        if self.late:
+            raise MenagerieError("bisect", f"the time was up before {what}")
 
     # In the passes
 
@@ -284,7 +280,7 @@ class _Search:
         distance = judged[wrong]
         good = {n for n, seen in judged.items() if seen.passed}
         while suspects := _suspects(wrong, good):
-            if self.deadline.passed:
+            if self.late:
                 return wrong, distance, False
             probes = _spread([n for n in program.graph.nodes if n in suspects], _PROBES)
             probes, found = self._probed(program, probes)
@@ -318,7 +314,7 @@ class _Search:
         Pieces that the judge does not take, as the compiler does not take each, are not wrong.
         """
         for _ in range(_MOST_PIECES):
-            if not nodes or self.deadline.passed:
+            if not nodes or self.late:
                 return None
             piece = extract(program, {n.name for n in nodes}, self.inputs)
             with contextlib.suppress(MenagerieError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,19 +10,13 @@ import torch
 from corrupt_target import DropsBias, Net, Runner, computing, export, gone, wrong_at
 
 from transforms.bisect import locate
-from transforms.bisect.search import Deadline
+from transforms.bisect.search import _Search
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
-
-
-def test_no_limit_is_never_over() -> None:
-    """Without seconds a search may take for ever; with none left it is over at once."""
-    assert not Deadline(math.inf).passed
-    assert Deadline(0.0).passed
 
 
 def test_time_up_before_anything_is_known() -> None:
@@ -40,7 +33,7 @@ def test_time_up_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """After the first lowering the wrong output is known: it is named, as not certain."""
     x, runner = torch.randn(4, 8), Runner(wrong_at("gelu_1"))
     program = export(Net(), x)
-    monkeypatch.setattr(Deadline, "passed", property(lambda _: runner.runs > 0))
+    monkeypatch.setattr(_Search, "late", property(lambda _: runner.runs > 0))
     found = locate(program, [], [x], judge=runner, folder=tmp_path / "found", seconds=1.0)
     assert found is not None
     assert (found.node, found.certain) == (computing(program)[-1], False)
@@ -59,7 +52,7 @@ def test_a_found_node_is_certain_though_its_piece_is_large(monkeypatch: pytest.M
     assert found is not None
     needed = runner.runs
     again = Runner(wrong_at("gelu_1"))
-    monkeypatch.setattr(Deadline, "passed", property(lambda _: again.runs >= needed - 1))
+    monkeypatch.setattr(_Search, "late", property(lambda _: again.runs >= needed - 1))
     hasty = locate(export(Net(), x), [], [x], judge=again, seconds=1.0)
     assert hasty is not None
     assert (hasty.node, hasty.certain) == ("gelu_1", True)
