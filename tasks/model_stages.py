@@ -73,15 +73,14 @@ class ModelStages(ModelHolder):
     def transform(self) -> TransformRecord:
         """Run the graph passes over every program."""
         spec = self._job.spec
-        done = transform(
+        self._prepared, record = transform(
             self._original.values(),
             spec.passes,
             self._target,
             kept=spec.kept,
             calibration={program.name: self._calibration(program) for program in spec.programs},
         )
-        self._prepared = done.programs
-        return done.record
+        return record
 
     def lower(self) -> LowerRecord:
         """Compile every program and write the bundle, sealed as `lowered`."""

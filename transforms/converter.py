@@ -268,19 +268,21 @@ def _convert(
     ended(Stage.EXPORT)
     samples = {name: program.calibration for name, program in programs.items()}
     target, kept = request.target, request.kept
-    done = transform(originals, request.passes, target, kept=kept, calibration=samples)
+    after, transformed = transform(
+        originals, request.passes, target, kept=kept, calibration=samples
+    )
     ended(Stage.TRANSFORM)
     identity = Identity(
         request.name,
         target,
-        _key(request, done.programs),
+        _key(request, after),
         licence=request.licence,
-        parameters=sum(t.numel() for p in done.programs for t in p.program.parameters()),
+        parameters=sum(t.numel() for p in after for t in p.program.parameters()),
     )
     lowered = lower(
         bundle,
         identity,
-        done.programs,
+        after,
         tolerances=request.tolerances,
         kept=kept,
         threads=request.threads,
@@ -290,11 +292,11 @@ def _convert(
     limits = Limits(threads=request.threads, measure_seconds=request.measure_seconds)
     times = functools.partial(ended, Stage.VALIDATE)
     draft = open_bundle(bundle, check_hashes=False).manifest
-    report = prove(bundle, draft, identity, done.record, lowered, limits=limits, stages=times)
+    report = prove(bundle, draft, identity, transformed, lowered, limits=limits, stages=times)
     if not report.validation.passed:
         found = _search(originals, request, report, reproducer)
         raise _failed_proof(report.validation, found, dearest(report.passes))
-    manifest = seal(bundle, draft, report, done.record.graphs)
+    manifest = seal(bundle, draft, report, transformed.graphs)
     sign_own(bundle)
     return ConvertedBundle(bundle, manifest, report)
 

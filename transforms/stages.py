@@ -104,14 +104,6 @@ class LowerRecord(Frozen):
     weights_bytes: int
 
 
-@dataclass(frozen=True)
-class Transformed:
-    """Programs after the passes, and what these did."""
-
-    programs: tuple[Prepared, ...]
-    record: TransformRecord
-
-
 def transform(
     programs: Iterable[Prepared],
     passes: Sequence[PassItem] | None,
@@ -119,7 +111,7 @@ def transform(
     *,
     kept: WeightPrecision = FLOATS,
     calibration: Mapping[str, Iterable[Call]] | None = None,
-) -> Transformed:
+) -> tuple[tuple[Prepared, ...], TransformRecord]:
     """Run the graph passes over every program, and round weights to a precision.
 
     Args:
@@ -128,6 +120,9 @@ def transform(
         target: what they are lowered for.
         kept: how the weights will be kept.
         calibration: for `int8-static`: samples of the inputs of each program, by its name.
+
+    Returns:
+        The programs after the passes, and what these did.
 
     Raises:
         UsageError: for a pass that does not exist or an option it does not take, a precision that
@@ -150,7 +145,7 @@ def transform(
             )
         )
         report_step(f"program {prepared.name}: rewritten by {len(log.records)} passes")
-    return Transformed(tuple(done), TransformRecord(passes=tuple(logs), graphs=tuple(graphs)))
+    return tuple(done), TransformRecord(passes=tuple(logs), graphs=tuple(graphs))
 
 
 def _rewritten(

@@ -48,10 +48,9 @@ def _x() -> torch.Tensor:
 
 def _costs(module: nn.Module, x: torch.Tensor, precision: Precision) -> tuple[LayerCost, ...]:
     prepared = prepare_module("main", Program(module.eval(), (x,)))
-    [log] = transform(
-        [prepared], None, target_named("cpu"), kept=WeightPrecision(precision)
-    ).record.passes
-    return log.rounding
+    kept = WeightPrecision(precision)
+    _, record = transform([prepared], None, target_named("cpu"), kept=kept)
+    return record.passes[0].rounding
 
 
 def _snr_db(exact: torch.Tensor, found: torch.Tensor) -> float:
@@ -127,10 +126,9 @@ def test_other_operands_stay_as_they_are() -> None:
     costs = []
     for precision in (Precision.INT8, Precision.INT8_WEIGHT_ONLY):
         prepared = prepare_module("main", Program(_Odd().eval(), (_x(),)))
-        done = transform([prepared], [], target_named("cpu"), kept=WeightPrecision(precision))
-        costs.append(
-            {cost.parameter: cost.result_snr_db for cost in done.record.passes[0].rounding}
-        )
+        kept = WeightPrecision(precision)
+        _, record = transform([prepared], [], target_named("cpu"), kept=kept)
+        costs.append({cost.parameter: cost.result_snr_db for cost in record.passes[0].rounding})
     integers, floats = costs
     assert set(integers) == {"left", "right"}
     assert integers == pytest.approx(floats, abs=1.5)  # their scales differ, a row or a group

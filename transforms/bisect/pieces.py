@@ -292,7 +292,7 @@ def lower_piece(
         LoweringError: if it cannot be lowered.
     """
     made = target_named(target)
-    programs = transform([_prepared(program, inputs)], (), made).programs
+    programs, _ = transform([_prepared(program, inputs)], (), made)
     identity = Identity("piece", made, "0" * 64, "a piece of a model")
     lower(bundle, identity, programs, tolerances=tolerances, seconds=0)
     return tuple(tensor.name for tensor in programs[0].signature.outputs)
