@@ -8,14 +8,11 @@ caller says that a stranger's may be.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import importlib
 import inspect
 import io
 import operator
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +23,8 @@ from menagerie.paths import home
 from menagerie.tensor_files import read_array
 from transforms.export.prepare import Program
 from zoo.errors import SourceError, SourceRefused, UsageError
+from zoo.sources.context import Context, first_line
+from zoo.sources.factory import build
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -129,10 +128,8 @@ def read_program(path: Path, *, unpickle: bool) -> torch.export.ExportedProgram:
     try:
         program = torch.export.load(io.BytesIO(content))
     except Exception as error:  # torch raises many kinds here; all mean the same to the user
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise SourceError(
-            str(path), f"is no exported program: {first}", "Write it with torch.export.save"
-        ) from error
+        fact = f"is no exported program: {first_line(error)}"
+        raise SourceError(str(path), fact, "Write it with torch.export.save") from error
     for node in reversed(program.graph.nodes):  # torch adds results of calls that nothing reads
         if node.target is operator.getitem and not node.users:
             program.graph.erase_node(node)
@@ -149,20 +146,7 @@ def _made(what: str) -> torch.nn.Module:
     name, colon, attribute = what.partition(":")
     if not colon or not all(part.isidentifier() for part in [*name.split("."), attribute]):
         raise UsageError(what, "is neither a .pt2 file nor code", f"Write {_CODE}")
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
-    try:
-        found = getattr(importlib.import_module(name), attribute)
-        made = found if isinstance(found, torch.nn.Module) else found()
-    except Exception as error:  # it is not our code
-        fact = f"failed: {type(error).__name__}: {error}"
-        raise SourceError(what, fact, f"It is to be {_CODE} without arguments") from error
-    finally:
-        with contextlib.suppress(ValueError):
-            sys.path.remove(here)
-    if not isinstance(made, torch.nn.Module):
-        raise SourceError(what, f"returned a {type(made).__name__}", f"It is to be {_CODE}")
-    return made.eval()
+    return build(what, {}, Context(what, Path.cwd(), allow_factories=True)).eval()
 
 
 def _dynamic_shapes(

@@ -27,6 +27,7 @@ from transforms.pipeline import make_passes
 from zoo.base_models import Frozen
 from zoo.errors import ArtifactError, SourceRefused
 from zoo.records import Divergence
+from zoo.sources.context import first_line
 from zoo.spec import PassChoice
 
 if TYPE_CHECKING:
@@ -146,7 +147,6 @@ def _load(folder: Path, *, unpickle: bool) -> tuple[_Facts, Piece]:
     except SourceRefused:
         raise
     except Exception as error:  # torch raises many kinds here; all mean the same to the user
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ArtifactError(str(folder), f"is not a reproducer ({first})") from error
+        raise ArtifactError(str(folder), f"is not a reproducer ({first_line(error)})") from error
     program.example_inputs = (inputs, {})
     return facts, Piece(program, inputs)

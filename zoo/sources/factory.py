@@ -30,7 +30,7 @@ trained = untrained  # the callable knows whether it gives weights
 
 
 def build(reference: str, arguments: Mapping[str, object], context: Context) -> nn.Module:
-    """Call a builder.
+    """Call a builder; a module is taken as it is.
 
     Args:
         reference: `module:callable`.
@@ -54,8 +54,8 @@ def build(reference: str, arguments: Mapping[str, object], context: Context) -> 
         with torchvision_operators(), nullcontext() if ours else _importable(context.folder):
             builder = getattr(importlib.import_module(module_name), name)
             # What a module merely imports is not offered: it could be any function of a library.
-            foreign = getattr(builder, "__module__", None) != module_name
-            built = builder(**arguments) if not (ours and foreign) else None
+            offered = builder if not ours or builder.__module__ == module_name else None
+            built = offered if isinstance(offered, nn.Module | None) else offered(**arguments)
     except Exception as error:  # a builder is anyone's code and raises anything
         fact = f"builder {reference} failed ({type(error).__name__}: {error})"
         raise SourceError(context.model, fact, "Mend it") from error
