@@ -22,7 +22,7 @@ from transforms.graph.layouts import as_array
 from transforms.progress import in_parts, report_step
 from zoo.errors import SessionError, SourceError
 from zoo.sources.context import resolve_inside
-from zoo.sources.random_weights import one_thread
+from zoo.sources.random_weights import torch_threads
 from zoo.speech import held_out, recipe
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def accuracy_gate(
     )
     program = next(p for p in programs if p.name == spec.program)
     try:
-        with one_thread():  # the figure is in the manifest
+        with torch_threads(1):  # the figure is in the manifest
             found = accuracy(eager_program(model, program), asked, data)
     except ArtifactError as error:
         raise SourceError(error.place, error.fact, error.next_step) from error
@@ -158,10 +158,8 @@ def measure_beside_eager(
     """
     if seconds <= 0 or target.emulated_here:
         return (), ()
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), torch_threads(threads):
             pairs = []
             for program in in_parts(programs, start=0.9):
                 pairs.append(_in_turns(bundle, program, threads, seconds))
@@ -169,8 +167,6 @@ def measure_beside_eager(
     except SessionError as error:
         _log.warning("No latencies: %s", error)
         return (), ()
-    finally:
-        torch.set_num_threads(before)
     names = [program.name for program in programs]
     artifacts, eager = zip(*pairs, strict=True)
     return tuple(zip(names, artifacts, strict=True)), tuple(zip(names, eager, strict=True))

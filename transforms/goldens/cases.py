@@ -22,7 +22,7 @@ from transforms.export.trace import eager_of, without_fast_path
 from transforms.goldens.realistic import Content, Values, content_of, draw, generator_of, sizes_of
 from transforms.graph.layouts import plain
 from zoo.errors import ExportError
-from zoo.sources.random_weights import one_thread
+from zoo.sources.random_weights import torch_threads
 from zoo.spec import Dimension, InputSpec, ProgramSpec, SampleKind
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def run_cases(
 
 def _run_exactly(call: Call, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """What a call returns in one thread, of a copy of the inputs."""
-    with torch.no_grad(), one_thread(), TiesInOrder():  # type: ignore[no-untyped-call]
+    with torch.no_grad(), torch_threads(1), TiesInOrder():  # type: ignore[no-untyped-call]
         return call({name: tensor.clone() for name, tensor in inputs.items()})
 
 

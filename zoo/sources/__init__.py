@@ -68,9 +68,9 @@ def _random(spec: ModelSpec, context: Context, seed: int) -> nn.Module:
     """Seeded weights; the caller's random numbers go on as if nothing had been drawn."""
     import torch
 
-    from zoo.sources.random_weights import enliven, one_thread
+    from zoo.sources.random_weights import enliven, torch_threads
 
-    with torch.random.fork_rng(devices=[]), one_thread():
+    with torch.random.fork_rng(devices=[]), torch_threads(1):
         torch.manual_seed(seed)
         module: nn.Module = _kind(spec.source).untrained(spec.source, context).float().eval()
         enliven(module, spec, context.model)

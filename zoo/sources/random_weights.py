@@ -43,14 +43,14 @@ _FEWEST = 2  # elements of which one can say that they are all alike
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch compute with one thread inside the block.
+def torch_threads(count: int) -> Iterator[None]:
+    """Let torch compute with so many threads inside the block.
 
-    Sums that threads share are added in another order, which would show in the last bits: of
-    weights, and so in the build key; of golden outputs, and so in what is published under it.
+    One where the last bits matter, since sums that threads share are added in another order: those
+    of weights are in the build key, those of golden outputs in what is published under it.
     """
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(count)
     try:
         yield
     finally:
