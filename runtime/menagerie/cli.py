@@ -116,8 +116,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (MenagerieError, OSError) as error:
         if os.environ.get("MENAGERIE_DEBUG"):
             raise
-        sys.stderr.write(f"{_described(error)}\n")
-        return error.exit_code if isinstance(error, MenagerieError) else 1
+        if isinstance(error, MenagerieError):
+            sys.stderr.write(f"{printable(str(error))}\n")
+            return error.exit_code
+        told = f"{error.filename or 'system'}: {error.strerror or error}"
+        sys.stderr.write(f"{printable(told)}\n")
+        return 1
 
 
 def carry_out(arguments: Sequence[str], host: Host) -> int:
@@ -611,12 +615,6 @@ def _say(
         *lines, last = printable(text).split("\n")
         sys.stdout.write("\n".join([*lines, painted(last, good)]) + "\n")
     return 1 if good is False else 0
-
-
-def _described(error: Exception) -> str:
-    if isinstance(error, OSError):
-        return printable(f"{error.filename or 'system'}: {error.strerror or error}")
-    return printable(str(error))
 
 
 if __name__ == "__main__":

@@ -7,10 +7,10 @@ import json
 
 import pytest
 
-from flows.cli.output import emit, messages, results, table
-from menagerie.cli import _described
-from menagerie.errors import StoreError
+from flows.cli.output import messages, results, table
+from menagerie.cli import main
 from menagerie.figures import printable
+from menagerie.terminal import write_json
 
 ESCAPES = ["\x1b[2J\x1b[H", "\x1b]0;title\x07", "\x9b31m", "a\rb", "\x08\x08", "\u202egnp.exe"]
 
@@ -18,10 +18,13 @@ ODD = ["\ud800", "a\u00a0b\u2028", "\U000e0041", "plain \u00e9"]
 
 
 @pytest.mark.parametrize("text", ESCAPES)
-def test_escapes_are_written_out(text: str) -> None:
-    """Nothing of what a terminal acts on is left."""
+def test_escapes_are_written_out(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing of what a terminal acts on is left, of an error of ours or of the system's."""
     assert all(c.isprintable() for c in printable(text))
-    assert "\x1b" not in _described(StoreError(text, text, text))
+    for command in ("run", "trust"):
+        assert main([command, text]) > 0
+        told = capsys.readouterr().err
+        assert all(c.isprintable() for c in told.rstrip("\n")), told
 
 
 @pytest.mark.parametrize("text", [*ESCAPES, *ODD])
@@ -29,7 +32,7 @@ def test_json_reads_the_same_and_steers_nothing(
     capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     """Of a command, and of an event in the log: C1 controls and turned text stand as escapes."""
-    emit({"name": text, text: [text]})
+    write_json({"name": text, text: [text]})
     written = capsys.readouterr().out
     assert json.loads(written) == {"name": text, text: [text]}
     assert all(c.isprintable() or c in "\n\u00a0" for c in written)
