@@ -126,12 +126,12 @@ def _in_parts(
     whole: nn.Module = module
     if not source.from_samples:
         return whole
-    from zoo.models.builders import parakeet, speech
+    from zoo.models.builders import parakeet, recognisers
 
     def given() -> bool | None:
         return _do_normalize(source, context) if as_trained else None
 
-    if parts := parakeet.parts(whole) or speech.parts(whole, given):
+    if parts := parakeet.parts(whole) or recognisers.parts(whole, given):
         return parts
     fact = f"{source.architecture} has no parts from samples on"
     step = "Leave out `from_samples`, or name a Parakeet, Whisper, wav2vec 2.0, HuBERT or Moonshine"

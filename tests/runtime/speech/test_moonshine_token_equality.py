@@ -14,7 +14,7 @@ from menagerie.speech.recipe import Recipe, Vocabulary
 from menagerie.speech.recogniser import AttentionRecogniser
 from menagerie.speech.recogniser import Program as Running
 from transforms.export.prepare import Program
-from zoo.models.builders.speech import parts
+from zoo.models.builders.recognisers import parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -16,7 +16,7 @@ from menagerie.speech.recogniser import FrameRecogniser
 from menagerie.speech.recogniser import Program as Running
 from transforms import convert
 from transforms.export.prepare import Program
-from zoo.models.builders.speech import parts
+from zoo.models.builders.recognisers import parts
 from zoo.models.torchvision_operators import torchvision_operators
 
 with torchvision_operators():

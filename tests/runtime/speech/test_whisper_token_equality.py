@@ -13,7 +13,7 @@ from utterances import FEW, RATE, TIE, UTTERANCES, Recorder, converted, in_eager
 
 from menagerie.speech.decoding import greedy_whisper
 from transforms.export.prepare import Program
-from zoo.models.builders.speech import parts
+from zoo.models.builders.recognisers import parts
 from zoo.models.torchvision_operators import torchvision_operators
 
 with torchvision_operators():

@@ -17,7 +17,7 @@ from menagerie.errors import SpeechError
 from menagerie.speech import Transcriber
 from menagerie.speech.recipe import Recipe, Vocabulary
 from menagerie.speech.recogniser import Program, WhisperRecogniser
-from zoo.models.builders.speech import parts
+from zoo.models.builders.recognisers import parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

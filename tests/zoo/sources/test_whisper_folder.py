@@ -149,7 +149,7 @@ def test_what_is_fed_is_remembered_and_positions_before_it_alone(model: Any) -> 
     """The decoder's step by step scores are those of the whole sequence at once, twice over."""
     import torch
 
-    from zoo.models.builders.speech import parts
+    from zoo.models.builders.recognisers import parts
 
     whisper = parts(model).eval()
     samples = torch.from_numpy(np.resize(UTTERANCES["tone of 1.3 s"], (1, SECONDS * RATE)))

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zoo.models.builders.speech import HOP, MelPowers
+from zoo.models.builders.recognisers import HOP, MelPowers
 from zoo.models.torchvision_operators import torchvision_operators
 
 with torchvision_operators():
