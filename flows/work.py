@@ -21,8 +21,8 @@ from menagerie.figures import size
 from menagerie.paths import home
 from zoo.base_models import Frozen
 from zoo.processes import Owner
-from zoo.store import SweepResult, open_store
-from zoo.store.garbage_collection import sweep
+from zoo.store import open_store
+from zoo.store.garbage_collection import SweepResult, sweep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -28,8 +28,8 @@ from menagerie.store import pull, s3
 from menagerie.tensor_files import read_array, read_tensors, write_outputs
 from menagerie.typed_json import Malformed, load
 from zoo.errors import ArtifactError, TooLarge, UsageError
-from zoo.store import KeepRule, LeaseTiming, Store
-from zoo.store.coordination import hold_lease
+from zoo.store import KeepRule, Store
+from zoo.store.coordination import LeaseTiming, hold_lease
 from zoo.store.garbage_collection import sweep
 from zoo.store.s3 import S3Objects
 

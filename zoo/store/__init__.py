@@ -5,30 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from menagerie.store import opened
-from menagerie.store.base import Progress, silent
 from menagerie.store.releases import Release
 from zoo.store.base import LocalObjects
-from zoo.store.coordination import LeaseTiming
-from zoo.store.garbage_collection import KeepRule, SweepResult
-from zoo.store.inspection import Finding, StoreCheck
+from zoo.store.garbage_collection import KeepRule
 from zoo.store.releases import ReleaseVerdict, Store
 
 if TYPE_CHECKING:
     from zoo.store.base import ObjectStore
 
-__all__ = [
-    "Finding",
-    "KeepRule",
-    "LeaseTiming",
-    "Progress",
-    "Release",
-    "ReleaseVerdict",
-    "Store",
-    "StoreCheck",
-    "SweepResult",
-    "open_store",
-    "silent",
-]
+__all__ = ["KeepRule", "Release", "ReleaseVerdict", "Store", "open_store"]
 
 _FORMS = "Give a folder, file:///folder or s3://bucket/prefix"
 

@@ -15,8 +15,8 @@ from bundle_maker import BUILD_KEY
 
 from menagerie.store.layout import lease_key
 from zoo.processes import Owner
-from zoo.store import LeaseTiming, coordination, open_store
-from zoo.store.coordination import hold_lease
+from zoo.store import coordination, open_store
+from zoo.store.coordination import LeaseTiming, hold_lease
 
 if TYPE_CHECKING:
     from pathlib import Path
