@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.layouts import Unfit, downstream_values, evaluate, moved_output
-from transforms.graph.schemas import qualified_name, schema_of, underlying
+from transforms.graph.schemas import qualified_name, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,15 +21,8 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 
 _SUFFIX = "_copy"
+_OTHERWISE = {"_reshape": "view", "lift_fresh": "alias"}  # views that are called otherwise
 _LAZY = ("aten::_conj_copy", "aten::_neg_view_copy")
-
-
-class _View(NamedTuple):
-    """The call that yields as a view what the node copies."""
-
-    target: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
 
 
 class ReplaceViewCopies(GraphPass):
@@ -85,8 +78,8 @@ def _replace(editor: ProgramEditor, aliasing: Aliasing, journal: Journal, node: 
         view, values = _trial(editor, aliasing, node)
     except Unfit as fault:
         return str(fault)
-    journal.changed(f"{node.name}: {node.target} is now {view.target}")
-    node.target, node.args, node.kwargs = view
+    journal.changed(f"{node.name}: {node.target} is now {view}")
+    node.target = view
     editor.set_values(values)
     aliasing.merge(node, source)
     return None
@@ -98,8 +91,6 @@ def _is_view_copy(node: Node) -> bool:
     if node.op != "call_function" or not name.startswith("aten::") or not name.endswith(_SUFFIX):
         return False
     value = node.all_input_nodes and node.all_input_nodes[0].meta.get("val")
-    if name == "aten::_reshape_copy":
-        return isinstance(value, torch.Tensor)
     view = _view_operator(node)
     if view is None or not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return False
@@ -107,9 +98,10 @@ def _is_view_copy(node: Node) -> bool:
 
 
 def _view_operator(node: Node) -> Any:
+    """What yields as a view what the node copies, of the same arguments; None: nothing does."""
     base = qualified_name(node.target).removeprefix("aten::").removesuffix(_SUFFIX)
-    packet = getattr(aten, base, None)
     schema = schema_of(node.target)
+    packet = getattr(aten, _OTHERWISE.get(base, base), None)
     return getattr(packet, (schema and schema.overload_name) or "default", None)
 
 
@@ -133,26 +125,15 @@ def _refusals(aliasing: Aliasing, node: Node, source: Node) -> Iterator[str]:
         yield f"the outputs {names} would share memory"
 
 
-def _trial(editor: ProgramEditor, aliasing: Aliasing, node: Node) -> tuple[_View, dict[Node, Any]]:
+def _trial(editor: ProgramEditor, aliasing: Aliasing, node: Node) -> tuple[Any, dict[Node, Any]]:
     """The view, and the values that change with it; Unfit where something cannot live with it."""
-    view = _view(node)
-    before = (node.target, node.args, node.kwargs)
-    node.target, node.args, node.kwargs = view
+    before, view = node.target, _view_operator(node)
+    node.target = view
     try:
         value = evaluate(editor, node, {})
         values = downstream_values(editor, {node: value})
     finally:
-        node.target, node.args, node.kwargs = before
+        node.target = before
     if moved := moved_output(aliasing.returned(node), values):
         raise Unfit(moved)
     return view, values
-
-
-def _view(node: Node) -> _View:
-    name = qualified_name(node.target)
-    if name == "aten::_reshape_copy":
-        return _View(aten.view.default, node.args, dict(node.kwargs))
-    view = _view_operator(node)
-    if underlying(view) is aten.lift_fresh.default:
-        view = aten.alias.default
-    return _View(view, node.args, dict(node.kwargs))
