@@ -36,6 +36,7 @@ _LAYERS = (
     *_TRANSPOSED,
 )
 _NORMS = (aten.batch_norm.default, aten._native_batch_norm_legit_no_training.default)
+_OPERANDS = ("input", "weight", "bias", "running_mean", "running_var", "eps")  # in either spelling
 
 
 class _Norm(NamedTuple):
@@ -79,24 +80,17 @@ class FoldBatchNorm(GraphPass):
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Fold every batch normalisation that may be folded."""
         for node in editor.calls(*_NORMS):
-            norm, layer = _read(node), _layer(bound_arguments(node)["input"])
-            if norm is None or layer is None:
+            given = bound_arguments(node)
+            layer = _layer(given["input"])
+            if layer is None or given.get("training"):  # by statistics of the batch
                 continue
+            norm = _Norm(*(given[name] for name in _OPERANDS))
             reason = next(_refusals(editor, node, norm, layer), None)
             reason = reason or _fold(editor, node, norm, layer)
             if reason:
                 journal.refused(node, reason)
             else:
                 journal.changed(f"folded {node.name} into {norm.source.name}")
-
-
-def _read(node: Node) -> _Norm | None:
-    """The operands, in either of the two spellings; None where batch statistics are asked for."""
-    bound = bound_arguments(node)
-    if bound.get("training"):
-        return None
-    names = ("input", "weight", "bias", "running_mean", "running_var", "eps")
-    return _Norm(*(bound[name] for name in names))
 
 
 def _layer(node: Node) -> _Layer | None:
