@@ -14,9 +14,9 @@ import pytest
 from toy_zoo import toy_divergence, toy_job, toy_judgement
 
 from flows.cli import invoke
-from flows.cli.output import emit
 from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.numerics import Dtype
+from menagerie.terminal import write_json
 from menagerie.validation.findings import KernelTime, Peaks, Profile
 from transforms.goldens.cases import GoldenCase
 
@@ -47,7 +47,9 @@ def test_closed_standard_output_is_said(
 
 def test_what_json_has_no_number_for_becomes_a_string(capfd: pytest.CaptureFixture[str]) -> None:
     """At any depth, and as report.json writes it; all else stays what it is."""
-    emit({"a": [1.5, math.inf, (-math.inf,)], "b": {"c": math.nan}, "d": [None, True, 7, "é"]})
+    write_json(
+        {"a": [1.5, math.inf, (-math.inf,)], "b": {"c": math.nan}, "d": [None, True, 7, "é"]}
+    )
     assert strictly(capfd.readouterr().out) == {
         "a": [1.5, "Infinity", ["-Infinity"]],
         "b": {"c": "NaN"},
