@@ -9,6 +9,7 @@
 #include "common/operators.h"
 #include "metal/dispatch.h"
 #include "metal/operands.h"
+#include "metal/state.h"
 
 using namespace menagerie;
 using namespace menagerie::metal;
@@ -23,6 +24,13 @@ struct List {
   int64_t count, inner;
   int32_t reduction;
 };
+
+// What a kernel writes to when an index is out of range.
+Tensor fault() {
+  static constexpr const char* kMessage[] = {
+      "an index of index, index_put or scatter is out of range"};
+  return State::current().fault(kMessage);
+}
 
 // The type that a value is combined as; stored ones are bits.
 std::string type_of(Dtype dtype, Reduction reduction) {
@@ -77,7 +85,7 @@ IndexedPlaces places_of(const Tensor& first, const Indices& indices) {
   for (int32_t axis = indexed; axis-- > 0;) {
     Arguments arguments;
     arguments.add(places.list).add(dense(indices.lists[static_cast<size_t>(axis)]));
-    arguments.add(first.size[axis]).add(stride);
+    arguments.add(first.size[axis]).add(stride).add(fault());
     dispatch("indexing", "add_places", arguments, threads_for(places.list));
     stride *= first.size[axis];
   }
@@ -135,12 +143,12 @@ void pass(const Scatter& scatter, const Tensor& out, const Tensor& source, Reduc
   if (is_worth_sorting(count, rows.length)) {
     const Tensor places = metal::empty_contiguous(Dtype::kInt64, index.sizes());
     Arguments arguments;
-    arguments.add(places).add(index).add(rows).add(size).add(stride);
+    arguments.add(places).add(index).add(rows).add(size).add(stride).add(fault());
     dispatch("scatter", "list_places", arguments, threads_for(places));
     return combine_at(out, values, places, 1, reduction);
   }
   Arguments arguments;
-  arguments.add(out).add(index).add(values).add(rows).add(size).add(stride);
+  arguments.add(out).add(index).add(values).add(rows).add(size).add(stride).add(fault());
   dispatch("scatter", "scatter_" + metal_name(out.dtype), arguments, threads_for(count));
 }
 

@@ -2,13 +2,14 @@
 #include <metal_stdlib>
 using namespace metal;
 
-// Adds one axis' share to the places. Negative indices count from the end. A GPU cannot stop a
-// program: an index out of range becomes the nearest one in range.
+// Adds one axis' share to the places. Negative indices count from the end. An index out of range
+// becomes the nearest one in range, and a fault that ends the run.
 kernel void add_places(device long* places [[buffer(0)]], device const long* indices [[buffer(1)]],
                        constant long& size [[buffer(2)]], constant long& stride [[buffer(3)]],
-                       uint thread_index [[thread_position_in_grid]]) {
+                       device int* fault [[buffer(4)]], uint thread_index [[thread_position_in_grid]]) {
   long index = indices[thread_index];
   index = index < 0 ? index + size : index;
+  if (index < 0 || index >= size) *fault = 1;
   places[thread_index] += clamp(index, 0L, size - 1) * stride;
 }
 

@@ -24,16 +24,21 @@ long start_of(long row, constant Rows& rows, constant long* size, constant long*
   return start;
 }
 
-// An index out of range becomes the nearest one in range.
+// Where an index is in range; else the nearest one that is, and a fault that ends the run.
+long in_range(long index, constant Rows& rows, device int* fault) {
+  if (index < 0 || index >= rows.target) *fault = 1;
+  return clamp(index, 0L, rows.target - 1);
+}
+
 template <typename T>
 kernel void scatter(device T* to [[buffer(0)]], device const long* indices [[buffer(1)]],
                     device const T* source [[buffer(2)]], constant Rows& rows [[buffer(3)]],
                     constant long* size [[buffer(4)]], constant long* stride [[buffer(5)]],
-                    uint row [[thread_position_in_grid]]) {
+                    device int* fault [[buffer(6)]], uint row [[thread_position_in_grid]]) {
   to += start_of(row, rows, size, stride);
   for (long i = 0; i < rows.length; ++i) {
     const long at = row * rows.length + i;
-    const long place = clamp(indices[at], 0L, rows.target - 1);
+    const long place = in_range(indices[at], rows, fault);
     device T* element = to + place * rows.stride;
     *element = combined(*element, source[at], rows.reduction);
   }
@@ -42,9 +47,9 @@ kernel void scatter(device T* to [[buffer(0)]], device const long* indices [[buf
 // The same places as a list, one thread an element of the index.
 kernel void list_places(device long* places [[buffer(0)]], device const long* indices [[buffer(1)]],
                         constant Rows& rows [[buffer(2)]], constant long* size [[buffer(3)]],
-                        constant long* stride [[buffer(4)]],
+                        constant long* stride [[buffer(4)]], device int* fault [[buffer(5)]],
                         uint thread_index [[thread_position_in_grid]]) {
-  const long place = clamp(indices[thread_index], 0L, rows.target - 1);
+  const long place = in_range(indices[thread_index], rows, fault);
   const long start = start_of(thread_index / rows.length, rows, size, stride);
   places[thread_index] = start + place * rows.stride;
 }

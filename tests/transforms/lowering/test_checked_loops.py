@@ -96,6 +96,36 @@ def test_a_bad_index_fails_only_its_run(bundle: Path, threads: int, index: int) 
     assert [float(each) for each in results] == [64.0 * sum(range(64))] * 3
 
 
+class Scattered(nn.Module):
+    """Places that kernels of the runtime write to: a row of many, rows of few, whole slices."""
+
+    def forward(self, x: torch.Tensor, at: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The largest, the product and the mean of what meets at a place."""
+        row, few, slices = at[0], at[0, :4].repeat(9, 1), at[0, :4]
+        return (
+            x[0].scatter_reduce(0, row, x[1].repeat(4), "amax"),
+            x.T.scatter_reduce(0, few.T[:, :3], x.T[:4, :3], "mean", include_self=False),
+            x.T.index_reduce(0, slices, x.T[:4], "prod"),
+        )
+
+
+@pytest.mark.filterwarnings("ignore:index_reduce")  # is in beta, says torch
+@pytest.mark.parametrize("target", ["cpu", "metal"])
+def test_a_place_that_a_kernel_cannot_write_fails_only_its_run(target: str, tmp_path: Path) -> None:
+    """Nothing is written at the nearest place instead; the next run is eager's."""
+    x, at = torch.randn(9, 32), torch.randint(0, 32, (1, 128))
+    bundle = convert(Scattered(), (x, at), target=target, out=tmp_path / "b", measure_seconds=0)
+    with Session(bundle.folder) as session:
+        for wrong, where in ((32, 100), (-1, 1), (2**40, 0)):
+            bad = at.clone()
+            bad[0, where] = wrong
+            with pytest.raises(SessionError, match=r"out of range|is not in axis 0"):
+                session.run({"x": x.numpy(), "at": bad.numpy()})
+            found = session.run({"x": x.numpy(), "at": at.numpy()}).values()
+            for output, expected in zip(found, Scattered()(x, at), strict=True):
+                torch.testing.assert_close(torch.from_numpy(output), expected)
+
+
 @pytest.mark.parametrize("target", ["cpu", "metal"])
 def test_a_division_by_zero_fails_only_its_run(target: str, tmp_path: Path) -> None:
     """The error names node, file and line; the next run is right, also the least number by -1."""
