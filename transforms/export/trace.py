@@ -409,6 +409,8 @@ def _failed(place: str, error: Exception) -> ExportError:
 def _advice(text: str) -> str:
     if "Constraints violated" in text:
         return "Narrow the range of the dimension to what the model allows"
+    if "was assigned during export" in text:
+        return "Make it in __init__, by register_buffer, or call the module once before"
     if "Cannot view" in text or "view size is not compatible" in text:
         return "Artifacts take inputs row after row, whatever strides an example has: use .reshape"
     if "expected compiled_fn to be GraphModule" in text:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from menagerie.validation.findings import CaseKind
@@ -221,6 +222,11 @@ def run_cases(
                     step += ", or give fewer `calls`"
                 fact = f"eager PyTorch fails at {at}: {error}"
                 raise ExportError(place, fact, step) from error
+            if any(isinstance(value, FakeTensor) for value in outputs.values()):
+                fact = (
+                    "keeps a tensor of torch.export's run, in what its forward made to keep things"
+                )
+                raise ExportError(place, fact, "Make it before: in __init__, or by a first call")
             cases.append(GoldenCase(planned.dimensions, given, outputs, planned.kind, seconds))
     _check_outputs(place, cases)
     return cases

@@ -7,11 +7,19 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from torch import nn
 
-from transforms.export.prepare import in_fork
+from transforms import convert
+from transforms.export.prepare import in_fork, prepare
+from zoo.errors import ExportError
+from zoo.spec import InputSpec, ProgramSpec
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
 
@@ -98,3 +106,43 @@ signal.pause()
         assert process.stdout.readline() == b"begun\n"
         process.kill()
         assert process.stdout.read() == b""
+
+
+class _Table:
+    """What a module keeps besides its buffers."""
+
+    held: torch.Tensor | None = None
+
+
+class _Remembering(nn.Module):
+    """Makes what it needs in its first call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = _Table()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(2, 2), of (2, 2)."""
+        if self.table.held is None:
+            self.table.held = torch.ones(2)
+        return x + self.table.held
+
+
+@pytest.mark.parametrize("forks", [False, True])
+def test_what_an_export_leaves_behind_is_in_no_golden_case(forks: bool) -> None:
+    """Golden cases are made before it, or in a process of their own."""
+    spec = ProgramSpec(inputs=(InputSpec(name="x", shape=(2, 2)),))
+    made = prepare(_Remembering().eval(), spec, forks=forks)
+    for case in made.goldens:
+        [output] = case.outputs.values()
+        torch.testing.assert_close(output, case.inputs["x"] + 1)
+
+
+def test_a_module_that_keeps_what_an_export_left_is_refused_with_the_cure(tmp_path: Path) -> None:
+    """Which is a call before: what is kept then is a tensor."""
+    module, x = _Remembering().eval(), torch.randn(2, 2)
+    with pytest.raises(ExportError, match=r"keeps a tensor of torch.export's run.*by a first call"):
+        convert(module, (x,), out=tmp_path / "refused")
+    module = _Remembering().eval()
+    module(x)
+    assert convert(module, (x,), out=tmp_path / "made", measure_seconds=0).report.worst_abs == 0
