@@ -116,11 +116,11 @@ def _settle(place: str, node: Node, ranges: Mapping[Any, range], axes: Mapping[A
 def _where_it_holds(expression: Any, symbol: Any, sizes: range) -> str:
     """Which part of a range would do, as it is written for torch.export; empty if none is plain."""
     held = [size for size in sizes if _holds(expression, {symbol: size})]
-    if held and held == list(range(held[0], held[-1] + 1)):
+    if len(held) > 1 and held == list(range(held[0], held[-1] + 1)):
         return f": it holds from {held[0]} to {held[-1]}"
     for step in range(2, min(_LARGEST_STEP, sizes[-1] // 2) + 1):
         multiples = range(-(-sizes[0] // step) * step, sizes[-1] + 1, step)
-        if set(multiples) <= set(held):
+        if len(multiples) > 1 and set(multiples) <= set(held):
             low, high = multiples[0] // step, multiples[-1] // step
             return f": it holds of multiples of {step}, {step} * Dim(..., min={low}, max={high})"
     return ""

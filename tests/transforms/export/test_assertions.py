@@ -111,6 +111,19 @@ def test_what_would_do_is_said_where_a_size_does_not(tmp_path: Path, low: int, s
         convert(_Halves().eval(), (torch.ones(3, 8),), dynamic_shapes=shapes, out=tmp_path / "out")
 
 
+def test_nothing_is_advised_where_no_size_would_do() -> None:
+    """No multiple of anything is in so short a range."""
+
+    class Overlapping(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            half = (x.shape[1] + 1) // 2
+            return x[:, :half] + x[:, half - 1 :]
+
+    shapes = ({1: Dim("n", min=46, max=49)},)
+    with pytest.raises(ExportError, match=r"another program at axis 1 of x = 4\d: .*axis 1 of x$"):
+        trace("program main", Overlapping(), (torch.ones(3, 47),), shapes=shapes)
+
+
 def test_a_bundle_says_the_sizes_that_it_was_proven_for(tmp_path: Path) -> None:
     """One line for a notebook: torch begins this range at two units, and that is said."""
     shapes = ({1: 2 * Dim("half", max=32)},)
