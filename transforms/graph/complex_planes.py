@@ -98,9 +98,9 @@ def _conjugate(z: Planes) -> Planes:
     return Planes(z.real, -z.imag)
 
 
-def _cast(real: Any, *_: Any, dtype: torch.dtype, **__: Any) -> Any:
+def _cast(real: Any, *_: Any, dtype: torch.dtype | None = None, **__: Any) -> Any:
     """Real numbers as complex ones."""
-    if isinstance(real, Planes):
+    if isinstance(real, Planes) or dtype is None:
         return NotImplemented
     real = real.to(dtype.to_real())
     return Planes(real, torch.zeros_like(real))
