@@ -117,8 +117,8 @@ def read_program(path: Path, *, unpickle: bool) -> torch.export.ExportedProgram:
     """
     if not path.is_file():
         raise UsageError(str(path), "there is no such file")
-    content = path.read_bytes()
-    if not unpickle and not known(content).exists():
+    held: Path | io.BytesIO = path
+    if not unpickle and not known((held := io.BytesIO(path.read_bytes())).getbuffer()).exists():
         raise SourceRefused(
             str(path),
             "is not opened: it was not written here, and torch unpickles parts of it, which can "
@@ -126,7 +126,7 @@ def read_program(path: Path, *, unpickle: bool) -> torch.export.ExportedProgram:
             "Give --unpickle if you trust its author",
         )
     try:
-        program = torch.export.load(io.BytesIO(content))
+        program = torch.export.load(held)
     except Exception as error:  # torch raises many kinds here; all mean the same to the user
         fact = f"is no exported program: {first_line(error)}"
         raise SourceError(str(path), fact, "Write it with torch.export.save") from error
@@ -137,7 +137,7 @@ def read_program(path: Path, *, unpickle: bool) -> torch.export.ExportedProgram:
     return program
 
 
-def known(content: bytes) -> Path:
+def known(content: bytes | memoryview) -> Path:
     """A file that is there if a program of these bytes was written here."""
     return home() / "reproducers" / hashlib.sha256(content).hexdigest()
 
