@@ -27,7 +27,7 @@ from transforms.graph.interpret import capture, output_nodes
 from transforms.graph.record import module_path, source_line
 from transforms.pipeline import make_passes, passes_in
 from transforms.targets import target_named
-from zoo.errors import MenagerieError, UsageError
+from zoo.errors import LoweringError, MenagerieError, PassError, UsageError
 from zoo.precision import FLOATS, WeightPrecision
 from zoo.records import Diagnosis, Divergence, DivergenceStage
 from zoo.spec import PassChoice
@@ -317,7 +317,7 @@ class _Search:
             if not nodes or self.late:
                 return None
             piece = extract(program, {n.name for n in nodes}, self.inputs)
-            with contextlib.suppress(MenagerieError):
+            with contextlib.suppress(LoweringError, PassError):
                 judged = judge(piece, self.tolerances)
                 if wrong := [d for d in judged.values() if not d.passed]:
                     return piece, wrong[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,6 +28,9 @@ def test_time_up_before_anything_is_known() -> None:
     with pytest.raises(MenagerieError, match="time was up before the lowered program ran"):
         locate(export(Net(), x), [], [x], judge=runner, seconds=0.0)
     assert runner.runs == 0
+    found = locate(export(Net(), x), [DropsBias()], [x], judge=runner, seconds=math.inf)
+    assert found is not None
+    assert found.certain
 
 
 def test_time_up_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
