@@ -13,12 +13,12 @@ from menagerie.format.bundle_manifest import ReleaseState
 from tasks.failures import explain
 from tasks.verify import Proof, ProofOutcome, Rebuild, RebuildOutcome, rebuild_release, runs_here
 from zoo.base_models import Frozen
-from zoo.errors import MenagerieError
+from zoo.errors import MenagerieError, NotInStore
 from zoo.report.page import plain_text
 from zoo.store import Release, Store, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from flows.plan import PlannedModel
     from tasks.stage_table import Hold
@@ -36,8 +36,7 @@ class VerifyResult(Frozen):
     @property
     def succeeded(self) -> bool:
         """Whether nothing that could be tried here failed."""
-        fine = (ProofOutcome.PROVEN, ProofOutcome.ELSEWHERE)
-        return all(proof.outcome in fine for proof in self.proofs)
+        return all(p.outcome in (ProofOutcome.PROVEN, ProofOutcome.ELSEWHERE) for p in self.proofs)
 
     @property
     def summary(self) -> str:
@@ -77,7 +76,7 @@ def published(
     Raises:
         StoreError: the store cannot be asked what it holds.
     """
-    found = store.releases() if every_build else _latest(store)
+    found = store.releases() if every_build else _latest(store, models)
     return [each for each in found if _asked_for(each, models, targets)]
 
 
@@ -94,7 +93,7 @@ def unconfirmed(store: Store, models: Sequence[str], targets: Sequence[str]) -> 
     Raises:
         StoreError: the store cannot be asked what it holds.
     """
-    builds = {each.names: each for each in [*store.candidates(), *_latest(store)]}
+    builds = {each.names: each for each in [*store.candidates(), *_latest(store, models)]}
 
     def waits(release: Release) -> bool:
         verdict = store.verdict(release)
@@ -108,10 +107,14 @@ def _asked_for(release: Release, models: Sequence[str], targets: Sequence[str]) 
     return (not models or release.model in models) and (not targets or release.target in targets)
 
 
-def _latest(store: Store) -> list[Release]:
-    """The latest release of each model, target and platform."""
+def _latest(store: Store, named: Sequence[str]) -> Iterator[Release]:
+    """The latest release of each model, target and platform that has one."""
     places = dict.fromkeys((each.model, each.target, each.platform) for each in store.releases())
-    return [store.find(model, target, platform=platform) for model, target, platform in places]
+    for model, target, platform in places:
+        try:
+            yield store.find(model, target, platform=platform)
+        except NotInStore as error:  # all were retracted, say
+            _log.log(logging.WARNING if model in named else logging.INFO, "passed over: %s", error)
 
 
 def _proof(release: Release, prove: Callable[[Release], Proof]) -> Proof:

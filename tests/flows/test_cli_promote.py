@@ -48,7 +48,8 @@ def propose(store: Store, folder: Path, digits: str, **changes: Any) -> None:
     """A candidate of its own bytes, under a build key of these digits."""
     files = {"programs/main/model.so": digits.encode()}
     folder = folder / f"{digits}-{len(changes)}"
-    store.propose(make_bundle(folder, files, build_key=digits * 32, model="digits_cnn", **changes))
+    changes = {"model": "digits_cnn", **changes}
+    store.propose(make_bundle(folder, files, build_key=digits * 32, **changes))
 
 
 def test_one_that_fails_does_not_hold_up_the_others(
@@ -128,3 +129,17 @@ def test_a_retraction_says_what_is_the_latest_now(
     ):
         assert invoke(["retract", "digits_cnn", build, "--reason", "wrong"]) == 0
         assert f"retracted, {told}" in capsys.readouterr().out
+
+
+def test_a_model_without_a_latest_release_ends_no_verification(
+    tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The others are verified; what was retracted is passed over."""
+    propose(store, tmp_path, "ab", model="resnet18")
+    propose(store, tmp_path, "cd")
+    for model in ("resnet18", "digits_cnn"):
+        assert invoke(["promote", model]) == 0
+    assert invoke(["retract", "resnet18", "ab", "--reason", "wrong"]) == 0
+    capsys.readouterr()
+    invoke(["release", "verify", "--json"])
+    assert [row["model"] for row in json.loads(capsys.readouterr().out)["proofs"]] == ["digits_cnn"]
