@@ -190,6 +190,9 @@ def retract(
     key = whole_key(model, build_keys(ledger), build)
     latest = Promoter(opened, keyring).retract(ledger, key, reason)
     now = f"the latest is {latest[:12]}" if latest else "it has no latest release now"
+    there = {release.build_key for release in opened.releases(model, target)} - {key}
+    if not latest and (left := [each for each in ledger.usable if each in there]):
+        now += f": zoo release rollback {model} --target {target} --to {left[-1][:12]}"
     text = f"{model} for {ledger.platform}: {key[:12]} retracted, {now}"
     answer({"build_key": key, "latest": latest}, text)
 
@@ -217,8 +220,7 @@ def ledgers_of(
         if ledger.target == target and platform in {None, ledger.platform}
     )
     if not found:
-        where = platform or target
-        fact = f"nothing of {model} for {where} was promoted"
+        fact = f"nothing of {model} for {platform or target} was promoted"
         raise NotInStore(store.url, fact, f"zoo release promote {model} --target {target}")
     return found
 

@@ -131,6 +131,27 @@ def test_a_retraction_says_what_is_the_latest_now(
         assert f"retracted, {told}" in capsys.readouterr().out
 
 
+def test_without_a_latest_release_what_is_left_is_named(
+    tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After a rollback and a retraction there is none; every command says how to have one."""
+    for digits in ("ab", "cd"):
+        propose(store, tmp_path, digits)
+        assert invoke(["promote", "digits_cnn"]) == 0
+    assert invoke(["rollback", "digits_cnn"]) == 0
+    capsys.readouterr()
+    assert invoke(["retract", "digits_cnn", "ab", "--reason", "wrong"]) == 0
+    again = "zoo release rollback digits_cnn --target cpu --to"
+    assert f"{again} cdcdcdcdcdcd" in " ".join(capsys.readouterr().out.split())
+    assert invoke(["pull", "digits_cnn", "-o", str(tmp_path / "out")]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "digits_cnn has no latest release for cpu-linux-" in said
+    assert f"--build KEY (cdcdcdcdcdcd), or make one the latest: `{again} KEY`" in said
+    assert invoke(["rollback", "digits_cnn", "--to", "ab"]) == 2
+    assert "was retracted on" in " ".join(capsys.readouterr().err.split())
+    assert invoke(["rollback", "digits_cnn", "--to", "cd"]) == 0
+
+
 def test_a_model_without_a_latest_release_ends_no_verification(
     tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:

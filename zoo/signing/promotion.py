@@ -125,9 +125,10 @@ class Promoter:
         """
         if (wanted := build_key or _before(ledger)) is None:
             raise _no_release(ledger, "has no earlier release")
-        entry = ledger.last(wanted)
-        if entry is None or entry.action == "retract":
+        if (entry := ledger.last(wanted)) is None:
             raise _no_release(ledger, f"{wanted} is no release of it")
+        if entry.action == "retract":
+            raise _no_release(ledger, f"{wanted} was retracted on {entry.when}")
         self._decide(ledger, "rollback", entry, reason)
         return entry.build_key
 
@@ -265,8 +266,7 @@ def _no_release(ledger: Ledger, fact: str) -> UsageError:
 
 def _before(ledger: Ledger) -> str | None:
     """What would be the latest without the latest."""
-    latest = ledger.latest
-    if latest is None:
+    if (latest := ledger.latest) is None:
         return None
     without = ledger.with_entry(replace(latest, action="retract")).latest
     return None if without is None else without.build_key

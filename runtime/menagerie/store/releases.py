@@ -287,11 +287,9 @@ class ReleaseReader:
             if not unsigned_too:
                 fact = f"release {entry.build_key} is not the one that was promoted"
                 raise Untrusted(f"{self.url}/{model}", fact, "Tell its owner")
-        listed = [each for each in self.releases(model, target) if each.platform == platform]
-        if not listed:
-            return None
-        release = max(listed, key=_rank)
-        if not unsigned_too:  # there is one, and nobody promoted it
+        listed = (each for each in self.releases(model, target) if each.platform == platform)
+        release = max(listed, key=_rank, default=None)
+        if release is not None and not unsigned_too:  # there is one, and nobody promoted it
             self._require_current(release)
         return release
 
@@ -326,10 +324,10 @@ class ReleaseReader:
         builds = map(release_key.build, self._reader.list_keys(release_key.under(model)) or ())
         return list(dict.fromkeys(names for names in builds if names is not None))
 
-    def _readable(self, model: str, target: str, build_key: str) -> Release | None:
+    def _readable(self, *build: str, confirmed: bool = False) -> Release | None:
         """The release, or None when it is absent or this version of Menagerie cannot read it."""
         try:
-            return self._read(model, target, build_key)
+            return self._document(*build, confirmed=True) if confirmed else self._read(*build)
         except NotInStore:
             return None
         except (ArtifactError, TooLarge) as error:
@@ -341,13 +339,7 @@ class ReleaseReader:
         release = self._document(model, target, build_key)
         if release.manifest.state is not ReleaseState.EMULATED:
             return release
-        try:
-            return self._document(model, target, build_key, confirmed=True)
-        except NotInStore:
-            return release
-        except (ArtifactError, TooLarge) as error:
-            _log.warning("left out: %s", error)
-            return release
+        return self._readable(model, target, build_key, confirmed=True) or release
 
     def _document(
         self, model: str, target: str, build_key: str, *, confirmed: bool = False
@@ -367,11 +359,14 @@ class ReleaseReader:
     def _nothing(self, model: str, target: str, wanted: Sequence[str]) -> NotInStore:
         self._reader.require()
         there = sorted({r.platform for r in self.releases(model, target)})
-        retracted = [
-            each
-            for each in dict.fromkeys([*wanted, *there])
-            if self._all_retracted(model, target, each)
-        ]
+        left = {each: self._left(model, target, each) for each in dict.fromkeys([*wanted, *there])}
+        for platform in wanted:
+            if keys := [k[:12] for k in left[platform] or () if self._readable(model, target, k)]:
+                fact = f"{model} has no latest release for {platform}"
+                again = f"zoo release rollback {model} --target {target} --to KEY"
+                advice = f"Give --build KEY ({', '.join(keys)}), or make one the latest: `{again}`"
+                return NotInStore(self.url, fact, advice)
+        retracted = [each for each, keys in left.items() if keys == []]
         gone = f"all releases of {model} for {' and '.join(retracted)} were retracted"
         if elsewhere := [each for each in there if each not in retracted]:
             fact = gone if retracted else f"no release of {model} for {wanted[0]}"
@@ -381,13 +376,13 @@ class ReleaseReader:
             return NotInStore(self.url, gone, "Wait for a later one, or ask their publisher")
         return NotInStore(self.url, f"no release of {model} for {target}", self._advice(model))
 
-    def _all_retracted(self, model: str, target: str, platform: str) -> bool:
+    def _left(self, model: str, target: str, platform: str) -> list[str] | None:
+        """The builds that may be used where none is the latest; None where one is, or never was."""
         with suppress(ArtifactError):  # a ledger that nobody trusts says nothing
             ledger = self.ledger(model, platform)
-            if ledger is not None and ledger.target == target:
-                builds = {entry.build_key for entry in ledger.entries}
-                return bool(builds) and all(map(ledger.retraction, builds))
-        return False
+            if ledger is not None and ledger.target == target and ledger.latest is None:
+                return ledger.usable
+        return None
 
     def _advice(self, model: str) -> str:
         """What to do where a model has no release for the target."""

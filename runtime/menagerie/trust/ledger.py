@@ -86,6 +86,12 @@ class Ledger:
                 ranked[ranked.index(same[0])] = entry
         return ranked[-1] if ranked else None
 
+    @property
+    def usable(self) -> list[str]:
+        """The build keys that may be used, in the order in which they were first promoted."""
+        builds = dict.fromkeys(entry.build_key for entry in self.entries)
+        return [key for key in builds if self.retraction(key) is None]
+
     def retraction(self, build_key: str) -> LedgerEntry | None:
         """The entry that forbids a release, unless it was promoted again since."""
         last = self.last(build_key)
@@ -93,8 +99,7 @@ class Ledger:
 
     def last(self, build_key: str) -> LedgerEntry | None:
         """What was decided last over a release."""
-        mine = [entry for entry in self.entries if entry.build_key == build_key]
-        return mine[-1] if mine else None
+        return next((e for e in reversed(self.entries) if e.build_key == build_key), None)
 
     def names(self, build_key: str, digest: str) -> bool:
         """Whether a release with this document was ever promoted or admitted."""
