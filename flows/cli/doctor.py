@@ -81,7 +81,7 @@ def _packages() -> Check:
     from packaging.requirements import Requirement
 
     wrong, count = [], 0
-    for text in importlib.metadata.requires("menagerie") or ():
+    for text in importlib.metadata.requires("menagerie-zoo") or ():  # with those of `menagerie`
         wanted = Requirement(text)
         if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
             continue
@@ -145,11 +145,10 @@ def _home() -> Check:
     try:
         folder = home()
         free = shutil.disk_usage(folder).free
-        writable = os.access(folder, os.W_OK)
     except (MenagerieError, OSError) as error:
         return Check("home", Health.FAIL, str(error))
     detail = f"{folder}, {size(free)} free"
-    if not writable:
+    if not os.access(folder, os.W_OK):
         advice = "Set MENAGERIE_HOME to a folder you can write to"
         return Check("home", Health.FAIL, f"{folder}, read-only", advice)
     if free < _SPACE_WARN:

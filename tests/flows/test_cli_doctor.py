@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import platform
 
 import pytest
 
-from flows.cli.doctor import _python, _sandbox
+from flows.cli.doctor import _packages, _python, _sandbox
 from menagerie.validation import sandbox
 from zoo.errors import Health
 
@@ -47,3 +48,14 @@ def test_what_contains_untrusted_code_is_told(
     assert check.health is health
     assert word in check.detail
     assert bool(check.advice) is (health is not Health.OK)
+
+
+def test_a_package_of_another_version_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of those that only conversion needs."""
+    installed = importlib.metadata.version
+    monkeypatch.setattr(
+        importlib.metadata, "version", lambda n: "1.0" if n == "torch" else installed(n)
+    )
+    check = _packages()
+    assert check.health is Health.WARN
+    assert "torch 1.0 is not ==" in check.detail
