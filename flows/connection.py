@@ -9,6 +9,7 @@ may read. Its processes belong to a supervisord, which is asked over a private s
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import secrets
@@ -200,5 +201,10 @@ def started_cluster() -> ClusterState | None:
     if "server" not in running():
         fact = "was started, but its server has ended"
         advice = "Run `zoo cluster up` to go on with it, or `zoo cluster down` to work without it"
+        with (cluster_folder() / "lock").open("w") as lock:  # of the command that changes it
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                fact, advice = "is just being started or ended", "Wait for the command that does it"
         raise MenagerieError("the local cluster", fact, advice)
     return state

@@ -179,6 +179,13 @@ def test_a_cluster_that_ended_by_itself() -> None:
         started_cluster()
 
 
+def test_a_cluster_that_is_being_started() -> None:
+    """Its server is not there yet: that is no end of it."""
+    saved(up=True)
+    with locked(), pytest.raises(MenagerieError, match="is just being started"):
+        started_cluster()
+
+
 def given_to(name: str, state: ClusterState) -> dict[str, str]:
     """All variables of a process, secrets included."""
     given = program(name, state)[1] | supervision.secrets_of(name, state)
