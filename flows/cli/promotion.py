@@ -221,7 +221,8 @@ def ledgers_of(
     )
     if not found:
         fact = f"nothing of {model} for {platform or target} was promoted"
-        raise NotInStore(store.url, fact, f"zoo release promote {model} --target {target}")
+        verb = "release promote" if store.candidates(model, target) else "convert"
+        raise NotInStore(store.url, fact, f"zoo {verb} {model} --target {target}")
     return found
 
 

@@ -60,7 +60,7 @@ def list_releases(
     opened.objects.require()
     ledgers, waiting = opened.ledgers(model), opened.candidates(model)
     if not ledgers and not waiting:
-        raise NotInStore(opened.url, f"has nothing of {model}", "See `zoo list` for its name")
+        raise NotInStore(opened.url, f"{model} is not published yet", f"Run `zoo convert {model}`")
     value = {
         "ledgers": [plain(ledger) for ledger in ledgers],
         "latest": {
@@ -76,9 +76,8 @@ def list_releases(
             decision = (entry.action, build, entry.state.value, entry.reason)
             shown.add_row(ledger.platform, entry.when, *decision)
     for candidate in waiting:
-        created = candidate.manifest.created
-        build, state = candidate.build_key[:12], candidate.manifest.state.value
-        shown.add_row(candidate.platform, created, "candidate", build, state, "")
+        build, made = candidate.build_key[:12], candidate.manifest
+        shown.add_row(made.platform, made.created, "candidate", build, made.state.value, "")
     answer(value, shown)
 
 
@@ -121,25 +120,16 @@ def diff(
 
 
 def _side(which: str, target: str, store: str) -> "Side":
-    from menagerie.cli import bundle_at
+    from menagerie.cli import bundle_at, model_name
     from menagerie.format.folder import open_bundle
     from zoo.report.comparison import Side
-    from zoo.report.files import read_report
+    from zoo.report.files import read_report, report_of
     from zoo.store import open_store
 
     if Path(which).exists():
         with bundle_at(which, target, lambda: open_store(store)) as folder:
             bundle = open_bundle(folder)
             return Side(bundle.manifest, read_report(bundle.folder))
-    return _released(which, target, store)
-
-
-def _released(which: str, target: str, store: str) -> "Side":
-    from menagerie.cli import model_name
-    from zoo.report.comparison import Side
-    from zoo.report.files import report_of
-    from zoo.store import open_store
-
     text, _, rank = which.partition("@")
     model, opened = model_name(text), open_store(store)
     if rank in {"", "latest"}:
@@ -285,8 +275,7 @@ def verify(
         folder = new_work_folder(f"verify-{release.model}-{release.target}")
         return verify_release(store, release, folder, threads=threads)
 
-    releases = published(open_store(store), (), target or ())
-    result = prove_all(store, releases, prove)
+    result = prove_all(store, published(open_store(store), (), target or ()), prove)
     shown = table("model", "target", "verdict", "latency", "why", right=("latency",))
     for proof in result.proofs:
         latency = figure(proof.latency_ms, milliseconds)

@@ -164,3 +164,16 @@ def test_a_model_without_a_latest_release_ends_no_verification(
     capsys.readouterr()
     invoke(["release", "verify", "--json"])
     assert [row["model"] for row in json.loads(capsys.readouterr().out)["proofs"]] == ["digits_cnn"]
+
+
+def test_what_was_never_published_is_to_be_converted_first(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither a wrong name is meant nor a promotion, as long as there is nothing to promote."""
+    Path(store.url.removeprefix("file://")).mkdir(exist_ok=True)
+    for command, told in (("list", "`zoo convert digits_cnn`"), ("diff", "zoo convert digits_cnn")):
+        assert invoke(["release", command, "digits_cnn"]) == 1
+        assert told in " ".join(capsys.readouterr().err.split())
+    propose(store, tmp_path, "ab")
+    assert invoke(["release", "diff", "digits_cnn"]) == 1
+    assert "zoo release promote digits_cnn" in " ".join(capsys.readouterr().err.split())
