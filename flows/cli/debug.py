@@ -115,7 +115,7 @@ def bisect(
     """Find the first node, and the pass, at which a lowered model diverges from eager.
 
     Looks at every golden case, since a fault may show at one size only. Saves a small program
-    that still shows it, with the command that runs it again. Exit code 1 if there is a divergence.
+    that still shows it, with its command. Exit code 1 if it diverges, or no place is found in time.
 
     **Examples**
 
