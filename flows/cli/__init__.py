@@ -154,7 +154,7 @@ app = _group(
     {**_TOP, **_GROUPS},
     _ALIASES,
 )
-app.info.epilog = "Exit codes: 0 all that was asked for is done, 1 a model failed, 2 misuse."
+app.info.epilog = "Exit codes: 0 all is done, 1 a model failed, 2 misuse, 130 interrupted."
 
 
 def _show_version(*, wanted: bool) -> None:
