@@ -22,7 +22,7 @@ from uuid import UUID
 import coolname
 import httpx
 from coolname.loader import load_config
-from prefect import flow
+from prefect import Task, flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactCreate
 from prefect.client.schemas.filters import (
@@ -37,11 +37,10 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import StateType
 from prefect.context import FlowRunContext, TagsContext
-from prefect.deployments import run_deployment
 from prefect.exceptions import Abort, ObjectNotFound, PrefectHTTPStatusError
 from prefect.logging import get_logger, get_run_logger
 from prefect.runtime import flow_run
-from prefect.states import AwaitingRetry, Cancelled, Cancelling, Failed
+from prefect.states import AwaitingRetry, Cancelled, Cancelling, Failed, Pending
 from pydantic import ValidationError
 
 from flows.results import ModelResult
@@ -287,7 +286,7 @@ def _all_pages(read: Callable[..., list[T]]) -> Iterator[T]:
             return
 
 
-_REFUSALS = (400, 409, 422)
+_REFUSALS = (400, 404, 409, 422)
 
 
 class Runs:
@@ -307,11 +306,8 @@ class Runs:
         found = self._client.read_deployments(
             flow_filter=FlowFilter(name=FlowFilterName(any_=[flow])), limit=_PAGE
         )
-        by_pool: dict[str, UUID] = {}
-        for deployment in sorted(found, key=lambda d: d.name):
-            if deployment.work_pool_name is not None and not deployment.paused:
-                by_pool.setdefault(deployment.work_pool_name, deployment.id)
-        return by_pool
+        last_first = sorted(found, key=lambda d: d.name, reverse=True)
+        return {d.work_pool_name: d.id for d in last_first if d.work_pool_name and not d.paused}
 
     def children(self) -> list[FlowRun]:
         """All runs that this parent submitted, also before it was restarted."""
@@ -339,18 +335,22 @@ class Runs:
         Raises:
             MenagerieError: the server refuses the parameters.
         """
+        # By a task run Prefect's UI shows one run below another. Its run_deployment numbers them by
+        # process; by the key each child has its own, also after a restart.
+        task = Task(name=name, fn=lambda: None)
+        task.task_key = "menagerie.child"
         try:
-            run = run_deployment(  # its type has that of an event loop's caller as well
+            above = self._client.create_task_run(
+                task=task, flow_run_id=self._parent, dynamic_key=key, state=Pending()
+            )
+            return self._client.create_flow_run_from_deployment(
                 deployment,
                 parameters=parameters,
-                flow_run_name=name,
-                tags=tags,
+                name=name,
+                tags=list(tags),
                 idempotency_key=f"{self._parent}-{key}",
-                timeout=0,
+                parent_task_run_id=above.id,
             )
-            return cast("FlowRun", run)
-        except ObjectNotFound as error:
-            raise MenagerieError("Prefect", "the deployment is gone") from error
         except PrefectHTTPStatusError as error:
             if error.response.status_code not in _REFUSALS:
                 raise
@@ -371,9 +371,8 @@ class Runs:
         Where no worker has it, the server makes *Cancelled* of it by itself. Forced on a run that a
         worker has just taken, *Cancelled* would not stop it: it may go on to *Running* from there.
         """
-        message = "Given up by its parent run"
-        state: State[Any] = Cancelled(message=message) if force else Cancelling(message=message)
-        self._client.set_flow_run_state(run.id, state, force=force)
+        end: State[Any] = (Cancelled if force else Cancelling)(message="Given up by its parent run")
+        self._client.set_flow_run_state(run.id, end, force=force)
 
     def run_again(self, run: FlowRun) -> None:
         """Put a crashed run back into the queue, unless somebody did so a moment ago."""

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 from prefect import flow
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+from prefect.context import FlowRunContext
 from prefect.states import AwaitingRetry, Crashed, Failed, Pending, Running, Scheduled
 
 from flows.results import ModelResult, Outcome
-from flows.runs import Runs, leave_row, rows_left_before
+from flows.runs import Runs, leave_row, rows_left_before, this_run
+from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,3 +77,34 @@ def test_rows_from_before_a_crash_count(
     leave_row(row, run)
     monkeypatch.setenv("PREFECT__FLOW_RUN_ID", str(run))
     assert [left.model for left in rows_left_before()] == kept
+
+
+def test_a_key_has_one_run_and_one_place_in_the_ui(client: SyncPrefectClient) -> None:
+    """Whether it is submitted again by the same process, or by one that took the parent over."""
+    deployment = client.create_deployment(client.create_flow(nothing), "of nothing")
+
+    @flow
+    def parent() -> UUID:
+        runs = Runs(client, this_run())
+        for key in ("first", "first", "restart", "first", "second"):
+            if key == "restart":  # what a new process knows of the old one's tasks
+                context = FlowRunContext.get()
+                assert context is not None
+                context.task_run_dynamic_keys.clear()
+            else:
+                runs.submit(deployment, {}, name=key, tags=[], key=key)
+        return this_run()
+
+    above = parent()
+    children = {run.name: run.parent_task_run_id for run in Runs(client, above).children()}
+    wanted = FlowRunFilter(id=FlowRunFilterId(any_=[above]))
+    tasks = client.read_task_runs(flow_run_filter=wanted)
+    assert children == {task.dynamic_key: task.id for task in tasks}
+    assert children.keys() == {"first", "second"}
+
+
+def test_a_deployment_that_is_gone_is_said(client: SyncPrefectClient) -> None:
+    """As an error of ours, which the dispatch turns into rows."""
+    runs = Runs(client, client.create_flow_run(nothing).id)
+    with pytest.raises(MenagerieError, match="Prefect"):
+        runs.submit(uuid.uuid4(), {}, name="gone", tags=[], key="gone")
