@@ -34,7 +34,7 @@ _DYNAMIC = re.compile(r"(\w+:\d+(?:,\w+:\d+)*)=(\d+)\.\.(\d+)")
 _SHAPE_FORM = "Write [NAME=]1x3x224x224, 1x16:int64:0..999 or a .npy file"
 _OTHER_VALUES = "Leave the range, or give the values in a .npy file"
 _DYNAMIC_FORM = "Write NAME:AXIS=LOW..HIGH, e.g. x:0=1..64; x:0,mask:0=1..64 where sizes are equal"
-_CODE = "package.module:callable, which returns a torch.nn.Module"
+_CODE = "It is to be package.module:callable, which returns a torch.nn.Module, without arguments"
 
 
 def load_program(
@@ -145,8 +145,8 @@ def known(content: bytes | memoryview) -> Path:
 def _made(what: str) -> torch.nn.Module:
     name, colon, attribute = what.partition(":")
     if not colon or not all(part.isidentifier() for part in [*name.split("."), attribute]):
-        raise UsageError(what, "is neither a .pt2 file nor code", f"Write {_CODE}")
-    return build(what, {}, Context(what, Path.cwd(), allow_factories=True)).eval()
+        raise UsageError(what, "is neither a .pt2 file nor code", _CODE)
+    return build(what, {}, Context(what, Path.cwd(), allow_factories=True, advice=_CODE)).eval()
 
 
 def _dynamic_shapes(

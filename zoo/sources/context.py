@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Context:
-    """The model's name for messages, its manifest file's folder, and what was permitted."""
+    """The model's name, its manifest file's folder, what was permitted; advice on failed code."""
 
     model: str
     folder: Path
     allow_factories: bool = False
+    advice: str = "Mend it"
 
 
 def first_line(error: Exception) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from torch import nn
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from zoo.sources.context import Context
-    from zoo.spec import FactorySource
+    from zoo.spec import CheckpointSource, FactorySource
 
 
-def untrained(source: FactorySource, context: Context) -> nn.Module:
+def untrained(source: FactorySource | CheckpointSource, context: Context) -> nn.Module:
     """What the callable returns; see `build`."""
     return build(source.builder, source.arguments, context)
 
@@ -30,7 +30,7 @@ trained = untrained  # the callable knows whether it gives weights
 
 
 def build(reference: str, arguments: Mapping[str, object], context: Context) -> nn.Module:
-    """Call a builder; a module is taken as it is.
+    """Call a builder; a module is taken as it is, and takes no arguments.
 
     Args:
         reference: `module:callable`.
@@ -58,18 +58,22 @@ def build(reference: str, arguments: Mapping[str, object], context: Context) -> 
             built = offered if isinstance(offered, nn.Module | None) else offered(**arguments)
     except Exception as error:  # a builder is anyone's code and raises anything
         fact = f"builder {reference} failed ({type(error).__name__}: {error})"
-        raise SourceError(context.model, fact, "Mend it") from error
+        raise SourceError(context.model, fact, context.advice) from error
+    if arguments and built is offered is not None:
+        fact = f"builder {reference} is a module already, and takes no arguments"
+        raise SourceError(context.model, fact, context.advice)
     if not isinstance(built, nn.Module):
-        fact = f"builder {reference} returned a {type(built).__name__}"
-        raise SourceError(context.model, fact, "Return an nn.Module")
+        fact = f"builder {reference} returned a {type(built).__name__}, not an nn.Module"
+        raise SourceError(context.model, fact, context.advice)
     return built
 
 
 @contextmanager
 def _importable(folder: Path) -> Iterator[None]:
     """Let modules beside the manifest file be imported, by the manifest's owner's leave."""
-    sys.path.insert(0, str(folder.absolute()))
+    sys.path.insert(0, place := str(folder.absolute()))
     try:
         yield
     finally:
-        sys.path.remove(str(folder.absolute()))
+        with suppress(ValueError):  # the code may have set another path
+            sys.path.remove(place)

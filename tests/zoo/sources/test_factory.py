@@ -22,6 +22,11 @@ Path(__file__).with_suffix('.ran').touch()
 def linear(width=4): return nn.Linear(width, 2)
 def number(): return 5
 def broken(): raise RuntimeError('no such day')
+net = nn.Linear(3, 2)
+def mover():
+    import sys
+    sys.path = [place for place in sys.path if not Path(place, 'owners_models.py').exists()]
+    return net
 """
 
 
@@ -46,6 +51,20 @@ def test_permitted_builder_beside_the_manifest(owner: Path) -> None:
     module = build("owners_models:linear", {"width": 7}, Context("m", owner, allow_factories=True))
     assert [tuple(p.shape) for p in module.parameters()] == [(2, 7), (2,)]
     assert sys.path == path
+
+
+def test_a_builder_may_set_the_path(owner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folder is gone from it already then."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    context = Context("m", owner, allow_factories=True)
+    assert build("owners_models:mover", {}, context) is build("owners_models:net", {}, context)
+    assert str(owner) not in sys.path
+
+
+def test_a_module_takes_no_arguments(owner: Path) -> None:
+    """They would be ignored, or taken for forward's."""
+    with pytest.raises(SourceError, match="a module already, and takes no arguments"):
+        build("owners_models:net", {"width": 7}, Context("m", owner, allow_factories=True))
 
 
 @pytest.mark.parametrize(
