@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
@@ -112,8 +113,10 @@ class CheckpointSource(SpecModel):
 
     @model_validator(mode="after")
     def _encrypted(self) -> Self:
-        if "://" in self.path and not self.path.startswith("https://"):
-            raise ValueError("`path` is a path beside the manifest file or starts with https://")
+        address = urlsplit(self.path)  # raises for what is no address, as its `port` does
+        is_whole = self.path.startswith("https://") and address.hostname and address.port != 0
+        if "://" in self.path and not is_whole:
+            raise ValueError("`path` lies beside the manifest file or starts with https://SERVER")
         return self
 
 
@@ -503,10 +506,7 @@ class AccuracyGate(SpecModel):
     slack: int = Field(default=0, ge=0, description="samples that the count may differ by")
 
 
-_Gate = TypeVar("_Gate", AccuracyGate, WordGate)
-
-
-def _with_slack(gate: _Gate | None, slack: int) -> _Gate | None:
+def _with_slack(gate: AccuracyGate | WordGate | None, slack: int) -> SpecModel | None:
     """The same gate, less strict; None for none."""
     return gate and gate.model_copy(update={"slack": slack})
 

@@ -102,6 +102,19 @@ def _integers(dtype: Dtype = Dtype.INT64, **bounds: float) -> InputSpec:
             ),
             "starts with https://",
         ),
+        *[
+            (
+                lambda path=path: CheckpointSource(
+                    kind="checkpoint", builder="a:b", path=path, sha256=_SHA
+                ),
+                message,
+            )
+            for path, message in (
+                ("https://[::1/x", "Invalid IPv6 URL"),
+                ("https:///x", "starts with https://SERVER"),
+                ("https://h:port/x", "Port could not be cast"),
+            )
+        ],
         (
             lambda: _integers(low=0.2, high=0.8),
             "needs whole numbers as low and high, not 0.2 and 0.8",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from zoo.sources.context import Context
     from zoo.spec import CheckpointSource
 
+untrained = factory.untrained  # the module that the weights are for
 _MOST_BYTES = 64 << 30  # no checkpoint that this project converts is larger
 
 
@@ -86,28 +87,21 @@ def require_digest(actual: str, promised: str, what: str, model: str) -> None:
 
 def _download(url: str, target: IO[bytes], model: str) -> str:
     """Write the body of `url` to `target`; return its sha256."""
-    digest, received, parts = hashlib.sha256(), 0, urlsplit(url)
+    digest, parts = hashlib.sha256(), urlsplit(url)
     if parts.scheme != "https":
         raise SourceRefused(model, f"{shown_address(url)} is not https", "Give an https address")
     try:
-        folder, _, name = parts.path.rpartition("/")
-        for _, block in HttpReader(urlunsplit(parts._replace(path=folder))).parts(name):
-            received += len(block)
-            if received > _MOST_BYTES:
+        server = HttpReader(urlunsplit(parts._replace(path="")))
+        for place, block in server.parts(parts.path.removeprefix("/")):
+            if place + len(block) > _MOST_BYTES:
                 fact = f"{shown_address(url)} sends more than {_MOST_BYTES:,} bytes"
                 raise SourceError(model, fact, "Check the address")
             digest.update(block)
             target.write(block)
     except StoreError as error:
-        fact = f"{error.place}: {error.fact}"
         step = "Check the address and the network, or convert with --random-weights SEED"
-        raise SourceError(model, fact, step) from error
+        raise SourceError(model, f"{error.place}: {error.fact}", step) from error
     return digest.hexdigest()
-
-
-def untrained(source: CheckpointSource, context: Context) -> nn.Module:
-    """The module that the weights are for."""
-    return factory.build(source.builder, source.arguments, context)
 
 
 def trained(source: CheckpointSource, context: Context) -> nn.Module:

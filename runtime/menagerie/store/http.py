@@ -44,8 +44,8 @@ def read_address(address: str, limit: int) -> bytes:
     if parts.scheme != "https" and (parts.scheme != "http" or parts.hostname not in _HERE):
         fact = "could be changed on its way"
         raise UsageError(f"{parts.hostname}{parts.path}", fact, "Name a file, or https://")
-    folder, _, name = parts.path.rpartition("/")
-    return HttpReader(urlunsplit(parts._replace(path=folder))).read_small(name, limit)
+    server = HttpReader(urlunsplit(parts._replace(path="")))
+    return server.read_small(parts.path.removeprefix("/"), limit)
 
 
 class _Redirects(HTTPRedirectHandler):

@@ -34,6 +34,16 @@ def test_fetches_once(https_server: Any, menagerie_home: Path) -> None:
     assert _kept(menagerie_home) == [first.name]
 
 
+@pytest.mark.parametrize("path", ["/a//b.pt", "/a/b.pt?c=d", "/a/", "/a%2Fb.pt"])
+def test_asks_for_what_is_written(https_server: Any, path: str) -> None:
+    """To a server an empty part of a path is a part, and a query tells files apart."""
+    https_server.bodies[path] = _BODY
+    assert fetch(f"{https_server.address}{path}", _SHA, model="m").read_bytes() == _BODY
+    assert https_server.asked == [path]
+    with pytest.raises(SourceError, match=r"\d//b\.pt: there is no such file"):
+        fetch(f"{https_server.address}//b.pt", _SHA, model="m")
+
+
 def test_first_digits_suffice_where_no_more_are_published(https_server: Any) -> None:
     """The file names of torchvision publish eight digits of the sha256."""
     https_server.bodies["/w.pt"] = _BODY
