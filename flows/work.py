@@ -120,25 +120,21 @@ def collect(store: str, keep: KeepRule, *, dry_run: bool) -> Collected:
         MenagerieError: the store could not be swept; what is released is whole.
     """
     swept = sweep(open_store(store).objects, keep, dry_run=dry_run)
-    files, taken = _sweep_home(_UNUSED_DAYS, dry_run=dry_run)
+    files, taken = _sweep_home(dry_run=dry_run)
     return Collected(
         store=store, dry_run=dry_run, swept=swept, local_files=files, local_bytes=taken
     )
 
 
-def _sweep_home(days: float, *, dry_run: bool) -> tuple[int, int]:
-    """Remove work folders of processes that are no more, and what was not used for `days`.
+def _sweep_home(*, dry_run: bool) -> tuple[int, int]:
+    """Remove work folders of processes that are no more, and what was unused for a month.
 
-    Args:
-        days: age from which on logs, fetched reports and submissions, unpacked
-            bundles and compiled headers go; a clock that jumps can only delay it or cost a file
-            that is made again.
-        dry_run: only count.
+    A clock that jumps can only delay it or cost a file that is made again.
 
     Returns:
         How many files and folders, and their bytes.
     """
-    found = [*abandoned_work(), *_unused(days)]
+    found = [*abandoned_work(), *_unused()]
     files = (status for path in found for _, status in entries(path))
     size = sum(status.st_size for status in files if stat.S_ISREG(status.st_mode))
     if not dry_run:
@@ -150,10 +146,13 @@ def _sweep_home(days: float, *, dry_run: bool) -> tuple[int, int]:
     return len(found), size
 
 
-def _unused(days: float) -> Iterator[Path]:
-    """What of it has its own time, which each use sets, `days` back."""
-    before = time.time() - days * _DAY
-    for path in sorted(each for pattern in _SWEPT for each in home().glob(pattern)):
-        with suppress(OSError):  # it vanished in the meantime
-            if path.lstat().st_mtime < before:
-                yield path
+def _unused() -> Iterator[Path]:
+    """What of it has its own time, which each use sets, a month back; never a link."""
+    before = time.time() - _UNUSED_DAYS * _DAY
+    for pattern in _SWEPT:
+        is_meant = stat.S_ISDIR if pattern.endswith("/") else stat.S_ISREG
+        for path in sorted(home().glob(pattern)):
+            with suppress(OSError):  # it vanished in the meantime
+                found = path.lstat()
+                if is_meant(found.st_mode) and found.st_mtime < before:
+                    yield path

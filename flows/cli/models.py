@@ -1,6 +1,7 @@
 """What models there are: `zoo list`, `show`, `submit`, `report`, and the schema of entries."""
 
 import json
+import os
 import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -303,4 +304,5 @@ def _released(model: str, target: str, store: str) -> Path:
         with disk_errors(folder, sum(map(len, contents.values()))):
             for name, content in contents.items():
                 write_private(folder / name, content)
+    os.utime(folder)  # what is in use is not swept
     return folder

@@ -266,6 +266,26 @@ def test_our_own_folder_is_swept(store: Store, own_home: Path) -> None:
     assert left == {"logs/new.log", "headers/used/prelude.h"}
 
 
+def test_links_and_folders_in_place_of_logs_stay(
+    store: Store, own_home: Path, tmp_path: Path
+) -> None:
+    """Nobody here made them: they are neither removed nor counted, however old."""
+    kept = tmp_path / "elsewhere" / "kept"
+    for path in (kept, own_home / "logs" / "x.log" / "kept"):
+        path.parent.mkdir(parents=True)
+        path.write_text("12345")
+        os.utime(path.parent, (0, 0))
+    links = [own_home / "fetched" / "link", own_home / "logs" / "link.log"]
+    for link, aim in zip(links, (kept.parent, kept), strict=True):
+        link.parent.mkdir(exist_ok=True)
+        link.symlink_to(aim)
+        os.utime(link, (0, 0), follow_symlinks=False)
+    assert collect(store.url, KeepRule(), dry_run=False).local_files == 0
+    assert all(link.is_symlink() for link in links)
+    assert kept.exists()
+    assert (own_home / "logs" / "x.log" / "kept").exists()
+
+
 def test_what_vanishes_while_we_sweep(
     store: Store, own_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from toy_zoo import toy_bundle, toy_job, toy_judgement, toy_records
 
 from flows.cli import invoke
 from menagerie.cli import main as menagerie
+from menagerie.paths import home
 from tasks.prove import prove
 from tasks.publish import publish_bundle
 from zoo.store import KeepRule
@@ -408,7 +410,10 @@ def test_report_of_a_bundle_and_of_a_model(zoo: Run, store: Path, tmp_path: Path
 def test_a_fetched_report_is_that_of_the_latest_release(
     zoo: Run, store: Path, tmp_path: Path
 ) -> None:
-    """Having been shown once, it hides neither a newer release nor that of another store."""
+    """Having been shown once, it hides neither a newer release nor that of another store.
+
+    Showing it again counts as use, so that it is not swept.
+    """
 
     def shown(place: Path) -> str:
         code, out, _ = zoo("report", "toy", "--store", place, "--json")
@@ -422,6 +427,10 @@ def test_a_fetched_report_is_that_of_the_latest_release(
         publish_bundle(job)
 
     first = shown(store)
+    [folder] = (home() / "fetched").iterdir()
+    os.utime(folder, (0, 0))
+    assert shown(store) == first
+    assert folder.stat().st_mtime > 0
     publish(tmp_path / "other", "c" * 64, "2029-01-31T12:00:00+00:00")
     assert shown(tmp_path / "other") == "c" * 64
     assert shown(store) == first
