@@ -15,6 +15,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "runtime" / "format"))
 
 from bundle_maker import draft, make_bundle
 
+from zoo.catalogue.collect import collect
+from zoo.catalogue.hub import card
+from zoo.catalogue.pages import Site, Way
 from zoo.catalogue.site import INDEX, update_catalogue
 from zoo.errors import NotInStore
 from zoo.signing.keyring import Keyring
@@ -193,3 +196,16 @@ def test_a_name_like_a_precisions_is_nothing_by_itself(
     promote(store, promoter, tmp_path, "ab", model="net_float16")
     page = Page(tmp_path / "store" / "catalogue" / "models" / "net_float16.html")
     assert "side by side" not in page.words
+
+
+@pytest.mark.parametrize(
+    ("speech", "heading"), [(True, "1 \u2212 word errors"), (False, "accuracy")]
+)
+def test_the_card_says_what_its_shares_are(
+    tmp_path: Path, store: Store, promoter: Promoter, *, speech: bool, heading: str
+) -> None:
+    """A recogniser's is none of samples."""
+    promote(store, promoter, tmp_path, "ab", model="net")
+    model = collect(store, "net").model_copy(update={"speech": speech})
+    way = Way(Site(), "hf://o/net", lambda key, *_: key, lambda _: None)
+    assert f"| worst SNR | {heading} |" in card(model, way)
