@@ -10,6 +10,7 @@ A program is opened as `transforms.loading` says.
 from __future__ import annotations
 
 import functools
+import io
 import logging
 import tempfile
 import warnings
@@ -75,7 +76,9 @@ def save(
         The divergence with its reproducer; without, if it calls operators that a fresh process
         does not have.
     """
-    if own := _own_operators(piece.program):
+    targets = {node.target for node in piece.program.graph.nodes}
+    called = [each for each in targets if isinstance(each, torch._ops.OpOverload)]
+    if own := sorted(str(each) for each in called if each.namespace not in _LIBRARIES):
         _log.warning("no reproducer of %s: it needs %s", divergence.node, ", ".join(own))
         return divergence
     divergence = divergence.model_copy(update={"reproducer": folder})
@@ -101,17 +104,14 @@ def save(
     return divergence
 
 
-def _own_operators(program: ExportedProgram) -> list[str]:
-    called = {n.target for n in program.graph.nodes if isinstance(n.target, torch._ops.OpOverload)}
-    return sorted(str(each) for each in called if each.namespace not in _LIBRARIES)
-
-
 def write_program(program: ExportedProgram, file: Path) -> bytes:
-    """Write a program; returns what the file holds."""
+    """Write a program; returns the bytes, which the file need not hold any more."""
+    written = io.BytesIO()
     with warnings.catch_warnings():  # of weights that are a part of their memory: it is all there
         warnings.filterwarnings("ignore", "No complete tensor found")
-        torch.export.save(program, file)
-    return file.read_bytes()
+        torch.export.save(program, written)
+    file.write_bytes(written.getvalue())
+    return written.getvalue()
 
 
 def rerun(

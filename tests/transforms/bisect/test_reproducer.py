@@ -85,6 +85,37 @@ def test_a_changed_program_is_not_opened(folder: Path, tmp_path: Path, entry: st
     assert not mark.exists()
 
 
+def test_a_program_that_was_swapped_while_it_was_saved_is_not_opened(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was written here is what came from torch, and not what lies in the file afterwards."""
+    _replace(folder / "program.pt2", ENTRIES[0], pickle.dumps(_Payload(tmp_path / "ran")))
+    stranger = (folder / "program.pt2").read_bytes()
+    save, write = torch.export.save, Path.write_bytes
+
+    def swap() -> None:
+        for file in (tmp_path / "new").rglob("program.pt2"):
+            write(file, stranger)
+
+    def saved(program: ExportedProgram, file: Any) -> None:
+        save(program, file)
+        swap()
+
+    def written(file: Path, content: bytes) -> int:
+        size = write(file, content)
+        swap()
+        return size
+
+    monkeypatch.setattr(torch.export, "save", saved)
+    monkeypatch.setattr(Path, "write_bytes", written)
+    x, found = torch.randn(4, 8), tmp_path / "new" / "found"
+    assert locate(export(Net(), x), [], [x], judge=Runner(wrong_at("gelu_1")), folder=found)
+    assert (found / "program.pt2").read_bytes() == stranger
+    with pytest.raises(SourceRefused, match="is not opened"):
+        rerun(found, judge=Runner())
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_stranger_s_program_is_opened_when_asked_to(
     folder: Path,
     tmp_path: Path,
