@@ -37,33 +37,34 @@ def home() -> Path:
     opened later.
 
     Raises:
-        UsageError: if it cannot be created, `~` in its name stands for no folder, or it is another
-            user's.
+        UsageError: if it cannot be created, `~` in its name stands for no folder, it is another
+            user's, or everybody may write there.
     """
     asked = os.environ.get("MENAGERIE_HOME")
+    advice = "Set MENAGERIE_HOME to a folder you can write to"
     try:
         folder = (Path(asked).expanduser() if asked else _caches() / "menagerie").absolute()
     except RuntimeError as error:  # a home folder that nobody has: `~nobody/cache`
         fact = f"the cache folder is not known ({error})"
-        advice = "Set MENAGERIE_HOME to the path of a folder you can write to"
         raise UsageError(asked or "~", fact, advice) from error
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         fact = f"the cache folder cannot be created ({error.strerror})"
-        advice = "Set MENAGERIE_HOME to a folder you can write to"
         raise UsageError(str(folder), fact, advice) from error
     require_own(folder, "Set MENAGERIE_HOME to a folder of your own")
     return folder
 
 
 def require_own(place: Path, advice: str) -> None:
-    """Raises UsageError where `place` is another user's, root's excepted.
+    """Raises UsageError where everybody may write `place`, or another user but root owns it.
 
     In a namespace that does not know everybody, as a sandbox is, strangers have nobody's number.
     """
-    owner, users = place.stat().st_uid, Path("/proc/self/uid_map")
-    if owner in {0, os.geteuid()}:
+    status, users = place.stat(), Path("/proc/self/uid_map")
+    if status.st_mode & 0o002:  # as in /tmp, strangers own what lies in it
+        raise UsageError(str(place), "may be written by everybody", advice)
+    if (owner := status.st_uid) in {0, os.geteuid()}:
         return
     known = users.read_text().split()[2:] if users.exists() else []
     if owner != _NOBODY or known in ([], [str(2**32 - 1)]):
@@ -73,5 +74,4 @@ def require_own(place: Path, advice: str) -> None:
 def _caches() -> Path:
     if sys.platform == "darwin":
         return Path("~/Library/Caches").expanduser()
-    asked = os.environ.get("XDG_CACHE_HOME", "").strip()
-    return Path(asked or "~/.cache").expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME", "").strip() or "~/.cache").expanduser()
