@@ -9,7 +9,7 @@ import pytest
 
 from menagerie.paths import home
 from menagerie.trust import trusted_place
-from zoo.errors import UsageError
+from zoo.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,6 +48,26 @@ def test_a_home_that_nobody_has_is_told(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("MENAGERIE_HOME", "~no_such_user_here/cache")
     with pytest.raises(UsageError, match=r"is not known.*Set MENAGERIE_HOME"):
         home()
+
+
+@pytest.mark.parametrize(("name", "mode"), [("", 0o1777), ("", 0o777), ("trust", 0o777)])
+def test_what_everybody_may_write_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, mode: int
+) -> None:
+    """Such as /tmp, whoever owns it: strangers put folders of theirs there."""
+    (tmp_path / "all" / "trust").mkdir(parents=True)
+    (tmp_path / "all" / name).chmod(mode)
+    monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / "all"))
+    monkeypatch.delenv("MENAGERIE_TRUST", raising=False)
+    with pytest.raises(UsageError, match=rf"{name}: may be written by everybody\. .* of your own$"):
+        trusted_place()
+
+
+def test_a_place_that_cannot_be_looked_at_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the operating system says to the question whether it is there is told in a line."""
+    monkeypatch.setenv("MENAGERIE_TRUST", f"/{'x' * 300}")
+    with pytest.raises(StoreError, match="file name too long"):
+        trusted_place()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="who is not root can give nothing away")

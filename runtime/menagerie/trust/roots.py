@@ -34,12 +34,14 @@ def trusted_place() -> Path:
     `menagerie-run` looks there too.
 
     Raises:
-        UsageError: it is another user's, who could have put any root there.
+        UsageError: it is another user's or everybody's, who could have put any root there.
+        StoreError: it cannot be looked at.
     """
     asked = os.environ.get(TRUST)
     place = Path(asked).expanduser().absolute() if asked else home() / "trust"
-    if place.exists():
-        require_own(place, f"Remove it, or set {TRUST} to a file or folder of your own")
+    with disk_errors(place):
+        if place.exists():
+            require_own(place, f"Remove it, or set {TRUST} to a file or folder of your own")
     return place
 
 
@@ -98,10 +100,9 @@ def trusted_roots(place: Path | None = None) -> tuple[TrustRoot, ...]:
     with disk_errors(place):
         paths = sorted(place.glob("*.json"))[:_MOST_ROOTS] if place.is_dir() else [place]
         found = []
-        for path in paths:
-            if path.is_file():
-                with path.open("rb") as file:
-                    found.append(parse_root(file.read(MAX_ROOT_BYTES + 1), str(path)))
+        for path in filter(Path.is_file, paths):
+            with path.open("rb") as file:
+                found.append(parse_root(file.read(MAX_ROOT_BYTES + 1), str(path)))
     return tuple(found)
 
 
