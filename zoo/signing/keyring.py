@@ -31,7 +31,7 @@ from tuf.api.metadata import Metadata, Root
 from tuf.api.metadata import Role as TufRole
 
 from menagerie.durable import write_durably
-from menagerie.paths import home, require_own
+from menagerie.paths import home
 from menagerie.trust.roots import TRUST, add_root, parse_root, trusted_place
 from zoo.base_models import Frozen
 from zoo.errors import UsageError
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from securesystemslib.signer import SSlibKey
 
 KEYS = "MENAGERIE_KEYS"
-_ALONE = "Keep keys in a folder of your own"  # another user could read them, whatever its mode
+_FOREIGN = ("belongs to another user", "Keep keys in a folder of your own")  # root's as well
 
 
 class Role(StrEnum):
@@ -90,14 +90,14 @@ class Keyring:
         """
         self.folder = folder
         try:
-            content = (folder / "keyring.json").read_bytes()
-            self._settings = _Settings.model_validate_json(content)
+            self._settings = _Settings.model_validate_json((folder / "keyring.json").read_bytes())
             self.root_document = (folder / "root.json").read_bytes()
         except (OSError, ValidationError) as error:
             fact = f"holds no keys ({type(error).__name__})"
             raise UsageError(str(folder), fact, "Make some: zoo keys init") from None
-        require_own(folder, _ALONE)
-        if folder.stat().st_mode & 0o077:
+        if (status := folder.stat()).st_uid != os.geteuid():
+            raise UsageError(str(folder), *_FOREIGN)
+        if status.st_mode & 0o077:
             raise UsageError(str(folder), "others may look into it", f"chmod 700 {folder}")
 
     @classmethod
@@ -126,7 +126,8 @@ class Keyring:
             fact = f"{needed[above[0]]} of {counts[above[0]]} keys cannot sign"
             raise UsageError(f"role {above[0]}", fact, "Give a threshold that its keys can reach")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        require_own(folder, _ALONE)
+        if folder.stat().st_uid != os.geteuid():
+            raise UsageError(str(folder), *_FOREIGN)
         folder.chmod(0o700)
         with _locked(folder):
             if (folder / "keyring.json").exists():
@@ -315,8 +316,7 @@ def _new_key(path: Path) -> None:
 def _write(path: Path, content: bytes) -> None:
     """For its owner alone from the first byte."""
     partial = path.with_name(f".{path.name}.partial")
-    with suppress(FileNotFoundError):
-        partial.unlink()
+    partial.unlink(missing_ok=True)
     os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     write_durably(path, content, partial=partial)
 
