@@ -20,7 +20,7 @@ class WebServer(ThreadingHTTPServer):
     `ranges`: whether it knows them. `break_after`: bytes of a body after which the next answer
     ends, once. `swap`: bodies by path that are sent instead of the files. `asked`: path and range
     of each request, and `authorization`: the last header of that name. `absent`: the answer to who
-    asks for nothing; `redirect`: a server to which all are sent.
+    asks for nothing, `words`: its phrase; `redirect`: a server to which all are sent.
     """
 
     def __init__(self, root: Path) -> None:
@@ -32,6 +32,7 @@ class WebServer(ThreadingHTTPServer):
         self.asked: list[tuple[str, str]] = []
         self.authorization = ""
         self.absent = 404
+        self.words: str | None = None
         self.redirect = ""
 
     @property
@@ -54,7 +55,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         path = self.server.root / self.path.lstrip("/")
         if self.path not in self.server.swap and not path.is_file():
-            self.send_error(self.server.absent)
+            self.send_error(self.server.absent, self.server.words)
             return
         body = self.server.swap.get(self.path) or path.read_bytes()
         asked = re.fullmatch(r"bytes=(\d+)-(\d+)", wanted)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 from urllib.request import (
-    HTTPDefaultErrorHandler,
     HTTPErrorProcessor,
     HTTPHandler,
     HTTPRedirectHandler,
@@ -49,7 +48,11 @@ def read_address(address: str, limit: int) -> bytes:
 
 
 class _Redirects(HTTPRedirectHandler):
-    """To http or https alone, never from the latter to the former; what is sent along is unread."""
+    """To http or https alone, never from the latter to the former; tells no words of a server."""
+
+    def http_error_default(self, req: Any, fp: Any, code: int, _: str, headers: Any) -> Any:
+        phrase = {status.value: status.phrase for status in HTTPStatus}.get(code, "not of HTTP")
+        raise HTTPError(req.full_url, code, phrase, headers, fp)
 
     def http_error_302(self, req: Any, fp: Any, code: int, msg: str, headers: Any) -> Any:
         fp.close()
@@ -58,7 +61,8 @@ class _Redirects(HTTPRedirectHandler):
         schemes = {"https"} if urlsplit(req.full_url).scheme == "https" else {"http", "https"}
         new = self.redirect_request(req, fp, code, msg, headers, address)
         if new is None or hops > _MOST_HOPS or urlsplit(address).scheme not in schemes:
-            raise HTTPError(req.full_url, code, "sends on, and not by https", headers, None)
+            fact = "sends on too often" if hops > _MOST_HOPS else "sends on, and not by https"
+            raise HTTPError(req.full_url, code, fact, headers, None)
         new.hops = hops  # type: ignore[attr-defined]
         return self.parent.open(new, timeout=req.timeout)
 
@@ -69,8 +73,7 @@ class _Redirects(HTTPRedirectHandler):
 def _opener() -> OpenerDirector:
     """Of HTTP alone: by itself urllib opens files and FTP as well."""
     made = OpenerDirector()
-    handlers = (ProxyHandler, HTTPHandler, HTTPSHandler, HTTPDefaultErrorHandler, _Redirects)
-    for handler in (*handlers, HTTPErrorProcessor):
+    for handler in (ProxyHandler, HTTPHandler, HTTPSHandler, _Redirects, HTTPErrorProcessor):
         made.add_handler(handler())
     return made
 

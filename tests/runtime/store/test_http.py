@@ -146,6 +146,22 @@ def test_https_is_not_left(server: WebServer) -> None:
         )
 
 
+def test_a_server_s_words_are_not_repeated(server: WebServer) -> None:
+    """They may say anything; its number is told, in HTTP's own words where it has some."""
+    server.words = "run this instead"
+    for code, told in (451, "Unavailable For Legal Reasons"), (499, "not of HTTP"):
+        server.absent = code
+        with pytest.raises(StoreError, match=rf"y: answers {code} \({told}\)"):
+            HttpReader(server.address).read_small("y", 10)
+
+
+def test_a_loop_is_told(server: WebServer) -> None:
+    """A server that sends to itself is asked no more than a few times."""
+    server.redirect = server.address
+    with pytest.raises(StoreError, match=r"answers 302 \(sends on too often\)"):
+        HttpReader(server.address).read_small("root.json", 100)
+
+
 def test_what_is_not_shown_is_not_there(server: WebServer, tmp_path: Path) -> None:
     """Buckets that may not be listed answer 403 for a missing file: an emulated release is found."""
     server.absent = 403
