@@ -36,7 +36,8 @@ BLOBS = "blobs/"
 METADATA = "metadata/"
 PUBLISHING = "publishing/"
 SWEEPING = "sweeping/"
-_BUILD = re.compile(r"([a-z][a-z0-9_]*)/([a-z][a-z0-9_]*)/([0-9a-f]{64})(?:\.confirmed)?")
+_BUILD = re.compile(r"([a-z][a-z0-9_]*)/([a-z][a-z0-9_]*)/([0-9a-f]{64})")
+_CONFIRMED = {"releases/", "signatures/"}  # of what a device may validate afterwards
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _NOTE = re.compile(r"(?:publishing|sweeping)/[0-9a-f]{32}\.json|sweeping/clock-[0-9a-f]{32}")
 
@@ -63,7 +64,8 @@ class _Keys:
 
     def build(self, key: str) -> Build | None:
         """Model, target and build key in a key; None for a stranger's file."""
-        found = _BUILD.fullmatch(self._names(key))
+        late = ".confirmed" if self.folder in _CONFIRMED else ""
+        found = _BUILD.fullmatch(self._names(key).removesuffix(late))
         return None if found is None else (found[1], found[2], found[3])
 
     def digest(self, key: str) -> str | None:

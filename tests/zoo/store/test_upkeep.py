@@ -12,7 +12,7 @@ from bundle_maker import make_bundle, published
 
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle
-from menagerie.store.layout import blob_key, release_key
+from menagerie.store.layout import blob_key, candidate_key, release_key
 from zoo.store.inspection import inventory
 
 if TYPE_CHECKING:
@@ -72,6 +72,11 @@ def test_the_inventory_says_what_has_says(place: Any, tmp_path: Path) -> None:
     store._objects.delete(blob_key(lost))
     store._objects.put_small(release_key("tiny", "cpu", "ef" * 32), b"{]")
     del expected["tiny", "cpu", holed]
+    assert states(store) == expected
+    stray = published(store, tmp_path, "dd")  # no candidate is called confirmed
+    document = store._objects.read_small(release_key("tiny", "cpu", stray), 2**20)
+    store._objects.delete(release_key("tiny", "cpu", stray))
+    store._objects.put_small(candidate_key("tiny", "cpu", stray, confirmed=True), document)
     assert states(store) == expected
     assert all(store.held(*build) for build in expected)
     assert inventory(store.objects) == {build: store.held(*build) for build in expected}
