@@ -175,7 +175,7 @@ def fetch_submission(objects: ObjectStore, digest: str, folder: Path) -> Path:
                 path = partial / name
                 make_folders(path.parent)
                 file = FileEntry(name, entry.sha256, entry.bytes)
-                fetch_blob(objects, path, file, lambda _: None)
+                fetch_blob(objects, path, file, lambda _: None, "those that were submitted")
             if folder.exists():  # damaged, or of a killed process
                 folder.rename(partial.with_name(f"{partial.name}.old"))
             partial.replace(folder)

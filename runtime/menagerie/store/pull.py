@@ -44,6 +44,7 @@ _AT_A_TIME = 4  # files: one connection seldom takes all that a line gives
 CACHE_GB = "MENAGERIE_CACHE_GB"
 _DEFAULT_GB = 10.0
 _LEAST = 64 * 2**10  # bytes: of a smaller file the question costs as much as the answer
+_PUBLISHED = "the ones that were published"
 _CLONE = 0x40049409  # FICLONE of linux/fs.h
 
 
@@ -68,7 +69,10 @@ def pull_bundle(
         _complete(folder, beside())
         meter.advance(total)
         return folder
-    _require_place(folder)
+    require_free_place(folder)
+    if folder.is_dir() and folder.samefile(Path.cwd()):
+        fact = "is the current folder, and a pull puts a new one in its place"
+        raise UsageError(str(folder), fact, "Name a folder in it, e.g. `-o bundle`")
     partial = folder.with_name(f".{folder.name}.{manifest.build_key[:16]}.partial")
     with disk_errors(folder.parent, total):
         make_folders(folder.parent)
@@ -121,7 +125,9 @@ def _fetch_all(
             raise
 
 
-def fetch_blob(objects: ObjectReader, path: Path, entry: FileEntry, advance: Advance) -> bool:
+def fetch_blob(
+    objects: ObjectReader, path: Path, entry: FileEntry, advance: Advance, wanted: str = _PUBLISHED
+) -> bool:
     """Completes one file and checks it; a resumed file that is wrong is fetched anew, once.
 
     Returns:
@@ -133,22 +139,14 @@ def fetch_blob(objects: ObjectReader, path: Path, entry: FileEntry, advance: Adv
     if resumed and sha256_of(path) != entry.sha256:
         advance(-path.stat().st_size)
         path.unlink()
-        resumed = 0
-        objects.get_file(blob_key(entry.sha256), path, entry.bytes, advance)
+        return fetch_blob(objects, path, entry, advance, wanted)
     if path.stat().st_size != entry.bytes or sha256_of(path) != entry.sha256:
         path.unlink()
-        fact = "the store's bytes are not the ones that were published"
+        fact = f"the store's bytes are not {wanted}"
         advice = "Remove that file from the store and publish or submit again"
         raise HashMismatch(f"{objects.url}/{blob_key(entry.sha256)}", fact, advice)
     sync(path)
     return resumed < entry.bytes
-
-
-def _require_place(folder: Path) -> None:
-    require_free_place(folder)
-    if folder.is_dir() and folder.samefile(Path.cwd()):
-        fact = "is the current folder, and a pull puts a new one in its place"
-        raise UsageError(str(folder), fact, "Name a folder in it, e.g. `-o bundle`")
 
 
 def _is_there(folder: Path, document: bytes) -> bool:
@@ -171,15 +169,11 @@ def _complete(folder: Path, beside: Mapping[str, bytes]) -> None:
 def _remove_strangers(partial: Path, manifest: BundleManifest) -> None:
     """An earlier pull may have been of another document of the same build."""
     for parent, folders, names in os.walk(partial):
-        for name in folders:
-            if (Path(parent) / name).is_symlink():
-                (Path(parent) / name).unlink()
-        for name in names:
-            path = Path(parent) / name
+        for path in (Path(parent) / name for name in [*folders, *names]):
             entry, status = manifest.listed.get(path.relative_to(partial).as_posix()), path.lstat()
             # What has another name elsewhere too, or is longer than it may be, was not gathered.
             sound = entry and status.st_nlink == 1 and status.st_size <= entry.bytes
-            if not sound or path.is_symlink():
+            if path.is_symlink() or not (sound or path.is_dir()):
                 path.unlink()
 
 

@@ -77,7 +77,7 @@ def test_what_was_changed_on_the_way_is_refused(place: Any, folder: Path, tmp_pa
     weights = made.files["w.safetensors"]
     store._objects.delete(blob_key(weights.sha256))
     store._objects.put_small(blob_key(weights.sha256), b"x" * weights.bytes)
-    with pytest.raises(HashMismatch, match="not the ones that were published"):
+    with pytest.raises(HashMismatch, match="not those that were submitted"):
         fetch_submission(store.objects, made.digest, tmp_path / "got")
     other = made.model_copy(update={"models": ("evil",)})
     store._objects.put_small(submission_key(made.digest), other.document)
