@@ -1,4 +1,7 @@
 // menagerie-run: proves a bundle on this machine with its own golden cases, and measures it.
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -6,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -77,20 +81,18 @@ std::filesystem::path beside(const char* name) {
 
 Options parse(const std::vector<std::string>& arguments) {
   Options options;
+  const std::map<std::string, int*> numbers = {
+      {"--threads", &options.threads}, {"--cases", &options.cases}, {"--bench", &options.bench}};
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
     const auto value = [&]() -> const std::string& {
       if (i + 1 == arguments.size()) throw UsageError(argument + " needs a value");
       return arguments[++i];
     };
-    if (argument == "--threads") {
-      options.threads = number(value(), argument);
+    if (numbers.contains(argument)) {
+      *numbers.at(argument) = number(value(), argument);
     } else if (argument == "--program") {
       options.program = value();
-    } else if (argument == "--cases") {
-      options.cases = number(value(), argument);
-    } else if (argument == "--bench") {
-      options.bench = number(value(), argument);
     } else if (argument == "--trust") {
       options.trust = value();
     } else if (argument == "--allow-unsigned") {
@@ -117,35 +119,45 @@ void check(menagerie_status status) {
   if (status != MENAGERIE_OK) throw Error(menagerie_last_error());
 }
 
-struct CloseBundle {
-  void operator()(menagerie_bundle* bundle) const { menagerie_bundle_close(bundle); }
+template <auto kClose>
+struct Close {
+  void operator()(auto* handle) const { kClose(handle); }
 };
-struct CloseProgram {
-  void operator()(menagerie_program* program) const { menagerie_program_close(program); }
-};
-using BundleHandle = std::unique_ptr<menagerie_bundle, CloseBundle>;
-using ProgramHandle = std::unique_ptr<menagerie_program, CloseProgram>;
+using BundleHandle = std::unique_ptr<menagerie_bundle, Close<menagerie_bundle_close>>;
+using ProgramHandle = std::unique_ptr<menagerie_program, Close<menagerie_program_close>>;
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value != nullptr ? value : "";
 }
 
+// A place where only this user and root could have put keys; an absent one is told later.
+std::string own(const std::string& place) {
+  struct stat found{};
+  if (stat(place.c_str(), &found) != 0) return place;
+  const bool ours = found.st_uid == 0 || found.st_uid == geteuid();
+  require(ours && (found.st_mode & S_IWOTH) == 0, place, ": ",
+          ours ? "may be written by everybody" : "belongs to another user",
+          ". Name the keys with --trust");
+  return place;
+}
+
 // Where Python's `menagerie.trust` looks as well.
 std::string trusted_place(const Options& options) {
   if (!options.trust.empty()) return options.trust;
-  if (const std::string asked = variable("MENAGERIE_TRUST"); !asked.empty()) return asked;
+  if (const std::string asked = variable("MENAGERIE_TRUST"); !asked.empty()) return own(asked);
   // Who could put other keys there could put another program there as well.
-  if (const std::filesystem::path own = beside("roots"); std::filesystem::is_directory(own)) {
-    return own.string();
-  }
-  if (const std::string own = variable("MENAGERIE_HOME"); !own.empty()) return own + "/trust";
+  const std::filesystem::path roots = beside("roots");
+  if (std::filesystem::is_directory(roots)) return roots.string();
+  std::string home = variable("MENAGERIE_HOME");
 #ifdef __APPLE__
-  return variable("HOME") + "/Library/Caches/menagerie/trust";
+  if (home.empty()) home = variable("HOME") + "/Library/Caches/menagerie";
 #else
-  const std::string caches = variable("XDG_CACHE_HOME");
-  return (caches.empty() ? variable("HOME") + "/.cache" : caches) + "/menagerie/trust";
+  std::string caches = variable("XDG_CACHE_HOME");
+  if (caches.empty()) caches = variable("HOME") + "/.cache";
+  if (home.empty()) home = caches + "/menagerie";
 #endif
+  return own(own(home) + "/trust");
 }
 
 BundleHandle open_bundle(const Options& options) {
@@ -161,12 +173,6 @@ BundleHandle open_bundle(const Options& options) {
   BundleHandle handle(bundle);
   if (options.hashes) check(menagerie_bundle_verify(bundle));
   return handle;
-}
-
-ProgramHandle open_program(menagerie_bundle* bundle, const ProgramSpec& spec, int threads) {
-  menagerie_program* program = nullptr;
-  check(menagerie_program_open(bundle, spec.name.c_str(), threads, &program));
-  return ProgramHandle(program);
 }
 
 menagerie_tensor view(const SafeTensors::Entry& entry) {
@@ -193,11 +199,6 @@ std::vector<menagerie_tensor> inputs_of(const ProgramSpec& spec, const SafeTenso
   return inputs;
 }
 
-std::optional<Tolerance> tolerance_of(const Manifest& manifest, Dtype dtype) {
-  const auto found = std::ranges::find(manifest.tolerances, dtype, &Tolerance::dtype);
-  return found == manifest.tolerances.end() ? std::nullopt : std::optional(*found);
-}
-
 // Runs one golden case and prints a line for each output; true if all are equal enough.
 bool prove(menagerie_program* program, const Manifest& manifest, const ProgramSpec& spec,
            const SafeTensors& golden, int64_t number) {
@@ -209,9 +210,11 @@ bool prove(menagerie_program* program, const Manifest& manifest, const ProgramSp
   bool passed = true;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const std::string& name = spec.outputs[i].name;
+    const auto& known = manifest.tolerances;
+    const auto found = std::ranges::find(known, spec.outputs[i].dtype, &Tolerance::dtype);
     const Parity parity =
         compare(outputs[i], golden.tensor(std::to_string(number) + "/output/" + name),
-                tolerance_of(manifest, spec.outputs[i].dtype));
+                found == known.end() ? std::nullopt : std::optional(*found));
     std::printf("%-12s %4lld  %-20s %11.3g %9.1f  %s\n", spec.name.c_str(),
                 static_cast<long long>(number), name.c_str(), parity.max_abs, parity.snr_db,
                 parity.passed ? "ok" : "DIFFERS");
@@ -241,17 +244,12 @@ void bench(menagerie_program* program, const ProgramSpec& spec, const SafeTensor
               spec.name.c_str(), times.front(), quantile(0.5), quantile(0.9), runs);
 }
 
-// This tool holds one runtime, that of the platform's own device.
-void check_target(const Manifest& manifest, const std::string& folder) {
-  constexpr std::string_view kTarget = MENAGERIE_TARGET;
-  require(manifest.runtime == kTarget, folder, ": is for target ", manifest.runtime,
-          ", this tool runs ", kTarget,
-          ". Use menagerie-run on a machine of that target, or `zoo verify` here");
-}
-
 bool run(const Options& options) {
   const Manifest manifest = Manifest::read(options.bundle);
-  check_target(manifest, options.bundle);
+  // This tool holds one runtime, that of the platform's own device.
+  require(manifest.runtime == MENAGERIE_TARGET, options.bundle, ": is for target ",
+          manifest.runtime, ", this tool runs ", MENAGERIE_TARGET,
+          ". Use menagerie-run on a machine of that target, or `zoo verify` here");
   const BundleHandle bundle = open_bundle(options);
   if (!options.program.empty()) manifest.program(options.program);
   std::printf("%s, %s\n%-12s %4s  %-20s %11s %9s\n", manifest.model.c_str(), menagerie_version(),
@@ -259,7 +257,9 @@ bool run(const Options& options) {
   bool passed = true;
   for (const ProgramSpec& spec : manifest.programs) {
     if (!options.program.empty() && spec.name != options.program) continue;
-    const ProgramHandle program = open_program(bundle.get(), spec, options.threads);
+    menagerie_program* opened = nullptr;
+    check(menagerie_program_open(bundle.get(), spec.name.c_str(), options.threads, &opened));
+    const ProgramHandle program(opened);
     const SafeTensors golden(std::filesystem::path(options.bundle) / spec.files.at("golden"));
     const int64_t cases = std::min<int64_t>(spec.golden_cases, options.cases);
     for (int64_t number = 0; number < cases; ++number) {

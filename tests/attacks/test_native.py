@@ -72,6 +72,31 @@ def test_nothing_unsigned_is_opened(bundle: Path, keyring: Keyring) -> None:
     assert "nobody has signed" not in str(caught.value)
 
 
+@pytest.mark.parametrize("variable", ["MENAGERIE_HOME", "MENAGERIE_TRUST"])
+@pytest.mark.parametrize("change", ["owner", "mode"])
+def test_the_tool_takes_no_keys_of_others(
+    bundle: Path, keyring: Keyring, variable: str, change: str
+) -> None:
+    """Who else could have put a root where it looks is told, before anything is opened."""
+    sign_bundle(bundle, keyring)
+    place = Path(os.environ["MENAGERIE_HOME"])
+    place = place if variable == "MENAGERIE_HOME" else place / "trust"
+    if change == "mode":
+        place.chmod(0o777)
+    elif os.geteuid() == 0:
+        os.chown(place, 12345, -1)
+    else:
+        pytest.skip("who is not root can give nothing away")
+    tool = [str(native_tool()), str(bundle)]
+    env = {variable: str(place)}
+    done = subprocess.run(tool, capture_output=True, text=True, check=False, env=env)
+    fact = "belongs to another user" if change == "owner" else "may be written by everybody"
+    assert done.stderr == f"menagerie-run: {place}: {fact}. Name the keys with --trust\n"
+    trusted = [*tool, "--trust", str(keyring.folder / "root.json")]
+    done = subprocess.run(trusted, capture_output=True, text=True, check=False, env=env)
+    assert fact not in done.stderr
+
+
 def test_a_changed_byte_is_found_before_it_is_read(bundle: Path, keyring: Keyring) -> None:
     """In the manifest; and a foreign or damaged signature is none."""
     sign_bundle(bundle, keyring)
