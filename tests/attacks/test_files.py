@@ -262,14 +262,18 @@ def test_a_forged_lease_does_not_block_for_ever(store: Store) -> None:
     """A note that somebody keeps changing is waited for so long, and then passed by."""
     key, ended = f"leases/{'ab' * 32}.json", threading.Event()
 
-    def forge() -> None:
-        beat = 0
-        while not ended.is_set():
-            beat += 1
-            process = {"host": "elsewhere-0123456789ab", "pid": 1, "born": "0" * 12}
-            note = {"owner": "x", "host": "h", "process": process, "beat": beat}
-            store.objects.put_small(key, json.dumps(note).encode())
+    def write(beat: int) -> None:
+        process = {"host": "elsewhere-0123456789ab", "pid": 1, "born": "0" * 12}
+        note = {"owner": "x", "host": "h", "process": process, "beat": beat}
+        store.objects.put_small(key, json.dumps(note).encode())
 
+    def forge() -> None:
+        for beat in itertools.count(1):
+            if ended.is_set():
+                return
+            write(beat)
+
+    write(0)  # it is there when it is looked for
     forger = threading.Thread(target=forge)
     forger.start()
     try:
