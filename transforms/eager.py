@@ -115,7 +115,7 @@ def eager_program(model: torch.nn.Module, spec: ProgramSpec) -> Program:
     def run(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         given = {name: torch.from_numpy(arrays[name]) for name in taken}
         with torch.inference_mode():  # bfloat16 comes as its bits
-            results = eager.first({
+            results = eager({
                 name: value.view(taken[name]) if value.dtype is torch.uint16 else value
                 for name, value in given.items()
             })  # fmt: skip
