@@ -102,8 +102,12 @@ def test_a_worker_writes_to_the_folders_of_the_store_and_no_others() -> None:
     """Those that the store's layout names, but for what is promoted; and the doctor tries one."""
     statements = json.loads((S3 / "worker-policy.json").read_text())["Statement"]
     written = {s["Resource"] for s in statements if "s3:PutObject" in s["Action"]}
-    constants = [value for name, value in vars(layout).items() if re.fullmatch("[A-Z]+", name)]
-    folders = {prefix.removesuffix("/") for prefix in constants} - {*PROMOTED} | {"probe"}
+    named = vars(layout).items()
+    constants = [value for name, value in named if re.fullmatch("[A-Z]+", name)]
+    kinds = [value.folder for _, value in named if isinstance(value, layout._Keys)]
+    folders = {prefix.removesuffix("/") for prefix in [*constants, *kinds]} - {*PROMOTED} | {
+        "probe"
+    }
     assert written == {f"{BUCKET}/zoo/{folder}/*" for folder in folders}
 
 
