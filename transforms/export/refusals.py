@@ -64,28 +64,26 @@ def without_assertions(place: str, program: ExportedProgram) -> ExportedProgram:
     return editor.finish()
 
 
-def _axes(editor: ProgramEditor) -> dict[Any, str]:
-    """Where each size's symbol is an axis of an input, in words."""
-    found: dict[Any, str] = {}
+_Axes = dict[Any, tuple[str, int]]  # of which input each size's symbol is which axis
+
+
+def _axes(editor: ProgramEditor) -> _Axes:
+    found: _Axes = {}
     for node in editor.graph.nodes:
         value: Any = node.meta.get("val") if node.op == "placeholder" else None
         for axis, size in enumerate(getattr(value, "shape", ())):
             if isinstance(size, torch.SymInt):
-                found.setdefault(size.node.expr, f"axis {axis} of {node.name}")
+                found.setdefault(size.node.expr, (node.name, axis))
     return found
 
 
-def _in_words(expression: Any, axes: Mapping[Any, str]) -> str:
+def _in_words(expression: Any, axes: _Axes) -> str:
     """An expression of sizes with `x.shape[1]` for the symbol of axis 1 of x."""
-    names = {}
-    for symbol in expression.free_symbols:
-        _, axis, _, name = axes.get(symbol, "axis ? of ?").split()
-        if name != "?":
-            names[symbol] = sympy.Symbol(f"{name}.shape[{axis}]", integer=True)
-    return str(expression.xreplace(names))
+    named = {s: "{}.shape[{}]".format(*axes[s]) for s in expression.free_symbols if s in axes}
+    return str(expression.xreplace({s: sympy.Symbol(n, integer=True) for s, n in named.items()}))
 
 
-def _settle(place: str, node: Node, ranges: Mapping[Any, range], axes: Mapping[Any, str]) -> None:
+def _settle(place: str, node: Node, ranges: Mapping[Any, range], axes: _Axes) -> None:
     """Try an assertion with every size; an ExportError says where it does not hold."""
     condition = node.args[0]
     value = condition.meta["val"] if isinstance(condition, torch.fx.Node) else condition
@@ -96,18 +94,19 @@ def _settle(place: str, node: Node, ranges: Mapping[Any, range], axes: Mapping[A
     if any(symbol not in ranges for symbol in symbols):
         fact = f"what is computed decides a size: {expression}"
         raise ExportError(place, fact, "Let sizes follow from the inputs' shapes alone")
+    named = {s: "axis {1} of {0}".format(*axes[s]) if s in axes else str(s) for s in symbols}
+    advice = f"Narrow the range of {' or '.join(named.values())}"
     if math.prod(len(ranges[symbol]) for symbol in symbols) > _MOST_TRIED:
         if _holds_of_quotients(expression, ranges):
             return
         asked = _in_words(expression, axes)
         fact = f"whether {asked} holds for all sizes is unknown, and they are too many to try"
-        raise ExportError(place, fact, f"Narrow the range of {_named(symbols, axes)}")
+        raise ExportError(place, fact, advice)
     if (
         known := _exception(expression, {symbol: ranges[symbol] for symbol in symbols})
     ) is not None:
-        held = ", ".join(f"{axes.get(s, s)} = {size}" for s, size in known.items())
+        held = ", ".join(f"{named[s]} = {size}" for s, size in known.items())
         fact = f"is another program at {held}: {_in_words(expression, axes)} does not hold there"
-        advice = f"Narrow the range of {_named(symbols, axes)}"
         if len(symbols) == 1:
             advice += _where_it_holds(expression, symbols[0], ranges[symbols[0]])
         raise ExportError(place, fact, advice)
@@ -159,10 +158,6 @@ def _holds_of_quotients(expression: Any, ranges: Mapping[Any, range]) -> bool:
     tried |= {symbol: ranges[symbol] for symbol in expression.free_symbols - tried.keys()}
     few = math.prod(map(len, tried.values())) <= _MOST_TRIED
     return few and _exception(expression, tried) is None
-
-
-def _named(symbols: list[Any], axes: Mapping[Any, str]) -> str:
-    return " or ".join(axes.get(symbol, str(symbol)) for symbol in symbols)
 
 
 _OF_STATE = {
