@@ -117,8 +117,9 @@ def read_program(path: Path, *, unpickle: bool) -> torch.export.ExportedProgram:
     """
     if not path.is_file():
         raise UsageError(str(path), "there is no such file")
-    held: Path | io.BytesIO = path
-    if not unpickle and not known((held := io.BytesIO(path.read_bytes())).getbuffer()).exists():
+    # What is checked is what is opened: by its path, a file could be another one by then.
+    held = path if unpickle else io.BytesIO(path.read_bytes())
+    if isinstance(held, io.BytesIO) and not known(held.getbuffer()).exists():
         raise SourceRefused(
             str(path),
             "is not opened: it was not written here, and torch unpickles parts of it, which can "

@@ -99,8 +99,9 @@ def save(
         save_file(tensors, partial / _INPUTS)
         (partial / _FACTS).write_text(facts.model_dump_json(indent=2) + "\n")
         partial.replace(folder)
-    known(program).parent.mkdir(mode=0o700, exist_ok=True)
-    known(program).touch()
+    mark = known(program)
+    mark.parent.mkdir(mode=0o700, exist_ok=True)
+    mark.touch()
     return divergence
 
 
