@@ -13,10 +13,9 @@ By subclasses of torch's own classes, which `inductor.generate_code` registers w
 - **A wrapper that checks each fallback kernel's result and error code.** Kernels lay out their
   results by rules of their own, which Inductor only compares if an environment variable asks for
   it, and two kinds of kernels are called without a look at what they return (cpp_wrapper.h).
-- **Constants described by a call each**: eleven assignments of each are two thirds of a
-  transformer's wrapper and a third of its compiler's time.
-- **No interface**: AOTInductor's own in C, the same for every model and three fifths of the
-  compiler's time, is compiled once.
+- **No interface and no constructor**: AOTInductor's own in C, the same for every model and three
+  fifths of the compiler's time, is compiled once, and so is what makes a model; a wrapper has the
+  names, sizes and constants of its own as data.
 - **On the CPU, timed kernels**: the runtime learns when a generated kernel begins and ends
   (timed_kernels.h).
 """
@@ -51,6 +50,7 @@ from torch._inductor.utils import IndentedBuffer
 from torch._inductor.virtualized import V, ops
 
 from transforms.graph.record import origin
+from zoo.errors import LoweringError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -283,45 +283,69 @@ class CheckedScheduling(CppScheduling):
 
 
 _FIELD = re.compile(r"\s*constants_info_\[(\d+)\]\.(\w+) = (.*);")
-# In the order of the arguments of `describe` in cpp_wrapper.h.
-_ARGUMENTS = (
-    "name",
-    "dtype",
-    "device_type",
-    "offset",
-    "data_size",
-    "from_folded",
-    "type",
-    "shape",
-    "stride",
-    "layout",
-    "original_fqn",
-)
+# What Inductor says of each constant; `ConstantFacts` of cpp_wrapper.h has them in this order.
+_FIELDS = (
+    "name", "dtype", "device_type", "offset", "data_size", "from_folded", "type", "shape", "stride",
+    "layout", "original_fqn",
+)  # fmt: skip
 
 
-def with_constants_described_by_calls(constructor: str) -> str:
-    """The constructor of a model with a call in place of the assignments to each constant.
-
-    What it does not know it leaves: a constant with a field more keeps its assignments.
+def model_facts(constructor: str, inputs: Sequence[str], outputs: int) -> str:
+    """What is a model's own in its constructor, as C++ data; `ModelFacts` of cpp_wrapper.h.
 
     Args:
         constructor: C++ as Inductor writes it, a statement a line.
+        inputs: their names.
+        outputs: how many there are.
+
+    Raises:
+        LoweringError: torch says more or less of a constant than it did.
     """
-    lines = [(line, _FIELD.fullmatch(line)) for line in constructor.splitlines()]
-    fields: defaultdict[str, dict[str, str]] = defaultdict(dict)
-    for _, found in lines:
-        if found is not None:
-            number, name, value = found.groups()
-            fields[number][name] = value
-    described = {number for number, values in fields.items() if set(values) == set(_ARGUMENTS)}
-    written: list[str] = []
-    for line, found in lines:
-        if found is None or found[1] not in described:
-            written.append(line)
-        elif found[2] == _ARGUMENTS[0]:
-            arguments = ", ".join(fields[found[1]][name] for name in _ARGUMENTS)
-            written.append(f"    describe(constants_info_[{found[1]}], {arguments});")
-    return "\n".join(written)
+    constants: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for found in filter(None, map(_FIELD.fullmatch, constructor.splitlines())):
+        constants[found[1]][found[2]] = found[3]
+    rows = [_row(each) for each in constants.values()]
+    both = ((each["shape"], each["stride"]) for each in constants.values())
+    extents = [found.strip("{}") for pair in both for found in pair]
+    names = [quoted(name) for name in (*inputs, *(f"output{n}" for n in range(outputs)))]
+    config = torch._inductor.config.aot_inductor
+    return _FACTS.format(
+        names=", ".join((*names, "nullptr")),
+        described=",\n  ".join((*rows, "{}")),
+        extents=", ".join((*filter(None, extents), "0")),
+        counts=f"{len(inputs)}, {outputs}, {len(constants)}",
+        in_spec=quoted(config.serialized_in_spec),
+        out_spec=quoted(config.serialized_out_spec),
+    )
+
+
+_FACTS = """\
+namespace torch::aot_inductor {{
+using AOTInductorModelKernels = AOTInductorModelKernelsBase;
+static const char* const model_names[] = {{{names}}};
+static const ConstantFacts model_constants[] = {{
+  {described}
+}};
+static constexpr int64_t model_extents[] = {{{extents}}};
+const ModelFacts model_facts = {{
+  {counts}, model_names, model_constants, model_extents,
+  {in_spec},
+  {out_spec}
+}};
+}} // namespace torch::aot_inductor
+using namespace torch::aot_inductor;
+"""
+
+
+def _row(constant: dict[str, str]) -> str:
+    """A constant's `ConstantFacts`: values that torch keeps are the runtime's functions here."""
+    if set(constant) != set(_FIELDS):
+        fact = f"torch describes a constant by {', '.join(constant)}"
+        raise LoweringError("inductor", fact, "Install the pinned torch")
+    fields = constant | {"shape": str(len(constant["shape"].strip("{}").split()))}
+    for name in ("dtype", "device_type", "layout"):
+        fields[name] = re.sub(r".*\bcached_(torch_\w+).*", r"aoti_\1", fields[name])
+    return f"{{{', '.join(fields[name] for name in _FIELDS if name != 'stride')}}}"
 
 
 class CheckedWrapper(CppWrapperCpu):
@@ -345,11 +369,12 @@ class CheckedWrapper(CppWrapperCpu):
         """No interface: it is compiled apart (`interface`)."""
         self.header.splice(DECLARED_ELSEWHERE)
 
-    def codegen_model_constructor(self) -> None:
-        """The model's constructor, shorter."""
+    def _codegen_aoti_model_class(self) -> None:
+        """Data in place of the model's constructor, which is the interface's."""
         before, self.prefix = self.prefix, IndentedBuffer()
-        super().codegen_model_constructor()  # type: ignore[no-untyped-call]
-        before.splice(with_constants_described_by_calls(self.prefix.getvalue()))
+        self.codegen_model_constructor()  # type: ignore[no-untyped-call]
+        inputs, outputs = list(V.graph.graph_inputs), len(V.graph.graph_outputs)
+        before.splice(model_facts(self.prefix.getvalue(), inputs, outputs))
         self.prefix = before
 
     def generate_c_shim_extern_kernel_alloc(
@@ -449,7 +474,8 @@ DECLARED_ELSEWHERE = f"#include <torch/csrc/inductor/aoti_runtime/model.h>\nexte
 
 
 def interface(header: str) -> str:
-    """The C++ of torch's own file behind a device's header, and the base class of all models."""
+    """The C++ of torch's own file behind a device's header, and what makes every model."""
     [folder] = codegen.__path__
     text = Path(folder, "aoti_runtime", "interface.cpp").read_text()
-    return f"#include <{header}>\n{text}\n{_BASE}"
+    made = inserted("cpp_wrapper.h")
+    return f"#include <{header}>\n{text}\n{_BASE}#define MENAGERIE_INTERFACE\n{made}"

@@ -41,31 +41,76 @@ inline void lay_out(RAIIAtenTensorHandle& tensor, std::initializer_list<int64_t>
 }
 
 }  // namespace torch::aot_inductor
-// Inserted into every wrapper: describes a constant to AOTInductor. Not inlined, since the compiler
-// would see eleven assignments for each constant again.
+// Inserted into every wrapper and into the interface: what is a model's own in its constructor, as
+// data. The constructor itself is in the interface, since compiling it takes as long as all the rest
+// of a small model's wrapper.
 
 #include <cstdint>
-#include <initializer_list>
 
 namespace torch::aot_inductor {
 
-template <class Info>
-[[gnu::noinline]] void describe(Info& info, const char* name, int32_t dtype, int32_t device_type,
-                                int64_t offset, size_t data_size, bool from_folded, int32_t type,
-                                std::initializer_list<int64_t> shape,
-                                std::initializer_list<int64_t> stride, int32_t layout,
-                                const char* original_fqn) {
-  info.name = name;
-  info.dtype = dtype;
-  info.device_type = device_type;
-  info.offset = offset;
-  info.data_size = data_size;
-  info.from_folded = from_folded;
-  info.type = type;
-  info.shape = shape;
-  info.stride = stride;
-  info.layout = layout;
-  info.original_fqn = original_fqn;
+struct ConstantFacts {
+  const char* name;
+  int32_t (*dtype)();
+  int32_t (*device_type)();
+  int64_t offset;
+  size_t data_size;
+  bool from_folded;
+  int32_t type;
+  int64_t axes;
+  int32_t (*layout)();
+  const char* original_fqn;
+};
+
+struct ModelFacts {
+  size_t inputs, outputs, constants;
+  const char* const* names;        // of the inputs, then of the outputs
+  const ConstantFacts* described;  // one for each constant
+  const int64_t* extents;          // of each constant its sizes, then its strides
+  const char *in_spec, *out_spec;
+};
+
+extern const ModelFacts model_facts;
+
+#ifdef MENAGERIE_INTERFACE
+AOTInductorModel::AOTInductorModel(std::shared_ptr<ConstantMap> constants_map,
+                                   std::shared_ptr<std::vector<ConstantHandle>> constants_array,
+                                   const std::string& device_str,
+                                   std::optional<std::string> cubin_dir)
+    : AOTInductorModelBase(model_facts.inputs, model_facts.outputs, model_facts.constants,
+                           device_str, std::move(cubin_dir), false) {
+  const char* const* name = model_facts.names;
+  for (auto& input : inputs_info_) input.name = *name++;
+  for (auto& output : outputs_info_) output.name = *name++;
+  const ConstantFacts* facts = model_facts.described;
+  const int64_t* extents = model_facts.extents;
+  for (auto& constant : constants_info_) {
+    constant.name = facts->name;
+    constant.dtype = facts->dtype();
+    constant.device_type = facts->device_type();
+    constant.offset = facts->offset;
+    constant.data_size = facts->data_size;
+    constant.from_folded = facts->from_folded;
+    constant.type = facts->type;
+    constant.shape.assign(extents, extents + facts->axes);
+    constant.stride.assign(extents + facts->axes, extents + 2 * facts->axes);
+    constant.layout = facts->layout();
+    constant.original_fqn = facts->original_fqn;
+    extents += 2 * facts->axes;
+    ++facts;
+  }
+  update_constants_map(std::move(constants_map));
+  update_constants_array(std::move(constants_array));
+  in_spec_ = model_facts.in_spec;
+  out_spec_ = model_facts.out_spec;
+  kernels_ = std::make_unique<AOTInductorModelKernelsBase>();
 }
+
+// Constants are folded before code is generated.
+std::unordered_map<std::string, AtenTensorHandle> AOTInductorModel::const_run_impl(
+    DeviceStreamType, AOTIProxyExecutorHandle, bool) {
+  return {};
+}
+#endif
 
 }  // namespace torch::aot_inductor

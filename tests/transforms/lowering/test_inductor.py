@@ -22,7 +22,7 @@ from torch.utils import _cpp_embed_headers
 
 from transforms.lowering import inductor
 from transforms.lowering.coverage import check_kernels
-from transforms.lowering.cpp_codegen import interface
+from transforms.lowering.cpp_codegen import interface, model_facts
 from transforms.lowering.cpu import BACKEND
 from transforms.lowering.inductor import (
     generate_code,
@@ -30,7 +30,7 @@ from transforms.lowering.inductor import (
     metal_on_any_host,
     stride_in_range,
 )
-from zoo.errors import UnsupportedKernels
+from zoo.errors import LoweringError, UnsupportedKernels
 
 _OPTIONS = {"aot_inductor.package": True, "cpp.vec_isa_ok": True, "cpp.simdlen": 256}
 
@@ -158,16 +158,28 @@ def test_code_and_constants_come_out() -> None:
     assert code.generated_kernels == code.kernels.count('extern "C"')
 
 
-def test_constants_are_described_by_calls() -> None:
-    """Inductor still assigns the fields that we know, and no others."""
-    code = _generate(nn.Sequential(nn.Conv1d(2, 16, 3), nn.ReLU()), torch.randn(1, 2, 9))
-    assert code.wrapper.count("    describe(constants_info_[") == 2
-    assert "constants_info_[0]." not in code.wrapper
+def test_constants_are_described_by_data() -> None:
+    """With sizes and strides as eager has them, in the order of their names."""
+    module = nn.Sequential(nn.Conv1d(2, 16, 3), nn.ReLU())
+    wrapper = _generate(module, torch.randn(1, 2, 9)).wrapper
+    rows = re.findall(r'aoti_torch_dtype_float32, .*, (\d), \w+, "(.*)"}', wrapper)
+    tensors = {"0.weight": module[0].weight, "0.bias": module[0].bias}
+    assert {name: int(axes) for axes, name in rows} == {n: t.dim() for n, t in tensors.items()}
+    extents = [str(e) for _, name in rows for e in (*tensors[name].shape, *tensors[name].stride())]
+    assert f"model_extents[] = {{{', '.join((*extents, '0'))}}};" in wrapper
+    assert "constants_info_[0]." not in wrapper
+
+
+def test_a_constant_of_another_torch_is_refused() -> None:
+    """What it says besides would be lost."""
+    with pytest.raises(LoweringError, match="torch describes a constant by name, colour"):
+        model_facts('constants_info_[0].name = "a";\nconstants_info_[0].colour = 3;', [], 1)
 
 
 def test_the_interface_is_apart() -> None:
-    """No wrapper defines what is the same for all; torch's own file does."""
+    """No wrapper defines what is the same for all; torch's own file does, and the constructor."""
     code = _generate(nn.ReLU(), torch.randn(2, 3))
+    assert "AOTInductorModel::AOTInductorModel" not in code.wrapper.split("#endif")[-1]
     assert "AOTInductorModelContainerRun" not in code.wrapper
     assert "AOTInductorModelContainerRun(" in interface("torch/csrc/inductor/aoti_include/cpu.h")
 
