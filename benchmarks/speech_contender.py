@@ -20,7 +20,7 @@ from menagerie.format.bundle_manifest import MANIFEST, parse_manifest
 from menagerie.format.folder import read_manifest
 from menagerie.process import peak_memory_bytes
 from menagerie.session import Session
-from menagerie.speech.decoding import greedy_ctc, greedy_whisper
+from menagerie.speech.decoding import Decoder, greedy_ctc, greedy_whisper
 from menagerie.speech.recipe import CtcHead, WhisperHead, read_recipe
 from menagerie.speech.recogniser import Program, Recogniser
 from menagerie.timing import serve
@@ -93,8 +93,8 @@ class Task:
             window[0, : len(self.samples)] = self.samples
 
             def say() -> list[int]:
-                heard = runs[head.listen]({"samples": window})
-                return greedy_whisper(head, runs[head.emit], heard["keys"], heard["values"])
+                gave = runs[head.listen]({"samples": window})
+                return greedy_whisper(head, Decoder(runs[head.emit], gave["keys"], gave["values"]))
 
             return say
         recogniser = Recogniser(self.recipe, head, programs, self.model)

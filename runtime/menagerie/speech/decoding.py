@@ -252,16 +252,11 @@ def _log_sum(scores: Floats) -> float:
     return most + float(np.log(np.exp(scores - most).sum())) if np.isfinite(most) else -np.inf
 
 
-def greedy_whisper(head: WhisperHead, emit: Program, keys: Floats, values: Floats) -> list[int]:
+def greedy_whisper(head: WhisperHead, decoder: Decoder) -> list[int]:
     """The tokens of a window, timestamps among them, without prompt and end.
 
-    Args:
-        head: the tokens' meanings.
-        emit: the program of that name.
-        keys: what `listen` gave for the window.
-        values: as `keys`.
+    Arguments are those of `greedy_attention`.
     """
-    decoder = Decoder(emit, keys, values)
     scores = decoder.feed(head.start)
     if head.languages:
         heard = max(head.languages.values(), key=lambda token: float(scores[token]))

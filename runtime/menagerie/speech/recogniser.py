@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,7 +22,7 @@ from menagerie.speech.decoding import (
     segments,
     spread,
 )
-from menagerie.speech.recipe import AttentionHead, CtcHead, WhisperHead
+from menagerie.speech.recipe import AttentionHead, CtcHead, TransducerHead
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from menagerie.format.bundle_manifest import TensorSpec
-    from menagerie.speech.recipe import Head, Recipe, TransducerHead
+    from menagerie.speech.recipe import Head, Recipe
 
     Samples = NDArray[np.float32]
 
@@ -75,8 +74,13 @@ class Program:
         return size
 
 
-class Recogniser(ABC):
+class Recogniser:
     """One head of a model: a recording in, tokens with their frames out, window by window.
+
+    Of a head that says what is in each frame, windows of a long recording overlap. A decoder that
+    is fed its own tokens says where the next window begins: Whisper by its timestamps, in frames of
+    20 ms; one without times has it cut at a pause. Whisper scales a window by its own loudest bin;
+    `transformers` scales a long recording as a whole.
 
     Args:
         recipe: how the programs work together.
@@ -86,6 +90,7 @@ class Recogniser(ABC):
 
     Attributes:
         sizes: how many samples a window has; shorter ones are padded.
+        overlaps: whether windows overlap.
 
     Raises:
         SpeechError: a program does not take what the recipe's kind of head gives it.
@@ -97,8 +102,17 @@ class Recogniser(ABC):
         self._recipe, self._frame, self._head = recipe, recipe.frame, head
         self._listen = programs[head.listen]
         self.sizes = _sizes(self._listen, place)
+        self.overlaps = isinstance(head, (CtcHead, TransducerHead))
+        self._told = any(spec.name == "lengths" for spec in self._listen.inputs)
+        if isinstance(head, CtcHead):
+            return
+        self._emit = programs[head.emit]
+        if isinstance(head, TransducerHead):
+            self._window = self._emit.size("frames", 1, place)
+            self._state = tuple(self._emit.size("hidden", axis, place) for axis in range(3))
+        else:
+            self._emit.size("position", 0, place)
 
-    @abstractmethod
     def window(self, samples: Samples, last: bool = True) -> tuple[list[Emission], int]:
         """What is said in a window, and how many samples further the next one begins.
 
@@ -106,6 +120,31 @@ class Recogniser(ABC):
             samples: (n,) at the recipe's rate, at most `sizes.high`.
             last: whether they end the recording.
         """
+        head, frame = self._head, self._frame
+        if isinstance(head, (CtcHead, TransducerHead)):
+            return self._by_frames(head, samples), len(samples)
+        if isinstance(head, AttentionHead) and not last:
+            samples = samples[: quietest(samples, frame)]
+        length, frames = len(samples), -(-len(samples) // frame)
+        heard = self._listen.run({"samples": _padded(samples, self.sizes)})
+        decoder = Decoder(self._emit.run, heard["keys"], heard["values"])
+        if isinstance(head, AttentionHead):
+            said = greedy_attention(head, decoder, length / self._recipe.rate)
+            return spread(said, 0, frames), length
+        found, advance = segments(greedy_whisper(head, decoder), head, frames)
+        return emissions(found, head, frames), min(advance * frame, length)
+
+    def _by_frames(self, head: CtcHead | TransducerHead, samples: Samples) -> list[Emission]:
+        padded, hop = _padded(samples, self.sizes), self._recipe.hop
+        length, size = len(samples), padded.shape[1]
+        real = max(length, min(_FEWEST, size)) if self._told else size
+        lengths = {"lengths": np.array([real], np.int64)} if self._told else {}
+        results = self._listen.run({"samples": padded, **lengths})
+        frames = -(-(real // hop * hop) // self._frame)
+        if isinstance(head, CtcHead):
+            return greedy_ctc(results["logits"][0, :frames], head.blank)
+        encoded = results["encoded"][0, :frames]
+        return greedy_transducer(encoded, head, self._emit.run, self._window, self._state)
 
     def listen(
         self, blocks: Iterable[Samples], longest: int, overlap: int
@@ -179,102 +218,6 @@ def _cut(first: int, last: int, heard: list[Emission]) -> int:
         outside = np.maximum(one.start - frames, frames - max(one.end, one.start + 1) + 1)
         away = np.minimum(away, np.maximum(outside, 0))
     return int(frames[np.argmax(away)])
-
-
-class FrameRecogniser(Recogniser):
-    """A head that says what is in each frame: windows of a long recording overlap."""
-
-    _head: CtcHead | TransducerHead
-
-    def __init__(
-        self,
-        recipe: Recipe,
-        head: CtcHead | TransducerHead,
-        programs: Mapping[str, Program],
-        place: str,
-    ) -> None:
-        super().__init__(recipe, head, programs, place)
-        self._told = any(spec.name == "lengths" for spec in self._listen.inputs)
-        if isinstance(head, CtcHead):
-            return
-        self._emit = programs[head.emit]
-        self._window = self._emit.size("frames", 1, place)
-        self._state = tuple(self._emit.size("hidden", axis, place) for axis in range(3))
-
-    def window(self, samples: Samples, last: bool = True) -> tuple[list[Emission], int]:
-        """See `Recogniser`; the whole window is heard."""
-        del last
-        padded, hop = _padded(samples, self.sizes), self._recipe.hop
-        length, size = len(samples), padded.shape[1]
-        real = max(length, min(_FEWEST, size)) if self._told else size
-        lengths = {"lengths": np.array([real], np.int64)} if self._told else {}
-        results = self._listen.run({"samples": padded, **lengths})
-        frames = -(-(real // hop * hop) // self._frame)
-        if isinstance(self._head, CtcHead):
-            return greedy_ctc(results["logits"][0, :frames], self._head.blank), length
-        encoded = results["encoded"][0, :frames]
-        emit, state = self._emit.run, self._state
-        return greedy_transducer(encoded, self._head, emit, self._window, state), length
-
-
-class _DecoderRecogniser(Recogniser):
-    """A decoder that is fed its own tokens: it says where the next window begins."""
-
-    def __init__(
-        self,
-        recipe: Recipe,
-        head: AttentionHead | WhisperHead,
-        programs: Mapping[str, Program],
-        place: str,
-    ) -> None:
-        super().__init__(recipe, head, programs, place)
-        self._emit = programs[head.emit]
-        self._emit.size("position", 0, place)
-
-
-class AttentionRecogniser(_DecoderRecogniser):
-    """A decoder without times: a long recording is cut at pauses."""
-
-    _head: AttentionHead
-
-    def window(self, samples: Samples, last: bool = True) -> tuple[list[Emission], int]:
-        """See `Recogniser`; of a window that goes on, what lies before its last pause."""
-        if not last:
-            samples = samples[: quietest(samples, self._frame)]
-        length = len(samples)
-        heard = self._listen.run({"samples": _padded(samples, self.sizes)})
-        decoder = Decoder(self._emit.run, heard["keys"], heard["values"])
-        said = greedy_attention(self._head, decoder, length / self._recipe.rate)
-        return spread(said, 0, -(-length // self._frame)), length
-
-
-class WhisperRecogniser(_DecoderRecogniser):
-    """Whisper, whose timestamps say where the next window begins; a frame is a step of 20 ms.
-
-    A window is scaled by its own loudest bin; `transformers` scales a long recording as a whole.
-    """
-
-    _head: WhisperHead
-
-    def window(self, samples: Samples, last: bool = True) -> tuple[list[Emission], int]:
-        """See `Recogniser`."""
-        del last  # a pair of timestamps says where the next window begins
-        heard = self._listen.run({"samples": _padded(samples, self.sizes)})
-        said = greedy_whisper(self._head, self._emit.run, heard["keys"], heard["values"])
-        steps = -(-len(samples) // self._frame)
-        found, advance = segments(said, self._head, steps)
-        return emissions(found, self._head, steps), min(advance * self._frame, len(samples))
-
-
-def recogniser_of(
-    recipe: Recipe, head: Head, programs: Mapping[str, Program], place: str
-) -> Recogniser:
-    """What decodes a head; arguments and errors are those of `Recogniser`."""
-    if isinstance(head, WhisperHead):
-        return WhisperRecogniser(recipe, head, programs, place)
-    if isinstance(head, AttentionHead):
-        return AttentionRecogniser(recipe, head, programs, place)
-    return FrameRecogniser(recipe, head, programs, place)
 
 
 def _sizes(listen: Program, place: str) -> Sizes:

@@ -15,7 +15,7 @@ from menagerie.format.folder import read_manifest
 from menagerie.session import Session
 from menagerie.speech.audio import Recording, at_rate, open_audio, require_rate, sound
 from menagerie.speech.recipe import WhisperHead, read_recipe
-from menagerie.speech.recogniser import FrameRecogniser, Program, recogniser_of
+from menagerie.speech.recogniser import Program, Recogniser
 from menagerie.speech.transcript import Speller, Token, Transcript
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Transcriber:
             for program in manifest.programs
             if program.name in chosen.programs
         }
-        self._recogniser = recogniser_of(self.recipe, chosen, programs, str(path))
+        self._recogniser = Recogniser(self.recipe, chosen, programs, str(path))
         self._longest, self._overlap = self._chunk_sizes(chunk, model)
         self._speller = Speller(self.recipe.vocabulary)
 
@@ -170,7 +170,7 @@ class Transcriber:
     def _chunk_sizes(self, seconds: float | None, model: str) -> tuple[int, int]:
         """Samples of a chunk and of an overlap, both whole frames; a decoder needs none."""
         rate, frame = self.recipe.rate, self.recipe.frame
-        shared = self.recipe.overlap if isinstance(self._recogniser, FrameRecogniser) else 0.0
+        shared = self.recipe.overlap if self._recogniser.overlaps else 0.0
         overlap = round(shared * rate / frame) * frame
         longest = self._recogniser.sizes.high // frame * frame
         if seconds is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from menagerie.errors import ArtifactError
-from menagerie.speech.recogniser import recogniser_of
+from menagerie.speech.recogniser import Recogniser
 from menagerie.speech.transcript import Speller
 from menagerie.tensor_files import read_tensors
 
@@ -73,9 +73,9 @@ def count_errors(
 ) -> int:
     """How many words, over all recordings, a head misses, adds or gets wrong.
 
-    Arguments and errors are those of `menagerie.speech.recogniser.recogniser_of`.
+    Arguments and errors are those of `menagerie.speech.recogniser.Recogniser`.
     """
-    recogniser = recogniser_of(recipe, recipe.heads[head], programs, place)
+    recogniser = Recogniser(recipe, recipe.heads[head], programs, place)
     speller = Speller(recipe.vocabulary)
     errors, first = 0, 0
     for length, text in zip(held_out.lengths.tolist(), held_out.texts, strict=True):

@@ -11,8 +11,8 @@ from utterances import RATE, TIE, UTTERANCES, Recorder, converted, in_eager, lea
 
 from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.speech.recipe import Recipe, Vocabulary
-from menagerie.speech.recogniser import AttentionRecogniser
 from menagerie.speech.recogniser import Program as Running
+from menagerie.speech.recogniser import Recogniser
 from transforms.export.prepare import Program
 from zoo.models.builders.recognisers import parts
 
@@ -83,7 +83,7 @@ def _heard(programs: Mapping[str, Run], samples: np.ndarray) -> tuple[list[int],
         "listen": Running(programs["listen"], takes["listen"], {"samples": (_LOW, _HIGH, 1)}),
         "emit": Running(recorder, takes["emit"], {}),
     }
-    heard, _ = AttentionRecogniser(_RECIPE, HEAD, running, "test").window(samples)
+    heard, _ = Recogniser(_RECIPE, HEAD, running, "test").window(samples)
     return [one.token for one in heard], recorder
 
 

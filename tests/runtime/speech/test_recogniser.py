@@ -9,7 +9,7 @@ import pytest
 
 from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.speech.recipe import CtcHead, Recipe, Vocabulary
-from menagerie.speech.recogniser import FrameRecogniser, Program
+from menagerie.speech.recogniser import Program, Recogniser
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +42,7 @@ def test_a_rest_shorter_than_a_frame_of_features_is_not_heard(
         TensorSpec("lengths", "int64", (1,)),
     )
     program = Program(listen, inputs, {"samples": (1280, 12_800, 1280)})
-    recogniser = FrameRecogniser(recipe, recipe.heads["ctc"], {"listen": program}, "test")
+    recogniser = Recogniser(recipe, recipe.heads["ctc"], {"listen": program}, "test")
     heard = recogniser.recognise(np.zeros(samples, np.float32))
     assert [one.end for one in heard] == list(range(1, frames + 1))
 

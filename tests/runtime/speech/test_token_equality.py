@@ -16,8 +16,8 @@ from utterances import FEW, RATE, TIE, UTTERANCES, Recorder, in_eager, lead
 from menagerie.session import Session
 from menagerie.speech.decoding import Emission
 from menagerie.speech.recipe import CtcHead, Recipe, TransducerHead, Vocabulary
-from menagerie.speech.recogniser import FrameRecogniser
 from menagerie.speech.recogniser import Program as Running
+from menagerie.speech.recogniser import Recogniser
 from transforms import convert
 from transforms.export.prepare import Program
 from zoo.models.builders.parakeet import SpeechEncoder, TransducerStep
@@ -216,5 +216,5 @@ def _recognise(
         vocabulary=Vocabulary(kind="plain", pieces=tuple("abcdefghijk")),
     )
     running = {name: replace(programs[name], run=each) for name, each in recorders.items()}
-    heard = FrameRecogniser(recipe, head, running, "test").recognise(samples)
+    heard = Recogniser(recipe, head, running, "test").recognise(samples)
     return heard, [each.said for each in recorders.values()]

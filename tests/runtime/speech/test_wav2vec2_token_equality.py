@@ -12,8 +12,8 @@ from utterances import FEW, RATE, TIE, UTTERANCES, Recorder, in_eager, lead
 from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.session import Session
 from menagerie.speech.recipe import CtcHead, Recipe, Vocabulary
-from menagerie.speech.recogniser import FrameRecogniser
 from menagerie.speech.recogniser import Program as Running
+from menagerie.speech.recogniser import Recogniser
 from transforms import convert
 from transforms.export.prepare import Program
 from zoo.models.builders.recognisers import parts
@@ -76,7 +76,7 @@ def _heard(run: Run, samples: np.ndarray) -> Heard:
     """The characters of a recording by our loop."""
     takes = (TensorSpec("samples", "float32", (1, "samples")),)
     program = Running(run, takes, {"samples": (_LOW, _HIGH, 1)})
-    found = FrameRecogniser(_RECIPE, _HEAD, {"listen": program}, "test").recognise(samples)
+    found = Recogniser(_RECIPE, _HEAD, {"listen": program}, "test").recognise(samples)
     return [(PIECES[one.token].replace("|", " "), one.start, one.end) for one in found]
 
 

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.numerics import Dtype
+from menagerie.speech.decoding import Decoder as Steps
 from menagerie.speech.decoding import Emission, Rules, Segment, emissions, greedy_whisper, segments
 from menagerie.speech.recipe import Recipe, Vocabulary, WhisperHead
-from menagerie.speech.recogniser import Program, WhisperRecogniser
+from menagerie.speech.recogniser import Program, Recogniser
 from zoo.models.torchvision_operators import torchvision_operators
 
 with torchvision_operators():
@@ -162,7 +163,7 @@ def test_the_prompt_is_fed_token_by_token(language: str | None) -> None:
     """Start, language (that is given, or the likelier), task; positions count on."""
     decoder = Decoder([STAMP, 1, STAMP + 3, END])
     head = replace(HEAD, language=language)
-    assert greedy_whisper(head, decoder, KEYS, KEYS) == [STAMP, 1, STAMP + 3]
+    assert greedy_whisper(head, Steps(decoder, KEYS, KEYS)) == [STAMP, 1, STAMP + 3]
     spoken = 12 if language is None else 13
     assert decoder.fed == [(t, n) for n, t in enumerate([START, spoken, 14, STAMP, 1, STAMP + 3])]
 
@@ -172,13 +173,13 @@ def test_without_times_the_prompt_says_so_and_a_full_window_ends() -> None:
     decoder = Decoder([1] * 100)
     head = replace(HEAD, timestamps=False, languages={}, most_tokens=9)
     decoder.says = [9, *[1] * 100]  # the first answers the task
-    said = greedy_whisper(head, decoder, KEYS, KEYS)
+    said = greedy_whisper(head, Steps(decoder, KEYS, KEYS))
     assert len(said) == 9 - 3
     assert [token for token, _ in decoder.fed[:3]] == [START, 14, STAMP - 1]
     assert max(position for _, position in decoder.fed) == 7
 
 
-def recogniser(decoder: Decoder, heard: list[int]) -> WhisperRecogniser:
+def recogniser(decoder: Decoder, heard: list[int]) -> Recogniser:
     """Windows of 30 steps of 320 samples."""
 
     def listen(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -193,7 +194,7 @@ def recogniser(decoder: Decoder, heard: list[int]) -> WhisperRecogniser:
         "listen": Program(listen, [TensorSpec("samples", Dtype.FLOAT32, (1, 9600))], {}),
         "emit": Program(decoder, [TensorSpec("position", Dtype.INT64, (1,))], {}),
     }
-    return WhisperRecogniser(recipe, HEAD, programs, "test")
+    return Recogniser(recipe, HEAD, programs, "test")
 
 
 def test_long_recordings_go_on_where_a_window_closed() -> None:

@@ -11,7 +11,7 @@ import torch
 from small_whisper import END, HEAD, NO_TIMESTAMPS, SECONDS, small_whisper
 from utterances import FEW, RATE, TIE, UTTERANCES, Recorder, converted, in_eager
 
-from menagerie.speech.decoding import greedy_whisper
+from menagerie.speech.decoding import Decoder, greedy_whisper
 from transforms.export.prepare import Program
 from zoo.models.builders.recognisers import parts
 from zoo.models.torchvision_operators import torchvision_operators
@@ -81,7 +81,8 @@ def heard(
     window = np.zeros((1, SECONDS * RATE), np.float32)
     window[0, : len(samples)] = samples
     found, recorder = programs["listen"]({"samples": window}), Recorder(programs["emit"])
-    return greedy_whisper(HEADS[kind], recorder, found["keys"], found["values"]), recorder
+    decoder = Decoder(recorder, found["keys"], found["values"])
+    return greedy_whisper(HEADS[kind], decoder), recorder
 
 
 def lead(wanted: list[int], found: list[int], reference: Recorder) -> float:

@@ -16,7 +16,7 @@ from utterances import RATE, UTTERANCES
 from menagerie.errors import SpeechError
 from menagerie.speech import Transcriber
 from menagerie.speech.recipe import Recipe, Vocabulary
-from menagerie.speech.recogniser import Program, WhisperRecogniser
+from menagerie.speech.recogniser import Program, Recogniser
 from zoo.models.builders.recognisers import parts
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def test_a_long_recording_is_heard_window_by_window(bundle: Path) -> None:
         rate=RATE, frame=320, overlap=0.0, heads={"whisper": HEAD},
         vocabulary=Vocabulary(kind="sentencepiece", pieces=tuple(_PIECES)),
     )  # fmt: skip
-    expected = WhisperRecogniser(recipe, HEAD, programs, "test").recognise(samples)
+    expected = Recogniser(recipe, HEAD, programs, "test").recognise(samples)
     assert [token.id for token in found.tokens] == [one.token for one in expected]
     assert [token.start for token in found.tokens] == pytest.approx(
         [min(one.start * 320, len(samples)) / RATE for one in expected]

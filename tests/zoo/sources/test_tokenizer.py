@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "runtime" / "speech"))
 
 from small_parakeet import TRANSDUCER, balance, lively
 
-from menagerie.speech.recogniser import FrameRecogniser
+from menagerie.speech.recogniser import Recogniser
 from menagerie.speech.transcript import Speller
 from transforms.eager import eager_program
 from zoo.errors import SourceError
@@ -114,7 +114,7 @@ def test_the_transcript_is_transformers_own(model: Any, tmp_path: Path) -> None:
     speech = with_pieces(spec.speech, spec.source, Context("tiny", tmp_path))  # type: ignore[arg-type]
     plain = recipe(speech)
     programs = {p.name: eager_program(loaded.module, p) for p in spec.programs}
-    heard = FrameRecogniser(plain, plain.heads["tdt"], programs, "tiny").recognise(sound())
+    heard = Recogniser(plain, plain.heads["tdt"], programs, "tiny").recognise(sound())
     features = ParakeetFeatureExtractor()(sound(), sampling_rate=16_000, return_tensors="pt")
     said = model.generate(**features, max_new_tokens=10 * 25 - 1).sequences[0, 1:]
     tokens = [token for token in said.tolist() if token != 11]

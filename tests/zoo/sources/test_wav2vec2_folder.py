@@ -16,7 +16,7 @@ from small_wav2vec2 import PIECES, small_hubert, small_wav2vec2, tokenizer
 from utterances import RATE, UTTERANCES
 
 from menagerie.speech.recipe import CtcHead
-from menagerie.speech.recogniser import recogniser_of
+from menagerie.speech.recogniser import Recogniser
 from menagerie.speech.transcript import Speller
 from transforms.eager import eager_program
 from zoo.errors import SourceError
@@ -83,7 +83,7 @@ def test_the_transcript_is_transformers_own(tmp_path: Path, made: Any, normalise
     assert isinstance(head, CtcHead)
     assert head.blank == PIECES.index("<pad>")  # the folder's, not the entry's
     programs = {p.name: eager_program(loaded.module, p) for p in spec.programs}
-    recogniser, speller = recogniser_of(plain, head, programs, "tiny"), Speller(plain.vocabulary)
+    recogniser, speller = Recogniser(plain, head, programs, "tiny"), Speller(plain.vocabulary)
     texts = set()
     for name in ("tone of 2.21 s", "noise of 2.21 s", "one click", "00.flac"):
         features = Wav2Vec2FeatureExtractor(do_normalize=normalised)(

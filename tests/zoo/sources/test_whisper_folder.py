@@ -18,7 +18,7 @@ from small_whisper import END, HEAD, NO_TIMESTAMPS, POSITIONS, SECONDS, small_wh
 from utterances import RATE, UTTERANCES
 
 from menagerie.speech.recipe import WhisperHead
-from menagerie.speech.recogniser import WhisperRecogniser, recogniser_of
+from menagerie.speech.recogniser import Recogniser
 from menagerie.speech.transcript import Speller
 from transforms.eager import eager_program
 from zoo.errors import SourceError
@@ -106,8 +106,8 @@ def test_the_transcript_is_transformers_own(model: Any, tmp_path: Path) -> None:
     assert isinstance(head, WhisperHead)
     assert head == HEAD  # the folder's numbers, not the entry's
     programs = {p.name: eager_program(loaded.module, p) for p in spec.programs}
-    recogniser = recogniser_of(plain, head, programs, "tiny")
-    assert isinstance(recogniser, WhisperRecogniser)
+    recogniser = Recogniser(plain, head, programs, "tiny")
+    assert not recogniser.overlaps
     speller, emitted = Speller(plain.vocabulary), 0
     for name in ("tone of 2.21 s", "noise of 2.21 s", "silence", "00.flac"):
         heard, _ = recogniser.window(UTTERANCES[name])
