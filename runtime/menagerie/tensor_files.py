@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from menagerie.errors import ArtifactError, UsageError
 from menagerie.numerics import Dtype
-from menagerie.typed_json import check, load, whole_of_64_bits
+from menagerie.typed_json import check, load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -200,7 +200,7 @@ def _header(path: Path) -> tuple[Any, int]:
         length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
         if length > _MOST_HEADER_BYTES:
             raise ValueError(f"its header claims {length:,} bytes")
-        return load(file.read(length), whole=whole_of_64_bits), _LENGTH_BYTES + length
+        return load(file.read(length)), _LENGTH_BYTES + length
 
 
 def _tensors(content: NDArray[Any], header: Any) -> dict[str, NDArray[Any]]:

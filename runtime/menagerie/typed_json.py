@@ -77,12 +77,10 @@ def from_json(kind: type[T], text: str | bytes) -> T:
     return value
 
 
-def load(text: str | bytes, *, whole: Callable[[str], int] = int) -> Any:
+def load(text: str | bytes) -> Any:
     """Parses JSON; duplicate keys and what is no JSON or no UTF-8 are refused.
 
-    Args:
-        text: the document.
-        whole: reads a whole number's digits; its ValueError refuses them.
+    So are numbers that C's readers do not hold: whole ones of more than 64 bits, and infinite ones.
 
     Raises:
         Malformed: in one printable line.
@@ -94,7 +92,7 @@ def load(text: str | bytes, *, whole: Callable[[str], int] = int) -> Any:
             object_pairs_hook=_unique,
             parse_constant=_no_constant,
             parse_float=_finite,
-            parse_int=whole,
+            parse_int=_of_64_bits,
         )
         if _SURROGATE.search(decoded):  # half a pair is no character, and no UTF-8 can hold it
             json.dumps(value, ensure_ascii=False).encode()
@@ -238,21 +236,13 @@ def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
 
 def _scalar(kind: Any, value: object, place: str) -> Any:
     if isinstance(kind, type) and issubclass(kind, Enum):
-        known = {member.value: member for member in kind}
-        if not isinstance(value, str) or value not in known:
-            raise _unfit(place, f"is {_quoted(value)}, not {_choices(tuple(known))}")
-        return known[value]
+        return kind(_literal(tuple(member.value for member in kind), value, place))
     if kind is float:
         if isinstance(value, str) and value in _INFINITIES:
             return _INFINITIES[value]
         if type(value) in (int, float):
-            try:
-                return float(value)  # type: ignore[arg-type]
-            except OverflowError:
-                raise _unfit(place, "is too large a number") from None
+            return float(value)  # type: ignore[arg-type]
         raise _unfit(place, f"is {_quoted(value)}, not a number")
-    if kind is type(None):
-        kind = types.NoneType
     if type(value) is not kind:
         raise _unfit(place, f"is {_quoted(value)}, not {_NAMES.get(kind, kind.__name__)}")
     return value
@@ -298,8 +288,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def whole_of_64_bits(digits: str) -> int:
-    """For `load`: whole numbers that C's reader holds, of 64 bits with sign."""
+def _of_64_bits(digits: str) -> int:
     number = int(digits)
     if not -(2**63) <= number < 2**63:
         raise ValueError("a whole number has more than 64 bits")

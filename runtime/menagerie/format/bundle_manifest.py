@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
 from menagerie.errors import ArtifactError
 from menagerie.numerics import Dtype, TextEnum, Tolerance
-from menagerie.typed_json import Malformed, at_least, check, load, matching, whole_of_64_bits
+from menagerie.typed_json import Malformed, at_least, check, load, matching
 from menagerie.typed_json import document as json_document
 
 if TYPE_CHECKING:
@@ -357,7 +357,7 @@ def parse_manifest(document: bytes, place: str) -> BundleManifest:
         fact = f"{len(document):,} bytes, above the {MAX_MANIFEST_BYTES:,} allowed"
         raise ArtifactError(place, fact, _DAMAGED)
     try:
-        fields = load(document, whole=whole_of_64_bits)
+        fields = load(document)
     except Malformed as error:
         fact = f"is not JSON as the format wants it: {error}"
         raise ArtifactError(place, fact, _DAMAGED) from None
