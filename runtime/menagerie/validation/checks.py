@@ -106,17 +106,12 @@ class Judged:
     took: list[float] = field(default_factory=list)  # seconds
     parity: list[OutputParity] = field(default_factory=list)
     exactness: list[Exactness] = field(default_factory=list)
-    facts: list[str] = field(default_factory=list)
+    facts: list[str] = field(default_factory=list)  # that speak against it
     deterministic: bool = True
     latency: Measurement | None = None
     profile: Profile | None = None
     case: int = 0
     outputs: Mapping[str, Array] = field(default_factory=dict)
-
-    @property
-    def fact(self) -> str:
-        """The first that speaks against the program; empty when none does."""
-        return self.facts[0] if self.facts else ""
 
     @property
     def validation(self) -> ProgramValidation:

@@ -267,25 +267,45 @@ class ValidationReport:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How much of the machine a validation may take.
+
+    Attributes:
+        seconds: wall time of the whole validation.
+        memory_bytes: private memory; None: the machine's.
+        threads: None: one a core.
+        measure_seconds: time spent on measuring each program's latency; 0: none. On an emulated
+            device it is never measured.
+
+    Raises:
+        ValueError: a limit is not greater than 0 (the measuring time: less than 0).
+    """
+
+    seconds: float = 900.0
+    memory_bytes: int | None = None
+    threads: int | None = None
+    measure_seconds: float = 2.0
+
+    def __post_init__(self) -> None:
+        bounds = (self.seconds, self.memory_bytes, self.threads)
+        if any(bound is not None and bound <= 0 for bound in bounds) or self.measure_seconds < 0:
+            raise ValueError(f"a limit is greater than 0: {self}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Order:
     """What the worker is asked for.
 
     Attributes:
         bundle: its folder, absolute.
         pipe: file descriptor for the events.
-        threads: that a run uses.
-        memory_bytes: private memory.
-        seconds: wall time of the whole trial.
-        measure_seconds: for each program's latency; 0: none.
+        limits: of the whole trial.
         allow_unsigned: also try what no trusted key has signed.
     """
 
     bundle: str
     pipe: int
-    threads: int
-    memory_bytes: int
-    seconds: float
-    measure_seconds: float
+    limits: Limits
     allow_unsigned: bool
 
 

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field, replace
 from selectors import EVENT_READ, DefaultSelector
 from typing import TYPE_CHECKING
 
-from menagerie.host import cores, machine
+from menagerie.host import machine
 from menagerie.paths import PACKAGE, home
 from menagerie.process import signal_name
 from menagerie.trust.roots import TRUST, allows_unsigned, trusted_place
 from menagerie.typed_json import Malformed, document, from_json
 from menagerie.validation.findings import (
     Event,
+    Limits,
     Order,
     ProgramValidation,
     ValidationReport,
@@ -34,32 +35,6 @@ _READ_BYTES = 1 << 16
 _MOST_LINE_BYTES = 1 << 24  # a report of thousands of outputs has a few megabytes
 _STDERR_TAIL = 4096
 _KEPT_VARIABLES = ("HOME", "LANG", "MENAGERIE_HOME", "TMPDIR", "XDG_CACHE_HOME", TRUST)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """How much of the machine a validation may take.
-
-    Attributes:
-        seconds: wall time of the whole validation.
-        memory_bytes: private memory; None: the machine's.
-        threads: None: one a core.
-        measure_seconds: time spent on measuring each program's latency; 0: none. On an emulated
-            device it is never measured.
-
-    Raises:
-        ValueError: a limit is not greater than 0 (the measuring time: less than 0).
-    """
-
-    seconds: float = 900.0
-    memory_bytes: int | None = None
-    threads: int | None = None
-    measure_seconds: float = 2.0
-
-    def __post_init__(self) -> None:
-        bounds = (self.seconds, self.memory_bytes, self.threads)
-        if any(bound is not None and bound <= 0 for bound in bounds) or self.measure_seconds < 0:
-            raise ValueError(f"a limit is greater than 0: {self}")
 
 
 def validate(
@@ -110,15 +85,8 @@ def validate(
 def _start(
     bundle: Path, limits: Limits, pipe: int, *, unsigned_too: bool
 ) -> tuple[subprocess.Popen[bytes], str]:
-    memory = limits.memory_bytes or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     order = Order(
-        bundle=str(bundle.absolute()),
-        pipe=pipe,
-        threads=limits.threads or cores(),
-        memory_bytes=memory,
-        seconds=limits.seconds,
-        measure_seconds=limits.measure_seconds,
-        allow_unsigned=unsigned_too,
+        bundle=str(bundle.absolute()), pipe=pipe, limits=limits, allow_unsigned=unsigned_too
     )
     program = [sys.executable, "-m", "menagerie.validation.worker"]
     command, sandbox = contained(

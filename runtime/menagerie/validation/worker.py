@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from menagerie.errors import ArtifactError, MenagerieError, SessionError
 from menagerie.format.bundle_manifest import Role, parse_manifest
 from menagerie.format.folder import open_bundle, read_manifest
-from menagerie.host import emulates, machine
+from menagerie.host import cores, emulates, machine
 from menagerie.library import version
 from menagerie.process import foreign_libraries, peak_memory_bytes
 from menagerie.session import Session
@@ -37,6 +37,7 @@ from menagerie.validation.checks import (
 )
 from menagerie.validation.findings import (
     AccuracyResult,
+    Limits,
     Order,
     Sender,
     ValidationReport,
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 def main() -> int:
     """Tries one bundle and sends the judgement; the exit code says only that it was sent."""
     order = from_json(Order, sys.argv[1])
-    _confine(order)
+    _confine(order.limits)
     _die_with_caller()
     sender = Sender(order.pipe)
     sender.step("opening the bundle")
@@ -73,14 +74,15 @@ def main() -> int:
     return 0
 
 
-def _confine(order: Order) -> None:
+def _confine(limits: Limits) -> None:
     """Bounds this process; done here and not between fork and exec, where threads forbid it."""
-    processor = math.ceil(order.seconds) * (order.threads + 1)
+    processor = math.ceil(limits.seconds) * ((limits.threads or cores()) + 1)
     _limit(resource.RLIMIT_CPU, processor, processor + 5)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":  # elsewhere the kernel does not honour it
         # not RLIMIT_AS: weights that are mapped, twice for two sessions, cost no memory
-        _limit(resource.RLIMIT_DATA, order.memory_bytes, order.memory_bytes)
+        memory = limits.memory_bytes or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        _limit(resource.RLIMIT_DATA, memory, memory)
 
 
 def _limit(which: int, soft: int, hard: int) -> None:
@@ -123,14 +125,15 @@ class _Trial:
 
     def __init__(self, order: Order, sender: Sender) -> None:
         self._order = order
+        self._threads = order.limits.threads or cores()
         self._sender = sender
         self._bundle = open_bundle(Path(order.bundle))
-        self._facts: list[str] = []
+        self._facts: list[str] = []  # that speak against it
 
     def run(self) -> ValidationReport:
         """Makes every check, each only after what it builds on."""
         manifest = self._bundle.manifest
-        beside: list[bool] = []
+        beside: list[str] = []
         with contextlib.ExitStack() as stack:
             start = time.perf_counter()
             sessions = {p.name: stack.enter_context(self._open(p)) for p in manifest.programs}
@@ -141,7 +144,8 @@ class _Trial:
             for name, program in programs.items():
                 self._sender.step(f"program {name}, a second session beside the first")
                 again = partial(self._open, program.entry)
-                beside.append(self._note(coexists(program, judgements[name], again)))
+                beside.append(coexists(program, judgements[name], again))
+            self._facts += filter(None, beside)
             accurate = self._accuracy(programs)
             words = self._word_errors(programs)
             self._refuse_torch()
@@ -154,7 +158,7 @@ class _Trial:
             word_errors=words,
             load_ms=load_ms,
             peak_memory_bytes=peak,
-            second_model_coexists=all(beside),
+            second_model_coexists=not any(beside),
             emulated=emulates(manifest.requires),
             machine=machine(),
             runtime=_version(self._bundle.folder),
@@ -162,18 +166,12 @@ class _Trial:
 
     def _open(self, entry: BundleProgram) -> Session:
         self._sender.step(f"loading program {entry.name}")
-        order, folder = self._order, self._bundle.folder
-        return Session(folder, entry.name, order.threads, allow_unsigned=order.allow_unsigned)
+        unsigned_too, folder = self._order.allow_unsigned, self._bundle.folder
+        return Session(folder, entry.name, self._threads, allow_unsigned=unsigned_too)
 
     def _loaded(self, entry: BundleProgram, session: Session) -> LoadedProgram:
         goldens = GoldenCases(self._bundle.file(entry.golden.path), entry)
         return LoadedProgram(entry, session, goldens)
-
-    def _note(self, fact: str) -> bool:
-        """Keeps a fact that speaks against the bundle; returns whether there is none."""
-        if fact:
-            self._facts.append(fact)
-        return not fact
 
     def _judge(self, program: LoadedProgram) -> Judged:
         manifest = self._bundle.manifest
@@ -182,10 +180,10 @@ class _Trial:
             manifest.tolerances,
             step=self._sender.step,
             # An emulated device's latency says nothing of a real one's.
-            seconds=0.0 if emulates(manifest.requires) else self._order.measure_seconds,
-            threads=self._order.threads,
+            seconds=0.0 if emulates(manifest.requires) else self._order.limits.measure_seconds,
+            threads=self._threads,
         )
-        self._note(judged.fact)
+        self._facts += judged.facts
         self._sender.finding(judged.validation)
         return judged
 
@@ -198,7 +196,7 @@ class _Trial:
         data = self._bundle.file(manifest.files[Role.ACCURACY].path)
         result = accuracy(programs[gate.program].called(), gate, data)
         if not result.passed:
-            self._note(
+            self._facts.append(
                 f"program {gate.program}: accuracy {result.artifact:.6g} on {result.samples} "
                 f"samples is not eager's {result.eager:.6g}{_but_for(result.slack, 'samples')}"
             )
@@ -218,7 +216,7 @@ class _Trial:
         found = word_errors(programs, recipe, recipe.gate, path)
         for each in found:
             if not each.passed:
-                self._note(
+                self._facts.append(
                     f"head {each.head}: {each.artifact} of {each.words} words wrong; eager "
                     f"PyTorch has {each.eager}{_but_for(each.slack, 'words')}, below "
                     f"{each.most:.0%} is allowed"

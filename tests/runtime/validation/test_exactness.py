@@ -61,7 +61,7 @@ def test_eager_and_artifact_are_measured_from_the_truth(tmp_path: Path) -> None:
     goldens = GoldenCases(tmp_path / "golden.safetensors", _ENTRY)
     program = LoadedProgram(_ENTRY, _Perfect(), goldens)  # type: ignore[arg-type]
     judged = judge_program(program, {}, step=lambda _: None, seconds=0, threads=1)
-    assert judged.fact  # it is not eager's to the bit: the truth changes nothing about that
+    assert judged.facts  # it is not eager's to the bit: the truth changes nothing about that
     [exact] = judged.validation.exactness
     assert exact.output == "y"
     assert exact.eager_snr_db == pytest.approx(40, abs=0.01)

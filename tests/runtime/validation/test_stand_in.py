@@ -91,7 +91,7 @@ def test_what_takes_seconds_is_compared_once(
     session = _Session(monkeypatch)
     program = _program(tmp_path, session, *sizes)
     judged = judge_program(program, DEFAULT_TOLERANCES, step=lambda _: None, seconds=0, threads=1)
-    assert judged.fact == ""
+    assert judged.facts == []
     assert [each.case for each in judged.validation.parity] == list(range(len(sizes)))
     assert session.runs == judging
     session.runs.clear()
