@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 _MOST_HISTOGRAMS = 6
 _MOST_KERNELS = 12
 _MOST_LAYERS = 12  # that a reader sees unasked
-_MOST_GRAPH_LINES = 600  # of all graphs together
 # The last two are links by themselves in GitHub's Markdown: addresses of mail, and `www.`
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&:@]|(?<=www)\.)", re.IGNORECASE)
 _BREAKS = re.compile(r"[^\S\u00a0\u202f]+")  # white space, but for what figures hold
@@ -72,7 +71,6 @@ def _graphs(report: ConversionReport, programs: Sequence[ProgramGraphs]) -> list
         graph_listing(
             graphs,
             wrong=wrong if found is not None and found.program == graphs.program else None,
-            most_lines=min(300, _MOST_GRAPH_LINES // len(programs)),
         )
         for graphs in programs
     ]

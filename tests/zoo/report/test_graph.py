@@ -1,22 +1,19 @@
-"""Lines of two graphs: nothing that changed is hidden, and what is alike is told once."""
+"""Lines of two graphs: nothing is left out, and what is alike is folded."""
 
 from __future__ import annotations
 
-import random
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+import pytest
 
 from zoo.records import GraphNode, GraphRecord, NodeKind, ProgramGraphs
-from zoo.report.graph import Mark, condense, graph_listing, merge
+from zoo.report.graph import Mark, graph_listing, merge
 from zoo.report.page import render_graph
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from zoo.report.graph import Line
+    from zoo.report.graph import Block, Line
 
 SHAPE = "1×8 float32"  # noqa: RUF001 - a multiplication sign
 
@@ -79,21 +76,26 @@ def test_removed_added_and_rewired_nodes_are_told_apart() -> None:
     assert marks["c"] is Mark.REWIRED
 
 
-def texts_of(lines: Sequence[Line]) -> list[str]:
-    """What the lines say."""
-    return [line.text for line in lines]
+def of(before: GraphRecord, after: GraphRecord | None = None) -> ProgramGraphs:
+    """Both graphs of a program; left out: nothing changed."""
+    return ProgramGraphs(program="main", before=before, after=after or before)
 
 
-def alone(record: GraphRecord, *, most: int = 120) -> list[Line]:
-    """The condensed lines of a graph that nothing changed."""
-    return condense(merge(record, record), most=most)
+def blocks_of(graphs: ProgramGraphs) -> list[tuple[str, bool]]:
+    """The blocks of a listing that have a name, and whether they are folded."""
+    return [(b.module, b.folded) for b in graph_listing(graphs).blocks if b.module]
+
+
+def lines_of(blocks: Sequence[Block]) -> list[Line]:
+    """All lines, folded ones too."""
+    return [line for block in blocks for line in block.lines]
 
 
 def test_operators_follow_each_other_in_order() -> None:
     """One line an operator; each says what feeds it."""
     record = graph(node("a", "x"), node("b", "a"), node("c", "b"), node("d", "c", "a"))
-    lines = alone(record)
-    assert texts_of(lines) == ["x", "add", "add", "add", "add", "output"]
+    lines = lines_of(graph_listing(of(record)).blocks)
+    assert [line.node.operator for line in lines] == ["x", "add", "add", "add", "add", "output"]
     assert lines[4].node.name == "d"
     assert lines[4].tip.endswith("from c, a")
 
@@ -112,30 +114,31 @@ def test_what_both_graphs_have_is_one_line() -> None:
         node("relu", "folded", operator="relu", module="stem"),
         node("linear_1", "relu", operator="linear", module="head"),
     )
-    assert [f"{line.sign}{line.text}" for line in merge(before, after)] == [
+    assert [f"{line.sign}{line.node.operator}" for line in merge(before, after)] == [
         "x", "\N{MINUS SIGN}conv2d", "\N{MINUS SIGN}batch_norm", "+conv2d", "relu",
         "\N{MINUS SIGN}view", "\N{MINUS SIGN}linear", "+linear", "output",
     ]  # fmt: skip
 
 
-def test_repeated_blocks_are_told_once() -> None:
-    """Of twelve equal blocks the first is drawn, and one card says how many follow."""
-    record = blocks(12)
-    texts = texts_of(alone(record))
-    assert len(texts) < 8
-    assert "11 more like it: layers.1 to 11" in texts
+def test_what_is_like_the_block_above_is_folded() -> None:
+    """Of twelve equal blocks the first is open, and each of the others says what it is like."""
+    listing = graph_listing(of(blocks(12)))
+    assert blocks_of(of(blocks(12))) == [(f"layers.{i}", i > 0) for i in range(12)]
+    assert {block.told for block in listing.blocks if block.folded} == {
+        "2 operators, as the block above"
+    }
 
 
-def test_block_that_differs_is_drawn() -> None:
-    """A block with another operator is never hidden behind its neighbours."""
-    record = blocks(12, odd=5)
-    texts = texts_of(alone(record))
-    assert "mul" in texts
-    assert sum("more like it" in text for text in texts) == 2
+def test_block_that_differs_is_open() -> None:
+    """A block with another operator, or one changed otherwise, is not hidden by its neighbours."""
+    opened = [name for name, folded in blocks_of(of(blocks(12, odd=5))) if not folded]
+    assert opened == ["layers.0", "layers.5", "layers.6"]
+    opened = [name for name, folded in blocks_of(of(blocks(12), blocks(12, odd=5))) if not folded]
+    assert {"layers.0", "layers.5"} <= {*opened}
 
 
-def test_blocks_within_blocks_are_told_once() -> None:
-    """Of equal stages one is drawn, and of its equal layers one; numbers may have a name."""
+def test_layers_of_stages_are_blocks() -> None:
+    """Down to the second number of a path, which may have a name."""
     nodes, last = [], "x"
     for stage in range(3):
         for layer in range(4):
@@ -143,68 +146,30 @@ def test_blocks_within_blocks_are_told_once() -> None:
             for step in range(2):
                 nodes.append(node(f"a{len(nodes)}", last, module=f"{module}.{'pq'[step]}"))
                 last = nodes[-1].name
-    record = graph(*nodes)
-    texts = texts_of(alone(record))
-    assert texts[3:5] == [
-        "3 more like it: stages.0.block_1 to block_3",
-        "2 more like it: stages.1 to 2",
-    ]
+    named = [name for name, _ in blocks_of(of(graph(*nodes)))]
+    assert named == [f"stages.{stage}.block_{layer}" for stage in range(3) for layer in range(4)]
 
 
-def test_what_is_far_from_changes_is_told_by_module() -> None:
-    """Of a graph without repetition the change and its neighbours stay, the rest by ever less."""
-    before, after = chain(500), chain(500, replaced=[250])
-    texts = texts_of(condense(merge(before, after), most=120))
-    assert "sub" in texts
-    assert sum(text.endswith(" operators") for text in texts) == 2
-    assert len(texts) < 12
-
-
-def test_whole_modules_become_a_box_where_all_has_changed() -> None:
-    """Where even the changes are too many, a module's card counts them."""
-    nodes = []
-    last = "x"
-    for i in range(40):  # equal only in pairs, so that nothing repeats thrice
-        for kind in ("add", "mul") if i % 4 < 2 else ("mul", "add"):
-            name = f"{kind}_{i}"
-            nodes.append(node(name, last, "x", operator=kind, module=f"stage.{i // 10}.{i}"))
-            last = name
-    lines = [replace(line, mark=Mark.ADDED, changes=1) for line in merge(*[graph(*nodes)] * 2)]
-    texts = texts_of(condense(lines, most=10))
-    assert texts == ["x", *(f"stage.{i}: 20 operators, 20 changed" for i in range(4)), "output"]
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    seed=st.integers(0, 2**31),
-    count=st.integers(1, 60),
-    cut=st.integers(0, 59),
-    most=st.integers(1, 80),
-)
-def test_condensing_keeps_order_and_the_wrong_node(
-    seed: int, count: int, cut: int, most: int
-) -> None:
-    """Producers stand before users whatever is merged, and a wrong node is drawn exactly once."""
-    pick = random.Random(seed).randrange  # noqa: S311 - a graph, not a secret
-    names = ["x"]
-    nodes = []
-    for i in range(count):
-        inputs = {names[pick(len(names))] for _ in range(1 + pick(2))}
-        nodes.append(node(f"n{i}", *sorted(inputs), module=f"m.{i // 4}"))
-        names.append(f"n{i}")
-    record = graph(*nodes)
-    lines = merge(record, record)
-    for place, mark in ((pick(count), Mark.ADDED), (cut % count, Mark.WRONG)):
-        lines[place + 1] = replace(lines[place + 1], mark=mark, changes=1)  # behind the input
-    shown = condense(lines, most=most)
-    assert [n.name for line in shown for n in line.nodes] == [n.name for n in record.nodes]
-    [wrong] = [line for line in shown if line.mark is Mark.WRONG]
-    assert not wrong.summary
+@pytest.mark.parametrize("pairs", [100, 500])
+def test_of_a_large_graph_what_nothing_changed_is_folded(pairs: int) -> None:
+    """Blocks of a small one are open; inputs, outputs and changes are never folded."""
+    nodes, last = [], "x"
+    for i in range(pairs):
+        for kind in ("add", "mul") if i % 20 < 10 else ("mul", "add"):
+            nodes.append(node(f"{kind}_{i}", last, operator=kind, module=f"stage.{i // 15}.sum"))
+            last = nodes[-1].name
+    before, after = graph(*nodes), graph(*nodes[:-40], node("new", nodes[-41].name), *nodes[-39:])
+    listing = graph_listing(of(before, after))
+    folded = lines_of([block for block in listing.blocks if block.folded])
+    assert len(folded) > 900 if pairs > 100 else not folded
+    assert {line.mark for line in folded} <= {Mark.SAME}
+    assert {"x", "output"}.isdisjoint(line.node.name for line in folded)
+    assert lines_of(listing.blocks)[0].node.name == "x"
 
 
 def page_of(before: GraphRecord, after: GraphRecord) -> str:
     """A page with both graphs."""
-    return render_graph(ProgramGraphs(program="main", before=before, after=after), "A graph")
+    return render_graph(of(before, after), "A graph")
 
 
 def test_hostile_names_are_escaped() -> None:
@@ -218,58 +183,39 @@ def test_changes_are_told_by_signs_too() -> None:
     """Not by colour alone; what did not happen is not in the legend."""
     before = graph(node("a", "x"), node("b", "a"), node("c", "b"), node("d", "c"))
     after = graph(node("a", "x"), node("b", "a"), node("new", "b"), node("d", "new", "a"))
-    listing = graph_listing(ProgramGraphs(program="main", before=before, after=after))
+    listing = graph_listing(of(before, after))
     assert listing.marks == (("\N{MINUS SIGN}", "removed"), ("+", "added"))
     assert listing.heading == "4 operators before the passes, 4 after them"
-    [line] = [line for line in listing.lines if line.mark is Mark.REMOVED]
+    [line] = [line for line in lines_of(listing.blocks) if line.mark is Mark.REMOVED]
     assert line.sign == "\N{MINUS SIGN}"
-
-
-def test_a_summary_of_several_changes_has_a_sign_of_its_own() -> None:
-    """It hides no removal behind what was added, and the legend says what the sign means."""
-    before, after = chain(200), chain(200, replaced=range(200))
-    graphs = ProgramGraphs(program="main", before=before, after=after)
-    listing = graph_listing(graphs, most_lines=20)
-    assert {line.sign for line in listing.lines if line.summary} == {"\N{PLUS-MINUS SIGN}"}
-    assert listing.marks == (
-        ("\N{MINUS SIGN}", "removed"),
-        ("+", "added"),
-        ("\N{PLUS-MINUS SIGN}", "several of these"),
-    )
-    graphs = ProgramGraphs(program="main", before=before, after=graph(node("a0", "x")))
-    listing = graph_listing(graphs, most_lines=20)
-    assert {line.sign for line in listing.lines if line.summary} == {"\N{MINUS SIGN}"}
-    assert listing.marks == (("\N{MINUS SIGN}", "removed"),)
 
 
 def test_equal_graphs_are_shown_once() -> None:
     """Where the passes changed nothing there is one count, and nothing is marked."""
-    listing = graph_listing(ProgramGraphs(program="main", before=blocks(4), after=blocks(4)))
+    listing = graph_listing(of(blocks(4)))
     assert listing.heading == "8 operators"
     assert listing.marks == ()
 
 
 def test_what_feeds_an_operator_from_further_above_is_said() -> None:
     """A residual sum names the trunk; a shape shows where it is another than above."""
-    listing = graph_listing(ProgramGraphs(program="main", before=chain(2), after=chain(2)))
-    assert [line.note for line in listing.lines] == ["1×8", "", "from x", "", "from b0", ""]  # noqa: RUF001
+    lines = lines_of(graph_listing(of(chain(2))).blocks)
+    assert [line.note for line in lines] == ["1×8", "", "from x", "", "from b0", ""]  # noqa: RUF001
 
 
 def test_the_wrong_node_is_pointed_out() -> None:
     """The node that diverges has a sign, in the graph after the passes."""
-    graphs = ProgramGraphs(program="main", before=blocks(4), after=blocks(4, odd=2))
+    graphs = of(blocks(4), blocks(4, odd=2))
     listing = graph_listing(graphs, wrong="conv_1")
-    [line] = [line for line in listing.lines if line.mark is Mark.WRONG]
-    assert line.node.name == "conv_1"
+    [block] = [b for b in listing.blocks if any(line.mark is Mark.WRONG for line in b.lines)]
+    assert (block.module, block.folded) == ("layers.1", False)
+    assert [line.mark for line in block.lines if line.node.name == "conv_1"] == [Mark.WRONG]
     assert ("!", "first to diverge") in listing.marks
     assert graph_listing(graphs, wrong="no such node") == graph_listing(graphs)
 
 
 def test_large_graphs_stay_light() -> None:
-    """Of a thousand nodes the surroundings of the change remain; a limit of rows is kept."""
+    """A line of a thousand takes no more than a line of text."""
     before, after = chain(500), chain(500, replaced=[250])
     assert "<code>sub</code>" in page_of(before, after)
-    assert len(page_of(before, after)) < 40_000
-    everywhere = chain(500, replaced=range(0, 500, 2))
-    graphs = ProgramGraphs(program="main", before=before, after=everywhere)
-    assert len(graph_listing(graphs, most_lines=60).lines) <= 60
+    assert len(page_of(before, after)) < 250 * 1000
