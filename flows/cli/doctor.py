@@ -163,15 +163,15 @@ def _store(url: str) -> Check:
     from zoo.store.inspection import probe
 
     try:
-        found = probe(open_store(url).objects)
+        found = probe(objects := open_store(url).objects)
     except MenagerieError as error:
         return Check("store", Health.FAIL, str(error))
-    bad = [f"{f.operation}: {f.detail}" for f in found.findings if not f.passed]
+    bad = [f"{f.operation}: {f.detail}" for f in found if not f.passed]
     if bad:
         advice = "Publishing or pulling will not work until the store does this"
         return Check("store", Health.FAIL, "; ".join(bad), advice)
-    slowest = max(found.findings, key=lambda f: f.milliseconds)
-    detail = f"{found.url}, slowest: {slowest.operation} {milliseconds(slowest.milliseconds)}"
+    slowest = max(found, key=lambda f: f.milliseconds)
+    detail = f"{objects.url}, slowest: {slowest.operation} {milliseconds(slowest.milliseconds)}"
     return Check("store", Health.OK, detail)
 
 

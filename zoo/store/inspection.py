@@ -71,19 +71,7 @@ class Finding(Frozen):
     milliseconds: float
 
 
-class StoreCheck(Frozen):
-    """All that was found out about a store."""
-
-    url: str
-    findings: tuple[Finding, ...]
-
-    @property
-    def passed(self) -> bool:
-        """Whether publishing and pulling will work."""
-        return all(finding.passed for finding in self.findings)
-
-
-def probe(objects: ObjectStore) -> StoreCheck:
+def probe(objects: ObjectStore) -> tuple[Finding, ...]:
     """What `zoo doctor` asks: each operation once, on scratch keys that are removed.
 
     It reports all, but stops where the store cannot be reached.
@@ -102,7 +90,7 @@ def probe(objects: ObjectStore) -> StoreCheck:
             )
             if not reached:
                 break
-    return StoreCheck(url=objects.url, findings=tuple(findings))
+    return tuple(findings)
 
 
 def _attempts(objects: ObjectStore, folder: Path) -> tuple[_Attempt, ...]:
