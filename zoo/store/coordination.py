@@ -23,9 +23,10 @@ import threading
 import time
 import uuid
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from menagerie.store.layout import PUBLISHING, SWEEPING, blob_key, is_note_key, lease_key
 from zoo.base_models import Frozen, Sha256
@@ -134,21 +135,17 @@ _MAX_BYTES = 4096
 _LEAST_SETTLING = 0.05  # seconds: a process may have to wait for a processor in between
 
 
-class LeaseTiming(Frozen):
+@dataclass(frozen=True)
+class LeaseTiming:
     """How often a lease is renewed and looked at, in seconds where nothing else is said."""
 
-    renew: float = Field(default=10.0, gt=0)
-    look: float = Field(default=5.0, gt=0)
-    dead: float = Field(default=45.0, gt=0, description="unchanged for so long: its holder is gone")
-    longest: float = Field(
-        default=6 * 3600.0, gt=0, description="waited in all: a note that ever changes is forged"
-    )
-    settle: float = Field(
-        default=4.0,
-        ge=0,
-        description="times as long as writing it took, between that and reading it back; no longer"
-        " than until it is to be renewed",
-    )
+    renew: float = 10.0
+    look: float = 5.0
+    dead: float = 45.0  # unchanged for so long: its holder is gone
+    longest: float = 6 * 3600.0  # waited in all: a note that ever changes is forged
+    # Times as long as writing it took, between that and reading it back, and at most until it is to
+    # be renewed.
+    settle: float = 4.0
 
 
 class _Note(Frozen):

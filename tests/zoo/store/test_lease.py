@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +71,7 @@ def test_of_two_that_saw_it_free_one_has_it(place: Any, monkeypatch: pytest.Monk
         return seen
 
     monkeypatch.setattr(coordination, "_read", read)
-    patient = QUICK.model_copy(update={"dead": 1e6, "settle": 1e6, "renew": 1.0})
+    patient = replace(QUICK, dead=1e6, settle=1e6, renew=1.0)
     order: list[str] = []
 
     def take() -> None:
@@ -132,7 +133,7 @@ def test_a_dead_holder_does_not_block(place: Any) -> None:
     ended.wait()
     for pid in (ended.pid, os.getpid()):  # an id that nobody has, and one that was given anew
         store._objects.put_small(lease_key(BUILD_KEY), note(here(pid)))
-        with hold_lease(store.objects, BUILD_KEY, QUICK.model_copy(update={"dead": 1e6})) as waited:
+        with hold_lease(store.objects, BUILD_KEY, replace(QUICK, dead=1e6)) as waited:
             assert not waited
 
 
