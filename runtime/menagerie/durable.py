@@ -74,7 +74,7 @@ def disk_errors(place: str | Path, needed: int = 0) -> Iterator[None]:
     """Turns what the operating system says about files under `place` into errors of ours.
 
     Args:
-        place: the folder that is written.
+        place: the folder that is read or written.
         needed: how many bytes the work needs there, for the message.
 
     Raises:
@@ -102,7 +102,7 @@ def _translated(error: OSError, place: str, needed: int) -> StoreError:
         fact = f"a file grew above the size this process may write{wanted}"
         return StoreFull(place, fact, "Raise the limit (`ulimit -f`) and try again")
     if error.errno in _NOT_ALLOWED:
-        return StoreError(place, f"may not be written: {reason}", "Choose a folder you may write")
+        return StoreError(place, f"cannot be used: {reason}", "Choose a place that you may use")
     where = f" ({error.filename})" if error.filename else ""
     return StoreError(place, f"{reason}{where}", "Check the folder and the disk, then try again")
 
