@@ -86,7 +86,7 @@ def _archive(store: Store, release: Release, job: Job) -> None:
         return
     archive = job.folder / "bundle.zip"
     try:
-        (job.bundle / SIGNATURE).write_bytes(store.signature(release) or b"")
+        (job.bundle / SIGNATURE).write_bytes(store.signatures(release).get(SIGNATURE, b""))
         store.put_archive(release, pack(job.bundle, archive))
     except MenagerieError as error:
         _log.warning("%s for %s is not there as a zip file: %s", job.model, job.target, error)

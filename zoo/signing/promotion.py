@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from menagerie.format.bundle_manifest import MANIFEST, ReleaseState
+from menagerie.format.bundle_manifest import MANIFEST, MODEL_SIGNATURE, ReleaseState
 from menagerie.store.layout import ledger_key, provenance_key
 from menagerie.trust.ledger import MAX_LEDGER_BYTES, Ledger, LedgerEntry, envelope, open_envelope
 from menagerie.trust.signature import BUNDLE_TYPE, LEDGER_TYPE, encoded, signature_document
@@ -207,7 +207,8 @@ class Promoter:
         content = envelope(payload, _signed(self._keyring, encoded(IN_TOTO, payload)), IN_TOTO)
         self._store.objects.put_small(provenance_key(*release.names), content)
         key, files = self._keyring.model_signing_key(), _subjects(release)
-        self._store.sign_model(release, model_signature(release.model, files, key))
+        made = model_signature(release.model, files, key)
+        self._store.sign(release, made, MODEL_SIGNATURE)
         self._publish_key(key.public_key.keyval["public"].encode())
 
     def _publish_key(self, own: bytes) -> None:

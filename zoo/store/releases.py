@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING
 
 from menagerie.format.bundle_manifest import (
     MANIFEST,
-    MAX_MANIFEST_BYTES,
     SIGNATURE,
     ReleaseState,
     moment,
-    parse_manifest,
 )
 from menagerie.format.folder import open_bundle
 from menagerie.store.base import Meter, Progress, silent
@@ -26,14 +24,12 @@ from menagerie.store.layout import (
     blob_key,
     candidate_key,
     ledger_key,
-    model_signature_key,
     page_key,
     release_key,
     signature_key,
     verdict_key,
 )
-from menagerie.store.releases import Release, ReleaseReader
-from menagerie.trust.signature import MAX_SIGNATURE_BYTES
+from menagerie.store.releases import SIGNATURES, Release, ReleaseReader
 from zoo.base_models import Frozen
 from zoo.errors import ArtifactError, NotInStore, StoreError, TooLarge
 from zoo.store.base import HTML, ObjectStore, content_type
@@ -163,15 +159,13 @@ class Store(ReleaseReader):
             self.find_any(*candidate.names)
             yield
 
-    def sign_model(self, release: Release, signature: bytes) -> None:
-        """Puts a model.sig beside a release's document, in place of the one before."""
-        key = model_signature_key(*release.names, confirmed=release.confirmed)
-        self._objects.put_small(key, signature)
+    def sign(self, release: Release, signature: bytes, name: str = SIGNATURE) -> None:
+        """Puts a signature beside a release's document, in place of the one before.
 
-    def sign(self, release: Release, signature: bytes) -> None:
-        """Puts a signature beside a release's document, in place of the one before."""
-        key = signature_key(*release.names, confirmed=release.confirmed)
-        if self._objects.read_if_there(key, MAX_SIGNATURE_BYTES) != signature:
+        `name` is the one that it has in the release's folder.
+        """
+        key = self._beside(release, name)
+        if self._objects.read_if_there(key, SIGNATURES[name]) != signature:
             self._objects.put_small(key, signature)
 
     def candidates(self, model: str | None = None, target: str | None = None) -> list[Release]:
@@ -187,14 +181,10 @@ class Store(ReleaseReader):
 
     def candidate(self, model: str, target: str, build_key: str) -> Release | None:
         """A build that waits for its promotion; None where there is none that can be read."""
-        key = candidate_key(model, target, build_key)
         try:
-            document = self._objects.read_small(key, MAX_MANIFEST_BYTES)
-            manifest = parse_manifest(document, f"{self.url}/{key}")
-        except (NotInStore, ArtifactError, TooLarge):
+            return self._document(model, target, build_key, kind=candidate_key)
+        except (NotInStore, ArtifactError, TooLarge):  # anybody may propose anything
             return None
-        found = Release(manifest, document)
-        return found if found.names == (model, target, build_key) else None
 
     def ledgers(self, model: str | None = None) -> list[Ledger]:
         """The signed ledgers of a model, or all, by model and platform.

@@ -43,7 +43,7 @@ _NOTE = re.compile(r"(?:publishing|sweeping)/[0-9a-f]{32}\.json|sweeping/clock-[
 
 
 @dataclass(frozen=True)
-class _Keys:
+class Keys:
     """The keys of files of one kind: called with names, such as a build's, it gives a file's.
 
     Attributes:
@@ -78,17 +78,17 @@ class _Keys:
         return key[len(self.folder) : len(key) - len(self.ending)] if sound else ""
 
 
-release_key = _Keys("releases/")
-candidate_key = _Keys("candidates/")
-verdict_key = _Keys("verdicts/")
-signature_key = _Keys("signatures/")
-model_signature_key = _Keys("signatures/", ".sig")
-provenance_key = _Keys("provenance/")
-ledger_key = _Keys("ledgers/")
-lease_key = _Keys("leases/")
-submission_key = _Keys("submissions/")
-page_key = _Keys("pages/", ".html")
-archive_key = _Keys("archives/", ".zip")
+release_key = Keys("releases/")
+candidate_key = Keys("candidates/")
+verdict_key = Keys("verdicts/")
+signature_key = Keys("signatures/")
+model_signature_key = Keys("signatures/", ".sig")
+provenance_key = Keys("provenance/")
+ledger_key = Keys("ledgers/")
+lease_key = Keys("leases/")
+submission_key = Keys("submissions/")
+page_key = Keys("pages/", ".html")
+archive_key = Keys("archives/", ".zip")
 
 
 def blob_key(sha256: str) -> str:

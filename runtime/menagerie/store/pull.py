@@ -34,7 +34,7 @@ from menagerie.paths import home
 from menagerie.store.layout import blob_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from menagerie.format.bundle_manifest import BundleManifest, FileEntry
     from menagerie.store.base import Advance, Meter, ObjectReader
@@ -53,20 +53,19 @@ def pull_bundle(
     release: Release,
     folder: Path,
     *,
-    beside: Callable[[], Mapping[str, bytes]],
+    beside: Mapping[str, bytes],
     meter: Meter,
     cache: BlobCache | None = None,
 ) -> Path:
-    """Makes `folder` the bundle of a release, with its document and its signatures.
+    """Makes `folder` the bundle of a release, with its document and its signatures, `beside`.
 
-    `beside` gives those by the names of their files. Files gather in a hidden folder beside it,
-    named after the build; a later call finds them there. What `cache` has is not downloaded; what
-    is, goes there as well.
+    Files gather in a hidden folder beside it, named after the build; a later call finds them there.
+    What `cache` has is not downloaded; what is, goes there as well.
     """
     folder = Path(os.path.normpath(folder.absolute()))  # `.` has no name
     manifest, document, total = release.manifest, release.document, release.size
     if _is_there(folder, document):
-        _complete(folder, beside())
+        _complete(folder, beside)
         meter.advance(total)
         return folder
     require_free_place(folder)
@@ -81,7 +80,7 @@ def pull_bundle(
             gathered = sum(path.stat().st_size for path in inner.rglob("*") if path.is_file())
             require_space(inner, total - gathered)
             _fetch_all(objects, inner, manifest, meter, cache)
-            _complete(inner, beside())
+            _complete(inner, beside)
             write_durably(inner / MANIFEST, document, partial=inner / PARTIAL)
             open_bundle(inner, check_hashes=False)
     return folder

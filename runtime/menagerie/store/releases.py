@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import logging
 from contextlib import suppress
@@ -33,6 +32,7 @@ from menagerie.store.base import FolderReader, Meter, ObjectReader, Progress, si
 from menagerie.store.latest import trusted_ledger
 from menagerie.store.layout import (
     Build,
+    Keys,
     blob_key,
     ledger_key,
     model_signature_key,
@@ -53,7 +53,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _KEY_DIGITS = 64
-MAX_MODEL_SIGNATURE_BYTES = 2**20  # some thousand files
+# The most bytes of each; 2**20 are for some thousand files.
+SIGNATURES = {SIGNATURE: MAX_SIGNATURE_BYTES, MODEL_SIGNATURE: 2**20}
 _SLACK = timedelta(days=1)  # clocks differ
 
 
@@ -217,27 +218,21 @@ class ReleaseReader:
             StoreFull: no space for the files.
             StoreError: the store did not give them.
         """
-        signature = functools.cache(functools.partial(self.signature, release))
+        beside = self.signatures(release)
         if not self._unsigned_too:
-            check_signature(release.document, signature(), self._place(release))
-
-        def beside() -> dict[str, bytes]:
-            found = {SIGNATURE: signature(), MODEL_SIGNATURE: self.model_signature(release)}
-            return {name: content for name, content in found.items() if content is not None}
-
+            check_signature(release.document, beside.get(SIGNATURE), self._place(release))
         meter = Meter(release.size, progress)
         near = isinstance(self._reader, FolderReader)  # a copy more would be of no use
         kept = None if near else cache
         return pull_bundle(self._reader, release, folder, beside=beside, meter=meter, cache=kept)
 
-    def signature(self, release: Release) -> bytes | None:
-        """The signature beside its document, unchecked; None where there is none."""
-        return self._reader.read_if_there(self._beside(release, SIGNATURE), MAX_SIGNATURE_BYTES)
-
-    def model_signature(self, release: Release) -> bytes | None:
-        """The same for other tools, as OpenSSF Model Signing has it; None where there is none."""
-        key = self._beside(release, MODEL_SIGNATURE)
-        return self._reader.read_if_there(key, MAX_MODEL_SIGNATURE_BYTES)
+    def signatures(self, release: Release) -> dict[str, bytes]:
+        """Its signatures, unchecked, by their names in its folder: ours, and other tools'."""
+        found = {
+            name: self._reader.read_if_there(self._beside(release, name), most)
+            for name, most in SIGNATURES.items()
+        }
+        return {name: content for name, content in found.items() if content is not None}
 
     def _beside(self, release: Release, name: str) -> str:
         """The key of a signature that goes into a bundle under this name."""
@@ -334,17 +329,15 @@ class ReleaseReader:
             _log.warning("left out: %s", error)
             return None
 
-    def _read(self, model: str, target: str, build_key: str) -> Release:
+    def _read(self, *build: str) -> Release:
         """The release as published, or as it was confirmed on a device since."""
-        release = self._document(model, target, build_key)
+        release = self._document(*build)
         if release.manifest.state is not ReleaseState.EMULATED:
             return release
-        return self._readable(model, target, build_key, confirmed=True) or release
+        return self._readable(*build, confirmed=True) or release
 
-    def _document(
-        self, model: str, target: str, build_key: str, *, confirmed: bool = False
-    ) -> Release:
-        key = release_key(model, target, build_key, confirmed=confirmed)
+    def _document(self, *build: str, kind: Keys = release_key, confirmed: bool = False) -> Release:
+        (model, target, build_key), key = build, kind(*build, confirmed=confirmed)
         place = f"{self.url}/{key}"
         try:
             document = self._reader.read_small(key, MAX_MANIFEST_BYTES)
@@ -352,7 +345,7 @@ class ReleaseReader:
             fact = f"no release {build_key} of {model} for {target}"
             raise NotInStore(self.url, fact, f"See `zoo release list {model}`") from None
         manifest = parse_manifest(document, place)
-        if (manifest.model, manifest.target, manifest.build_key) != (model, target, build_key):
+        if (manifest.model, manifest.target, manifest.build_key) != build:
             raise ArtifactError(place, "is the document of another release", "Remove it")
         return Release(manifest, document, confirmed)
 
