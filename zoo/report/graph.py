@@ -38,12 +38,7 @@ class Mark(StrEnum):
 
 
 _PHRASES = {Mark.WRONG: "first to diverge"}
-_SIGNS = {
-    Mark.REMOVED: "\N{MINUS SIGN}",
-    Mark.ADDED: "+",
-    Mark.REWIRED: "~",
-    Mark.WRONG: "!",
-}
+_SIGNS = {Mark.REMOVED: "\N{MINUS SIGN}", Mark.ADDED: "+", Mark.REWIRED: "~", Mark.WRONG: "!"}
 
 
 @dataclass(frozen=True)

@@ -66,14 +66,8 @@ def _histograms(shown: Sequence[OutputCases]) -> list[tuple[OutputCases, charts.
 def _graphs(report: ConversionReport, programs: Sequence[ProgramGraphs]) -> list[GraphListing]:
     """Each program's graphs; the node that diverges is pointed out."""
     found = report.diagnosis
-    wrong = None if found is None or found.divergence is None else found.divergence.node
-    return [
-        graph_listing(
-            graphs,
-            wrong=wrong if found is not None and found.program == graphs.program else None,
-        )
-        for graphs in programs
-    ]
+    wrong = {found.program: found.divergence.node} if found and found.divergence else {}
+    return [graph_listing(graphs, wrong=wrong.get(graphs.program)) for graphs in programs]
 
 
 def _profiles(report: ConversionReport) -> list[tuple[str, charts.Chart | None, list[KernelRow]]]:
