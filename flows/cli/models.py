@@ -102,7 +102,7 @@ def show(
     folder = manifest_folder(with_submission(given, [model]))
     entries = load_manifest(folder, targets=all_targets())
     spec, origin = entries.spec(model), entries.origin(model)
-    releases = open_store(store).releases(model)
+    releases = open_store(store).history(model)
     value = {
         "name": model,
         "file": str(origin.file),
@@ -113,11 +113,12 @@ def show(
                 "target": release.target,
                 "build_key": release.build_key,
                 "state": release.manifest.state.value,
+                "retracted": retracted,
                 "created": release.manifest.created,
                 "random_weights": release.manifest.random_weights,
                 "bytes": release.size,
             }
-            for release in releases
+            for release, retracted in releases
         ],
     }
     answer(value, *_shown_entry(model, spec, origin), _shown_releases(model, releases))
@@ -141,16 +142,15 @@ def _shown_entry(model: str, spec: "ModelSpec", origin: "Origin") -> "Iterator[R
     yield f"  entry    {origin.file}:{origin.line}"
 
 
-def _shown_releases(model: str, releases: "list[Release]") -> "RenderableType":
+def _shown_releases(model: str, releases: "list[tuple[Release, bool]]") -> "RenderableType":
     if not releases:
         return f"  not in the store yet: zoo convert {model}"
     rows = []
-    for release in releases:
-        made = release.manifest
-        seed = made.random_weights
+    for release, retracted in releases:
+        made, key = release.manifest, release.build_key[:12]
+        state, seed = "retracted" if retracted else made.state, made.random_weights
         weights = "real" if seed is None else f"random, seed {seed}"
-        key = release.build_key[:12]
-        rows.append((release.target, made.state, made.created, weights, size(release.size), key))
+        rows.append((release.target, state, made.created, weights, size(release.size), key))
     columns = ("target", "state", "created", "weights", "size", "build key")
     return table(*columns, rows=rows, right=("size",))
 

@@ -131,6 +131,23 @@ def test_a_retraction_says_what_is_the_latest_now(
         assert f"retracted, {told}" in capsys.readouterr().out
 
 
+def test_what_was_retracted_is_shown_as_such(
+    tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of two releases the one, in the table and in JSON; the other keeps its state."""
+    for digits in ("ab", "cd"):
+        propose(store, tmp_path, digits)
+        assert invoke(["promote", "digits_cnn"]) == 0
+    assert invoke(["retract", "digits_cnn", "ab", "--reason", "wrong"]) == 0
+    capsys.readouterr()
+    assert invoke(["show", "digits_cnn", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)["releases"]
+    assert {each["build_key"][:2]: each["retracted"] for each in shown} == {"ab": True, "cd": False}
+    assert invoke(["show", "digits_cnn"]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if "retracted" in line]
+    assert [row.split()[-1][:2] for row in rows] == ["ab"]
+
+
 def test_without_a_latest_release_what_is_left_is_named(
     tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -199,6 +199,16 @@ class Store(ReleaseReader):
             ledger = self.ledger(path.parent.name, path.stem)
             found += [] if ledger is None else [ledger]
         return found
+
+    def history(self, model: str) -> list[tuple[Release, bool]]:
+        """A model's releases, and whether each was retracted, by ledgers that are trusted here."""
+        ledgers: list[Ledger] = []
+        with suppress(ArtifactError):
+            ledgers = self.ledgers(model)
+        gone = {
+            e.build_key for each in ledgers for e in each.entries if each.retraction(e.build_key)
+        }
+        return [(release, release.build_key in gone) for release in self.releases(model)]
 
     def find_any(self, model: str, target: str, build_key: str) -> Release:
         """A release, or else a candidate, whoever signed it: for who judges, signs or shows it.
