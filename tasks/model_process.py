@@ -24,7 +24,7 @@ import time
 import weakref
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from threading import Lock
+from threading import Lock, Thread
 from typing import IO, TYPE_CHECKING, ClassVar, TypeAlias, cast
 
 from menagerie.paths import home
@@ -169,8 +169,9 @@ class ForkServer:
         return ForkedProcess(self, os.fdopen(ours, "w"), os.fdopen(ours_too), number)
 
     def retire(self) -> None:
-        """Let it end when it has done what it was asked; who asks whether it runs sees it end."""
+        """Let it end when it has done what it was asked; a thread waits for that."""
         self._control.close()
+        Thread(target=self._process.wait, daemon=True).start()
 
     def kill(self) -> None:
         """End it at once; what was forked goes on, what was not never will be."""
@@ -281,7 +282,6 @@ class Servers:
         self._command = command
         self._lock = Lock()
         self._server: ForkServer | None = None
-        self._retired: list[ForkServer] = []
         self._one_died = False
 
     def fork(self, kind: str, log: Path) -> Child:
@@ -296,14 +296,12 @@ class Servers:
 
     def _current(self) -> ForkServer:
         with self._lock:
-            self._retired = [each for each in self._retired if each.runs()]
             last = self._server
             if last is not None and last.runs() and last.fits():
                 return last
             if last is not None:
                 self._one_died = self._one_died or not last.runs()
                 last.retire()
-                self._retired.append(last)
             self._server = ForkServer(self._command, home() / "logs" / "fork_server.log")
             return self._server
 
