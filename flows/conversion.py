@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import time
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -14,9 +13,9 @@ from prefect.states import Failed
 from pydantic import WithJsonSchema
 
 from flows.pages import Ended, ProgressBar, leave_pages, record
-from flows.plan import job_for, unplanned_row
-from flows.results import ModelResult, Outcome
-from flows.runs import RunFailed, give_way, leave_row, this_run, without_tags
+from flows.plan import job_for, looked_up
+from flows.results import ModelResult, Outcome, Step
+from flows.runs import RunFailed, give_way, leave_row, this_run
 from flows.services import services
 from menagerie.figures import seconds
 from menagerie.validation.findings import Verdict
@@ -78,25 +77,20 @@ TargetChoice = Annotated[str, WithJsonSchema(_one_of(list(all_targets()), "Targe
 T = TypeVar("T")
 
 
-class _Stopped(Exception):
-    """A conversion ended before its release was in the store; `ended` says how."""
-
-    def __init__(self, ended: Ended) -> None:
-        super().__init__(ended.row.reason)
-        self.ended = ended
-
-
 class Conversion:
-    """Takes one job through its stages.
+    """Takes a planned model through its stages.
 
     Args:
-        job: what to convert.
+        planned: what to convert.
+        job: the same, with all that its stages need to know.
         given: the machinery to do it with.
     """
 
-    def __init__(self, job: Job, given: Services) -> None:
+    def __init__(self, planned: PlannedModel, job: Job, given: Services) -> None:
+        self._planned = planned
         self._job = job
         self._given = given
+        self._at: Stage | Step = Step.FLOW
         self._times: list[StageTime] = []
         self._report: ConversionReport | None = None
         self._began = time.perf_counter()
@@ -107,20 +101,22 @@ class Conversion:
 
         Where a stage fails, what was published before is untouched.
         """
-        self._job.folder.mkdir(parents=True)
         try:
+            self._job.folder.mkdir(parents=True)
             with self._given.hold(self._job) as model:
                 records = self._lowered(model)
-                report = self._prove(model, records)
+                self._report = self._proven(model, records)
             published = self._judged(PUBLISH, records)
-            self._bar.show(len(self._times), "published")
-        except _Stopped as stopped:
-            return stopped.ended
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the end of this model alone
+            ours = explain(error, self._job.model)
+            judged = self._report if isinstance(error, NotProven) else None
+            return Ended(self._row(_outcome(error), self._at, ours), judged, ours)
         finally:
             shutil.rmtree(self._job.folder, ignore_errors=True)
+        self._bar.show(len(self._times), "published")
         row = self._row(Outcome.PUBLISHED if published.kept is None else Outcome.PROVEN)
-        stored = {"proof": published.state, "kept": published.kept, "bytes": published.bytes}
-        return Ended(row.model_copy(update=stored), report)
+        stored = published.model_dump(exclude={"state"}) | {"proof": published.state}
+        return Ended(row.model_copy(update=stored), self._report)
 
     def _lowered(self, model: ModelHolder) -> StageRecords:
         def made(kind: StageKind[RecordT]) -> RecordT:
@@ -140,21 +136,16 @@ class Conversion:
             raise TypeError(f"{kind.stage} needs the model")
         return self._stage(kind, lambda: work(self._job, records))
 
-    def _prove(self, model: ModelHolder, records: StageRecords) -> ConversionReport:
+    def _proven(self, model: ModelHolder, records: StageRecords) -> ConversionReport:
         try:
-            self._report = self._judged(VALIDATE, records)
-        except _Stopped as stopped:
-            if not isinstance(stopped.__cause__, NotProven):
+            return self._judged(VALIDATE, records)
+        except NotProven as error:  # its figures belong into the table too
+            self._report = report = self._diagnosed(model, error.report, records)
+            self._at = Stage.VALIDATE
+            if not self._job.suspected(report.validation):
                 raise
-            # Its figures belong into the table too.
-            self._report = self._diagnosed(model, stopped.__cause__.report, records)
-            failed = stopped.ended
-            reason = failed.row.reason
-            if self._job.suspected(self._report.validation):
-                reason = f"{reason}. {self._next_step(self._report)}"
-            row = self._row(failed.row.outcome, Stage.VALIDATE, reason)
-            raise _Stopped(Ended(row, self._report, failed.error)) from stopped.__cause__
-        return self._report
+            advice = ". ".join(filter(None, (error.next_step, self._next_step(report))))
+            raise NotProven(error.place, error.fact, advice, report) from error
 
     def _next_step(self, report: ConversionReport) -> str:
         """Where a wrong number comes from: what was found, or what finds it."""
@@ -171,25 +162,21 @@ class Conversion:
             return report
         try:
             return self._stage(LOCATE, lambda: diagnose(model, self._job, report, records))
-        except _Stopped as stopped:  # no room for the new report, say; the verdict stands
-            detail = f"The search for the cause failed: {stopped}"
+        except Exception as error:  # noqa: BLE001 - no room for the new report, say
+            detail = f"The search for the cause failed: {explain(error, self._job.model)}"
             return report.model_copy(update={"diagnosis": Diagnosis(detail=detail)})
 
     def _stage(self, kind: StageKind[Any], work: Callable[[], T]) -> T:
-        """Do a stage as a Prefect task: timed, told to the listener, and judged if it fails."""
+        """Do a stage as a Prefect task: timed, and told to the listener."""
         listener, stage = self._given.listener, kind.stage
+        self._at = stage
         listener.stage_at(self._job.model, self._job.target, stage)
         self._bar.show(len(self._times), stage.value)
         began = time.perf_counter()
-        try:
-            name = f"{stage}: {self._job.model} for {self._job.target}"
-            result = run_as_task(
-                stage.value, lambda: self._heard(stage, work), retried=kind.retried, run_name=name
-            )
-        except Exception as error:
-            ours = explain(error, self._job.model)
-            row = self._row(_outcome(error), stage, str(ours))
-            raise _Stopped(Ended(row, error=ours)) from error
+        name = f"{stage}: {self._job.model} for {self._job.target}"
+        result = run_as_task(
+            stage.value, lambda: self._heard(stage, work), retried=kind.retried, run_name=name
+        )
         took = time.perf_counter() - began
         self._times.append(StageTime(stage=stage, seconds=took))
         get_run_logger().info("%s: done in %s", stage, seconds(took))
@@ -210,19 +197,11 @@ class Conversion:
             return work()
 
     def _row(
-        self, outcome: Outcome, stage: Stage | None = None, reason: str | None = None
+        self, outcome: Outcome, stage: Stage | Step | None = None, reason: object = None
     ) -> ModelResult:
-        row = ModelResult(
-            model=self._job.model,
-            target=self._job.target,
-            outcome=outcome,
-            stage=stage,
-            reason=reason,
-            build_key=self._job.build_key,
-            random_weights=self._job.seed,
-            seconds=time.perf_counter() - self._began,
-            stages=tuple(self._times),
-        )
+        took = time.perf_counter() - self._began
+        row = self._planned.row(outcome, stage, reason, took)
+        row = row.model_copy(update={"stages": tuple(self._times)})
         if self._report is None:
             return row
         return row.with_report(self._report, self._job.reports)
@@ -262,7 +241,7 @@ def convert_in_task(planned: PlannedModel, options: ConversionOptions) -> None:
         ended = _convert(planned, options)
         if not ended.row.succeeded:
             give_way()
-        row = leave_pages(ended, options.store_url)
+        row = leave_pages(ended, options.store_url, planned.spec.summary)
         record(row)
         tell(row)
         if row.succeeded:
@@ -270,8 +249,7 @@ def convert_in_task(planned: PlannedModel, options: ConversionOptions) -> None:
         return Failed(message=row.verdict, data=RunFailed(name, row.verdict, row))
 
     try:
-        with without_tags():
-            run_as_task("convert-model", work, retried=False, run_name=name)
+        run_as_task("convert-model", work, retried=False, run_name=name)
     except Exception as error:  # noqa: BLE001 - the model's, or Prefect's API can fail in any way
         if (planned.model, planned.target) not in services().listener.rows:
             took = time.perf_counter() - began
@@ -279,9 +257,8 @@ def convert_in_task(planned: PlannedModel, options: ConversionOptions) -> None:
 
 
 def _convert(planned: PlannedModel, options: ConversionOptions) -> Ended:
-    summary = planned.spec.summary
     if planned.error is not None:
-        return Ended(planned.failed_row(), error=planned.error, summary=summary)
+        return Ended(planned.failed_row(planned.error), error=planned.error)
     if planned.in_store:
         return Ended(planned.skipped_row())
     try:
@@ -292,21 +269,10 @@ def _convert(planned: PlannedModel, options: ConversionOptions) -> Ended:
             claim = partial(hold_lease, store.objects, planned.build_key, waiting=waiting)
             patiently(lambda: claimed.enter_context(claim()))
             # Others may have converted it since it was planned, before or while we waited.
-            if not options.force:
-                held = patiently(lambda: store.held(*planned.names))
-                if held is not None:
-                    return Ended(replace(planned, held=held).skipped_row())
-            return _run(planned, options)
-    except MenagerieError as error:
-        row = unplanned_row(planned.model, planned.target, error)
-        return Ended(row, error=error, summary=summary)
-
-
-def _run(planned: PlannedModel, options: ConversionOptions) -> Ended:
-    try:
-        with without_tags():
-            ended = Conversion(job_for(planned, options), services()).run()
-            return replace(ended, summary=planned.spec.summary)
-    except OSError as error:  # before the first stage: there is no room for its folder, say
+            [now] = patiently(lambda: looked_up([planned], options))
+            if now.in_store:
+                return Ended(now.skipped_row())
+            return Conversion(planned, job_for(planned, options), services()).run()
+    except (MenagerieError, OSError) as error:  # there is no room for a folder, say
         ours = explain(error, planned.model)
-        return Ended(planned.crashed_row(ours), error=ours, summary=planned.spec.summary)
+        return Ended(planned.failed_row(ours), error=ours)

@@ -20,9 +20,9 @@ from flows.conversion import ModelChoice, TagChoice, TargetChoice, convert_in_ta
 from flows.fan_out import CONVERT_BATCH, Conversions
 from flows.pages import Ended, leave_artifact, leave_pages
 from flows.parameters import ConversionOptions, RunLimits
-from flows.plan import PlannedModel, plan, sort_out, unplanned_row
+from flows.plan import PlannedModel, plan, sort_out
 from flows.reports import refresh_index, with_page
-from flows.results import Listener, ModelResult, Outcome, RunResult, results_markdown
+from flows.results import Listener, ModelResult, Outcome, RunResult, Step, results_markdown
 from flows.runs import (
     Runs,
     failed,
@@ -92,7 +92,9 @@ def _converted(models: list[str], target: str, options: ConversionOptions) -> Ru
         try:
             planned = patiently(lambda: plan(rest, [target], options)) if rest else []
         except MenagerieError as error:
-            for row in (unplanned_row(model, target, error) for model in rest):
+            failure = {"outcome": Outcome.FAILED, "stage": Step.PLAN, "reason": str(error)}
+            for model in rest:
+                row = ModelResult(model=model, target=target, **failure)
                 tell(leave_pages(Ended(row, error=error), options.store_url))
         else:
             convert_here(planned, options)

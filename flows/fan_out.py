@@ -18,12 +18,12 @@ from prefect.client.schemas.objects import TERMINAL_STATES, StateType
 from prefect.logging import get_logger
 
 from flows.connection import MOST_ATTEMPTS
+from flows.plan import looked_up
 from flows.results import Outcome
 from flows.runs import Trigger, first_of
 from tasks.failures import explain
 from transforms.targets import all_targets, target_named
 from zoo.errors import MenagerieError, UsageError
-from zoo.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -360,15 +360,12 @@ class Conversions:
 
     def _stored_row(self, one: PlannedModel) -> ModelResult | None:
         """The row of a model that was published by a run that could not say so any more."""
-        if self._options.force or not one.build_key:
-            return None
         try:
-            store = open_store(self._options.store_url)
-            if store.held(one.model, one.target, one.build_key):
-                return one.skipped_row().model_copy(update={"outcome": Outcome.PUBLISHED})
+            [now] = looked_up([one], self._options)
         except MenagerieError:
-            pass
-        return None
+            return None
+        row = now.skipped_row() if now.in_store else None
+        return row and row.model_copy(update={"outcome": Outcome.PUBLISHED})
 
     def _abandon(self, stop: BaseException) -> None:
         """This run is being stopped: if that is what a person wants, its children are as well."""

@@ -8,10 +8,8 @@ the store by itself, so that the run's page and the page behind its link say the
 from __future__ import annotations
 
 import json
-import logging
 import os
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, cast
@@ -22,8 +20,6 @@ from prefect.artifacts import (
     create_progress_artifact,
     update_progress_artifact,
 )
-from prefect.exceptions import MissingContextError
-from prefect.logging import get_run_logger
 
 from flows.reports import (
     failure_report,
@@ -33,6 +29,7 @@ from flows.reports import (
     with_failure_page,
 )
 from flows.results import ModelResult, Outcome
+from flows.runs import or_warned, run_log
 from menagerie.figures import seconds, shown_json
 from menagerie.paths import home
 from zoo.errors import MenagerieError
@@ -41,7 +38,7 @@ from zoo.store import open_store
 from zoo.store.base import LINK_DAYS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from uuid import UUID
 
     from zoo.records import ConversionReport
@@ -60,17 +57,8 @@ def leave_artifact(name: str, description: str, write: Callable[[], str]) -> Non
         description: one line above the page.
         write: makes the page.
     """
-    with _or_warned(f"The page {name} could not be left"):
+    with or_warned(f"The page {name} could not be left"):
         create_markdown_artifact(write(), key=name.replace("_", "-"), description=description)
-
-
-@contextmanager
-def _or_warned(warning: str) -> Iterator[None]:
-    """Whatever Prefect's API fails in, the model is converted all the same."""
-    try:
-        yield
-    except Exception:  # noqa: BLE001 - it can fail in any way
-        get_run_logger().warning(warning, exc_info=True)
 
 
 class ProgressBar:
@@ -102,7 +90,7 @@ class ProgressBar:
         self._whole = int(done)
         said = f"{plain_text(now)}: {int(done)} of {self._parts} stages done"
         percent = 100.0 * done / self._parts
-        with _or_warned("The progress bar could not be moved"):
+        with or_warned("The progress bar could not be moved"):
             if self._bar is None:
                 made = create_progress_artifact(percent, key=self._name, description=said)
                 self._bar = cast("UUID", made)  # in a loop of asyncio it would be a coroutine
@@ -118,37 +106,37 @@ class Ended:
         row: for the table.
         report: if it came as far as a verdict.
         error: why it failed.
-        summary: of the model, if that could be found out.
     """
 
     row: ModelResult
     report: ConversionReport | None = None
     error: MenagerieError | None = None
-    summary: str = ""
 
 
-def leave_pages(ended: Ended, store: str) -> ModelResult:
+def leave_pages(ended: Ended, store: str, summary: str = "") -> ModelResult:
     """Leave the report on the current run, how to get the artifact, and a link to the page in full.
 
     Where something of it fails, a warning in the run's log: the model is done already.
 
+    Args:
+        ended: how a conversion ended.
+        store: the store's address.
+        summary: of the model, if that could be found out.
+
     Returns:
         The row, which says where the page lies.
     """
-    row, parts, release = ended.row, [], None
-    if row.succeeded:
-        release = _stored(row, store)
-        if ended.report is not None:
-            parts.append(_proven_anew(row) + markdown(ended.report))
-    elif ended.report is not None:
-        parts.append(markdown(ended.report))
-    else:
-        failure = failure_report(row, ended.error, ended.summary)
+    row, parts = ended.row, []
+    release = _stored(row, store) if row.succeeded else None
+    if ended.report is not None:
+        parts.append(_proven_anew(row) + markdown(ended.report))
+    elif not row.succeeded:
+        failure = failure_report(row, ended.error, summary)
         row = with_failure_page(row, failure)
         parts.append(failure_markdown(failure))
     if release is not None and row.outcome is not Outcome.PROVEN:
         row = row.model_copy(update={"page": report_address(store, release)})
-    elif not row.succeeded or ended.report is not None:
+    elif parts:
         row = link_report(row, store)
     if release is not None:
         parts.append(how_to_get(store, release))
@@ -157,7 +145,7 @@ def leave_pages(ended: Ended, store: str) -> ModelResult:
         title = f"{row.model} for {row.target}: {row.outcome}"
         leave_artifact(name, title, lambda: "\n".join(parts))
     if row.page is not None:
-        with _or_warned(f"The link {name}-report could not be left"):
+        with or_warned(f"The link {name}-report could not be left"):
             create_link_artifact(
                 row.page,
                 link_text=f"Report of {row.model} for {row.target}",
@@ -173,7 +161,7 @@ def _stored(row: ModelResult, store: str) -> Release | None:
     try:
         return open_store(store).find_any(row.model, row.target, row.build_key)
     except MenagerieError as error:
-        get_run_logger().warning("The release cannot be linked: %s", error)
+        run_log().warning("The release cannot be linked: %s", error)
         return None
 
 
@@ -187,9 +175,6 @@ def _proven_anew(row: ModelResult) -> str:
     )
 
 
-_log = logging.getLogger(__name__)
-
-
 def record(row: ModelResult) -> None:
     """Write down how a model ended: a sentence in the run's log, and a line of JSON in a file.
 
@@ -199,10 +184,7 @@ def record(row: ModelResult) -> None:
     if row.stage is not None:
         took = f"after {seconds(row.seconds)} in {row.stage}"
         said = f"{row.model} for {row.target}: {row.outcome} {took} ({row.reason})"
-    try:
-        get_run_logger().info("%s", said)
-    except MissingContextError:
-        _log.info("%s", said)
+    run_log().info("%s", said)
     now = datetime.now(UTC)
     facts = row.model_dump(mode="json", exclude_none=True, exclude={"diagnosis", "page"})
     line = shown_json(json.dumps({"time": now.isoformat(timespec="milliseconds"), **facts}))
@@ -216,4 +198,4 @@ def record(row: ModelResult) -> None:
         finally:
             os.close(descriptor)
     except OSError as error:
-        _log.warning("The end of a model could not be written down: %s", error)
+        run_log().warning("The end of a model could not be written down: %s", error)

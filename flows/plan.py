@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from flows.parameters import ConversionOptions
     from menagerie.format.bundle_manifest import BundleManifest
     from menagerie.store.layout import Build
+    from transforms.stages import Stage
     from transforms.targets import Target
     from zoo.manifest import Manifest
     from zoo.precision import Precision
@@ -95,7 +96,7 @@ class PlannedModel:
     def row(
         self,
         outcome: Outcome,
-        stage: Step | None = None,
+        stage: Stage | Step | None = None,
         reason: object = None,
         seconds: float = 0.0,
     ) -> ModelResult:
@@ -111,9 +112,9 @@ class PlannedModel:
             seconds=seconds,
         )
 
-    def failed_row(self) -> ModelResult:
-        """Of one that cannot even be planned."""
-        return self.row(Outcome.FAILED, Step.PLAN, self.error)
+    def failed_row(self, error: MenagerieError) -> ModelResult:
+        """Of one that failed before anything ran: it cannot be planned, or its store is away."""
+        return self.row(Outcome.FAILED, Step.PLAN, error)
 
     def timed_out_row(self, reason: str) -> ModelResult:
         """Of one that was given up."""
@@ -191,7 +192,7 @@ def plan(
         )
         return PlannedModel(name, target, spec, origin, seed, key)
 
-    planned = _looked_up([one(pair) for pair in wanted], options)
+    planned = looked_up([one(pair) for pair in wanted], options)
     return planned + [
         replace(one(pair), build_key="", error=error) for pair, error in refused.items()
     ]
@@ -212,8 +213,8 @@ def _refused(
     return made
 
 
-def _looked_up(planned: list[PlannedModel], options: ConversionOptions) -> list[PlannedModel]:
-    """The same with what the store has of each, where that is to be kept."""
+def looked_up(planned: list[PlannedModel], options: ConversionOptions) -> list[PlannedModel]:
+    """The same with what the store has of each by now, where that is to be kept."""
     keyed = [one.names for one in planned if one.error is None]
     if options.force or not keyed:
         return planned
@@ -234,19 +235,12 @@ def sort_out(
     work = []
     for one in planned:
         if one.error is not None:
-            tell(one.failed_row())
+            tell(one.failed_row(one.error))
         elif one.in_store:
             tell(one.skipped_row())
         else:
             work.append(one)
     return work
-
-
-def unplanned_row(model: str, target: str, error: MenagerieError) -> ModelResult:
-    """The row of a model that nothing could be planned for, with its store away, say."""
-    return ModelResult(
-        model=model, target=target, outcome=Outcome.FAILED, stage=Step.PLAN, reason=str(error)
-    )
 
 
 def job_for(planned: PlannedModel, options: ConversionOptions) -> Job:

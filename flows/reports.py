@@ -98,18 +98,15 @@ def failure_report(
     if error is not None and row.build_key:
         log = conversion_log(row.model, row.target, row.build_key)
         said = _end_of(log)
+    same = {"model", "target", "outcome", "build_key", "random_weights", "stages"}
+    error = error or MenagerieError(row.model, row.reason or "no reason was given")
     return FailureReport(
-        model=row.model,
-        target=row.target,
-        outcome=row.outcome.value,
+        **row.model_dump(include=same),
         stage=str(row.stage or "plan"),
-        place=error.place if error is not None else row.model,
-        fact=error.fact if error is not None else row.reason or "no reason was given",
-        next_step=error.next_step if error is not None else "",
+        place=error.place,
+        fact=error.fact,
+        next_step=error.next_step,
         summary=summary,
-        build_key=row.build_key,
-        random_weights=row.random_weights,
-        stages=row.stages,
         log=said,
         log_path=str(log) if said else "",
         machine=platform.node(),

@@ -36,9 +36,14 @@ from prefect.client.schemas.filters import (
     FlowRunFilterParentFlowRunId,
 )
 from prefect.client.schemas.objects import StateType
-from prefect.context import FlowRunContext, TagsContext
-from prefect.exceptions import Abort, ObjectNotFound, PrefectHTTPStatusError
-from prefect.logging import get_logger, get_run_logger
+from prefect.context import FlowRunContext
+from prefect.exceptions import (
+    Abort,
+    MissingContextError,
+    ObjectNotFound,
+    PrefectHTTPStatusError,
+)
+from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import AwaitingRetry, Cancelled, Cancelling, Failed, Pending
 from pydantic import ValidationError
@@ -56,6 +61,24 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+
+
+def run_log() -> logging.Logger | logging.LoggerAdapter[logging.Logger]:
+    """The log of the run at work; outside of any, this module's."""
+    try:
+        return get_run_logger()
+    except MissingContextError:
+        return logging.getLogger(__name__)
+
+
+@contextmanager
+def or_warned(warning: str) -> Iterator[None]:
+    """Whatever Prefect's API fails in, it is a warning: the work is done all the same."""
+    try:
+        yield
+    except Exception:  # noqa: BLE001 - it can fail in any way
+        run_log().warning(warning, exc_info=True)
+
 
 _PATIENCE_SECONDS = 600.0  # of a line that is down; the run may be elsewhere by then
 _LOOK_SECONDS = 5.0
@@ -154,11 +177,8 @@ def tag_run(names: Iterable[str]) -> None:
     wanted = {*run.tags, *names, _trigger(run)} - {_SCHEDULERS_TAG}
     if wanted == set(run.tags):
         return
-    try:
-        with get_client(sync_client=True) as client:
-            client.update_flow_run(run.id, tags=sorted(wanted))
-    except Exception as error:  # noqa: BLE001 - Prefect's API can fail in any way
-        get_run_logger().warning("The run could not be tagged: %s", error)
+    with or_warned("The run could not be tagged"), get_client(sync_client=True) as client:
+        client.update_flow_run(run.id, tags=sorted(wanted))
 
 
 def _trigger(run: FlowRun) -> Trigger:
@@ -207,17 +227,6 @@ def failed(message: str, result: object) -> State[Any]:
     return Failed(message=message, data=RunFailed(str(flow_run.get_name()), message, result))
 
 
-@contextmanager
-def without_tags() -> Iterator[None]:
-    """Give the tasks in the block none of the tags of the run that they belong to.
-
-    For its tags a task asks the server for a place under their limits, and holds a lease that has
-    to be renewed while it works: requests for limits that nobody sets.
-    """
-    with TagsContext(current_tags=set()):
-        yield
-
-
 ROW_TYPE = "result"  # Prefect's UI shows artifacts of this type in no list of pages
 _PAGE = 200  # the most that Prefect gives at once
 
@@ -235,13 +244,9 @@ def leave_row(row: ModelResult, run: UUID) -> None:
         data=row.model_dump_json(),
         flow_run_id=run,
     )
-    try:
-        with get_client(sync_client=True) as client:
-            client.create_artifact(artifact)
-    except Exception:  # noqa: BLE001 - Prefect's API can fail in any way
-        get_logger(__name__).warning(
-            "The row of %s for %s could not be left", row.model, row.target, exc_info=True
-        )
+    warning = f"The row of {row.model} for {row.target} could not be left"
+    with or_warned(warning), get_client(sync_client=True) as client:
+        client.create_artifact(artifact)
 
 
 def rows_left_before() -> list[ModelResult]:
@@ -257,24 +262,7 @@ def rows_left_before() -> list[ModelResult]:
         ends = [state for state in states if state.is_final()]
         if not ends or not ends[-1].is_crashed():
             return []
-        return read_rows(client, [run]).get(run, [])
-
-
-def read_rows(
-    client: SyncPrefectClient, flow_runs: Sequence[UUID]
-) -> dict[UUID, list[ModelResult]]:
-    """The rows that runs have left so far, by run; unreadable ones are left out."""
-    found: dict[UUID, list[ModelResult]] = {}
-    wanted = ArtifactFilter(
-        flow_run_id=ArtifactFilterFlowRunId(any_=list(flow_runs)),
-        type=ArtifactFilterType(any_=[ROW_TYPE]),
-    )
-    for artifact in _all_pages(partial(client.read_artifacts, artifact_filter=wanted)):
-        data = artifact.data if isinstance(artifact.data, str) else json.dumps(artifact.data)
-        with suppress(ValidationError):
-            row = ModelResult.model_validate_json(data)
-            found.setdefault(cast("UUID", artifact.flow_run_id), []).append(row)
-    return found
+        return Runs(client, run).rows([run]).get(run, [])
 
 
 def _all_pages(read: Callable[..., list[T]]) -> Iterator[T]:
@@ -362,8 +350,18 @@ class Runs:
         return {run.id: run for run in self._read(id=FlowRunFilterId(any_=list(ids)))}
 
     def rows(self, ids: Sequence[UUID]) -> dict[UUID, list[ModelResult]]:
-        """The rows that these runs have left."""
-        return read_rows(self._client, ids)
+        """The rows that these runs have left so far; unreadable ones are left out."""
+        found: dict[UUID, list[ModelResult]] = {}
+        wanted = ArtifactFilter(
+            flow_run_id=ArtifactFilterFlowRunId(any_=list(ids)),
+            type=ArtifactFilterType(any_=[ROW_TYPE]),
+        )
+        for artifact in _all_pages(partial(self._client.read_artifacts, artifact_filter=wanted)):
+            data = artifact.data if isinstance(artifact.data, str) else json.dumps(artifact.data)
+            with suppress(ValidationError):
+                row = ModelResult.model_validate_json(data)
+                found.setdefault(cast("UUID", artifact.flow_run_id), []).append(row)
+        return found
 
     def cancel(self, run: FlowRun, *, force: bool = False) -> None:
         """End a run: its worker stops it; with `force` it counts as ended at once.

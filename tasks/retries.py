@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from prefect import task
+from prefect import Task
 from prefect.cache_policies import NO_CACHE
+from prefect.context import TagsContext
 from prefect.logging import get_run_logger
 
 from tasks.failures import is_transient
@@ -15,7 +16,6 @@ from zoo.errors import StoreUnreachable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from prefect import Task
     from prefect.client.schemas.objects import State, TaskRun
 
 T = TypeVar("T")
@@ -26,26 +26,27 @@ RETRY_SECONDS = [2.0, 10.0, 40.0]  # a server that restarts is back within a min
 def run_as_task(name: str, work: Callable[[], T], *, retried: bool, run_name: str = "") -> T:
     """Do `work` in a Prefect task; nothing of it or of its result goes to Prefect's storage.
 
+    It has no tags: for those of its run a task would ask the server for a place under limits that
+    nobody sets, and hold a lease that has to be renewed.
+
     Args:
         name: of the task.
         work: what to do.
         retried: whether it is tried again after a network did not answer.
         run_name: what this run of the task is called; empty: the name and some digits.
     """
-    options: dict[str, Any] = {"task_run_name": run_name} if run_name else {}
-    if retried:
-        options |= {
-            "retries": len(RETRY_SECONDS),
-            "retry_delay_seconds": RETRY_SECONDS,
-            "retry_condition_fn": worth_a_retry,
-        }
-    done: T = _work.with_options(name=name, **options)(work)
-    return done
-
-
-@task(persist_result=False, cache_policy=NO_CACHE)
-def _work(work: Callable[[], T]) -> T:
-    return work()
+    made = Task(
+        work,
+        name=name,
+        task_run_name=run_name or None,
+        persist_result=False,
+        cache_policy=NO_CACHE,
+        retries=len(RETRY_SECONDS) if retried else 0,
+        retry_delay_seconds=RETRY_SECONDS,
+        retry_condition_fn=worth_a_retry,
+    )
+    with TagsContext(current_tags=set()):
+        return made()
 
 
 def worth_a_retry(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
