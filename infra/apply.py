@@ -18,7 +18,7 @@ import httpx
 from apprise import Apprise
 from prefect.blocks.notifications import SlackWebhook
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate, WorkQueueCreate
+from prefect.client.schemas.actions import WorkPoolCreate, WorkQueueCreate
 from prefect.events.schemas.automations import AutomationCore
 from prefect.workers.process import ProcessWorker
 from pydantic import SecretStr, ValidationError
@@ -51,12 +51,10 @@ def main(wanted: Wanted) -> int:
             for automation in wanted.automations:
                 if (complete := _with_block(automation, block)) is not None:
                     _apply_automation(client, complete)
-    except MenagerieError as error:
-        print(error, file=sys.stderr)  # noqa: T201 - this is a program
-        return error.exit_code
-    except httpx.HTTPError as error:
-        print(explain(error, os.environ["PREFECT_API_URL"]), file=sys.stderr)  # noqa: T201
-        return 1
+    except (MenagerieError, httpx.HTTPError) as error:
+        ours = explain(error, os.environ.get("PREFECT_API_URL", ""))
+        print(ours, file=sys.stderr)  # noqa: T201 - this is a program
+        return ours.exit_code
     return 0
 
 
@@ -67,42 +65,37 @@ def apply_pools(client: SyncPrefectClient, wanted: Wanted) -> None:
         UsageError: a pool is not as Prefect takes it, is of another type on the server, or has no
             job template.
     """
-    known = {pool.name: pool.type for pool in client.read_work_pools()}
+    known = {pool.name: pool for pool in client.read_work_pools()}
     pools, queues = [], {}
     for name, pool in wanted.work_pools.items():
-        said, kind = {**pool}, pool.get("type")
+        said, kind, there = {**pool}, pool.get("type"), known.get(name)
         try:
             rules = said.pop("queues", {})
             queues[name] = [WorkQueueCreate(name=q, **_QUEUE | rule) for q, rule in rules.items()]
             template = _job_template(kind, wanted)
+            said["is_paused"] = there is not None and there.is_paused  # one that is stays so
             pools.append(WorkPoolCreate(name=name, base_job_template=template, **said))
         except (ValidationError, LookupError) as error:
             fact = f"{name} is not as Prefect takes it: {' '.join(str(error).split())}"
             raise UsageError(str(wanted.pool_file), fact) from error
         # A server never changes the type of a pool, and would take the other type's template.
-        if known.get(name, kind) != kind:
-            fact = f"is of type {known[name]} on the server, and {kind} is wanted"
+        if there is not None and there.type != kind:
+            fact = f"is of type {there.type} on the server, and {kind} is wanted"
             advice = f"Once nothing runs, `prefect work-pool delete {name}`, and apply again"
             raise UsageError(f"work pool {name}", fact, advice)
     for made in pools:
-        _apply_pool(client, made, queues[made.name], known=made.name in known)
+        client.create_work_pool(made, overwrite=True)
+        _apply_queues(client, made.name, queues[made.name])
 
 
-def _apply_pool(
-    client: SyncPrefectClient, pool: WorkPoolCreate, queues: list[WorkQueueCreate], *, known: bool
-) -> None:
-    changes = {"description", "concurrency_limit", "base_job_template"}
-    if known:  # one that is paused stays so
-        client.update_work_pool(pool.name, WorkPoolUpdate(**pool.model_dump(include=changes)))
-    else:
-        client.create_work_pool(pool)
-    there = {each.name: each.id for each in client.read_work_queues(work_pool_name=pool.name)}
+def _apply_queues(client: SyncPrefectClient, pool: str, queues: list[WorkQueueCreate]) -> None:
+    there = {each.name: each.id for each in client.read_work_queues(work_pool_name=pool)}
     for queue in queues:
         said = queue.model_dump(include={"description", "concurrency_limit", "priority"})
         if queue.name in there:
             client.update_work_queue(there[queue.name], **said)
         else:
-            client.create_work_queue(queue.name, work_pool_name=pool.name, **said)
+            client.create_work_queue(queue.name, work_pool_name=pool, **said)
 
 
 def _job_template(kind: str | None, wanted: Wanted) -> dict[str, Any]:
