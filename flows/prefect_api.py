@@ -22,11 +22,10 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from contextlib import contextmanager
-from http.client import HTTPException
 from typing import TYPE_CHECKING
+
+import httpx
 
 from flows.connection import OF_ALL_WORKERS, ClusterState
 from menagerie.paths import home
@@ -122,12 +121,12 @@ def probe(url: str, *, seconds: float = 10.0) -> None:
         advice = "Run `zoo cluster status` to see what is down, or convert with --local"
     try:
         _health(url, seconds)
-    except urllib.error.HTTPError as error:
-        if error.code >= 500:  # noqa: PLR2004 - 401 and 403 are answers too: Prefect has the key
-            raise MenagerieError(url, f"Prefect's API answers {error.code}", advice) from error
-    except (OSError, ValueError, HTTPException) as error:
-        reason = getattr(error, "reason", error)
-        raise MenagerieError(url, f"Prefect's API does not answer ({reason})", advice) from error
+    except httpx.HTTPStatusError as error:
+        status = error.response.status_code
+        if error.response.is_server_error:  # 401 and 403 are answers too: Prefect has the key
+            raise MenagerieError(url, f"Prefect's API answers {status}", advice) from error
+    except (OSError, httpx.HTTPError, httpx.InvalidURL) as error:
+        raise MenagerieError(url, f"Prefect's API does not answer ({error})", advice) from error
 
 
 def _start(
@@ -173,7 +172,7 @@ def _await_health(server: subprocess.Popen[bytes], url: str) -> bool:
     while time.monotonic() < end and server.poll() is None:
         try:
             _health(url, 1.0)
-        except (OSError, HTTPException):
+        except httpx.HTTPError:
             time.sleep(0.05)
         else:
             return True
@@ -181,11 +180,8 @@ def _await_health(server: subprocess.Popen[bytes], url: str) -> bool:
 
 
 def _health(url: str, seconds: float) -> None:
-    if not url.startswith(("http://", "https://")):
-        raise ValueError(f"{url!r} is no http(s) URL")
     address = f"{url.rstrip('/')}/health"
-    with urllib.request.urlopen(address, timeout=seconds, context=server_trust()):  # noqa: S310
-        pass
+    httpx.get(address, timeout=seconds, verify=server_trust()).raise_for_status()
 
 
 def server_trust() -> ssl.SSLContext:
