@@ -63,6 +63,7 @@ class ModelResult(Frozen):
     page: str | None = None  # address of that page, good for a week
     proof: ReleaseState | None = None  # of the release in the store
     kept: str | None = None  # when that one was made, if it was not replaced by what was converted
+    candidate: bool = False  # whether that one waits for its promotion
 
     def with_report(self, report: ConversionReport, folder: Path) -> Self:
         """This row with the figures of `report`, which lies in `folder`."""
@@ -94,11 +95,14 @@ class ModelResult(Frozen):
         """Why it failed, or what is still to come: one line, or empty."""
         if self.stage is not None:
             return f"{self.stage}: {self.reason}"
+        told = []
         if self.kept is not None:
-            return f"the store keeps its release of {self.kept}"
-        if self.proof is ReleaseState.EMULATED:
-            return f"emulated, waiting for a device of {self.target} to confirm it"
-        return ""
+            told.append(f"the store keeps its release of {self.kept}")
+        elif self.proof is ReleaseState.EMULATED:
+            told.append(f"emulated, waiting for a device of {self.target} to confirm it")
+        if self.candidate:
+            told.append(f"a candidate: `zoo release promote {self.model}` signs it")
+        return ", ".join(told)
 
 
 class RunResult(Frozen):

@@ -111,3 +111,4 @@ class PublishRecord(Frozen):
     bytes: int
     kept: str | None = None  # ISO 8601
     state: ReleaseState = ReleaseState.VALIDATED
+    candidate: bool = False  # it waits for its promotion: this process may not sign

@@ -66,6 +66,7 @@ def publish_bundle(job: Job, _: StageRecords | None = None) -> PublishRecord:
         bytes=release.size,
         kept=None if release.document == ours else release.manifest.created,
         state=release.manifest.state,
+        candidate=keyring is None and store.candidate(*release.names) == release,
     )
 
 

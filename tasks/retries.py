@@ -26,9 +26,6 @@ RETRY_SECONDS = [2.0, 10.0, 40.0]  # a server that restarts is back within a min
 def run_as_task(name: str, work: Callable[[], T], *, retried: bool, run_name: str = "") -> T:
     """Do `work` in a Prefect task; nothing of it or of its result goes to Prefect's storage.
 
-    It has no tags: for those of its run a task would ask the server for a place under limits that
-    nobody sets, and hold a lease that has to be renewed.
-
     Args:
         name: of the task.
         work: what to do.
@@ -45,6 +42,7 @@ def run_as_task(name: str, work: Callable[[], T], *, retried: bool, run_name: st
         retry_delay_seconds=RETRY_SECONDS,
         retry_condition_fn=worth_a_retry,
     )
+    # Without its run's tags: for those it would hold a place under limits that nobody sets.
     with TagsContext(current_tags=set()):
         return made()
 

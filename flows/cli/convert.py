@@ -119,28 +119,9 @@ def convert(
     result = _convert(planned, options, jobs).model_copy(
         update={"seconds": time.perf_counter() - began}
     )
-    _tell_of_candidates(result, options)
     answer(result.model_dump(mode="json"), *shown_results(result))
     if not result.succeeded:
         raise typer.Exit(1)
-
-
-def _tell_of_candidates(result: "RunResult", options: "ConversionOptions") -> None:
-    """What workers without keys have proposed waits; `zoo up`'s own worker signs for its store."""
-    from flows.results import Outcome
-
-    made = [row for row in result.results if row.outcome is Outcome.PUBLISHED]
-    if not (made and os.environ.get("PREFECT_API_URL")):
-        return
-    from flows.cli.output import messages
-    from zoo.store import open_store
-
-    store = open_store(options.store_url)
-    for row in made:
-        if store.candidate(row.model, row.target, row.build_key or "") is not None:
-            text = f"{row.model} for {row.target} is a candidate"
-            advice = f"`zoo release promote {row.model}` signs it"
-            messages().print(f"{text}: {advice}")
 
 
 def _default_store() -> str:

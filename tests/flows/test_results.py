@@ -7,6 +7,7 @@ import math
 from flows.cli.output import figure
 from flows.results import ModelResult, Outcome, RunResult, results_markdown
 from menagerie.figures import milliseconds
+from menagerie.format.bundle_manifest import ReleaseState
 
 
 def row(model: str, outcome: Outcome, **more: object) -> ModelResult:
@@ -22,6 +23,15 @@ def test_a_run_succeeds_when_all_asked_for_work_did() -> None:
     assert not bad.succeeded
     assert bad.summary == "1 published, 1 skipped, 1 failed, 1 crashed"
     assert RunResult(results=(), store="s").summary == "nothing to do"
+
+
+def test_a_row_says_what_is_still_to_come() -> None:
+    """A device is to confirm it, and the holder of the keys is to sign it."""
+    emulated = {"proof": ReleaseState.EMULATED, "candidate": True}
+    waits = row("a", Outcome.PUBLISHED, **emulated).remark
+    assert "waiting for a device of cpu" in waits
+    assert waits.endswith("a candidate: `zoo release promote a` signs it")
+    assert row("a", Outcome.PUBLISHED).remark == ""
 
 
 def test_a_row_travels_as_json_with_its_infinities() -> None:

@@ -169,6 +169,18 @@ def test_publishing_puts_the_release_into_the_store(job: Job) -> None:
     assert record.kept is None
 
 
+def test_what_a_worker_without_keys_publishes_waits(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a candidate, and says so; where this process may sign, it is none."""
+    toy_bundle(job)
+    prove(job, toy_records(), judge=lambda *_, **__: toy_judgement())
+    with monkeypatch.context() as worker:
+        worker.setenv("MENAGERIE_ROLE", "worker")
+        assert publish_bundle(job).candidate
+    assert not publish_bundle(job).candidate
+
+
 def test_an_earlier_release_of_the_build_is_kept_and_said_to_be(job: Job) -> None:
     """Converted again, the store stays as it is; published again for a lost answer, it is ours."""
     toy_bundle(job)
