@@ -134,7 +134,7 @@ def convert_zoo(
     """
     began = time.perf_counter()
     try:
-        planned = list(services().planned.values()) or patiently(
+        planned = list(services().planned) or patiently(
             lambda: plan(models, targets, options, tags=selected_tags)
         )
     except MenagerieError as error:  # raised, it would be a traceback in the run's log
@@ -194,8 +194,7 @@ def convert_here(
     What has not begun at `until`, by the monotonic clock, has timed out. The catalogue is drawn at
     the end, also with what the run had published before it crashed and began again.
     """
-    planned = {(one.model, one.target): one for one in work}
-    given = dataclasses.replace(services(), planned=planned)
+    given = dataclasses.replace(services(), planned=work)
 
     def convert(one: PlannedModel) -> None:
         if time.monotonic() > until:

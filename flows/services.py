@@ -16,7 +16,7 @@ from menagerie.validation import validate as run_goldens
 from tasks.model_process import ModelProcess, load_ahead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from flows.plan import PlannedModel
     from menagerie.validation.findings import ValidationReport
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def _model_process(job: Job) -> ModelHolder:
     """Its process; while this model is at work, the libraries of those to come are loaded."""
     process = ModelProcess(job)
-    for kind in {one.spec.source.kind for one in services().planned.values() if not one.in_store}:
+    for kind in {one.spec.source.kind for one in services().planned if not one.in_store}:
         load_ahead(kind)
     return process
 
@@ -43,7 +43,7 @@ class Services:
         judge: runs the golden cases of a release.
         stop: ends every model at work in this process.
         listener: hears of stages and models.
-        planned: what was planned in this process, by model and target.
+        planned: what was planned in this process.
         leaves_rows: whether the run at work bears the row of every model.
     """
 
@@ -52,7 +52,7 @@ class Services:
     judge: Callable[..., ValidationReport] = run_goldens
     stop: Callable[[], None] = ModelProcess.stop_all
     listener: Listener = field(default_factory=Listener)
-    planned: Mapping[tuple[str, str], PlannedModel] = field(default_factory=dict)
+    planned: Sequence[PlannedModel] = ()
     leaves_rows: bool = False
 
 

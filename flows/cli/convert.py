@@ -158,16 +158,14 @@ def _convert(
     """Rows for what needs no run, and one Prefect run for the rest, in the planned order."""
     from flows.plan import sort_out
     from flows.reports import index_page, with_page
-    from flows.results import RunResult
+    from flows.results import Listener, RunResult
 
-    ready: list[ModelResult] = []
-    work = sort_out(planned, ready.append)
-    rows = {(row.model, row.target): with_page(row, options.store_url) for row in ready}
-    if work:
-        rows |= _run_flow(work, options, jobs)
+    settled = Listener()
+    work = sort_out(planned, settled.model_ended)
+    rows = settled.rows | (_run_flow(work, options, jobs) if work else {})
     page = index_page()
     return RunResult(
-        results=tuple(rows[one.model, one.target] for one in planned),
+        results=tuple(with_page(rows[one.model, one.target], options.store_url) for one in planned),
         store=options.store_url,
         report=str(page) if page is not None else None,
     )
@@ -197,7 +195,7 @@ def _run_flow(
         from flows.services import Services, use_services
 
         display.status("starting the run")
-        given = Services(listener=display, planned={(one.model, one.target): one for one in work})
+        given = Services(listener=display, planned=work)
         # Nobody watches an embedded run; to end the thread that beats costs up to a second.
         unwatched = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None} if embedded else {}
         error = MenagerieError("Prefect", "the run left no row of it", "Its logs say why")

@@ -311,7 +311,7 @@ def test_what_others_converted_in_the_meantime_is_not_done_again(
     [planned] = plan(["ant"], ["cpu"], options)
     assert not planned.in_store
     one(toy_services(), "ant", options)
-    late = dataclasses.replace(toy_services(), planned={("ant", "cpu"): planned})
+    late = dataclasses.replace(toy_services(), planned=[planned])
     assert many(late, options)[0].outcome is Outcome.SKIPPED
     forced = options.model_copy(update={"force": True})
     assert many(late, forced)[0].kept is not None
