@@ -12,6 +12,8 @@ from zoo.signing.keyring import Keyring
 from zoo.store import open_store
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from zoo.store import Store
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tasks"))
@@ -36,6 +38,12 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("MENAGERIE_STORE", raising=False)
     monkeypatch.delenv("MENAGERIE_DEBUG", raising=False)
     return home
+
+
+@pytest.fixture
+def lent_home(own_home: Path, lend_compiled: Callable[[Path], Path]) -> Path:
+    """The same, with what the developer's own has compiled: for tests that lower a model."""
+    return lend_compiled(own_home)
 
 
 @pytest.fixture

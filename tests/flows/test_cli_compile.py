@@ -48,6 +48,9 @@ def number():
 """
 
 
+pytestmark = pytest.mark.usefixtures("lent_home")
+
+
 @pytest.fixture
 def zoo(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs a command line in a folder with NET in it: exit code and both outputs."""

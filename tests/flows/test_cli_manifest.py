@@ -48,7 +48,7 @@ def test_messages_name_commands_with_the_manifest_given(zoo: Run, tmp_path: Path
     assert "or add `targets: [metal]` to an entry" in " ".join(err.split())
 
 
-def test_the_lines_of_contributing_run_as_they_stand(tmp_path: Path) -> None:
+def test_the_lines_of_contributing_run_as_they_stand(lent_home: Path, tmp_path: Path) -> None:
     """In an empty folder, by a shell: a manifest of one's own is written, listed and converted."""
     text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
     [lines] = [b for b in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if "mine.yaml" in b]
@@ -60,7 +60,7 @@ def test_the_lines_of_contributing_run_as_they_stand(tmp_path: Path) -> None:
         env={
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "MENAGERIE_HOME": str(tmp_path / "home"),
+            "MENAGERIE_HOME": str(lent_home),
         },
         capture_output=True,
         text=True,

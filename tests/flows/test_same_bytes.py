@@ -32,14 +32,7 @@ if TYPE_CHECKING:
 MODEL = "digits_cnn"
 
 
-@pytest.fixture(autouse=True)
-def own_home(
-    tmp_path: Path, lend_compiled: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
-) -> Path:
-    """A home with what the developer's own has compiled."""
-    made = lend_compiled(tmp_path / "home")
-    monkeypatch.setenv("MENAGERIE_HOME", str(made))
-    return made
+pytestmark = pytest.mark.usefixtures("lent_home")
 
 
 def published(store: str, *targets: str) -> Release:

@@ -42,8 +42,8 @@ inline void lay_out(RAIIAtenTensorHandle& tensor, std::initializer_list<int64_t>
 
 }  // namespace torch::aot_inductor
 // Inserted into every wrapper and into the interface: what is a model's own in its constructor, as
-// data. The constructor itself is in the interface, since compiling it takes as long as all the rest
-// of a small model's wrapper.
+// data. The constructor itself is in the interface, since compiling it takes as long as all the
+// rest of a small model's wrapper.
 
 #include <cstdint>
 

@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(scope="module", autouse=True)
-def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def own_home(
+    tmp_path_factory: pytest.TempPathFactory, lend_compiled: Callable[[Path], Path]
+) -> Iterator[None]:
     """Where it is kept which programs were written here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MENAGERIE_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setenv(
+            "MENAGERIE_HOME", str(lend_compiled(tmp_path_factory.mktemp("bisect") / "home"))
+        )
         yield
