@@ -22,7 +22,7 @@ from torch.utils import _cpp_embed_headers
 
 from transforms.lowering import inductor
 from transforms.lowering.coverage import check_kernels
-from transforms.lowering.cpp_codegen import interface, model_facts
+from transforms.lowering.cpp_codegen import interface
 from transforms.lowering.cpu import BACKEND
 from transforms.lowering.inductor import (
     generate_code,
@@ -30,7 +30,7 @@ from transforms.lowering.inductor import (
     metal_on_any_host,
     stride_in_range,
 )
-from zoo.errors import LoweringError, UnsupportedKernels
+from zoo.errors import UnsupportedKernels
 
 _OPTIONS = {"aot_inductor.package": True, "cpp.vec_isa_ok": True, "cpp.simdlen": 256}
 
@@ -168,12 +168,6 @@ def test_constants_are_described_by_data() -> None:
     extents = [str(e) for _, name in rows for e in (*tensors[name].shape, *tensors[name].stride())]
     assert f"model_extents[] = {{{', '.join((*extents, '0'))}}};" in wrapper
     assert "constants_info_[0]." not in wrapper
-
-
-def test_a_constant_of_another_torch_is_refused() -> None:
-    """What it says besides would be lost."""
-    with pytest.raises(LoweringError, match="torch describes a constant by name, colour"):
-        model_facts('constants_info_[0].name = "a";\nconstants_info_[0].colour = 3;', [], 1)
 
 
 def test_the_interface_is_apart() -> None:
