@@ -1,7 +1,6 @@
 """A real S3 server without root, in one process: OpenStack Swift with its s3api.
 
-`python -m infra.local.s3_server FOLDER PORT` serves on loopback, with the keys in the environment;
-`s3_server.conf` says of what filters and applications it is made.
+`python -m infra.local.s3_server FOLDER PORT` serves on loopback, with the keys in the environment.
 Swift's account, container and object servers answer anyone without authentication, so they listen
 on sockets in FOLDER that nobody else can open.
 """
@@ -16,24 +15,50 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import eventlet
-import paste.deploy
+import swift.account.server
+import swift.container.server
+import swift.obj.server
+import swift.proxy.server
 from eventlet import wsgi
 from eventlet.green import socket
 from eventlet.hubs import use_hub
 from swift.common import bufferedhttp, utils
 from swift.common.constraints import MAX_REQUEST_LINE
-from swift.common.middleware import tempauth
+from swift.common.middleware import (
+    catch_errors,
+    copy,
+    dlo,
+    gatekeeper,
+    healthcheck,
+    listing_formats,
+    memcache,
+    slo,
+    tempauth,
+)
+from swift.common.middleware.s3api import s3api
 from swift.common.ring import RingBuilder
 from swift.common.swob import Request
-from swift.common.wsgi import SwiftHttpProtocol, loadapp
+from swift.common.wsgi import SwiftHttpProtocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 KEYS = "MENAGERIE_SWIFT_KEYS"  # JSON: secrets by name
 
-_CONFIGURATION = str(Path(__file__).with_name("s3_server.conf"))
-_INNER = ("account", "container", "object")  # its applications behind the proxy
+_INNER = {"account": swift.account, "container": swift.container, "object": swift.obj}
+_OUTER = (catch_errors, gatekeeper, healthcheck, memcache, listing_formats)
+_SETTINGS = {
+    "mount_check": "false",
+    "log_level": "WARNING",
+    "log_address": "no-syslog",
+    "conn_timeout": "30",
+    "node_timeout": "60",
+    "container_update_timeout": "60",
+    "account_autocreate": "true",
+    "allow_account_management": "true",
+    "location": "us-east-1",
+    "memcache_servers": "127.0.0.1:1",  # Swift asks for one; S3 does without
+}
 _HASHES = "[swift-hash]\nswift_hash_path_suffix = loopback\nswift_hash_path_prefix = menagerie\n"
 
 
@@ -61,14 +86,16 @@ def serve(folder: Path, keys: Mapping[str, str], listeners: Iterable[Any]) -> No
     utils.set_swift_dir(str(folder))
     bufferedhttp.BufferedHTTPConnection = _InnerConnection
     tempauth.TempAuth = _ForS3
+    places = {"swift_dir": folder, "devices": folder / "devices", "recon_cache_path": folder}
+    settings = _SETTINGS | {name: str(path) for name, path in places.items()}
     servers = []
-    for port, kind in enumerate(_INNER, 1):
+    for port, (kind, package) in enumerate(_INNER.items(), 1):
         _write_ring(f"{kind}.ring.gz", port)
         Path(_socket(port)).unlink(missing_ok=True)  # of the last time
         listener = eventlet.listen(_socket(port), family=socket.AF_UNIX, backlog=4096)
-        servers.append(_spawn(listener, paste.deploy.loadapp(f"config:{_CONFIGURATION}", kind)))
+        servers.append(_spawn(listener, package.server.app_factory(settings)))
     users = {f"user_{name.replace(':', '_')}": f"{secret} .admin" for name, secret in keys.items()}
-    proxy = loadapp(_CONFIGURATION, users)
+    proxy = _proxy(settings | users)
     servers += [_spawn(listener, proxy) for listener in listeners]
     for server in servers:
         server.wait()
@@ -100,6 +127,20 @@ def _write_ring(path: str, port: int) -> None:
     builder.add_dev({"id": 0, "weight": 1.0, "meta": "", **here, **copied})
     builder.rebalance()
     builder.get_ring().save(path)
+
+
+def _proxy(settings: dict[str, str]) -> Any:
+    """Swift's proxy behind the filters that speak S3, put together as Swift's own loader does."""
+    file = {"__file__": "swift.conf", "__name__": "proxy-server"}  # as if all came from it
+    final = swift.proxy.server.app_factory(settings | file)
+    pipeline = [final]
+    for each in reversed((*_OUTER, s3api, tempauth, copy, slo, dlo)):
+        pipeline.insert(0, each.filter_factory(settings)(pipeline[0]))
+    for app in pipeline:
+        vars(app).update(
+            _pipeline=pipeline, _pipeline_final_app=final, _pipeline_request_logging_app=final
+        )
+    return pipeline[0]
 
 
 def _spawn(listener: Any, app: Any) -> Any:
