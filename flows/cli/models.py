@@ -142,13 +142,14 @@ def _shown_entry(model: str, spec: "ModelSpec", origin: "Origin") -> "Iterator[R
     yield f"  entry    {origin.file}:{origin.line}"
 
 
-def _shown_releases(model: str, releases: "list[tuple[Release, bool]]") -> "RenderableType":
+def _shown_releases(model: str, releases: "list[tuple[Release, bool | None]]") -> "RenderableType":
     if not releases:
         return f"  not in the store yet: zoo convert {model}"
     rows = []
     for release, retracted in releases:
         made, key = release.manifest, release.build_key[:12]
-        state, seed = "retracted" if retracted else made.state, made.random_weights
+        seed, unsure = made.random_weights, f"{made.state}? its ledger is not trusted"
+        state = {False: made.state.value, True: "retracted", None: unsure}[retracted]
         weights = "real" if seed is None else f"random, seed {seed}"
         rows.append((release.target, state, made.created, weights, size(release.size), key))
     columns = ("target", "state", "created", "weights", "size", "build key")

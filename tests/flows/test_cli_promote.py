@@ -148,6 +148,25 @@ def test_what_was_retracted_is_shown_as_such(
     assert [row.split()[-1][:2] for row in rows] == ["ab"]
 
 
+def test_an_old_ledger_hides_no_retraction(
+    tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever shows the state of yesterday is not believed that nothing was retracted since."""
+    for digits in ("ab", "cd"):
+        propose(store, tmp_path, digits)
+        assert invoke(["promote", "digits_cnn"]) == 0
+    [file] = (tmp_path / "store").rglob("ledgers/**/*.json")
+    before = file.read_bytes()
+    assert invoke(["retract", "digits_cnn", "ab", "--reason", "wrong"]) == 0
+    file.write_bytes(before)
+    capsys.readouterr()
+    assert invoke(["show", "digits_cnn", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)["releases"]
+    assert {each["retracted"] for each in shown} == {None}
+    assert invoke(["show", "digits_cnn"]) == 0
+    assert capsys.readouterr().out.count("its ledger is not trusted") == len(shown)
+
+
 def test_without_a_latest_release_what_is_left_is_named(
     tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -193,22 +193,20 @@ class Store(ReleaseReader):
             Untrusted: one was not signed by anybody who is trusted here.
             ArtifactError: one is damaged.
         """
-        found = []
-        for key in self._objects.list_keys(ledger_key.under(model)):
-            path = PurePosixPath(key)
-            ledger = self.ledger(path.parent.name, path.stem)
-            found += [] if ledger is None else [ledger]
-        return found
+        paths = map(PurePosixPath, self._objects.list_keys(ledger_key.under(model)))
+        found = (self.ledger(path.parent.name, path.stem) for path in paths)
+        return [ledger for ledger in found if ledger is not None]
 
-    def history(self, model: str) -> list[tuple[Release, bool]]:
-        """A model's releases, and whether each was retracted, by ledgers that are trusted here."""
-        ledgers: list[Ledger] = []
-        with suppress(ArtifactError):
-            ledgers = self.ledgers(model)
-        gone = {
-            e.build_key for each in ledgers for e in each.entries if each.retraction(e.build_key)
-        }
-        return [(release, release.build_key in gone) for release in self.releases(model)]
+    def history(self, model: str) -> list[tuple[Release, bool | None]]:
+        """A model's releases, and whether each was retracted; None where no trusted ledger says."""
+        return [(release, self._retracted(release)) for release in self.releases(model)]
+
+    def _retracted(self, release: Release) -> bool | None:
+        try:
+            ledger = self.ledger(release.model, release.platform)
+        except ArtifactError:
+            return None
+        return ledger is not None and ledger.retraction(release.build_key) is not None
 
     def find_any(self, model: str, target: str, build_key: str) -> Release:
         """A release, or else a candidate, whoever signed it: for who judges, signs or shows it.
