@@ -18,7 +18,7 @@ import httpx
 from apprise import Apprise
 from prefect.blocks.notifications import SlackWebhook
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.actions import WorkPoolCreate, WorkQueueCreate
+from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate, WorkQueueCreate
 from prefect.events.schemas.automations import AutomationCore
 from prefect.workers.process import ProcessWorker
 from pydantic import SecretStr, ValidationError
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
 _COMMAND = "python -m flows.prefect_api run"
+_OURS = {"description", "concurrency_limit", "base_job_template"}  # of a pool
 _QUEUE = {"description": "", "priority": 1}  # a server takes no null for these
 _NOTIFICATIONS = "menagerie-notify"  # the block, as automations.yaml names it
 
@@ -65,26 +66,28 @@ def apply_pools(client: SyncPrefectClient, wanted: Wanted) -> None:
         UsageError: a pool is not as Prefect takes it, is of another type on the server, or has no
             job template.
     """
-    known = {pool.name: pool for pool in client.read_work_pools()}
+    known = {pool.name: pool.type for pool in client.read_work_pools()}
     pools, queues = [], {}
     for name, pool in wanted.work_pools.items():
-        said, kind, there = {**pool}, pool.get("type"), known.get(name)
+        said, kind = {**pool}, pool.get("type")
         try:
             rules = said.pop("queues", {})
             queues[name] = [WorkQueueCreate(name=q, **_QUEUE | rule) for q, rule in rules.items()]
             template = _job_template(kind, wanted)
-            said["is_paused"] = there is not None and there.is_paused  # one that is stays so
             pools.append(WorkPoolCreate(name=name, base_job_template=template, **said))
         except (ValidationError, LookupError) as error:
             fact = f"{name} is not as Prefect takes it: {' '.join(str(error).split())}"
             raise UsageError(str(wanted.pool_file), fact) from error
         # A server never changes the type of a pool, and would take the other type's template.
-        if there is not None and there.type != kind:
-            fact = f"is of type {there.type} on the server, and {kind} is wanted"
+        if known.get(name, kind) != kind:
+            fact = f"is of type {known[name]} on the server, and {kind} is wanted"
             advice = f"Once nothing runs, `prefect work-pool delete {name}`, and apply again"
             raise UsageError(f"work pool {name}", fact, advice)
     for made in pools:
-        client.create_work_pool(made, overwrite=True)
+        if made.name in known:  # whether it is paused, and its storage, is its operators'
+            client.update_work_pool(made.name, WorkPoolUpdate(**made.model_dump(include=_OURS)))
+        else:
+            client.create_work_pool(made)
         _apply_queues(client, made.name, queues[made.name])
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolUpdate
+from prefect.client.schemas.objects import WorkPoolStorageConfiguration
 
 from infra.apply import apply_pools, deploy, main
 from infra.wanted import Wanted
@@ -65,12 +66,17 @@ def test_each_pool_gets_the_template_of_its_type(client: SyncPrefectClient, tmp_
 
 
 def test_a_paused_pool_stays_paused(client: SyncPrefectClient, tmp_path: Path) -> None:
-    """Whoever paused it, before an upgrade say, resumes it; all else is told anew."""
+    """Whoever paused it, before an upgrade say, resumes it; all else of ours is told anew."""
     apply_pools(client, wanted(tmp_path, "process"))
-    client.update_work_pool("on-hosts", WorkPoolUpdate(is_paused=True, description="another"))
+    steps = WorkPoolStorageConfiguration(bundle_upload_step={"prefect_aws": {"bucket": "b"}})
+    client.update_work_pool(
+        "on-hosts",
+        WorkPoolUpdate(is_paused=True, description="another", storage_configuration=steps),
+    )
     apply_pools(client, wanted(tmp_path, "process"))
     pool = client.read_work_pool("on-hosts")
     assert (pool.is_paused, pool.description) == (True, "d")
+    assert pool.storage_configuration == steps
 
 
 def test_a_pool_of_another_type_is_refused(client: SyncPrefectClient, tmp_path: Path) -> None:
