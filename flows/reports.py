@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flows.results import ModelResult, Step
 from menagerie.figures import size
 from menagerie.paths import home
 from zoo.errors import ArtifactError, MenagerieError, StoreError
@@ -26,7 +27,6 @@ from zoo.store.base import LINK_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flows.results import ModelResult
     from zoo.records import ConversionReport
     from zoo.store import Release
 
@@ -91,11 +91,11 @@ def failure_report(
 
     Args:
         row: of the model that failed.
-        error: why, where that is known here; its model's process then wrote its log here as well.
+        error: why, where that is known here; a model's process then wrote its log here as well.
         summary: of the model.
     """
     log, said = None, ""
-    if error is not None and row.build_key:
+    if error is not None and row.build_key and row.stage is not Step.PLAN:
         log = conversion_log(row.model, row.target, row.build_key)
         said = _end_of(log)
     same = {"model", "target", "outcome", "build_key", "random_weights", "stages"}

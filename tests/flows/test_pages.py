@@ -19,7 +19,7 @@ from flows.runs import our_flow
 from tasks.prove import prove
 from tasks.publish import publish_bundle
 from transforms.stages import Stage
-from zoo.errors import ExportError
+from zoo.errors import ExportError, MenagerieError
 from zoo.report.page import failure_markdown
 from zoo.store.base import LocalObjects
 
@@ -142,6 +142,19 @@ def test_a_failure_is_what_zoo_report_shows_until_the_next_verdict(
     assert invoke(["report", "toy"]) == 0
     assert capfd.readouterr().out.strip() == str(folder / "report.html")
     assert link_report(row, str(tmp_path / "s")).page is None  # a folder has no addresses
+
+
+def test_what_never_began_has_no_log_of_an_earlier_run() -> None:
+    """What that build's process wrote yesterday says nothing of a store that is away today."""
+    log = conversion_log("toy", "cpu", KEY)
+    log.parent.mkdir(parents=True)
+    log.write_text("yesterday")
+    row = ModelResult(
+        model="toy", target="cpu", outcome=Outcome.FAILED, stage="plan", reason="x", build_key=KEY
+    )
+    assert failure_report(row, MenagerieError("s3://zoo", "does not answer")).log == ""
+    begun = row.model_copy(update={"stage": Stage.PULL})
+    assert "yesterday" in failure_report(begun, MenagerieError("toy", "x")).log
 
 
 def test_no_text_of_a_log_becomes_markup() -> None:
