@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import stat
+import subprocess
+import sys
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 import swift_server
 
+import infra
 from zoo.store import open_store
 
 if TYPE_CHECKING:
@@ -69,3 +76,28 @@ def test_the_proxy_wants_a_key(server: swift_server.SwiftServer) -> None:
     for path in ("/models/zoo", f"/models/zoo/{RELEASE}", f"/v1/AUTH_test/models/zoo/{RELEASE}"):
         assert status(f"{server.http}{path}") in REFUSED
     assert status(f"{server.http}/auth/v1.0", **{"X-Auth-User": swift_server.ACCESS_KEY}) == 401
+
+
+def test_code_and_secrets_may_have_any_letters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A path is no address, and a secret no text with places to fill in."""
+    code, secret = tmp_path / "a#b%2fc", "100%(x)s%%"
+    shutil.copytree(Path(infra.__file__).parent, code / "infra")
+    monkeypatch.chdir(code)
+    server = swift_server.SwiftServer(tmp_path / "data")
+    command = [sys.executable, "-m", "infra.local.s3_server", str(server.folder)]
+    keys = {"MENAGERIE_SWIFT_KEYS": json.dumps({swift_server.ACCESS_KEY: secret})}
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.http)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", swift_server.ACCESS_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
+    with subprocess.Popen([*command, str(server.ports["http"])], env=os.environ | keys) as process:
+        try:
+            while not swift_server.answers(server.http):
+                assert process.poll() is None
+            objects = open_store("s3://models/zoo").objects
+            objects.ensure_bucket()  # type: ignore[attr-defined]
+            objects.put_small(RELEASE, b"released")
+            assert objects.read_small(RELEASE, 100) == b"released"
+        finally:
+            process.kill()
