@@ -125,7 +125,7 @@ def probe(url: str, *, seconds: float = 10.0) -> None:
         status = error.response.status_code
         if error.response.is_server_error:  # 401 and 403 are answers too: Prefect has the key
             raise MenagerieError(url, f"Prefect's API answers {status}", advice) from error
-    except (OSError, httpx.HTTPError, httpx.InvalidURL) as error:
+    except (OSError, ValueError, httpx.HTTPError, httpx.InvalidURL) as error:
         raise MenagerieError(url, f"Prefect's API does not answer ({error})", advice) from error
 
 
