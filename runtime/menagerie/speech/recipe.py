@@ -175,8 +175,8 @@ class Recipe:
             raise ValueError("heads: is empty")
         if self.frame % self.hop:
             raise ValueError(f"frame: is {self.frame}, no multiple of hop, {self.hop}")
-        if self.overlap < 0.0:
-            raise ValueError(f"overlap: is {self.overlap:g}, not at least 0 s")
+        if not 0.0 <= self.overlap <= 3600.0:  # noqa: PLR2004 - an hour, and a number at all
+            raise ValueError(f"overlap: is {self.overlap:g}, not 0 to 3600 s")
         if self.gate is not None and (unknown := self.gate.errors.keys() - self.heads.keys()):
             raise ValueError(f"gate.errors: there is no head {min(unknown)!r}")
         for name, head in self.heads.items():
