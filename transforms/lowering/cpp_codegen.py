@@ -302,7 +302,7 @@ def model_facts(constructor: str, inputs: Sequence[str], outputs: int) -> str:
         LoweringError: torch says more or less of a constant than it did.
     """
     constants: defaultdict[str, dict[str, str]] = defaultdict(dict)
-    for found in filter(None, map(_FIELD.fullmatch, constructor.splitlines())):
+    for found in filter(None, map(_FIELD.fullmatch, constructor.split("\n"))):
         constants[found[1]][found[2]] = found[3]
     rows = [_row(each) for each in constants.values()]
     both = ((each["shape"], each["stride"]) for each in constants.values())
@@ -349,7 +349,7 @@ def _row(constant: dict[str, str]) -> str:
 
 
 class CheckedWrapper(CppWrapperCpu):
-    """Torch's own C++ wrapper but for results of fallback kernels, and how constants are described.
+    """Torch's own C++ wrapper but for results of fallback kernels, and data for a constructor.
 
     See cpp_wrapper.h.
     """
