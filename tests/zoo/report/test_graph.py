@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from zoo.records import GraphNode, GraphRecord, NodeKind, ProgramGraphs
 from zoo.report.graph import Mark, graph_listing, merge
@@ -165,6 +168,25 @@ def test_of_a_large_graph_what_nothing_changed_is_folded(pairs: int) -> None:
     assert {line.mark for line in folded} <= {Mark.SAME}
     assert {"x", "output"}.isdisjoint(line.node.name for line in folded)
     assert lines_of(listing.blocks)[0].node.name == "x"
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**31), count=st.integers(1, 400), wrong=st.integers(0, 399))
+def test_every_node_is_there_in_order_and_the_wrong_one_is_open(
+    seed: int, count: int, wrong: int
+) -> None:
+    """Whatever is folded."""
+    pick = random.Random(seed).randrange  # noqa: S311 - a graph, not a secret
+    names, nodes = ["x"], []
+    for i in range(count):
+        inputs = {names[pick(len(names))] for _ in range(1 + pick(2))}
+        nodes.append(node(f"n{i}", *sorted(inputs), module=f"m.{i // 4}"))
+        names.append(f"n{i}")
+    record, name = graph(*nodes), f"n{wrong % count}"
+    listing = graph_listing(of(record), wrong=name)
+    assert [line.node.name for line in lines_of(listing.blocks)] == [n.name for n in record.nodes]
+    opened = lines_of([block for block in listing.blocks if not block.folded])
+    assert [line.node.name for line in opened if line.mark is Mark.WRONG] == [name]
 
 
 def page_of(before: GraphRecord, after: GraphRecord) -> str:
