@@ -104,7 +104,7 @@ def test_a_worker_writes_to_the_folders_of_the_store_and_no_others() -> None:
     written = {s["Resource"] for s in statements if "s3:PutObject" in s["Action"]}
     named = vars(layout).items()
     constants = [value for name, value in named if re.fullmatch("[A-Z]+", name)]
-    kinds = [value.folder for _, value in named if isinstance(value, layout._Keys)]
+    kinds = [value.folder for _, value in named if isinstance(value, layout.Keys)]
     folders = {prefix.removesuffix("/") for prefix in [*constants, *kinds]} - {*PROMOTED} | {
         "probe"
     }

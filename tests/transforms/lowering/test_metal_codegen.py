@@ -66,7 +66,7 @@ class _Twice(nn.Module):
 
 def test_every_call_is_checked(code: MetalCode) -> None:
     """No statement of the wrapper drops a shim's error code, and none hands out a std::function."""
-    body = code.wrapper[code.wrapper.index("class AOTInductorModelKernels") :]
+    body = code.wrapper[code.wrapper.index("using AOTInductorModelKernels") :]
     lines = re.findall(r"^.*\baoti_torch_mps_\w+\(.*$", body, re.MULTILINE)
     calls = [line for line in lines if not line.strip().startswith("extern AOTITorchError")]
     assert len(calls) > 4 * len(code.kernels)
