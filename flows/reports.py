@@ -14,7 +14,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.results import ModelResult, Step
 from menagerie.figures import size
 from menagerie.paths import home
 from zoo.errors import ArtifactError, MenagerieError, StoreError
@@ -27,6 +26,7 @@ from zoo.store.base import LINK_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from flows.results import ModelResult
     from zoo.records import ConversionReport
     from zoo.store import Release
 
@@ -94,15 +94,15 @@ def failure_report(
         error: why, where that is known here; a model's process then wrote its log here as well.
         summary: of the model.
     """
-    log, said = None, ""
-    if error is not None and row.build_key and row.stage is not Step.PLAN:
+    log, said, stage = None, "", str(row.stage or "plan")
+    if error is not None and row.build_key and stage != "plan":
         log = conversion_log(row.model, row.target, row.build_key)
         said = _end_of(log)
     same = {"model", "target", "outcome", "build_key", "random_weights", "stages"}
     error = error or MenagerieError(row.model, row.reason or "no reason was given")
     return FailureReport(
         **row.model_dump(include=same),
-        stage=str(row.stage or "plan"),
+        stage=stage,
         place=error.place,
         fact=error.fact,
         next_step=error.next_step,
