@@ -199,14 +199,18 @@ class Store(ReleaseReader):
 
     def history(self, model: str) -> list[tuple[Release, bool | None]]:
         """A model's releases, and whether each was retracted; None where no trusted ledger says."""
-        return [(release, self._retracted(release)) for release in self.releases(model)]
+        found = self.releases(model)
+        gone = {each: self._retracted(model, each) for each in {r.platform for r in found}}
+        said = ((release, gone[release.platform]) for release in found)
+        return [(r, None if keys is None else r.build_key in keys) for r, keys in said]
 
-    def _retracted(self, release: Release) -> bool | None:
+    def _retracted(self, model: str, platform: str) -> set[str] | None:
         try:
-            ledger = self.ledger(release.model, release.platform)
+            ledger = self.ledger(model, platform)
         except ArtifactError:
             return None
-        return ledger is not None and ledger.retraction(release.build_key) is not None
+        entries = () if ledger is None else ledger.entries
+        return {e.build_key for e in entries if ledger and ledger.retraction(e.build_key)}
 
     def find_any(self, model: str, target: str, build_key: str) -> Release:
         """A release, or else a candidate, whoever signed it: for who judges, signs or shows it.
