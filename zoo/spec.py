@@ -412,7 +412,7 @@ class WordGate(SpecModel):
 class SpeechSpec(SpecModel):
     """How the programs make text of a recording."""
 
-    rate: int = Field(default=16_000, ge=1000, description="samples a second")
+    rate: int = Field(default=16_000, ge=1000, le=768_000, description="samples a second")
     frame: int = Field(ge=1, description="samples to a frame of the encoder's results")
     hop: int = Field(
         default=1, ge=1, description="samples to a frame of features; a rest shorter is not heard"

@@ -25,6 +25,11 @@ from zoo.spec import (
 
 _SHA = "0" * 64
 _REVISION = "1" * 40
+_SPEECH = {
+    "frame": 320,
+    "heads": {"ctc": {"kind": "ctc", "listen": "main", "blank": 0}},
+    "vocabulary": {"kind": "plain", "numbered": 3},
+}
 
 
 def _spec(**changes: Any) -> ModelSpec:
@@ -53,6 +58,10 @@ def _integers(dtype: Dtype = Dtype.INT64, **bounds: float) -> InputSpec:
         (lambda: InputSpec(name="x", shape=(0,)), "an axis is a size"),
         (lambda: InputSpec(name="x", shape=(1,), dtype=Dtype.BOOL), "an input of bool needs"),
         (lambda: ProgramSpec(inputs=()), "at least 1"),
+        (
+            lambda: _spec(speech={**_SPEECH, "rate": 10**9}),
+            "speech.rate\n  Input should be less than or equal to 768000",
+        ),
         (
             lambda: ProgramSpec(inputs=(InputSpec(name="x", shape=("n",)),)),
             "'n' is used in a shape",

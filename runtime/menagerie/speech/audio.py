@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from menagerie.errors import SpeechError
+from menagerie.speech.recipe import HIGHEST_RATE, LOWEST_RATE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     Samples = NDArray[np.float32]
 
-_LOWEST_RATE, _HIGHEST_RATE = 1_000, 768_000
 _BLOCK_SECONDS = 1.0
 _INSTALL = "Install the extra `speech` of menagerie, or soundfile and soxr by themselves"
 
@@ -148,8 +148,8 @@ def _library(name: str, place: str) -> Any:
 
 def require_rate(place: str, rate: int) -> None:
     """Raises SpeechError if `rate` is no rate at which anything is recorded."""
-    if not _LOWEST_RATE <= rate <= _HIGHEST_RATE:
-        fact = f"a rate of {rate} Hz, not {_LOWEST_RATE:,} to {_HIGHEST_RATE:,}"
+    if not LOWEST_RATE <= rate <= HIGHEST_RATE:
+        fact = f"a rate of {rate} Hz, not {LOWEST_RATE:,} to {HIGHEST_RATE:,}"
         raise SpeechError(place, fact, "Say at which rate it was recorded")
 
 

@@ -22,6 +22,7 @@ SPEECH_FILE: Final = "speech.json"
 HELD_OUT_FILE: Final = "held_out.safetensors"
 _MOST_PIECES = 1_000_000
 _MOST_BYTES = 64_000_000
+LOWEST_RATE, HIGHEST_RATE = 1_000, 768_000  # samples a second, at which anything is recorded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +174,8 @@ class Recipe:
     def __post_init__(self) -> None:
         if not self.heads:
             raise ValueError("heads: is empty")
+        if not LOWEST_RATE <= self.rate <= HIGHEST_RATE:
+            raise ValueError(f"rate: is {self.rate}, not {LOWEST_RATE:,} to {HIGHEST_RATE:,} Hz")
         if self.frame % self.hop:
             raise ValueError(f"frame: is {self.frame}, no multiple of hop, {self.hop}")
         if not 0.0 <= self.overlap <= 3600.0:  # noqa: PLR2004 - an hour, and a number at all
@@ -180,12 +183,8 @@ class Recipe:
         if self.gate is not None and (unknown := self.gate.errors.keys() - self.heads.keys()):
             raise ValueError(f"gate.errors: there is no head {min(unknown)!r}")
         for name, head in self.heads.items():
-            role, token = (
-                ("end", head.end)
-                if isinstance(head, (AttentionHead, WhisperHead))
-                else ("blank", head.blank)
-            )
-            if token > len(self.vocabulary.pieces):
+            role = "blank" if isinstance(head, (CtcHead, TransducerHead)) else "end"
+            if (token := getattr(head, role)) > len(self.vocabulary.pieces):
                 raise ValueError(f"heads.{name}.{role}: there is no token {token}")
 
 

@@ -11,6 +11,7 @@ import pytest
 import soundfile
 
 from menagerie.errors import ArtifactError, SpeechError
+from menagerie.format.folder import open_bundle, seal
 from menagerie.speech import Token, Transcriber, Word
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -123,6 +124,17 @@ def test_a_recipe_for_other_programs_is_refused(tmp_path: Path) -> None:
     heads = {"ctc": {"kind": "ctc", "listen": "hear", "blank": 10}}
     with pytest.raises(ArtifactError, match=r"heads\.ctc: there is no program 'hear'"):
         Transcriber(make_levels(tmp_path / "a", heads=heads))
+
+
+@pytest.mark.parametrize("rate", [0, 999, 768_001, 10**15])
+def test_a_recipe_at_no_rate_of_recordings_is_refused(tmp_path: Path, rate: int) -> None:
+    """Else the blocks that a recording is resampled to would be as large as somebody likes."""
+    bundle = make_levels(tmp_path / "a")
+    manifest, path = open_bundle(bundle).manifest, bundle / "speech.json"
+    path.write_text(path.read_text().replace("16000", str(rate)))
+    seal(bundle, manifest)
+    with pytest.raises(ArtifactError, match=r"speech\.json: .*rate"):
+        Transcriber(bundle)
 
 
 def test_a_bundle_without_a_recipe_does_not_understand_speech(tmp_path: Path) -> None:
