@@ -162,6 +162,24 @@ def test_a_second_push_moves_what_changed(
         assert (place / "own").read_text() == digits
 
 
+def test_a_copy_knows_no_retraction(
+    hub: HubServer, store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """So that a push says what to do where no release is left that could take its place."""
+    pushed(capfd)
+    promoter = Promoter(store, Keyring(tmp_path / "keys"))
+    promoter.retract(store.ledgers("net")[0], "ab" * 32, "wrong labels")
+    assert invoke(["push", HUB]) == 1
+    error = " ".join(capfd.readouterr().err.split())
+    assert "no release of net may be used any more" in error
+    assert f"Delete {HUB}" in error
+    assert main(["pull", HUB, "--platform", PLATFORM, "-o", str(tmp_path / "old")]) == 0
+    release(store, tmp_path, "cd")
+    pushed(capfd)
+    assert main(["pull", HUB, "--platform", PLATFORM, "-o", str(tmp_path / "new")]) == 0
+    assert (tmp_path / "new" / "own").read_text() == "cd"
+
+
 def test_what_was_altered_there_is_refused(
     hub: HubServer, store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -102,7 +102,7 @@ def push(
     latest = [(h.target, h.latest, h.platform) for h in catalogued.histories if h.latest]
     if not latest:
         fact = f"no release of {catalogued.name} may be used any more"
-        raise NotInStore(store.url, fact, f"See `zoo release list {catalogued.name}`")
+        raise NotInStore(store.url, fact, f"Delete {address}: a copy there knows no retraction")
     hub = HfApi(endpoint=endpoint(server), library_name="menagerie")
     with _errors(hub.endpoint), TemporaryDirectory(prefix="menagerie-push-") as scratch:
         folder = Path(scratch)
