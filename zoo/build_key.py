@@ -71,10 +71,10 @@ def code_digest() -> str:
     if not (transforms / "stages.py").is_file():
         fact = "the code of the compiler is not beside that of the zoo"
         raise UsageError(str(transforms), fact, "Install menagerie-zoo whole")
+    ours = [*(zoo / "sources").rglob("*.py"), *(zoo / "models").rglob("*.py"), zoo / "speech.py"]
     files = [
         *((f"transforms/{f.relative_to(transforms)}", f) for f in _sources(transforms)),
-        *((f"sources/{f.relative_to(zoo)}", f) for f in (zoo / "sources").rglob("*.py")),
-        ("torchvision_operators.py", zoo / "models" / "torchvision_operators.py"),
+        *((f"zoo/{f.relative_to(zoo)}", f) for f in ours),
         ("shims.toml", PACKAGE / "shims.toml"),
     ]
     digest = hashlib.sha256()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
-from zoo.build_key import build_key
+from zoo.build_key import build_key, code_digest
 from zoo.spec import ModelSpec
+
+_ROOT = Path(__file__).parents[2]
 
 _ENTRY: dict[str, Any] = {
     "summary": "a model",
@@ -86,3 +89,25 @@ def test_default_tolerances_count(monkeypatch: pytest.MonkeyPatch) -> None:
     before = _key()
     monkeypatch.setitem(DEFAULT_TOLERANCES, Dtype.FLOAT32, Tolerance(absolute=1e-9))
     assert _key() != before
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["zoo/models/builders/recognisers.py", "zoo/models/builders/parakeet.py", "zoo/speech.py"],
+)
+def test_code_that_shapes_a_recogniser_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    """No entry names what makes programs of a model of transformers, and writes its recipe."""
+    operators = "zoo/models/torchvision_operators.py"
+    for name in ("transforms/stages.py", "zoo/speech.py", operators, file):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes((_ROOT / name).read_bytes())
+    monkeypatch.setattr("zoo.build_key.__file__", str(tmp_path / "zoo" / "build_key.py"))
+    code_digest.cache_clear()
+    before = code_digest()
+    (tmp_path / file).write_text("another = 1\n")
+    code_digest.cache_clear()
+    after = code_digest()
+    code_digest.cache_clear()
+    assert before != after
