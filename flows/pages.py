@@ -7,7 +7,6 @@ the store by itself, so that the run's page and the page behind its link say the
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from dataclasses import dataclass
@@ -187,7 +186,7 @@ def record(row: ModelResult) -> None:
     run_log().info("%s", said)
     now = datetime.now(UTC)
     facts = row.model_dump(mode="json", exclude_none=True, exclude={"diagnosis", "page"})
-    line = shown_json(json.dumps({"time": now.isoformat(timespec="milliseconds"), **facts}))
+    line = shown_json({"time": now.isoformat(timespec="milliseconds"), **facts})
     try:
         folder = home() / "logs"
         folder.mkdir(exist_ok=True)

@@ -328,8 +328,9 @@ def other_operand(product: Node, weight: Node) -> tuple[int, tuple[int, ...]] | 
     if product.target not in _ROWS:
         return None
     right = 2 if product.target is aten.addmm.default else 1
-    if product.args[right] is not weight or not _lies_in_columns(_value(product, right)):
-        return None
+    matrix = _value(product, right)
+    if product.args[right] is not weight or matrix.stride() != (1, matrix.shape[0]):
+        return None  # only the transposed of rows is a linear layer's
     if product.target is aten.addmm.default and _value(product, 0).dim() != 1:
         return None
     return right - 1, (-1,)
@@ -338,11 +339,6 @@ def other_operand(product: Node, weight: Node) -> tuple[int, tuple[int, ...]] | 
 def _value(product: Node, place: int) -> torch.Tensor:
     value: torch.Tensor = product.args[place].meta["val"]  # type: ignore[union-attr]
     return value
-
-
-def _lies_in_columns(matrix: torch.Tensor) -> bool:
-    """Whether it is the transposed of rows: those of a linear layer's weight."""
-    return matrix.dim() == 2 and matrix.stride() == (1, matrix.shape[0])  # noqa: PLR2004
 
 
 def operand_ranges(

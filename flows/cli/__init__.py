@@ -22,6 +22,7 @@ from typer._click.exceptions import UsageError as _Misuse
 from typer.core import TyperGroup
 
 from flows.cli.output import AS_JSON, complain, messages
+from menagerie.terminal import write_in_any_encoding
 from zoo.errors import MenagerieError, UsageError
 
 if TYPE_CHECKING:
@@ -181,6 +182,7 @@ def _zoo(
 
 def main() -> None:
     """Entry point of the `zoo` script."""
+    write_in_any_encoding()
     keep_off_proxies()
     sys.exit(invoke(sys.argv[1:]))
 

@@ -61,8 +61,7 @@ def answer(value: object, *shown: RenderableType) -> None:
 
 def remark(text: str) -> None:
     """Say what is worth knowing before the answer; JSON has standard output to itself."""
-    console = messages() if AS_JSON.get() else results()
-    console.print(text)
+    (messages() if AS_JSON.get() else results()).print(text)
 
 
 def complain(error: BaseException) -> None:

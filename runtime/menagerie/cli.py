@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from menagerie.errors import MenagerieError, NotInStore, UsageError
 from menagerie.figures import printable
-from menagerie.terminal import Status, columns, painted, write_json
+from menagerie.terminal import Status, columns, painted, write_in_any_encoding, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -105,6 +105,7 @@ class Host:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line of `menagerie`; returns its exit code."""
+    write_in_any_encoding()
     try:
         return carry_out(sys.argv[1:] if arguments is None else arguments, Host())
     except KeyboardInterrupt:
@@ -116,12 +117,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (MenagerieError, OSError) as error:
         if os.environ.get("MENAGERIE_DEBUG"):
             raise
-        if isinstance(error, MenagerieError):
-            sys.stderr.write(f"{printable(str(error))}\n")
-            return error.exit_code
-        told = f"{error.filename or 'system'}: {error.strerror or error}"
+        told = str(error)
+        if isinstance(error, OSError):
+            told = f"{error.filename or 'system'}: {error.strerror or error}"
         sys.stderr.write(f"{printable(told)}\n")
-        return 1
+        return getattr(error, "exit_code", 1)
 
 
 def carry_out(arguments: Sequence[str], host: Host) -> int:

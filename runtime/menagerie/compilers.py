@@ -65,8 +65,3 @@ def zig_environment() -> dict[str, str]:
         "ZIG_GLOBAL_CACHE_DIR": str(cache / "global"),
         "ZIG_LOCAL_CACHE_DIR": str(cache / "local"),
     }
-
-
-def linked_for_macos() -> Path:
-    """A file that is there once zig has linked for macOS here, and has libc++ for it compiled."""
-    return home() / "zig" / "linked-for-macos"

@@ -10,11 +10,14 @@ from __future__ import annotations
 import json
 import math
 from datetime import datetime, timezone
+from typing import Any
 from unicodedata import category
 from urllib.parse import urlsplit, urlunsplit
 
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _TIMES, _MINUS, _NO_BREAK = "\N{MULTIPLICATION SIGN}", "\N{MINUS SIGN}", "\N{NO-BREAK SPACE}"
+_PLAIN: dict[int, Any] = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹−–×µ•\xa0\u202f", "-0123456789--xu*  ")  # noqa: RUF001
+_PLAIN |= {ord("→"): "->", ord("…"): "...", ord("∞"): "infinite", ord("≤"): "<=", ord("≥"): ">="}
 _SAME_SPEED = 0.03  # closer than this two medians on a shared machine are equal
 
 
@@ -129,21 +132,20 @@ def speed(ratio: float | None) -> str:
 
 def printable(text: str, *, keep: str = "\n\t") -> str:
     """`text` with everything that could steer a terminal written out."""
-    return "".join(
-        c if c.isprintable() or c in keep or category(c) == "Zs" else _written_out(c) for c in text
-    )
+    letters = ((c, c.isprintable() or c in keep or category(c) == "Zs") for c in text)
+    return "".join(c if safe else c.encode("unicode_escape").decode() for c, safe in letters)
 
 
-def shown_json(text: str) -> str:
-    """JSON of the same value in which everything that could steer a terminal is escaped."""
-    return "".join(
-        c if c.isprintable() or c == "\n" or category(c) == "Zs" else json.dumps(c)[1:-1]
-        for c in text
-    )
+def shown_json(value: Any, **options: Any) -> str:
+    """JSON of a value, in ASCII, in which nothing could steer a terminal."""
+    return json.dumps(value, **options).replace("\x7f", r"\u007f")
 
 
-def _written_out(character: str) -> str:
-    return character.encode("unicode_escape").decode()
+def in_ascii(error: Any) -> tuple[str, int]:
+    """What stands in place of what an encoding lacks; one of `codecs`' handlers of errors."""
+    text = error.object[error.start : error.end]
+    power = "^" * (ord(text[0]) in _SUPERSCRIPTS.values())
+    return power + text.translate(_PLAIN).encode("ascii", "backslashreplace").decode(), error.end
 
 
 def shown_address(url: str) -> str:

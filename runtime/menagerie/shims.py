@@ -78,12 +78,7 @@ def _spelt(text: str, word: str) -> str:
 
 
 @cache
-def supported_symbols(target: str) -> frozenset[str]:
-    """Names of the shim functions that the runtime of `target` has; empty for an unknown target."""
-    return frozenset(shim.name for shim in load() if target in shim.targets)
-
-
-@cache
-def kernel_symbols(target: str) -> frozenset[str]:
-    """Those of them that compute: convolutions, products, attention and the like."""
-    return frozenset(shim.name for shim in load() if target in shim.targets and shim.computes)
+def supported_symbols(target: str, *, computing: bool = False) -> frozenset[str]:
+    """The shim functions that a target's runtime has; only those that compute, where asked so."""
+    own = [shim for shim in load() if target in shim.targets]
+    return frozenset(shim.name for shim in own if shim.computes or not computing)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import codecs
+import io
 import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from menagerie.figures import printable, shown_json
+from menagerie.figures import in_ascii, printable, shown_json
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -16,13 +17,19 @@ if TYPE_CHECKING:
 def write_json(value: Any) -> None:
     """Writes `value` as JSON to standard output, and nothing else goes there.
 
-    What could steer a terminal is escaped in it. JSON has no NaN and no infinity: they become
-    strings, the same as in report.json.
+    JSON has no NaN and no infinity: they become strings, the same as in report.json.
     """
     from menagerie.typed_json import plain
 
-    text = json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
-    sys.stdout.write(shown_json(text) + "\n")
+    sys.stdout.write(shown_json(plain(value), indent=2, allow_nan=False) + "\n")
+
+
+def write_in_any_encoding() -> None:
+    """Has standard output and error written in ASCII where their encoding lacks a letter."""
+    codecs.register_error(in_ascii.__name__, in_ascii)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=in_ascii.__name__)
 
 
 def columns(head: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = ()) -> str:

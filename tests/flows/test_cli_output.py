@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import os
+import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,15 +18,15 @@ import pytest
 from toy_zoo import toy_divergence, toy_job, toy_judgement
 
 from flows.cli import invoke
+from menagerie.figures import error, milliseconds
 from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.numerics import Dtype
-from menagerie.terminal import write_json
+from menagerie.terminal import write_in_any_encoding, write_json
 from menagerie.validation.findings import KernelTime, Peaks, Profile
 from transforms.goldens.cases import GoldenCase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from menagerie.validation.findings import ValidationReport
 
@@ -43,6 +47,29 @@ def test_closed_standard_output_is_said(
     monkeypatch.setattr(sys, "stdout", None)
     assert invoke(["list"]) == 2
     assert "standard output: is closed" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["compile --help", "debug explain --help", "list"])
+def test_a_terminal_of_ascii_is_written_to(command: str) -> None:
+    """Bullets, boxes and dashes have stand-ins; the answer is whole."""
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
+    zoo = Path(sys.executable).with_name("zoo")
+    given = [zoo, *command.split()]
+    done = subprocess.run(given, env=os.environ | plain, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.isascii()
+    assert b"\\u" not in done.stdout
+
+
+def test_figures_are_legible_in_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Powers of ten and micro keep their meaning, and a letter that is not ours is written out."""
+    sheet = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(sheet, "ascii"))
+    write_in_any_encoding()
+    sys.stdout.write(f"{error(2.1e-6)} {milliseconds(0.5)} a → b é\n")
+    write_json("é")
+    sys.stdout.flush()
+    assert sheet.getvalue() == b'2.1 x 10^-6 500 us a -> b \\xe9\n"\\u00e9"\n'
 
 
 def test_what_json_has_no_number_for_becomes_a_string(capfd: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from torch.utils import cpp_extension
 import menagerie
 from menagerie.host import RUNTIME_ABI
 from menagerie.library import library, library_path
-from menagerie.shims import SHIMS_FILE, kernel_symbols, load, supported_symbols
+from menagerie.shims import SHIMS_FILE, load, supported_symbols
 from tests.shims import header, main, table
 from transforms.pipeline import make_passes
 
@@ -135,10 +135,10 @@ def test_the_table_is_current() -> None:
 
 def test_allow_list_holds_kernels_and_handles() -> None:
     """Lowering may use what the list gives its target, and nothing for a target without runtime."""
-    assert "aoti_torch_cpu_convolution" in kernel_symbols("cpu")
-    assert "aoti_torch_mps_convolution" in kernel_symbols("metal")
+    assert "aoti_torch_cpu_convolution" in supported_symbols("cpu", computing=True)
+    assert "aoti_torch_mps_convolution" in supported_symbols("metal", computing=True)
     for target in ("cpu", "metal"):
-        assert kernel_symbols(target) < supported_symbols(target)
+        assert supported_symbols(target, computing=True) < supported_symbols(target)
     assert supported_symbols("abacus") == frozenset()
 
 

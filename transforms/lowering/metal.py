@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch.export.passes import move_to_device_pass
 
-from menagerie.compilers import linked_for_macos
 from menagerie.figures import count
 from menagerie.format.bundle_manifest import Role
-from menagerie.shims import kernel_symbols
+from menagerie.shims import supported_symbols
 from transforms.graph.editor import ProgramEditor
 from transforms.graph.guards import dynamic_sizes_kept
 from transforms.graph.record import origin
@@ -30,6 +29,7 @@ from transforms.lowering.toolchain import (
     find_compiler,
     link_mach_library,
     link_model_library,
+    linked_for_macos,
 )
 from transforms.progress import report_step
 from transforms.targets.base import LoweredFile, LoweredProgram
@@ -118,6 +118,7 @@ def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> Lowe
             files[Role.EMULATION] = LoweredFile(emulation, metal.sha256, host_requirements())
     # Both are of one source, and `nm` reads this host's own libraries alone.
     symbols = check_library(place, emulation or library, "metal")
+    computing = supported_symbols("metal", computing=True)
     return LoweredProgram(
         library=library,
         constants=code.constants,
@@ -125,7 +126,7 @@ def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> Lowe
             program=name,
             library_bytes=library.stat().st_size,
             symbols=symbols,
-            fallback_kernels=tuple(s for s in symbols if s in kernel_symbols("metal")),
+            fallback_kernels=tuple(s for s in symbols if s in computing),
             generated_kernels=len(metal.kernels),
             seconds=time.perf_counter() - started,
         ),

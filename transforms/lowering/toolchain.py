@@ -306,6 +306,11 @@ def mach_compiler() -> Compiler:
     return zig_compiler("c++", "-target", f"aarch64-macos.{DEPLOYMENT_TARGET}")
 
 
+def linked_for_macos() -> Path:
+    """A file that is there once zig has linked for macOS here, and has libc++ for it compiled."""
+    return home() / "zig" / "linked-for-macos"
+
+
 def link_mach_library(sources: Sequence[Source], output: Path, target: str) -> None:
     """Compile and link `sources`, and sign the library ad hoc.
 

@@ -95,8 +95,9 @@ class QuantiseWeights(GraphPass):
             if value is None or not editor.is_parameter(node):
                 continue
             names.append(editor.constant_name(node).removeprefix(WRAPPER_PREFIX))
-            if named := _naming(names[-1], self._kept.keep):
-                kept |= named
+            layers = {n for n in self._kept.keep if f"{names[-1]}.".startswith((f"{n}.", f"{n}_"))}
+            if layers:
+                kept |= layers
                 continue
             if not may_quantise(value):
                 continue
@@ -115,11 +116,6 @@ class QuantiseWeights(GraphPass):
             kept_in = self._kept.precision
             how = "integers" if kept_in.multiplies_integers else "float32"
             journal.changed(f"rounded {rounded} weights to {kept_in}, to compute in {how}")
-
-
-def _naming(parameter: str, names: tuple[str, ...]) -> set[str]:
-    """Those of the names of the parameter, or of its layer."""
-    return {n for n in names if f"{parameter}.".startswith((f"{n}.", f"{n}_"))}
 
 
 def _readers(node: Node) -> Iterator[Node]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import platform
 from typing import TYPE_CHECKING, ClassVar
 
-from menagerie.compilers import linked_for_macos, zig_version
+from menagerie.compilers import zig_version
 from menagerie.format.bundle_manifest import Requirements
 from menagerie.host import RUNTIME_ABI
+from transforms.lowering.toolchain import linked_for_macos
 from transforms.targets.base import ROUND_WEIGHTS, PassItem, Target
 from transforms.targets.cpu import CpuTarget
 from zoo.errors import Check, Health
