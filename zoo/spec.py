@@ -380,7 +380,7 @@ class VocabularySpec(SpecModel):
     )
     pieces: tuple[str, ...] = Field(default=(), description="in the order of the tokens' numbers")
     numbered: int = Field(
-        default=0, ge=0, description="instead of pieces, for a model without a tokenizer: how many"
+        default=0, ge=0, le=10**6, description="instead of pieces, without a tokenizer: how many"
     )
     tokenizer: bool = Field(
         default=False,
@@ -418,7 +418,7 @@ class SpeechSpec(SpecModel):
         default=1, ge=1, description="samples to a frame of features; a rest shorter is not heard"
     )
     overlap: float = Field(
-        default=2.0, ge=0, description="seconds that chunks of a long recording share"
+        default=2.0, ge=0, le=3600, description="seconds that chunks of a long recording share"
     )
     heads: dict[Name, CtcHeadSpec | TransducerHeadSpec | AttentionHeadSpec | WhisperHeadSpec] = (
         Field(min_length=1, description="the first is used unless another is asked for")

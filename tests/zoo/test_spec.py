@@ -63,6 +63,14 @@ def _integers(dtype: Dtype = Dtype.INT64, **bounds: float) -> InputSpec:
             "speech.rate\n  Input should be less than or equal to 768000",
         ),
         (
+            lambda: _spec(speech={**_SPEECH, "vocabulary": {"kind": "plain", "numbered": 10**12}}),
+            "numbered\n  Input should be less than or equal to 1000000",
+        ),
+        (
+            lambda: _spec(speech={**_SPEECH, "overlap": 3601}),
+            "overlap\n  Input should be less than or equal to 3600",
+        ),
+        (
             lambda: ProgramSpec(inputs=(InputSpec(name="x", shape=("n",)),)),
             "'n' is used in a shape",
         ),
