@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-import uuid
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, Field, ValidationError
@@ -166,10 +165,11 @@ def fetch_submission(objects: ObjectStore, digest: str, folder: Path) -> Path:
     submission = read_submission(objects, digest)
     if _holds(folder, submission):
         return folder
-    partial = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
     with disk_errors(folder.parent, submission.size):
-        make_folders(partial)
-        try:
+        make_folders(folder.parent)
+        with TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as scratch:
+            partial = Path(scratch) / "new"
+            partial.mkdir()
             require_space(partial, submission.size)
             for name, entry in submission.files.items():
                 path = partial / name
@@ -177,11 +177,8 @@ def fetch_submission(objects: ObjectStore, digest: str, folder: Path) -> Path:
                 file = FileEntry(name, entry.sha256, entry.bytes)
                 fetch_blob(objects, path, file, lambda _: None, "those that were submitted")
             if folder.exists():  # damaged, or of a killed process
-                folder.rename(partial.with_name(f"{partial.name}.old"))
+                folder.rename(Path(scratch) / "old")
             partial.replace(folder)
-        finally:
-            for rest in folder.parent.glob(f"{partial.name}*"):
-                shutil.rmtree(rest, ignore_errors=True)
     return folder
 
 
