@@ -77,11 +77,10 @@ class ObjectStore(ObjectReader):
         """
         return None
 
-    @abstractmethod
-    def abandon_uploads(self, before: float, ours: Callable[[str], bool]) -> int:
+    def abandon_uploads(self, before: float, ours: Callable[[str], bool]) -> int:  # noqa: ARG002
         """Removes what is left of uploads that began at `before` or earlier and were not finished.
 
-        An upload that is still going on begins anew.
+        An upload that is still going on begins anew. Here there are none: each file is one write.
 
         Args:
             before: seconds since 1970, by the clock of the store's machine.
@@ -90,6 +89,7 @@ class ObjectStore(ObjectReader):
         Returns:
             How many there were.
         """
+        return 0
 
     @abstractmethod
     def size_of(self, key: str) -> int | None:
@@ -117,10 +117,6 @@ class LocalObjects(FolderReader, ObjectStore):
         """Writes the bytes beside their place, syncs them, and renames them there."""
         with self._entry(key, len(content)) as writer:
             writer.write(content)
-
-    def abandon_uploads(self, before: float, ours: Callable[[str], bool]) -> int:  # noqa: ARG002
-        """Nothing to do: what a killed process left is swept by the next writer."""
-        return 0
 
     def size_of(self, key: str) -> int | None:
         """Asks the file system."""
