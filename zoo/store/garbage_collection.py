@@ -15,7 +15,7 @@ import re
 import uuid
 from contextlib import suppress
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
@@ -63,6 +63,7 @@ _BATCH = 100  # things removed between two looks at who publishes
 _HOUR = 3600.0
 LINKED_DAYS = 21.0  # for which pages and archives stay; no link to one is good for a third of it
 _FORGOTTEN_HOURS = 7 * 24.0  # a note so old was left by a process that was killed
+_Days = Annotated[float, Field(ge=0, le=365.0 * 100)]
 
 
 class KeepRule(Frozen):
@@ -75,17 +76,13 @@ class KeepRule(Frozen):
         title="Releases kept",
         description="So many of the newest of every model and platform; the latest always stays.",
     )
-    days: float = Field(
+    days: _Days = Field(
         default=0.0,
-        ge=0,
-        le=365.0 * 100,
         title="Days",
         description="For so many days a release stays, however many came after it.",
     )
-    candidate_days: float = Field(
+    candidate_days: _Days = Field(
         default=30.0,
-        ge=0,
-        le=365.0 * 100,
         title="Days of candidates",
         description="So long a build stays that is not promoted; never shorter than a release.",
     )
