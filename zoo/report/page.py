@@ -22,7 +22,6 @@ from zoo.report import charts
 from zoo.report.graph import GraphListing, graph_listing
 from zoo.report.summary import (
     EMULATED,
-    HEADINGS,
     badness,
     beside_truth,
     cause,
@@ -127,7 +126,6 @@ def render_index(rows: Sequence[tuple[ConversionReport, str]]) -> str:
         "index.html.j2",
         rows=[(summarise(report), report, link) for report, link in rows],
         proven=sum(report.validation.passed for report, _ in rows),
-        headings=HEADINGS,
     )
 
 

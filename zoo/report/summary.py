@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _WAITING = 1.15
 _A_BIT = 6.02  # dB: a bit of the mantissa more or less is another order of summing
 
-HEADINGS = {
+_HEADINGS = {
     Verdict.PASSED: "Proven equal to eager",
     Verdict.DIVERGED: "Diverges from eager",
     Verdict.REFUSED: "Refused by the runtime",
@@ -253,7 +253,7 @@ def heading(report: ConversionReport) -> str:
     """How the conversion ended, in a few words."""
     if report.validation.passed and report.validation.emulated:
         return "Emulated: equal to eager on an emulated device"
-    return HEADINGS[report.validation.verdict]
+    return _HEADINGS[report.validation.verdict]
 
 
 def proof(report: ConversionReport) -> str:
