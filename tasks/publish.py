@@ -59,14 +59,14 @@ def publish_bundle(job: Job, _: StageRecords | None = None) -> PublishRecord:
         release = store.propose(job.bundle, vouched=promoter.vouches)
         check_candidate(release.manifest, job.spec)
         release = promoter.promote(release)
-    ours = (job.bundle / MANIFEST).read_bytes()
-    if keyring is not None and release.document == ours:
+    ours = release.document == (job.bundle / MANIFEST).read_bytes()
+    if keyring is not None and ours:
         _archive(store, release, job)
     return PublishRecord(
         bytes=release.size,
-        kept=None if release.document == ours else release.manifest.created,
+        kept=None if ours else release.manifest.created,
         state=release.manifest.state,
-        candidate=keyring is None and store.candidate(*release.names) == release,
+        candidate=keyring is None and (ours or store.candidate(*release.names) == release),
     )
 
 
