@@ -159,11 +159,13 @@ def rollback(
     from zoo.signing.promotion import Promoter
     from zoo.store import open_store
 
-    keyring, opened = _keyring(store), open_store(store)
+    promoter = Promoter(opened := open_store(store), _keyring(store))
     ledger = _only_ledger(opened, model, target, platform)
     build = None if to is None else whole_key(model, build_keys(ledger), to)
-    now = Promoter(opened, keyring).rollback(ledger, build, reason)
-    text = f"{model} for {ledger.platform}: the latest is {now[:12]} again"
+    was = None if ledger.latest is None else ledger.latest.build_key
+    now = build if build and build == was else promoter.rollback(ledger, build, reason)
+    when = "already" if now == was else "again"
+    text = f"{model} for {ledger.platform}: the latest is {now[:12]} {when}"
     answer({"build_key": now, "latest": now}, text)
 
 

@@ -134,6 +134,19 @@ def test_a_retraction_says_what_is_the_latest_now(
 def test_what_was_retracted_is_shown_as_such(
     tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
+def test_a_rollback_to_the_latest_writes_nothing(
+    tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is the latest already: the history has no entry that decides nothing."""
+    propose(store, tmp_path, "ab")
+    assert invoke(["promote", "digits_cnn"]) == 0
+    before = store.ledgers("digits_cnn")
+    capsys.readouterr()
+    assert invoke(["rollback", "digits_cnn", "--to", "ab"]) == 0
+    assert "the latest is abababababab already" in capsys.readouterr().out
+    assert store.ledgers("digits_cnn") == before
+
+
     """Of two releases the one, in the table and in JSON; the other keeps its state."""
     for digits in ("ab", "cd"):
         propose(store, tmp_path, digits)
