@@ -187,8 +187,8 @@ def how_to_get(store: str, release: Release) -> str:
         waits = opened.candidate(*release.names) == release
         archive = opened.link_archive(release, LINK_SECONDS)
     if waits:
-        told = "It waits for its promotion (`zoo release promote`): before, nothing takes it."
-        lines += [told, ""]
+        told = "It waits for its promotion (`zoo release promote`): before, nothing takes it"
+        lines += [f"{told}, and of what is promoted later no zip file is linked here.", ""]
     authority = f", and `{_AUTHORITY}` the certificate of its authority"
     trusted = authority if os.environ.get(_AUTHORITY) else ""
     keys = f"{' and '.join(f'`{name}`' for name in _KEYS)} name a key that may read the store"

@@ -100,6 +100,19 @@ def test_a_build_proven_anew_shows_one_latency(linking: str, tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("prefect_server")
+def test_a_candidates_page_says_how_it_is_got_later(
+    linking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the command, when it is promoted; a zip file is never linked there."""
+    with monkeypatch.context() as worker:
+        worker.setenv("MENAGERIE_ROLE", "worker")
+        ended = proven(toy_job(tmp_path / "first", model="hen", store=linking), 7.25)
+    _, page = left(ended, linking)
+    assert "It waits for its promotion" in page
+    assert "of what is promoted later no zip file is linked here" in page
+
+
+@pytest.mark.usefixtures("prefect_server")
 @pytest.mark.parametrize("stage", [Stage.PULL, Stage.EXPORT, Stage.LOWER])
 def test_every_failure_has_a_page(linking: str, stage: Stage, own_home: Path) -> None:
     """Stage, node, reason, what to do and the log's end; on the run, here, and behind the link."""
