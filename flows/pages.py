@@ -126,7 +126,7 @@ def leave_pages(ended: Ended, store: str, summary: str = "") -> ModelResult:
         The row, which says where the page lies.
     """
     row, parts = ended.row, []
-    release = _stored(row, store) if row.succeeded else None
+    release = _stored(row, store) if row.succeeded and row.retracted is None else None
     if ended.report is not None:
         parts.append(_proven_anew(row) + markdown(ended.report))
     elif not row.succeeded:

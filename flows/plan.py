@@ -18,6 +18,7 @@ from flows.results import ModelResult, Outcome, Step
 from flows.work import new_work_folder
 from menagerie.compilers import find_host_compiler
 from menagerie.host import RUNTIME_ABI
+from menagerie.store.layout import candidate_key
 from tasks.job import Job
 from transforms.targets import all_targets, target_named
 from zoo.build_key import build_key, code_digest
@@ -82,6 +83,8 @@ class PlannedModel:
     build_key: str
     error: MenagerieError | None = None
     held: BundleManifest | None = None  # of the release in the store, unless that does not count
+    candidate: bool = False  # whether that one waits for its promotion
+    retracted: str | None = None  # when and why that one was
 
     @property
     def in_store(self) -> bool:
@@ -128,7 +131,8 @@ class PlannedModel:
         """Of one whose release is in the store already."""
         row = self.row(Outcome.SKIPPED)
         if self.held is not None:
-            row = row.model_copy(update={"proof": self.held.state, "bytes": self.held.size})
+            found = {"proof": self.held.state, "bytes": self.held.size, "candidate": self.candidate}
+            row = row.model_copy(update={**found, "retracted": self.retracted})
         report = known_report(self.model, self.target, self.build_key)
         if report is None:
             return row
@@ -220,12 +224,22 @@ def looked_up(planned: list[PlannedModel], options: ConversionOptions) -> list[P
         return planned
     store = open_store(options.store_url)
     found: Mapping[Build, BundleManifest | None]
-    if len(keyed) <= _FEW:  # the whole store may hold thousands
-        with ThreadPoolExecutor(_FEW) as pool:  # a question to it may cross an ocean
+    with ThreadPoolExecutor(_FEW) as pool:  # a question to it may cross an ocean
+        if len(keyed) <= _FEW:  # the whole store may hold thousands
             found = dict(zip(keyed, pool.map(lambda each: store.held(*each), keyed), strict=True))
-    else:
-        found = inventory(store.objects)
-    return [replace(one, held=found.get(one.names)) for one in planned]
+        else:
+            found = inventory(store.objects)
+        held = {each: manifest for each in keyed if (manifest := found.get(each)) is not None}
+        places = {(each.model, each.platform) for each in held.values()}
+        said = list(pool.map(lambda each: store.retractions(*each) or {}, places))
+    gone = dict(zip(places, said, strict=True))
+    waiting = store.objects.list_keys(candidate_key.folder) if places else []
+
+    def seen(one: PlannedModel, manifest: BundleManifest) -> PlannedModel:
+        waits, out = candidate_key(*one.names) in waiting, gone[one.model, manifest.platform]
+        return replace(one, held=manifest, candidate=waits, retracted=out.get(one.build_key))
+
+    return [seen(one, held[one.names]) if one.names in held else one for one in planned]
 
 
 def sort_out(

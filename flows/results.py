@@ -64,6 +64,7 @@ class ModelResult(Frozen):
     proof: ReleaseState | None = None  # of the release in the store
     kept: str | None = None  # when that one was made, if it was not replaced by what was converted
     candidate: bool = False  # whether that one waits for its promotion
+    retracted: str | None = None  # when and why that one was
 
     def with_report(self, report: ConversionReport, folder: Path) -> Self:
         """This row with the figures of `report`, which lies in `folder`."""
@@ -91,10 +92,20 @@ class ModelResult(Frozen):
         return f"{self.outcome} in {self.stage}: {self.reason}"
 
     @property
+    def ended(self) -> str:
+        """The outcome, and what keeps people from using the release."""
+        emulated = "emulated" if self.proof is ReleaseState.EMULATED else None
+        unfit = emulated if self.retracted is None else "retracted"
+        return self.outcome.value if unfit is None else f"{self.outcome}, {unfit}"
+
+    @property
     def remark(self) -> str:
         """Why it failed, or what is still to come: one line, or empty."""
         if self.stage is not None:
             return f"{self.stage}: {self.reason}"
+        if self.retracted is not None:
+            advice = "Mend its cause and convert it: that is another build"
+            return f"was retracted on {self.retracted}. {advice}"
         told = []
         if self.kept is not None:
             told.append(f"the store keeps its release of {self.kept}")
@@ -134,7 +145,7 @@ def results_markdown(results: Iterable[ModelResult]) -> str:
     for r in results:
         cells = (
             *map(plain_text, (r.model, r.target)),
-            plain_text(r.outcome) if r.page is None else f"[{plain_text(r.outcome)}]({r.page})",
+            plain_text(r.ended) if r.page is None else f"[{plain_text(r.ended)}]({r.page})",
             "" if r.worst_absolute is None else error(r.worst_absolute),
             "" if r.latency_ms is None else milliseconds(r.latency_ms),
             "" if r.latency_ms is None else speed(r.ratio),

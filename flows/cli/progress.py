@@ -163,13 +163,10 @@ def shown_results(run: RunResult) -> Iterator[RenderableType]:
 
 
 def _cells(row: ModelResult) -> tuple[Text | str, ...]:
-    outcome = row.outcome.value
-    if row.proof is ReleaseState.EMULATED:
-        outcome += ", emulated"
     return (
         row.model,
         row.target,
-        Text(outcome, style=_STYLES[row.outcome]),
+        Text(row.ended, style=_STYLES[row.outcome] if row.retracted is None else "red"),
         figure(row.worst_absolute, error),
         figure(row.worst_snr_db, decibels),
         figure(row.latency_ms, milliseconds),

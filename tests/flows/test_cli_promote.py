@@ -15,12 +15,15 @@ from bundle_maker import make_bundle
 
 import tasks.publish
 from flows.cli import invoke
+from flows.parameters import ConversionOptions
+from flows.plan import plan
+from flows.results import RunResult, results_markdown
 from menagerie.host import RUNTIME_ABI
 from zoo.errors import ValidationError
+from zoo.signing.keyring import Keyring
 from zoo.signing.promotion import Promoter
 
 if TYPE_CHECKING:
-    from zoo.signing.keyring import Keyring
     from zoo.store import Release, Store
 
 
@@ -131,9 +134,6 @@ def test_a_retraction_says_what_is_the_latest_now(
         assert f"retracted, {told}" in capsys.readouterr().out
 
 
-def test_what_was_retracted_is_shown_as_such(
-    tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
-) -> None:
 def test_a_rollback_to_the_latest_writes_nothing(
     tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,6 +147,9 @@ def test_a_rollback_to_the_latest_writes_nothing(
     assert store.ledgers("digits_cnn") == before
 
 
+def test_what_was_retracted_is_shown_as_such(
+    tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Of two releases the one, in the table and in JSON; the other keeps its state."""
     for digits in ("ab", "cd"):
         propose(store, tmp_path, digits)
@@ -159,6 +162,33 @@ def test_a_rollback_to_the_latest_writes_nothing(
     assert invoke(["show", "digits_cnn"]) == 0
     rows = [line for line in capsys.readouterr().out.splitlines() if "retracted" in line]
     assert [row.split()[-1][:2] for row in rows] == ["ab"]
+
+
+def test_a_skipped_row_says_that_its_release_was_retracted(
+    tmp_path: Path, store: Store, manifest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the reason and what helps, on the terminal, in JSON and on the run's page."""
+    options = ConversionOptions(random_weights=0, manifest=str(manifest), store=store.url)
+    for planned in plan(["ant", "bee"], ["cpu"], options):
+        made = make_bundle(
+            tmp_path / planned.model, model=planned.model, build_key=planned.build_key
+        )
+        Promoter(store, Keyring(tmp_path / "keys")).promote(store.propose(made))
+    key = plan(["ant"], ["cpu"], options)[0].build_key
+    assert invoke(["retract", "ant", key[:8], "--reason", "wrong labels"]) == 0
+    asked = ["convert", "ant", "bee", "--manifest", str(manifest), "--random-weights", "0"]
+    capsys.readouterr()
+    assert invoke([*asked, "--json"]) == 0
+    result = RunResult.model_validate_json(capsys.readouterr().out)
+    ant, bee = result.results
+    assert ant.retracted is not None
+    assert ant.retracted.endswith(": wrong labels")
+    assert (ant.candidate, bee.retracted, bee.remark) == (False, None, "")
+    assert invoke(asked) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    for text in (out, results_markdown(result.results).replace("\\", "")):
+        assert text.count("skipped, retracted") == 1
+        assert "wrong labels. Mend its cause and convert it: that is another build" in text
 
 
 def test_an_old_ledger_hides_no_retraction(

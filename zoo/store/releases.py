@@ -200,17 +200,17 @@ class Store(ReleaseReader):
     def history(self, model: str) -> list[tuple[Release, bool | None]]:
         """A model's releases, and whether each was retracted; None where no trusted ledger says."""
         found = self.releases(model)
-        gone = {each: self._retracted(model, each) for each in {r.platform for r in found}}
-        said = ((release, gone[release.platform]) for release in found)
-        return [(r, None if keys is None else r.build_key in keys) for r, keys in said]
+        gone = {each: self.retractions(model, each) for each in {r.platform for r in found}}
+        return [(r, None if (b := gone[r.platform]) is None else r.build_key in b) for r in found]
 
-    def _retracted(self, model: str, platform: str) -> set[str] | None:
+    def retractions(self, model: str, platform: str) -> dict[str, str] | None:
+        """When and why builds were retracted, by key; None where no trusted ledger says."""
         try:
             ledger = self.ledger(model, platform)
         except ArtifactError:
             return None
-        entries = () if ledger is None else ledger.entries
-        return {e.build_key for e in entries if ledger and ledger.retraction(e.build_key)}
+        last = {} if ledger is None else {e.build_key: e for e in ledger.entries}
+        return {k: f"{e.when}: {e.reason}" for k, e in last.items() if e.action == "retract"}
 
     def find_any(self, model: str, target: str, build_key: str) -> Release:
         """A release, or else a candidate, whoever signed it: for who judges, signs or shows it.

@@ -221,17 +221,23 @@ def test_a_crashed_child_that_nobody_revives_is_run_again(
 
 
 def test_a_crashed_child_that_published_is_told_by_the_store(
-    work: list[PlannedModel], options: ConversionOptions, tmp_path: Path
+    work: list[PlannedModel],
+    options: ConversionOptions,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its row was lost with it, its release was not."""
+    """Its row was lost with it, its release was not; one that waits for its promotion says so."""
     [ant] = [one for one in work if one.model == "ant"]
     job = toy_job(tmp_path / "a", model="ant", build_key=ant.build_key, store=options.store_url)
     toy_bundle(job)
     prove(job, toy_records(), judge=lambda *_, **__: toy_judgement())
-    publish_bundle(job)
+    with monkeypatch.context() as worker:
+        worker.setenv("MENAGERIE_ROLE", "worker")
+        publish_bundle(job)
     server = FakeRuns(lambda _: [(StateType.RUNNING, []), (StateType.CRASHED, [])])
     rows = dispatch(server, work, options)
     assert outcomes(rows) == {"ant": "published", "bee": "crashed", "cat": "crashed"}
+    assert rows["ant"].candidate
 
 
 def test_a_restarted_parent_takes_up_its_children(
