@@ -21,7 +21,7 @@ from flows.fan_out import CONVERT_BATCH, Conversions
 from flows.pages import Ended, leave_artifact, leave_pages
 from flows.parameters import ConversionOptions, RunLimits
 from flows.plan import PlannedModel, plan, sort_out
-from flows.reports import refresh_index, with_page
+from flows.reports import refresh_index, table_of
 from flows.results import Listener, ModelResult, Outcome, RunResult, Step, results_markdown
 from flows.runs import (
     Runs,
@@ -141,20 +141,11 @@ def convert_zoo(
         return Failed(message=str(error), data=error)
     tag_run({name for one in planned for name in (one.model, one.target)})
     rows = _convert_all(planned, options, limits, jobs)
-    results = [with_page(row, options.store_url) for row in rows]
-    page = refresh_index()
-    run = RunResult(
-        results=tuple(results),
-        store=options.store_url,
-        report=str(page) if page is not None else None,
-        seconds=time.perf_counter() - began,
-    )
+    run = table_of(rows, options.store_url, refresh_index(), began)
     leave_artifact(
-        "convert-zoo", f"Conversion run: {run.summary}", lambda: results_markdown(results)
+        "convert-zoo", f"Conversion run: {run.summary}", lambda: results_markdown(run.results)
     )
-    if not run.succeeded:
-        return failed(run.summary, run)
-    return run
+    return run if run.succeeded else failed(run.summary, run)
 
 
 def _convert_all(

@@ -216,7 +216,8 @@ class Conversions:
                 self._silent_since = None
             except Exception as error:  # noqa: BLE001 - whatever the way to the server can fail in
                 if self._is_gone(error):
-                    self._server_is_gone(error)
+                    for batch in self._batches:  # begun or not
+                        self._crash(batch, explain(error, "Prefect"))
                     return
             self._batches = [batch for batch in self._batches if batch.missing]
             if self._now() > until:
@@ -352,11 +353,6 @@ class Conversions:
             return True
         self._log.warning("Prefect's API did not answer: %s", error)
         return False
-
-    def _server_is_gone(self, error: Exception) -> None:
-        """What is not done has crashed, begun or not."""
-        for batch in self._batches:
-            self._crash(batch, explain(error, "Prefect"))
 
     def _stored_row(self, one: PlannedModel) -> ModelResult | None:
         """The row of a model that was published by a run that could not say so any more."""

@@ -20,13 +20,7 @@ from prefect.artifacts import (
     update_progress_artifact,
 )
 
-from flows.reports import (
-    failure_report,
-    how_to_get,
-    link_report,
-    report_address,
-    with_failure_page,
-)
+from flows.reports import how_to_get, link_report, report_address, report_failure
 from flows.results import ModelResult, Outcome
 from flows.runs import or_warned, run_log
 from menagerie.figures import seconds, shown_json
@@ -130,8 +124,7 @@ def leave_pages(ended: Ended, store: str, summary: str = "") -> ModelResult:
     if ended.report is not None:
         parts.append(_proven_anew(row) + markdown(ended.report))
     elif not row.succeeded:
-        failure = failure_report(row, ended.error, summary)
-        row = with_failure_page(row, failure)
+        row, failure = report_failure(row, ended.error, summary)
         parts.append(failure_markdown(failure))
     if release is not None and row.outcome is not Outcome.PROVEN:
         row = row.model_copy(update={"page": report_address(store, release)})

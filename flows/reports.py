@@ -9,6 +9,7 @@ import logging
 import os
 import platform
 import shlex
+import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,9 +25,9 @@ from zoo.store import open_store
 from zoo.store.base import LINK_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from flows.results import ModelResult
+    from flows.results import ModelResult, RunResult
     from zoo.records import ConversionReport
     from zoo.store import Release
 
@@ -84,10 +85,10 @@ def conversion_log(model: str, target: str, build_key: str) -> Path:
     return home() / "logs" / f"{model}-{target}-{build_key[:8]}.log"
 
 
-def failure_report(
+def report_failure(
     row: ModelResult, error: MenagerieError | None = None, summary: str = ""
-) -> FailureReport:
-    """What is known of a failure.
+) -> tuple[ModelResult, FailureReport]:
+    """The row with the path of a page that is written, and what stands there.
 
     Args:
         row: of the model that failed.
@@ -100,7 +101,7 @@ def failure_report(
         said = _end_of(log)
     same = {"model", "target", "outcome", "build_key", "random_weights", "stages"}
     error = error or MenagerieError(row.model, row.reason or "no reason was given")
-    return FailureReport(
+    report = FailureReport(
         **row.model_dump(include=same),
         stage=stage,
         place=error.place,
@@ -112,23 +113,38 @@ def failure_report(
         machine=platform.node(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-
-
-def with_failure_page(row: ModelResult, report: FailureReport) -> ModelResult:
-    """The row with the path of its page, which is written; where it cannot be, a warning."""
+    page = row.report
     try:
-        page = write_failure(report, report_folder(row.model, row.target))
-    except MenagerieError as error:
-        _log.warning("The page of a failure could not be written: %s", error)
-        return row
-    return row.model_copy(update={"report": str(page)})
+        page = str(write_failure(report, report_folder(row.model, row.target)))
+    except MenagerieError as unwritten:
+        _log.warning("The page of a failure could not be written: %s", unwritten)
+    return row.model_copy(update={"report": page}), report
 
 
-def with_page(row: ModelResult, store: str) -> ModelResult:
-    """The row with a page, if it failed where nothing left one."""
-    if row.succeeded or row.report is not None:
-        return row
-    return link_report(with_failure_page(row, failure_report(row)), store)
+def table_of(
+    rows: Iterable[ModelResult], store: str, index: Path | None, began: float
+) -> RunResult:
+    """The table of a run; each row has a page, also of a failure where nothing left one.
+
+    Args:
+        rows: in the order of the table.
+        store: the store's address.
+        index: the page over all reports, if there is one.
+        began: when the run did, by `time.perf_counter`.
+    """
+    from flows.results import RunResult
+
+    def with_page(row: ModelResult) -> ModelResult:
+        if row.succeeded or row.report is not None:
+            return row
+        return link_report(report_failure(row)[0], store)
+
+    return RunResult(
+        results=tuple(map(with_page, rows)),
+        store=store,
+        report=None if index is None else str(index),
+        seconds=time.perf_counter() - began,
+    )
 
 
 def link_report(row: ModelResult, store: str) -> ModelResult:

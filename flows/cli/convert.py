@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from flows.connection import ClusterState
     from flows.parameters import ConversionOptions
     from flows.plan import PlannedModel
-    from flows.results import ModelResult, RunResult
+    from flows.results import ModelResult
 
 
 def convert(
@@ -88,7 +88,9 @@ def convert(
     from flows.cli.output import answer, remark
     from flows.cli.progress import announce_weights, shown_results
     from flows.parameters import ConversionOptions, with_submission
-    from flows.plan import plan
+    from flows.plan import plan, sort_out
+    from flows.reports import index_page, table_of
+    from flows.results import Listener
 
     if allow_factories:  # the caller is the operator of this machine, not of workers
         os.environ["MENAGERIE_ALLOW_FACTORIES"] = "1"
@@ -103,72 +105,46 @@ def convert(
         stage_minutes=stage_minutes,
         search_minutes=search_minutes,
         memory_gib=memory_gib,
-        store=absolute(store) if store else _default_store(),
+        store=_reachable_store(store, cluster),
         manifest=absolute(manifest),
     )
     options = with_submission(given, models or [])
     if options.manifest != given.manifest:
         remark(f"From what was submitted as {options.manifest}")
-    if cluster is not None:
-        _require_reachable(options.store_url, cluster)
     began = time.perf_counter()
     planned = plan(
         models or [], target or ["cpu"], options, tags=tag or [], precisions=precision or []
     )
     announce_weights(planned, random_weights)
-    result = _convert(planned, options, jobs).model_copy(
-        update={"seconds": time.perf_counter() - began}
-    )
+    settled = Listener()
+    work = sort_out(planned, settled.model_ended)
+    rows = settled.rows | (_run_flow(work, options, jobs) if work else {})
+    in_order = [rows[one.model, one.target] for one in planned]
+    result = table_of(in_order, options.store_url, index_page(), began)
     answer(result.model_dump(mode="json"), *shown_results(result))
     if not result.succeeded:
         raise typer.Exit(1)
 
 
-def _default_store() -> str:
-    """The default store, if the workers who are to do the work have the same.
+def _reachable_store(given: str, cluster: "ClusterState | None") -> str:
+    """The store that is meant, if those who are to do the work have it as well.
 
     Raises:
-        UsageError: it is a folder of this machine, and the server that is meant is a team's.
+        UsageError: it is a folder of this machine and the server a team's, or another S3 store than
+            that of the local cluster, whose worker has the keys of that one.
     """
     from flows.parameters import default_store
 
-    if os.environ.get("PREFECT_API_URL") and not os.environ.get("MENAGERIE_STORE"):
+    if not given and os.environ.get("PREFECT_API_URL") and not os.environ.get("MENAGERIE_STORE"):
         fact = "is needed: a folder of this machine is none of the workers' of PREFECT_API_URL"
         raise UsageError("--store", fact, "Give theirs, or set MENAGERIE_STORE; or add --local")
-    return default_store()
-
-
-def _require_reachable(store: str, cluster: "ClusterState") -> None:
-    """The local cluster's worker has the keys of the local cluster's store.
-
-    Raises:
-        UsageError: another S3 store is meant.
-    """
-    foreign = os.environ.get("AWS_ENDPOINT_URL_S3") != cluster.s3_endpoint
-    if store.startswith("s3://") and foreign:
+    store = absolute(given) or default_store()
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3")
+    if cluster is not None and store.startswith("s3://") and endpoint != cluster.s3_endpoint:
         fact = "the worker of `zoo cluster up` has the keys of its own store only"
-        raise UsageError(
-            store, fact, "Add --local, or unset MENAGERIE_STORE and AWS_ENDPOINT_URL_S3"
-        )
-
-
-def _convert(
-    planned: "Sequence[PlannedModel]", options: "ConversionOptions", jobs: int
-) -> "RunResult":
-    """Rows for what needs no run, and one Prefect run for the rest, in the planned order."""
-    from flows.plan import sort_out
-    from flows.reports import index_page, with_page
-    from flows.results import Listener, RunResult
-
-    settled = Listener()
-    work = sort_out(planned, settled.model_ended)
-    rows = settled.rows | (_run_flow(work, options, jobs) if work else {})
-    page = index_page()
-    return RunResult(
-        results=tuple(with_page(rows[one.model, one.target], options.store_url) for one in planned),
-        store=options.store_url,
-        report=str(page) if page is not None else None,
-    )
+        advice = "Add --local, or unset MENAGERIE_STORE and AWS_ENDPOINT_URL_S3"
+        raise UsageError(store, fact, advice)
+    return store
 
 
 def _run_flow(
@@ -185,10 +161,16 @@ def _run_flow(
     from flows.cli.progress import LiveDisplay
     from flows.prefect_api import prefect_api
     from tasks.failures import explain
+    from tasks.model_process import load_ahead
 
     embedded = not os.environ.get("PREFECT_API_URL")
-    first = work[0].spec.source.kind if embedded and work else ""
-    with LiveDisplay() as display, prefect_api(display.status, lambda: _load(first)):
+
+    def load() -> None:
+        if embedded:
+            load_ahead(work[0].spec.source.kind)
+        importlib.import_module("flows.convert")
+
+    with LiveDisplay() as display, prefect_api(display.status, load):
         from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
         from flows.convert import convert_zoo
@@ -213,16 +195,3 @@ def _run_flow(
             if (one.model, one.target) not in display.rows:
                 display.model_ended(one.crashed_row(error))
     return display.rows
-
-
-def _load(first: str) -> None:
-    """Import Prefect, and let the libraries of the first model be loaded, as the API starts.
-
-    Args:
-        first: the kind of source of that model; none: it is converted elsewhere.
-    """
-    from tasks.model_process import load_ahead
-
-    if first:
-        load_ahead(first)
-    importlib.import_module("flows.convert")

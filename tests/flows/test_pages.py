@@ -13,7 +13,7 @@ from toy_zoo import measured, toy_bundle, toy_job, toy_judgement, toy_records
 
 from flows.cli import invoke
 from flows.pages import Ended, ProgressBar, leave_pages
-from flows.reports import conversion_log, failure_report, link_report, with_failure_page
+from flows.reports import conversion_log, link_report, report_failure
 from flows.results import ModelResult, Outcome, results_markdown
 from flows.runs import our_flow
 from tasks.prove import prove
@@ -145,7 +145,7 @@ def test_a_failure_is_what_zoo_report_shows_until_the_next_verdict(
 ) -> None:
     """The page of the last conversion, whatever became of it."""
     row = ModelResult(model="toy", target="cpu", outcome=Outcome.CRASHED, stage="flow", reason="x")
-    row = with_failure_page(row, failure_report(row))
+    row, _ = report_failure(row)
     folder = own_home / "reports" / "toy" / "cpu"
     assert invoke(["report", "toy"]) == 0
     assert capfd.readouterr().out.strip() == str(folder / "failure.html")
@@ -165,15 +165,15 @@ def test_what_never_began_has_no_log_of_an_earlier_run() -> None:
     row = ModelResult(
         model="toy", target="cpu", outcome=Outcome.FAILED, stage="plan", reason="x", build_key=KEY
     )
-    assert failure_report(row, MenagerieError("s3://zoo", "does not answer")).log == ""
+    assert report_failure(row, MenagerieError("s3://zoo", "does not answer"))[1].log == ""
     begun = row.model_copy(update={"stage": Stage.PULL})
-    assert "yesterday" in failure_report(begun, MenagerieError("toy", "x")).log
+    assert "yesterday" in report_failure(begun, MenagerieError("toy", "x"))[1].log
 
 
 def test_no_text_of_a_log_becomes_markup() -> None:
     """Each line of it stands indented, whatever it is."""
     row = ModelResult(model="toy", target="cpu", outcome=Outcome.FAILED, stage="pull", reason="x")
-    report = failure_report(row).model_copy(update={"log": "# no title\n- no | item"})
+    report = report_failure(row)[1].model_copy(update={"log": "# no title\n- no | item"})
     lines = failure_markdown(report).splitlines()
     assert "    # no title" in lines
     assert "    - no | item" in lines
