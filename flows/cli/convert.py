@@ -162,8 +162,13 @@ def _run_flow(
     from flows.prefect_api import prefect_api
     from tasks.failures import explain
     from tasks.model_process import load_ahead
+    from zoo.store import open_store
+    from zoo.store.coordination import announce
 
     embedded = not os.environ.get("PREFECT_API_URL")
+    if embedded:  # a store that takes nothing is refused before a server is started
+        with announce(open_store(options.store_url).objects, ()):
+            pass
 
     def load() -> None:
         if embedded:

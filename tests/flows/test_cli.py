@@ -19,6 +19,7 @@ from toy_zoo import toy_bundle, toy_job, toy_judgement, toy_records
 from flows.cli import invoke
 from menagerie.cli import main as menagerie
 from menagerie.paths import home
+from menagerie.store.base import INCOMING
 from tasks.prove import prove
 from tasks.publish import publish_bundle
 from zoo.store import KeepRule
@@ -278,6 +279,19 @@ def test_a_prefect_server_that_is_away_is_one_line(
     assert (code, out) == (1, "")
     assert "http://127.0.0.1:9/api: Prefect's API does not answer" in err
     assert "unset PREFECT_API_URL" in err
+
+
+def test_a_store_that_takes_nothing_is_refused_at_once(
+    zoo: Run, manifest: Path, tmp_path: Path
+) -> None:
+    """Before Prefect's API is started, which takes much longer."""
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / INCOMING).write_text("a file where writers have their folder")
+    asked = ("--manifest", manifest, "--random-weights", "0", "--store", tmp_path / "store")
+    code, out, err = zoo("convert", "ant", *asked, "--json")
+    assert (code, out) == (1, "")
+    assert str(tmp_path / "store") in err
+    assert not (home() / "prefect").exists()
 
 
 def test_a_folder_of_this_machine_is_no_default_for_a_team(
