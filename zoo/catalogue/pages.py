@@ -200,7 +200,7 @@ def _python(model: CataloguedModel, history: History) -> str:
         "import menagerie\n"
         "import numpy as np\n\n"
         f'with menagerie.Session("{model.name}"{named}) as session:\n'
-        f"    outputs = session.run({{\n{given},\n    }})\n"
+        f"    print(session.run({{\n{given},\n    }}))\n"
     )
 
 

@@ -20,6 +20,7 @@ from zoo.catalogue.pages import snippets
 
 if TYPE_CHECKING:
     import numpy as np
+    import pytest
 
 
 def texts(store: str, **history: Any) -> list[str]:
@@ -35,8 +36,10 @@ def test_a_folder_with_a_blank_in_its_name_is_one_word() -> None:
     assert words[words.index("--store") + 1] == "/srv/the zoo"
 
 
-def test_bfloat16_is_given_as_its_bits(monkeypatch: Any) -> None:
-    """Numpy has no such dtype; the code as it stands makes two bytes for each value."""
+def test_bfloat16_is_given_as_its_bits(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Numpy has no such dtype; the code as it stands makes two bytes a value, and shows results."""
     given = TensorSpec("x", Dtype.BFLOAT16, ("n", 3))
     sizes = {"n": (2, 9, 1)}
     program = replace(draft().programs[0], inputs=(given,), outputs=(given,), dimensions=sizes)
@@ -51,9 +54,11 @@ def test_bfloat16_is_given_as_its_bits(monkeypatch: Any) -> None:
 
         def __exit__(self, *_: object) -> None: ...
 
-        def run(self, inputs: dict[str, np.ndarray]) -> None:
+        def run(self, inputs: dict[str, np.ndarray]) -> dict[str, str]:
             seen.update(inputs)
+            return {"y": "what came out"}
 
     monkeypatch.setattr(menagerie, "Session", Session)
     exec(code, {})  # noqa: S102 - the very text that people copy
     assert (seen["x"].shape, seen["x"].nbytes) == ((2, 3), 12)
+    assert "what came out" in capsys.readouterr().out
