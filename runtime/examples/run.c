@@ -1,9 +1,10 @@
 /* Runs the first program of a bundle on zeros and prints the shape and first elements of each
  * output.
  *
- * In a folder of `menagerie pull --standalone`, with this file:
+ * In a folder of `menagerie pull --standalone`, which has this file (c++ takes it as well):
  *
- *     cc run.c -Iinclude -L. -lmenagerie_cpu -Wl,-rpath,'$ORIGIN' -o run && ./run bundle roots
+ *     cc examples/run.c -Iinclude -L. -lmenagerie_cpu -Wl,-rpath,'$ORIGIN' -o run
+ *     ./run bundle roots
  */
 #include <menagerie.h>
 #include <stdio.h>
@@ -77,8 +78,8 @@ int main(int count, char** values) {
   check(menagerie_program_open(bundle, menagerie_bundle_program_name(bundle, 0), 0, &program));
   const size_t taken = menagerie_program_input_count(program);
   const size_t given = menagerie_program_output_count(program);
-  menagerie_tensor* inputs = calloc(taken ? taken : 1, sizeof *inputs);
-  menagerie_tensor* outputs = calloc(given, sizeof *outputs);
+  menagerie_tensor* inputs = (menagerie_tensor*)calloc(taken ? taken : 1, sizeof *inputs);
+  menagerie_tensor* outputs = (menagerie_tensor*)calloc(given, sizeof *outputs);
   if (inputs == NULL || outputs == NULL) return 1;
   for (size_t i = 0; i < taken; ++i) {
     menagerie_tensor_spec spec;

@@ -6,7 +6,7 @@
     libmenagerie_cpu.so    the runtime, with what it loads: libdnnl.so.3, libgomp.so.1
     bundle/                as pulled, with its signature
     roots/                 whose keys signed it, as this machine's owner trusts them
-    include/menagerie.h    for programs in C, C++ and Swift that link the runtime
+    include/menagerie.h    for programs in C, C++ and Swift, as examples/run.c is one
     NOTICE, README.txt
 """
 
@@ -35,7 +35,7 @@ GLIBC = "2.28"
 _PROGRAM, _RUNTIME, _NOTICE = "menagerie-run", "libmenagerie_cpu.so", "NOTICE"
 _HEADER = "include/menagerie.h"
 _NEEDED = (_PROGRAM, _RUNTIME, _NOTICE, _HEADER, "libgomp.so.1")
-_OPTIONAL = ("libdnnl.so.3",)  # where its kernels compute: x86-64
+_OPTIONAL = ("libdnnl.so.3", "examples/run.c")  # not on arm64; not in older wheels
 _README = """\
 {model} for {platform}, by itself: a bundle, its runtime, and a program that proves it.
 
@@ -48,9 +48,9 @@ It checks the bundle's signature by the keys in roots/.
 Whoever can change those can change the program as well: keep the folder where you alone may write,
 and check a copy that came another way by keys of your own, with --trust.
 
-A program of your own takes include/menagerie.h and the library:
+A program of your own takes include/menagerie.h and the library, as examples/run.c does:
 
-    cc main.c -Iinclude -L. -lmenagerie_cpu -Wl,-rpath,'$ORIGIN'
+    cc examples/run.c -Iinclude -L. -lmenagerie_cpu -Wl,-rpath,'$ORIGIN' -o run
 """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from dataclasses import replace
@@ -158,14 +159,12 @@ def test_without_roots_or_a_bundle_beside_it_nothing_changes(copy: Path) -> None
 
 
 def test_the_example_builds_and_runs(copy: Path, specimens: Mapping[str, Specimen]) -> None:
-    """By the line in its head; on zeros it gives what eager PyTorch gives."""
-    text = (EXAMPLES / "run.c").read_text()
-    assert "-Iinclude -L. -lmenagerie_cpu -Wl,-rpath,'$ORIGIN'" in text
-    shutil.copy(EXAMPLES / "run.c", copy)
-    warnings = ["-Wall", "-Wextra", "-Werror"]
-    command = ["cc", *warnings, "run.c", "-Iinclude", "-L.", "-lmenagerie_cpu"]
+    """By the line in its head, which README.txt has too; on zeros it gives what PyTorch gives."""
+    line = "cc examples/run.c -Iinclude -L. -lmenagerie_cpu -Wl,-rpath,'$ORIGIN' -o run"
+    assert line in (copy / "examples" / "run.c").read_text()
+    assert line in (copy / "README.txt").read_text()
     built = subprocess.run(
-        [*command, "-Wl,-rpath,$ORIGIN", "-o", "run"],
+        [*shlex.split(line), "-Wall", "-Wextra", "-Werror"],
         cwd=copy, check=False, capture_output=True, text=True,
     )  # fmt: skip
     assert built.returncode == 0, built.stderr
@@ -179,11 +178,21 @@ def test_the_example_builds_and_runs(copy: Path, specimens: Mapping[str, Specime
         expected = specimens["image"].module(torch.zeros(1, 3, 20, 20))[0, :4].numpy()
     np.testing.assert_allclose(np.array(values, np.float32), expected, rtol=1e-4, atol=1e-5)
     refused = subprocess.run(
-        [copy / "run", copy / "bundle", copy / "examples"],
+        [copy / "run", copy / "bundle", copy / "elsewhere"],
         capture_output=True, text=True, check=False, env={},
     )  # fmt: skip
     assert refused.returncode == 1
     assert "no trusted key" in refused.stderr
+
+
+def test_the_example_is_a_program_in_cpp_too(tmp_path: Path) -> None:
+    """As pages say."""
+    command = [shutil.which("c++") or "c++", "-x", "c++", "-std=c++11", "-Wall", "-Werror", "-c"]
+    done = subprocess.run(
+        [*command, "-I", ROOT / "runtime/include", EXAMPLES / "run.c", "-o", tmp_path / "run.o"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 def test_swifts_calls_are_those_of_the_header() -> None:
