@@ -8,6 +8,7 @@ import re
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from zoo.errors import SourceError, SourceRefused, advice
 from zoo.models.torchvision_operators import torchvision_operators
@@ -94,10 +95,5 @@ def _weights_through_us(sha256: str | None, context: Context) -> Iterator[None]:
             raise SourceRefused(context.model, fact, "Give the entry's source its `sha256`")
         return read_state(fetch(url, promised, model=context.model), context.model)
 
-    with _patching:
-        before = api.load_state_dict_from_url
-        api.load_state_dict_from_url = load
-        try:
-            yield
-        finally:
-            api.load_state_dict_from_url = before
+    with _patching, patch.object(api, "load_state_dict_from_url", load):
+        yield
