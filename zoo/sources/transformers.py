@@ -6,6 +6,7 @@ import fnmatch
 import functools
 import json
 import operator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from zoo.sources.context import beside_weights, first_line, weights_folder
 from zoo.spec import INSTEAD_OF_NEMO, AttentionHeadSpec, CtcHeadSpec, WhisperHeadSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from types import ModuleType
 
     from torch import nn
@@ -141,14 +142,23 @@ def _in_parts(
 def _do_normalize(source: TransformersSource, context: Context) -> bool | None:
     """What a Wav2Vec2FeatureExtractor's settings say of the samples; None if they say nothing."""
     path = beside_weights(_PREPROCESSOR, source, context)
-    try:
-        given = json.loads(path.read_bytes()).get("do_normalize")
-    except FileNotFoundError:
+    if not path.exists():
         return None
-    except (OSError, ValueError, AttributeError) as error:
-        fact = f"{_PREPROCESSOR} cannot be read ({first_line(error)})"
-        raise SourceError(context.model, fact, "Mend the source's folder") from error
+    with _reading(_PREPROCESSOR, context):
+        given = json.loads(path.read_bytes()).get("do_normalize")
     return None if given is None else bool(given)
+
+
+@contextmanager
+def _reading(what: str, context: Context) -> Iterator[None]:
+    """What is raised of a file beside the weights, which may hold anything, as a SourceError."""
+    try:
+        yield
+    except SourceError:
+        raise
+    except Exception as error:  # Rust's tokenizers have one type for all
+        fact = f"{what} cannot be read ({first_line(error)})"
+        raise SourceError(context.model, fact, "Mend the source's folder") from error
 
 
 _FILE = "tokenizer.json"
@@ -187,11 +197,8 @@ def with_pieces(speech: SpeechSpec, source: TransformersSource, context: Context
     from tokenizers import Tokenizer
 
     path = beside_weights(_FILE, source, context)
-    try:
+    with _reading(_FILE, context):
         tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # of Rust's: it has one type for all
-        fact = f"{_FILE} cannot be read ({first_line(error)})"
-        raise SourceError(context.model, fact, "Mend the source's folder") from error
     pieces = {number: text for text, number in tokenizer.get_vocab().items()}
     special = {n for n, token in tokenizer.get_added_tokens_decoder().items() if token.special}
     read = _read(words, _FILE, pieces, special, context)
@@ -232,18 +239,13 @@ def _with_characters(
     speech: SpeechSpec, source: TransformersSource, context: Context
 ) -> SpeechSpec:
     """As `with_pieces`, of a tokenizer of characters."""
-    try:
+    with _reading(f"{_CHARACTERS} or {_SETTINGS}", context):
         for file in (_CHARACTERS, _SETTINGS):
             path = beside_weights(file, source, context)
             path.stat()  # transformers would do without one
         known = library().Wav2Vec2CTCTokenizer.from_pretrained(path.parent, local_files_only=True)
         tokens = {token: operator.index(number) for token, number in known.encoder.items()}
         blank = tokens[known.pad_token]
-    except SourceError:
-        raise
-    except Exception as error:  # settings may be anything
-        fact = f"{_CHARACTERS} or {_SETTINGS} cannot be read ({first_line(error)})"
-        raise SourceError(context.model, fact, "Mend the source's folder") from error
     space = known.word_delimiter_token
     pieces = {
         number: " " if token == space else token.lower() if known.do_lower_case else token
@@ -263,7 +265,7 @@ def _as_generated(
     head: WhisperHeadSpec | AttentionHeadSpec, source: TransformersSource, context: Context
 ) -> WhisperHeadSpec | AttentionHeadSpec:
     """A decoder's head with the tokens and lists of its own generation."""
-    try:
+    with _reading(_GENERATION, context):
         given = json.loads(beside_weights(_GENERATION, source, context).read_bytes())
         fields = {ours: given[theirs] for ours, theirs in _NAMES.items() if theirs in given}
         languages = given.get("lang_to_id") or {}
@@ -272,6 +274,3 @@ def _as_generated(
         known = type(head).model_fields
         fields = {n: value for n, value in fields.items() if n in known and value is not None}
         return type(head).model_validate(head.model_dump() | fields)
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        fact = f"{_GENERATION} cannot be read ({first_line(error)})"
-        raise SourceError(context.model, fact, "Mend the source's folder") from error
