@@ -18,7 +18,7 @@ from bundle_maker import draft, make_bundle
 from zoo.catalogue.collect import collect
 from zoo.catalogue.hub import card
 from zoo.catalogue.pages import Site, Way
-from zoo.catalogue.site import INDEX, update_catalogue
+from zoo.catalogue.site import INDEX, keep_site, update_catalogue
 from zoo.errors import NotInStore
 from zoo.signing.keyring import Keyring
 from zoo.signing.promotion import Promoter
@@ -26,6 +26,8 @@ from zoo.store import open_store
 
 if TYPE_CHECKING:
     from zoo.store import Release, Store
+
+_WHEEL = "menagerie-1.0.0-py3-none-manylinux_2_28_x86_64.whl"
 
 
 class Page(HTMLParser):
@@ -119,6 +121,19 @@ def test_what_was_retracted_is_not_offered(
     assert "retracted: wrong <b>labels</b>" in page.words  # as text, not as markup
     assert not any("blobs/" in link for link in page.links)
     assert "tiny.html" not in " ".join(Page(tmp_path / "store" / INDEX).links)
+
+
+def test_pages_say_where_pip_may_install(tmp_path: Path, store: Store, promoter: Promoter) -> None:
+    """Pip refuses a system's own environment; without a wheel there is no line of pip's."""
+    page = tmp_path / "store" / "catalogue" / "models" / "tiny.html"
+    promote(store, promoter, tmp_path, "ab")
+    assert "python3 -m venv" not in Page(page).words
+    (tmp_path / _WHEEL).write_bytes(b"PK")
+    keep_site(store.objects, Site(), [tmp_path / _WHEEL])
+    update_catalogue(store)
+    for drawn in (page, tmp_path / "store" / INDEX):
+        assert "pip install" in Page(drawn).words
+        assert "python3 -m venv menagerie && . menagerie/bin/activate" in Page(drawn).words
 
 
 def test_a_second_release_draws_the_first_beside_it(
