@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.options import complete_models
+from flows.cli.options import DEFAULT_STORE, complete_models
 from menagerie.cli import SUMMARIES, Host, carry_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-_DEFAULT_STORE = "$MENAGERIE_STORE, that of `zoo cluster up`, or a folder under Menagerie's own"
 
 Arguments = Annotated[
     list[str] | None, typer.Argument(metavar="[OPTIONS]", autocompletion=complete_models)
@@ -24,7 +22,7 @@ def _mounted(name: str, program: str = "zoo") -> "Callable[..., None]":
     def command(arguments: Arguments = None) -> None:
         from flows.cli.options import known_target, store_url
 
-        host = Host(program, store_url, known_target, _DEFAULT_STORE)
+        host = Host(program, store_url, known_target, DEFAULT_STORE)
         raise typer.Exit(carry_out([name, *(arguments or [])], host))
 
     command.__doc__ = SUMMARIES[name]

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from flows.connection import ClusterState
 
+DEFAULT_STORE = "$MENAGERIE_STORE, that of `zoo cluster up`, or a folder under Menagerie's own"
 _OF_A_STORE = ("MENAGERIE_STORE", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 
@@ -151,9 +152,9 @@ def store_option(callback: "Callable[[str], str] | None" = None) -> Any:
         "--store",
         envvar="MENAGERIE_STORE",
         metavar="URL",
-        help="Folder, file:// or s3://bucket/prefix. Default: a folder under Menagerie's own.",
+        help=f"Folder, file:// or s3://bucket/prefix. Default: {DEFAULT_STORE}.",
         callback=callback,
-        show_default=False,
+        show_envvar=False,
     )
 
 

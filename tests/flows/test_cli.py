@@ -348,6 +348,27 @@ def test_a_store_that_is_not_there_is_not_empty(zoo: Run, tmp_path: Path) -> Non
     assert not place.exists()
 
 
+@pytest.mark.parametrize("command", ["list", "diff", "rollback", "promote"])
+def test_a_name_that_nobody_knows_is_misuse(zoo: Run, store: Path, command: str) -> None:
+    """Neither the store nor the manifest has it: the nearest name, not how to convert it."""
+    code, _, err = zoo("release", command, "resnet81", "--store", store)
+    assert code == 2
+    assert "Did you mean 'resnet18'" in one_line(err)
+
+
+def test_trust_is_found_where_readers_have_it(zoo: Run, tmp_path: Path) -> None:
+    """`menagerie trust` is `zoo trust` as well, as with the other commands of readers."""
+    assert zoo("trust", tmp_path / "none.json") == zoo("keys", "trust", tmp_path / "none.json")
+    assert zoo("trust", "--help")[0] == 0
+
+
+def test_the_default_store_is_the_same_in_every_help(zoo: Run) -> None:
+    """The variable, the local cluster's, a folder: in this order."""
+    for command in ("convert", "show", "pull"):
+        words = re.sub(r"[│\s`]+", " ", zoo(command, "--help")[1]).replace(" ,", ",")
+        assert "$MENAGERIE_STORE, that of zoo cluster up, or a folder" in words
+
+
 def test_both_commands_say_their_version(zoo: Run, capfd: pytest.CaptureFixture[str]) -> None:
     """A line, and no complaint that no command was given."""
     assert re.fullmatch(r"zoo \d+\.\d+\.\d+\n", zoo("--version")[1])
