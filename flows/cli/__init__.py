@@ -57,6 +57,7 @@ _TOP = {
 }
 # Shorter names, which the help leaves out: `zoo promote` is `zoo release promote`.
 _ALIASES = {**_RELEASE, **_CLUSTER, **_DEBUG, "releases": _RELEASE["list"]}
+_ALIASES |= _in("mounted", "trust")
 
 # Commands whose options are another program's, `--help` included.
 _AS_GIVEN = {"ignore_unknown_options": True, "help_option_names": []}
