@@ -70,6 +70,7 @@ def promote(
     from zoo.store import open_store
 
     keyring, opened = _keyring(store), open_store(store)
+    spec = load_manifest(manifest).spec(model)
     waiting = opened.candidates(model, target)
     if build is not None:
         ledgers = [each for each in opened.ledgers(model) if each.target == target]
@@ -80,7 +81,6 @@ def promote(
         text = f"{model} for {target}: nothing waits; the latest is {release.build_key[:12]}"
         answer([], text)
         return
-    spec = load_manifest(manifest).spec(model)
     limits = RegressionLimits(slower=slower, larger=larger, snr_db=snr_loss)
     ends = []
     for candidate in waiting:
@@ -214,7 +214,10 @@ def ledgers_of(
 
     Raises:
         NotInStore: nothing of it was promoted.
+        UsageError: nor does the manifest know the model.
     """
+    from zoo.manifest import load_manifest
+
     store.objects.require()
     found = tuple(
         ledger
@@ -223,7 +226,10 @@ def ledgers_of(
     )
     if not found:
         fact = f"nothing of {model} for {platform or target} was promoted"
-        verb = "release promote" if store.candidates(model, target) else "convert"
+        verb = "release promote"
+        if not store.candidates(model, target):
+            load_manifest().spec(model)
+            verb = "convert"
         raise NotInStore(store.url, fact, f"zoo {verb} {model} --target {target}")
     return found
 
