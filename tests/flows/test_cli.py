@@ -490,7 +490,14 @@ def test_verify_of_an_artifact_that_does_not_load(zoo: Run, store: Path, tmp_pat
     assert json.loads(out)["verdict"] in ("refused", "crashed")
     code, out, _ = zoo("verify", "toy", "--store", store)
     assert code == 1
-    assert "verified" not in out
+    assert one_line(out).startswith("refused: ")  # no table of no rows
+
+
+def test_a_model_without_speech_is_named_as_it_was(zoo: Run, store: Path, tmp_path: Path) -> None:
+    """Not by the folder into which it was pulled for a moment."""
+    code, _, err = zoo("transcribe", "toy", tmp_path / "x.wav", "--store", store)
+    assert code == 1
+    assert one_line(err).startswith("toy: does not understand speech")
 
 
 def test_run_refuses_what_is_no_bundle(zoo: Run, tmp_path: Path) -> None:

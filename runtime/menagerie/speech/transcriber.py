@@ -66,8 +66,8 @@ class Transcriber:
         manifest = _manifest(folder)
         model = manifest.model
         if Role.SPEECH not in manifest.files:
-            fact = f"{model} does not understand speech: the bundle has no recipe for it"
-            raise SpeechError(str(folder), fact, "Convert an entry that has `speech`")
+            fact = "does not understand speech: its bundle has no recipe for it"
+            raise SpeechError(model, fact, "Convert an entry that has `speech`")
         path = folder / manifest.files[Role.SPEECH].path
         self.recipe = read_recipe(path, [program.name for program in manifest.programs])
         heads = self.recipe.heads

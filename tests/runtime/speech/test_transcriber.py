@@ -141,7 +141,7 @@ def test_a_bundle_without_a_recipe_does_not_understand_speech(tmp_path: Path) ->
     """It is a sound bundle all the same."""
     from bundle_maker import make_bundle
 
-    with pytest.raises(SpeechError, match="tiny does not understand speech"):
+    with pytest.raises(SpeechError, match="tiny: does not understand speech"):
         Transcriber(make_bundle(tmp_path / "bundle"))
 
 
