@@ -487,17 +487,17 @@ def _verified(report: ValidationReport) -> str:
         for program in report.programs
         for each in program.parity
     ]
-    right = ("case", "max abs", "SNR")
-    lines = [columns(("program", "case", "output", "max abs", "SNR", "passed"), rows, right), ""]
+    head = ("program", "case", "output", "max abs", "SNR", "passed")
+    lines = [columns(head, rows, ("case", "max abs", "SNR")), ""] if rows else []
     lines += [
         f"{program.program}: {milliseconds(program.latency.median_ms)} median on "
         f"{count(program.latency.threads, 'thread')}"
         for program in report.programs
         if program.latency is not None
     ]
-    load = "–" if report.load_ms is None else milliseconds(report.load_ms)  # noqa: RUF001
     memory = "–" if report.peak_memory_bytes is None else size(report.peak_memory_bytes)  # noqa: RUF001
-    lines.append(f"load {load}, peak memory {memory}")
+    if report.load_ms is not None:
+        lines.append(f"load {milliseconds(report.load_ms)}, peak memory {memory}")
     where = " on an emulated device" if report.emulated else ""
     lines.append(f"verified{where}" if report.passed else f"{report.verdict}: {report.detail}")
     return "\n".join(lines)
