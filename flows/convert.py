@@ -3,9 +3,8 @@
 import dataclasses
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from contextvars import copy_context
 from itertools import groupby
 from typing import Annotated, Any
@@ -22,7 +21,7 @@ from flows.pages import Ended, leave_artifact, leave_pages
 from flows.parameters import ConversionOptions, RunLimits
 from flows.plan import PlannedModel, plan, sort_out
 from flows.reports import refresh_index, table_of
-from flows.results import Listener, ModelResult, Outcome, RunResult, Step, results_markdown
+from flows.results import ModelResult, Outcome, RunResult, Step, results_markdown
 from flows.runs import (
     Runs,
     failed,
@@ -32,7 +31,7 @@ from flows.runs import (
     tag_run,
     this_run,
 )
-from flows.services import Services, services, use_services
+from flows.services import services, use_services
 from tasks.model_process import shared_model
 from tasks.publish import draw_catalogue
 from tasks.retries import patiently
@@ -204,36 +203,22 @@ def convert_here(
     groups = [list(same) for _, same in groupby(work, lambda one: one.model)]
     if len(groups) < jobs:
         groups = [[one] for one in work]
-    with use_services(given), _catalogue_drawn(options.store_url, given.listener):
-        if jobs == 1:  # in this thread, where an interrupt arrives
-            for group in groups:
-                convert_together(group)
-            return
-        with ThreadPoolExecutor(jobs) as pool:
-            futures = [pool.submit(copy_context().run, convert_together, each) for each in groups]
-            with _ended_by_interrupt(pool, given):
-                for future in futures:
-                    future.result()
-
-
-@contextmanager
-def _catalogue_drawn(store: str, recorder: Listener) -> Iterator[None]:
-    """Draw the catalogue of what was published when the block ends, however it ends."""
     try:
-        yield
+        with use_services(given):
+            if jobs == 1:  # in this thread, where an interrupt arrives
+                for group in groups:
+                    convert_together(group)
+                return
+            with ThreadPoolExecutor(jobs) as pool:
+                futures = [pool.submit(copy_context().run, convert_together, g) for g in groups]
+                try:
+                    for future in futures:
+                        future.result()
+                except BaseException:  # an interrupt ends the models at work, too
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    given.stop()
+                    raise
     finally:
-        published = (Outcome.PUBLISHED, Outcome.PROVEN)
-        draw_catalogue(
-            store, {row.model for row in recorder.rows.values() if row.outcome in published}
-        )
-
-
-@contextmanager
-def _ended_by_interrupt(pool: ThreadPoolExecutor, given: Services) -> Iterator[None]:
-    """An interrupt ends the models at work too, instead of waiting for them."""
-    try:
-        yield
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        given.stop()
-        raise
+        done = (Outcome.PUBLISHED, Outcome.PROVEN)
+        rows = given.listener.rows.values()
+        draw_catalogue(options.store_url, {row.model for row in rows if row.outcome in done})
