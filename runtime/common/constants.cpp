@@ -88,7 +88,7 @@ void read_item(AtenTensorHandle handle, Dtype dtype, T* value) {
 
 template <class T>
 AtenTensorHandle wrap(T value, Dtype dtype) {
-  Tensor tensor = empty_contiguous(dtype, {});
+  Tensor tensor = menagerie::empty_contiguous(dtype, {});
   *tensor.data<T>() = value;
   return to_handle(std::move(tensor));
 }

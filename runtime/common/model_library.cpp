@@ -13,10 +13,6 @@
 namespace menagerie {
 
 namespace {
-struct ConstantPair {  // AOTInductorConstantMapEntry
-  const char* name;
-  TensorHandle handle;
-};
 using Container = void*;
 
 // Deep binding looks into the library's own dependencies, of which this runtime is one, before the
@@ -63,6 +59,10 @@ void* loaded(const std::shared_ptr<const OpenFile>& file) {
 }  // namespace
 
 struct ModelLibrary::Functions {
+  struct ConstantPair {  // AOTInductorConstantMapEntry
+    const char* name;
+    TensorHandle handle;
+  };
   int32_t (*create)(Container*, size_t models, const char* device, const char* cubin_folder);
   int32_t (*destroy)(Container);
   int32_t (*run)(Container, TensorHandle*, size_t, TensorHandle*, size_t, void* stream,
@@ -156,7 +156,7 @@ size_t ModelLibrary::output_count() const {
 void ModelLibrary::set_constants(
     const std::vector<std::pair<std::string, TensorHandle>>& constants) {
   clear_last_error();
-  std::vector<ConstantPair> pairs;
+  std::vector<Functions::ConstantPair> pairs;
   for (const auto& [name, handle] : constants) pairs.push_back({name.c_str(), handle});
   check(call_->set_constants(container_, pairs.data(), pairs.size(), /*inactive=*/false,
                              /*validate=*/false),

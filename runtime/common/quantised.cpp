@@ -17,11 +17,11 @@ constexpr float kSteps = 255;
 constexpr uint32_t kExponent = 0x7F800000;  // all of its bits are set in NaN and infinities alone
 constexpr float kLeastScale = 1e-36F;       // its inverse is still finite
 
-struct Range {
+struct ValueRange {
   float lowest = 0, highest = 0;
   bool finite = true;
 
-  void include(const Range& other) {
+  void include(const ValueRange& other) {
     lowest = std::min(lowest, other.lowest);
     highest = std::max(highest, other.highest);
     finite = finite && other.finite;
@@ -43,7 +43,7 @@ struct RangeOfLanes {
   }
 };
 
-Range range_of(const float* from, int64_t count) {
+ValueRange range_of(const float* from, int64_t count) {
   constexpr int64_t kAtOnce = 4;  // chains of sums that do not wait for each other
   RangeOfLanes parts[kAtOnce];
   int64_t i = 0;
@@ -54,7 +54,7 @@ Range range_of(const float* from, int64_t count) {
   float rest[kLanes]{};
   std::copy(from + i, from + count, rest);
   parts[0].add(rest);
-  Range range;
+  ValueRange range;
   for (const RangeOfLanes& part : parts) {
     for (int64_t lane = 0; lane < kLanes; ++lane) {
       range.include({part.low[lane], part.high[lane], part.odd[lane] == 0});
@@ -65,7 +65,7 @@ Range range_of(const float* from, int64_t count) {
 
 constexpr Rounding kNotFinite{std::numeric_limits<float>::quiet_NaN(), 0};
 
-Rounding rounding_of(const Range& range) {
+Rounding rounding_of(const ValueRange& range) {
   return range.finite ? menagerie::rounding_of(range.lowest, range.highest) : kNotFinite;
 }
 
@@ -134,7 +134,7 @@ std::vector<Rounding> round_slices(const float* from, int64_t slices, int64_t le
   std::vector<Rounding> made(static_cast<size_t>(slices));
   if (slices == 0 || length == 0) return made;
   const int64_t pieces = (length + kPiece - 1) / kPiece;
-  std::vector<Range> ranges(static_cast<size_t>(slices * pieces));
+  std::vector<ValueRange> ranges(static_cast<size_t>(slices * pieces));
   const auto each_piece = [&](const auto& work) {
     const auto chunk = static_cast<size_t>(std::max<int64_t>(kPiece / length, 1));
     threads::share_out(ranges.size(), chunk, [&](threads::Tasks& tasks) {
@@ -170,7 +170,7 @@ std::vector<Rounding> round_slices(const float* from, int64_t slices, int64_t le
     ranges[piece] = range_of(from + begin, count);
   });
   for (int64_t slice = 0; slice < slices; ++slice) {
-    Range whole;
+    ValueRange whole;
     for (int64_t piece = 0; piece < pieces; ++piece) whole.include(ranges[slice * pieces + piece]);
     made[slice] = rounding_of(whole);
   }
@@ -195,7 +195,7 @@ Tensor rounded_and_back(const Tensor& tensor, const Rounding* fixed) {
 
 namespace {
 
-constexpr size_t kMaxAxes = 8;
+constexpr size_t kUnpackedAxes = 8;
 constexpr int64_t kMaxElements = int64_t{1} << 40;
 constexpr int kZero = 8;  // what a number of four bits is stored with added
 
@@ -265,8 +265,8 @@ std::vector<int64_t> QuantisedWeight::unpacked_shape(const SafeTensors& file,
   const SafeTensors::Entry& shape = file.tensor(name + ".shape");
   require(shape.dtype == Dtype::kInt64 && shape.shape.size() == 1, name,
           ": its shape must be a list of int64");
-  require(shape.shape[0] <= static_cast<int64_t>(kMaxAxes), name, ": has more than ", kMaxAxes,
-          " axes");
+  require(shape.shape[0] <= static_cast<int64_t>(kUnpackedAxes), name, ": has more than ",
+          kUnpackedAxes, " axes");
   std::vector<int64_t> sizes(static_cast<size_t>(shape.shape[0]));
   std::memcpy(sizes.data(), shape.bytes.data(), shape.bytes.size());
   return sizes;

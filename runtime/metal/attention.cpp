@@ -24,7 +24,7 @@ struct Scores {
 };
 
 // As attention.metal has them.
-struct Shape {
+struct AttentionShape {
   int64_t heads, sharing, queries, keys, width, columns;
   float scale;
   int32_t causal, mask;
@@ -121,15 +121,15 @@ Strides strides_of(const Tensor& t) { return {t.stride[0], t.stride[1], t.stride
 
 void attend_whole(const Attention& a) {
   const auto& size = a.query.size;
-  Shape shape{.heads = size[1],
-              .sharing = size[1] / a.key.size[1],
-              .queries = size[2],
-              .keys = a.key.size[2],
-              .width = size[3],
-              .columns = a.value.size[3],
-              .scale = static_cast<float>(a.scale),
-              .causal = a.causal ? 1 : 0,
-              .mask = kNone};
+  AttentionShape shape{.heads = size[1],
+                       .sharing = size[1] / a.key.size[1],
+                       .queries = size[2],
+                       .keys = a.key.size[2],
+                       .width = size[3],
+                       .columns = a.value.size[3],
+                       .scale = static_cast<float>(a.scale),
+                       .causal = a.causal ? 1 : 0,
+                       .mask = kNone};
   Tensor mask = a.query;  // is not read
   if (a.mask != nullptr) {
     const bool taken = a.mask->dtype == Dtype::kBool || a.mask->dtype == a.query.dtype;

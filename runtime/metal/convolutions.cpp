@@ -32,7 +32,7 @@ struct ImageStrides {
   int64_t image, channel, row, column;
 };
 
-ImageStrides strides_of(const ConvolutionDescriptor& d) {
+ImageStrides image_strides_of(const ConvolutionDescriptor& d) {
   const int64_t image = d.in_channels * d.in_height * d.in_width;
   if (d.input_layout == ImageLayout::kNchw) {
     return {image, d.in_height * d.in_width, d.in_width, 1};
@@ -69,7 +69,7 @@ struct Factors {
 void encode_plain(const ConvolutionDescriptor& d, const ConvolutionOperands& operands,
                   const Factors& factors, const Finishing& finishing) {
   const ProductExtents p = extents_of(d);
-  const ImageStrides strides = strides_of(d);
+  const ImageStrides strides = image_strides_of(d);
   Arguments arguments;
   arguments.add(operands.out).add(operands.weight).add(operands.input);
   arguments.add(d.has_bias ? operands.bias : operands.weight).add(p);  // is not read
@@ -104,7 +104,7 @@ void encode(const ConvolutionDescriptor& d, const ConvolutionOperands& operands,
   arguments.add(Image{narrow(d.out_channels), narrow(d.out_height), narrow(d.out_width)});
   arguments.add(window_of(d));
   arguments.add(Grouping{narrow(d.groups), d.transposed ? 1 : 0, d.has_bias ? 1 : 0});
-  arguments.add(strides_of(d));
+  arguments.add(image_strides_of(d));
   add_finish(arguments, finishing, operands.weight);
   dispatch("convolution", "convolve_elements_" + metal_name(d.dtype), arguments,
            threads_for(d.batch * d.out_channels * d.out_height * d.out_width));
@@ -140,12 +140,12 @@ std::array<int64_t, 2> as_pair(const ConvolutionParameters& p,
   return p.spatial == 1 ? std::array{missing, numbers[0]} : std::array{numbers[0], numbers[1]};
 }
 
-struct Operand {
+struct ImageOperand {
   Tensor tensor;
   ImageLayout layout;
 };
 
-Operand image_of(const Tensor& tensor) {
+ImageOperand image_of(const Tensor& tensor) {
   const Extents last = channels_last_strides(tensor.sizes());
   const bool plain = tensor.is_contiguous();
   if (!plain && has_strides(tensor, {last.data(), 4})) return {tensor, ImageLayout::kNhwc};
@@ -173,7 +173,7 @@ Tensor multiplied(const Tensor& input, const Factors& factors) {
   return fresh;
 }
 
-ConvolutionDescriptor descriptor_of(const Operand& image, const Tensor& weight, bool has_bias,
+ConvolutionDescriptor descriptor_of(const ImageOperand& image, const Tensor& weight, bool has_bias,
                                     const ConvolutionParameters& p, const Tensor& output) {
   const auto& input = image.tensor;
   return {.dtype = input.dtype,
@@ -200,7 +200,7 @@ ConvolutionDescriptor descriptor_of(const Operand& image, const Tensor& weight, 
 // All of them images; the output contiguous.
 void encode(const Tensor& input, const Tensor* factor, const Tensor& weight, const Tensor* bias,
             const ConvolutionParameters& p, const Tensor& output, const Finishing& finishing) {
-  Operand image = image_of(input);
+  ImageOperand image = image_of(input);
   const Tensor taps = dense(weight);
   const Tensor offsets = bias == nullptr ? Tensor() : dense(*bias);
   ConvolutionDescriptor descriptor = descriptor_of(image, weight, bias != nullptr, p, output);

@@ -16,8 +16,8 @@ using namespace menagerie::metal;
 
 namespace {
 
-constexpr int64_t kEnoughThreads = 2048;  // for a GPU to be busy
-constexpr int64_t kShort = 64;            // a list that is not worth three dispatches
+constexpr int64_t kIndexThreads = 2048;  // for a GPU to be busy
+constexpr int64_t kShortList = 64;       // a list that is not worth three dispatches
 
 // As combine.metal has it.
 struct List {
@@ -50,7 +50,7 @@ std::string type_of(Dtype dtype, Reduction reduction) {
 // Whether so many threads that each walk so long a list would leave a GPU idle, and the list is
 // better sorted first.
 bool is_worth_sorting(int64_t threads, int64_t length) {
-  return threads < kEnoughThreads && length > kShort;
+  return threads < kIndexThreads && length > kShortList;
 }
 
 // to[place, ..] = to[place, ..] <reduction> values[i, ..] for each place i of the list, int64 and

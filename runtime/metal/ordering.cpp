@@ -84,9 +84,9 @@ ValuesAndIndices backend::first_in_order(const Tensor& self, int32_t axis, int64
 
 namespace {
 
-constexpr int32_t kWalkers = 256;         // threads, as scan.metal has them
-constexpr int64_t kEnoughThreads = 8192;  // for a GPU to be busy
-constexpr int64_t kShort = 16;            // values that are not worth another thread
+constexpr int32_t kWalkers = 256;        // threads, as scan.metal has them
+constexpr int64_t kOrderThreads = 8192;  // for a GPU to be busy
+constexpr int64_t kShortRun = 16;        // values that are not worth another thread
 
 // As scan.metal has them.
 struct Walks {
@@ -97,8 +97,8 @@ struct Walks {
 // As many threads a row as keep a GPU busy.
 Walks walks_of(const Rows& rows) {
   int32_t parts = 1;
-  while (parts < kWalkers && rows.count() * parts < kEnoughThreads &&
-         rows.length > parts * kShort) {
+  while (parts < kWalkers && rows.count() * parts < kOrderThreads &&
+         rows.length > parts * kShortRun) {
     parts *= 2;
   }
   return {rows.length, rows.inner, parts};

@@ -29,7 +29,7 @@ struct Vectors {
 };
 
 // A weight as an operand: its rows are the matrix's, or when turned its columns.
-struct Operand {
+struct PackedOperand {
   PackedWeight weight;
   bool turned = false;
 };
@@ -48,7 +48,7 @@ int32_t shift_of(const PackedWeight& weight) {
 
 // The integers that a matrix [1 or B, R, C] stands for, if they are one matrix for all of the
 // batch.
-std::optional<Operand> packed_behind(const Tensor& matrix) {
+std::optional<PackedOperand> packed_behind(const Tensor& matrix) {
   if (matrix.size[0] != 1) return std::nullopt;
   Tensor rows = matrix;
   rows.dimensions = 2;
@@ -62,7 +62,7 @@ std::optional<Operand> packed_behind(const Tensor& matrix) {
   if (turned) found = laid(2, 1);
   if (!found.has_value()) return std::nullopt;
   const IntegerRows& all = *found->all;
-  Operand operand{{}, turned};
+  PackedOperand operand{{}, turned};
   PackedWeight& weight = operand.weight;
   weight.form =
       all.values.dtype == Dtype::kInt8 ? PackedWeight::Form::kEight : PackedWeight::Form::kFour;
@@ -115,7 +115,7 @@ void encode_rows(const Tensor& out, const Tensor& x, const PackedWeight& weight,
                 {kSimdWidth, 1, 1}});
 }
 
-void encode(const Tensor& out, const Tensor& x, const Operand& operand, bool weight_first,
+void encode(const Tensor& out, const Tensor& x, const PackedOperand& operand, bool weight_first,
             const ProductTerms& terms) {
   const PackedWeight& weight = operand.weight;
   const int64_t m = out.size[1];

@@ -11,7 +11,7 @@ using namespace menagerie::metal;
 namespace {
 
 // As pooling.metal has them.
-struct Shape {
+struct PoolShape {
   std::array<int32_t, 3> input, output, window, stride;
 };
 struct Reach {
@@ -20,8 +20,8 @@ struct Reach {
   int32_t divisor = 0;
 };
 
-Shape shape_of(const Windows& windows) {
-  Shape shape{};
+PoolShape shape_of(const Windows& windows) {
+  PoolShape shape{};
   for (size_t axis = 0; axis < 3; ++axis) {
     const PooledAxis& of = windows.axes[axis];
     shape.input[axis] = narrow(of.input);

@@ -48,7 +48,7 @@ inline bool takes(const Target& target, std::string_view bytes) {
 
 #define MUST(condition) fuzz::must(condition, #condition)
 // FUZZ(json) { ... `bytes` ... }
-#define FUZZ(name)                                          \
-  static void fuzz_##name(std::string_view bytes);          \
-  static const fuzz::Registered entry_(#name, fuzz_##name); \
+#define FUZZ(name)                                                \
+  static void fuzz_##name(std::string_view bytes);                \
+  static const fuzz::Registered entry_##name(#name, fuzz_##name); \
   static void fuzz_##name(std::string_view bytes)

@@ -61,9 +61,10 @@ bool passes(Body&& body) {
 #define CHECK_JOIN_(a, b) a##b
 #define CHECK_JOIN(a, b) CHECK_JOIN_(a, b)
 // TEST("promise") { ... }
-#define TEST(name)                                                                                \
-  static void CHECK_JOIN(test_, __LINE__)();                                                      \
-  static const check::Registered CHECK_JOIN(entry_, __LINE__)(name, CHECK_JOIN(test_, __LINE__)); \
-  static void CHECK_JOIN(test_, __LINE__)()
+#define TEST(name) CHECK_TEST(name, __COUNTER__)
+#define CHECK_TEST(name, number)                                                              \
+  static void CHECK_JOIN(test_, number)();                                                    \
+  static const check::Registered CHECK_JOIN(entry_, number)(name, CHECK_JOIN(test_, number)); \
+  static void CHECK_JOIN(test_, number)()
 #define CHECK(condition) check::that(condition, #condition, __FILE__, __LINE__)
 #define REFUSES(fact, ...) check::refuses(fact, [&] { __VA_ARGS__; }, __FILE__, __LINE__)

@@ -11,7 +11,7 @@ using namespace menagerie;
 
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 using Four = std::array<float, 4>;
 
@@ -58,11 +58,11 @@ TEST("a high ratio of signal to noise forgives outliers up to ten times the boun
 }
 
 TEST("what is not finite must be alike") {
-  const Four golden{1, kInfinity, -kInfinity, kNan};
-  CHECK(compared(golden, {1, kInfinity, -kInfinity, kNan}, tolerance(1)).passed);
-  CHECK(!compared(golden, {1, kInfinity, kInfinity, kNan}, tolerance(1)).passed);
-  CHECK(!compared(golden, {1, 3e38F, -kInfinity, kNan}, tolerance(1)).passed);
-  CHECK(!compared(golden, {kNan, kInfinity, -kInfinity, kNan}, tolerance(1)).passed);
+  const Four golden{1, kInf, -kInf, kNan};
+  CHECK(compared(golden, {1, kInf, -kInf, kNan}, tolerance(1)).passed);
+  CHECK(!compared(golden, {1, kInf, kInf, kNan}, tolerance(1)).passed);
+  CHECK(!compared(golden, {1, 3e38F, -kInf, kNan}, tolerance(1)).passed);
+  CHECK(!compared(golden, {kNan, kInf, -kInf, kNan}, tolerance(1)).passed);
 }
 
 TEST("another shape never passes") {

@@ -99,8 +99,8 @@ int64_t PackedRight::size() const { return depth_ * panels(columns_, kTileColumn
 
 void PackedRight::pack(const float* b, int64_t row, int64_t column, float* to) const {
   for (int64_t begin = 0; begin < columns_; begin += kTileColumns) {
-    pack_panel(b + begin * column, depth_, std::min(kTileColumns, columns_ - begin), row, column,
-               to + begin * depth_);
+    pack_small_panel(b + begin * column, depth_, std::min(kTileColumns, columns_ - begin), row,
+                     column, to + begin * depth_);
   }
 }
 

@@ -72,8 +72,8 @@ void compute_block(const BlockedProduct& product, int64_t first_row, int64_t fir
 
 }  // namespace
 
-void pack_panel(const float* data, int64_t depth, int64_t width, int64_t row, int64_t column,
-                float* to) {
+void pack_small_panel(const float* data, int64_t depth, int64_t width, int64_t row, int64_t column,
+                      float* to) {
   for (int64_t k = 0; k < depth; ++k, data += row, to += kTileColumns) {
     for (int64_t j = 0; j < width; ++j) to[j] = data[j * column];
     std::fill(to + width, to + kTileColumns, 0.0F);
@@ -105,8 +105,8 @@ RightPanels::RightPanels(const float* data, int64_t depth, int64_t columns, int6
         const int64_t begin = number * kTileColumns;
         const int64_t width = std::min(kTileColumns, columns - begin);
         for (int64_t k = 0; k < depth; k += kDepth) {
-          pack_panel(data + k * row + begin * column, std::min(kDepth, depth - k), width, row,
-                     column, &packed_[offset(k, number)]);
+          pack_small_panel(data + k * row + begin * column, std::min(kDepth, depth - k), width, row,
+                           column, &packed_[offset(k, number)]);
         }
       }
     }

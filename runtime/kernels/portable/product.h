@@ -17,8 +17,8 @@ namespace menagerie::portable {
 
 // Packs `width` columns of `depth` elements, at k * row + j * column, as one panel
 // [depth, kTileColumns]; columns past the end are zero.
-void pack_panel(const float* data, int64_t depth, int64_t width, int64_t row, int64_t column,
-                float* to);
+void pack_small_panel(const float* data, int64_t depth, int64_t width, int64_t row, int64_t column,
+                      float* to);
 
 // Packs rows of elements at i * row + k * column as panels [depth, kTileRows], as PackLeft says.
 void pack_rows(const float* data, int64_t rows, int64_t row, int64_t depth, int64_t column,

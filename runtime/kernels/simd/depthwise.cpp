@@ -91,7 +91,7 @@ void slide_row(const RowConvolution& s, int64_t y) {
 
 namespace {
 
-constexpr int64_t kTask = 1 << 18;  // multiplications that are worth another thread
+constexpr int64_t kRowsTask = 1 << 18;  // multiplications that are worth another thread
 
 bool has_dense_channels(const Tensor& images) {
   return images.dtype == Dtype::kFloat32 && images.stride[1] == 1;
@@ -119,7 +119,7 @@ bool depthwise(const Tensor& input, const Tensor& weight, const Tensor* bias,
   const auto across = result_runs(parameters, input.size[3], weight.size[3], output.size[3]);
   const int64_t rows = output.size[0] * output.size[2];
   const int64_t products = output.elements() * weight.size[2] * weight.size[3];
-  const int64_t chunk = kTask * rows / products + 1;
+  const int64_t chunk = kRowsTask * rows / products + 1;
   threads::share_out(static_cast<size_t>(rows), static_cast<size_t>(chunk), [&](auto& left) {
     for (size_t next = 0, end = 0; left.take(next, end);) {
       for (; next < end; ++next) {
