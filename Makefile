@@ -30,9 +30,10 @@ $(BIN)/python:
 
 $(VENV)/.locked: requirements.lock | $(BIN)/python
 	@echo "setup, 2 of 4: $(TORCH), some 200 MB without CUDA"
-	@$(BIN)/python -m pip install --quiet $(if $(TORCH_INDEX),--index-url "$(TORCH_INDEX)") "$(TORCH)"
+	@$(BIN)/python -m pip install --quiet --no-compile $(if $(TORCH_INDEX),--index-url "$(TORCH_INDEX)") "$(TORCH)"
 	@echo "setup, 3 of 4: $$(grep -c == requirements.lock) locked packages"
-	@$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement requirements.lock
+	@$(BIN)/python -m pip install --quiet --no-compile --no-deps --require-hashes --requirement requirements.lock
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true # by all processors, where pip takes one
 	@test ! -e $(VENV)/lib/libdnnl.so.3 || ( cd $(VENV)/lib && ln -sf libdnnl.so.3 libdnnl.so && ln -sf libdnnl.so.3 libdnnl.so.3.2 )
 	@touch $@
 
