@@ -26,10 +26,9 @@ from zoo.errors import MenagerieError, UsageError
 from zoo.manifest import load_manifest
 from zoo.sources.fingerprint import fingerprint, seed_used
 from zoo.store import open_store
-from zoo.store.inspection import inventory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from flows.parameters import ConversionOptions
@@ -64,7 +63,7 @@ def _version(package: str) -> str:
         return "absent"
 
 
-_FEW = 8  # models that the store is asked about one by one
+_FEW = 8  # ledgers that the store is asked for at once
 
 
 @dataclass(frozen=True)
@@ -223,14 +222,9 @@ def looked_up(planned: list[PlannedModel], options: ConversionOptions) -> list[P
     if options.force or not keyed:
         return planned
     store = open_store(options.store_url)
-    found: Mapping[Build, BundleManifest | None]
+    held = store.held(keyed)
+    places = {(each.model, each.platform) for each in held.values()}
     with ThreadPoolExecutor(_FEW) as pool:  # a question to it may cross an ocean
-        if len(keyed) <= _FEW:  # the whole store may hold thousands
-            found = dict(zip(keyed, pool.map(lambda each: store.held(*each), keyed), strict=True))
-        else:
-            found = inventory(store.objects)
-        held = {each: manifest for each in keyed if (manifest := found.get(each)) is not None}
-        places = {(each.model, each.platform) for each in held.values()}
         said = list(pool.map(lambda each: store.retractions(*each) or {}, places))
     gone = dict(zip(places, said, strict=True))
     waiting = store.objects.list_keys(candidate_key.folder) if places else []

@@ -55,7 +55,7 @@ def test_a_candidate_is_no_release(store: Store, keyring: Keyring, tmp_path: Pat
         store.pull(candidate, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     assert [c.build_key for c in store.candidates()] == [candidate.build_key]
-    assert store.held(*candidate.names)  # so that no other worker converts it again
+    assert store.held([candidate.names])  # so that no other worker converts it again
 
 
 def test_who_writes_into_the_store_publishes_nothing(

@@ -31,8 +31,7 @@ def test_what_was_emulated_waits_in_the_store_for_a_mac(cluster: ToyCluster) -> 
     cluster.start_worker("mac", pool="macos-metal")
     cluster.wait_for(lambda: cluster.state(run) == "Completed", "it is confirmed")
     key = rows["ant_metal metal"]["build_key"]
-    held = open_store(cluster.store).held("ant_metal", "metal", key)
-    assert held is not None
+    [held] = open_store(cluster.store).held([("ant_metal", "metal", key)]).values()
     assert held.state is ReleaseState.VALIDATED
     cluster.convert()
     again = cluster.table()["ant_metal metal"]

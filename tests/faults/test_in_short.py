@@ -43,4 +43,4 @@ def test_a_killed_flow_process_is_run_again(cluster: ToyCluster) -> None:
     assert cluster.noted("ant").count("done") == 1
     assert cluster.noted("bee").count("done") == 1
     store = open_store(cluster.store)
-    assert [r.model for r in store.releases() if store.held(*r.names)] == ["ant", "bee"]
+    assert [r.model for r in store.releases() if store.held([r.names])] == ["ant", "bee"]

@@ -20,7 +20,7 @@ def published(cluster: ToyCluster) -> list[str]:
     """The models that are published and whole."""
     store = open_store(cluster.store)
     found = store.releases()
-    assert all(store.held(*release.names) for release in found)
+    assert all(store.held([release.names]) for release in found)
     return [release.model for release in found]
 
 

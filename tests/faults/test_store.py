@@ -119,7 +119,7 @@ def whole(options: ConversionOptions) -> list[str]:
     """What is published, every file of it there."""
     store = open_store(options.store)
     found = store.releases()
-    assert all(store.held(*release.names) for release in found)
+    assert all(store.held([release.names]) for release in found)
     return [release.model for release in found]
 
 

@@ -113,5 +113,5 @@ def test_a_candidate_is_held_while_it_is_judged(
         goldens=False,
         judge=judged,
     )
-    assert store.held(*promoted.names)
+    assert store.held([promoted.names])
     assert store.objects.list_keys("publishing/") == []

@@ -1,63 +1,22 @@
-"""Looking at a store: which builds it holds, and whether each of its operations works."""
+"""Whether each operation of a store works."""
 
 from __future__ import annotations
 
 import secrets
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from menagerie.format.bundle_manifest import MAX_MANIFEST_BYTES, ReleaseState, parse_manifest
-from menagerie.store.layout import BLOBS, Build, blob_key, candidate_key, release_key
 from zoo.base_models import Frozen
 from zoo.errors import MenagerieError, StoreUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from menagerie.format.bundle_manifest import BundleManifest
     from zoo.store.base import ObjectStore
 
     _Attempt = tuple[str, Callable[[], bool], str]  # its name; whether it passed; what if not
-
-_READERS = 16  # a document may come from across an ocean
-
-
-def inventory(objects: ObjectStore) -> dict[Build, BundleManifest]:
-    """Every build, candidates too, whose document is sound and whose files are there, by size.
-
-    Two listings say it, instead of a question for each.
-    """
-    documents = [
-        (build, key)
-        for kind in (release_key, candidate_key)
-        for key in objects.list_keys(kind.folder)
-        if (build := kind.build(key)) is not None
-    ]
-    sizes = {file.key: file.bytes for file in objects.list_files(BLOBS)} if documents else {}
-
-    def held(build: Build, key: str) -> BundleManifest | None:
-        """The manifest of a whole release; None for any other."""
-        try:
-            manifest = parse_manifest(objects.read_small(key, MAX_MANIFEST_BYTES), key)
-        except MenagerieError:
-            return None
-        named = (manifest.model, manifest.target, manifest.build_key) == build
-        entries = manifest.listed.values()
-        whole = all(sizes.get(blob_key(e.sha256)) == e.bytes for e in entries)
-        return manifest if named and whole else None
-
-    with ThreadPoolExecutor(_READERS) as pool:
-        answers = list(pool.map(lambda document: held(*document), documents))
-    found: dict[Build, BundleManifest] = {}
-    for (build, _), each in zip(documents, answers, strict=True):
-        earlier = found.get(build)
-        if each is not None and (earlier is None or earlier.state is not ReleaseState.VALIDATED):
-            found[build] = each
-    return found
-
 
 _SMALL = 4096  # bytes
 

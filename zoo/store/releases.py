@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -19,6 +20,7 @@ from menagerie.format.bundle_manifest import (
 from menagerie.format.folder import open_bundle
 from menagerie.store.base import Meter, Progress, silent
 from menagerie.store.layout import (
+    BLOBS,
     MAX_VERDICT_BYTES,
     archive_key,
     blob_key,
@@ -37,14 +39,17 @@ from zoo.store.coordination import announce, publishing
 from zoo.store.garbage_collection import LINKED_DAYS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from menagerie.format.bundle_manifest import BundleManifest
+    from menagerie.store.layout import Build
     from menagerie.trust.ledger import Ledger
     from zoo.store.base import ObjectStore
 
 _log = logging.getLogger(__name__)
+_AT_A_TIME = 16
+_DOCUMENTS = (release_key, candidate_key)
 
 
 class Store(ReleaseReader):
@@ -98,7 +103,7 @@ class Store(ReleaseReader):
         if release.manifest.state is ReleaseState.LOWERED:
             raise StoreError(str(bundle), "is lowered but not proven", "Validate it, then publish")
         meter = Meter(release.size, progress)
-        earlier = self._whole(release.model, release.target, release.build_key)
+        earlier = self._whole(release.names)
         stays = earlier is not None and vouched(earlier) and not _confirms(release, earlier)
         if earlier is not None and stays:
             meter.advance(release.size)
@@ -226,10 +231,21 @@ class Store(ReleaseReader):
                 raise
             return candidate
 
-    def held(self, model: str, target: str, build_key: str) -> BundleManifest | None:
-        """The manifest of a build whose files are all there, by size; None for any other."""
-        whole = self._whole(model, target, build_key)
-        return None if whole is None else whole.manifest
+    def held(self, builds: Sequence[Build]) -> dict[Build, BundleManifest]:
+        """The manifests of those of the builds, candidates too, whose files are there, by size.
+
+        Of many, listings say which there are, instead of a question for each and its files.
+        """
+        sizes = None
+        if len(builds) > _AT_A_TIME:
+            keys = (k.build(key) for k in _DOCUMENTS for key in self._objects.list_keys(k.folder))
+            there = set(keys)
+            builds = [build for build in builds if build in there]
+            sizes = {file.key: file.bytes for file in self._objects.list_files(BLOBS)}
+        with ThreadPoolExecutor(_AT_A_TIME) as pool:  # a question may cross an ocean
+            found = pool.map(lambda build: self._whole(build, sizes), builds)
+            pairs = zip(builds, found, strict=True)
+            return {build: whole.manifest for build, whole in pairs if whole is not None}
 
     def note(self, verdict: ReleaseVerdict) -> None:
         """Keeps how a release's verification ended."""
@@ -290,25 +306,25 @@ class Store(ReleaseReader):
         name = f"{release.model}-{release.target}.zip"
         return self._objects.link(key, name, "application/zip", seconds)
 
-    def _whole(self, model: str, target: str, build_key: str) -> Release | None:
+    def _whole(self, build: Build, sizes: Mapping[str, int] | None = None) -> Release | None:
         """The release, or the candidate, whose document is sound and whose files have their sizes.
 
         Of an emulated release and a validated candidate, the candidate.
         """
-        release = self._readable(model, target, build_key)
-        candidate = self.candidate(model, target, build_key)
+        release, candidate = self._readable(*build), self.candidate(*build)
         if candidate is not None and (release is None or _confirms(candidate, release)):
             release = candidate
         if release is None:
             return None
-        return None if self._lacking(release) else release
+        return None if self._lacking(release, sizes) else release
 
-    def _lacking(self, release: Release) -> list[str]:
+    def _lacking(self, release: Release, sizes: Mapping[str, int] | None = None) -> list[str]:
         """The files of a release that are not there in their sizes."""
+        size_of = self._objects.size_of if sizes is None else sizes.get
         return [
             name
             for name, entry in release.manifest.listed.items()
-            if self._objects.size_of(blob_key(entry.sha256)) != entry.bytes
+            if size_of(blob_key(entry.sha256)) != entry.bytes
         ]
 
 

@@ -47,7 +47,7 @@ def test_an_empty_store_is_empty(place: Any) -> None:
     if place.root is not None:
         place.root.mkdir()
     assert store.releases() == []
-    assert not store.held("tiny", "cpu", BUILD_KEY)
+    assert not store.held([("tiny", "cpu", BUILD_KEY)])
     with pytest.raises(NotInStore, match=r"no release of tiny for cpu\. It is empty: publish with"):
         store.find("tiny", "cpu")
 
@@ -57,7 +57,7 @@ def test_what_is_published_can_be_pulled(place: Any, bundle: Path, tmp_path: Pat
     published = place.store().publish(bundle)
     store = place.store()
     assert store.releases() == [published]
-    assert store.held("tiny", "cpu", BUILD_KEY)
+    assert store.held([("tiny", "cpu", BUILD_KEY)])
     assert store.find("tiny", "cpu") == store.find("tiny", "cpu", BUILD_KEY) == published
     out = store.pull(published, tmp_path / "deep" / "out")
     assert out == tmp_path / "deep" / "out"
@@ -226,12 +226,12 @@ def test_a_release_that_lost_a_file_is_healed(place: Any, bundle: Path, tmp_path
     store = place.store()
     store.publish(bundle)
     store._objects.delete(key_of(bundle, "weights.safetensors"))
-    assert not store.held("tiny", "cpu", BUILD_KEY)
+    assert not store.held([("tiny", "cpu", BUILD_KEY)])
     with pytest.raises(NotInStore, match="Publish it again"):
         store.pull(store.find("tiny", "cpu"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
     store.publish(bundle)
-    assert store.held("tiny", "cpu", BUILD_KEY)
+    assert store.held([("tiny", "cpu", BUILD_KEY)])
     store.pull(store.find("tiny", "cpu"), tmp_path / "out")
 
 

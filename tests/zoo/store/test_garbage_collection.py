@@ -56,7 +56,7 @@ def test_a_sweep_removes_only_what_no_release_needs(place: Any, tmp_path: Path) 
     assert (swept.blobs, swept.bytes, swept.notes) == (3, 2 + 2 + 13, 1)
     [left] = store.releases()
     assert left.build_key == "cc" * 32
-    assert store.held(*left.names)
+    assert store.held([left.names])
     assert store.verdict(left) is not None
     assert store.verdict(gone) is None
     assert store.find("tiny", "cpu") == left
@@ -202,7 +202,7 @@ def test_a_publisher_waits_for_a_sweep(
     assert store.releases() == []
     assert store._objects.list_keys("publishing/") == []
     store._objects.put_small(flag, json.dumps(["0" * 64]).encode())
-    assert store.held(*store.publish(bundle).names)
+    assert store.held([store.publish(bundle).names])
 
 
 def test_a_release_that_cannot_be_read_stops_the_sweep(place: Any, tmp_path: Path) -> None:
@@ -266,4 +266,4 @@ def test_pages_and_archives_go_with_the_age_of_their_links(
     assert sweep(store.objects, KeepRule(), dry_run=False).linked == 2
     assert store._objects.list_keys("pages/") == ["pages/notes.html"]
     assert store._objects.list_keys("archives/") == []
-    assert store.held(*release.names)
+    assert store.held([release.names])

@@ -134,7 +134,7 @@ def test_killed_in_the_middle_of_a_large_file(
     objects = fresh()
     store = Store(objects)
     assert store.releases() == []
-    assert not store.held("tiny", "cpu", BUILD_KEY)
+    assert not store.held([("tiny", "cpu", BUILD_KEY)])
     seen: list[int] = []
     release = store.publish(large, lambda done, _: seen.append(done))
     assert seen == sorted(seen)

@@ -61,8 +61,8 @@ def test_a_candidate_goes_with_its_age(
     assert store.candidates() == [candidate]
     assert sweep(store.objects, RULE, dry_run=False) == found
     assert store.candidates() == []
-    assert store.held("tiny", "cpu", released)
-    assert not store.held(*candidate.names)
+    assert store.held([("tiny", "cpu", released)])
+    assert not store.held([candidate.names])
     assert sweep(store.objects, RULE, dry_run=False).candidates == ()
 
 
@@ -93,7 +93,7 @@ def test_what_was_promoted_stays(
     days_pass(400)
     swept = sweep(store.objects, RULE, dry_run=False)
     assert (swept.releases, swept.candidates) == ((), (key_of(going),))
-    assert store.held(*promoted.names)
+    assert store.held([promoted.names])
 
 
 def test_what_is_being_judged_stays(
@@ -109,7 +109,7 @@ def test_what_is_being_judged_stays(
         Store(store.objects, allow_unsigned=True).pull(candidate, tmp_path / "pulled")
         promoted = store.admit(candidate, None)
     assert sweep(store.objects, RULE, dry_run=False).releases == ()
-    assert store.held(*promoted.names)
+    assert store.held([promoted.names])
 
 
 def test_who_comes_while_a_sweep_is_at_it_is_seen(
@@ -127,7 +127,7 @@ def test_who_comes_while_a_sweep_is_at_it_is_seen(
 
     monkeypatch.setattr(garbage_collection, "_removed", late)
     assert sweep(store.objects, RULE, dry_run=False).candidates == ()
-    assert store.held(*candidate.names)
+    assert store.held([candidate.names])
 
 
 def test_who_comes_after_a_sweep_hears_of_it(
