@@ -166,7 +166,7 @@ def _store(url: str) -> Check:
         found = probe(objects := open_store(url).objects)
     except MenagerieError as error:
         return Check("store", Health.FAIL, str(error))
-    bad = [f"{f.operation}: {f.detail}" for f in found if not f.passed]
+    bad = [f"{f.operation}: {f.detail}" for f in found if f.detail]
     if bad:
         advice = "Publishing or pulling will not work until the store does this"
         return Check("store", Health.FAIL, "; ".join(bad), advice)

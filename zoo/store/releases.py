@@ -238,8 +238,7 @@ class Store(ReleaseReader):
         """
         sizes = None
         if len(builds) > _AT_A_TIME:
-            keys = (k.build(key) for k in _DOCUMENTS for key in self._objects.list_keys(k.folder))
-            there = set(keys)
+            there = {k.build(key) for k in _DOCUMENTS for key in self._objects.list_keys(k.folder)}
             builds = [build for build in builds if build in there]
             sizes = {file.key: file.bytes for file in self._objects.list_files(BLOBS)}
         with ThreadPoolExecutor(_AT_A_TIME) as pool:  # a question may cross an ocean
