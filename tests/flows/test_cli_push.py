@@ -61,13 +61,13 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     return made
 
 
-def release(store: Store, tmp_path: Path, digits: str) -> None:
+def release(store: Store, tmp_path: Path, digits: str, **more: str) -> None:
     """Promote a build of the model."""
     keys = tmp_path / "keys"
     keyring = Keyring(keys) if keys.exists() else Keyring.create(keys)
     folder = tmp_path / digits
     bundle = make_bundle(
-        folder, {**FILES, "own": digits.encode()}, build_key=digits * 32, model="net"
+        folder, {**FILES, "own": digits.encode()}, build_key=digits * 32, model="net", **more
     )
     Promoter(store, keyring).promote(store.propose(bundle))
 
@@ -122,6 +122,21 @@ def test_the_hubs_own_tools_read_it(
     ]
     assert main(["trust", f"{at}/root.json"]) == 0
     assert str(tmp_path) not in card.text
+
+
+def test_a_licence_that_the_hub_does_not_know(
+    hub: HubServer, store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One of its owner's own has a name there; of another, a line says what is wrong."""
+    release(store, tmp_path, "cd", licence="LicenseRef-My-Own-1.0")
+    pushed(capfd)
+    card = ModelCard(hub.repositories["example/net"].commits[-1]["README.md"].decode())
+    assert (card.data.license, card.data.license_name) == ("other", "my-own-1.0")
+    release(store, tmp_path, "ef", licence="Nobodys-1.0")
+    assert invoke(["push", HUB]) == 1
+    error = " ".join(capfd.readouterr().err.split())
+    assert '"license" must be one of' in error
+    assert "LicenseRef-NAME" in error
 
 
 def test_others_check_the_signature_too(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 TOKEN = "hf_of_a_test"  # noqa: S105 - of a server that lives for one test
 _REGULAR = (".json", ".md", ".txt", ".metal")  # the rest goes by LFS, whatever its size
+_LICENCES = ["apache-2.0", "bsd-3-clause", "cc-by-4.0", "gpl-3.0", "mit"]
 _RANGE = re.compile(r"bytes=(\d+)-(\d+)")
 
 
@@ -82,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         path = unquote(urlsplit(self.path).path)
         if path == "/api/validate-yaml":
-            self._json({"errors": [], "warnings": []})
+            self._check(json.loads(body)["content"])
         elif not self._known():
             self._refuse(401, "Invalid username or password.")
         elif path == "/api/repos/create":
@@ -217,6 +218,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(content)
+
+    def _check(self, card: str) -> None:
+        """As https://huggingface.co/docs/hub/repositories-licenses has it, which lists more."""
+        [licence] = re.findall(r"^license: (.*)$", card, re.MULTILINE)
+        named = re.search(r"^license_name: [a-z0-9.-]+$", card, re.MULTILINE)
+        good = licence in _LICENCES or (licence == "other" and named is not None)
+        errors = [] if good else [{"message": f'"license" must be one of {_LICENCES}'}]
+        self._json({"errors": errors, "warnings": []}, 400 if errors else 200)
 
     def _json(self, value: object, status: int = 200) -> None:
         body = json.dumps(value).encode()

@@ -119,8 +119,7 @@ def push(
             commit_message=", ".join(f"{platform} {build[:12]}" for _, build, platform in latest),
             delete_patterns="*",
         )
-    platforms = tuple(platform for *_, platform in latest)
-    return Pushed(f"{hub.endpoint}/{name}", made.oid, platforms)
+    return Pushed(f"{hub.endpoint}/{name}", made.oid, tuple(each for *_, each in latest))
 
 
 def card(model: CataloguedModel, way: Way) -> str:
@@ -131,8 +130,10 @@ def card(model: CataloguedModel, way: Way) -> str:
         way: how readers get to the repository's files.
     """
     current = [history for history in model.histories if history.current is not None]
+    known, _, own = model.licence.lower().partition("licenseref-")
     facts = ModelCardData(
-        license=model.licence.lower().removesuffix("-only").removesuffix("-or-later"),
+        license=known.removesuffix("-only").removesuffix("-or-later") or "other",
+        license_name=own or None,
         library_name="menagerie",
         pipeline_tag="automatic-speech-recognition" if model.speech else None,
         tags=["menagerie", *sorted(history.platform for history in current)],
@@ -172,16 +173,16 @@ def _fill(store: Store, folder: Path, address: str, wheels: Sequence[Path]) -> W
     for wheel in wheels:
         site = site.with_wheel(wheel.name)
         contents[WHEELS + wheel.name] = wheel.read_bytes()
-    there = {key: key.removeprefix(CATALOGUE) for key, content in contents.items() if content}
-    for key, name in there.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_bytes(contents[key] or b"")
+    for key, content in contents.items():
+        place = folder / key.removeprefix(CATALOGUE)
+        place.parent.mkdir(exist_ok=True)
+        place.write_bytes(content or b"")
 
     def link(key: str, _name: str = "") -> str:
-        return f"{address}/resolve/main/{quote(there[key])}"
+        return f"{address}/resolve/main/{quote(key.removeprefix(CATALOGUE))}"
 
     named = f"hf://{'/'.join(address.split('/')[-2:])}"
-    return Way(site, named, link, lambda key: link(key) if key in there else None)
+    return Way(site, named, link, lambda key: link(key) if key in contents else None)
 
 
 @contextmanager
@@ -197,6 +198,9 @@ def _errors(server: str) -> Iterator[None]:
         if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
             raise UsageError(server, f"does not let you in ({status}): {said}", advice) from None
         raise StoreError(server, f"answers {status}: {said}", "Push again later") from None
+    except ValueError as error:  # of the card's facts
+        fact = " ".join(str(error).split())
+        raise StoreError(server, fact, "Give an SPDX licence, or LicenseRef-NAME") from None
     except RuntimeError as error:  # of its uploads, whose cause says more
         fact = ": ".join(str(each).strip() for each in (error, error.__cause__) if each)
         raise StoreError(server, fact, "Push again later") from None
