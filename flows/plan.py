@@ -5,10 +5,13 @@ Neither torch nor Prefect is imported.
 
 from __future__ import annotations
 
+import base64
 import functools
 import importlib.metadata
+import json
 import platform
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +21,8 @@ from flows.results import ModelResult, Outcome, Step
 from flows.work import new_work_folder
 from menagerie.compilers import find_host_compiler
 from menagerie.host import RUNTIME_ABI
-from menagerie.store.layout import candidate_key
+from menagerie.store.layout import candidate_key, ledger_key
+from menagerie.trust.ledger import MAX_LEDGER_BYTES
 from tasks.job import Job
 from transforms.targets import all_targets, target_named
 from zoo.build_key import build_key, code_digest
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
     from zoo.manifest import Manifest
     from zoo.precision import Precision
     from zoo.spec import ModelSpec
+    from zoo.store import Store
 
 _PACKAGES = ("torch", "torchvision", "transformers", "numpy", "safetensors")
 
@@ -225,7 +230,7 @@ def looked_up(planned: list[PlannedModel], options: ConversionOptions) -> list[P
     held = store.held(keyed)
     places = {(each.model, each.platform) for each in held.values()}
     with ThreadPoolExecutor(_FEW) as pool:  # a question to it may cross an ocean
-        said = list(pool.map(lambda each: store.retractions(*each) or {}, places))
+        said = list(pool.map(lambda each: _retractions(store, *each), places))
     gone = dict(zip(places, said, strict=True))
     waiting = store.objects.list_keys(candidate_key.folder) if places else []
 
@@ -234,6 +239,18 @@ def looked_up(planned: list[PlannedModel], options: ConversionOptions) -> list[P
         return replace(one, held=manifest, candidate=waits, retracted=out.get(one.build_key))
 
     return [seen(one, held[one.names]) if one.names in held else one for one in planned]
+
+
+def _retractions(store: Store, model: str, platform: str) -> dict[str, str]:
+    """When and why builds were retracted, by key, where a trusted ledger says so.
+
+    Most retract nothing, and to check one takes a while: seconds where its metadata are old.
+    """
+    content = store.objects.read_if_there(ledger_key(model, platform), MAX_LEDGER_BYTES) or b""
+    with suppress(ValueError, LookupError, TypeError):  # whatever it is, it is no ledger
+        if b'"retract"' in base64.b64decode(json.loads(content)["payload"]):
+            return store.retractions(model, platform) or {}
+    return {}
 
 
 def sort_out(
