@@ -20,7 +20,7 @@ from prefect.artifacts import (
     update_progress_artifact,
 )
 
-from flows.reports import how_to_get, link_report, report_address, report_failure
+from flows.reports import how_to_get, link_report, report_failure
 from flows.results import ModelResult, Outcome
 from flows.runs import or_warned, run_log
 from menagerie.figures import seconds, shown_json
@@ -28,7 +28,7 @@ from menagerie.paths import home
 from zoo.errors import MenagerieError
 from zoo.report.page import failure_markdown, markdown, plain_text
 from zoo.store import open_store
-from zoo.store.base import LINK_DAYS
+from zoo.store.base import LINK_DAYS, LINK_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 
 _LONG_SECONDS = 15.0  # from which on a conversion has a bar
 _PAUSE_SECONDS = 2.0  # between two of its moves, each a request
+_PROVEN_ANEW = """\
+> **Proven anew.** What stands here is of this run. The store keeps its release of {}, with the \
+report of its own proof: that is what is got below.
+"""
 
 
 def leave_artifact(name: str, description: str, write: Callable[[], str]) -> None:
@@ -122,12 +126,16 @@ def leave_pages(ended: Ended, store: str, summary: str = "") -> ModelResult:
     row, parts = ended.row, []
     release = _stored(row, store) if row.succeeded and row.retracted is None else None
     if ended.report is not None:
-        parts.append(_proven_anew(row) + markdown(ended.report))
+        if row.kept is not None:
+            parts.append(_PROVEN_ANEW.format(plain_text(row.kept)))
+        parts.append(markdown(ended.report))
     elif not row.succeeded:
         row, failure = report_failure(row, ended.error, summary)
         parts.append(failure_markdown(failure))
     if release is not None and row.outcome is not Outcome.PROVEN:
-        row = row.model_copy(update={"page": report_address(store, release)})
+        there = "report.html" in release.manifest.listed
+        page = open_store(store).link(release, "report.html", LINK_SECONDS) if there else None
+        row = row.model_copy(update={"page": page})
     elif parts:
         row = link_report(row, store)
     if release is not None:
@@ -155,16 +163,6 @@ def _stored(row: ModelResult, store: str) -> Release | None:
     except MenagerieError as error:
         run_log().warning("The release cannot be linked: %s", error)
         return None
-
-
-def _proven_anew(row: ModelResult) -> str:
-    if row.kept is None:
-        return ""
-    return (
-        "> **Proven anew.** What stands here is of this run. The store keeps its release of "
-        f"{plain_text(row.kept)}, with the report of its own proof: that is what is got below."
-        "\n\n"
-    )
 
 
 def record(row: ModelResult) -> None:

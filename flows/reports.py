@@ -98,7 +98,9 @@ def report_failure(
     log, said, stage = None, "", str(row.stage or "plan")
     if error is not None and row.build_key and stage != "plan":
         log = conversion_log(row.model, row.target, row.build_key)
-        said = _end_of(log)
+        with suppress(OSError), log.open("rb") as file:  # it failed before there was one
+            file.seek(max(0, log.stat().st_size - _LOG_BYTES))
+            said = log_end(file.read().decode(errors="replace"))
     same = {"model", "target", "outcome", "build_key", "random_weights", "stages"}
     error = error or MenagerieError(row.model, row.reason or "no reason was given")
     report = FailureReport(
@@ -162,25 +164,9 @@ def link_report(row: ModelResult, store: str) -> ModelResult:
     return row.model_copy(update={"page": address})
 
 
-def _end_of(log: Path) -> str:
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - _LOG_BYTES))
-            return log_end(file.read().decode(errors="replace"))
-    except OSError:  # it failed before there was one
-        return ""
-
-
 _ENDPOINT = "AWS_ENDPOINT_URL_S3"  # no secret; without it the address means AWS
 _AUTHORITY = "AWS_CA_BUNDLE"
 _KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-
-
-def report_address(store: str, release: Release) -> str | None:
-    """The address of a release's report, good for a week; None where the store is a folder."""
-    if "report.html" not in release.manifest.listed:
-        return None
-    return open_store(store).link(release, "report.html", LINK_SECONDS)
 
 
 def how_to_get(store: str, release: Release) -> str:

@@ -130,16 +130,12 @@ def announce_weights(planned: Sequence[PlannedModel], seed: int | None) -> None:
     """Say which models get random weights: it is never done silently."""
     if seed is None:
         return
-    for text, models in (
-        (f"Random weights, seed {seed}, instead of fetched ones:", _names(planned, seed)),
-        ("Weights of the entry's own, kept:", _names(planned, None)),
+    for text, used in (
+        (f"Random weights, seed {seed}, instead of fetched ones:", seed),
+        ("Weights of the entry's own, kept:", None),
     ):
-        if models:
+        if models := dict.fromkeys(one.model for one in planned if one.seed == used):
             remark(f"{text} {', '.join(models)}")
-
-
-def _names(planned: Sequence[PlannedModel], seed: int | None) -> list[str]:
-    return list(dict.fromkeys(one.model for one in planned if one.seed == seed))
 
 
 def shown_results(run: RunResult) -> Iterator[RenderableType]:
