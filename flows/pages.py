@@ -28,7 +28,7 @@ from menagerie.paths import home
 from zoo.errors import MenagerieError
 from zoo.report.page import failure_markdown, markdown, plain_text
 from zoo.store import open_store
-from zoo.store.base import LINK_DAYS, LINK_SECONDS
+from zoo.store.base import LINK_DAYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,7 +134,7 @@ def leave_pages(ended: Ended, store: str, summary: str = "") -> ModelResult:
         parts.append(failure_markdown(failure))
     if release is not None and row.outcome is not Outcome.PROVEN:
         there = "report.html" in release.manifest.listed
-        page = open_store(store).link(release, "report.html", LINK_SECONDS) if there else None
+        page = open_store(store).link(release, "report.html") if there else None
         row = row.model_copy(update={"page": page})
     elif parts:
         row = link_report(row, store)

@@ -156,8 +156,7 @@ def link_report(row: ModelResult, store: str) -> ModelResult:
     name = f"{row.model}-{row.target}-report"
     try:
         opened = open_store(store)
-        page = opened.put_page(Path(row.report).read_bytes())  # which no release holds
-        address = opened.link_page(page, name, LINK_SECONDS)
+        address = opened.link_page(Path(row.report).read_bytes(), name)
     except (MenagerieError, OSError) as error:
         _log.warning("The report of %s for %s cannot be linked: %s", row.model, row.target, error)
         return row
@@ -187,7 +186,7 @@ def how_to_get(store: str, release: Release) -> str:
     with suppress(StoreError):  # then the page does without
         opened = open_store(store)
         waits = opened.candidate(*release.names) == release
-        archive = opened.link_archive(release, LINK_SECONDS)
+        archive = opened.link_archive(release)
     if waits:
         told = "It waits for its promotion (`zoo release promote`): before, nothing takes it"
         lines += [f"{told}, and of what is promoted later no zip file is linked here.", ""]

@@ -11,7 +11,6 @@ from pydantic import TypeAdapter
 from menagerie.store.layout import METADATA
 from zoo.catalogue.collect import CataloguedModel, collect, siblings
 from zoo.catalogue.pages import CATALOGUE, ROOT, WHEELS, Site, Way, render_catalogue, render_model
-from zoo.store.base import LINK_SECONDS, content_type
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -46,7 +45,7 @@ def _signed(site: Site, objects: ObjectStore, pages: Container[str]) -> Way:
     def link(key: str, name: str = "") -> str:
         place = _copy_of(key) if key in pages else key
         saved = name or posixpath.basename(key)
-        return objects.link(place, saved, content_type(saved), LINK_SECONDS) or ""
+        return objects.link(place, saved) or ""
 
     return Way(site, objects.url, link, link)
 

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 LINK_DAYS: Final = 7  # S3 gives no presigned address a longer life
 LINK_SECONDS: Final = LINK_DAYS * 24 * 3600
-HTML: Final = "text/html; charset=utf-8"
 T = TypeVar("T")
 
 
 def content_type(name: str) -> str:
     """What a browser is told that a file is: a page is shown, anything else is saved."""
-    return HTML if name.endswith(".html") else "application/octet-stream"
+    kinds = {"html": "text/html; charset=utf-8", "zip": "application/zip"}
+    return kinds.get(name.rpartition(".")[2], "application/octet-stream")
 
 
 class ObjectStore(ObjectReader):
@@ -66,14 +66,10 @@ class ObjectStore(ObjectReader):
         """The keys that start with `prefix`, sorted."""
         return [file.key for file in self.list_files(prefix)]
 
-    def link(self, key: str, name: str, content_type: str, seconds: int) -> str | None:  # noqa: ARG002
-        """An address at which a browser gets the file for a while, or None where there is none.
+    def link(self, key: str, name: str) -> str | None:  # noqa: ARG002
+        """An address at which a browser gets a file for a week, or None where there is none.
 
-        Args:
-            key: of the file.
-            name: what it is called when it is saved.
-            content_type: what the browser is told that it is.
-            seconds: how long the address is good.
+        Whoever knows it can read that file, and no other; it is saved as `name`.
         """
         return None
 

@@ -11,12 +11,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from menagerie.format.bundle_manifest import (
-    MANIFEST,
-    SIGNATURE,
-    ReleaseState,
-    moment,
-)
+from menagerie.format.bundle_manifest import SIGNATURE, ReleaseState, moment
 from menagerie.format.folder import open_bundle
 from menagerie.store.base import Meter, Progress, silent
 from menagerie.store.layout import (
@@ -34,7 +29,7 @@ from menagerie.store.layout import (
 from menagerie.store.releases import SIGNATURES, Release, ReleaseReader
 from zoo.base_models import Frozen
 from zoo.errors import ArtifactError, NotInStore, StoreError, TooLarge
-from zoo.store.base import HTML, ObjectStore, content_type
+from zoo.store.base import LINK_SECONDS, ObjectStore
 from zoo.store.coordination import announce, publishing
 from zoo.store.garbage_collection import LINKED_DAYS
 
@@ -256,54 +251,30 @@ class Store(ReleaseReader):
         key = verdict_key(*release.names)
         return self._objects.read_record(key, MAX_VERDICT_BYTES, ReleaseVerdict)
 
-    def link(self, release: Release, file: str, seconds: int) -> str | None:
-        """An address at which a browser gets a file of the release; None for a local folder.
-
-        Of a release that nobody signed there is no signature either.
-
-        Whoever knows it can read that file, and no other, for `seconds`.
-        """
-        if file in {MANIFEST, SIGNATURE}:  # of what was emulated first there may be two
-            late = release_key(*release.names, confirmed=True)
-            twice = any(program.emulation for program in release.manifest.programs)
-            confirmed = twice and self._objects.size_of(late) == len(release.document)
-            key_of = release_key if file == MANIFEST else signature_key
-            key = key_of(*release.names, confirmed=confirmed)
-            if file == SIGNATURE and self._objects.size_of(key) is None:
-                return None
-        else:
-            key = blob_key(release.manifest.listed[file].sha256)
+    def link(self, release: Release, file: str) -> str | None:
+        """An address of a file of the release, good for a week; None for a local folder."""
         name = f"{release.model}-{release.target}-{PurePosixPath(file).name}"
-        return self._objects.link(key, name, content_type(file), seconds)
+        return self._objects.link(blob_key(release.manifest.listed[file].sha256), name)
 
-    def put_page(self, page: bytes) -> str:
-        """Keeps an HTML page for three weeks; for reports that no release holds.
-
-        Returns:
-            Its sha256, for `link_page`.
-        """
-        digest = hashlib.sha256(page).hexdigest()
-        self._objects.put_small(page_key(digest), page)
-        return digest
-
-    def link_page(self, digest: str, name: str, seconds: int) -> str | None:
-        """An address at which a browser shows a page; None for a local folder; see `link`."""
-        return self._objects.link(page_key(digest), f"{name}.html", HTML, seconds)
+    def link_page(self, page: bytes, name: str) -> str | None:
+        """Keeps an HTML page for three weeks, for a report that no release holds; see `link`."""
+        key = page_key(hashlib.sha256(page).hexdigest())
+        self._objects.put_small(key, page)
+        return self._objects.link(key, f"{name}.html")
 
     def put_archive(self, release: Release, archive: Path) -> None:
         """Keeps a release as one zip file for three weeks; for `link_archive`."""
         self._objects.put_file(archive, archive_key(release.digest), lambda _: None)
 
-    def link_archive(self, release: Release, seconds: int) -> str | None:
-        """An address of the release as one zip file, where there is one that lasts that long."""
+    def link_archive(self, release: Release) -> str | None:
+        """The address of the release as one zip file, where there is one that stays for a week."""
         key = archive_key(release.digest)
-        lasts = time.time() + seconds - LINKED_DAYS * 86400
+        lasts = time.time() + LINK_SECONDS - LINKED_DAYS * 86400
         if not any(
             file.key == key and file.modified > lasts for file in self._objects.list_files(key)
         ):
             return None
-        name = f"{release.model}-{release.target}.zip"
-        return self._objects.link(key, name, "application/zip", seconds)
+        return self._objects.link(key, f"{release.model}-{release.target}.zip")
 
     def _whole(self, build: Build, sizes: Mapping[str, int] | None = None) -> Release | None:
         """The release, or the candidate, whose document is sound and whose files have their sizes.

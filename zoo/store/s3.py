@@ -14,7 +14,7 @@ from botocore.session import Session
 
 from menagerie.store.s3 import ABSENT, S3Reader
 from zoo.errors import NotInStore
-from zoo.store.base import ObjectStore, content_type
+from zoo.store.base import LINK_SECONDS, ObjectStore, content_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,17 +102,18 @@ class S3Objects(S3Reader, ObjectStore):
                     raise
                 self._client.create_bucket(Bucket=self._bucket)
 
-    def link(self, key: str, name: str, content_type: str, seconds: int) -> str | None:
+    def link(self, key: str, name: str) -> str | None:
         """A presigned address; it is made here, without asking the server."""
         with self._errors(key):
-            shown = "inline" if content_type.startswith("text/html") else "attachment"
+            kind = content_type(name)
+            shown = "inline" if kind.startswith("text/html") else "attachment"
             given = {
                 **self._where(key),
-                "ResponseContentType": content_type,
+                "ResponseContentType": kind,
                 "ResponseContentDisposition": f'{shown}; filename="{name}"',
             }
             address: str = self._client.generate_presigned_url(
-                "get_object", Params=given, ExpiresIn=seconds
+                "get_object", Params=given, ExpiresIn=LINK_SECONDS
             )
         return address
 

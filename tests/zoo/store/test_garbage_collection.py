@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from typing import TYPE_CHECKING, Any
@@ -256,10 +257,11 @@ def test_pages_and_archives_go_with_the_age_of_their_links(
     release = store.find("tiny", "cpu")
     archive = tmp_path / "made.zip"
     archive.write_bytes(b"PK")
-    digest = store.put_page(b"<html>")
+    store.link_page(b"<html>", "a report")
     store.put_archive(release, archive)
     store._objects.put_small("pages/notes.html", b"somebody's")
-    assert store._objects.read_small(page_key(digest), 100) == b"<html>"
+    place = page_key(hashlib.sha256(b"<html>").hexdigest())
+    assert store._objects.read_small(place, 100) == b"<html>"
     assert sweep(store.objects, KeepRule(), dry_run=False).linked == 0
     monkeypatch.setattr(garbage_collection, "LINKED_DAYS", -1.0)
     assert sweep(store.objects, KeepRule(), dry_run=True).linked == 2

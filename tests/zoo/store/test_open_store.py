@@ -69,7 +69,7 @@ def test_botocore_s_own_variables_decide(monkeypatch: pytest.MonkeyPatch, tmp_pa
         monkeypatch.setenv(name, value)
     objects = open_store("s3://zoo/prefix")._objects
     assert isinstance(objects, S3Objects)
-    address = objects.link("key", "key", "text/html", 60)
+    address = objects.link("key", "key")
     assert address is not None
     assert address.startswith("https://zoo.s3.example.org/prefix/key?")
     assert "Credential=me%2F" in address

@@ -91,7 +91,7 @@ def test_a_link_leads_a_browser_to_one_file(place: Any, tmp_path: Path) -> None:
     store = place.store()
     bundle = make_bundle(tmp_path / "bundle", {"report.html": b"<p>fine</p>"})
     release = store.publish(bundle)
-    address = store.link(release, "report.html", 60)
+    address = store.link(release, "report.html")
     if place.root is not None:
         assert address is None
         return
@@ -100,8 +100,8 @@ def test_a_link_leads_a_browser_to_one_file(place: Any, tmp_path: Path) -> None:
     with urllib.request.urlopen(address, context=context) as answer:  # noqa: S310
         assert answer.read() == b"<p>fine</p>"
         assert answer.headers["content-type"].startswith("text/html")
-    library = store.link(release, "programs/main/model.so", 60)
+    library = store.link(release, "programs/main/model.so")
     with urllib.request.urlopen(library, context=context) as answer:  # noqa: S310
         assert 'filename="tiny-cpu-model.so"' in answer.headers["content-disposition"]
     with pytest.raises(urllib.error.HTTPError, match=r"HTTP Error 40[013]"):
-        urllib.request.urlopen(address.replace("Expires=60", "Expires=61"), context=context)  # noqa: S310
+        urllib.request.urlopen(address.replace("Expires=604800", "Expires=604801"), context=context)  # noqa: S310
