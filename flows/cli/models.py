@@ -291,7 +291,6 @@ def _released(model: str, target: str, store: str) -> Path:
     later release, or that of another store, has another.
     """
     from flows.connection import write_private
-    from menagerie.cli import bundle_at
     from menagerie.durable import disk_errors
     from menagerie.paths import home
     from zoo.store import open_store
@@ -300,10 +299,11 @@ def _released(model: str, target: str, store: str) -> Path:
     release = opened.find(model, target)
     folder = home() / "fetched" / f"{model}-{target}-{release.digest[:16]}"
     if not (folder / "report.html").is_file():
-        with bundle_at(model, target, lambda: opened) as bundle:
-            contents = {name: (_with_report(bundle) / name).read_text() for name in _REPORT_FILES}
+        listed = release.manifest.listed
+        found = {name: listed[name] for name in _REPORT_FILES if name in listed}
+        contents = {n: opened.read_file(e, e.bytes).decode() for n, e in found.items()}
         with disk_errors(folder, sum(map(len, contents.values()))):
             for name, content in contents.items():
                 write_private(folder / name, content)
-    os.utime(folder)  # what is in use is not swept
+    os.utime(_with_report(folder))  # what is in use is not swept
     return folder

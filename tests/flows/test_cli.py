@@ -473,6 +473,16 @@ def test_a_fetched_report_is_that_of_the_latest_release(
     assert shown(store) == "b" * 64
 
 
+def test_a_report_is_fetched_without_the_rest(zoo: Run, store: Path) -> None:
+    """A release may have gigabytes: what is not shown is not asked for."""
+    [document] = (store / "releases").rglob("*.json")
+    files = json.loads(document.read_text())["files"]
+    weights = files["weights"]["sha256"]
+    (store / "blobs" / weights[:2] / weights).unlink()
+    code, out, _ = zoo("report", "toy", "--store", store, "--json")
+    assert (code, json.loads(out)["model"]) == (0, "toy")
+
+
 @pytest.mark.parametrize("command", ["report", "verify"])
 @pytest.mark.parametrize("path", ["../nowhere/x", "/no/such/folder", "no such model"])
 def test_a_path_to_nothing_is_misuse(zoo: Run, command: str, path: str) -> None:
