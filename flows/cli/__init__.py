@@ -44,7 +44,7 @@ _RELEASE = {
     "list": "releases:list_releases",
     **_in("releases", "diff", "provenance", "rebuild", "verify", "catalog", "push", "gc"),
 }
-_CLUSTER = _in("infra.local.commands", "up", "down", "status")
+_CLUSTER = _in("infra.local.cluster", "up", "down", "status")
 _DEBUG = _in("debug", "explain", "bisect") | _in("models", "schema")
 _TOP = {
     "list": "models:list_models",

@@ -1,6 +1,5 @@
 """A cluster to try things on: Prefect's server, an S3 server and a worker, on loopback.
 
-`zoo cluster` mounts `commands`; `cluster` brings it up, ends it and looks at it; supervisord runs
-what `supervisord.conf` lists, and starts again what dies. What other commands need to know of the
-cluster is in `flows.connection`.
+`cluster` has the commands of `zoo cluster`; supervisord runs what `supervisord.conf` lists, and
+starts again what dies. What other commands need to know of the cluster is in `flows.connection`.
 """

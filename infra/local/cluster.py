@@ -1,19 +1,22 @@
-"""The local cluster brought up, ended and looked at."""
+"""`zoo cluster up`, `down` and `status`, which `zoo` mounts where it runs from a checkout."""
 
 from __future__ import annotations
 
 import fcntl
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
 import time
 import urllib.request
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import psutil
+import typer
 
+from flows.cli.output import answer, messages, shown_checks
 from flows.connection import (
     ACCESS_KEY,
     BUCKET,
@@ -63,22 +66,27 @@ class ClusterStatus(Frozen):
 
 
 def up(
-    *, port: int | None = None, tell: Callable[[str], None] = lambda _: None
-) -> tuple[ClusterState, list[str]]:
-    """Bring the cluster up: what is lacking is made or started, the rest is left alone.
+    *,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=1024,
+            max=65535,
+            help="For Prefect's UI and API. Default: the one of last time, at first 4200 if free.",
+        ),
+    ] = None,
+) -> None:
+    """Start the local cluster: Prefect's server, an S3 server and a worker, on loopback.
 
-    Args:
-        port: of Prefect's API and UI; None: the one of last time, at first 4200 or any free one.
-        tell: receives what is being waited for.
+    What runs already is left alone. Afterwards `zoo convert` works through it.
 
-    Returns:
-        Addresses, and the names of what was started or applied.
+    **Examples**
 
-    Raises:
-        MenagerieError: if something does not start; what runs by then goes on, and a second call
-            continues from there.
+    - `zoo cluster up`
+    - `zoo cluster up --port 4300`
     """
-    with locked():
+    said = messages()
+    with said.status("looking at what runs") as shown, locked():
         if importlib.util.find_spec("swift") is None:
             advice = "On Linux: run `pip install 'menagerie-zoo[cluster]'`"
             raise UsageError("OpenStack Swift", "is not installed", advice)
@@ -87,16 +95,30 @@ def up(
         state = state.model_copy(update={"up": True})
         state.save()
         start_manager(configuration(state))
-        return state, [name for name in PARTS if _bring_up(name, state, tell)]
+        tell = shown.update if said.is_terminal else said.print
+        # Where one does not start, what runs by then goes on, and a second time continues there.
+        changed = [name for name in PARTS if _bring_up(name, state, tell)]
+    answer(
+        {"changed": changed, "ui": state.ui_url},
+        *shown_checks(_seen().checks),
+        f"started or applied: {', '.join(changed)}" if changed else "nothing to change",
+        f"UI       {state.ui_url}",
+        f"sign in  with `api_auth` in {state_path()}",
+    )
+    if other := os.environ.get("PREFECT_API_URL"):
+        said.print(f"PREFECT_API_URL is set: other commands use {other}")
 
 
-def down() -> list[str]:
-    """End every process of the cluster, the worker first; data, ports and secrets stay.
+def down() -> None:
+    """End the local cluster; its data, ports and secrets stay for the next `zoo cluster up`.
 
-    Returns:
-        The names of the processes that ran, then the ids of what outlived those that started it.
+    Conversions at work are ended too and run again after the next `zoo cluster up`.
+
+    **Examples**
+
+    - `zoo cluster down`
     """
-    with locked():
+    with messages().status("ending the cluster"), locked():
         try:
             state = ClusterState.load()
         except MenagerieError:  # damaged: what runs is ended all the same
@@ -116,11 +138,27 @@ def down() -> list[str]:
         shutil.rmtree(cluster_folder() / "tmp", ignore_errors=True)  # working folders of runs
         if state is not None and state.up:
             state.model_copy(update={"up": False}).save()
-        return [*ended, *(f"process {each.pid}" for each in strays)]
+    ended += [f"process {each.pid}" for each in strays]
+    answer({"ended": ended}, f"ended {', '.join(ended)}" if ended else "nothing was running")
 
 
-def status() -> ClusterStatus:
-    """Look at every part; nothing is raised."""
+def status() -> None:
+    """Say whether the local cluster is well, and what to do where it is not.
+
+    Exit code 1 if anything is down.
+
+    **Examples**
+
+    - `zoo cluster status --json`
+    """
+    found = _seen()
+    answer(found.model_dump(mode="json"), *shown_checks(found.checks))
+    if not found.healthy:
+        raise typer.Exit(1)
+
+
+def _seen() -> ClusterStatus:
+    """Every part, looked at; nothing is raised."""
     state: ClusterState | None = None
     checks: tuple[Check, ...] = (Check("cluster", Health.FAIL, "is down", _UP),)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import http.server
+import json
 import os
 import re
 import socket
@@ -26,7 +27,7 @@ from flows.connection import ClusterState, started_cluster
 from flows.prefect_api import prefect_api
 from infra.local import supervision
 from infra.local.api import ask
-from infra.local.cluster import apply_wanted, locked, log_path, status, up
+from infra.local.cluster import apply_wanted, locked, log_path, up
 from zoo.errors import MenagerieError, UsageError
 
 if TYPE_CHECKING:
@@ -301,11 +302,12 @@ def test_a_server_that_takes_nothing_in_is_an_error_of_ours(
         apply_wanted(to_nowhere)
 
 
-def test_status_of_nothing() -> None:
+def test_status_of_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     """Unhealthy, with the command to run; JSON as any."""
-    found = status()
-    assert not found.healthy
-    assert [check.advice for check in found.checks] == ["Run `zoo cluster up`"]
+    assert invoke(["cluster", "status", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert not found["healthy"]
+    assert [check["advice"] for check in found["checks"]] == ["Run `zoo cluster up`"]
 
 
 def cluster_at(port: int) -> ClusterState:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
 import time
+from contextlib import redirect_stdout
+from io import StringIO
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
+from flows.cli import invoke
 from flows.connection import (
     ClusterState,
     ask_manager,
@@ -20,7 +24,7 @@ from flows.connection import (
     running,
     state_path,
 )
-from infra.local.cluster import down, log_path
+from infra.local.cluster import log_path
 from infra.local.supervision import (
     PORTS,
     child_environment,
@@ -66,6 +70,14 @@ def spawn() -> Iterator[Callable[..., int]]:
     yield run
     down()
     assert running() == {}
+
+
+def down() -> list[str]:
+    """What `zoo cluster down` says that it ended."""
+    with redirect_stdout(StringIO()) as said:
+        assert invoke(["cluster", "down", "--json"]) == 0
+    ended: list[str] = json.loads(said.getvalue())["ended"]
+    return ended
 
 
 def ends(process: psutil.Process) -> bool:
