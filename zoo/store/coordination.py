@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
+from menagerie.store.base import Meter, silent
 from menagerie.store.layout import PUBLISHING, SWEEPING, blob_key, is_note_key, lease_key
 from zoo.base_models import Frozen, Sha256
 from zoo.errors import NotInStore, StoreError, TooLarge
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from menagerie.format.bundle_manifest import FileEntry
-    from menagerie.store.base import Meter
+    from menagerie.store.base import Progress
     from zoo.store.base import ObjectStore
     from zoo.store.submissions import SubmittedFile
 
@@ -73,12 +74,16 @@ def announce(objects: ObjectStore, digests: Iterable[str]) -> Iterator[None]:
 
 @contextmanager
 def publishing(
-    objects: ObjectStore, folder: Path, files: Mapping[str, FileEntry | SubmittedFile], meter: Meter
+    objects: ObjectStore,
+    folder: Path,
+    files: Mapping[str, FileEntry | SubmittedFile],
+    progress: Progress = silent,
 ) -> Iterator[None]:
     """Puts a folder's files among the blobs, but those that are there, and counts on all.
 
-    What names them is written in the block.
+    What names them is written in the block; `progress` hears of bytes done and bytes in all.
     """
+    meter = Meter(sum(entry.bytes for entry in files.values()), progress)
     with announce(objects, (entry.sha256 for entry in files.values())):
         for name, entry in files.items():
             key = blob_key(entry.sha256)

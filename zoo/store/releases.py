@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from menagerie.format.bundle_manifest import SIGNATURE, ReleaseState, moment
 from menagerie.format.folder import open_bundle
-from menagerie.store.base import Meter, Progress, silent
 from menagerie.store.layout import (
     BLOBS,
     MAX_VERDICT_BYTES,
@@ -63,25 +62,19 @@ class Store(ReleaseReader):
         """What the store is built on."""
         return self._objects
 
-    def publish(self, bundle: Path, progress: Progress = silent) -> Release:
+    def publish(self, bundle: Path) -> Release:
         """Proposes a bundle and admits it, without anybody's signature.
 
         Readers take such a release only where unsigned ones are allowed; see `zoo.signing` for
         the others.
         """
-        return self.admit(self.propose(bundle, progress), None)
+        return self.admit(self.propose(bundle), None)
 
-    def propose(
-        self,
-        bundle: Path,
-        progress: Progress = silent,
-        vouched: Callable[[Release], bool] = lambda _: True,
-    ) -> Release:
+    def propose(self, bundle: Path, vouched: Callable[[Release], bool] = lambda _: True) -> Release:
         """Makes the bundle in the folder `bundle` a candidate; what is there is not moved again.
 
         Args:
             bundle: a sealed bundle that was proven (state `emulated` or `validated`).
-            progress: called with bytes done and bytes in all.
             vouched: whether an earlier one of the same build may stay; else this takes its place.
 
         Returns:
@@ -97,15 +90,11 @@ class Store(ReleaseReader):
         release = Release(opened.manifest, opened.document)
         if release.manifest.state is ReleaseState.LOWERED:
             raise StoreError(str(bundle), "is lowered but not proven", "Validate it, then publish")
-        meter = Meter(release.size, progress)
         earlier = self._whole(release.names)
-        stays = earlier is not None and vouched(earlier) and not _confirms(release, earlier)
-        if earlier is not None and stays:
-            meter.advance(release.size)
-            release = earlier
-        else:
-            with publishing(self._objects, bundle, release.manifest.listed, meter):
-                self._objects.put_small(candidate_key(*release.names), release.document)
+        if earlier is not None and vouched(earlier) and not _confirms(release, earlier):
+            return earlier
+        with publishing(self._objects, bundle, release.manifest.listed):
+            self._objects.put_small(candidate_key(*release.names), release.document)
         return release
 
     def admit(

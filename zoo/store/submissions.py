@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from menagerie.durable import disk_errors, make_folders, require_space, sha256_of
 from menagerie.format.bundle_manifest import FileEntry, bundle_path
-from menagerie.store.base import Meter, Progress, silent
+from menagerie.store.base import Progress, silent
 from menagerie.store.layout import submission_key
 from menagerie.store.pull import fetch_blob
 from zoo.base_models import Frozen, Sha256
@@ -110,8 +110,7 @@ def submit(
         StoreError: the store could not take it.
     """
     submission = describe(folder, models)
-    meter = Meter(submission.size, progress)
-    with publishing(objects, folder, submission.files, meter):
+    with publishing(objects, folder, submission.files, progress):
         objects.put_small(submission_key(submission.digest), submission.document)
     return submission
 

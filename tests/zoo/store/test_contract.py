@@ -13,6 +13,7 @@ from menagerie.format.bundle_manifest import MAX_MANIFEST_BYTES
 from menagerie.format.folder import open_bundle
 from menagerie.store.layout import blob_key, release_key, verdict_key
 from zoo.errors import ArtifactError, HashMismatch, NotInStore, StoreError, TooLarge, UsageError
+from zoo.store.coordination import publishing
 from zoo.store.inspection import probe
 
 if TYPE_CHECKING:
@@ -73,7 +74,10 @@ def test_a_large_file_comes_back(place: Any, tmp_path: Path) -> None:
     bundle = make_bundle(tmp_path / "large", {"weights.safetensors": weights})
     seen: list[tuple[int, int]] = []
     store = place.store()
-    release = store.publish(bundle, lambda done, total: seen.append((done, total)))
+    files = open_bundle(bundle).manifest.listed
+    with publishing(store.objects, bundle, files, lambda done, total: seen.append((done, total))):
+        assert seen
+    release = store.publish(bundle)
     for _ in range(2):
         done = [each for each, _ in seen]
         assert done == sorted(done)
