@@ -65,6 +65,14 @@ _NEXT_STEPS = {
 _KEEP = "Leave it as it is with keep= (precisions of integers), or allow more with tolerances="
 _MOST_THREADS = 256  # as the command line has it
 
+# Modules that torch.export does not read, by where their classes are.
+_UNREAD = {
+    "torch.jit": "is TorchScript. Give the torch.nn.Module that it was made from",
+    "torch.nn.parallel": "calls copies of a module. Give that: its `.module`",
+    "torch.ao.nn.quantized": "keeps weights as torch's own kernels do. Convert the float module, "
+    'with precision="int8"',
+}
+
 
 @dataclass(frozen=True)
 class ConvertedBundle:
@@ -395,6 +403,9 @@ def _checked(place: str, program: Program | tuple[Any, ...]) -> Program:
     if not isinstance(module, (torch.nn.Module, ExportedProgram)):
         kind = type(module).__name__
         raise UsageError(place, f"is a {kind}", "Give a torch.nn.Module or an ExportedProgram")
+    for name, part in module.named_modules() if isinstance(module, torch.nn.Module) else ():
+        if found := [s for m, s in _UNREAD.items() if type(part).__module__.startswith(m)]:
+            raise UsageError(f"{place}, {name}".removesuffix(", "), *found[0].split(". "))
     return program
 
 

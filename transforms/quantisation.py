@@ -11,6 +11,7 @@ calibrated: samples say how large what each rounded weight meets becomes.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -106,7 +107,9 @@ def quantised(weight: torch.Tensor, scheme: Scheme) -> Quantised | None:
     group = scheme.group or columns
     group = group if columns % group == 0 else columns
     grouped = rows.reshape(rows.shape[0], -1, group)
-    scales = _cut(grouped.abs().amax(-1) / scheme.most)
+    scales = (grouped.abs().amax(-1) / scheme.most).contiguous()
+    # Towards zero, to what bfloat16 holds.
+    scales = (scales.view(torch.int32) & _UPPER_HALF).view(torch.float32)
     divisors = torch.where(scales == 0, torch.ones_like(scales), scales)[..., None]
     exact = torch.where(scales[..., None] == 0, torch.zeros_like(grouped), grouped / divisors)
     values = _balanced(exact, scheme.most).to(torch.int8).reshape(rows.shape)
@@ -128,11 +131,6 @@ def _balanced(exact: torch.Tensor, most: int) -> torch.Tensor:
     urge = torch.where(room, error * up, torch.full_like(error, -1.0))
     rank = urge.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
     return torch.where((rank < total.abs()) & room & (urge > 0), nearest + up, nearest)
-
-
-def _cut(values: torch.Tensor) -> torch.Tensor:
-    """Towards zero, to what bfloat16 holds."""
-    return (values.contiguous().view(torch.int32) & _UPPER_HALF).view(torch.float32)
 
 
 Call = Sequence[torch.Tensor]  # a tensor for each input, in order
@@ -198,11 +196,15 @@ def rounding_costs(
     for place, node in enumerate(sorted(layers, key=snr_db.__getitem__)):
         reached = None
         if small and place < _MOST_CARRIED:
-            run = ProductRun(before, {node: layers[node]}, carried)
-            reached = _lowest(exact, run.record(inputs))
+            results = ProductRun(before, {node: layers[node]}, carried).record(inputs)
+            pairs = ((value, results[n]) for n, value in exact.items() if value.is_floating_point())
+            reached = min(itertools.starmap(_snr_db, pairs), default=math.inf)
         name = names[node.name].removeprefix(WRAPPER_PREFIX)
         costs.append(LayerCost(parameter=name, result_snr_db=snr_db[node], output_snr_db=reached))
-    return tuple(sorted(costs, key=_dearest))
+    whole = [cost for cost in costs if cost.output_snr_db is None]
+    costs = [cost for cost in costs if cost.output_snr_db is not None]
+    costs.sort(key=lambda cost: cost.output_snr_db or 0.0)
+    return (*costs, *sorted(whole, key=lambda cost: cost.result_snr_db))
 
 
 def to_eight_bits(
@@ -274,18 +276,8 @@ class ProductRun(Recorder):
         return value
 
 
-def _lowest(exact: Mapping[str, torch.Tensor], found: Mapping[str, torch.Tensor]) -> float:
-    floats = [name for name, value in exact.items() if value.is_floating_point()]
-    return min((_snr_db(exact[name], found[name]) for name in floats), default=math.inf)
-
-
 def _snr_db(exact: torch.Tensor, found: torch.Tensor) -> float:
     return measure(exact.double().numpy(), found.double().numpy()).snr_db
-
-
-def _dearest(cost: LayerCost) -> tuple[bool, float]:
-    reached = cost.output_snr_db
-    return (reached is None, cost.result_snr_db if reached is None else reached)
 
 
 aten = torch.ops.aten

@@ -241,6 +241,52 @@ def test_inputs_that_are_no_tensors_are_refused(inputs: Any, words: str, tmp_pat
         convert(nn.Linear(8, 2).eval(), inputs, out=tmp_path / "made")
 
 
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: torch.jit.script(nn.Linear(8, 2)), "main: is TorchScript. Give the torch.nn.Mod"),
+        (lambda: nn.Sequential(torch.jit.trace(nn.ReLU(), torch.ones(2))), "main, 0: is TorchScr"),
+        (lambda: nn.DataParallel(nn.Linear(8, 2)), "Give that: its `.module`"),
+        (
+            lambda: torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(8, 2))),
+            'main, 0: .* Convert the float module, with precision="int8"',
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_modules_that_have_no_graph_are_refused(
+    make: Callable[[], nn.Module], words: str, tmp_path: Path
+) -> None:
+    """Before any work, with what to give instead."""
+    with pytest.raises(UsageError, match=words):
+        convert(make().eval(), (torch.ones(2, 8),), out=tmp_path / "made")
+
+
+def test_a_lazy_module_is_to_be_called_first(tmp_path: Path) -> None:
+    """It has no weights before."""
+    with pytest.raises(ExportError, match="Call the module once"):
+        convert(nn.LazyLinear(8).eval(), (torch.ones(2, 8),), out=tmp_path / "made")
+
+
+class Absent(nn.Module):
+    """As attention returns None in place of its weights."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        """Two tensors among what is none."""
+        return x + 1, None, {"none": None, "twice": 2 * x}
+
+
+def test_none_in_a_result_is_left_out(tmp_path: Path) -> None:
+    """The tensors keep the names that they have without it."""
+    bundle = convert(Absent(), (torch.randn(3),), out=tmp_path / "made", measure_seconds=0)
+    with Session(bundle.folder) as session:
+        found = session.run({"x": np.array([1, 2, 3], np.float32)})
+    assert {name: each.tolist() for name, each in found.items()} == {
+        "output_0": [2, 3, 4],
+        "output_2_twice": [2, 4, 6],
+    }
+
+
 def test_misuse_is_told_before_any_work(tmp_path: Path) -> None:
     """Unknown targets and dtypes, names that are none, and a folder that holds something."""
     module, x = nn.Linear(8, 2).eval(), torch.ones(2, 8)

@@ -121,7 +121,12 @@ def extract(
             taken += [] if node.name in weights else [value]
     for node in chosen:
         made[node] = _copied(node, graph, made, mode)
-    returned = [made[n] for n in chosen if _is_needed(n, chosen)]
+    returned = [  # the tensors that are used outside, or not at all
+        made[n]
+        for n in chosen
+        if isinstance(n.meta.get("val"), torch.Tensor)
+        and (not n.users or not n.users.keys() <= set(chosen))
+    ]
     graph.output(tuple(returned))
     module, names = GraphModule(program.graph_module, graph), [n.name for n in returned]
     example = tuple(taken)
@@ -142,13 +147,6 @@ def _copied(node: Node, graph: Graph, made: Mapping[Node, Any], mode: FakeTensor
     with mode, torch.no_grad():
         copied.meta["val"] = call_with(copied, fake_value)
     return copied
-
-
-def _is_needed(node: Node, chosen: Sequence[Node]) -> bool:
-    """Whether a chosen node is a tensor that is used outside, or not at all."""
-    if not isinstance(node.meta.get("val"), torch.Tensor):
-        return False
-    return not node.users or any(user not in chosen for user in node.users)
 
 
 def _assemble(

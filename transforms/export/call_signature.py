@@ -84,6 +84,14 @@ def output_names(program: ExportedProgram) -> tuple[str, ...]:
     return tuple(by_position[position] for position in sorted(by_position))
 
 
+def named_tensors(result: Any) -> Any:
+    """A result of forward as it is; where None is in it, only the others, by their names."""
+    leaves, _ = tree_flatten_with_path(result)
+    if all(leaf is not None for _, leaf in leaves):
+        return result
+    return {_name(path): leaf for path, leaf in leaves if leaf is not None}
+
+
 def _fields(value: Any) -> Any:
     if not is_structseq_instance(value):
         return value

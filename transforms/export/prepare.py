@@ -22,6 +22,7 @@ from menagerie.validation.findings import CaseKind
 from transforms.export.call_signature import (
     Eager,
     named_sizes,
+    named_tensors,
     output_names,
     signature_of,
     state_of,
@@ -224,7 +225,7 @@ def prepare_module(name: str, program: Program) -> Prepared:
     eager = Eager(
         module.module(check_guards=False) if isinstance(module, ExportedProgram) else module,
         lambda given: tree_unflatten(list(given.values()), spec),
-        lambda result: dict(zip(outputs, tree_leaves(result), strict=True)),
+        lambda result: dict(zip(outputs, tree_leaves(named_tensors(result)), strict=True)),
     )
     calls = program.calls if state_of(exported) else 1
     goldens = example_goldens(place, signature, example, eager, calls)
@@ -284,6 +285,8 @@ def _names(
     if strange := sorted(set(wanted) - {"inputs", "outputs"}):
         raise UsageError(place, f"names has {strange[0]!r}", 'It holds "inputs" and "outputs"')
     names = tuple(wanted.get(kind) or own)
+    if strange := [n for n in names if str(n).encode(errors="replace").decode() != n]:
+        raise UsageError(place, f"one of the {kind} is called {strange[0]!r}", "Give it a text")
     if len(names) != len(own) or len(set(names)) != len(names):
         fact = f"has {len(own)} {kind} ({', '.join(own)}), but the names are {', '.join(names)}"
         raise UsageError(place, fact, "Name each of them, once")

@@ -9,6 +9,7 @@ import warnings
 from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -18,10 +19,15 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.utils._pytree import tree_map
 
-from transforms.export.call_signature import Eager, state_of
+from transforms.export.call_signature import Eager, named_tensors, state_of
 from transforms.export.refusals import refuse_unsupported, without_assertions
 from transforms.graph.editor import ProgramEditor
-from transforms.graph.guards import is_number_cached, torch_unheard, transforms_of_any_length
+from transforms.graph.guards import (
+    is_number_cached,
+    switched_off,
+    torch_unheard,
+    transforms_of_any_length,
+)
 from transforms.graph.layouts import plain, same_layout
 from transforms.graph.schemas import declare
 from zoo.errors import ExportError
@@ -153,18 +159,11 @@ def eager_of(model: torch.nn.Module, spec: ProgramSpec) -> Eager:
     return Eager(CallableProgram(model, spec), lambda given: (tuple(given.values()), {}), dict)
 
 
-@contextmanager
-def without_fast_path() -> Iterator[None]:
-    """Inside, eager's layers of transformers compute what export records of them.
-
-    Their fast path, which it never sees, gives zeros where a mask hides tokens.
-    """
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
+# Inside, eager's layers of transformers compute what export records of them: their fast path, which
+# it never sees, gives zeros where a mask hides tokens.
+without_fast_path = functools.partial(
+    switched_off, torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled
+)
 
 
 def trace(
@@ -200,8 +199,8 @@ def trace(
     except ExportError:
         raise
     except Exception as error:  # torch raises many kinds here; all mean the same to the user
-        if isinstance(error, SyntaxError) and (word := _word_of_python(module)):
-            fact = f"has {word[0]}, and torch writes graphs as Python, whose word {word[1]!r} is"
+        if isinstance(error, (SyntaxError, UnicodeError)) and (found := _unwritable(module)):
+            fact = f"has {found[0]}, and torch writes graphs as Python, {found[1]}"
             raise ExportError(place, fact, "Rename the module or tensor") from error
         raise _failed(place, error) from error
     own = None if isinstance(module, ExportedProgram) else module
@@ -242,10 +241,11 @@ def _exported(
 def assigned_in_place(module: torch.nn.Module) -> Iterator[None]:
     """Inside the block, what forward assigns to a buffer is copied into it when forward ends.
 
+    Where its result has None in it, that is left out (`named_tensors`).
     torch.export of this version forgets a new tensor that a submodule's buffer is assigned
     (`self.cache = new`), without a word; it knows writes in place (`self.cache.copy_(new)`).
     """
-    forward, own = module.forward, module.__dict__.get("forward")
+    forward = module.forward
 
     @functools.wraps(forward)
     def keeping(*arguments: Any, **keywords: Any) -> Any:
@@ -263,16 +263,10 @@ def assigned_in_place(module: torch.nn.Module) -> Iterator[None]:
             if old is not None:
                 old.copy_(value)
                 owner._buffers[name] = old
-        return result
+        return named_tensors(result)
 
-    module.forward = keeping
-    try:
+    with patch.object(module, "forward", keeping):
         yield
-    finally:
-        if own is None:
-            del module.__dict__["forward"]
-        else:
-            module.forward = own
 
 
 def with_own_state(program: ExportedProgram) -> ExportedProgram:
@@ -377,33 +371,32 @@ def dynamic_shapes(spec: ProgramSpec) -> tuple[dict[int, Dim], ...]:
     )
 
 
-def _word_of_python(module: torch.nn.Module | ExportedProgram) -> tuple[str, str] | None:
-    """The first parameter or buffer with a word of Python's in its name, and the word."""
+def _unwritable(module: torch.nn.Module | ExportedProgram) -> tuple[str, str] | None:
+    """The first parameter or buffer whose name no code of Python's can have, and why not."""
     if isinstance(module, ExportedProgram):
         return None
     for name, _ in (*module.named_parameters(), *module.named_buffers()):
         for part in name.split("."):
             if keyword.iskeyword(part):
-                return name, part
+                return name, f"whose word {part!r} is"
+            if odd := [c for c in part if c in '"\\' or not c.isprintable()]:
+                return repr(name), f"where no name has {odd[0]!r}"
     return None
-
-
-def _first_lines(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines[:3]) or type(error).__name__
 
 
 def _failed(place: str, error: Exception) -> ExportError:
     """What torch found, in a user's words where we have some."""
     text = str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    said = " ".join(lines[:3]) or type(error).__name__
     if "data-dependent" in text:
-        lines = [f"{file}:{line}" for file, line in _LINES.findall(text) if "/torch/" not in file]
-        where = f" at {lines[-1]}" if lines else ""
-        said = _first_lines(error).partition(" (unhinted")[0]
+        sites = [f"{file}:{line}" for file, line in _LINES.findall(text) if "/torch/" not in file]
+        where = f" at {sites[-1]}" if sites else ""
+        said = said.partition(" (unhinted")[0]
         fact = f"a size or a branch{where} depends on values of a tensor (torch.export: {said})"
         advice = "Choose by torch.where, pad to a fixed size, or return a mask"
         return ExportError(place, fact, advice)
-    return ExportError(place, f"torch.export failed: {_first_lines(error)}", _advice(text))
+    return ExportError(place, f"torch.export failed: {said}", _advice(text))
 
 
 def _advice(text: str) -> str:
@@ -411,6 +404,8 @@ def _advice(text: str) -> str:
         return "Narrow the range of the dimension to what the model allows"
     if "was assigned during export" in text:
         return "Make it in __init__, by register_buffer, or call the module once before"
+    if "uninitialized parameter" in text:
+        return "Call the module once before: lazy modules make their weights then"
     if "Cannot view" in text or "view size is not compatible" in text:
         return "Artifacts take inputs row after row, whatever strides an example has: use .reshape"
     if "expected compiled_fn to be GraphModule" in text:

@@ -295,13 +295,13 @@ def _as_torch_does(operator: Any, *args: Any, **kwargs: Any) -> Any:
         is_leaf=is_planes,
     )
     if getattr(operator, "overloadpacket", None) in _ARITHMETIC:
-        args = pytree.tree_map_only((int, float, complex), _as_planes, args)
+        args = pytree.tree_map_only(
+            (int, float, complex),
+            lambda z: ComplexTensor(torch.full((), float(z.real)), torch.full((), float(z.imag))),
+            args,
+        )
     result = operator(*args, **kwargs)
     return pytree.tree_map_only(ComplexTensor, lambda z: (z.re, z.im), result)
-
-
-def _as_planes(number: complex) -> torch.Tensor:
-    return ComplexTensor(*(torch.full((), float(part)) for part in (number.real, number.imag)))
 
 
 def _consumers(node: Node) -> list[Node]:

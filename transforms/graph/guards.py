@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -16,7 +16,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 from zoo.errors import LoweringError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.export import ExportedProgram
@@ -97,17 +97,23 @@ def torch_unheard() -> Iterator[None]:
     if os.environ.get("TORCH_LOGS"):
         yield
         return
-    loggers = [logging.getLogger(name) for name in _LOUD]
-    before = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    try:
+    with ExitStack() as stack:
+        for name in _LOUD:
+            stack.enter_context(patch.object(logging.getLogger(name), "disabled", new=True))
         # It prints the graph of an export that fails, by a name that it finds in its module first.
-        with patch("torch.export._trace.print", create=True):
-            yield
+        stack.enter_context(patch("torch.export._trace.print", create=True))
+        yield
+
+
+@contextmanager
+def switched_off(read: Callable[[], bool], write: Callable[[bool], object]) -> Iterator[None]:
+    """Inside the block, one of torch's switches is off; it is left as it was."""
+    before = read()
+    write(False)
+    try:
+        yield
     finally:
-        for logger, level in zip(loggers, before, strict=True):
-            logger.setLevel(level)
+        write(before)
 
 
 _REMEMBERED = property(lru_cache(maxsize=None)(Expr.is_number.fget))

@@ -11,6 +11,7 @@ import torch
 
 from transforms.graph.guards import no_new_guards
 from transforms.graph.schemas import call_with, is_functional, nodes_in, qualified_name, schema_of
+from zoo.sources.context import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -81,10 +82,7 @@ def evaluate(editor: ProgramEditor, node: Node, values: Mapping[Node, Any]) -> A
         with no_new_guards(editor.fake_mode):
             return call_with(node, lambda n: values.get(n, n.meta.get("val")))
     except Exception as error:
-        first = str(error).strip().splitlines()
-        raise Unfit(
-            f"{node.name} cannot take the layout: {first[0] if first else error}"
-        ) from error
+        raise Unfit(f"{node.name} cannot take the layout: {first_line(error)}") from error
 
 
 def downstream_values(editor: ProgramEditor, fresh: Mapping[Node, Any]) -> dict[Node, Any]:

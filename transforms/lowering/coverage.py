@@ -45,10 +45,12 @@ def check_library(place: str, library: Path, target: str) -> tuple[str, ...]:
         UnsupportedKernels: if the runtime does not offer one of them.
         LoweringError: if the library needs anything of libtorch.
     """
+    if (nm := shutil.which("nm")) is None:
+        raise LoweringError("coverage", "there is no `nm` on the PATH", "Install binutils")
     # Mach-O has one table of symbols, and an underscore in front of C's names.
     dynamic, prefix = ([], "_") if platform.system() == "Darwin" else (["-D"], "")
     listing = subprocess.run(
-        [_nm(), *dynamic, "--undefined-only", "--format=posix", str(library)],
+        [nm, *dynamic, "--undefined-only", "--format=posix", str(library)],
         capture_output=True,
         text=True,
         check=True,
@@ -60,13 +62,6 @@ def check_library(place: str, library: Path, target: str) -> tuple[str, ...]:
     symbols = tuple(sorted(s for s in undefined if s.startswith(_SHIM_PREFIXES)))
     check_kernels(place, dict.fromkeys(symbols, ()), target)
     return symbols
-
-
-def _nm() -> str:
-    path = shutil.which("nm")
-    if path is None:
-        raise LoweringError("coverage", "there is no `nm` on the PATH", "Install binutils")
-    return path
 
 
 _NAMESPACES = ("menagerie", "torchao")

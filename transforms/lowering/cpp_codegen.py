@@ -372,7 +372,9 @@ class CheckedWrapper(CppWrapperCpu):
     def _codegen_aoti_model_class(self) -> None:
         """Data in place of the model's constructor, which is the interface's."""
         before, self.prefix = self.prefix, IndentedBuffer()
-        self.codegen_model_constructor()  # type: ignore[no-untyped-call]
+        names = V.graph.allocated_constant_name  # which go between quotes as they are
+        with patch.dict(names, {n: quoted(name)[1:-1] for n, name in names.items()}):
+            self.codegen_model_constructor()  # type: ignore[no-untyped-call]
         inputs, outputs = list(V.graph.graph_inputs), len(V.graph.graph_outputs)
         before.splice(model_facts(self.prefix.getvalue(), inputs, outputs))
         self.prefix = before

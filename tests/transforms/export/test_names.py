@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import keyword
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 from torch import nn
 
 from tests.pieces import run_piece
-from transforms import Program, run_passes
+from transforms import Program, convert, run_passes
 from transforms.export.prepare import prepare_module
-from zoo.errors import ExportError
+from zoo.errors import ExportError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class _Dashes(nn.Module):
@@ -100,6 +104,42 @@ def test_words_of_cpp(target: str) -> None:
     results = run_piece(program, list(inputs.values()), target=target)
     for result, name in zip(results, ("short", "namespace"), strict=True):
         torch.testing.assert_close(result, expected[name], rtol=1e-4, atol=1e-5)
+
+
+class _Named(nn.Module):
+    """A matrix of any name, which is the result's too."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.register_parameter(name, nn.Parameter(torch.randn(4, 4)))
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        """(2, 4) to (2, 4)."""
+        return {self.name: x @ self.get_parameter(self.name)}
+
+
+def test_what_cpp_would_escape(tmp_path: Path) -> None:
+    """A name goes between quotes in C++, and comes out as it is."""
+    made = convert(_Named(r"a\x41").eval(), (torch.randn(2, 4),), out=tmp_path / "made")
+    [program] = made.manifest.programs
+    assert [spec.name for spec in program.outputs] == [r"a\x41"]
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\", "a\nb", "a\0b", "a\udc80"])
+def test_what_python_cannot_quote(name: str) -> None:
+    """Such a parameter is refused by its name, escaped."""
+    with pytest.raises(ExportError) as raised:
+        prepare_module("main", Program(_Named(name).eval(), (torch.randn(2, 4),)))
+    assert f"has {name!r}, and torch writes graphs as Python" in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", ["inputs", "outputs"])
+def test_inputs_and_outputs_are_called_by_text(kind: str) -> None:
+    """Half of a letter, which no file holds, is refused."""
+    program = Program(nn.ReLU(), (torch.randn(2),), names={kind: ["\ud800"]})
+    with pytest.raises(UsageError, match=rf"one of the {kind} is called '.ud800'"):
+        prepare_module("main", program)
 
 
 @pytest.mark.parametrize("word", [word for word in _WORDS if keyword.iskeyword(word)])

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import functools
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._decomp import get_decompositions
 
 from transforms.graph.graph_pass import GraphPass, Journal
+from transforms.graph.guards import switched_off
 from transforms.graph.record import origin
 from zoo.errors import LoweringError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
     from torch._ops import OpOverload
@@ -71,7 +71,8 @@ def _computed(operator: OpOverload, *arguments: Any) -> tuple[Tensor, ...]:
     few = isinstance(steps, int) and steps <= _FEW_STEPS
     if few or not _has_kernel(sequence, states):
         written_out: Callable[..., Any] = get_decompositions([operator])[operator]
-        with _without_onednn():  # with it, torch's decomposition is a call of that kernel
+        # With oneDNN on, torch's decomposition is a call of that kernel.
+        with switched_off(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled):
             results: tuple[Tensor, ...] = written_out(*arguments)
         return results
     x = sequence.transpose(0, 1) if batch_first else sequence
@@ -117,14 +118,3 @@ def _check(place: str, node: Node) -> None:
         f"Call it on at most {_MOST_STEPS} steps at a time and pass its state on, or use a layer "
         "without projections in float32",
     )
-
-
-@contextmanager
-def _without_onednn() -> Iterator[None]:
-    """What torch.backends.mkldnn.flags does, without its warning of graphics cards."""
-    before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
-    try:
-        yield
-    finally:
-        torch._C._set_mkldnn_enabled(before)
