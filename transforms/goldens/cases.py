@@ -245,6 +245,8 @@ class TiesInOrder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     could not be compared with it.
     """
 
+    supports_higher_order_operators = True
+
     def __torch_dispatch__(
         self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
