@@ -23,6 +23,7 @@ from safetensors.torch import load_file
 from menagerie.validation.compare import measure
 from transforms.export.trace import WRAPPER_PREFIX
 from transforms.goldens.cases import input_dtype
+from transforms.graph.editor import fake_value
 from transforms.graph.interpret import Recorder, output_nodes
 from transforms.graph.record import origin
 from transforms.passes.axes import is_layout
@@ -310,27 +311,23 @@ def other_operand(product: Node, weight: Node) -> tuple[int, tuple[int, ...]] | 
     None where the runtime does not round it: of convolutions in groups or transposed, of matrices
     that are no linear layer's, of other operators. The slices are rows, or whole images.
     """
-    if product.target in _IMAGES and product.args[1] is weight:
-        image, kernel = _value(product, 0), _value(product, 1)
+    given: Any = product.args
+    if product.target in _IMAGES and given[1] is weight:
+        image, kernel = fake_value(given[0]), fake_value(weight)
         in_groups = kernel.shape[1] != image.shape[1]
-        is_transposed = product.target is aten.convolution.default and product.args[6]
+        is_transposed = product.target is aten.convolution.default and given[6]
         return None if in_groups or is_transposed else (0, tuple(range(1, image.dim())))
-    if product.target is aten.linear.default and product.args[1] is weight:
+    if product.target is aten.linear.default and given[1] is weight:
         return 0, (-1,)
     if product.target not in _ROWS:
         return None
     right = 2 if product.target is aten.addmm.default else 1
-    matrix = _value(product, right)
-    if product.args[right] is not weight or matrix.stride() != (1, matrix.shape[0]):
+    matrix = fake_value(given[right])
+    if given[right] is not weight or matrix.stride() != (1, matrix.shape[0]):
         return None  # only the transposed of rows is a linear layer's
-    if product.target is aten.addmm.default and _value(product, 0).dim() != 1:
+    if product.target is aten.addmm.default and fake_value(given[0]).dim() != 1:
         return None
     return right - 1, (-1,)
-
-
-def _value(product: Node, place: int) -> torch.Tensor:
-    value: torch.Tensor = product.args[place].meta["val"]  # type: ignore[union-attr]
-    return value
 
 
 def operand_ranges(

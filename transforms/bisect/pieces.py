@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
@@ -25,7 +26,7 @@ from torch.utils._pytree import tree_structure
 from menagerie.numerics import Dtype, Tolerance
 from menagerie.validation import Limits
 from menagerie.validation.compare import compare
-from menagerie.validation.findings import Verdict
+from menagerie.validation.findings import OutputParity, Verdict
 from transforms.export.call_signature import DTYPES, Eager, given, signature_of
 from transforms.export.prepare import Prepared
 from transforms.goldens.cases import GoldenCase
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
-    from menagerie.validation.findings import OutputParity
     from transforms.graph.graph_pass import GraphPass
 
 Tolerances = Mapping[Dtype, Tolerance]
@@ -182,19 +182,11 @@ def _assemble(
     )
 
 
-@dataclass(frozen=True)
-class Difference:
-    """How far a tensor is from eager's, in its own units and in decibels."""
-
-    max_abs: float
-    snr_db: float
-    passed: bool
-
-
-CRASHED = Difference(float("inf"), float("-inf"), passed=False)
+_WRONG = compare(np.zeros(1), np.ones(1), Dtype.FLOAT64, None, case=0, name="")
+CRASHED = replace(_WRONG, max_abs=float("inf"))  # farther from eager's than any tensor
 
 # Runs a piece and returns how far its outputs are from eager's, by the names of their nodes.
-Judge = Callable[[Piece, Tolerances], dict[str, Difference]]
+Judge = Callable[[Piece, Tolerances], dict[str, OutputParity]]
 
 
 def comparable(value: Any) -> bool:
@@ -204,26 +196,20 @@ def comparable(value: Any) -> bool:
 
 def differences(
     expected: Mapping[str, Any], actual: Mapping[str, Any], tolerances: Tolerances
-) -> dict[str, Difference]:
+) -> dict[str, OutputParity]:
     """Compare as the validation of an artifact does, by name, what can be compared."""
     found = {}
     for name, wanted in expected.items():
         if comparable(wanted):
             dtype = DTYPES[wanted.dtype]
             arrays = as_array(wanted), as_array(actual[name])
-            found[name] = _difference(
-                compare(*arrays, dtype, tolerances.get(dtype), case=0, name=name)
-            )
+            found[name] = compare(*arrays, dtype, tolerances.get(dtype), case=0, name=name)
     return found
-
-
-def _difference(parity: OutputParity) -> Difference:
-    return Difference(parity.max_abs, parity.snr_db, parity.passed)
 
 
 def judge_rewritten(
     piece: Piece, tolerances: Tolerances, *, graph_pass: GraphPass
-) -> dict[str, Difference]:
+) -> dict[str, OutputParity]:
     """Run a piece in eager PyTorch before and after a pass.
 
     Raises:
@@ -240,7 +226,7 @@ def judge_rewritten(
 
 def judge_lowered(
     piece: Piece, tolerances: Tolerances, *, target: Target | str
-) -> dict[str, Difference]:
+) -> dict[str, OutputParity]:
     """Lower a piece, and validate the bundle of it as any other: in a process without torch.
 
     Args:
@@ -263,7 +249,7 @@ def judge_lowered(
     if report.verdict not in {Verdict.PASSED, Verdict.DIVERGED}:
         return dict.fromkeys(names, CRASHED)
     [program] = report.programs
-    return dict(zip(names, map(_difference, program.parity), strict=True))
+    return dict(zip(names, program.parity, strict=True))
 
 
 def lower_piece(

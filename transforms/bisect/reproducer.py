@@ -34,7 +34,8 @@ from zoo.spec import PassChoice
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-    from transforms.bisect.pieces import Difference, Judge, Tolerances
+    from menagerie.validation.findings import OutputParity
+    from transforms.bisect.pieces import Judge, Tolerances
 
 _log = logging.getLogger(__name__)
 
@@ -117,7 +118,7 @@ def write_program(program: ExportedProgram, file: Path) -> bytes:
 
 def rerun(
     folder: Path, *, unpickle: bool = False, judge: Judge | None = None
-) -> dict[str, Difference]:
+) -> dict[str, OutputParity]:
     """Run a reproducer again: how far each output is from eager's, now.
 
     Args:

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-    from transforms.bisect.pieces import Difference, Judge, Tolerances
+    from menagerie.validation.findings import OutputParity
+    from transforms.bisect.pieces import Judge, Tolerances
     from transforms.export.prepare import Prepared
     from transforms.graph.graph_pass import GraphPass
     from transforms.targets import PassItem, Target
@@ -219,7 +220,7 @@ class _Search:
     def first_wrong(self, before: ExportedProgram, after: ExportedProgram) -> Divergence | None:
         """The first node of `after` that is wrong on the inputs, if an output is."""
 
-        def wrong(pairs: Sequence[tuple[Node, Node]]) -> list[tuple[Node, Difference]]:
+        def wrong(pairs: Sequence[tuple[Node, Node]]) -> list[tuple[Node, OutputParity]]:
             expected = capture(before, self.inputs, [old.name for old, _ in pairs])
             actual = capture(after, self.inputs, [new.name for _, new in pairs])
             wanted = {new.name: expected[old.name] for old, new in pairs}
@@ -274,8 +275,8 @@ class _Search:
         return divergence.model_copy(update={"certain": certain}), piece
 
     def _narrow(
-        self, program: ExportedProgram, wrong: Node, judged: Mapping[Node, Difference]
-    ) -> tuple[Node, Difference, bool]:
+        self, program: ExportedProgram, wrong: Node, judged: Mapping[Node, OutputParity]
+    ) -> tuple[Node, OutputParity, bool]:
         """The first wrong node among the producers of a wrong node; False: the time was up."""
         distance = judged[wrong]
         good = {n for n, seen in judged.items() if seen.passed}
@@ -291,7 +292,7 @@ class _Search:
 
     def _probed(
         self, program: ExportedProgram, probes: list[Node]
-    ) -> tuple[list[Node], Mapping[str, Difference]]:
+    ) -> tuple[list[Node], Mapping[str, OutputParity]]:
         """Nodes judged together; where that crashes, the first of them, down to one that does."""
         while True:
             cut = with_outputs(program, [n.name for n in probes])
@@ -308,7 +309,7 @@ class _Search:
         nodes: Sequence[Node],
         around: Callable[[Node], Iterable[Node]],
         judge: Judge,
-    ) -> tuple[Piece, Difference] | None:
+    ) -> tuple[Piece, OutputParity] | None:
         """The first piece that is wrong, of some nodes and ever more around them, and by how much.
 
         Pieces that the judge does not take, as the compiler does not take each, are not wrong.
@@ -328,7 +329,7 @@ class _Search:
         return None
 
 
-def divergence_at(stage: DivergenceStage, node: Node, distance: Difference) -> Divergence:
+def divergence_at(stage: DivergenceStage, node: Node, distance: OutputParity) -> Divergence:
     """The record of a wrong node, with where in the model it comes from."""
     file, line = source_line(node)
     return Divergence(

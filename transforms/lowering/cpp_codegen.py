@@ -53,7 +53,9 @@ from transforms.graph.record import origin
 from zoo.errors import LoweringError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from torch.fx import Node
 
 
 # What a check of an index says, before the place.
@@ -73,9 +75,15 @@ _DIVISIONS = {
 def fault_place() -> str:
     """The nodes of the loop that is being generated that can fail, with module, file and line."""
     current = V.kernel.current_node
-    nodes = sorted(current.node.get_origins() if current else (), key=lambda node: node.name)
+    nodes = list(current.node.get_origins() if current else ())
     likely = [node for node in nodes if any(word in str(node.target) for word in _CAN_FAIL)]
-    return " or ".join(f"{node.name}, {origin(node)}" for node in likely or nodes)
+    return located(likely or nodes)
+
+
+def located(nodes: Iterable[Node]) -> str:
+    """Each of some calls with its module, file and line."""
+    calls = {node.name: node for node in nodes if node.op == "call_function"}
+    return " or ".join(f"{name}, {origin(calls[name])}" for name in sorted(calls))
 
 
 def quoted(text: str) -> str:
@@ -308,14 +316,11 @@ def model_facts(constructor: str, inputs: Sequence[str], outputs: int) -> str:
     both = ((each["shape"], each["stride"]) for each in constants.values())
     extents = [found.strip("{}") for pair in both for found in pair]
     names = [quoted(name) for name in (*inputs, *(f"output{n}" for n in range(outputs)))]
-    config = torch._inductor.config.aot_inductor
     return _FACTS.format(
         names=", ".join((*names, "nullptr")),
         described=",\n  ".join((*rows, "{}")),
         extents=", ".join((*filter(None, extents), "0")),
         counts=f"{len(inputs)}, {outputs}, {len(constants)}",
-        in_spec=quoted(config.serialized_in_spec),
-        out_spec=quoted(config.serialized_out_spec),
     )
 
 
@@ -328,9 +333,7 @@ static const ConstantFacts model_constants[] = {{
 }};
 static constexpr int64_t model_extents[] = {{{extents}}};
 const ModelFacts model_facts = {{
-  {counts}, model_names, model_constants, model_extents,
-  {in_spec},
-  {out_spec}
+  {counts}, model_names, model_constants, model_extents
 }};
 }} // namespace torch::aot_inductor
 using namespace torch::aot_inductor;

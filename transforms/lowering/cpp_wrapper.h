@@ -67,7 +67,6 @@ struct ModelFacts {
   const char* const* names;        // of the inputs, then of the outputs
   const ConstantFacts* described;  // one for each constant
   const int64_t* extents;          // of each constant its sizes, then its strides
-  const char *in_spec, *out_spec;
 };
 
 extern const ModelFacts model_facts;
@@ -101,8 +100,6 @@ AOTInductorModel::AOTInductorModel(std::shared_ptr<ConstantMap> constants_map,
   }
   update_constants_map(std::move(constants_map));
   update_constants_array(std::move(constants_array));
-  in_spec_ = model_facts.in_spec;
-  out_spec_ = model_facts.out_spec;
   kernels_ = std::make_unique<AOTInductorModelKernelsBase>();
 }
 

@@ -20,10 +20,11 @@ The rest is private to TorchInductor, and each part is named here with its reaso
   `operator`, or `buf0` like one of the wrapper's own. Ours begin with `constant_`.
 - `CppWrapperCpu._write_aoti_interface_header`: writes AOTInductor's interface into each wrapper. It
   is compiled once instead (cpp_codegen.py).
+- `GraphLowering.run_node`, `Scheduler._codegen`: what they raise names no node of the graph.
 - `GraphLowering.get_attr`: gives a constant without axes as a bare number, of which there are no
   views. Where it meets more than pointwise operators, it is a tensor like any other.
-- `torch.utils._pytree.treespec_dumps`: gives the text of a result's structure, which the library
-  carries and our runtime does not read; it knows none for named tuples, torch's own among them.
+- `torch.utils._pytree.treespec_dumps`: gives the text of a result's structure, which our runtime
+  does not read; it knows none for named tuples.
 - `codegen.cpp.stride_at_vec_range`: takes minutes for long indexes (`stride_in_range`).
 - `cpu_vec_isa.valid_vec_isa_list`: what this machine compiles and runs, asked once a process. One
   failure, as of a full disk, and all later code would be scalar. `cpp.simdlen` says what is meant.
@@ -48,7 +49,6 @@ For Metal, on any host, while code is generated and no longer:
 from __future__ import annotations
 
 import re
-import traceback
 import warnings
 from collections import defaultdict
 from contextlib import contextmanager
@@ -60,7 +60,7 @@ from unittest.mock import patch
 
 import sympy
 import torch
-from torch._inductor import codecache, cpu_vec_isa, ir, lowering, sizevars
+from torch._inductor import codecache, cpu_vec_isa, ir, lowering, scheduler, sizevars
 from torch._inductor import graph as graph_module
 from torch._inductor.codegen import common, cpp, cpp_wrapper_cpu
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen
@@ -72,16 +72,19 @@ from torch.utils import _pytree as pytree
 from transforms.export.call_signature import state_of
 from transforms.graph.guards import is_number_cached, torch_unheard
 from transforms.graph.record import origin
-from transforms.lowering.cpp_codegen import numbers_as_eager
+from transforms.lowering.cpp_codegen import located, numbers_as_eager
 from zoo.errors import LoweringError
+from zoo.sources.context import first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
     from torch._inductor.graph import GraphLowering
     from torch._inductor.scheduler import BaseScheduling
     from torch.export import ExportedProgram
+    from torch.fx import Node
 
 _SYMBOL = re.compile(r"\baoti_torch_\w+")
 _PROXY = "aoti_torch_proxy_executor_call_function"
@@ -163,6 +166,7 @@ def generate_code(
     if state_of(program):
         options["joint_graph_constant_folding"] = False
     module = program.module(check_guards=False)
+    failed: list[str] = []  # where in the model
     try:
         with (
             torch_unheard(),
@@ -174,8 +178,10 @@ def generate_code(
             patch.object(
                 cpu_vec_isa, "valid_vec_isa_list", lambda: cpu_vec_isa.supported_vec_isa_list
             ),
-            patch.object(pytree, "treespec_dumps", _spec_text),
+            patch.object(pytree, "treespec_dumps", lambda _: ""),
             patch.object(graph_module.GraphLowering, "get_attr", _constant_with_views),
+            _noting(failed, graph_module.GraphLowering, "run_node", lambda _, node: [node]),
+            _noting(failed, scheduler.Scheduler, "_codegen", _scheduled),
             is_number_cached(),
             numbers_as_eager(),
             backend.registered(),
@@ -186,7 +192,9 @@ def generate_code(
     except _Captured as captured:
         return captured.code
     except Exception as error:
-        raise LoweringError("inductor", f"code generation failed: {_reason(error)}") from error
+        where = f" at {failed[0]}" if failed else ""
+        fact = f"code generation failed{where}: {first_line(error)}"
+        raise LoweringError("inductor", fact) from error
     raise LoweringError(
         "inductor",
         "torch no longer calls AotCodeCompiler.compile",
@@ -194,15 +202,7 @@ def generate_code(
     )
 
 
-_dumped = pytree.treespec_dumps
 _constant = graph_module.GraphLowering.get_attr
-
-
-def _spec_text(spec: pytree.TreeSpec) -> str:
-    try:
-        return _dumped(spec)
-    except NotImplementedError:
-        return ""
 
 
 def _constant_with_views(graph: GraphLowering, *given: Any) -> Any:
@@ -213,12 +213,25 @@ def _constant_with_views(graph: GraphLowering, *given: Any) -> Any:
     return lowering.tensor(found.value, dtype=found.dtype, device=found.device)
 
 
-def _reason(error: Exception) -> str:
-    """The first line of what torch says; where it says nothing, the function that gave up."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    if ":" in lines[0].rstrip(":") or error.__traceback__ is None:
-        return lines[0]
-    return f"{lines[0].rstrip(':')} in {traceback.extract_tb(error.__traceback__)[-1].name}"
+def _noting(
+    sites: list[str], owner: type, method: str, nodes: Callable[..., Iterable[Node]]
+) -> AbstractContextManager[object]:
+    """Let a method of Inductor's that raises add where in the model it was."""
+    inner = getattr(owner, method)
+
+    def noting(*given: Any) -> Any:
+        try:
+            return inner(*given)
+        except Exception:
+            sites.append(located(nodes(*given)))
+            raise
+
+    return patch.object(owner, method, noting)
+
+
+def _scheduled(owner: scheduler.Scheduler, _: object) -> list[Node]:
+    kernels = owner.current_node.get_nodes() if owner.current_node else ()
+    return [node for kernel in kernels if kernel.node for node in kernel.node.get_origins()]
 
 
 @contextmanager

@@ -122,11 +122,11 @@ class Compiler:
         )
         if result.returncode != 0:
             errors = [line for line in result.stderr.splitlines() if "error" in line]
-            raise LoweringError(
-                self.path,
-                f"failed: {errors[0] if errors else result.stderr.strip()[-300:]}",
-                "Run `zoo doctor` to see whether the compiler and torch's headers fit",
-            )
+            fact = f"failed: {errors[0] if errors else result.stderr.strip()[-300:]}"
+            if named := re.search(r"In function .\w+ (\w+)\(", result.stderr):
+                fact += f", in {named[1]}"
+            step = "Run `zoo doctor` to see whether the compiler and torch's headers fit"
+            raise LoweringError(self.path, fact, step)
 
 
 @functools.cache

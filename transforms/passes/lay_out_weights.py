@@ -71,19 +71,17 @@ class ClaimChannelsLast(GraphPass):
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Lay each weight out for who reads it."""
+        LayOutWeights().rewrite(editor, journal)
         if reads_by_strides(editor.graph):
-            LayOutWeights().rewrite(editor, journal)
             return
         claimed = 0
         for node in list(editor.graph.nodes):
             value = editor.constant(node)
-            if value is None:
+            if value is None or value.dim() != _IMAGE_RANK:
                 continue
-            if value.dim() == _IMAGE_RANK and _only_convolution_weight(node):
+            if _only_convolution_weight(node):
                 editor.set_constant(node, _channels_last(value))
                 claimed += 1
-            elif not _is_plain(value):
-                editor.set_constant(node, plain(value))
         let_views_copy(editor)
         if claimed:
             journal.changed(f"claimed {claimed} weights of convolutions to be channels-last")

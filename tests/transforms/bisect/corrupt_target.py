@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
-from transforms.bisect.pieces import Difference, differences
+from transforms.bisect.pieces import CRASHED, differences
 from transforms.bisect.reproducer import rerun
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.interpret import capture, output_nodes
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
+    from menagerie.validation.findings import OutputParity
     from transforms.bisect.pieces import Piece, Tolerances
     from transforms.graph.editor import ProgramEditor
 
@@ -81,7 +82,7 @@ class Runner:
         self.runs = 0
         self._corrupt = corrupt
 
-    def __call__(self, piece: Piece, tolerances: Tolerances) -> dict[str, Difference]:
+    def __call__(self, piece: Piece, tolerances: Tolerances) -> dict[str, OutputParity]:
         """Run a program whose inputs are all tensors; a target that dies is wrong everywhere."""
         self.runs += 1
         program, names = piece.program, [n.name for n in output_nodes(piece.program)]
@@ -89,7 +90,7 @@ class Runner:
         try:
             found = dict(zip(names, self._outputs(program, piece.inputs), strict=True))
         except SessionError:
-            return dict.fromkeys(names, Difference(float("inf"), float("-inf"), passed=False))
+            return dict.fromkeys(names, CRASHED)
         return differences(expected, found, tolerances)
 
     def _outputs(
