@@ -13,6 +13,7 @@ import inspect
 import io
 import operator
 import re
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from menagerie.numerics import Dtype
 from menagerie.paths import home
 from menagerie.tensor_files import read_array
 from transforms.export.prepare import Program
+from transforms.graph.guards import torch_unheard
 from zoo.errors import SourceError, SourceRefused, UsageError
 from zoo.sources.context import Context, first_line
 from zoo.sources.factory import build
@@ -55,6 +57,9 @@ def load_program(
         SourceRefused: it is a file, and `unpickle` is not given.
         SourceError: the file cannot be read, or the code raised.
     """
+    if zipfile.is_zipfile(what) and any("/code/" in n for n in zipfile.ZipFile(what).namelist()):
+        fact = "is a TorchScript archive, which torch.export does not read"
+        raise SourceError(what, fact, f"Give the code that it was made from. {_CODE}")
     if what.endswith(".pt2"):
         if inputs or dynamic:
             raise UsageError(what, "has inputs and sizes of its own", "Leave --input and --dynamic")
@@ -127,9 +132,11 @@ def read_program(path: Path, *, unpickle: bool) -> torch.export.ExportedProgram:
             "Give --unpickle if you trust its author",
         )
     try:
-        program = torch.export.load(held)
+        with torch_unheard():
+            program = torch.export.load(held)
     except Exception as error:  # torch raises many kinds here; all mean the same to the user
-        fact = f"is no exported program: {first_line(error)}"
+        said = first_line(error).partition(". Please check")[0]
+        fact = f"is no exported program: {said}"
         raise SourceError(str(path), fact, "Write it with torch.export.save") from error
     for node in reversed(program.graph.nodes):  # torch adds results of calls that nothing reads
         if node.target is operator.getitem and not node.users:

@@ -93,18 +93,16 @@ def differences(published: Bundle, rebuilt: Bundle) -> tuple[Difference, ...]:
             program = programs.get(name)
             near = program is not None and _near(*files, program, published.manifest)
             found.append(Difference(place=name, fact=_files(*files), rounding=near))
-    one, two = (_as_built(bundle.manifest) for bundle in (published, rebuilt))
+    built = (  # without what another machine or day says otherwise of the same build key
+        replace(without_report(b.manifest), state=ReleaseState.LOWERED, created=_NEVER)
+        for b in (published, rebuilt)
+    )
+    one, two = (plain(each, sparse=True) for each in built)
     facts = list(_facts("", one, two))
     if one != two and not facts and not found:
         facts = ["differs in form"]
     found += [Difference(place=MANIFEST, fact=fact) for fact in facts]
     return tuple(sorted(found, key=lambda each: each.place))
-
-
-def _as_built(manifest: BundleManifest) -> Any:
-    """What the manifest says of what was built alone: the same build key gives it everywhere."""
-    built = replace(without_report(manifest), state=ReleaseState.LOWERED, created=_NEVER)
-    return plain(built, sparse=True)
 
 
 def _near(published: Path, rebuilt: Path, program: BundleProgram, manifest: BundleManifest) -> bool:

@@ -83,6 +83,14 @@ def test_a_checkpoint_does_not_inflate(tmp_path: Path) -> None:
         read_state(bomb, "tiny")
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_checkpoint_is_no_code(tmp_path: Path) -> None:
+    """What torch.jit.save wrote is called so, and not what unpacks to more than it is."""
+    torch.jit.save(torch.jit.script(torch.nn.Linear(4, 2)), tmp_path / "net.pth")
+    with pytest.raises(SourceRefused, match="is TorchScript: code"):
+        read_state(tmp_path / "net.pth", "tiny")
+
+
 @pytest.mark.parametrize(
     "url",
     [

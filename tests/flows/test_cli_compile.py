@@ -146,6 +146,18 @@ def test_a_file_that_is_no_program_is_told(zoo: Run, tmp_path: Path) -> None:
     code, _, err = zoo("compile", "wrong.pt2", "--unpickle", "-o", "made")
     assert code == 1
     assert "is no exported program" in err
+    assert "\n" not in err.strip()
+
+
+@pytest.mark.parametrize("name", ["net.pt", "net.jit", "net.pt2"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_torchscript_archive_is_called_so(name: str, zoo: Run, tmp_path: Path) -> None:
+    """By what is in it, whatever its name; none of it is run."""
+    torch.jit.save(torch.jit.script(torch.nn.Linear(4, 2)), tmp_path / name)
+    code, _, err = zoo("compile", name, "-i", "1x4", "-o", "made")
+    assert code == 1
+    assert f"{name}: is a TorchScript archive" in err
+    assert "Give the code that it was made from" in " ".join(err.split())
 
 
 def test_an_archive_that_is_called_an_array_is_told(tmp_path: Path) -> None:

@@ -283,7 +283,9 @@ class _Search:
         while suspects := _suspects(wrong, good):
             if self.late:
                 return wrong, distance, False
-            probes = _spread([n for n in program.graph.nodes if n in suspects], _PROBES)
+            probes = [n for n in program.graph.nodes if n in suspects]
+            step = max(1, -(-len(probes) // _PROBES))  # evenly spaced; all when they are few
+            probes = probes[step // 2 :: step]
             probes, found = self._probed(program, probes)
             good |= {n for n in probes if found[n.name].passed}
             if failed := [n for n in probes if not found[n.name].passed]:
@@ -384,10 +386,3 @@ def _nearest_probes(node: Node) -> set[Node]:
     for source in node.all_input_nodes:
         found |= {source} if is_probe(source) else _nearest_probes(source)
     return found
-
-
-def _spread(nodes: Sequence[Node], count: int) -> list[Node]:
-    """At most `count` of `nodes`, evenly spaced; all when they are few."""
-    if len(nodes) <= count:
-        return list(nodes)
-    return [nodes[(i + 1) * len(nodes) // (count + 1)] for i in range(count)]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _LOUD = (
     "torch.fx.experimental.symbolic_shapes",
     "torch._subclasses.fake_tensor",
+    "torch.export",  # the whole of what a file cannot be read for
     "torch._inductor.ir",  # of kernels that no C interface has: our own error lists them
     "torch._inductor.scheduler",  # the whole of a kernel that cannot be generated
     "torch._inductor.utils",  # of a GPU's size

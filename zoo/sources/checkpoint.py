@@ -174,12 +174,14 @@ def _refuse_inflation(path: Path, model: str) -> None:
     """PyTorch stores tensors as they are: a file that inflates was made to fill the memory.
 
     Raises:
-        SourceRefused: it is a zip whose entries are compressed, or overlap.
+        SourceRefused: it is a zip whose entries are compressed, overlap, or are code.
     """
     if not zipfile.is_zipfile(path):
         return
     with zipfile.ZipFile(path) as archive:
         entries = archive.infolist()
+    if any("/code/" in entry.filename for entry in entries):
+        raise SourceRefused(model, f"{path.name} is TorchScript: code", "Save its state dict alone")
     packed = any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
     if packed or sum(entry.file_size for entry in entries) > path.stat().st_size:
         fact = f"{path.name} would unpack to more than it is"
