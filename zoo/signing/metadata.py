@@ -18,7 +18,6 @@ from menagerie.store.layout import METADATA
 from zoo.signing.keyring import Role, expires
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from zoo.signing.keyring import Keyring
@@ -42,11 +41,10 @@ class StoreMetadata:
         name = hashlib.sha256(objects.url.encode()).hexdigest()[:32]
         self._kept = keyring.folder / "stores" / name  # a store cannot take us back behind this
 
-    def list_ledgers(self, ledgers: Mapping[str, bytes]) -> None:
-        """Lists the ledgers under these keys with these bytes, and dates everything anew."""
+    def list_ledger(self, key: str, content: bytes) -> None:
+        """Lists the ledger under this key with these bytes, and dates everything anew."""
         targets = self._latest(Targets)
-        for key, content in ledgers.items():
-            targets.targets[key] = TargetFile.from_data(key, content, ["sha256"])
+        targets.targets[key] = TargetFile.from_data(key, content, ["sha256"])
         self._write(targets)
         self.refresh(targets.version)
 

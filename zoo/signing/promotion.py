@@ -190,7 +190,7 @@ class Promoter:
         signatures = _signed(self._keyring, encoded(LEDGER_TYPE, payload))
         key, content = ledger_key(ledger.model, ledger.platform), envelope(payload, signatures)
         self._store.objects.put_small(key, content)
-        StoreMetadata(self._store.objects, self._keyring).list_ledgers({key: content})
+        StoreMetadata(self._store.objects, self._keyring).list_ledger(key, content)
         if self._draws:
             self._draw([ledger.model])
 
