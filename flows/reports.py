@@ -61,9 +61,8 @@ def refresh_index() -> Path | None:
         The page; where it cannot be written, the one that was there before, if any.
     """
     found = dict(_all_reports())
-    pages = {report.build_key: folder / "report.html" for folder, report in found.items()}
     try:
-        return write_index(list(found.values()), home() / "reports", pages=pages)
+        return write_index(found, home() / "reports")
     except Exception:  # noqa: BLE001 - whatever it is, the models are published
         _log.warning("The page over all reports could not be written", exc_info=True)
         return index_page()

@@ -103,15 +103,12 @@ def read_graphs(folder: Path) -> tuple[ProgramGraphs, ...]:
         return ()
 
 
-def write_index(
-    reports: Sequence[ConversionReport], folder: Path, *, pages: Mapping[str, Path] | None = None
-) -> Path:
-    """Writes index.html, a table of several conversions in the given order.
+def write_index(reports: Mapping[Path, ConversionReport], folder: Path) -> Path:
+    """Writes index.html, a table of several conversions in the given order, with links.
 
     Args:
-        reports: one a row.
+        reports: one a row, by the folders into which `write_report` wrote them.
         folder: made when missing.
-        pages: where a report's page lies, by build key; those rows link to it.
 
     Returns:
         The path of index.html.
@@ -120,16 +117,10 @@ def write_index(
         StoreFull: no space left.
         StoreError: the folder cannot be written.
     """
-    pages = pages or {}
-    rows = [(report, _link(pages.get(report.build_key), folder)) for report in reports]
+    pages = ((report, (place / "report.html").absolute()) for place, report in reports.items())
+    # Quoting leaves no colon, so no scheme can hide in a folder's name.
+    rows = [(report, quote(os.path.relpath(page, folder.absolute()))) for report, page in pages]
     return _write(folder, "index.html", render_index(rows))
-
-
-def _link(page: Path | None, folder: Path) -> str:
-    """A relative link; its quoting leaves no colon, so no scheme can hide in a file's name."""
-    if page is None:
-        return ""
-    return quote(os.path.relpath(page.absolute(), folder.absolute()))
 
 
 _MOST_REPORT_BYTES = 64 * 2**20

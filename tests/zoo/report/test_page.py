@@ -254,16 +254,16 @@ def test_the_index_counts_and_links(
     tmp_path: Path, transducer: ConversionReport, crashed: ConversionReport
 ) -> None:
     """The index counts what is proven, shows every failure's fact, and links relatively."""
-    where = tmp_path / "pages" / "a report?#.html"
+    pages = tmp_path / "pages"
     path = write_index(
-        [transducer, crashed], tmp_path / "index", pages={transducer.build_key: where}
+        {pages / "a report?#": transducer, pages / "b:c": crashed}, tmp_path / "index"
     )
     assert path == tmp_path / "index" / "index.html"
     page = Page(path.read_text(encoding="utf-8"))
     assert "1 of 2 artifacts proven" in page.text
     assert "killed by SIGSEGV in program main, case 1" in page.text
     links = {a["href"] for tag, a in page.elements if tag == "a"}
-    assert links == {"../pages/a%20report%3F%23.html"}
+    assert links == {"../pages/a%20report%3F%23/report.html", "../pages/b%3Ac/report.html"}
 
 
 def test_an_empty_index_is_a_page() -> None:
