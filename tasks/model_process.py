@@ -272,7 +272,9 @@ Child: TypeAlias = _Spawned | ForkedProcess
 
 
 class Servers:
-    """Starts a server when it is first needed, and another one where that serves no more.
+    """Begins processes for models, where forks are borne by a server that is started when needed.
+
+    Where one serves no more, another one is started.
 
     Args:
         command: of a server.
@@ -284,15 +286,25 @@ class Servers:
         self._server: ForkServer | None = None
         self._one_died = False
 
-    def fork(self, kind: str, log: Path) -> Child:
-        """See `ForkServer.fork`."""
-        return self._current().fork(kind, log)
+    def begin(self, kind: str, log: Path) -> Child:
+        """A process for a model of this kind of source; it starts while the caller does other work.
+
+        The file `log` receives what the process has to say.
+        """
+        if _FORKS:
+            return self._current().fork(kind, log)
+        return spawn((sys.executable, "-m", "tasks.serve_model", kind), log)
 
     def load_ahead(self, kind: str) -> None:
-        """See `ForkServer.load`; not where a server died, perhaps of what it loaded."""
-        server = self._current()
-        if not self._one_died:
-            server.load(kind)
+        """Load the libraries for models of this kind of source now, while others are at work.
+
+        Not where a server died, perhaps of what it loaded.
+        """
+        if _FORKS:
+            with suppress(OSError):  # whoever cannot do without a server will say so
+                server = self._current()
+                if not self._one_died:
+                    server.load(kind)
 
     def _current(self) -> ForkServer:
         with self._lock:
@@ -307,25 +319,7 @@ class Servers:
 
 
 _SERVERS = Servers(sys.executable, "-m", "tasks.serve_model", "--fork")
-
-
-def begin(kind: str, log: Path) -> Child:
-    """A process for a model of this kind of source; it starts while the caller does other things.
-
-    Args:
-        kind: of the source.
-        log: the file that receives what the process has to say.
-    """
-    if _FORKS:
-        return _SERVERS.fork(kind, log)
-    return spawn((sys.executable, "-m", "tasks.serve_model", kind), log)
-
-
-def load_ahead(kind: str) -> None:
-    """Load the libraries for models of this kind of source now, while others are at work."""
-    if _FORKS:
-        with suppress(OSError):  # whoever cannot do without a server will say so
-            _SERVERS.load_ahead(kind)
+begin, load_ahead = _SERVERS.begin, _SERVERS.load_ahead
 
 
 def memory_allowed(asked: int | None, root: Path = Path("/")) -> int:

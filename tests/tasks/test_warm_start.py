@@ -31,7 +31,7 @@ def servers() -> Iterator[Servers]:
 
 def _server_of(servers: Servers, job: Job) -> int:
     """The number of the server that forked a model's process."""
-    with ModelProcess(job, start=servers.fork) as model:
+    with ModelProcess(job, start=servers.begin) as model:
         model.run(PULL)
         assert servers._server is not None
         return servers._server._process.pid
@@ -43,7 +43,7 @@ def test_models_share_a_server_until_the_environment_changes(
     """What the earlier one was asked before, it still does."""
     first = _server_of(servers, job)
     assert _server_of(servers, job) == first
-    with ModelProcess(job, start=servers.fork) as early:
+    with ModelProcess(job, start=servers.begin) as early:
         monkeypatch.setenv("CXX", "another")
         second = _server_of(servers, job)
         assert second != first
