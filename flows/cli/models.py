@@ -138,7 +138,7 @@ def _shown_entry(model: str, spec: "ModelSpec", origin: "Origin") -> "Iterator[R
         for name, dimension in program.dimensions.items():
             yield f"           {name} from {dimension.low} to {dimension.high}"
     yield f"  targets  {', '.join(spec.targets)}"
-    yield f"  licence  {spec.licence.spdx} {spec.licence.url}"
+    yield "  licence  " + " ".join(filter(None, spec.licence.model_dump().values()))
     yield f"  entry    {origin.file}:{origin.line}"
 
 
