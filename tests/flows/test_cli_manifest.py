@@ -54,7 +54,7 @@ def test_whom_a_licence_wants_named_is_shown(zoo: Run, tmp_path: Path) -> None:
         "version: 1\nfamily: A\nmodels:\n  ant:\n    summary: a\n"
         "    source: {kind: torchvision, builder: resnet18}\n"
         "    programs: [{inputs: [{name: x, shape: [1]}]}]\n"
-        "    licence: {spdx: CC-BY-4.0, url: https://ants.example, attribution: The ants}\n"
+        "    licence: {spdx: CC-BY-4.0, url: 'https://ants.example', attribution: The ants}\n"
     )
     code, out, _ = zoo("show", "ant", "--manifest", tmp_path)
     assert code == 0
