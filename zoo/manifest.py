@@ -193,10 +193,7 @@ def load_manifest(folder: Path | None = None, *, targets: Iterable[str] = ()) ->
                 models[name], origins[name] = spec, here
             variants |= others.keys()
         ordered = sorted(file.faults, key=lambda fault: fault.line)
-        faults += [
-            f"{_shown(path)}:{each.line}: {': '.join(filter(None, (_dotted(each), each.fact)))}"
-            for each in ordered
-        ]
+        faults += [f"{_shown(path)}:{each.line}: {each}" for each in ordered]
     if faults:
         raise ManifestError(_shown(folder), tuple(faults))
     read = MappingProxyType(models), MappingProxyType(origins)
@@ -235,12 +232,6 @@ def _entries(file: YamlFile, targets: Iterable[str]) -> Mapping[str, ModelSpec]:
                 file.faults.append(Fault(file.line(location), location, fact))
         return {}
     return read.models
-
-
-def _dotted(fault: Fault) -> str:
-    """Its location as `models.resnet18.programs[0].dtype`."""
-    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in fault.location)
-    return "".join(steps).removeprefix(".")
 
 
 def _shown(path: Path) -> str:

@@ -54,6 +54,11 @@ class Fault:
     location: Location
     fact: str
 
+    def __str__(self) -> str:
+        """The fact, behind its location as `models.resnet18.programs[0].dtype`."""
+        steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.location)
+        return ": ".join(filter(None, ("".join(steps).removeprefix("."), self.fact)))
+
 
 @dataclass
 class YamlFile:
