@@ -159,12 +159,15 @@ def snippets(model: CataloguedModel, history: History, store: str) -> tuple[Comm
     pull = pull_command(model, history, store)
     heard = Command("Make text of a recording", f"menagerie transcribe {model.name} a.wav")
     run = "The same in Python" if model.speech else "Run it in Python, without PyTorch"
+    alone = history.platform == "cpu-linux-x86_64" and not model.speech  # which is a loop
+    command = f"{pull}-alone --standalone && {model.name}-alone/menagerie-run --bench 20"
+    by_itself = Command("Without Python: a folder that proves and measures itself", command)
     return (
         Command("Download and check it", pull),
         *([heard] if model.speech else []),
         Command("Prove it on your machine", f"menagerie verify {model.name}"),
         Command(run, _python(model, history)),
-        *_standalone(model, history, pull),
+        *([by_itself] if alone else []),
     )
 
 
@@ -173,14 +176,6 @@ def pull_command(model: CataloguedModel, history: History, store: str) -> str:
     place = shlex.quote(store)
     which, where = (place, "") if store.startswith(HUB) else (model.name, f" --store {place}")
     return f"menagerie pull {which} --target {history.target}{where} -o {model.name}"
-
-
-def _standalone(model: CataloguedModel, history: History, pull: str) -> tuple[Command, ...]:
-    """Without Python: a folder that runs by itself."""
-    if model.speech or history.platform != "cpu-linux-x86_64":  # a recogniser is a loop of programs
-        return ()
-    command = f"{pull}-alone --standalone && {model.name}-alone/menagerie-run --bench 20"
-    return (Command("Without Python: a folder that proves and measures itself", command),)
 
 
 def _python(model: CataloguedModel, history: History) -> str:
