@@ -22,7 +22,7 @@ def bundle_for_images(
 ) -> Path:
     """A bundle of the module, for one to three images of three channels with any such sides."""
     return bundle_of(
-        folder / "b",
+        folder,
         module,
         {"image": torch.randn(2, 3, 24, 16)},
         {"batch": (1, 3, 1), "height": (*sides, 1), "width": (*sides, 1)},

@@ -108,7 +108,8 @@ def bundle(
     tmp_path_factory: pytest.TempPathFactory, bundle_of: Callable[..., Path], blocks: Blocks
 ) -> Path:
     """The blocks, for images of any of these sizes."""
-    return bundle_for_images(tmp_path_factory.mktemp("blocks"), bundle_of, blocks, _SIDES)
+    folder = tmp_path_factory.mktemp("blocks") / "blocks"
+    return bundle_for_images(folder, bundle_of, blocks, _SIDES)
 
 
 @pytest.fixture(scope="module")
@@ -154,6 +155,6 @@ def test_nan_spreads_as_far_as_windows_do(session: Session, blocks: Blocks) -> N
 
 
 @not_on_lesser
-def test_all_of_it_holds_without_avx512() -> None:
+def test_all_of_it_holds_without_avx512(bundle: Path) -> None:
     """The same tests in a process that may use AVX2 alone."""
-    assert_passes_without_avx512(__file__)
+    assert_passes_without_avx512(__file__, {"blocks": bundle})

@@ -80,7 +80,7 @@ def _made(module: type[nn.Module]) -> nn.Module:
 def layers(tmp_path_factory: pytest.TempPathFactory, bundle_of: Callable[..., Path]) -> Path:
     """For up to three batches of these lengths."""
     return bundle_of(
-        tmp_path_factory.mktemp("layers") / "b",
+        tmp_path_factory.mktemp("layers") / "layers",
         _made(Layers),
         {"rows": torch.randn(2, 40, _WIDTH)},
         {"batch": (1, 3, 1), "length": (*_LENGTHS, 1)},
@@ -92,7 +92,7 @@ def layers(tmp_path_factory: pytest.TempPathFactory, bundle_of: Callable[..., Pa
 def windows(tmp_path_factory: pytest.TempPathFactory, bundle_of: Callable[..., Path]) -> Path:
     """For up to three batches of so many samples."""
     return bundle_of(
-        tmp_path_factory.mktemp("windows") / "b",
+        tmp_path_factory.mktemp("windows") / "windows",
         _made(Windows),
         {"rows": torch.randn(2, 1, 1000)},
         {"batch": (1, 3, 1), "samples": (*_SAMPLES, 1)},
@@ -239,6 +239,6 @@ def test_the_profile_says_which_are_our_own(
 
 
 @not_on_lesser
-def test_all_of_it_holds_without_avx512() -> None:
+def test_all_of_it_holds_without_avx512(layers: Path, windows: Path) -> None:
     """The same tests in a process that may use AVX2 alone."""
-    assert_passes_without_avx512(__file__)
+    assert_passes_without_avx512(__file__, {"layers": layers, "windows": windows})

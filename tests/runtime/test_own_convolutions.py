@@ -76,7 +76,8 @@ def bundle(
     tmp_path_factory: pytest.TempPathFactory, bundle_of: Callable[..., Path], stack: Stack
 ) -> Path:
     """The stack, for images of any of these sizes."""
-    return bundle_for_images(tmp_path_factory.mktemp("stack"), bundle_of, stack, _SIDES)
+    folder = tmp_path_factory.mktemp("stack") / "stack"
+    return bundle_for_images(folder, bundle_of, stack, _SIDES)
 
 
 @pytest.fixture(scope="module")
@@ -151,18 +152,23 @@ def few() -> Few:
 
 
 @pytest.fixture(scope="module")
-def few_session(
+def few_bundle(
     tmp_path_factory: pytest.TempPathFactory, bundle_of: Callable[..., Path], few: Few
-) -> Iterator[Session]:
+) -> Path:
     """For images of up to 40 pixels."""
-    folder = bundle_of(
-        tmp_path_factory.mktemp("few") / "b",
+    return bundle_of(
+        tmp_path_factory.mktemp("few") / "few",
         few,
         {"image": torch.randn(1, 1, 3, 5)},
         {"height": (2, 5, 1), "width": (2, 8, 1)},
         {"image": (1, 1, "height", "width")},
     )
-    with Session(folder, threads=1) as opened:
+
+
+@pytest.fixture(scope="module")
+def few_session(few_bundle: Path) -> Iterator[Session]:
+    """On one thread."""
+    with Session(few_bundle, threads=1) as opened:
         yield opened
 
 
@@ -191,6 +197,6 @@ def test_activations_far_below_zero_are_zero(few_session: Session, few: Few) -> 
 
 
 @not_on_lesser
-def test_all_of_it_holds_without_avx512() -> None:
+def test_all_of_it_holds_without_avx512(bundle: Path, few_bundle: Path) -> None:
     """The same tests in a process that may use AVX2 alone."""
-    assert_passes_without_avx512(__file__)
+    assert_passes_without_avx512(__file__, {"stack": bundle, "few": few_bundle})

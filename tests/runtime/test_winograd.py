@@ -55,7 +55,7 @@ def bundle(
     tmp_path_factory: pytest.TempPathFactory, bundle_of: Callable[..., Path], stack: Stack
 ) -> Path:
     """The stack, for images of any of these sizes."""
-    return bundle_for_images(tmp_path_factory.mktemp("stack"), bundle_of, stack, _SIDES)
+    return bundle_for_images(tmp_path_factory.mktemp("stack") / "b", bundle_of, stack, _SIDES)
 
 
 @pytest.fixture(scope="module")
