@@ -34,7 +34,7 @@ def doctor(*, store: StoreOption = "") -> None:
     use_cluster(lambda cluster: cluster.prefect_environment())
     found = []
     with messages().status("looking at this machine") as status:
-        for check in checks(store, status.update):
+        for check in _checks(store, status.update):
             found.append(check)
             if not AS_JSON.get():
                 answer(None, *shown_checks([check]))
@@ -44,13 +44,8 @@ def doctor(*, store: StoreOption = "") -> None:
         raise typer.Exit(1)
 
 
-def checks(store: str, status: Callable[[str], None] = lambda _: None) -> Iterator[Check]:
-    """Look at one thing after another.
-
-    Args:
-        store: URL or folder of the store to probe.
-        status: called with what is being looked at, for the slow ones.
-    """
+def _checks(store: str, status: Callable[[str], None]) -> Iterator[Check]:
+    """Look at one thing after another; `status` is called with what is slow."""
     from transforms.targets import all_targets
 
     for look in (_python, _packages, _compiler):
