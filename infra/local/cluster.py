@@ -267,7 +267,11 @@ def apply_wanted(state: ClusterState, tell: Callable[[str], None] = lambda _: No
 def _prepared(port: int | None) -> ClusterState:
     """The state: that of last time where there is any, with the port that is asked for."""
     last = ClusterState.load()
-    state = last or ClusterState.make(_first_ports())
+    if last is None and port is None and is_free(_API_PORT):
+        port = _API_PORT
+    state = last or ClusterState.make(
+        dict(zip(PORTS.values(), free_ports(len(PORTS)), strict=True))
+    )
     if port not in (None, state.ports["api"]):  # another of ours that has it gives way
         ports = {name: free_ports(1)[0] if n == port else n for name, n in state.ports.items()}
         state = state.model_copy(update={"ports": ports | {"api": port}})
@@ -276,11 +280,6 @@ def _prepared(port: int | None) -> ClusterState:
         raise UsageError("zoo cluster up", fact, "Run `zoo cluster down` first")
     state.save()
     return state
-
-
-def _first_ports() -> dict[str, int]:
-    ports = dict(zip(PORTS.values(), free_ports(len(PORTS)), strict=True))
-    return ports | {"api": _API_PORT} if is_free(_API_PORT) else ports
 
 
 def _require_ports(state: ClusterState) -> None:
