@@ -43,6 +43,8 @@ from zoo.store.submissions import submission_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from menagerie.format.bundle_manifest import BundleManifest
+    from menagerie.store.layout import Build
     from tasks.job import Job, PublishRecord, StageRecords
     from transforms.progress import StepDone
     from zoo.records import ConversionReport
@@ -324,9 +326,10 @@ def test_a_store_that_was_away_for_a_moment_is_asked_again(
     """Planning on a worker bears with it, as publishing does."""
     errors = [StoreUnreachable("s3://zoo", "nobody answers")]
 
-    def asked(*_: object) -> None:
+    def asked(*_: object) -> dict[Build, BundleManifest]:
         if errors:
             raise errors.pop()
+        return {}
 
     monkeypatch.setattr(tasks.retries, "RETRY_SECONDS", [0.0])
     monkeypatch.setattr(zoo.store.Store, "held", asked)
