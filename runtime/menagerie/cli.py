@@ -572,12 +572,10 @@ def _trust(order: argparse.Namespace) -> int:
         shown = "\n".join(lines or ["no root is trusted here"])
         return _say(order, shown, {"roots": [root.place for root in roots]})
     root = add_root(_content(order.root, MAX_ROOT_BYTES), order.root)
-    line = (
-        f"trusted from now on: root {root.version}, {root.threshold} of {len(root.keys)} keys "
-        f"must sign: {', '.join(sorted(root.keys))}"
-    )
-    facts = {"version": root.version, "threshold": root.threshold, "keys": sorted(root.keys)}
-    return _say(order, line, facts)
+    keys = sorted(root.keys)
+    facts = {"version": root.version, "threshold": root.threshold, "keys": keys}
+    must = f"{root.threshold} of {len(keys)} keys must sign: {', '.join(keys)}"
+    return _say(order, f"trusted from now on: root {root.version}, {must}", facts)
 
 
 def _content(place: str, most: int) -> bytes:
@@ -585,6 +583,8 @@ def _content(place: str, most: int) -> bytes:
         from menagerie.store.http import read_address
 
         return read_address(place, most)
+    if not Path(place).exists():
+        raise UsageError(place, "there is no such file", "Give a publisher's root.json or a URL")
     with Path(place).open("rb") as file:
         return file.read(most + 1)
 

@@ -358,8 +358,11 @@ def test_a_name_that_nobody_knows_is_misuse(zoo: Run, store: Path, command: str)
 
 def test_trust_is_found_where_readers_have_it(zoo: Run, tmp_path: Path) -> None:
     """`menagerie trust` is `zoo trust` as well, as with the other commands of readers."""
-    assert zoo("trust", tmp_path / "none.json") == zoo("keys", "trust", tmp_path / "none.json")
-    assert zoo("trust", "--help")[0] == 0
+    nowhere = tmp_path / "rot.json"
+    code, _, err = zoo("trust", nowhere)
+    assert code == menagerie(["trust", str(nowhere)]) == 2
+    assert one_line(err).startswith(f"{nowhere}: there is no such file. Give a publisher's root")
+    assert zoo("keys", "trust", nowhere) == (code, "", err)
 
 
 def test_the_default_store_is_the_same_in_every_help(zoo: Run) -> None:
