@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from menagerie.numerics import Dtype, Tolerance
     from transforms.eager import Gate, SpeechParts
     from transforms.export.prepare import Prepared
-    from transforms.goldens.cases import GoldenCase
     from transforms.quantisation import Range
     from transforms.stages import Identity
     from transforms.targets import Target
@@ -176,7 +175,13 @@ def _entry(
     signature = prepared.signature
     golden = lowered.library.parent / "golden.safetensors"
     kinds = {str(number): case.kind.value for number, case in enumerate(prepared.goldens)}
-    save_with_metadata(_golden_tensors(prepared.goldens) | dict(prepared.exact), golden, kinds)
+    tensors = {
+        f"{number}/{kind}/{name}": value.detach().clone().contiguous()
+        for number, case in enumerate(prepared.goldens)
+        for kind, named in (("input", case.inputs), ("output", case.outputs))
+        for name, value in named.items()
+    }
+    save_with_metadata(tensors | prepared.exact, golden, kinds)
     files = {
         Role.LIBRARY: LoweredFile(lowered.library),
         Role.GOLDEN: LoweredFile(golden),
@@ -204,15 +209,6 @@ def _entry(
         symbols=lowered.record.symbols,
         state=State(constants=state, calls=prepared.calls) if state else None,
     )
-
-
-def _golden_tensors(cases: Sequence[GoldenCase]) -> dict[str, torch.Tensor]:
-    return {
-        f"{number}/{kind}/{name}": value.detach().clone().contiguous()
-        for number, case in enumerate(cases)
-        for kind, tensors in (("input", case.inputs), ("output", case.outputs))
-        for name, value in tensors.items()
-    }
 
 
 def _write_speech(folder: Path, speech: SpeechParts) -> dict[str, str]:

@@ -135,8 +135,7 @@ def read_program(path: Path, *, unpickle: bool) -> torch.export.ExportedProgram:
         with torch_unheard():
             program = torch.export.load(held)
     except Exception as error:  # torch raises many kinds here; all mean the same to the user
-        said = first_line(error).partition(". Please check")[0]
-        fact = f"is no exported program: {said}"
+        fact = f"is no exported program: {first_line(error).partition('. Please check')[0]}"
         raise SourceError(str(path), fact, "Write it with torch.export.save") from error
     for node in reversed(program.graph.nodes):  # torch adds results of calls that nothing reads
         if node.target is operator.getitem and not node.users:

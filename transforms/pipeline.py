@@ -258,9 +258,6 @@ def _counts(before: Counter[str], after: Counter[str]) -> tuple[OperatorCount, .
 
 
 def _histogram(program: ExportedProgram) -> Counter[str]:
-    return Counter(_operator(n.target) for n in program.graph.nodes if n.op == "call_function")
-
-
-def _operator(target: Any) -> str:
-    """An operator's own name; a Python function's (getitem, sym_size arithmetic) likewise."""
-    return str(target) if hasattr(target, "_schema") else str(getattr(target, "__name__", target))
+    called: list[Any] = [n.target for n in program.graph.nodes if n.op == "call_function"]
+    # Python's functions, such as getitem, have names of their own.
+    return Counter(str(t if hasattr(t, "_schema") else getattr(t, "__name__", t)) for t in called)

@@ -21,7 +21,7 @@ from menagerie.session import Session
 from menagerie.validation.findings import ValidationReport, Verdict
 from transforms import Program, convert, converter
 from transforms.export.prepare import prepare_module
-from transforms.goldens.examples import resized
+from transforms.goldens.examples import redrawn
 from transforms.targets import target_named
 from zoo.errors import ExportError, UnsupportedKernels, UsageError, ValidationError
 from zoo.precision import WeightPrecision
@@ -365,19 +365,19 @@ def test_sizes_that_cannot_be_proven_are_refused(tmp_path: Path) -> None:
 def test_resized_examples_hold_what_the_example_holds(dtype: torch.dtype) -> None:
     """Every element is one of the example's, and rows differ where the example's do."""
     example = torch.arange(12).reshape(3, 4).to(dtype)
-    made = resized(example, [50, 4], seed="x:0")
+    made = redrawn(example, [50, 4], seed="x:0")
     assert made.shape == (50, 4)
     assert made.dtype is dtype
     assert set(made.flatten().tolist()) <= set(example.flatten().tolist())
     assert len({tuple(row.tolist()) for row in made}) > 1
-    assert torch.equal(made, resized(example, [50, 4], seed="x:0"))
+    assert torch.equal(made, redrawn(example, [50, 4], seed="x:0"))
 
 
 def test_resized_masks_keep_their_form() -> None:
     """A prefix stays a prefix where it is cut, and is repeated where it grows."""
     mask = torch.tensor([[True, True, False], [True, False, False]])
-    assert resized(mask, [2, 2], seed="m").tolist() == [[True, True], [True, False]]
-    assert resized(mask, [3, 3], seed="m").tolist() == [*mask.tolist(), mask[0].tolist()]
+    assert redrawn(mask, [2, 2], seed="m").tolist() == [[True, True], [True, False]]
+    assert redrawn(mask, [3, 3], seed="m").tolist() == [*mask.tolist(), mask[0].tolist()]
 
 
 @pytest.mark.parametrize("verdict", [Verdict.CRASHED, Verdict.REFUSED, Verdict.TIMED_OUT])

@@ -107,20 +107,9 @@ def _input(
         ends = float(wide.min()), float(wide.max())
         values = Values(float(wide.mean()), float(wide.std()), *ends)
         return draw(content, shape, values, seed=f"{spec.name}:{seed}").to(example.dtype)
-    return (resized if first else redrawn)(example, shape, seed=f"{spec.name}:{seed}")
-
-
-def resized(example: torch.Tensor, shape: Sequence[int], *, seed: str) -> torch.Tensor:
-    """A tensor of another shape that is as the example is; see the module for how.
-
-    Args:
-        example: as many axes as `shape`.
-        shape: the sizes wanted.
-        seed: the same gives the same tensor.
-    """
-    if list(example.shape) == list(shape):
+    if first and list(example.shape) == shape:
         return plain(example)
-    return redrawn(example, shape, seed=seed)
+    return redrawn(example, shape, seed=f"{spec.name}:{seed}")
 
 
 def rows_apart(example: torch.Tensor) -> torch.Tensor:
@@ -134,15 +123,13 @@ def rows_apart(example: torch.Tensor) -> torch.Tensor:
     if not repeated or not kept or not example.numel():
         return example
     if example.dtype is not torch.bool:
-        return _unless_equal(example, redrawn(example, sizes, seed="apart"))
-    axis, number = kept[-1], torch.zeros((), dtype=torch.int64)
-    for each in repeated:
-        number = number * sizes[each] + _counted(sizes, each)
-    place = (number + _counted(sizes, axis)) % sizes[axis]
-    return _unless_equal(example, example.gather(axis, place.expand(sizes)))
-
-
-def _unless_equal(example: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        other = redrawn(example, sizes, seed="apart")
+    else:
+        axis, number = kept[-1], torch.zeros((), dtype=torch.int64)
+        for each in repeated:
+            number = number * sizes[each] + _counted(sizes, each)
+        place = (number + _counted(sizes, axis)) % sizes[axis]
+        other = example.gather(axis, place.expand(sizes))
     return example if torch.equal(other, example) else other
 
 
@@ -152,7 +139,7 @@ def _counted(sizes: Sequence[int], axis: int) -> torch.Tensor:
 
 
 def redrawn(example: torch.Tensor, shape: Sequence[int], *, seed: str) -> torch.Tensor:
-    """As `resized`, but of the same shape too: with other values, drawn from the example's."""
+    """A tensor of as many axes that is as the example is; see the module for how."""
     if not example.numel():
         return torch.zeros(tuple(shape), dtype=example.dtype)
     if example.dtype is torch.bool:

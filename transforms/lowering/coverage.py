@@ -64,9 +64,6 @@ def check_library(place: str, library: Path, target: str) -> tuple[str, ...]:
     return symbols
 
 
-_NAMESPACES = ("menagerie", "torchao")
-
-
 def own_shims(program: ExportedProgram, device: str) -> dict[torch._ops.OpOverload, list[str]]:
     """Each such operator with the C declaration of its function, as Inductor takes them.
 
@@ -78,7 +75,10 @@ def own_shims(program: ExportedProgram, device: str) -> dict[torch._ops.OpOverlo
     found = {}
     for node in program.graph.nodes:
         operator = node.target
-        if isinstance(operator, torch._ops.OpOverload) and operator.namespace in _NAMESPACES:
+        if isinstance(operator, torch._ops.OpOverload) and operator.namespace in {
+            "menagerie",
+            "torchao",
+        }:
             name = f"aoti_torch_{device}_{operator._schema.name.partition('::')[2]}"
             if name in declarations:
                 found[operator] = [declarations[name]]

@@ -99,7 +99,10 @@ def lower(
     """
     started = time.perf_counter()
     place = f"program {name}"
-    baseline = _baseline()
+    machine = platform.machine()
+    if (baseline := _BASELINES.get(machine)) is None:
+        fact = f"there is no baseline for {machine}"
+        raise LoweringError("cpu", fact, "x86_64 and arm64 are known")
     with dynamic_sizes_kept(place, program):
         options = _OPTIONS | {
             "cpp.simdlen": baseline.vector_bits,
@@ -133,12 +136,3 @@ def lower(
             seconds=time.perf_counter() - started,
         ),
     )
-
-
-def _baseline() -> _Baseline:
-    machine = platform.machine()
-    if machine not in _BASELINES:
-        raise LoweringError(
-            "cpu", f"there is no baseline for {machine}", "x86_64 and arm64 are known"
-        )
-    return _BASELINES[machine]

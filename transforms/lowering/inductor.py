@@ -290,10 +290,11 @@ def _kernel_uses(graph: GraphLowering, wrapper: str) -> dict[str, tuple[str, ...
     operations: list[Any] = graph.operations
     for operation in operations:
         overload = getattr(operation, "op_overload", None)
+        found = [origin(node) for node in sorted(operation.origins, key=lambda n: n.name)]
         if getattr(operation, "use_runtime_dispatch", False):
-            sites[str(overload)] += _sites(operation.origins)
+            sites[str(overload)] += found
         elif getattr(operation, "cpp_kernel_name", None) is not None:
-            sites[operation.get_kernel_name()] += _sites(operation.origins)
+            sites[operation.get_kernel_name()] += found
     prefix = f"aoti_torch_{graph.device_type}_"
     called = {s for s in _SYMBOL.findall(wrapper) if s.startswith(prefix)}
     # Inductor may append a version to the name of the operation: foo_v2 for foo.
@@ -302,10 +303,6 @@ def _kernel_uses(graph: GraphLowering, wrapper: str) -> dict[str, tuple[str, ...
     if _PROXY in wrapper:
         uses |= {k: tuple(dict.fromkeys(v)) for k, v in sites.items() if not k.startswith("aoti_")}
     return uses
-
-
-def _sites(origins: Any) -> list[str]:
-    return [origin(node) for node in sorted(origins, key=lambda n: n.name)]
 
 
 # Operations of an index. Up to here an answer takes tenths of a second; plain sums of products,

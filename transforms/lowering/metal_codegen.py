@@ -45,11 +45,6 @@ def _called(function: str, *, single: bool = False) -> Any:
     return staticmethod(call)
 
 
-def _divided_as(division: str) -> Any:
-    """What writes an integer division, which fails the run where it divides by zero."""
-    return staticmethod(lambda a, b: _divided(division, a, b))
-
-
 class MetalFunctions(mps.MetalOverrides):
     """Torch's own, and some that Metal has and torch lacks; each gives its result's expression."""
 
@@ -61,7 +56,9 @@ class MetalFunctions(mps.MetalOverrides):
     expm1, erfc, lgamma, ndtri, hypot = (
         _called(f"menagerie::{name}") for name in ("expm1", "erfc", "lgamma", "ndtri", "hypot")
     )
-    truncdiv, floordiv, mod = map(_divided_as, ("kTruncated", "kFloored", "kModulus"))
+    truncdiv = staticmethod(lambda a, b: _divided("kTruncated", a, b))
+    floordiv = staticmethod(lambda a, b: _divided("kFloored", a, b))
+    mod = staticmethod(lambda x0, x1: _divided("kModulus", x0, x1))
 
     @staticmethod
     def sign(x: Any) -> str:
@@ -103,6 +100,7 @@ class MetalFunctions(mps.MetalOverrides):
 
 
 def _divided(division: str, a: Any, b: Any) -> str:
+    """An integer division, which fails the run where it divides by zero."""
     kind = mps.DTYPE_TO_METAL[torch.promote_types(a.dtype, b.dtype)]
     operands = f"static_cast<{kind}>({a}), static_cast<{kind}>({b})"
     if not (b.bounds.is_singleton() and b.bounds.lower != 0):

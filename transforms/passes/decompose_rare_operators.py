@@ -6,6 +6,7 @@ Each function computes one call, by the definition in PyTorch's documentation of
 from __future__ import annotations
 
 import functools
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -59,6 +60,8 @@ def _is_common(node: Node) -> bool:
     first, *others = (fake_value(n) for n in node.all_input_nodes)
     if node.target in _LOGIC:
         return bool(first.dtype != torch.uint8)
+    if node.target in _POOLS:
+        return _suits_inductor(node.target, first, node.args[1])
     if node.target is aten.take.default:
         return bool(others[-1:] and others[-1].dim() > 0)
     return node.target is aten.grid_sampler.default and fake_value(node).dim() == _IMAGE_AXES
@@ -120,30 +123,32 @@ def _trilinear(  # noqa: PLR0917 - PyTorch's own list
     return product.sum(list(sumdim)) if sumdim else product
 
 
-def _adaptive_avg_pool3d(self: Tensor, output_size: Sequence[int]) -> Tensor:
-    """Of images first, then along the depth: windows of volumes are boxes."""
-    depth, height, width = output_size
-    *leading, deep, high, wide = self.shape
-    planes: Tensor = aten._adaptive_avg_pool2d.default(
-        self.reshape(-1, deep, high, wide), [height, width]
-    ).reshape(-1, deep, height * width)
-    pooled: Tensor = aten._adaptive_avg_pool2d.default(planes, [depth, height * width])
-    return pooled.reshape(*leading, depth, height, width)
+def _windows(size: int, wanted: int) -> Tensor:
+    """Which places of an axis are in each of so many windows (torch.nn.AdaptiveAvgPool2d)."""
+    number, place = torch.arange(wanted)[:, None], torch.arange(size)
+    return (place >= number * size // wanted) & (place < ((number + 1) * size - 1) // wanted + 1)
 
 
-def _adaptive_max_pool3d(self: Tensor, output_size: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """The same; of equal values in a box both take the first."""
-    depth, height, width = output_size
-    *leading, deep, high, wide = self.shape
-    planes, places = aten.adaptive_max_pool2d.default(
-        self.reshape(-1, deep, high, wide), [height, width]
-    )
-    columns = planes.reshape(-1, deep, height * width)
-    pooled, chosen = aten.adaptive_max_pool2d.default(columns, [depth, height * width])
-    plane = chosen // (height * width)
-    place = places.reshape(-1, deep, height * width).gather(1, plane)
-    where = (plane * (high * wide) + place).reshape(*leading, depth, height, width)
-    return pooled.reshape(*leading, depth, height, width), where
+def _adaptive_average(self: Tensor, output_size: Sequence[int]) -> Tensor:
+    """Along one axis after the other: windows of images and volumes are boxes."""
+    for axis, wanted in enumerate(output_size, -len(output_size)):
+        inside = _windows(self.shape[axis], wanted).to(self.dtype)
+        shares = inside / inside.sum(1, keepdim=True)
+        self = (self.movedim(axis, -1) @ shares.mT).movedim(-1, axis)
+    return self
+
+
+def _adaptive_maximum(self: Tensor, output_size: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """The same, and where each stands; of equal values in a box that is the first."""
+    sizes = self.shape[-len(output_size) :]
+    where = torch.arange(math.prod(sizes)).reshape(sizes).expand(self.shape)
+    for axis in range(-1, -len(output_size) - 1, -1):
+        inside = _windows(self.shape[axis], output_size[axis])
+        boxes = torch.where(inside, self.movedim(axis, -1)[..., None, :], -torch.inf)
+        largest, place = boxes.max(-1)
+        where = where.movedim(axis, -1).gather(-1, place).movedim(-1, axis)
+        self = largest.movedim(-1, axis)
+    return self, where
 
 
 def _of_rows(choose: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., Any]:
@@ -373,6 +378,28 @@ def _linear_cross_entropy(  # noqa: PLR0917 - PyTorch's own list
     return loss, rows.new_empty(0, 0), rows.new_empty(0, 0), rows.new_empty(0)
 
 
+# Inductor has code for these where sizes are fixed, and takes dynamic ones for the example's.
+_POOLS: dict[Any, Callable[..., Any]] = {
+    aten.adaptive_avg_pool1d.default: _adaptive_average,
+    aten.adaptive_avg_pool2d.default: _adaptive_average,
+    aten._adaptive_avg_pool2d.default: _adaptive_average,
+    aten.adaptive_max_pool1d.default: _adaptive_maximum,
+    aten.adaptive_max_pool2d.default: _adaptive_maximum,
+}
+
+
+def _suits_inductor(operator: Any, images: Tensor, wanted: Any) -> bool:
+    """Whether a pool's sizes are fixed, or it is the average of all."""
+    fixed = not any(isinstance(size, torch.SymInt) for size in images.shape[-2:])
+    whole = all(isinstance(size, int) and size == 1 for size in wanted)
+    return fixed or (whole and _POOLS[operator] is _adaptive_average)
+
+
+def _if_dynamic(operator: Any, self: Tensor, output_size: Sequence[int]) -> Any:
+    suits = _suits_inductor(operator, self, output_size)
+    return NotImplemented if suits else _POOLS[operator](self, output_size)
+
+
 _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     **{operator: functools.partial(_logic_of_bytes, operator) for operator in _LOGIC},
     aten.take.default: _take,
@@ -383,9 +410,10 @@ _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     aten.index_reduce.default: _index_reduce,
     aten.bilinear.default: as_torch_does(aten.bilinear.default),
     aten._trilinear.default: _trilinear,
-    aten.adaptive_avg_pool3d.default: _adaptive_avg_pool3d,
-    aten._adaptive_avg_pool3d.default: _adaptive_avg_pool3d,
-    aten.adaptive_max_pool3d.default: _adaptive_max_pool3d,
+    aten.adaptive_avg_pool3d.default: _adaptive_average,
+    aten._adaptive_avg_pool3d.default: _adaptive_average,
+    aten.adaptive_max_pool3d.default: _adaptive_maximum,
+    **{operator: functools.partial(_if_dynamic, operator) for operator in _POOLS},
     aten.median.dim: _of_rows(_median),
     aten.nanmedian.dim: _of_rows(_nanmedian),
     aten.nanmedian.default: lambda self: _of_rows(_nanmedian)(self.reshape(-1))[0],

@@ -44,7 +44,11 @@ declare(
     "lu_factor(Tensor self, bool check) -> (Tensor, Tensor, Tensor)",
     lambda a, check: torch.linalg.lu_factor_ex(a, check_errors=check),
 )
-declare("lu_permutation(Tensor pivots, int rows) -> Tensor", _order_of_rows)
+declare(
+    "lu_permutation(Tensor pivots, SymInt rows) -> Tensor",
+    _order_of_rows,
+    lambda pivots, rows: pivots.new_empty((*pivots.shape[:-1], rows), dtype=torch.int64),
+)
 declare(
     "triangle_solved(Tensor self, Tensor other, bool upper, bool unit) -> Tensor",
     lambda a, b, upper, unit: torch.linalg.solve_triangular(a, b, upper=upper, unitriangular=unit),

@@ -191,3 +191,42 @@ def test_images_of_any_height_are_resized(tmp_path: Path) -> None:
     convert(
         _Resized(), (images,), dynamic_shapes=(height,), out=tmp_path / "out", measure_seconds=0
     )
+
+
+class _Pyramid(nn.Module):
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        best, where = F.adaptive_max_pool2d(images, (2, 3), return_indices=True)
+        whole, line = F.adaptive_avg_pool2d(images, 1), F.adaptive_avg_pool1d(images[:, 0], 4)
+        return F.adaptive_avg_pool2d(images, (3, 5)), best, where, whole, line
+
+
+class _Box(nn.Module):
+    def forward(self, volumes: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        best, where = F.adaptive_max_pool3d(volumes, (2, 1, 3), return_indices=True)
+        return F.adaptive_avg_pool3d(volumes, (2, 2, 1)), best, where
+
+
+@pytest.mark.parametrize("target", ["cpu", "metal"])
+@pytest.mark.parametrize(("module", "axes"), [(_Pyramid(), 2), (_Box(), 3)])
+def test_windows_follow_dynamic_sizes(
+    module: nn.Module, axes: int, target: str, tmp_path: Path
+) -> None:
+    """Of images and volumes smaller than the result and larger; of equal values the first."""
+    sizes = {axis: torch.export.Dim(f"n{axis}", min=2, max=9) for axis in range(2, 2 + axes)}
+    given = torch.randint(4, (1, 2, 6, 7, 5)[: 2 + axes], generator=_NOISE).float()
+    out = tmp_path / "out"
+    convert(module, (given,), target=target, dynamic_shapes=(sizes,), out=out, measure_seconds=0)
+
+
+class _Inverse(nn.Module):
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.linalg.inv(a), torch.linalg.solve(a, b), torch.linalg.det(a)
+
+
+@pytest.mark.parametrize("target", ["cpu", "metal"])
+def test_matrices_of_any_order_are_inverted(target: str, tmp_path: Path) -> None:
+    """The rows that a factorisation exchanges are as many as the order, whatever it is."""
+    order = torch.export.Dim("order", min=2, max=6)
+    given = torch.randn(2, 5, 5, generator=_NOISE), torch.randn(2, 5, 3, generator=_NOISE)
+    shapes, out = ({1: order, 2: order}, {1: order}), tmp_path / "out"
+    convert(_Inverse(), given, target=target, dynamic_shapes=shapes, out=out, measure_seconds=0)
