@@ -25,6 +25,7 @@ from transforms.bisect.pieces import (
 from transforms.bisect.reproducer import save
 from transforms.graph.interpret import capture, output_nodes
 from transforms.graph.record import module_path, source_line
+from transforms.graph.schemas import producers
 from transforms.pipeline import make_passes, passes_in
 from transforms.targets import target_named
 from zoo.errors import LoweringError, MenagerieError, PassError, UsageError
@@ -362,22 +363,11 @@ def _suspects(wrong: Node, good: set[Node]) -> set[Node]:
     """
     cleared = set(good)
     for node in good:
-        behind = _producers(node)
+        behind = producers(node)
         if wrong not in behind:  # else the fault was masked on the way, and it clears none
             cleared |= behind
-    suspects = {n for n in _producers(wrong) - cleared if is_probe(n)}
+    suspects = {n for n in producers(wrong) - cleared if is_probe(n)}
     return suspects or _nearest_probes(wrong) - good
-
-
-def _producers(node: Node) -> set[Node]:
-    """Everything that `node` is computed from."""
-    found: set[Node] = set()
-    queue = [node]
-    while queue:
-        fresh = set(queue.pop().all_input_nodes) - found
-        found |= fresh
-        queue += fresh
-    return found
 
 
 def _nearest_probes(node: Node) -> set[Node]:

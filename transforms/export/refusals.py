@@ -26,7 +26,7 @@ from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 from transforms.export.call_signature import DTYPES
 from transforms.graph.editor import ProgramEditor
 from transforms.graph.record import origin
-from transforms.graph.schemas import is_random, schema_of
+from transforms.graph.schemas import is_random, producers, schema_of
 from zoo.errors import ExportError
 
 if TYPE_CHECKING:
@@ -102,19 +102,27 @@ def _settle(place: str, node: Node, ranges: Mapping[Any, range], axes: _Axes) ->
         asked = _in_words(expression, axes)
         fact = f"whether {asked} holds for all sizes is unknown, and they are too many to try"
         raise ExportError(place, fact, advice)
-    if (
-        known := _exception(expression, {symbol: ranges[symbol] for symbol in symbols})
-    ) is not None:
+    tried = {symbol: ranges[symbol] for symbol in symbols}
+    if (known := _exception(expression, tried)) is not None:
         held = ", ".join(f"{named[s]} = {size}" for s, size in known.items())
         fact = f"is another program at {held}: {_in_words(expression, axes)} does not hold there"
-        if len(symbols) == 1:
-            advice += _where_it_holds(expression, symbols[0], ranges[symbols[0]])
-        raise ExportError(place, fact, advice)
+        fitting = " or ".join(named[s] + _where_it_holds(expression, s, tried) for s in symbols)
+        raise ExportError(
+            place, fact, f"Narrow the range of {fitting}{_together(expression, tried)}"
+        )
 
 
-def _where_it_holds(expression: Any, symbol: Any, sizes: range) -> str:
-    """Which part of a range would do, as it is written for torch.export; empty if none is plain."""
-    held = [size for size in sizes if _holds(expression, {symbol: size})]
+def _together(expression: Any, ranges: Mapping[Any, range]) -> str:
+    """What to do where it holds of sizes that are all the same."""
+    common = set.intersection(*map(set, ranges.values())) if len(ranges) > 1 else set()
+    same = common and all(_holds(expression, dict.fromkeys(ranges, size)) for size in common)
+    return ", or give all one Dim: it holds where they are equal" if same else ""
+
+
+def _where_it_holds(expression: Any, symbol: Any, ranges: Mapping[Any, range]) -> str:
+    """Which part of a range would do with all other sizes, for torch.export; empty if none is."""
+    sizes = ranges[symbol]
+    held = [n for n in sizes if _exception(expression, {**ranges, symbol: (n,)}) is None]
     if len(held) > 1 and held == list(range(held[0], held[-1] + 1)):
         return f": it holds from {held[0]} to {held[-1]}"
     for step in range(2, min(_LARGEST_STEP, sizes[-1] // 2) + 1):
@@ -125,7 +133,7 @@ def _where_it_holds(expression: Any, symbol: Any, sizes: range) -> str:
     return ""
 
 
-def _exception(expression: Any, ranges: Mapping[Any, range]) -> dict[Any, int] | None:
+def _exception(expression: Any, ranges: Mapping[Any, Iterable[int]]) -> dict[Any, int] | None:
     """The first sizes of which it does not hold; None if there are none."""
     for sizes in itertools.product(*ranges.values()):
         known = dict(zip(ranges, sizes, strict=True))
@@ -180,9 +188,8 @@ def refuse_unsupported(
     """Raise ExportError if a program, in inference form, needs what no target has.
 
     Named with module path and source line: parameters and inputs that are written, and buffers by
-    modules in training mode; random
-    numbers; sizes and values read from tensors; dtypes that artifacts do not know; inputs and
-    results that are no tensors.
+    modules in training mode; random numbers; sizes and values read from tensors; dtypes that
+    artifacts do not know; inputs and results that are no tensors.
 
     Args:
         place: the program, in the message.
@@ -204,13 +211,7 @@ def refuse_unsupported(
 
 def _used(program: ExportedProgram) -> list[Node]:
     """The nodes that what is returned or written depends on, in graph order."""
-    output = next(n for n in reversed(program.graph.nodes) if n.op == "output")
-    found = {output}
-    queue = [output]
-    while queue:
-        fresh = [n for n in queue.pop().all_input_nodes if n not in found]
-        found.update(fresh)
-        queue += fresh
+    found = producers(program.graph.output_node())
     return [n for n in program.graph.nodes if n in found]
 
 

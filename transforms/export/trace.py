@@ -373,8 +373,6 @@ def dynamic_shapes(spec: ProgramSpec) -> tuple[dict[int, Dim], ...]:
 
 def _unwritable(module: torch.nn.Module | ExportedProgram) -> tuple[str, str] | None:
     """The first parameter or buffer whose name no code of Python's can have, and why not."""
-    if isinstance(module, ExportedProgram):
-        return None
     for name, _ in (*module.named_parameters(), *module.named_buffers()):
         for part in name.split("."):
             if keyword.iskeyword(part):

@@ -110,6 +110,17 @@ def nodes_in(value: Any) -> Iterator[Node]:
             yield from nodes_in(item)
 
 
+def producers(node: Node) -> set[Node]:
+    """Everything that `node` is computed from."""
+    found: set[Node] = set()
+    queue = [node]
+    while queue:
+        fresh = set(queue.pop().all_input_nodes) - found
+        found |= fresh
+        queue += fresh
+    return found
+
+
 def tensors_of(node: Node) -> list[torch.Tensor]:
     """The fake tensors that a node yields: one, those of a tuple, or none."""
     value = node.meta.get("val")

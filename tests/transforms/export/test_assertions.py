@@ -66,6 +66,37 @@ def test_a_size_at_which_the_program_is_another_is_named() -> None:
     assert torch.equal(program.module()(x), x + 1)
 
 
+class _Halved(nn.Module):
+    def __init__(self, turned: bool) -> None:
+        super().__init__()
+        self.turned = turned
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        half = nn.functional.max_pool2d(x, 2, ceil_mode=True)
+        return half + half.mT if self.turned else half.flatten(1).unflatten(1, (-1, 4)).sum(-1)
+
+
+@pytest.mark.parametrize(
+    ("turned", "advice"),
+    [
+        (True, ["or give all one Dim: it holds where they are equal"]),
+        (
+            False,
+            [
+                f"axis {axis} of x: it holds of multiples of 8, 8 * Dim(..., min=1, max=5)"
+                for axis in (1, 2)
+            ],
+        ),
+    ],
+)
+def test_what_fits_is_said_of_each_of_two_sizes(turned: bool, advice: list[str]) -> None:
+    """Whatever the other is, or of both together."""
+    shapes = ({1: Dim("height", min=4, max=40), 2: Dim("width", min=4, max=40)},)
+    with pytest.raises(ExportError, match="is another program at axis") as caught:
+        trace("program main", _Halved(turned), (torch.ones(4, 8, 8),), shapes=shapes)
+    assert [each for each in advice if each not in str(caught.value)] == []
+
+
 def test_a_range_too_wide_to_try_is_refused() -> None:
     """More sizes than can be tried in reason: said so, with what nobody knows of them."""
     shapes = ({0: Dim("rows", min=4, max=2_000_000)},)
