@@ -19,7 +19,7 @@ IS_LESSER = _NAME in os.environ
 not_on_lesser = pytest.mark.skipif(IS_LESSER, reason="this is the process without AVX-512")
 
 
-_LENT = "MENAGERIE_TEST_BUNDLES"  # folders by name, a line each
+_LENT = "LENT_BUNDLES"  # folders by name, a line each
 LENT: Mapping[str, Path] = {
     name: Path(folder)
     for name, _, folder in (line.partition("=") for line in os.environ.get(_LENT, "").splitlines())
