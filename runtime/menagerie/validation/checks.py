@@ -157,7 +157,7 @@ class Judged:
         if not compared.passed:
             self.facts.append(f"{_place(self.program, case)}, output {spec.name}: {compared.fact}")
         truth = self.program.goldens.exact(case, spec.name)
-        if truth is not None and truth.shape == eager.shape:
+        if truth is not None and truth.shape == eager.shape == found.shape:
             eager_db, found_db = (
                 measure(truth, widen(each, spec.dtype)).snr_db for each in (eager, found)
             )

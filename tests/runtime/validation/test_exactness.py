@@ -68,6 +68,18 @@ def test_eager_and_artifact_are_measured_from_the_truth(tmp_path: Path) -> None:
     assert exact.artifact_snr_db == pytest.approx(60, abs=0.01)
 
 
+def test_an_output_of_another_shape_is_said_to_be_one(tmp_path: Path) -> None:
+    """Where the truth is known, too: a shape that would broadcast is measured by nothing."""
+    one = np.zeros(1, np.float32)
+    tensors = {"0/input/x": np.zeros(3, np.float32), "0/output/y": one, "0/output/z": one}
+    save_file(tensors | {"0/exact/y": np.zeros(1)}, tmp_path / "golden.safetensors")
+    goldens = GoldenCases(tmp_path / "golden.safetensors", _ENTRY)
+    program = LoadedProgram(_ENTRY, _Perfect(), goldens)  # type: ignore[arg-type]
+    judged = judge_program(program, {}, step=lambda _: None, seconds=0, threads=1)
+    assert "output is float32 of shape [3], eager's is float32 of shape [1]" in judged.facts[0]
+    assert not judged.validation.exactness
+
+
 @pytest.mark.parametrize(
     ("artifact", "words"),
     [(118.0, "as exact as PyTorch"), (125.0, "as exact as"), (80.0, "40 dB less than PyTorch")],
