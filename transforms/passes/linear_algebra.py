@@ -33,7 +33,8 @@ def _smaller(a: Tensor) -> int:
 
 def _order_of_rows(pivots: Tensor, rows: int) -> Tensor:
     none = pivots.new_zeros((*pivots.shape[:-1], rows, pivots.shape[-1]), dtype=torch.float32)
-    return torch.lu_unpack(none, pivots, unpack_data=False)[0].argmax(-2)
+    exchange = torch.lu_unpack(none, pivots, unpack_data=False)[0]
+    return exchange.cumsum(-2).eq(0).sum(-2)  # zeros above the one: empty matrices have no argmax
 
 
 declare(
@@ -321,14 +322,12 @@ _BY_SINGULAR_VALUES = (2, -2, "nuc")
 
 def needs_factors(node: Node) -> bool:
     """Whether a call of the table needs a factorisation: few norms do."""
-    if node.target in (aten.linalg_matrix_norm.default, aten.linalg_matrix_norm.str_ord):
-        return bound_arguments(node)["ord"] in _BY_SINGULAR_VALUES
-    if node.target in (aten.linalg_norm.default, aten.linalg_norm.ord_str):
-        given = bound_arguments(node)
-        dim, axes = given["dim"], fake_value(given["self"]).dim()
-        matrices = axes == _MATRIX if dim is None else len(dim) == _MATRIX
-        return matrices and given["ord"] in _BY_SINGULAR_VALUES
-    return True
+    given = bound_arguments(node)
+    if "ord" not in given:
+        return True
+    dim, axes = given["dim"], fake_value(given["self"]).dim()
+    matrices = axes == _MATRIX if dim is None else len(dim) == _MATRIX
+    return matrices and given["ord"] in _BY_SINGULAR_VALUES
 
 
 def as_torch_does(operator: OpOverload) -> Callable[..., Any]:

@@ -123,6 +123,15 @@ def test_what_is_written_out_computes_as_eager_does(family: Any) -> None:
     torch.testing.assert_close(rewritten.module()(_P, _B), family(_P, _B), rtol=1e-3, atol=1e-4)
 
 
+def test_matrices_without_rows_have_solutions_without_any() -> None:
+    """As in eager, which gives an empty result; no permutation of nothing is looked up."""
+    nothing = (torch.empty(2, 0, 0), torch.empty(2, 0, 3))
+    solved = _Calls(lambda p, b: (torch.lu_solve(b, *linalg.lu_factor(p)),))
+    program = torch.export.export(solved, nothing, strict=False).run_decompositions({})
+    rewritten, _ = run_passes(program, ["decompose_rare_operators"])
+    assert rewritten.module()(*nothing)[0].shape == (2, 0, 3)
+
+
 @pytest.mark.parametrize("target", ["cpu", "metal"])
 def test_linear_algebra_is_proven(target: str, tmp_path: Path) -> None:
     """Through the front door, all families in one program."""
