@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 
-_CONVOLUTIONS = (aten.conv3d.default, aten.conv3d.padding, aten.convolution.default)
-_ALL = (*_CONVOLUTIONS, aten.conv_transpose3d.input)
+_DENSE = (aten.conv3d.default, aten.conv3d.padding, aten.convolution.default)
+_ALL = (*_DENSE, aten.conv_transpose3d.input)
 _RANK = 5  # of volumes: batch, channels, depth, height, width
 _DEPTH = 2
 _ADVICE = "Fix the batch or the depth, of a transposed one the depth, or convert for the CPU"
@@ -47,8 +47,7 @@ _AXES = 3  # of a window
 class TurnVolumesIntoImages(GraphPass):
     """Replaces each convolution of a batch of volumes with one of images.
 
-    Those stay of which neither the batch nor the windows' number is fixed, and transposed ones of a
-    dynamic depth.
+    Those stay whose batch and windows are both dynamic, and transposed ones of a dynamic depth.
     """
 
     name = "turn_volumes_into_images"
@@ -58,8 +57,7 @@ class TurnVolumesIntoImages(GraphPass):
         """Turn all that can be turned."""
         turned = [node for node in editor.calls(*_ALL) if _can_be_turned(node)]
         for node in turned:
-            turn = _turned_transposed if _is_transposed(node) else _turned
-            editor.replace(node, write(editor, turn, bound_arguments(node), like=node))
+            editor.replace(node, write(editor, _turned, bound_arguments(node), like=node))
             journal.changed(f"{node.name} became a convolution of images")
         if turned:  # results are laid out window by window, of which not every shape is a view
             let_views_copy(editor)
@@ -76,25 +74,28 @@ class TurnVolumesIntoImages(GraphPass):
                 raise LoweringError(editor.place, fact, _ADVICE)
 
 
-def _is_transposed(node: Node) -> bool:
-    if node.target is aten.conv_transpose3d.input:
-        return True
-    return bool(bound_arguments(node).get("transposed", False))
+def _is_transposed(given: Mapping[str, Any]) -> bool:
+    return bool(given.get("transposed", "output_padding" in given))
 
 
 def _can_be_turned(node: Node) -> bool:
     given = bound_arguments(node)
     volumes = fake_value(given["input"])
-    if fake_value(given["weight"]).dim() != _RANK or volumes.dim() != _RANK:
+    if fake_value(given["weight"]).dim() != _RANK:
         return False
-    if _is_transposed(node):
-        return isinstance(volumes.shape[_DEPTH], int)
-    return any(isinstance(fake_value(node).shape[axis], int) for axis in (0, _DEPTH))
+    if _is_transposed(given):
+        return isinstance(volumes.shape[_DEPTH - _RANK], int)
+    depth = fake_value(node).shape[_DEPTH - _RANK]
+    return volumes.dim() < _RANK or isinstance(volumes.shape[0], int) or isinstance(depth, int)
 
 
 def _turned(given: Mapping[str, Any]) -> Any:
     """The same numbers by a convolution of images."""
     volumes, weight = given["input"], given["weight"]
+    if volumes.dim() < _RANK:
+        return _turned({**given, "input": volumes[None]})[0]
+    if _is_transposed(given):
+        return _turned_transposed(given)
     taps = weight.shape[_DEPTH]
     stride, dilation = (for_each_axis(given[name], _AXES) for name in ("stride", "dilation"))
     before, behind, around = _paddings(given["padding"], taps, dilation[0])

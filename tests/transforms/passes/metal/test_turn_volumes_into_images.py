@@ -77,6 +77,17 @@ def test_each_is_one_of_images_and_gives_the_same(kind: str, sizes: dict[int, Di
         torch.testing.assert_close(turned.module()(x), module(x), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["dense", "same", "transposed, twice as large"])
+def test_a_volume_without_a_batch_is_turned_too(kind: str) -> None:
+    """PyTorch takes it for a batch of one, and gives a result without a batch."""
+    module, volume = _CONVOLUTIONS[kind].eval(), torch.randn(_SHAPE[1:])
+    program = torch.export.export(module, (volume,), strict=False).run_decompositions({})
+    turned, _ = TurnVolumesIntoImages()(program)
+    assert not _convolves_volumes(turned)
+    found = turned.module()(volume)
+    torch.testing.assert_close(found, module(volume), atol=1e-5, rtol=1e-5)
+
+
 def test_a_view_of_the_result_is_still_one_shape_of_it() -> None:
     """As in a video transformer, whose patches become a sequence."""
     module = nn.Sequential(nn.Conv3d(4, 6, 3), nn.ReLU(), nn.Flatten(2))
