@@ -54,7 +54,7 @@ Tensor settled(const Tensor& result, const PooledGeometry& geometry) {
 
 Tensor backend::average(const Tensor& self, const Windows& windows, const PooledGeometry& geometry,
                         bool count_padding, std::optional<int64_t> divisor) {
-  require(is_floating(self.dtype), "averages are of floating numbers, not of ", self);
+  require(is_floating(self.dtype) || self.dtype == Dtype::kInt64, "averages are not of ", self);
   Reach reach = reach_of(windows);
   reach.count_padding = count_padding ? 1 : 0;
   reach.divisor = static_cast<int32_t>(divisor.value_or(0));

@@ -167,8 +167,9 @@ TABLE.refuse(
     kernel_size=[2], stride=[1], padding=[1], ceil_mode=0, dilation=[3],
 )  # fmt: skip
 _WHOLE = {"self": integers(2, 6, 5, low=-9), **_PLAIN, **_SUM}
-TABLE.add("avg_pool2d", "integers", _WHOLE, _average, targets=("cpu",))
-TABLE.refusals.append(Refusal("avg_pool2d", "floating numbers", _WHOLE, targets=("metal",)))
+TABLE.add("avg_pool2d", "integers", _WHOLE, _average)
+_BYTES = {**_WHOLE, "self": numbers(2, 6, 5, dtype=torch.uint8)}
+TABLE.refusals.append(Refusal("avg_pool2d", "averages are not of uint8", _BYTES, ("metal",)))
 TABLE.refuse(
     "avg_pool2d", "larger than the input", self=floats(1, 1, 1, 1),
     **{**_PLAIN, "padding": [0, 0]}, **_SUM,

@@ -59,7 +59,7 @@ int4 place_of(constant Windows& windows, uint thread_index) {
   return place;
 }
 
-template <typename T>
+template <typename T, typename Sum>
 kernel void average(device const T* from [[buffer(0)]], device T* to [[buffer(1)]],
                     constant Windows& windows [[buffer(2)]], constant Reach& reach [[buffer(3)]],
                     uint thread_index [[thread_position_in_grid]]) {
@@ -67,18 +67,18 @@ kernel void average(device const T* from [[buffer(0)]], device T* to [[buffer(1)
   const Stretch z = stretch_of(windows, reach, 0, place.x);
   const Stretch y = stretch_of(windows, reach, 1, place.y);
   const Stretch x = stretch_of(windows, reach, 2, place.z);
-  float sum = 0;
+  Sum sum = 0;
   for (int k = z.first; k < z.end; k += z.step) {
     for (int j = y.first; j < y.end; j += y.step) {
       const long line =
           (((long)place.w * windows.input[0] + k) * windows.input[1] + j) * windows.input[2];
-      for (int i = x.first; i < x.end; i += x.step) sum += static_cast<float>(from[line + i]);
+      for (int i = x.first; i < x.end; i += x.step) sum += static_cast<Sum>(from[line + i]);
     }
   }
   int count = (z.end - z.first) * (y.end - y.first) * (x.end - x.first);
   if (reach.count_padding) count = z.padded_length * y.padded_length * x.padded_length;
   if (reach.divisor != 0) count = reach.divisor;
-  to[thread_index] = static_cast<T>(sum / static_cast<float>(count));
+  to[thread_index] = static_cast<T>(sum / static_cast<Sum>(count));
 }
 
 // Indices count the plane's elements. NaN wins.
@@ -111,17 +111,13 @@ kernel void largest(device const T* from [[buffer(0)]], device T* to [[buffer(1)
   indices[thread_index] = best;
 }
 
-#define INSTANTIATE_AVERAGE(T)                     \
+#define INSTANTIATE(T, SUM)                        \
   template [[host_name("average_" #T)]] [[kernel]] \
-  decltype(average<T>) average<T>;
-#define INSTANTIATE_LARGEST(T)                     \
+  decltype(average<T, SUM>) average<T, SUM>;       \
   template [[host_name("largest_" #T)]] [[kernel]] \
   decltype(largest<T>) largest<T>;
 
-INSTANTIATE_AVERAGE(float)
-INSTANTIATE_AVERAGE(half)
-INSTANTIATE_AVERAGE(bfloat)
-INSTANTIATE_LARGEST(float)
-INSTANTIATE_LARGEST(half)
-INSTANTIATE_LARGEST(bfloat)
-INSTANTIATE_LARGEST(long)
+INSTANTIATE(float, float)
+INSTANTIATE(half, float)
+INSTANTIATE(bfloat, float)
+INSTANTIATE(long, long)
