@@ -177,15 +177,8 @@ def convert(
     require_free_place(Path(out))
     folder = Path(out).absolute()
     alone: Any = None if isinstance(module, Mapping) else module
-    single = Program(
-        alone,
-        inputs,
-        kwargs or {},
-        dynamic_shapes,
-        names or {},
-        calls=calls,
-        calibration=calibration,
-    )
+    given = (inputs, kwargs or {}, dynamic_shapes, names or {})
+    single = Program(alone, *given, calls=calls, calibration=calibration)
     programs = _programs(module, single)
     _check_time(threads, measure_seconds=measure_seconds, search_seconds=search_seconds)
     kept = _kept(precision, keep, group)
@@ -201,8 +194,9 @@ def convert(
         measure_seconds=measure_seconds,
         search_seconds=search_seconds,
     )
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    place = tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.")
+    with disk_errors(folder.parent):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        place = tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.")
     with _full_disks_named(folder.parent), place as temporary:
         reproducer = folder.with_name(f"{folder.name}-divergence")
         times: list[StageTime] = []

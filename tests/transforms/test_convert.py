@@ -23,7 +23,7 @@ from transforms import Program, convert, converter
 from transforms.export.prepare import prepare_module
 from transforms.goldens.examples import redrawn
 from transforms.targets import target_named
-from zoo.errors import ExportError, UnsupportedKernels, UsageError, ValidationError
+from zoo.errors import ExportError, MenagerieError, UnsupportedKernels, UsageError, ValidationError
 from zoo.precision import WeightPrecision
 
 if TYPE_CHECKING:
@@ -406,6 +406,16 @@ def test_what_no_runtime_has_is_listed_once(
     assert advice.startswith("Write these calls with other operators")
     assert capfd.readouterr() == ("", "")
     assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
+
+
+def test_a_place_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    """A link, though to an empty folder, and a place below a file."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("folder")
+    for place, words in (("link", "link: is a link or a file"), ("file/made", "file: .*exists")):
+        with pytest.raises(MenagerieError, match=f"(?i){words}"):
+            convert(nn.ReLU(), (torch.ones(2),), out=tmp_path / place)
 
 
 def test_a_folder_that_fills_meanwhile_is_left_alone(tmp_path: Path) -> None:
