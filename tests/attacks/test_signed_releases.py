@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -427,3 +428,16 @@ def test_a_ledger_that_is_gone_is_missed(promoted: Promote, store: Store) -> Non
     store.objects.delete(ledger_key("tiny", release.platform))
     with pytest.raises(Untrusted, match=r"is gone|is not what"):
         store.find("tiny", "cpu")
+
+
+def test_many_read_the_metadata_at_once(promoted: Promote, store: Store, own_home: Path) -> None:
+    """As a plan of many models does, also where nothing is known of the store yet."""
+    release = promoted("ab")
+
+    def found(_: int) -> str:
+        return store.find("tiny", "cpu").build_key
+
+    for _ in range(10):
+        shutil.rmtree(own_home / "tuf", ignore_errors=True)
+        with ThreadPoolExecutor(8) as pool:
+            assert set(pool.map(found, range(16))) == {release.build_key}

@@ -5,6 +5,7 @@ Needs the extra `tuf`. What it knows of a store it keeps under `menagerie.paths`
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import logging
 import time
@@ -93,6 +94,9 @@ def _from(
     fetcher = _Fetcher(objects)
     with disk_errors(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = (folder / "lock").open("w")
+    with disk_errors(folder), lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one at a time: tuf unlinks and links what it keeps
         try:
             updater = Updater(
                 str(folder),
@@ -107,7 +111,7 @@ def _from(
             if fetcher.failure is not None:
                 raise fetcher.failure from None
             raise Untrusted(place, f"the store's metadata are refused: {error}", "") from None
-    today = _follow(folder, root)
+        today = _follow(folder, root)
     if listed is None:
         raise NotInStore(place, "the store's metadata name no such ledger", "Check the name")
     try:
