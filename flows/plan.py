@@ -247,7 +247,7 @@ def _retractions(store: Store, model: str, platform: str) -> dict[str, str]:
     Most retract nothing, and to check one takes a while: seconds where its metadata are old.
     """
     content = store.objects.read_if_there(ledger_key(model, platform), MAX_LEDGER_BYTES) or b""
-    with suppress(ValueError, LookupError, TypeError):  # whatever it is, it is no ledger
+    with suppress(ValueError, LookupError, TypeError, RecursionError):  # no ledger
         if b'"retract"' in base64.b64decode(json.loads(content)["payload"]):
             return store.retractions(model, platform) or {}
     return {}

@@ -191,6 +191,19 @@ def test_a_skipped_row_says_that_its_release_was_retracted(
         assert "wrong labels. Mend its cause and convert it: that is another build" in text
 
 
+def test_what_is_no_ledger_ends_no_plan(tmp_path: Path, store: Store, manifest: Path) -> None:
+    """Brackets deeper than a parser goes, in a ledger's place: the row is as that of others."""
+    options = ConversionOptions(random_weights=0, manifest=str(manifest), store=store.url)
+    [planned] = plan(["ant"], ["cpu"], options)
+    made = make_bundle(tmp_path / "ant", model="ant", build_key=planned.build_key)
+    Promoter(store, Keyring(tmp_path / "keys")).promote(store.propose(made))
+    [ledger] = (tmp_path / "store" / "ledgers").rglob("*.json")
+    ledger.write_text('{"payload": ' + "[" * 100_000)
+    [row] = plan(["ant"], ["cpu"], options)
+    assert row.in_store
+    assert row.retracted is None
+
+
 def test_an_old_ledger_hides_no_retraction(
     tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
