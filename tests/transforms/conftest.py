@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _LISTS = "_materialize_cpp_cia_ops"
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def operators_listed_once() -> Iterator[None]:
     """For every namespace, torch has all composite operators found again: a third of the time.
 
