@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
+import io
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from menagerie.errors import MenagerieError, UsageError
 from menagerie.speech.audio import open_audio, raw_audio
-from menagerie.speech.transcript import FORMATS, as_json
-from menagerie.terminal import Status
+from menagerie.speech.transcript import FORMATS
+from menagerie.terminal import Status, write_json
+from menagerie.typed_json import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from menagerie.speech.audio import Recording
     from menagerie.speech.transcriber import Transcriber
     from menagerie.speech.transcript import Token, Transcript
 
@@ -46,13 +47,10 @@ class Order:
             raise UsageError("transcribe", f"there is no format {self.form!r}", f"One of {known}")
         if self.audio.count(STDIN) > 1:
             raise UsageError("transcribe", "standard input can be read once", "Name `-` once")
-        if self.folder is None:
-            return
-        places = [self.place(audio) for audio in self.audio]
-        for place in places:
-            if places.count(place) > 1:
-                fact = "two recordings would be written to it"
-                raise UsageError(str(place), fact, "Transcribe them one after another")
+        places = [] if self.folder is None else [self.place(audio) for audio in self.audio]
+        if twice := [place for place in places if places.count(place) > 1]:
+            fact = "two recordings would be written to it"
+            raise UsageError(str(twice[0]), fact, "Transcribe them one after another")
 
     def place(self, audio: str) -> Path:
         """Where the transcript of a recording is written, if there is a folder."""
@@ -63,45 +61,44 @@ class Order:
 def transcribe(transcriber: Transcriber, order: Order) -> int:
     """Transcribes every recording; one that cannot be read does not keep the others from it.
 
-    Text of standard input is written as it becomes certain.
+    Text of standard input is written as it becomes certain. What standard output's encoding lacks
+    is escaped, for no letter of what was said may look like another.
 
     Returns:
         The exit code: 0, or 1 if a recording failed.
     """
     if order.folder is not None:
         order.folder.mkdir(parents=True, exist_ok=True)
+    elif isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     failed, told = False, []
     for audio in order.audio:
         try:
-            transcript = _one(transcriber, order, audio)
+            transcript = _heard(transcriber, order, audio)
         except (MenagerieError, OSError) as error:
             failed = True
             fact = f"{audio}: {error.strerror}" if isinstance(error, OSError) else str(error)
             sys.stderr.write(f"{fact}\n")
             told.append({"audio": audio, "error": fact})
             continue
-        told.append({"audio": audio, **json.loads(as_json(transcript))})
+        told.append({"audio": audio, **plain(transcript)})
         _write(order, audio, transcript)
     if order.form == "json" and order.folder is None:
-        shown: Any = {"recordings": told}
-        sys.stdout.write(json.dumps(shown, indent=1, ensure_ascii=False) + "\n")
+        write_json({"recordings": told})
     return int(failed)
 
 
-def _one(transcriber: Transcriber, order: Order, audio: str) -> Transcript:
-    if audio == STDIN:
-        return _heard(transcriber, order, raw_audio(sys.stdin.buffer, order.rate), audio)
-    with open_audio(Path(audio)) as recording:
-        return _heard(transcriber, order, recording, audio)
-
-
-def _heard(transcriber: Transcriber, order: Order, recording: Recording, audio: str) -> Transcript:
-    length = recording.seconds
-    of = "" if length is None else f" of {length:.0f}"
-    at_once = audio == STDIN and order.form == "txt" and order.folder is None
+def _heard(transcriber: Transcriber, order: Order, audio: str) -> Transcript:
+    raw = audio == STDIN
     tokens: list[Token] = []
     seconds = 0.0
-    with Status() as status:
+    at_once = raw and order.form == "txt" and order.folder is None
+    opened = (
+        nullcontext(raw_audio(sys.stdin.buffer, order.rate)) if raw else open_audio(Path(audio))
+    )
+    with opened as recording, Status() as status:
+        length = recording.seconds
+        of = "" if length is None else f" of {length:.0f}"
         for found, seconds in transcriber.listen(recording):
             if at_once:
                 text = transcriber.written(found)
@@ -119,8 +116,7 @@ def _write(order: Order, audio: str, transcript: Transcript) -> None:
     text = FORMATS[order.form](transcript)
     if order.folder is not None:
         order.place(audio).write_text(text, encoding="utf-8")
-    elif order.form == "txt":
-        if audio != STDIN:
-            sys.stdout.write(f"{audio}: {text}" if len(order.audio) > 1 else text)
-    elif order.form != "json":
+    elif order.form in {"srt", "vtt"}:
         sys.stdout.write(text)
+    elif order.form == "txt" and audio != STDIN:
+        sys.stdout.write(f"{audio}: {text}" if len(order.audio) > 1 else text)

@@ -15,7 +15,7 @@ from menagerie.cli import main
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from level_model import RATE, recording
+from level_model import RATE, LevelSession, make_levels, recording
 
 
 @pytest.fixture
@@ -96,6 +96,27 @@ def test_raw_samples_come_through_standard_input(
     assert _run(capsys, levels, "-", "--chunk", "4") == (0, text, "")
     Stdin.buffer = io.BytesIO(np.repeat(samples, 3).tobytes())
     assert _run(capsys, levels, "-", "--rate", str(3 * RATE)) == (0, text, "")
+
+
+@pytest.mark.parametrize("form", ["txt", "srt", "vtt", "json"])
+def test_what_was_said_is_kept_in_an_encoding_that_lacks_it(
+    tmp_path: Path, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """JSON is read as what it was; in text, what is lacking is escaped: no letter is another's."""
+    pieces = [f"\u2581{said}" for said in ("caf\xe9", "5\xb5g", "\u2192")] + ["\u2581x"] * 7
+    monkeypatch.setattr("menagerie.speech.transcriber.Session", LevelSession)
+    kind = {"kind": "sentencepiece", "pieces": pieces}
+    spoken = make_levels(tmp_path / "spoken", vocabulary=kind)
+    soundfile.write(files["one.wav"], recording({2: 0, 5: 1, 8: 2}, 12), RATE)
+    sheet = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(sheet, "ascii"))
+    assert main(["transcribe", str(spoken), str(files["one.wav"]), "-f", form]) == 0
+    sys.stdout.flush()
+    written = sheet.getvalue().decode()
+    if form == "json":
+        assert json.loads(written)["recordings"][0]["text"] == "caf\xe9 5\xb5g \u2192"
+    else:
+        assert r"caf\xe9 5\xb5g \u2192" in written.splitlines()
 
 
 @pytest.mark.parametrize(
