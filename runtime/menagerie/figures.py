@@ -14,7 +14,8 @@ from typing import Any
 from unicodedata import category
 from urllib.parse import urlsplit, urlunsplit
 
-_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_POWER = "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"
+_SUPERSCRIPTS = str.maketrans("-0123456789", _POWER)
 _TIMES, _MINUS, _NO_BREAK = "\N{MULTIPLICATION SIGN}", "\N{MINUS SIGN}", "\N{NO-BREAK SPACE}"
 _PLAIN: dict[int, Any] = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹−–×µ•\xa0\u202f", "-0123456789--xu*  ")  # noqa: RUF001
 _PLAIN |= {ord("→"): "->", ord("…"): "...", ord("∞"): "infinite", ord("≤"): "<=", ord("≥"): ">="}
@@ -143,9 +144,11 @@ def shown_json(value: Any, **options: Any) -> str:
 
 def in_ascii(error: Any) -> tuple[str, int]:
     """What stands in place of what an encoding lacks; one of `codecs`' handlers of errors."""
-    text = error.object[error.start : error.end]
-    power = "^" * (ord(text[0]) in _SUPERSCRIPTS.values())
-    return power + text.translate(_PLAIN).encode("ascii", "backslashreplace").decode(), error.end
+    rest = error.object[error.start :]
+    power = rest[: len(rest) - len(rest.lstrip(_POWER))]  # whole: some encodings have ¹²³ alone
+    text = power or rest[0]
+    shown = text.translate(_PLAIN).encode("ascii", "backslashreplace").decode()
+    return "^" * bool(power) + shown, error.start + len(text)
 
 
 def shown_address(url: str) -> str:

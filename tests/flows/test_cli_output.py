@@ -72,6 +72,27 @@ def test_figures_are_legible_in_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sheet.getvalue() == b'2.1 x 10^-6 500 us a -> b \\xe9\n"\\u00e9"\n'
 
 
+@pytest.mark.parametrize(
+    ("encoding", "said"),
+    [
+        ("ascii", "2.1 x 10^-10 10^-12 10^4"),
+        ("latin-1", "2.1\xa0\xd7\xa010^-10 10^-12 10^4"),
+        ("cp1252", "2.1\xa0\xd7\xa010^-10 10^-12 10^4"),
+        ("utf-8", "2.1\xa0\xd7\xa010⁻¹⁰ 10⁻¹² 10⁴"),
+    ],
+)
+def test_a_power_is_whole_or_stood_in_for(
+    monkeypatch: pytest.MonkeyPatch, encoding: str, said: str
+) -> None:
+    """Also where the encoding has some of its digits: Latin-1 has one, two and three."""
+    sheet = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(sheet, encoding))
+    write_in_any_encoding()
+    sys.stdout.write(" ".join(map(error, (2.1e-10, 1e-12, 1e4))))
+    sys.stdout.flush()
+    assert sheet.getvalue().decode(encoding) == said
+
+
 def test_what_json_has_no_number_for_becomes_a_string(capfd: pytest.CaptureFixture[str]) -> None:
     """At any depth, and as report.json writes it; all else stays what it is."""
     write_json(
