@@ -37,7 +37,7 @@ _HEADER = "include/menagerie.h"
 _NEEDED = (_PROGRAM, _RUNTIME, _NOTICE, _HEADER, "libgomp.so.1")
 _OPTIONAL = ("libdnnl.so.3", "examples/run.c")  # not on arm64; not in older wheels
 _README = """\
-{model} for {platform}, by itself: a bundle, its runtime, and a program that proves it.
+{0.model} for {0.platform}, by itself: a bundle, its runtime, and a program that proves it.
 
     ./menagerie-run                the golden cases, against what PyTorch made of them
     ./menagerie-run --bench 100    the same, and how long a call takes
@@ -48,10 +48,11 @@ It checks the bundle's signature by the keys in roots/.
 Whoever can change those can change the program as well: keep the folder where you alone may write,
 and check a copy that came another way by keys of your own, with --trust.
 
-A program of your own takes include/menagerie.h and the library, as examples/run.c does:
-
-    cc examples/run.c -Iinclude -L. -lmenagerie_cpu -Wl,-rpath,'$ORIGIN' -o run
+A program of your own takes include/menagerie.h and the library{example}
 """
+_EXAMPLE = """, as examples/run.c does:
+
+    cc examples/run.c -Iinclude -L. -lmenagerie_cpu -Wl,-rpath,'$ORIGIN' -o run"""
 
 
 def make_standalone(
@@ -94,14 +95,14 @@ def _fill(inner: Path, fetch: Callable[[Path], object], runtime: Path | None) ->
         fact = "a standalone folder is for Linux, on its processor"
         place = f"{manifest.model} for {manifest.platform}"
         raise UsageError(place, fact, "Pull it without --standalone")
-    for name, content in _runtime_files(runtime, machine).items():
+    files = _runtime_files(runtime, machine)
+    for name, content in files.items():
         _write(inner / name, content, executable=name == _PROGRAM)
     shutil.rmtree(inner / "roots", ignore_errors=True)
     for number, root in enumerate(_roots_of(bundle)):
         _write(inner / "roots" / f"{number}.json", root)
-    readme = _README.format(
-        model=manifest.model, platform=manifest.platform, machine=machine, glibc=GLIBC
-    )
+    example = _EXAMPLE if "examples/run.c" in files else "."
+    readme = _README.format(manifest, machine=machine, glibc=GLIBC, example=example)
     _write(inner / "README.txt", readme.encode())
 
 

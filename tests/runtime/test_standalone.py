@@ -7,7 +7,10 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
+import zipfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +21,7 @@ import torch
 from flows.cli import invoke
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle, seal
+from menagerie.host import RUNTIME_ABI
 from menagerie.standalone import make_standalone
 from menagerie.trust.roots import TRUST
 from menagerie.validation import sandbox
@@ -25,6 +29,10 @@ from zoo.errors import UsageError
 from zoo.signing.keyring import Keyring
 from zoo.signing.promotion import Promoter
 from zoo.store import open_store
+
+sys.path.insert(0, str(Path(__file__).parent / "format"))
+
+from bundle_maker import make_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -183,6 +191,24 @@ def test_the_example_builds_and_runs(copy: Path, specimens: Mapping[str, Specime
     )  # fmt: skip
     assert refused.returncode == 1
     assert "no trusted key" in refused.stderr
+
+
+@pytest.mark.parametrize("carried", [True, False])
+def test_the_text_beside_it_names_what_is_there(tmp_path: Path, carried: bool) -> None:
+    """An older wheel has no example, and so the folder's README.txt names none."""
+    own = tmp_path / "menagerie-1-py3-none-manylinux_2_28_x86_64.whl"
+    names = ["menagerie-run", "libmenagerie_cpu.so", "libgomp.so.1", "NOTICE"]
+    names += ["include/menagerie.h", *(["examples/run.c"] if carried else [])]
+    with zipfile.ZipFile(own, "w") as packed:
+        for name in names:
+            packed.writestr(f"menagerie/{name}", "")
+    requires = {"system": "linux", "machine": "x86_64", "runtime_abi": RUNTIME_ABI}
+    fetch = partial(make_bundle, requires=requires)
+    made = make_standalone(tmp_path / "out", fetch, own)
+    text = (made / "README.txt").read_text()
+    assert text.startswith("tiny for cpu-linux-x86_64, by itself")
+    assert (made / "examples" / "run.c").is_file() == ("run.c" in text) == carried
+    assert "takes include/menagerie.h and the library" in text
 
 
 def test_the_example_is_a_program_in_cpp_too(tmp_path: Path) -> None:
