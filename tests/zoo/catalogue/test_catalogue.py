@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pytest
@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "runtime" / "format"))
 
 from bundle_maker import draft, make_bundle
 
+from menagerie.host import RUNTIME_ABI
 from zoo.catalogue.collect import collect
 from zoo.catalogue.hub import card
 from zoo.catalogue.pages import Site, Way
@@ -66,7 +67,7 @@ def promoter(tmp_path: Path, store: Store) -> Promoter:
     return Promoter(store, Keyring.create(tmp_path / "home" / "keys"))
 
 
-def promote(store: Store, promoter: Promoter, folder: Path, digits: str, **more: str) -> Release:
+def promote(store: Store, promoter: Promoter, folder: Path, digits: str, **more: Any) -> Release:
     """A tiny bundle, promoted; its library's bytes are its build key's digits."""
     files = {"programs/main/model.so": digits.encode()}
     bundle = make_bundle(folder / f"made-{digits}", files, build_key=digits * 32, **more)
@@ -134,6 +135,21 @@ def test_pages_say_where_pip_may_install(tmp_path: Path, store: Store, promoter:
     for drawn in (page, tmp_path / "store" / INDEX):
         assert "pip install" in Page(drawn).words
         assert "python3 -m venv menagerie && . menagerie/bin/activate" in Page(drawn).words
+
+
+def test_a_platform_says_where_its_example_is(
+    tmp_path: Path, store: Store, promoter: Promoter
+) -> None:
+    """Of Linux alone there are folders that stand alone and carry one."""
+    made = {"machine": "arm64", "runtime_abi": RUNTIME_ABI}
+    for digits, system, target, alone in (("ab", "linux", "cpu", 1), ("cd", "darwin", "metal", 0)):
+        requires = {"system": system, **made}
+        more = {"model": target, "target": target, "requires": requires}
+        promote(store, promoter, tmp_path, digits, **more)
+        page = Page(tmp_path / "store" / "catalogue" / "models" / f"{target}.html")
+        assert page.words.count("of a folder that --standalone made") == alone
+        assert "Swift" in page.words
+        assert "runtime/examples of Menagerie's source" in page.words
 
 
 def test_a_second_release_draws_the_first_beside_it(
