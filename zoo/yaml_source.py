@@ -308,7 +308,9 @@ def _fact(detail: ErrorDetails, location: Location, node: Schema) -> str:
     if kind in ("enum", "literal_error", "union_tag_invalid", "unknown_target"):
         known = detail["ctx"]["known"] if kind == "unknown_target" else _choices(node)
         hint = suggestion(value, known) or f"; known: {', '.join(known)}"
-        return f"{_show(value)} is not a {_noun(detail, location)}{hint}"
+        above = [step for step in location if isinstance(step, str)]
+        noun = "key here" if detail["loc"][-1] == "[key]" else above[-1].removesuffix("s")
+        return f"{_show(value)} is not a {noun}{hint}"
     if kind == "too_short":
         return "must not be empty"
     if kind == "value_error":
@@ -376,13 +378,6 @@ def _choices(node: Schema) -> list[str]:
     if "oneOf" in node:
         return list(node["discriminator"]["mapping"])
     return [str(v) for v in node.get("enum", [node["const"]] if "const" in node else [])]
-
-
-def _noun(detail: ErrorDetails, location: Location) -> str:
-    if detail["loc"][-1] == "[key]":
-        return "key here"
-    named = [step for step in location if isinstance(step, str)]
-    return named[-1].removesuffix("s")
 
 
 def _show(value: object) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -353,6 +355,47 @@ def test_a_hub_that_does_not_answer(
     error = capfd.readouterr().err
     assert "http://127.0.0.1:1: cannot be reached" in error
     assert "Check --endpoint" in error
+    assert store.objects
+
+
+def test_what_answers_but_is_no_hub(
+    store: Store, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A web server's page says nothing of licences: the address is what to look at."""
+
+    class Pages(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<!doctype html><p>Welcome")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        code = invoke(["push", HUB, "--endpoint", f"http://127.0.0.1:{server.server_port}"])
+        server.shutdown()
+    error = capfd.readouterr().err
+    assert code == 1
+    assert "Check --endpoint" in error
+    assert "licence" not in error
+    assert store.objects
+
+
+@pytest.mark.parametrize("name", ["example/net.git", f"example/{'n' * 100}"])
+def test_a_name_that_the_hub_does_not_take(
+    hub: HubServer, store: Store, capfd: pytest.CaptureFixture[str], name: str
+) -> None:
+    """It is misuse; nothing is made there."""
+    assert invoke(["push", f"hf://{name}", "net"]) == 2
+    error = " ".join(capfd.readouterr().err.split())
+    assert "takes no such name" in error
+    assert "Name another repository" in error
+    assert "licence" not in error
+    assert not hub.repositories
     assert store.objects
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 from urllib.parse import quote
 
 from huggingface_hub import HfApi, ModelCardData
-from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
 from markupsafe import Markup
 
 from menagerie.format.bundle_manifest import MANIFEST
@@ -198,9 +198,14 @@ def _errors(server: str) -> Iterator[None]:
         if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
             raise UsageError(server, f"does not let you in ({status}): {said}", advice) from None
         raise StoreError(server, f"answers {status}: {said}", "Push again later") from None
-    except ValueError as error:  # of the card's facts
+    except HFValidationError as error:
+        fact = f"takes no such name: {error}"
+        raise UsageError(server, fact, "Name another repository") from None
+    except ValueError as error:
         fact = " ".join(str(error).split())
-        raise StoreError(server, fact, "Give an SPDX licence, or LicenseRef-NAME") from None
+        if isinstance(error.__cause__, HfHubHTTPError):  # it has refused the card
+            raise StoreError(server, fact, "Give an SPDX licence, or LicenseRef-NAME") from None
+        raise StoreError(server, f"answers not as a Hub: {fact}", "Check --endpoint") from None
     except RuntimeError as error:  # of its uploads, whose cause says more
         fact = ": ".join(str(each).strip() for each in (error, error.__cause__) if each)
         raise StoreError(server, fact, "Push again later") from None
