@@ -217,17 +217,13 @@ def main(role: str, *arguments: str) -> None:
     parent = int(arguments[1]) if role == "serve" else os.getppid()
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     if role == "serve":
-        _serve(int(arguments[0]))
+        import uvicorn
+        from prefect.server.api.server import create_app
+
+        fd = int(arguments[0])
+        uvicorn.run(create_app, factory=True, fd=fd, log_level="error", lifespan="on", workers=1)
     else:
         _run()
-
-
-def _serve(listener: int) -> None:
-    """Serve the API on a socket."""
-    import uvicorn
-    from prefect.server.api.server import create_app
-
-    uvicorn.run(create_app, factory=True, fd=listener, log_level="error", lifespan="on", workers=1)
 
 
 def _run() -> None:

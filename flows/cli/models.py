@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from zoo.manifest import Origin
-    from zoo.spec import ModelSpec, SourceSpec
+    from zoo.spec import ModelSpec
     from zoo.store import Release
 
 _REPORT_FILES = ("report.json", "report.html")  # in the order in which they are written
@@ -176,6 +176,7 @@ def submit(
     from flows.parameters import submission_name
     from transforms.targets import all_targets
     from zoo.manifest import load_manifest
+    from zoo.spec import is_ours
     from zoo.store import open_store, submissions
 
     manifest = load_manifest(folder, targets=all_targets())
@@ -187,18 +188,11 @@ def submit(
         f"{name}: {count(len(made.files), 'file')}, {size(made.size)}",
         f"Convert with `zoo convert {' '.join(made.models)}`",
     ]
-    if foreign := [name for name, spec in manifest.models.items() if _is_foreign(spec.source)]:
+    builders = {n: getattr(spec.source, "builder", "") for n, spec in manifest.models.items()}
+    if foreign := [n for n, built in builders.items() if ":" in built and not is_ours(built)]:
         line = f"Their builders ({', '.join(foreign)}) run where MENAGERIE_ALLOW_SUBMITTED has it"
         shown.append(line)
     answer({"manifest": name, "models": list(made.models), "bytes": made.size}, *shown)
-
-
-def _is_foreign(source: "SourceSpec") -> bool:
-    """Whether code of the folder's own builds the model."""
-    from zoo.spec import is_ours
-
-    builder = getattr(source, "builder", "")
-    return ":" in builder and not is_ours(builder)
 
 
 def schema(

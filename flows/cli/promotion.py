@@ -14,10 +14,11 @@ from flows.cli.options import (
     TargetOption,
 )
 from flows.cli.output import AS_JSON, answer, complain, messages, results
-from zoo.errors import MenagerieError, NotInStore, UsageError
+from zoo.errors import MenagerieError, NotInStore, UsageError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from menagerie.trust.ledger import Ledger
     from zoo.report.comparison import Regression
@@ -70,17 +71,18 @@ def promote(
     from zoo.store import open_store
 
     keyring, opened = _keyring(store), open_store(store)
-    spec = load_manifest(manifest).spec(model)
     waiting = opened.candidates(model, target)
     if build is not None:
         ledgers = [each for each in opened.ledgers(model) if each.target == target]
         known = {c.build_key for c in waiting}.union(*map(build_keys, ledgers))
         waiting = [opened.find_any(model, target, whole_key(model, known, build))]
     if not waiting:
+        refuse_slip(opened, model, manifest)
         release = opened.find(model, target)  # signed already, or there is nothing
         text = f"{model} for {target}: nothing waits; the latest is {release.build_key[:12]}"
         answer([], text)
         return
+    spec = load_manifest(manifest).spec(model)
     limits = RegressionLimits(slower=slower, larger=larger, snr_db=snr_loss)
     ends = []
     for candidate in waiting:
@@ -207,6 +209,16 @@ def _keyring(store: str) -> "Keyring":
     return found
 
 
+def refuse_slip(store: "Store", model: str, manifest: "Path | None" = None) -> None:
+    """Count a name that the store does not know as misuse, where the manifest has one like it."""
+    from zoo.manifest import load_manifest
+
+    if not store.ledgers(model) and not store.candidates(model):
+        listed = load_manifest(manifest)
+        if nearest(model, listed.models):  # any other may be of a manifest of one's own
+            listed.spec(model)
+
+
 def ledgers_of(
     store: "Store", model: str, target: str, platform: str | None = None
 ) -> "tuple[Ledger, ...]":
@@ -214,10 +226,8 @@ def ledgers_of(
 
     Raises:
         NotInStore: nothing of it was promoted.
-        UsageError: nor does the manifest know the model.
+        UsageError: the store does not know the model, and the manifest has one of a like name.
     """
-    from zoo.manifest import load_manifest
-
     store.objects.require()
     found = tuple(
         ledger
@@ -226,10 +236,8 @@ def ledgers_of(
     )
     if not found:
         fact = f"nothing of {model} for {platform or target} was promoted"
-        verb = "release promote"
-        if not store.candidates(model, target):
-            load_manifest().spec(model)
-            verb = "convert"
+        refuse_slip(store, model)
+        verb = "release promote" if store.candidates(model, target) else "convert"
         raise NotInStore(store.url, fact, f"zoo {verb} {model} --target {target}")
     return found
 

@@ -53,15 +53,15 @@ def list_releases(
     - `zoo release list resnet18`
     - `zoo release list resnet18 --json | jq .latest`
     """
+    from flows.cli.promotion import refuse_slip
     from menagerie.typed_json import plain
-    from zoo.manifest import load_manifest
     from zoo.store import open_store
 
     opened = open_store(store)
     opened.objects.require()
     ledgers, waiting = opened.ledgers(model), opened.candidates(model)
     if not ledgers and not waiting:
-        load_manifest().spec(model)  # an unknown name is misuse
+        refuse_slip(opened, model)
         raise NotInStore(opened.url, f"{model} is not published yet", f"Run `zoo convert {model}`")
     value = {
         "ledgers": [plain(ledger) for ledger in ledgers],

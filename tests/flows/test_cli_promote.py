@@ -258,6 +258,33 @@ def test_a_model_without_a_latest_release_ends_no_verification(
     assert [row["model"] for row in json.loads(capsys.readouterr().out)["proofs"]] == ["digits_cnn"]
 
 
+@pytest.mark.parametrize("command", ["list", "diff", "rollback", "promote"])
+def test_a_model_of_ones_own_manifest_is_not_published_yet(
+    store: Store, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """Menagerie's own entries lack it, and none has a like name: it may be one all the same."""
+    Path(store.url.removeprefix("file://")).mkdir(exist_ok=True)
+    assert invoke(["release", command, "ownnet"]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "zoo convert" in said
+    assert "no such model" not in said
+
+
+@pytest.mark.parametrize("model", ["ownnet", "resnet81"])
+def test_nothing_waits_of_a_model_that_the_manifest_lacks(
+    tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str], model: str
+) -> None:
+    """What is signed and the latest needs no entry to be said, whatever else has a like name."""
+    propose(store, tmp_path, "ab", model=model)
+    [candidate] = store.candidates(model)
+    Promoter(store, Keyring(tmp_path / "keys")).promote(candidate)
+    assert invoke(["release", "promote", model]) == 0
+    said = f"{model} for cpu: nothing waits; the latest is abababababab"
+    assert said in " ".join(capsys.readouterr().out.split())
+    assert invoke(["release", "rollback", model, "--target", "metal"]) == 1
+    assert "no such model" not in capsys.readouterr().err
+
+
 def test_what_was_never_published_is_to_be_converted_first(
     store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
