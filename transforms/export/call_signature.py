@@ -87,9 +87,11 @@ def output_names(program: ExportedProgram) -> tuple[str, ...]:
 def named_tensors(result: Any) -> Any:
     """A result of forward as it is; where None is in it, only the others, by their names."""
     leaves, _ = tree_flatten_with_path(result)
-    if all(leaf is not None for _, leaf in leaves):
+    tensors = [(_name(path), leaf) for path, leaf in leaves if leaf is not None]
+    if len(tensors) == len(leaves):
         return result
-    return {_name(path): leaf for path, leaf in leaves if leaf is not None}
+    named = dict(tensors)  # by position, where two would have one name
+    return named if len(named) == len(tensors) else [leaf for _, leaf in tensors]
 
 
 def _fields(value: Any) -> Any:
