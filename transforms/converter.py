@@ -66,12 +66,17 @@ _KEEP = "Leave it as it is with keep= (precisions of integers), or allow more wi
 _MOST_THREADS = 256  # as the command line has it
 
 # Modules that torch.export does not read, by where their classes are.
+_SCRIPTED = "is TorchScript. Give the torch.nn.Module that it was made from"
 _UNREAD = {
-    "torch.jit": "is TorchScript. Give the torch.nn.Module that it was made from",
+    "torch.jit._script": _SCRIPTED,
     "torch.nn.parallel": "calls copies of a module. Give that: its `.module`",
-    "torch.ao.nn.quantized": "keeps weights as torch's own kernels do. Convert the float module, "
-    'with precision="int8"',
-}
+    **dict.fromkeys(
+        ("torch.ao.nn.quantized.dynamic", "torch.ao.nn.quantized.modules.linear",
+         "torch.ao.nn.quantized.modules.conv", "torch.ao.nn.intrinsic.quantized"),
+        "keeps weights as torch's own kernels do. Convert the float module, "
+        'with precision="int8"',
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -397,6 +402,8 @@ def _checked(place: str, program: Program | tuple[Any, ...]) -> Program:
     if not isinstance(module, (torch.nn.Module, ExportedProgram)):
         kind = type(module).__name__
         raise UsageError(place, f"is a {kind}", "Give a torch.nn.Module or an ExportedProgram")
+    if isinstance(module, torch.jit.ScriptModule):  # a traced part inside another is read
+        raise UsageError(place, *_SCRIPTED.split(". "))
     for name, part in module.named_modules() if isinstance(module, torch.nn.Module) else ():
         if found := [s for m, s in _UNREAD.items() if type(part).__module__.startswith(m)]:
             raise UsageError(f"{place}, {name}".removesuffix(", "), *found[0].split(". "))

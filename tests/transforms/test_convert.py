@@ -245,7 +245,8 @@ def test_inputs_that_are_no_tensors_are_refused(inputs: Any, words: str, tmp_pat
     ("make", "words"),
     [
         (lambda: torch.jit.script(nn.Linear(8, 2)), "main: is TorchScript. Give the torch.nn.Mod"),
-        (lambda: nn.Sequential(torch.jit.trace(nn.ReLU(), torch.ones(2))), "main, 0: is TorchScr"),
+        (lambda: torch.jit.trace(nn.Linear(8, 2), torch.ones(2, 8)), "main: is TorchScript"),
+        (lambda: nn.Sequential(torch.jit.script(nn.ReLU())), "main, 0: is TorchScript"),
         (lambda: nn.DataParallel(nn.Linear(8, 2)), "Give that: its `.module`"),
         (
             lambda: torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(8, 2))),
@@ -260,6 +261,25 @@ def test_modules_that_have_no_graph_are_refused(
     """Before any work, with what to give instead."""
     with pytest.raises(UsageError, match=words):
         convert(make().eval(), (torch.ones(2, 8),), out=tmp_path / "made")
+
+
+class Floating(nn.Module):
+    """As torchvision writes float models that can be quantised; its activation was traced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.skip = torch.ao.nn.quantized.FloatFunctional()
+        self.act = torch.jit.trace(nn.ReLU(), torch.ones(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """A residual connection."""
+        return self.skip.add(x, self.act(x))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_parts_that_torch_reads_are_not_refused(tmp_path: Path) -> None:
+    """FloatFunctional is a float module, and a traced part has a graph."""
+    convert(Floating().eval(), (torch.randn(2, 8),), out=tmp_path / "made", measure_seconds=0)
 
 
 def test_a_lazy_module_is_to_be_called_first(tmp_path: Path) -> None:
@@ -285,6 +305,22 @@ def test_none_in_a_result_is_left_out(tmp_path: Path) -> None:
         "output_0": [2, 3, 4],
         "output_2_twice": [2, 4, 6],
     }
+
+
+class Alike(nn.Module):
+    """Two results of one name, and one that is none."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        """Both paths are written a_b."""
+        return {"a": {"b": x + 1}, "a_b": 2 * x, "c": None}
+
+
+def test_results_of_one_name_are_both_there(tmp_path: Path) -> None:
+    """Without the one that is none, they are called by their places."""
+    bundle = convert(Alike(), (torch.randn(3),), out=tmp_path / "made", measure_seconds=0)
+    with Session(bundle.folder) as session:
+        found = session.run({"x": np.array([1, 2, 3], np.float32)})
+    assert [each.tolist() for each in found.values()] == [[2, 3, 4], [2, 4, 6]]
 
 
 def test_misuse_is_told_before_any_work(tmp_path: Path) -> None:
