@@ -57,7 +57,7 @@ def load_program(
         SourceRefused: it is a file, and `unpickle` is not given.
         SourceError: the file cannot be read, or the code raised.
     """
-    if zipfile.is_zipfile(what) and any("/code/" in n for n in zipfile.ZipFile(what).namelist()):
+    if _holds_code(what):
         fact = "is a TorchScript archive, which torch.export does not read"
         raise SourceError(what, fact, f"Give the code that it was made from. {_CODE}")
     if what.endswith(".pt2"):
@@ -147,6 +147,14 @@ def read_program(path: Path, *, unpickle: bool) -> torch.export.ExportedProgram:
 def known(content: bytes | memoryview) -> Path:
     """A file that is there if a program of these bytes was written here."""
     return home() / "reproducers" / hashlib.sha256(content).hexdigest()
+
+
+def _holds_code(path: str) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any("/code/" in name for name in archive.namelist())
+    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):  # no archive, or damaged
+        return False
 
 
 def _made(what: str) -> torch.nn.Module:

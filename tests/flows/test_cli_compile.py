@@ -149,6 +149,16 @@ def test_a_file_that_is_no_program_is_told(zoo: Run, tmp_path: Path) -> None:
     assert "\n" not in err.strip()
 
 
+def test_a_damaged_archive_is_no_program(zoo: Run, tmp_path: Path) -> None:
+    """Whatever is wrong with its list of files."""
+    torch.export.save(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)), tmp_path / "net.pt2")
+    content = (tmp_path / "net.pt2").read_bytes()
+    (tmp_path / "net.pt2").write_bytes(content.replace(b"PK\x01\x02", b"PK\x01\x7f"))
+    code, _, err = zoo("compile", "net.pt2", "--unpickle", "-o", "made")
+    assert code == 1
+    assert "is no exported program" in err
+
+
 @pytest.mark.parametrize("name", ["net.pt", "net.jit", "net.pt2"])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_torchscript_archive_is_called_so(name: str, zoo: Run, tmp_path: Path) -> None:
