@@ -223,7 +223,7 @@ def _noting(
         try:
             return inner(*given)
         except Exception:
-            sites.append(located(nodes(*given)))
+            sites.extend(filter(None, [located(nodes(*given))]))
             raise
 
     return patch.object(owner, method, noting)
