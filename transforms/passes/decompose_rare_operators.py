@@ -56,7 +56,7 @@ class DecomposeRareOperators(GraphPass):
 
 
 def _is_common(node: Node) -> bool:
-    """Whether Inductor has code for such operands: images, logic of bool, lists of places."""
+    """Whether Inductor has code for such operands: images, logic of bool, fixed sizes, lists."""
     first, *others = (fake_value(n) for n in node.all_input_nodes)
     if node.target in _LOGIC:
         return bool(first.dtype != torch.uint8)
@@ -123,19 +123,25 @@ def _trilinear(  # noqa: PLR0917 - PyTorch's own list
     return product.sum(list(sumdim)) if sumdim else product
 
 
-def _windows(size: int, wanted: int) -> Tensor:
-    """Which places of an axis are in each of so many windows (torch.nn.AdaptiveAvgPool2d)."""
-    number, place = torch.arange(wanted)[:, None], torch.arange(size)
-    return (place >= number * size // wanted) & (place < ((number + 1) * size - 1) // wanted + 1)
+def _windows(values: Tensor, axis: int, wanted: int, rest: float) -> tuple[Tensor, Tensor, Tensor]:
+    """An axis' values in each of so many windows (torch.nn.AdaptiveAvgPool2d), `rest` elsewhere.
+
+    Then the first place of each window and the one behind its last.
+    """
+    number, size = torch.arange(wanted), values.shape[axis]
+    first, end = number * size // wanted, ((number + 1) * size - 1) // wanted + 1
+    place = torch.arange(size)
+    inside = (place >= first[:, None]) & (place < end[:, None])
+    return torch.where(inside, values.movedim(axis, -1)[..., None, :], rest), first, end
 
 
 def _adaptive_average(self: Tensor, output_size: Sequence[int]) -> Tensor:
     """Along one axis after the other: windows of images and volumes are boxes."""
+    values = self.to(torch.promote_types(self.dtype, torch.float32))
     for axis, wanted in enumerate(output_size, -len(output_size)):
-        inside = _windows(self.shape[axis], wanted).to(self.dtype)
-        shares = inside / inside.sum(1, keepdim=True)
-        self = (self.movedim(axis, -1) @ shares.mT).movedim(-1, axis)
-    return self
+        boxes, first, end = _windows(values, axis, wanted, 0.0)
+        values = (boxes.sum(-1) / (end - first)).movedim(-1, axis)
+    return values.to(self.dtype)
 
 
 def _adaptive_maximum(self: Tensor, output_size: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -143,9 +149,9 @@ def _adaptive_maximum(self: Tensor, output_size: Sequence[int]) -> tuple[Tensor,
     sizes = self.shape[-len(output_size) :]
     where = torch.arange(math.prod(sizes)).reshape(sizes).expand(self.shape)
     for axis in range(-1, -len(output_size) - 1, -1):
-        inside = _windows(self.shape[axis], output_size[axis])
-        boxes = torch.where(inside, self.movedim(axis, -1)[..., None, :], -torch.inf)
+        boxes, first, _ = _windows(self, axis, output_size[axis], -torch.inf)
         largest, place = boxes.max(-1)
+        place = torch.maximum(place, first)  # where all are -inf
         where = where.movedim(axis, -1).gather(-1, place).movedim(-1, axis)
         self = largest.movedim(-1, axis)
     return self, where
@@ -390,7 +396,7 @@ _POOLS: dict[Any, Callable[..., Any]] = {
 
 def _suits_inductor(operator: Any, images: Tensor, wanted: Any) -> bool:
     """Whether a pool's sizes are fixed, or it is the average of all."""
-    fixed = not any(isinstance(size, torch.SymInt) for size in images.shape[-2:])
+    fixed = all(isinstance(size, int) for size in (*images.shape[-2:], *wanted))
     whole = all(isinstance(size, int) and size == 1 for size in wanted)
     return fixed or (whole and _POOLS[operator] is _adaptive_average)
 

@@ -56,6 +56,16 @@ _VOLUMES = _noise(2, 3, 5, 6, 7)
 _INDICES, _WEIGHT = torch.tensor([1, 3, 3, 3, 5, 9, 0]), _noise(10, 3)
 _GRID = _noise(2, 3, 2, 4, 3) * 1.2
 _BYTES = _drawn(4, 5).to(torch.uint8)
+
+
+def _infinities() -> torch.Tensor:
+    """One in the first window, and nothing but negative ones in the last."""
+    volumes = torch.rand(1, 2, 4, 4, 4, generator=_NOISE)
+    volumes[..., 0, 0, 0] = torch.inf
+    volumes[..., 2:, 2:, 2:] = -torch.inf
+    return volumes
+
+
 CALLS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "any of bytes": (
         lambda x: torch.cat([x.any(0), x.any()[None], x.any((0, 1))[None]]),
@@ -89,6 +99,10 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "adaptive_max_pool3d of equal values": (
         lambda x: F.adaptive_max_pool3d(x, (2, 4, 3), return_indices=True),
         (_drawn(2, 3, 5, 6, 7).float(),),
+    ),
+    "adaptive pools around infinities": (
+        lambda x: (F.adaptive_avg_pool3d(x, 2), *F.adaptive_max_pool3d(x, 2, return_indices=True)),
+        (_infinities(),),
     ),
     "histc": (lambda x: torch.histc(x, 7, -1, 1), (_noise(1000),)),
     "histc of its own range": (lambda x: torch.histc(x, 10), (torch.arange(10.0),)),
@@ -198,6 +212,34 @@ class _Pyramid(nn.Module):
         best, where = F.adaptive_max_pool2d(images, (2, 3), return_indices=True)
         whole, line = F.adaptive_avg_pool2d(images, 1), F.adaptive_avg_pool1d(images[:, 0], 4)
         return F.adaptive_avg_pool2d(images, (3, 5)), best, where, whole, line
+
+
+class _AsLarge(nn.Module):
+    def forward(self, images: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+        return F.adaptive_avg_pool2d(images, others.shape[-2:])
+
+
+def test_as_many_windows_as_another_input_has_places(tmp_path: Path) -> None:
+    """Where the result's size alone is dynamic."""
+    sizes = {2: torch.export.Dim("high", min=2, max=9), 3: torch.export.Dim("wide", min=2, max=9)}
+    given = (torch.randn(1, 2, 12, 12, generator=_NOISE), torch.randn(1, 2, 4, 5))
+    shapes, out = ({}, sizes), tmp_path / "out"
+    convert(_AsLarge(), given, dynamic_shapes=shapes, out=out, measure_seconds=0)
+
+
+class _Halves(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.adaptive_avg_pool1d(x, 2)
+
+
+def test_sums_of_long_windows_of_halves_are_finite() -> None:
+    """1.5 on 140,000 places is 1.5 on average; what its windows add up to is no half."""
+    length = torch.export.Dim("length", min=2, max=200_000)
+    example = torch.ones(1, 1, 9, dtype=torch.half)
+    program = torch.export.export(_Halves(), (example,), dynamic_shapes=({2: length},))
+    rewritten, _ = run_passes(program.run_decompositions({}), ["decompose_rare_operators"])
+    found = rewritten.module()(torch.full((1, 1, 140_000), 1.5).half())
+    assert found.tolist() == [[[1.5, 1.5]]]
 
 
 class _Box(nn.Module):
