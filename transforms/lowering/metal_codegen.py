@@ -56,6 +56,7 @@ class MetalFunctions(mps.MetalOverrides):
     expm1, erfc, lgamma, ndtri, hypot = (
         _called(f"menagerie::{name}") for name in ("expm1", "erfc", "lgamma", "ndtri", "hypot")
     )
+    isnan = staticmethod(lambda x: f"metal::isnan({x})" if x.dtype.is_floating_point else "false")
     truncdiv = staticmethod(lambda a, b: _divided("kTruncated", a, b))
     floordiv = staticmethod(lambda a, b: _divided("kFloored", a, b))
     mod = staticmethod(lambda x0, x1: _divided("kModulus", x0, x1))

@@ -14,10 +14,12 @@ from torch import nn
 from torch.nn import functional as F
 
 from tests.pieces import run_piece
+from transforms import convert
 from transforms.pipeline import run_passes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 aten = torch.ops.aten
 
@@ -300,3 +302,15 @@ def test_places_of_a_dynamic_length_are_looked_up() -> None:
     program = torch.export.export(module, (ids,), dynamic_shapes=(sizes,), strict=False)
     [found] = run_piece(program.run_decompositions({}), (ids,), target="metal")
     torch.testing.assert_close(found, module(ids), atol=0, rtol=0)
+
+
+class _Sums(nn.Module):
+    def forward(self, numbers: torch.Tensor, marks: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Of values among which no NaN can be."""
+        return torch.nansum(numbers, 1), torch.nansum(marks)
+
+
+def test_no_integer_is_nan(tmp_path: Path) -> None:
+    """Shaders that ask it of integers and bool compile, and compute what eager does."""
+    given = torch.arange(6).reshape(2, 3), torch.tensor([True, False, True])
+    convert(_Sums(), given, target="metal", out=tmp_path / "out", measure_seconds=0)
