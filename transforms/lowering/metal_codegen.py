@@ -67,6 +67,13 @@ class MetalFunctions(mps.MetalOverrides):
         return f"static_cast<decltype({x})>(({x} > 0) - ({x} < 0))"
 
     @staticmethod
+    def where(a: Any, b: Any, c: Any) -> str:
+        """One of two numbers; torch casts the other to a constant's int, which has 32 bits."""
+        if torch.int64 in (getattr(b, "dtype", None), getattr(c, "dtype", None)):
+            return f"{a} ? static_cast<long>({b}) : static_cast<long>({c})"
+        return str(mps.MetalOverrides.where(a, b, c))
+
+    @staticmethod
     def ldexp(x: CSEVariable, exponent: CSEVariable) -> str:
         """A number times a power of two."""
         return f"metal::ldexp(static_cast<float>({x}), static_cast<int>({exponent}))"
