@@ -298,7 +298,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "remove_dead_code",
-        "a linear that nobody reads",
+        "a linear that is never read",
         _weighted(_unused_branch, (512, 512)),
         _normal((64, 512)),
     ),

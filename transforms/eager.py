@@ -14,7 +14,7 @@ from menagerie.profile import take_turn
 from menagerie.speech.recogniser import Program
 from menagerie.speech.word_errors import HeldOut, count_errors
 from menagerie.timing import artifact, time_in_turns
-from menagerie.validation.checks import accuracy, stand_in
+from menagerie.validation.checks import accuracy, representative_case
 from transforms.export.call_signature import DTYPES
 from transforms.export.trace import eager_of
 from transforms.goldens.cases import input_dtype, model_dtype
@@ -176,7 +176,7 @@ def _in_turns(
     bundle: Path, program: Prepared, threads: int, seconds: float
 ) -> tuple[Measurement, Measurement]:
     elements = [sum(t.numel() for t in case.inputs.values()) for case in program.goldens]
-    number = stand_in(elements, [case.seconds for case in program.goldens])
+    number = representative_case(elements, [case.seconds for case in program.goldens])
     inputs = program.goldens[number].inputs
     with artifact(bundle, program.name, number, threads) as partner:
         # Eager first: the artifact is loaded during its call that is not counted.

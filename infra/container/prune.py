@@ -2,7 +2,7 @@
 
 Uninstalls what the ROOTs do not need, by what each distribution says that it requires here. Those
 behind `--alone` stay without what they require. Used while an image is built: what builds and tests
-the pipeline lies in the same lock as what runs it.
+the pipeline is in the same lock as what runs it.
 """
 
 from __future__ import annotations

@@ -19,6 +19,6 @@ MENAGERIE_HOME="$folder/home"
 MENAGERIE_ROLE=worker
 DO_NOT_TRACK=1
 set +a
-# A Mac that sleeps answers nobody: awake while there is a worker, and on mains power.
+# A Mac that sleeps does not answer: awake while there is a worker, and on mains power.
 exec /usr/bin/caffeinate -s /opt/menagerie/.venv/bin/prefect --no-prompt \
   worker start --type process --pool "$pool" --name "$(hostname -s) $pool"

@@ -29,8 +29,8 @@ class Bundle {
   const std::shared_ptr<const SafeTensors>& weights() const { return weights_; }
   // A tensor of the weights file as the backend's device sees it: in the mapping; or, if float32
   // (the number of the dtype) is wanted and float16, bfloat16 or a quantised weight stored,
-  // widened, once for all programs: at once, or what products multiply as integers when somebody
-  // else asks for the floats.
+  // widened, once for all programs: at once, or what products multiply as integers when
+  // another kernel asks for the floats.
   Tensor constant(const std::string& name, int32_t wanted) const;
 
   // The library that this machine loads for a program, its hash checked: the program's own, or its

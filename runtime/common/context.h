@@ -32,7 +32,7 @@ struct KernelTime {
 // Where the time of runs goes: every kernel by its name, generated ones and those of the runtime.
 class Profile {
  public:
-  // By name, with the operands' sizes where the kernel has told them.
+  // By name, with the operands' sizes where the kernel has given them.
   const std::map<std::string, KernelTime, std::less<>>& kernels() const { return kernels_; }
 
   void begin(std::string_view kernel, double bytes = 0);
@@ -52,7 +52,7 @@ class Profile {
   Clock::time_point began_;
 };
 
-// Times what lies between its making and its end, where the context keeps a profile.
+// Times what runs between its making and its end, where the context keeps a profile.
 class TimedKernel {
  public:
   TimedKernel(Context& context, std::string_view name);

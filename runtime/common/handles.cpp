@@ -44,7 +44,7 @@ int64_t axis_of(const Tensor& tensor, int64_t axis) {
   return axis < 0 ? axis + tensor.dimensions : axis;
 }
 
-// The ABI gives out pointers to non-const, which nobody writes through.
+// The ABI gives out pointers to non-const, which are never written through.
 int64_t* borrowed(const Extents& extents) { return const_cast<int64_t*>(extents.data()); }
 
 // Fails if an element of the target would be written more than once.

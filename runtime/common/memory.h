@@ -1,4 +1,4 @@
-// Memory of the host: the arena of a program, and what the system is told of pages.
+// Memory of the host: the arena of a program, and advice to the system about pages.
 #pragma once
 
 #include <cstddef>

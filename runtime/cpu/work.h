@@ -1,5 +1,5 @@
-// What heavy kernels compute: told to the profile of the program that runs, if there is one, and
-// what decides how many threads it is worth.
+// What heavy kernels compute: reported to the profile of the program that runs, if there is one,
+// and what decides how many threads it is worth.
 #pragma once
 
 #include "common/tensor.h"
@@ -30,7 +30,7 @@ Work work_of_convolution(const Tensor& input, const Tensor& weight, bool transpo
 // q[B, H, M, E], k[B, H, N, E]: 4 B H M N E, also where a mask hides scores.
 Work work_of_attention(const Tensor& q, const Tensor& k, const Tensor& output);
 
-// The two convolutions that make one output; told when it has been computed.
+// The two convolutions that make one output; reported when it has been computed.
 void note_expanded(const kernels::Expanded& call, const Tensor& output);
 
 }  // namespace menagerie

@@ -22,7 +22,7 @@ func withAxes<T>(_ axes: inout T, _ body: (UnsafeMutableBufferPointer<Int64>) ->
   withUnsafeMutableBytes(of: &axes) { body($0.bindMemory(to: Int64.self)) }
 }
 
-/// Zeros of the lowest sizes that an input may have; whoever calls it frees `data`.
+/// Zeros of the lowest sizes that an input may have; the caller frees `data`.
 func zeros(_ spec: menagerie_tensor_spec) -> menagerie_tensor {
   var lowest = spec.lowest
   var tensor = menagerie_tensor()

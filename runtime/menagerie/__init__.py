@@ -65,8 +65,8 @@ def pull(
         store: a folder, `https://host/path` or `s3://bucket/prefix`.
         into: a folder that is absent or empty, or holds this release already.
         target: `cpu` or `metal`.
-        allow_unsigned: also take what no trusted key has signed: native code for which nobody
-            vouches. None: the variable MENAGERIE_ALLOW_UNSIGNED decides.
+        allow_unsigned: also take what no trusted key has signed: native code of unproven
+            origin. None: the variable MENAGERIE_ALLOW_UNSIGNED decides.
 
     Returns:
         The bundle's folder.

@@ -117,10 +117,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (MenagerieError, OSError) as error:
         if os.environ.get("MENAGERIE_DEBUG"):
             raise
-        told = str(error)
+        message = str(error)
         if isinstance(error, OSError):
-            told = f"{error.filename or 'system'}: {error.strerror or error}"
-        sys.stderr.write(f"{printable(told)}\n")
+            message = f"{error.filename or 'system'}: {error.strerror or error}"
+        sys.stderr.write(f"{printable(message)}\n")
         return getattr(error, "exit_code", 1)
 
 
@@ -316,7 +316,7 @@ def _unsigned(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-unsigned",
         action="store_true",
-        help="take what no trusted key has signed: native code that nobody vouches for",
+        help="take what no trusted key has signed: native code of unproven origin",
     )
 
 

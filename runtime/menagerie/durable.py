@@ -57,8 +57,8 @@ def write_durably(path: Path, content: bytes, *, partial: Path) -> None:
     Args:
         path: the file to make or replace; its folder exists.
         content: all of its bytes.
-        partial: where the bytes are gathered first, on the same file system; a link that somebody
-            has put there is not followed.
+        partial: where the bytes are gathered first, on the same file system; a link there is
+            not followed.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     with os.fdopen(os.open(partial, flags, 0o666), "wb") as file:

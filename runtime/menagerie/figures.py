@@ -143,7 +143,7 @@ def shown_json(value: Any, **options: Any) -> str:
 
 
 def in_ascii(error: Any) -> tuple[str, int]:
-    """What stands in place of what an encoding lacks; one of `codecs`' handlers of errors."""
+    """What replaces what an encoding lacks; one of `codecs`' handlers of errors."""
     rest = error.object[error.start :]
     power = rest[: len(rest) - len(rest.lstrip(_POWER))]  # whole: some encodings have ¹²³ alone
     text = power or rest[0]

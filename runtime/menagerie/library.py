@@ -139,7 +139,7 @@ def _short_spinning() -> Iterator[None]:
     """Lets libgomp, which reads its settings when it is loaded, spin some 60 us at a barrier.
 
     Its own choice is a hundred times that: on a machine that is busy with something else, waiting
-    threads then burn the time that the awaited one needs. Whoever has set a value keeps it.
+    threads then burn the time that the awaited one needs. A value that is set is kept.
     """
     if _SPIN_COUNT in os.environ or "OMP_WAIT_POLICY" in os.environ:
         yield

@@ -53,7 +53,7 @@ class Tolerance:
     and max |a-b| <= 10 * absolute * s. So `absolute` is in the output's own units where s is 1 or
     more, and a fraction of s where it is less; `snr_db` is 20 log10(|ref| / |ref - out|). Where
     it is given, a part of the output (`menagerie.validation.compare`) has an SNR of its own of at
-    least snr_db - 30, or a mean error of snr_db + 30 below the whole's mean. The same rule stands
+    least snr_db - 30, or a mean error of snr_db + 30 below the whole's mean. The same rule is
     in runtime/tools/parity.cpp.
 
     Raises:

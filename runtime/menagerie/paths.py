@@ -38,13 +38,13 @@ def home() -> Path:
 
     Raises:
         UsageError: if it cannot be created, `~` in its name stands for no folder, it is another
-            user's, or everybody may write there.
+            user's, or it is writable by everyone.
     """
     asked = os.environ.get("MENAGERIE_HOME")
     advice = "Set MENAGERIE_HOME to a folder you can write to"
     try:
         folder = (Path(asked).expanduser() if asked else _caches() / "menagerie").absolute()
-    except RuntimeError as error:  # a home folder that nobody has: `~nobody/cache`
+    except RuntimeError as error:  # a home folder of no user: `~nobody/cache`
         fact = f"the cache folder is not known ({error})"
         raise UsageError(asked or "~", fact, advice) from error
     try:
@@ -57,13 +57,13 @@ def home() -> Path:
 
 
 def require_own(place: Path, advice: str) -> None:
-    """Raises UsageError where everybody may write `place`, or another user but root owns it.
+    """Raises UsageError where `place` is writable by everyone, or another user but root owns it.
 
-    In a namespace that does not know everybody, as a sandbox is, strangers have nobody's number.
+    In a namespace that does not map every user, as a sandbox, strangers have `nobody`'s number.
     """
     status, users = place.stat(), Path("/proc/self/uid_map")
-    if status.st_mode & 0o002:  # as in /tmp, strangers own what lies in it
-        raise UsageError(str(place), "may be written by everybody", advice)
+    if status.st_mode & 0o002:  # as in /tmp, strangers own files in it
+        raise UsageError(str(place), "is writable by everyone", advice)
     if (owner := status.st_uid) in {0, os.geteuid()}:
         return
     known = users.read_text().split()[2:] if users.exists() else []

@@ -58,7 +58,7 @@ class Session:
         threads: how many threads a run uses. None: one for each processor that the process may use
             (its affinity, the quota of its control group), and one in all for kernels of little
             work, judged by shapes alone. On a busy machine idle threads sleep instead of spinning.
-        allow_unsigned: run what no trusted key has signed, as native code that nobody vouches for;
+        allow_unsigned: run what no trusted key has signed, as native code of unproven origin;
             None: the variable MENAGERIE_ALLOW_UNSIGNED decides.
 
     Raises:

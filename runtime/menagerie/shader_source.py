@@ -107,7 +107,7 @@ def _closing(tokens: Sequence[_Token], opening: int) -> int:
 
 
 def _split(tokens: Sequence[_Token], brackets: str) -> Iterator[Sequence[_Token]]:
-    """What stands between the commas that are in none of the brackets, given as they open."""
+    """The texts between the commas that are in none of the brackets, given as they open."""
     begin = depth = 0
     closing = {_CLOSING[opens] for opens in brackets}
     for at, (text, *_) in enumerate(tokens):
@@ -214,7 +214,7 @@ class _Translator:
         self.scopes: list[str | None] = []  # a namespace's name with ::, None for other braces
         self.templates: dict[str, _Kernel] = {}
         self.kernels: list[_Kernel] = []
-        self.edits: list[tuple[int, int, str]] = []  # from, to, and what stands there then
+        self.edits: list[tuple[int, int, str]] = []  # from, to, and the new text
         self.begin = 0  # first token of the current declaration
         self.parentheses = 0
         self.variables = itertools.count()
@@ -335,7 +335,7 @@ class _Translator:
             at += 1
         host_name = _host_name(before)
         if host_name is None:
-            return  # without a name nobody can ask for it
+            return  # without a name it cannot be asked for
         if (found := self.templates.get(self._qualified(name))) is None:
             _refuse(before[0], f"no kernel template {name} comes before its instantiation")
         self.kernels.append(

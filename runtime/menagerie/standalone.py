@@ -2,7 +2,7 @@
 
 ::
 
-    menagerie-run          the program; without arguments it takes what lies beside it
+    menagerie-run          the program; without arguments it takes the bundle beside it
     libmenagerie_cpu.so    the runtime, with what it loads: libdnnl.so.3, libgomp.so.1
     bundle/                as pulled, with its signature
     roots/                 whose keys signed it, as this machine's owner trusts them
@@ -45,7 +45,7 @@ _README = """\
 
 It takes Linux on {machine} with glibc {glibc} or later, and the system's C++ library; no Python.
 It checks the bundle's signature by the keys in roots/.
-Whoever can change those can change the program as well: keep the folder where you alone may write,
+Who can change those can change the program as well: keep the folder where you alone may write,
 and check a copy that came another way by keys of your own, with --trust.
 
 A program of your own takes include/menagerie.h and the library{example}
@@ -138,7 +138,7 @@ def _runtime_files(runtime: Path | None, machine: str) -> Mapping[str, bytes]:
 
 
 def _roots_of(bundle: Bundle) -> Iterator[bytes]:
-    """The trusted roots whose keys have signed it; none where nobody has."""
+    """The trusted roots whose keys have signed it; none where it is unsigned."""
     for root in trusted_roots():
         with suppress(Untrusted, ArtifactError):
             check_signature(bundle.document, bundle.signature, str(bundle.folder), roots=[root])

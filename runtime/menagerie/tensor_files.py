@@ -205,7 +205,7 @@ def _header(path: Path) -> tuple[Any, int]:
 
 def _tensors(content: NDArray[Any], header: Any) -> dict[str, NDArray[Any]]:
     if not isinstance(header, dict):
-        raise ValueError("its header is no JSON object")  # noqa: TRY004 - told as all other faults
+        raise ValueError("its header is no JSON object")  # noqa: TRY004 - reported as all other faults
     header.pop("__metadata__", None)
     entries = {name: _entry(name, fields) for name, fields in header.items()}
     end = 0

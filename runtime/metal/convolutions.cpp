@@ -1,4 +1,4 @@
-// Convolutions: how each operand lies in memory, and whether a kernel of ours or the device's graph
+// Convolutions: how each operand is stored, and whether a kernel of ours or the device's graph
 // computes.
 #include <algorithm>
 #include <array>

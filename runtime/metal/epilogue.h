@@ -13,7 +13,7 @@ namespace menagerie::metal {
 
 inline constexpr size_t kMostSteps = 4;
 
-// As kernels/finish.h has them, where each step is told what it does.
+// As kernels/finish.h has them, where each step is given what it does.
 struct Finish {
   int32_t count = 0;
   std::array<int32_t, kMostSteps> steps{};

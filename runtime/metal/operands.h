@@ -14,7 +14,7 @@ namespace menagerie::metal {
 // must not overlap.
 void copy(const Tensor& source, const Tensor& target);
 
-// Whether a tensor lies in memory as these strides say; those of axes of one element say nothing.
+// Whether a tensor is stored as these strides say; those of axes of one element say nothing.
 bool has_strides(const Tensor& tensor, std::span<const int64_t> strides);
 
 // The same values in these strides: the tensor itself if it has them, else a copy, which is made

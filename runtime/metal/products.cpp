@@ -1,5 +1,5 @@
 // Matrix products: which kernel computes one, tile by tile or by the device's own graphs, and how
-// each operand lies in memory.
+// each operand is stored.
 #include "metal/products.h"
 
 #include <algorithm>
@@ -66,7 +66,7 @@ std::optional<double> given_border() {
   return border * 1e9;
 }
 
-// The addend, or what stands in its place without one.
+// The addend, or what replaces it without one.
 const Tensor& addend_or(const ProductTerms& terms, const Tensor& unread) {
   return terms.addend == nullptr ? unread : *terms.addend;
 }

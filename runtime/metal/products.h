@@ -73,7 +73,7 @@ struct PackedWeight {
 };
 
 // out[B, M, N] = finish(alpha * x[B, M, K] * weight^T + beta * addend), where out is contiguous and
-// not empty; x lies as it will, and may be one for all of the batch.
+// not empty; x has any strides, and may be one for all of the batch.
 void multiply_packed(const Tensor& out, const Tensor& x, const PackedWeight& weight,
                      const ProductTerms& terms);
 

@@ -65,7 +65,7 @@ int number(const std::string& text, const std::string& option) {
   return value;
 }
 
-// What lies under this name in the folder of this very program; what there is may not be it.
+// The file of this name in the folder of this very program; what there is may not be it.
 std::filesystem::path beside(const char* name) {
 #ifdef __APPLE__
   std::string program(4096, '\0');
@@ -131,13 +131,13 @@ std::string variable(const char* name) {
   return value != nullptr ? value : "";
 }
 
-// A place where only this user and root could have put keys; an absent one is told later.
+// A place where only this user and root could have put keys; an absent one is reported later.
 std::string own(const std::string& place) {
   struct stat found{};
   if (stat(place.c_str(), &found) != 0) return place;
   const bool ours = found.st_uid == 0 || found.st_uid == geteuid();
   require(ours && (found.st_mode & S_IWOTH) == 0, place, ": ",
-          ours ? "may be written by everybody" : "belongs to another user",
+          ours ? "is writable by everyone" : "belongs to another user",
           ". Name the keys with --trust");
   return place;
 }

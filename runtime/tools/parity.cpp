@@ -16,7 +16,7 @@ namespace {
 // The same rule as zoo/spec.py's Tolerance, where the reasons stand.
 constexpr double kSmallestScale = 1e-3;
 constexpr double kOutlierFactor = 10;
-// The rule of menagerie/validation/compare.py, where what a part is stands.
+// The rule of menagerie/validation/compare.py, which says what a part is.
 constexpr int64_t kFewest = 16;
 constexpr double kPartSlack = 30;
 

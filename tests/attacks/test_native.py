@@ -90,7 +90,7 @@ def test_the_tool_takes_no_keys_of_others(
     tool = [str(native_tool()), str(bundle)]
     env = {variable: str(place)}
     done = subprocess.run(tool, capture_output=True, text=True, check=False, env=env)
-    fact = "belongs to another user" if change == "owner" else "may be written by everybody"
+    fact = "belongs to another user" if change == "owner" else "is writable by everyone"
     assert done.stderr == f"menagerie-run: {place}: {fact}. Name the keys with --trust\n"
     trusted = [*tool, "--trust", str(keyring.folder / "root.json")]
     done = subprocess.run(trusted, capture_output=True, text=True, check=False, env=env)

@@ -59,7 +59,7 @@ def test_what_everybody_may_write_is_refused(
     (tmp_path / "all" / name).chmod(mode)
     monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / "all"))
     monkeypatch.delenv("MENAGERIE_TRUST", raising=False)
-    with pytest.raises(UsageError, match=rf"{name}: may be written by everybody\. .* of your own$"):
+    with pytest.raises(UsageError, match=rf"{name}: is writable by everyone\. .* of your own$"):
         trusted_place()
 
 

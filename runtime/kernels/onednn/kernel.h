@@ -120,7 +120,7 @@ class PackedWeight : public Prepared {
   dnnl::memory operand_;
 };
 
-// A constant tensor, which lies as `given`, as a primitive wants it; made once.
+// A constant tensor, stored as `given`, as a primitive wants it; made once.
 std::shared_ptr<PackedWeight> packed_weight(const Tensor& tensor, const Desc& given,
                                             const Desc& wanted);
 

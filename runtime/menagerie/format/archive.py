@@ -168,7 +168,7 @@ def _check_contents(
 
 
 def _check_layout(archive: zipfile.ZipFile, path: Path) -> None:
-    """Nothing stands before, between or behind the entries: what is hashed is what is unpacked."""
+    """Nothing is before, between or behind the entries: what is hashed is what is unpacked."""
     if archive.fp is None:
         raise ArtifactError(str(path), "was closed", _AGAIN)
     end = 0

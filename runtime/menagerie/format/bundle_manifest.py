@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 MODEL_SIGNATURE = "model.sig"  # the same for tools of OpenSSF Model Signing; ours pass it by
-SIGNATURE = "signature.json"  # over the manifest's bytes; where it is missing, nobody vouches
+SIGNATURE = "signature.json"  # over the manifest's bytes; missing from unsigned bundles
 PARTIAL = ".manifest.json.partial"  # the manifest while it is written; never part of a bundle
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _LONGEST = 200
@@ -110,7 +110,7 @@ class Role:
     EMULATION: Final = "emulation"  # a library by which a host without the device proves it
     # of the bundle
     WEIGHTS: Final = "weights"
-    SHADER_HEADER: Final = "shader_header"  # what stands before every program's shaders
+    SHADER_HEADER: Final = "shader_header"  # put before every program's shaders
     ACCURACY: Final = "accuracy"  # safetensors: the program's inputs by name, and `labels`, int64
     SPEECH: Final = "speech"  # how the programs make text of recordings; menagerie.speech.recipe
     SBOM: Final = "sbom"  # what was linked, and a model card: CycloneDX, JSON
@@ -149,7 +149,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class FileEntry:
-    """One file of the bundle: where it lies, its size and digest, and what it takes to load it."""
+    """One file of the bundle: its path, its size and digest, and what it takes to load it."""
 
     path: BundlePath
     sha256: Sha256

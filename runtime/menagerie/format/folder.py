@@ -29,7 +29,7 @@ from menagerie.format.bundle_manifest import (
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
 
-_MOST_SIGNATURE_BYTES = 2**17  # whoever reads it refuses half as many
+_MOST_SIGNATURE_BYTES = 2**17  # a reader refuses half as many
 
 _AGAIN = "The bundle is damaged: pull or convert it again"
 
@@ -42,7 +42,7 @@ class Bundle:
         folder: where its files lie.
         manifest: what manifest.json says.
         document: manifest.json, byte for byte.
-        signature: signature.json, byte for byte, unchecked; None where nobody has signed.
+        signature: signature.json, byte for byte, unchecked; None where it is unsigned.
     """
 
     folder: Path

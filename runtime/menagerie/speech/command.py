@@ -71,7 +71,7 @@ def transcribe(transcriber: Transcriber, order: Order) -> int:
         order.folder.mkdir(parents=True, exist_ok=True)
     elif isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    failed, told = False, []
+    failed, entries = False, []
     for audio in order.audio:
         try:
             transcript = _heard(transcriber, order, audio)
@@ -79,12 +79,12 @@ def transcribe(transcriber: Transcriber, order: Order) -> int:
             failed = True
             fact = f"{audio}: {error.strerror}" if isinstance(error, OSError) else str(error)
             sys.stderr.write(f"{fact}\n")
-            told.append({"audio": audio, "error": fact})
+            entries.append({"audio": audio, "error": fact})
             continue
-        told.append({"audio": audio, **plain(transcript)})
+        entries.append({"audio": audio, **plain(transcript)})
         _write(order, audio, transcript)
     if order.form == "json" and order.folder is None:
-        write_json({"recordings": told})
+        write_json({"recordings": entries})
     return int(failed)
 
 

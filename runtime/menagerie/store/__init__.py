@@ -69,7 +69,7 @@ def opened(
         if "://" not in url:
             return folder(Path(url).expanduser().absolute(), url)
         parts = urlsplit(url)
-    except (ValueError, RuntimeError) as error:  # a broken [address], a home of nobody
+    except (ValueError, RuntimeError) as error:  # a broken [address], a home of no user
         raise UsageError("store", f"its address cannot be meant: {error}", forms) from None
     if parts.query or parts.fragment:
         raise UsageError(shown_address(url), "a store's address has no query or fragment", forms)

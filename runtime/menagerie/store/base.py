@@ -53,7 +53,7 @@ class StoredFile:
     """What a listing says of a file.
 
     Attributes:
-        key: where it lies.
+        key: where it is stored.
         bytes: its size.
         modified: when it was written, in seconds since 1970 by the clock of the store's machine.
     """
@@ -194,7 +194,7 @@ class FolderReader(ObjectReader):
                     yield file.tell() - len(part), part
 
     def list_files(self, prefix: str) -> list[StoredFile]:
-        """Walks the folder that `prefix` lies in."""
+        """Walks the folder that `prefix` is in."""
         folder = prefix.rpartition("/")[0]
         top = self._path(folder) if folder else self._root
         found = []

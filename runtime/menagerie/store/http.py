@@ -138,7 +138,7 @@ class HttpReader(ObjectReader):
             fact = "there is no such file, or it is not shown (403)"
             return NotInStore(self._place(key), fact, "Check the address")
         if error.code == HTTPStatus.UNAUTHORIZED:
-            fact = "is not there, or not for everybody (401)"
+            fact = "is not there, or not public (401)"
             return StoreError(self._place(key), fact, f"Check the address, or {self._login}")
         if error.code >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return StoreUnreachable(self._place(key), f"answers {error.code}", "Try again later")

@@ -112,7 +112,7 @@ class _Files(ObjectReader):
         self._web = HttpReader(
             f"{endpoint()}/{name}/resolve/{quote(revision, safe='')}",
             authorization=_authorization(),
-            login="set HF_TOKEN to a token of somebody who may read it",
+            login="set HF_TOKEN to a token that may read it",
         )
         self._paths: dict[str, str] = {}
 

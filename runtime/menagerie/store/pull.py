@@ -87,7 +87,7 @@ def pull_bundle(
 
 
 class _Stopped(Exception):
-    """Another file's download failed, or somebody interrupted: this one goes no further."""
+    """Another file's download failed, or was interrupted: this one goes no further."""
 
 
 def _fetch_all(
@@ -188,14 +188,14 @@ def appearing(folder: Path, partial: Path) -> Iterator[Path]:
         StoreError: another process is at it, or another user has put something there.
     """
     with _private_folder(partial) as descriptor:
-        through = Path(f"/proc/self/fd/{descriptor}")  # a path that nobody can turn elsewhere
+        through = Path(f"/proc/self/fd/{descriptor}")  # a path that cannot be turned elsewhere
         yield through if through.exists() else partial
         mask = os.umask(0o077)
         os.umask(mask)
         os.fchmod(descriptor, 0o777 & ~mask)
         partial.replace(folder)
         if not os.path.samestat(folder.lstat(), os.fstat(descriptor)):
-            raise _foreign(folder, "was put there by somebody else during the pull")
+            raise _foreign(folder, "was put there by another process during the pull")
     sync(folder.parent)
 
 
@@ -204,17 +204,17 @@ def _private_folder(partial: Path) -> Iterator[int]:
     """A descriptor of the folder in which files gather: this user's, and for him alone.
 
     Where others may write beside it they can put a link or a folder of their own there, before the
-    pull or during it. A link is removed; what belongs to somebody else is refused, and so is a
+    pull or during it. A link is removed; what belongs to another user is refused, and so is a
     second pull into the same place.
     """
     if partial.is_symlink():
-        partial.unlink()  # whoever put it there, what it leads to is not ours to write
+        partial.unlink()  # what it leads to is not ours to write
     partial.mkdir(mode=0o700, exist_ok=True)
     try:
         descriptor = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError as error:
         if error.errno in {errno.ELOOP, errno.ENOTDIR}:
-            raise _foreign(partial, "is a link that somebody has put there") from None
+            raise _foreign(partial, "is a link, which the pull has not made") from None
         raise
     try:
         if os.fstat(descriptor).st_uid != os.geteuid():
@@ -231,15 +231,15 @@ def _private_folder(partial: Path) -> Iterator[int]:
 
 
 def _foreign(place: Path, fact: str) -> StoreError:
-    """What is said of a folder that somebody else has his hands in."""
+    """The error for a folder that another process changes."""
     return StoreError(str(place), fact, "Pull into a folder that only you may write")
 
 
 class BlobCache:
     """Files under their sha256; those that were used longest ago go first.
 
-    A cache that cannot be read or written is as good as none: no pull fails for it. Nobody trusts
-    what it gives: a pull checks the sha256 as of what the store gives.
+    A cache that cannot be read or written is as good as none: no pull fails for it. What it
+    gives is not trusted: a pull checks the sha256 as of what the store gives.
 
     Args:
         folder: made when something is kept.

@@ -65,7 +65,7 @@ class Release:
     Attributes:
         manifest: the bundle's manifest.
         document: the same, byte for byte as it was sealed.
-        confirmed: whether it stands where a device confirmed an emulated one.
+        confirmed: whether it is where a device confirmed an emulated one.
     """
 
     manifest: BundleManifest
@@ -284,7 +284,7 @@ class ReleaseReader:
                 raise Untrusted(f"{self.url}/{model}", fact, "Tell its owner")
         listed = (each for each in self.releases(model, target) if each.platform == platform)
         release = max(listed, key=_rank, default=None)
-        if release is not None and not unsigned_too:  # there is one, and nobody promoted it
+        if release is not None and not unsigned_too:  # there is one, not promoted
             self._require_current(release)
         return release
 
@@ -371,7 +371,7 @@ class ReleaseReader:
 
     def _left(self, model: str, target: str, platform: str) -> list[str] | None:
         """The builds that may be used where none is the latest; None where one is, or never was."""
-        with suppress(ArtifactError):  # a ledger that nobody trusts says nothing
+        with suppress(ArtifactError):  # an untrusted ledger says nothing
             ledger = self.ledger(model, platform)
             if ledger is not None and ledger.target == target and ledger.latest is None:
                 return ledger.usable

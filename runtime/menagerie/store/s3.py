@@ -138,7 +138,7 @@ class S3Reader(ObjectReader):
     def _is_absent(self, key: str) -> bool:
         """Whether a refused object is none: S3 says 404 only to who may list the whole bucket.
 
-        Who may list what lies under the prefix, as `infra/s3` has it, can ask so.
+        Who may list what is under the prefix, as `infra/s3` has it, can ask so.
         """
         name = self._prefix + key
         try:  # of all keys that begin with a key, that key comes first

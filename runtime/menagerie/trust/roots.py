@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TRUST = "MENAGERIE_TRUST"
 ALLOW_UNSIGNED = "MENAGERIE_ALLOW_UNSIGNED"
 WARNING = (
-    "unsigned bundles are allowed: no trusted key vouches for them, and each is native code that "
+    "unsigned bundles are allowed: no trusted key has signed them, and each is native code that "
     "may do whatever you may"
 )
 MAX_ROOT_BYTES = 64 * 2**10
@@ -34,7 +34,7 @@ def trusted_place() -> Path:
     `menagerie-run` looks there too.
 
     Raises:
-        UsageError: it is another user's or everybody's, who could have put any root there.
+        UsageError: another user owns or may write it, who could have put any root there.
         StoreError: it cannot be looked at.
     """
     asked = os.environ.get(TRUST)
@@ -74,7 +74,7 @@ class TrustRoot:
 
 
 def parse_root(document: bytes, place: str) -> TrustRoot:
-    """Reads root metadata; its own signatures are for whoever hands it on, not for us who chose it.
+    """Reads root metadata; its own signatures are for those who hand it on, not for its owner.
 
     Raises:
         ArtifactError: it is none.

@@ -39,12 +39,12 @@ _MOST_SECONDS = 1.0  # timed, and run beside a second session
 
 
 def is_quick(seconds: float) -> bool:
-    """Whether a case that took so long is run twice whatever it stands for."""
+    """Whether a case that took so long is run twice, representative or not."""
     return seconds <= _QUICK_SECONDS
 
 
-def stand_in(elements: Sequence[int], seconds: Sequence[float]) -> int:
-    """The case that stands for all: the largest of those that take a second at most.
+def representative_case(elements: Sequence[int], seconds: Sequence[float]) -> int:
+    """The case that represents all: the largest of those that take a second at most.
 
     Where none does, it is the quickest. Of equals it is the first.
 
@@ -141,7 +141,7 @@ class Judged:
             self._compare(case, spec, eager[spec.name], outputs[spec.name])
         if is_quick(self.took[case]):
             self._run_again(case, outputs)
-        if stand_in(self.elements, self.took) == case:
+        if representative_case(self.elements, self.took) == case:
             self.case, self.outputs = case, outputs
 
     def finish(self) -> None:

@@ -161,7 +161,7 @@ def _nonfinite_match(reference: Float64, output: Float64) -> bool:
 
 
 def measure(reference: Float64, output: Float64) -> Metrics:
-    """Measures how far `output` lies from `reference`, both of one shape."""
+    """Measures how far `output` is from `reference`, both of one shape."""
     finite = np.isfinite(reference) & np.isfinite(output)
     ref, out = reference[finite], output[finite]
     with np.errstate(over="ignore"):

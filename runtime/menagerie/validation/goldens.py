@@ -79,8 +79,8 @@ class GoldenCases:
 
     def kind(self, case: int) -> CaseKind | None:
         """What a case's inputs are like; None where the bundle says nothing that is known here."""
-        told = self._notes.get(str(case))
-        return next((kind for kind in CaseKind if kind.value == told), None)
+        name = self._notes.get(str(case))
+        return next((kind for kind in CaseKind if kind.value == name), None)
 
     def elements(self) -> list[int]:
         """How many each case's inputs have together."""

@@ -39,7 +39,7 @@ class AppleStream final : public Stream {
   ~AppleStream() override {
     try {
       synchronize();
-    } catch (...) {  // nobody has asked for the results
+    } catch (...) {  // the results were not asked for
     }
   }
 

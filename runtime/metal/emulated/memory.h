@@ -16,7 +16,7 @@ class HostBuffer : public Buffer, public std::enable_shared_from_this<HostBuffer
 };
 
 // Page-aligned memory whose bytes are all 0xFF, a NaN in every floating type: a kernel that reads
-// what nobody has written shows it in its results.
+// what was never written shows it in its results.
 std::shared_ptr<HostBuffer> allocate_buffer(size_t bytes);
 
 // The caller's memory, in place, never written.

@@ -88,21 +88,21 @@ void Worker::resume(Fiber* fiber) {
 
 void Worker::body(Fiber* fiber) {
   static_cast<Worker*>(fiber->group)->kernel_->run(fiber);
-  give_way(fiber, FiberState::kFinished, nullptr);
+  switch_out(fiber, FiberState::kFinished, nullptr);
 }
 
-void Worker::give_way(Fiber* fiber, FiberState state, const void* site) {
+void Worker::switch_out(Fiber* fiber, FiberState state, const void* site) {
   fiber->state = state;
   fiber->site = site;
   menagerie_switch_stack(&fiber->stack_pointer, static_cast<Worker*>(fiber->group)->stack_pointer_);
 }
 
 void Worker::wait_for_group(Fiber* fiber, const void* site) {
-  give_way(fiber, FiberState::kAtBarrier, site);
+  switch_out(fiber, FiberState::kAtBarrier, site);
 }
 
 void Worker::wait_for_simd(Fiber* fiber, const void* site) {
-  give_way(fiber, FiberState::kAtSimd, site);
+  switch_out(fiber, FiberState::kAtSimd, site);
 }
 
 void Worker::report(Fiber* fiber, Fault fault, Access access) {
@@ -115,7 +115,7 @@ void Worker::report(Fiber* fiber, Fault fault, Access access) {
     finding.group[axis] = worker->position[axis];
     finding.thread[axis] = worker->position[axis] * worker->nominal[axis] + fiber->position[axis];
   }
-  give_way(fiber, FiberState::kFinished, nullptr);  // for good
+  switch_out(fiber, FiberState::kFinished, nullptr);  // for good
 }
 
 void Worker::diverge(Fault fault, unsigned thread, unsigned other) {

@@ -49,7 +49,7 @@ class Worker : private menagerie::emulated::Group {
   static void wait_for_simd(Fiber* fiber, const void* site);
   static void report(Fiber* fiber, Fault fault, menagerie::emulated::Access access);
 
-  static void give_way(Fiber* fiber, menagerie::emulated::FiberState state, const void* site);
+  static void switch_out(Fiber* fiber, menagerie::emulated::FiberState state, const void* site);
   void resume(Fiber* fiber);
   void start_threads();
   bool meet_in_simds();

@@ -1,4 +1,4 @@
-// Copying and clearing memory as it lies, one thread a unit of 1 to 16 bytes.
+// Copying and clearing memory as it is stored, one thread a unit of 1 to 16 bytes.
 #include <metal_stdlib>
 using namespace metal;
 

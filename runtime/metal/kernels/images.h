@@ -1,4 +1,4 @@
-// What convolutions are told of their images and kernels; metal/convolutions.cpp has the same.
+// What convolutions are given of their images and kernels; metal/convolutions.cpp has the same.
 
 struct Image {
   int channels;

@@ -1,4 +1,4 @@
-// How what is scattered is combined with what stands in its place.
+// How what is scattered is combined with what is in its place.
 
 // As Reduction of common/indices.h numbers them.
 enum Reduction { kStore = 0, kAdd = 1, kMultiply = 2, kLargest = 3, kSmallest = 4, kCount = 5 };

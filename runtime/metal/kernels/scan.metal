@@ -52,7 +52,7 @@ struct LogSum {
   void join(LogSum later) { take(later.total, 0); }
 };
 
-// The largest or the smallest value, and where it stands. NaN wins, and of equal values the last.
+// The largest or the smallest value, and its position. NaN wins, and of equal values the last.
 template <typename T, bool Largest>
 struct Extreme {
   T best;

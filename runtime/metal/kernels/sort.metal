@@ -23,7 +23,7 @@ bool is_less(T a, T b) {
   return a < b || (b != b && a == a);
 }
 
-// A position of a row, and what stands there.
+// A position of a row, and its value.
 template <typename T>
 struct Entry {
   int position;

@@ -19,7 +19,7 @@ inline constexpr unsigned kSlotBytes = 16;
 inline constexpr unsigned kRedZone = 64;
 inline constexpr unsigned kLocalBytes = kThreadgroupBytes + (kMaxVariables + 1) * 2 * kRedZone;
 
-// A fiber's piece of memory: its record, a page that nobody may touch, its stack.
+// A fiber's piece of memory: its record, a guard page, its stack.
 inline constexpr unsigned kPageBytes = 4096;
 inline constexpr unsigned kStackBytes = 64 * 1024;
 

@@ -12,7 +12,13 @@ from safetensors.numpy import save_file
 
 from menagerie.format.bundle_manifest import BundleProgram, TensorSpec, unsealed
 from menagerie.numerics import DEFAULT_TOLERANCES, Dtype
-from menagerie.validation.checks import LoadedProgram, coexists, is_quick, judge_program, stand_in
+from menagerie.validation.checks import (
+    LoadedProgram,
+    coexists,
+    is_quick,
+    judge_program,
+    representative_case,
+)
 from menagerie.validation.goldens import GoldenCases
 
 if TYPE_CHECKING:
@@ -113,7 +119,7 @@ def test_the_largest_case_of_a_second_at_most_stands_for_all(
     elements: list[int], seconds: list[float], case: int
 ) -> None:
     """What takes longer says no more when it is repeated."""
-    assert stand_in(elements, seconds) == case
+    assert representative_case(elements, seconds) == case
 
 
 def test_a_quarter_of_a_second_is_quick() -> None:
