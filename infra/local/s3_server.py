@@ -15,38 +15,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import eventlet
-import swift.account.server
-import swift.container.server
-import swift.obj.server
-import swift.proxy.server
 from eventlet import wsgi
 from eventlet.green import socket
 from eventlet.hubs import use_hub
 from swift.common import bufferedhttp, utils
 from swift.common.constraints import MAX_REQUEST_LINE
-from swift.common.middleware import (
-    catch_errors,
-    copy,
-    dlo,
-    gatekeeper,
-    healthcheck,
-    listing_formats,
-    memcache,
-    slo,
-    tempauth,
-)
-from swift.common.middleware.s3api import s3api
+from swift.common.middleware import tempauth
 from swift.common.ring import RingBuilder
 from swift.common.swob import Request
-from swift.common.wsgi import SwiftHttpProtocol
+from swift.common.wsgi import ConfigString, SwiftHttpProtocol, loadapp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 KEYS = "MENAGERIE_SWIFT_KEYS"  # JSON: secrets by name
 
-_INNER = {"account": swift.account, "container": swift.container, "object": swift.obj}
-_OUTER = (catch_errors, gatekeeper, healthcheck, memcache, listing_formats)
+_INNER = ("account", "container", "object")
+_OUTER = "catch_errors gatekeeper healthcheck memcache listing_formats s3api tempauth copy slo dlo"
+_PROXY = f"[pipeline:main]\npipeline = {_OUTER} proxy-server\n"  # behind what speaks S3
+_PROXY += "[app:proxy-server]\nuse = egg:swift#proxy\n"
+_PROXY += "".join(f"[filter:{each}]\nuse = egg:swift#{each}\n" for each in _OUTER.split())
 _SETTINGS = {
     "mount_check": "false",
     "log_level": "WARNING",
@@ -55,8 +43,6 @@ _SETTINGS = {
     "node_timeout": "60",
     "container_update_timeout": "60",
     "account_autocreate": "true",
-    "allow_account_management": "true",
-    "location": "us-east-1",
     "memcache_servers": "127.0.0.1:1",  # Swift asks for one; S3 does without
 }
 _HASHES = "[swift-hash]\nswift_hash_path_suffix = loopback\nswift_hash_path_prefix = menagerie\n"
@@ -89,13 +75,15 @@ def serve(folder: Path, keys: Mapping[str, str], listeners: Iterable[Any]) -> No
     places = {"swift_dir": folder, "devices": folder / "devices", "recon_cache_path": folder}
     settings = _SETTINGS | {name: str(path) for name, path in places.items()}
     servers = []
-    for port, (kind, package) in enumerate(_INNER.items(), 1):
+    for port, kind in enumerate(_INNER, 1):
         _write_ring(f"{kind}.ring.gz", port)
         Path(_socket(port)).unlink(missing_ok=True)  # of the last time
         listener = eventlet.listen(_socket(port), family=socket.AF_UNIX, backlog=4096)
-        servers.append(_spawn(listener, package.server.app_factory(settings)))
+        inner = ConfigString(f"[app:main]\nuse = egg:swift#{kind}\n")
+        servers.append(_spawn(listener, loadapp(inner, settings)))
     users = {f"user_{name.replace(':', '_')}": f"{secret} .admin" for name, secret in keys.items()}
-    proxy = _proxy(settings | users)
+    # a text and not a file: a path may have letters that addresses of Paste's have not
+    proxy = loadapp(ConfigString(_PROXY), settings | users, allow_modify_pipeline=False)
     servers += [_spawn(listener, proxy) for listener in listeners]
     for server in servers:
         server.wait()
@@ -127,20 +115,6 @@ def _write_ring(path: str, port: int) -> None:
     builder.add_dev({"id": 0, "weight": 1.0, "meta": "", **here, **copied})
     builder.rebalance()
     builder.get_ring().save(path)
-
-
-def _proxy(settings: dict[str, str]) -> Any:
-    """Swift's proxy behind the filters that speak S3, put together as Swift's own loader does."""
-    file = {"__file__": "swift.conf", "__name__": "proxy-server"}  # as if all came from it
-    final = swift.proxy.server.app_factory(settings | file)
-    pipeline = [final]
-    for each in reversed((*_OUTER, s3api, tempauth, copy, slo, dlo)):
-        pipeline.insert(0, each.filter_factory(settings)(pipeline[0]))
-    for app in pipeline:
-        vars(app).update(
-            _pipeline=pipeline, _pipeline_final_app=final, _pipeline_request_logging_app=final
-        )
-    return pipeline[0]
 
 
 def _spawn(listener: Any, app: Any) -> Any:
