@@ -14,8 +14,9 @@ import hashlib
 import os
 import secrets
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import SecretStr, ValidationError, field_serializer
 
@@ -23,6 +24,9 @@ from menagerie.durable import write_durably
 from menagerie.paths import home
 from zoo.base_models import Frozen
 from zoo.errors import MenagerieError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MOST_ATTEMPTS = 3  # of a run that crashes, as in infra/automations.yaml
 BUCKET = "menagerie"
@@ -185,6 +189,23 @@ def write_private(path: Path, text: str) -> None:
         Path(name).unlink(missing_ok=True)
 
 
+@contextmanager
+def locked(how: int = fcntl.LOCK_EX) -> Iterator[None]:
+    """Only one command at a time changes the cluster; with `LOCK_SH` none does, and many look.
+
+    Raises:
+        MenagerieError: if another command changes it.
+    """
+    cluster_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (cluster_folder() / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fact = "is just being started or ended by another command"
+            raise MenagerieError("the local cluster", fact, "Wait for it") from None
+        yield
+
+
 def started_cluster() -> ClusterState | None:
     """The local cluster, if it was started and PREFECT_API_URL does not name another server.
 
@@ -201,10 +222,6 @@ def started_cluster() -> ClusterState | None:
     if "server" not in running():
         fact = "was started, but its server has ended"
         advice = "Run `zoo cluster up` to go on with it, or `zoo cluster down` to work without it"
-        with (cluster_folder() / "lock").open("w") as lock:  # of the command that changes it
-            try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                fact, advice = "is just being started or ended", "Wait for the command that does it"
-        raise MenagerieError("the local cluster", fact, advice)
+        with locked(fcntl.LOCK_SH):
+            raise MenagerieError("the local cluster", fact, advice)
     return state

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 _COMMAND = "python -m flows.prefect_api run"
 _OURS = {"description", "concurrency_limit", "base_job_template"}  # of a pool
 _QUEUE = {"description": "", "priority": 1}  # a server takes no null for these
-_NOTIFICATIONS = "menagerie-notify"  # the block, as automations.yaml names it
+_NOTIFICATIONS = "menagerie-notify"  # the block, as automations.yaml names it where its id goes
+_BLOCK = "block_document_id"
 
 
 def main(wanted: Wanted) -> int:
@@ -50,8 +51,11 @@ def main(wanted: Wanted) -> int:
             apply_pools(client, wanted)
             deploy(wanted)
             for automation in wanted.automations:
-                if (complete := _with_block(automation, block)) is not None:
-                    _apply_automation(client, complete)
+                named = [a for a in automation["actions"] if a.get(_BLOCK) == _NOTIFICATIONS]
+                for action in named:
+                    action[_BLOCK] = block
+                if block or not named:
+                    _apply_automation(client, automation)
     except (MenagerieError, httpx.HTTPError) as error:
         ours = explain(error, os.environ.get("PREFECT_API_URL", ""))
         print(ours, file=sys.stderr)  # noqa: T201 - this is a program
@@ -156,17 +160,6 @@ def _notification_block() -> str | None:
         advice = "See `apprise --help`; mailtos://user:password@host?to=b@example.org is one"
         raise UsageError(NOTIFY, "is no URL that Apprise knows", advice)
     return str(SlackWebhook(url=SecretStr(address)).save(_NOTIFICATIONS, overwrite=True))
-
-
-def _with_block(automation: dict[str, Any], block: str | None) -> dict[str, Any] | None:
-    """The automation with the block's id for its name; None where it needs one that lacks."""
-    name = "block_document_id"
-    if not any(action.get(name) == _NOTIFICATIONS for action in automation["actions"]):
-        return automation
-    if block is None:
-        return None
-    actions = [{**action, name: block} for action in automation["actions"]]
-    return {**automation, "actions": actions}
 
 
 def _apply_automation(client: SyncPrefectClient, wanted: dict[str, Any]) -> None:

@@ -36,20 +36,17 @@ class Wanted:
     @cached_property
     def work_pools(self) -> dict[str, dict[str, Any]]:
         """Work pools by name, as Prefect's API takes them, and `queues` by name as well."""
-        found: dict[str, dict[str, Any]] = _read(self.pool_file)["work_pools"]
-        return found
+        return dict(_read(self.pool_file)["work_pools"])
 
     @cached_property
     def pod_template(self) -> dict[str, Any]:
         """The base job template of pools that start pods."""
-        found: dict[str, Any] = _read(self._infra / "kubernetes" / "base-job-template.json")
-        return found
+        return dict(_read(self._infra / "kubernetes" / "base-job-template.json"))
 
     @cached_property
     def automations(self) -> list[dict[str, Any]]:
         """Automations as Prefect's API takes them."""
-        found: list[dict[str, Any]] = _read(self._infra / "automations.yaml")["automations"]
-        return found
+        return list(_read(self._infra / "automations.yaml")["automations"])
 
     @cached_property
     def deployments(self) -> tuple[str, ...]:

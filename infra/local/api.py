@@ -15,8 +15,7 @@ from zoo.processes import birth
 if TYPE_CHECKING:
     from flows.connection import ClusterState
 
-_UNDER_WAY = {"state": {"type": {"any_": ["PENDING", "RUNNING", "CANCELLING"]}}}
-_OF_A_WORKER = {"deployment_id": {"is_null_": False}}
+_UNDER_WAY = {"any_": ["PENDING", "RUNNING", "CANCELLING"]}
 
 
 def ask(cluster: ClusterState, path: str, body: object = None, *, seconds: float = 10.0) -> Any:
@@ -59,9 +58,11 @@ def put_back(cluster: ClusterState, pool: str) -> int:
     Raises:
         MenagerieError: if the server cannot be asked.
     """
-    wanted = {"flow_runs": _UNDER_WAY | _OF_A_WORKER, "work_pools": {"name": {"any_": [pool]}}}
+    of_workers = {"state": {"type": _UNDER_WAY}, "deployment_id": {"is_null_": False}}
+    wanted = {"flow_runs": of_workers, "work_pools": {"name": {"any_": [pool]}}}
     runs = ask(cluster, "/flow_runs/filter", wanted, seconds=60)
-    lost = [run for run in runs if not _is_at_work(run["infrastructure_pid"])]
+    pids = [run["infrastructure_pid"] or "" for run in runs]
+    lost = [r for r, p in zip(runs, pids, strict=True) if not p.isdigit() or birth(int(p)) is None]
     for run in lost:
         if run["state"]["type"] == "CANCELLING":
             state = {"type": "CANCELLED", "message": "Its process has ended."}
@@ -74,7 +75,3 @@ def put_back(cluster: ClusterState, pool: str) -> int:
         place = f"/flow_runs/{run['id']}/set_state"
         ask(cluster, place, {"state": state, "force": True}, seconds=60)
     return len(lost)
-
-
-def _is_at_work(process: str | None) -> bool:
-    return process is not None and process.isdigit() and birth(int(process)) is not None

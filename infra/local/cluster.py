@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import importlib.util
 import os
 import shutil
@@ -10,7 +9,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import psutil
@@ -24,6 +24,7 @@ from flows.connection import (
     ClusterState,
     ask_manager,
     cluster_folder,
+    locked,
     running,
     state_path,
 )
@@ -39,11 +40,10 @@ from infra.local.supervision import (
 )
 from infra.wanted import Wanted
 from tasks.failures import last_line
-from zoo.base_models import Frozen
 from zoo.errors import Check, Health, MenagerieError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 _START_SECONDS = 180.0  # a fresh database took 14 s on two idle cores, and much more on busy ones
@@ -52,17 +52,6 @@ _LOOK_SECONDS = 5.0
 _POLL_SECONDS = 0.1
 _API_PORT = 4200  # Prefect's own, where it is free
 _UP = "Run `zoo cluster up`"
-
-
-class ClusterStatus(Frozen):
-    """The whole of it; never holds a secret."""
-
-    healthy: bool
-    ui: str | None = None
-    api: str | None = None
-    store: str | None = None
-    folder: str
-    checks: tuple[Check, ...]
 
 
 def up(
@@ -90,9 +79,7 @@ def up(
         if importlib.util.find_spec("swift") is None:
             advice = "On Linux: run `pip install 'menagerie-zoo[cluster]'`"
             raise UsageError("OpenStack Swift", "is not installed", advice)
-        state = _prepared(port)
-        _require_ports(state)
-        state = state.model_copy(update={"up": True})
+        state = _prepared(port).model_copy(update={"up": True})
         state.save()
         start_manager(configuration(state))
         tell = shown.update if said.is_terminal else said.print
@@ -100,7 +87,7 @@ def up(
         changed = [name for name in PARTS if _bring_up(name, state, tell)]
     answer(
         {"changed": changed, "ui": state.ui_url},
-        *shown_checks(_seen().checks),
+        *shown_checks(_seen()[1]),
         f"started or applied: {', '.join(changed)}" if changed else "nothing to change",
         f"UI       {state.ui_url}",
         f"sign in  with `api_auth` in {state_path()}",
@@ -151,60 +138,39 @@ def status() -> None:
 
     - `zoo cluster status --json`
     """
-    found = _seen()
-    answer(found.model_dump(mode="json"), *shown_checks(found.checks))
-    if not found.healthy:
-        raise typer.Exit(1)
+    state, checks = _seen()
+    healthy = all(check.health is Health.OK for check in checks)
+    found = {
+        "healthy": healthy,
+        "ui": state and state.ui_url,
+        "api": state and state.api_url,
+        "store": state and STORE,
+        "folder": str(cluster_folder()),
+        "checks": [asdict(check) for check in checks],
+    }
+    answer(found, *shown_checks(checks), succeeded=healthy)
 
 
-def _seen() -> ClusterStatus:
-    """Every part, looked at; nothing is raised."""
-    state: ClusterState | None = None
-    checks: tuple[Check, ...] = (Check("cluster", Health.FAIL, "is down", _UP),)
+def _seen() -> tuple[ClusterState | None, list[Check]]:
+    """The cluster, where it is up, and every part looked at; nothing is raised."""
     try:
-        if (found := ClusterState.load()) is not None and found.up:
-            state, checks = found, tuple(look_at(name, found) for name in PARTS)
+        state = ClusterState.load()
     except MenagerieError as error:
-        checks = (Check("state", Health.FAIL, str(error)),)
-    return ClusterStatus(
-        healthy=all(check.health is Health.OK for check in checks),
-        ui=None if state is None else state.ui_url,
-        api=None if state is None else state.api_url,
-        store=None if state is None else STORE,
-        folder=str(cluster_folder()),
-        checks=checks,
-    )
+        return None, [Check("state", Health.FAIL, str(error))]
+    if state is None or not state.up:
+        return None, [Check("cluster", Health.FAIL, "is down", _UP)]
+    return state, [look_at(name, state) for name in PARTS]
 
 
 def look_at(name: str, state: ClusterState) -> Check:
     """How a part is."""
     if name in PORTS and name not in running():
-        detail = f"has ended: {last_line(log_path(name))}"
-        return Check(name, Health.FAIL, detail, _UP)
+        return Check(name, Health.FAIL, f"has ended: {last_line(log_path(name))}", _UP)
     try:
         return Check(name, Health.OK, PARTS[name](state))
     except MenagerieError as error:
-        detail, advice = f"{error.place}: {error.fact}", error.next_step or _UP
-    except OSError as error:
-        detail, advice = str(error), _UP
-    return Check(name, Health.FAIL, detail, advice)
-
-
-@contextmanager
-def locked() -> Iterator[None]:
-    """Only one command at a time changes the cluster.
-
-    Raises:
-        MenagerieError: if another does.
-    """
-    cluster_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (cluster_folder() / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            fact = "another `zoo cluster up` or `zoo cluster down` is at work"
-            raise MenagerieError(str(cluster_folder()), fact, "Wait for it") from None
-        yield
+        detail = f"{error.place}: {error.fact}"
+        return Check(name, Health.FAIL, detail, error.next_step or _UP)
 
 
 def log_path(name: str) -> Path:
@@ -220,14 +186,13 @@ def _bring_up(name: str, state: ClusterState, tell: Callable[[str], None]) -> bo
     if lacking:
         ask_manager("startProcess", name, False)
     tell(f"waiting for {name}")
-    log = log_path(name)
     deadline = time.monotonic() + _START_SECONDS
     while (check := look_at(name, state)).health is not Health.OK:
         if ask_manager("getProcessInfo", name)["statename"] == "FATAL":
-            raise MenagerieError(name, check.detail, f"The whole story is in {log}")
+            raise MenagerieError(name, check.detail, _anew(name))
         if time.monotonic() > deadline:
             fact = f"is not well after {_START_SECONDS:.0f} s: {check.detail}"
-            raise MenagerieError(name, fact, _anew(log))
+            raise MenagerieError(name, fact, _anew(name))
         time.sleep(_POLL_SECONDS)
     return lacking
 
@@ -239,62 +204,56 @@ def apply_wanted(state: ClusterState, tell: Callable[[str], None] = lambda _: No
         MenagerieError: it did not take it, or not in time.
     """
     digest, log = Wanted().digest, log_path("apply")
-    well = look_at("deployments", state).health is Health.OK
-    if state.applied == digest and well:
+    if state.applied == digest and look_at("deployments", state).health is Health.OK:
         return False
     tell("applying work pools, deployments and automations")
-    fact = f"not applied within {_START_SECONDS:.0f} s"
     try:
         with log.open("wb") as output:
-            code = subprocess.run(
+            subprocess.run(
                 [sys.executable, "-m", "infra.apply"],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 timeout=_START_SECONDS,
-                check=False,
+                check=True,
                 env=child_environment(state.prefect_environment()),
-            ).returncode
-        fact = last_line(log) if code else ""
-    except subprocess.TimeoutExpired:
-        pass
-    if fact:
-        raise MenagerieError("deployments", fact, f"The whole story is in {log}")
+            )
+    except subprocess.SubprocessError as error:
+        late = isinstance(error, subprocess.TimeoutExpired)
+        fact = f"not applied within {_START_SECONDS:.0f} s" if late else last_line(log)
+        raise MenagerieError("deployments", fact, f"The whole story is in {log}") from None
     state.model_copy(update={"applied": digest}).save()
     return True
 
 
 def _prepared(port: int | None) -> ClusterState:
-    """The state: that of last time where there is any, with the port that is asked for."""
-    last = ClusterState.load()
+    """The state: that of last time where there is any, with the port that is asked for.
+
+    A port on which another program listens is refused before anything is started.
+    """
+    last, known = ClusterState.load(), running()
     if last is None and port is None and is_free(_API_PORT):
         port = _API_PORT
-    state = last or ClusterState.make(
-        dict(zip(PORTS.values(), free_ports(len(PORTS)), strict=True))
-    )
+    chosen = dict(zip(PORTS.values(), free_ports(len(PORTS)), strict=True))
+    state = last or ClusterState.make(chosen)
     if port not in (None, state.ports["api"]):  # another of ours that has it gives way
         ports = {name: free_ports(1)[0] if n == port else n for name, n in state.ports.items()}
         state = state.model_copy(update={"ports": ports | {"api": port}})
-    if state != last and running():
+    if state != last and known:
         fact = "the cluster runs with another port"
         raise UsageError("zoo cluster up", fact, "Run `zoo cluster down` first")
     state.save()
-    return state
-
-
-def _require_ports(state: ClusterState) -> None:
-    """Refuse, before anything is started, a port on which another program listens."""
-    known = running()
-    for name, port in PORTS.items():
-        number = state.ports[port]
+    for name, kind in PORTS.items():
+        number = state.ports[kind]
         if name not in known and not is_free(number):
             fact = f"is taken by another program, and {name} needs it"
             advice = f"End it, give another --port, or remove {state_path()} to have ports chosen"
             raise MenagerieError(f"port {number}", fact, advice)
+    return state
 
 
-def _anew(log: Path) -> str:
-    return f"See {log}; `zoo cluster down` and `zoo cluster up` start it anew"
+def _anew(name: str) -> str:
+    return f"See {log_path(name)}; `zoo cluster down` and `zoo cluster up` start it anew"
 
 
 def _s3(state: ClusterState) -> str:
@@ -321,8 +280,7 @@ def _server(state: ClusterState) -> str:
 
 def _deployments(state: ClusterState) -> str:
     wanted = Wanted().deployments
-    known = {one: ask(state, f"/deployments/name/{one}") for one in wanted}
-    if missing := [one for one in wanted if known[one] is None]:
+    if missing := [one for one in wanted if ask(state, f"/deployments/name/{one}") is None]:
         fact = f"the server lacks {', '.join(missing)}"
         raise MenagerieError(state.api_url, fact, _UP)
     return ", ".join(one.partition("/")[2] for one in wanted)
@@ -330,7 +288,7 @@ def _deployments(state: ClusterState) -> str:
 
 def _worker(state: ClusterState) -> str:
     """The process says that it asks for work, and the server says the same."""
-    pool, log = ask(state, f"/work_pools/{POOL}") or {}, log_path("worker")
+    pool = ask(state, f"/work_pools/{POOL}") or {}
     if pool.get("is_paused"):
         raise MenagerieError(f"the pool {POOL}", "is paused", "Resume it in the UI")
     try:
@@ -340,8 +298,8 @@ def _worker(state: ClusterState) -> str:
         with urllib.request.urlopen(url, timeout=_LOOK_SECONDS):
             return f"serves the pool {POOL}"
     except OSError:
-        fact = f"asks for no work: {last_line(log)}"
-        raise MenagerieError("the worker", fact, _anew(log)) from None
+        fact = f"asks for no work: {last_line(log_path('worker'))}"
+        raise MenagerieError("the worker", fact, _anew("worker")) from None
 
 
 # What to say where all is well; each may raise. All but the deployments are processes.

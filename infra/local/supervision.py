@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import random
 import shlex
 import socket
@@ -97,7 +96,6 @@ def configuration(state: ClusterState) -> str:
         "bin": str(Path(sys.executable).parent),
         "store": STORE,
         "pool": POOL,
-        "host": platform.node() or "host",
     }
     escaped = {name: value.replace("%", "%%") for name, value in values.items()}
     return text.format(every=every.format(**escaped), **escaped)

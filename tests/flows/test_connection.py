@@ -23,11 +23,11 @@ from pydantic import SecretStr
 
 from flows.cli import invoke
 from flows.cli.options import store_url, use_cluster
-from flows.connection import ClusterState, started_cluster
+from flows.connection import ClusterState, locked, started_cluster
 from flows.prefect_api import prefect_api
 from infra.local import supervision
 from infra.local.api import ask
-from infra.local.cluster import apply_wanted, locked, log_path, up
+from infra.local.cluster import apply_wanted, log_path, up
 from zoo.errors import MenagerieError, UsageError
 
 if TYPE_CHECKING:
