@@ -25,16 +25,7 @@ from coolname.loader import load_config
 from prefect import Task, flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactCreate
-from prefect.client.schemas.filters import (
-    ArtifactFilter,
-    ArtifactFilterFlowRunId,
-    ArtifactFilterType,
-    FlowFilter,
-    FlowFilterName,
-    FlowRunFilter,
-    FlowRunFilterId,
-    FlowRunFilterParentFlowRunId,
-)
+from prefect.client.schemas.filters import ArtifactFilter, FlowFilter, FlowRunFilter
 from prefect.client.schemas.objects import StateType
 from prefect.context import FlowRunContext
 from prefect.exceptions import (
@@ -291,16 +282,14 @@ class Runs:
 
     def deployments(self, flow: str) -> dict[str, UUID]:
         """The deployments of a flow by work pool: of several in one pool, the first by name."""
-        found = self._client.read_deployments(
-            flow_filter=FlowFilter(name=FlowFilterName(any_=[flow])), limit=_PAGE
-        )
+        ours = FlowFilter.model_validate({"name": {"any_": [flow]}})
+        found = self._client.read_deployments(flow_filter=ours, limit=_PAGE)
         last_first = sorted(found, key=lambda d: d.name, reverse=True)
         return {d.work_pool_name: d.id for d in last_first if d.work_pool_name and not d.paused}
 
     def children(self) -> list[FlowRun]:
         """All runs that this parent submitted, also before it was restarted."""
-        parent = FlowRunFilterParentFlowRunId(any_=[self._parent])
-        return list(self._read(parent_flow_run_id=parent))
+        return list(self._read("parent_flow_run_id", [self._parent]))
 
     def submit(
         self,
@@ -347,15 +336,13 @@ class Runs:
 
     def look(self, ids: Sequence[UUID]) -> dict[UUID, FlowRun]:
         """The runs as they are now; one that was deleted is missing."""
-        return {run.id: run for run in self._read(id=FlowRunFilterId(any_=list(ids)))}
+        return {run.id: run for run in self._read("id", ids)}
 
     def rows(self, ids: Sequence[UUID]) -> dict[UUID, list[ModelResult]]:
         """The rows that these runs have left so far; unreadable ones are left out."""
         found: dict[UUID, list[ModelResult]] = {}
-        wanted = ArtifactFilter(
-            flow_run_id=ArtifactFilterFlowRunId(any_=list(ids)),
-            type=ArtifactFilterType(any_=[ROW_TYPE]),
-        )
+        any_of = {"flow_run_id": {"any_": list(ids)}, "type": {"any_": [ROW_TYPE]}}
+        wanted = ArtifactFilter.model_validate(any_of)
         for artifact in _all_pages(partial(self._client.read_artifacts, artifact_filter=wanted)):
             data = artifact.data if isinstance(artifact.data, str) else json.dumps(artifact.data)
             with suppress(ValidationError):
@@ -393,6 +380,6 @@ class Runs:
         state = self._client.read_flow_run(self._parent).state
         return state is not None and state.type in (StateType.CANCELLING, StateType.CANCELLED)
 
-    def _read(self, **wanted: Any) -> Iterator[FlowRun]:
-        read = partial(self._client.read_flow_runs, flow_run_filter=FlowRunFilter(**wanted))
-        return _all_pages(read)
+    def _read(self, field: str, values: Sequence[UUID]) -> Iterator[FlowRun]:
+        wanted = FlowRunFilter.model_validate({field: {"any_": list(values)}})
+        return _all_pages(partial(self._client.read_flow_runs, flow_run_filter=wanted))
