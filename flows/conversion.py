@@ -253,12 +253,13 @@ def convert_in_task(planned: PlannedModel, options: ConversionOptions) -> None:
     except Exception as error:  # noqa: BLE001 - the model's, or Prefect's API can fail in any way
         if (planned.model, planned.target) not in services().listener.rows:
             took = time.perf_counter() - began
-            tell(planned.crashed_row(explain(error, "Prefect"), took))
+            tell(planned.row(Outcome.CRASHED, Step.FLOW, explain(error, "Prefect"), took))
 
 
 def _convert(planned: PlannedModel, options: ConversionOptions) -> Ended:
     if planned.error is not None:
-        return Ended(planned.failed_row(planned.error), error=planned.error)
+        row = planned.row(Outcome.FAILED, Step.PLAN, planned.error)
+        return Ended(row, error=planned.error)
     if planned.in_store:
         return Ended(planned.skipped_row())
     try:
@@ -275,4 +276,4 @@ def _convert(planned: PlannedModel, options: ConversionOptions) -> Ended:
             return Conversion(planned, job_for(planned, options), services()).run()
     except (MenagerieError, OSError) as error:  # there is no room for a folder, say
         ours = explain(error, planned.model)
-        return Ended(planned.failed_row(ours), error=ours)
+        return Ended(planned.row(Outcome.FAILED, Step.PLAN, ours), error=ours)

@@ -188,7 +188,7 @@ def convert_here(
 
     def convert(one: PlannedModel) -> None:
         if time.monotonic() > until:
-            tell(one.timed_out_row("the run's hours are over"))
+            tell(one.row(Outcome.TIMED_OUT, Step.RUN, "the run's hours are over"))
         else:
             convert_in_task(one, options)
 

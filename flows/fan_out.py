@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from prefect.logging import get_logger
 
 from flows.connection import MOST_ATTEMPTS
 from flows.plan import looked_up
-from flows.results import Outcome
+from flows.results import Outcome, Step
 from flows.runs import Trigger, first_of
 from tasks.failures import explain
 from transforms.targets import all_targets, target_named
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 CONVERT_BATCH = "convert-batch"  # the flow
 POOLS_VARIABLE = "MENAGERIE_POOLS"
 BATCH_MODELS = 8  # at most: a deployment run costs six to eight seconds before its first stage
+_log = get_logger(__name__)
 
 
 def pool_of(target: str) -> str:
@@ -129,42 +131,23 @@ def share_out(work: Sequence[PlannedModel], most: int) -> list[Batch]:
     return batches
 
 
+@dataclass(eq=False)
 class Conversions:
-    """Converts models on workers and judges the runs that do it.
+    """Converts models on workers and judges the runs that do it."""
 
-    Args:
-        runs: the server; it is asked for its deployments at once.
-        limits: how long what may take.
-        options: passed on to every run.
-        recorder: is given every row.
-        attended: whether an interrupt is a person's, who wants all of it to end.
-        now: seconds since some moment.
-        sleep: lets seconds pass.
-    """
+    runs: Runs  # on the server, which is asked for its deployments at once
+    limits: RunLimits
+    options: ConversionOptions  # passed on to every run
+    recorder: Listener  # is given every row
+    attended: bool = False  # whether an interrupt is a person's, who wants all of it to end
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    _batches: list[Batch] = field(default_factory=list)  # of which rows are missing
+    _alone: dict[str, float] = field(default_factory=dict)  # pools, and since when without worker
+    _silent_since: float | None = None
 
-    def __init__(
-        self,
-        runs: Runs,
-        *,
-        limits: RunLimits,
-        options: ConversionOptions,
-        recorder: Listener,
-        attended: bool = False,
-        now: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._runs = runs
-        self._limits = limits
-        self._options = options
-        self._recorder = recorder
-        self._attended = attended
-        self._now = now
-        self._sleep = sleep
-        self._deployments = runs.deployments(CONVERT_BATCH)
-        self._batches: list[Batch] = []  # of which rows are missing
-        self._alone: dict[str, float] = {}  # pools, and since when they have no worker
-        self._silent_since: float | None = None
-        self._log = get_logger(__name__)
+    def __post_init__(self) -> None:
+        self._deployments = self.runs.deployments(CONVERT_BATCH)
 
     def convert(self, work: Sequence[PlannedModel], until: float) -> None:
         """Convert all of `work`; afterwards every model of it has its row.
@@ -175,7 +158,7 @@ class Conversions:
         """
         self._batches = self._taken_up(work)
         known = {key for batch in self._batches for key in batch.missing}
-        known |= self._recorder.rows.keys()
+        known |= self.recorder.rows.keys()
         rest = [one for one in work if (one.model, one.target) not in known]
         self._batches += share_out(rest, BATCH_MODELS)
         try:
@@ -191,14 +174,14 @@ class Conversions:
         """
         planned = {(one.model, one.target): one for one in work}
         batches = []
-        submitted = self._runs.children()
-        rows = self._runs.rows([run.id for run in submitted])
+        submitted = self.runs.children()
+        rows = self.runs.rows([run.id for run in submitted])
         for run in submitted:
             target = str(run.parameters.get("target", ""))
             keys = [(str(name), target) for name in run.parameters.get("models") or ()]
             found = tuple(planned[key] for key in keys if key in planned)
-            batch = Batch(target, found, run, self._now())
-            batch.take_rows(rows.get(run.id, ()), self._recorder.model_ended)
+            batch = Batch(target, found, run, self.now())
+            batch.take_rows(rows.get(run.id, ()), self.recorder.model_ended)
             again = batch.missing if batch.state in _UNDONE else {}
             if batch.missing and not again:
                 batches.append(batch)
@@ -220,11 +203,11 @@ class Conversions:
                         self._crash(batch, explain(error, "Prefect"))
                     return
             self._batches = [batch for batch in self._batches if batch.missing]
-            if self._now() > until:
+            if self.now() > until:
                 self._time_is_up()
                 return
             if self._batches:
-                self._sleep(_POLL_SECONDS)
+                self.sleep(_POLL_SECONDS)
 
     def _submit_waiting(self) -> None:
         """Submit what waits; where there is no place for a batch, its models have failed."""
@@ -232,7 +215,7 @@ class Conversions:
             if batch.run is None:
                 try:
                     batch.run = self._submitted(batch)
-                    batch.since = self._now()
+                    batch.since = self.now()
                 except MenagerieError as error:
                     self._crash(batch, error)
 
@@ -250,10 +233,10 @@ class Conversions:
             "models": names,
             "target": batch.target,
             # Only what is asked for: a worker of another version need not know our other options.
-            "options": self._options.model_dump(mode="json"),
+            "options": self.options.model_dump(mode="json"),
         }
         for attempt in range(_ATTEMPTS):
-            run = self._runs.submit(
+            run = self.runs.submit(
                 self._deployments[batch.pool],
                 parameters,
                 name=batch.name,
@@ -267,23 +250,23 @@ class Conversions:
     def _look(self) -> None:
         submitted = {b.run.id: b for b in self._batches if b.run is not None and b.missing}
         # In this order: a run that is seen to have ended has left its rows.
-        runs = self._runs.look([*submitted])
-        rows = self._runs.rows([*submitted])
+        runs = self.runs.look([*submitted])
+        rows = self.runs.rows([*submitted])
         waiting = {batch.pool for batch in submitted.values() if batch.state not in _AT_WORK}
         for pool in self._alone.keys() - waiting:
             del self._alone[pool]  # no run waited there meanwhile
         for pool in waiting:
-            if self._runs.has_worker(pool):
+            if self.runs.has_worker(pool):
                 self._alone.pop(pool, None)
             else:
-                self._alone.setdefault(pool, self._now())
+                self._alone.setdefault(pool, self.now())
         for run, batch in submitted.items():
-            batch.take_rows(rows.get(run, ()), self._recorder.model_ended)
+            batch.take_rows(rows.get(run, ()), self.recorder.model_ended)
             if batch.missing:
                 self._judge(batch, runs.get(run))
 
     def _judge(self, batch: Batch, run: FlowRun | None) -> None:
-        now = self._now()
+        now = self.now()
         if run is None:
             self._conclude(batch)
             return
@@ -297,9 +280,9 @@ class Conversions:
             self._conclude(batch)
         elif not batch.doomed and (reason := self._verdict(batch)):
             batch.since, batch.doomed = now, reason
-            self._runs.cancel(run)  # so that it does not run when its rows count no more
+            self.runs.cancel(run)  # so that it does not run when its rows count no more
         elif batch.doomed and now - batch.since > _STOP_SECONDS:
-            self._runs.cancel(run, force=True)
+            self.runs.cancel(run, force=True)
             self._conclude(batch)
 
     def _verdict(self, batch: Batch) -> str:
@@ -308,26 +291,26 @@ class Conversions:
         It runs for longer than its models may, or no worker comes for it.
         """
         if batch.state in _AT_WORK:
-            minutes = self._limits.minutes_per_model * len(batch.models)
-            late = self._now() - batch.since > minutes * _MINUTE
+            minutes = self.limits.minutes_per_model * len(batch.models)
+            late = self.now() - batch.since > minutes * _MINUTE
             return f"not done after {minutes} minutes" if late else ""
-        patience = self._limits.minutes_without_worker
+        patience = self.limits.minutes_without_worker
         alone = self._alone.get(batch.pool)
-        if alone is not None and self._now() - alone >= patience * _MINUTE:
+        if alone is not None and self.now() - alone >= patience * _MINUTE:
             return f"no worker in pool {batch.pool} for {patience} minutes: start one"
         return ""
 
     def _revive(self, batch: Batch, run: FlowRun) -> None:
         """The automation did not: a busy SQLite can lose its event."""
         if 0 < run.run_count < MOST_ATTEMPTS and not batch.doomed:
-            self._runs.run_again(run)
+            self.runs.run_again(run)
         else:
             self._conclude(batch)
 
     def _conclude(self, batch: Batch) -> None:
         """Rows for what the ended run left none for."""
         if batch.doomed:
-            self._end(batch, lambda one: one.timed_out_row(batch.doomed))
+            self._end(batch, lambda one: one.row(Outcome.TIMED_OUT, Step.RUN, batch.doomed))
         elif batch.run is None or batch.state not in TERMINAL_STATES:
             self._crash(batch, MenagerieError("Prefect", "the run was deleted"))
         else:
@@ -335,39 +318,38 @@ class Conversions:
             detail = f": {said}" if said else ""
             fact = f"its run ended {batch.run.state_name}{detail}"
             error = MenagerieError("Prefect", fact, "The run's logs say why")
-            self._end(batch, lambda one: self._stored_row(one) or one.crashed_row(error))
+            self._end(batch, lambda one: self._stored_row(one, error))
 
     def _time_is_up(self) -> None:
         """What is not done has timed out, begun or not."""
         for batch in self._batches:
-            batch.doomed = batch.doomed or f"the run's {self._limits.hours:g} hours are over"
+            batch.doomed = batch.doomed or f"the run's {self.limits.hours:g} hours are over"
             self._cancel(batch)
             self._conclude(batch)
 
     def _is_gone(self, error: Exception) -> bool:
         """Whether the server has been away for too long: it may only be restarting."""
         if self._silent_since is None:
-            self._silent_since = self._now()
-        patience = self._limits.minutes_without_server * _MINUTE
-        if self._now() - self._silent_since >= patience:
+            self._silent_since = self.now()
+        patience = self.limits.minutes_without_server * _MINUTE
+        if self.now() - self._silent_since >= patience:
             return True
-        self._log.warning("Prefect's API did not answer: %s", error)
+        _log.warning("Prefect's API did not answer: %s", error)
         return False
 
-    def _stored_row(self, one: PlannedModel) -> ModelResult | None:
-        """The row of a model that was published by a run that could not say so any more."""
-        try:
-            [now] = looked_up([one], self._options)
-        except MenagerieError:
-            return None
-        row = now.skipped_row() if now.in_store else None
-        return row and row.model_copy(update={"outcome": Outcome.PUBLISHED})
+    def _stored_row(self, one: PlannedModel, error: MenagerieError) -> ModelResult:
+        """Of one that was published by a run that could not say so any more; else it crashed."""
+        with suppress(MenagerieError):
+            [now] = looked_up([one], self.options)
+            if now.in_store:
+                return now.skipped_row().model_copy(update={"outcome": Outcome.PUBLISHED})
+        return one.row(Outcome.CRASHED, Step.FLOW, error)
 
     def _abandon(self, stop: BaseException) -> None:
         """This run is being stopped: if that is what a person wants, its children are as well."""
         try:
-            interrupted = isinstance(stop, KeyboardInterrupt) and self._attended
-            if not interrupted and not self._runs.is_being_cancelled():
+            interrupted = isinstance(stop, KeyboardInterrupt) and self.attended
+            if not interrupted and not self.runs.is_being_cancelled():
                 return  # its host goes down: the children go on, and a restarted run finds them
         except Exception:  # noqa: BLE001 - nothing can be known, so nothing is done
             return
@@ -377,15 +359,15 @@ class Conversions:
     def _cancel(self, batch: Batch) -> None:
         try:
             if batch.run is not None:
-                self._runs.cancel(batch.run)
+                self.runs.cancel(batch.run)
         except Exception as error:  # noqa: BLE001 - the others are to be cancelled all the same
-            self._log.warning("%s could not be cancelled: %s", batch.name, error)
+            _log.warning("%s could not be cancelled: %s", batch.name, error)
 
     def _crash(self, batch: Batch, error: MenagerieError) -> None:
-        self._end(batch, lambda one: one.crashed_row(error))
+        self._end(batch, lambda one: one.row(Outcome.CRASHED, Step.FLOW, error))
 
     def _end(self, batch: Batch, row: Callable[[PlannedModel], ModelResult]) -> None:
         """Wait for no more of it; what lacks a row gets this one."""
         missing, batch.missing = batch.missing, {}
         for one in missing.values():
-            self._recorder.model_ended(row(one))
+            self.recorder.model_ended(row(one))

@@ -119,18 +119,6 @@ class PlannedModel:
             seconds=seconds,
         )
 
-    def failed_row(self, error: MenagerieError) -> ModelResult:
-        """Of one that failed before anything ran: it cannot be planned, or its store is away."""
-        return self.row(Outcome.FAILED, Step.PLAN, error)
-
-    def timed_out_row(self, reason: str) -> ModelResult:
-        """Of one that was given up."""
-        return self.row(Outcome.TIMED_OUT, Step.RUN, reason)
-
-    def crashed_row(self, error: MenagerieError, seconds: float = 0.0) -> ModelResult:
-        """Of one whose run ended without a row of its own."""
-        return self.row(Outcome.CRASHED, Step.FLOW, error, seconds)
-
     def skipped_row(self) -> ModelResult:
         """Of one whose release is in the store already."""
         row = self.row(Outcome.SKIPPED)
@@ -260,7 +248,7 @@ def sort_out(
     work = []
     for one in planned:
         if one.error is not None:
-            tell(one.failed_row(one.error))
+            tell(one.row(Outcome.FAILED, Step.PLAN, one.error))
         elif one.in_store:
             tell(one.skipped_row())
         else:

@@ -121,9 +121,8 @@ def convert(
     rows = settled.rows | (_run_flow(work, options, jobs) if work else {})
     in_order = [rows[one.model, one.target] for one in planned]
     result = table_of(in_order, options.store_url, index_page(), began)
-    answer(result.model_dump(mode="json"), *shown_results(result))
-    if not result.succeeded:
-        raise typer.Exit(1)
+    dump = result.model_dump(mode="json")
+    answer(dump, *shown_results(result), succeeded=result.succeeded)
 
 
 def _reachable_store(given: str, cluster: "ClusterState | None") -> str:
@@ -160,6 +159,7 @@ def _run_flow(
     """
     from flows.cli.progress import LiveDisplay
     from flows.prefect_api import prefect_api
+    from flows.results import Outcome, Step
     from tasks.failures import explain
     from tasks.model_process import load_ahead
     from zoo.store import open_store
@@ -198,5 +198,5 @@ def _run_flow(
             error = explain(raised, "Prefect")
         for one in work:
             if (one.model, one.target) not in display.rows:
-                display.model_ended(one.crashed_row(error))
+                display.model_ended(one.row(Outcome.CRASHED, Step.FLOW, error))
     return display.rows

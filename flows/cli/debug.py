@@ -153,8 +153,8 @@ def bisect(
         return
     fields = _fields(found, found.divergence)
     shown = {**fields, "rerun": found.divergence.command}
-    answer(fields, *(f"{name:<12} {value}" for name, value in shown.items()))
-    raise typer.Exit(1)
+    lines = (f"{name:<12} {value}" for name, value in shown.items())
+    answer(fields, *lines, succeeded=False)
 
 
 def _fields(found: "Diagnosis", divergence: "Divergence") -> dict[str, object]:

@@ -8,6 +8,8 @@ from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import typer
+
 from menagerie.figures import printable
 from menagerie.terminal import write_json
 from zoo.errors import MenagerieError
@@ -50,13 +52,14 @@ def messages() -> Console:
     return _console()(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
-def answer(value: object, *shown: RenderableType) -> None:
-    """What the command was asked for: as JSON with `--json`, else in words and tables."""
+def answer(value: object, *shown: RenderableType, succeeded: bool = True) -> None:
+    """What was asked for: JSON with `--json`, else words and tables; exit code 1 if it failed."""
     if AS_JSON.get():
         write_json(value)
-        return
-    for each in shown:
+    for each in () if AS_JSON.get() else shown:
         results().print(each)
+    if not succeeded:
+        raise typer.Exit(1)
 
 
 def remark(text: str) -> None:

@@ -248,9 +248,7 @@ def rebuild(
     elif found.differences:
         rows = [(each.place, each.fact) for each in found.differences]
         shown = [table("file", "difference", rows=rows), found.outcome.value]
-    answer(found.model_dump(mode="json"), *shown)
-    if not found.succeeded:
-        raise typer.Exit(1)
+    answer(found.model_dump(mode="json"), *shown, succeeded=found.succeeded)
 
 
 def verify(
@@ -282,9 +280,8 @@ def verify(
     for proof in result.proofs:
         latency = figure(proof.latency_ms, milliseconds)
         shown.add_row(proof.model, proof.target, proof.outcome.value, latency, proof.detail)
-    answer(result.model_dump(mode="json"), shown, result.summary)
-    if not result.succeeded:
-        raise typer.Exit(1)
+    dump = result.model_dump(mode="json")
+    answer(dump, shown, result.summary, succeeded=result.succeeded)
 
 
 def catalog(
