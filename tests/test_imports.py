@@ -78,6 +78,7 @@ NATIVE = {
     "kernels": {"kernels", "common", "include"},
     "cpu": {"cpu", "kernels", "common", "include"},
     "metal": {"metal", "kernels", "common", "include"},
+    "lowering": set(),  # it is compiled where there is no source of the runtime
 }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from menagerie.numerics import Dtype
-from menagerie.paths import PACKAGE
+from menagerie.paths import PACKAGE, built
 from menagerie.typed_json import plain
 from zoo.errors import UsageError
 
@@ -72,17 +72,16 @@ def code_digest() -> str:
         fact = "the code of the compiler is not beside that of the zoo"
         raise UsageError(str(transforms), fact, "Install menagerie-zoo whole")
     ours = [*(zoo / "sources").rglob("*.py"), *(zoo / "models").rglob("*.py"), zoo / "speech.py"]
+    inserted = built("lowering/cpp_wrapper.h").parent.iterdir()  # and the others beside it
+    known = transforms.rglob("*.py")
+    compiler = [f for f in known if transforms / "bisect" not in f.parents]  # it makes no artifacts
     files = [
-        *((f"transforms/{f.relative_to(transforms)}", f) for f in _sources(transforms)),
+        *((f"transforms/{f.relative_to(transforms)}", f) for f in compiler),
         *((f"zoo/{f.relative_to(zoo)}", f) for f in ours),
+        *((f"lowering/{f.name}", f) for f in inserted),
         ("shims.toml", PACKAGE / "shims.toml"),
     ]
     digest = hashlib.sha256()
     for name, file in sorted(files):
         digest.update(f"{name} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()
-
-
-def _sources(folder: Path) -> list[Path]:
-    found = [f for kind in ("*.py", "*.h", "*.cpp") for f in folder.rglob(kind)]
-    return [f for f in found if folder / "bisect" not in f.parents]  # it makes no artifacts

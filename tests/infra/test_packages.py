@@ -35,7 +35,7 @@ def test_the_pipeline_brings_no_runtime_of_its_own(names: set[str]) -> None:
 
 
 def test_the_pipeline_carries_its_data(names: set[str]) -> None:
-    """Models, their schema, trained weights, templates and C++ headers are in it."""
+    """Models, their schema, trained weights and templates are in it."""
     committed = subprocess.run(
         ["git", "ls-files", "flows", "tasks", "transforms", "zoo"],  # noqa: S607
         cwd=ROOT,

@@ -44,7 +44,9 @@ from web_server import serving
 
 ROOT = Path(__file__).parents[2]
 MOST_BYTES = 30_000_000
-CARRIED = ("NOTICE", "include/menagerie.h", "examples/run.c", "shims.toml")
+CARRIED = (
+    "NOTICE", "include/menagerie.h", "examples/run.c", "lowering/cpp_wrapper.h", "shims.toml",
+)  # fmt: skip
 HEAVY = {"torch", "pydantic", "safetensors", "prefect", "boto3", "typer", "zoo", "flows"}
 
 

@@ -49,6 +49,7 @@ from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
 from torch._inductor.utils import IndentedBuffer
 from torch._inductor.virtualized import V, ops
 
+from menagerie.paths import built
 from transforms.graph.record import origin
 from zoo.errors import LoweringError
 
@@ -158,8 +159,8 @@ def _floor_of_quotient(a: Any, b: Any) -> Any:
 
 
 def inserted(header: str) -> str:
-    """The text of a header beside this file, to be part of generated code."""
-    return Path(__file__).with_name(header).read_text().replace("#pragma once\n", "")
+    """The text of a header of the runtime's folder `lowering`, to be part of generated code."""
+    return built(f"lowering/{header}").read_text().replace("#pragma once\n", "")
 
 
 # Inductor asks for this symbol even when no constant is embedded.

@@ -69,6 +69,7 @@ from torch._inductor.utils import get_gpu_type, normalize_name
 from torch.utils import _cpp_embed_headers
 from torch.utils import _pytree as pytree
 
+from menagerie.paths import built
 from transforms.export.call_signature import state_of
 from transforms.graph.guards import is_number_cached, torch_unheard
 from transforms.graph.record import origin
@@ -256,7 +257,7 @@ def metal_header() -> str:
     """
     lines = [f"#include <c10/metal/{name}.h>\n" for name in _METAL_HEADERS]
     folder = Path(torch.__file__).parent / "include"
-    ours = Path(__file__).with_name("metal_functions.h").read_text()
+    ours = built("lowering/metal_functions.h").read_text()
     return f"{_cpp_embed_headers._embed_headers(lines, [folder], set())}\n{ours}"
 
 

@@ -16,6 +16,7 @@ from torch.export.passes import move_to_device_pass
 
 from menagerie.figures import count
 from menagerie.format.bundle_manifest import Role
+from menagerie.paths import built
 from menagerie.shims import supported_symbols
 from transforms.graph.editor import ProgramEditor
 from transforms.graph.guards import dynamic_sizes_kept
@@ -199,7 +200,7 @@ def provide_mps() -> None:
     """
     if torch.backends.mps.is_built():
         return
-    text = Path(__file__).with_name("mps_host.cpp").read_text()
+    text = built("lowering/mps_host.cpp").read_text()
     source = Source("device", text, _HOST_FLAGS, kept=True)
     torch_libraries = Path(torch.__file__).parent / "lib"
     flags = [f"-L{torch_libraries}", "-lc10", "-ltorch_cpu"]
