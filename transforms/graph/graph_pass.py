@@ -6,6 +6,7 @@ the `Journal`; whether it modified the program is computed here, by comparing gr
 
 from __future__ import annotations
 
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -46,13 +47,20 @@ class Journal:
 class GraphPass(ABC):
     """One graph rewrite.
 
-    Subclasses set `name` and `summary` and write `rewrite`; they override `requires` and `ensures`
-    where they can state more than the general graph check does.
+    Subclasses write `rewrite`; they override `requires` and `ensures` where they can state more
+    than the general graph check does. `FoldConstants` is named `fold_constants`, and the first line
+    of its docstring, in the form "Replaces A(B(x)) with C(x).", sums it up.
     """
 
     name: ClassVar[str]
-    summary: ClassVar[str]  # one line, in the form "Replaces A(B(x)) with C(x)"
+    summary: ClassVar[str]
     options: PassOptions = MappingProxyType({})  # those it was made with
+
+    def __init_subclass__(cls) -> None:
+        """Take name and summary from the class, where neither it nor a pass above it sets them."""
+        if not hasattr(cls, "name"):
+            cls.name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+            cls.summary = (cls.__doc__ or "").partition("\n")[0].removesuffix(".")
 
     def requires(self, editor: ProgramEditor) -> None:
         """Raise an error of ours if the program is not one this pass can take."""

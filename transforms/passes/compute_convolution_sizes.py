@@ -29,9 +29,6 @@ _CHANNELS = 1  # the axis, behind which are places
 class ComputeConvolutionSizes(GraphPass):
     """Replaces a size asked of a convolution's result with one computed from its input's."""
 
-    name = "compute_convolution_sizes"
-    summary = "Replaces Size(Conv(x)) with arithmetic on Size(x)"
-
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Have nothing ask a convolution's result for a size that changes."""
         for asked in editor.calls(aten.sym_size.int):

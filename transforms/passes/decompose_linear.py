@@ -39,9 +39,6 @@ class DecomposeLinear(GraphPass):
     weight that is a vector.
     """
 
-    name = "decompose_linear"
-    summary = "Replaces linear(x, w, b) with matmul(x, t(w)) + b"
-
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Decompose every linear and addmm that may be."""
         transposed: dict[Node, Node] = {}

@@ -38,9 +38,6 @@ class DecomposeRareOperators(GraphPass):
     They are traced anew, so that all nodes of a program that has one of them are new.
     """
 
-    name = "decompose_rare_operators"
-    summary = "Replaces operators without a kernel with operators that have one"
-
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Write out all calls, if there are any."""
         found = [

@@ -80,9 +80,6 @@ class DecomposeStft(GraphPass):
         largest_frame: the longest transform, in samples; the basis has about its square elements.
     """
 
-    name = "decompose_stft"
-    summary = "Replaces STFT(x) with Unfold(x) @ FourierBasis"
-
     def __init__(self, *, largest_frame: int = 4096) -> None:
         self._largest_frame = largest_frame
 

@@ -74,9 +74,6 @@ class FoldBatchNorm(GraphPass):
     precision would keep few of its digits.
     """
 
-    name = "fold_batch_norm"
-    summary = "Replaces BatchNorm(Conv(x)) with Conv(x), and of linear layers likewise"
-
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Fold every batch normalisation that may be folded."""
         for node in editor.calls(*_NORMS):

@@ -50,9 +50,6 @@ class FoldConstants(GraphPass):
     stored constant does not have; and for dequantised weights, which would take four bytes for one.
     """
 
-    name = "fold_constants"
-    summary = "Replaces f(constants) with the constant it computes"
-
     def __init__(self, max_growth: int = 1 << 20) -> None:
         self._max_growth = max_growth
 

@@ -141,9 +141,6 @@ class FuseCatLinear(GraphPass):
         gate: "measured", or "open" to rewrite every correct match, as suits other targets.
     """
 
-    name = "fuse_cat_linear"
-    summary = "Replaces Linear(Cat(x, y)) with Linear(x) + Linear(y)"
-
     def __init__(self, *, gate: str = "measured") -> None:
         self._gate = checked_gate(f"pass {self.name}", gate)
 

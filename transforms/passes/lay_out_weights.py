@@ -33,9 +33,6 @@ class LayOutWeights(GraphPass):
     parted: a library asks for as many bytes as a weight's memory has.
     """
 
-    name = "lay_out_weights"
-    summary = "Replaces weights of other strides with row-major ones"
-
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Copy each weight that is not contiguous, or a part of more memory."""
         for node in list(editor.graph.nodes):
@@ -65,9 +62,6 @@ class ClaimChannelsLast(GraphPass):
     A convolution's result then is channels-last too, where export saw a row-major one. A view of it
     may copy instead; a program that reads memory by strides gets no claims at all.
     """
-
-    name = "claim_channels_last"
-    summary = "Replaces weights that only convolutions read with channels-last ones"
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Lay each weight out for who reads it."""

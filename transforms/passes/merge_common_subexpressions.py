@@ -29,9 +29,6 @@ class MergeCommonSubexpressions(GraphPass):
     and from quantised integers, which backends look for at each use.
     """
 
-    name = "merge_common_subexpressions"
-    summary = "Replaces a repeated call with the earlier one"
-
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Merge in graph order, so that calls on merged operands are found equal in turn."""
         aliasing = editor.aliasing()

@@ -73,9 +73,6 @@ class PointwiseAffineToConv(GraphPass):
     is read by strides, are never moved.
     """
 
-    name = "pointwise_affine_to_conv"
-    summary = "Replaces Permute(Linear(Permute(x))) with a 1x1 Conv(x), or with Linear(x)"
-
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Rewrite chains until none is left that pays."""
         pinned = pinned_nodes(editor)

@@ -23,9 +23,6 @@ class RemoveDeadCode(GraphPass):
     them would draw other numbers.
     """
 
-    name = "remove_dead_code"
-    summary = "Removes calls that no output depends on"
-
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Remove all dead calls, then the constants that lost their last reader."""
         live = _live(editor.graph, editor.aliasing())

@@ -71,9 +71,6 @@ class RemoveIdentityPermutes(GraphPass):
     would share memory with an input or another output; and to return an input as an output.
     """
 
-    name = "remove_identity_permutes"
-    summary = "Replaces layout operators that cancel with their source"
-
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Rewrite until nothing changes; every rewrite removes a call."""
         work = _Work(editor, editor.aliasing(), journal)

@@ -43,9 +43,6 @@ class ReplaceViewCopies(GraphPass):
     Strides of all that follows are computed anew.
     """
 
-    name = "replace_view_copies"
-    summary = "Replaces X_copy(x) with the view X(x)"
-
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Replace every copy that may be replaced.
 

@@ -69,9 +69,6 @@ class QuantiseWeights(GraphPass):
         UsageError: another precision is asked for, or a name to keep is no parameter's.
     """
 
-    name = "quantise_weights"
-    summary = "Replaces weights of products with integers of eight or four bits times a scale"
-
     def __init__(
         self,
         precision: str = Precision.INT8_WEIGHT_ONLY,
@@ -151,9 +148,6 @@ class NarrowWeights(GraphPass):
     Raises:
         UsageError: another dtype is asked for.
     """
-
-    name = "narrow_weights"
-    summary = "Replaces float32 weights with the nearest of a type that takes half the bytes"
 
     def __init__(self, dtype: str = "float16") -> None:
         known = [Precision.FLOAT16.value, Precision.BFLOAT16.value]

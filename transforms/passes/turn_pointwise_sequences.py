@@ -29,8 +29,6 @@ _RANK = 3  # of a batch of sequences: batch, channels, places
 class TurnPointwiseSequences(GraphPass):
     """Replaces a pointwise conv1d that only a transposition reads with a linear layer."""
 
-    name = "turn_pointwise_sequences"
-    summary = "Replaces Transpose(PointwiseConv1d(x)) with Linear(Transpose(x))"
     _of_turned_inputs = False
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:

@@ -70,9 +70,6 @@ class UnpadRelativeShift(GraphPass):
     not allow, and one whose memory is written or handed out.
     """
 
-    name = "unpad_relative_shift"
-    summary = "Replaces Slice(View(Slice(View(Pad(x))))) with Copy(Slice(View(Slice(View(x)))))"
-
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Replace every shift that may be replaced."""
         aliasing = editor.aliasing()

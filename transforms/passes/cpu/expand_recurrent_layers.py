@@ -45,9 +45,6 @@ class ExpandRecurrentLayers(GraphPass):
         LoweringError: if a layer with projections, or of float64, takes more than 64 steps.
     """
 
-    name = "expand_recurrent_layers"
-    summary = "Replaces recurrent layers with a kernel's calls, or with a few steps written out"
-
     def requires(self, editor: ProgramEditor) -> None:
         """There is a kernel for each layer, or its steps are few."""
         for node in editor.calls(*_MODES):

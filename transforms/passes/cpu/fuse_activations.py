@@ -69,9 +69,6 @@ class FuseActivations(GraphPass):
     it is.
     """
 
-    name = "fuse_activations"
-    summary = "Replaces Activation(Conv(x)) and Activation(Linear(x)) with one kernel"
-
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Fuse what each activation alone reads."""
         if reads_by_strides(editor.graph):

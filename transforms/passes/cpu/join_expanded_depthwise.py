@@ -92,9 +92,6 @@ class JoinExpandedDepthwise(GraphPass):
     A program that reads memory by strides stays as it is, since the result is channels-last.
     """
 
-    name = "join_expanded_depthwise"
-    summary = "Replaces DepthwiseConv(Activation(Conv(x))) with one kernel"
-
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Join each pair whose images nothing else reads."""
         if reads_by_strides(editor.graph):

@@ -253,9 +253,6 @@ class FuseEpilogues(GraphPass):
     A chain ends where a result has other readers, another shape or dtype, or a second operand.
     """
 
-    name = "fuse_epilogues"
-    summary = "Replaces f(g(Product(x))) with one kernel, and bias and factors with its operands"
-
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Have the kernels of products and convolutions compute what follows them."""
         for node in editor.calls(*_CONVOLUTIONS, *_PRODUCTS):

@@ -33,9 +33,6 @@ class JoinLinearLayers(GraphPass):
     After `fuse_epilogues`: a layer that something was fused into stays by itself.
     """
 
-    name = "join_linear_layers"
-    summary = "Replaces Linear(x), Linear(x), ... with slices of one Linear(x)"
-
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Join the layers of each input."""
         by_input: defaultdict[tuple[Node, bool], list[Node]] = defaultdict(list)

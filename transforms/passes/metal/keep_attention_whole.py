@@ -63,9 +63,6 @@ class KeepAttentionWhole(GraphPass):
     has none to ask.
     """
 
-    name = "keep_attention_whole"
-    summary = "Replaces ScaledDotProductAttention(q, k, v) with the runtime's kernel"
-
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Call the kernel for all attentions, if there are any."""
         operator = aten.scaled_dot_product_attention.default

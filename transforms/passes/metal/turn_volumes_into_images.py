@@ -50,9 +50,6 @@ class TurnVolumesIntoImages(GraphPass):
     Those stay whose batch and windows are both dynamic, and transposed ones of a dynamic depth.
     """
 
-    name = "turn_volumes_into_images"
-    summary = "Replaces Conv3d(x) with Conv2d(Unfold(x))"
-
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Turn all that can be turned."""
         turned = [node for node in editor.calls(*_ALL) if _can_be_turned(node)]
