@@ -267,22 +267,6 @@ def _completed(columns: Tensor) -> Tensor:
     return q * torch.nn.functional.pad(sign, (0, rest), value=1.0)[..., None, :]
 
 
-def _pinv(
-    a: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, hermitian: bool = False
-) -> Tensor:
-    u, values, vh = ours.singular_values(_symmetric(a, "L") if hermitian else a)
-    largest = values.amax(-1, True) if values.shape[-1] else values
-    least = torch.zeros_like(largest) if atol is None else atol[..., None].to(a.dtype)
-    if rtol is None:
-        share = torch.where(least > 0, 0.0, max(a.shape[-2:]) * torch.finfo(a.dtype).eps)
-    else:
-        share = rtol[..., None].to(a.dtype)
-    kept = values > torch.maximum(least, largest * share)
-    inverse = torch.where(kept, 1 / torch.where(kept, values, 1.0), 0.0)
-    found: Tensor = vh.mT @ (inverse[..., None] * u.mT)
-    return found
-
-
 _TERMS = 18  # of the series, whose rest is below float64's precision where the norm is at most one
 _HALVINGS = 24
 
@@ -306,7 +290,8 @@ def _matrix_exp(a: Tensor) -> Tensor:
 _COMPOSITE = (
     aten.linalg_svd.default, aten.svd.default, aten.linalg_svdvals.default,
     aten.linalg_pinv.default, aten.linalg_pinv.atol_rtol_float, aten.linalg_pinv.rcond_tensor,
-    aten.pinverse.default, aten.linalg_cond.default, aten.linalg_cond.p_str,
+    aten.linalg_pinv.atol_rtol_tensor, aten.pinverse.default, aten.linalg_cond.default,
+    aten.linalg_cond.p_str,
     aten.linalg_matrix_rank.default, aten.linalg_matrix_rank.tol_tensor,
     aten.linalg_matrix_rank.atol_rtol_tensor, aten.linalg_matrix_rank.atol_rtol_float,
     aten.linalg_matrix_norm.default, aten.linalg_matrix_norm.str_ord, aten.linalg_norm.default,
@@ -332,7 +317,10 @@ def needs_factors(node: Node) -> bool:
 
 def as_torch_does(operator: OpOverload) -> Callable[..., Any]:
     """PyTorch's own function of a composite operator, in terms of others."""
-    return functools.partial(operator._op_dk, torch._C.DispatchKey.CompositeImplicitAutograd)
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    if not operator.has_kernel_for_dispatch_key(key):
+        key = torch._C.DispatchKey.CompositeExplicitAutogradNonFunctional
+    return functools.partial(operator._op_dk, key)
 
 
 LINEAR_ALGEBRA: dict[OpOverload, Callable[..., Any]] = {
@@ -367,6 +355,5 @@ LINEAR_ALGEBRA: dict[OpOverload, Callable[..., Any]] = {
     aten.ormqr.default: _ormqr,
     aten._linalg_eigh.default: _eigh,
     aten._linalg_svd.default: _svd,
-    aten.linalg_pinv.atol_rtol_tensor: _pinv,
     aten.linalg_matrix_exp.default: _matrix_exp,
 }
