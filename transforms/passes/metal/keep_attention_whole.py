@@ -98,26 +98,21 @@ def attention(  # noqa: PLR0917
     operands = [each.unsqueeze(0) if each.dim() < -_HEADS else each for each in (query, key, value)]
     leading = [each.shape[:_HEADS] for each in operands]
     batch = torch.broadcast_shapes(*leading)  # type: ignore[no-untyped-call]
+    heads = operands[0].shape[_HEADS]
     if enable_gqa:
-        heads = operands[0].shape[_HEADS]
         operands = [operands[0], *_of_equal_heads(operands[1], operands[2], heads)]
-    else:
+    else:  # one that is alone stands for all
         heads = torch.broadcast_shapes(*((each.shape[_HEADS],) for each in operands))[0]  # type: ignore[no-untyped-call]
-        operands = [_with_heads(each, heads) for each in operands]
-    q, k, v = (_batched(each, (*batch, *each.shape[_HEADS:])) for each in operands)
+    q, k, v = (
+        _batched(each, (*batch, each.shape[_HEADS] if enable_gqa else heads, *each.shape[-2:]))
+        for each in operands
+    )
     if attn_mask is not None and attn_mask.dim() >= _RANK:
         attn_mask = _batched(attn_mask, (*batch, *attn_mask.shape[_HEADS:]))
     by_places = torch.ops.menagerie.attention.default(q, k, v, attn_mask, is_causal, scale)
     result: torch.Tensor = by_places.transpose(1, 2)
     before = (*batch, heads) if query.dim() >= -_HEADS else ()
     return result.reshape(*before, query.shape[-2], value.shape[-1])
-
-
-def _with_heads(operand: torch.Tensor, heads: int) -> torch.Tensor:
-    """As many heads, of which one that is alone stands for all."""
-    if surely_equal([operand.shape[_HEADS]], [heads]):
-        return operand
-    return operand.expand(*operand.shape[:_HEADS], heads, *operand.shape[_HEADS + 1 :])
 
 
 def _of_equal_heads(
@@ -135,6 +130,6 @@ def _of_equal_heads(
 def _batched(operand: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
     """(batch, heads, places, width) of an operand whose axes before heads are any."""
     batch = math.prod(sizes[:_HEADS])
-    if operand.dim() == _RANK and surely_equal([operand.shape[0]], [batch]):
+    if operand.dim() == _RANK and surely_equal(operand.shape[:2], (batch, sizes[_HEADS])):
         return operand
     return operand.expand(sizes).reshape(batch, *sizes[_HEADS:])
