@@ -116,7 +116,7 @@ def _refusals(editor: ProgramEditor, node: Node, norm: _Norm, layer: _Layer) -> 
     result = node.meta["val"]
     if (result[0] if isinstance(result, (list, tuple)) else result).dtype is not made.dtype:
         yield f"{node.name} changes the dtype"
-    if any(user.args[1:] != (0,) for user in _statistics_readers(node)):
+    if any(user.args[1:] != (0,) and user.users for user in _statistics_readers(node)):
         yield f"the statistics that {node.name} returns are used"
 
 

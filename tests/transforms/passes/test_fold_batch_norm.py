@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 from typing import Any
 
 import pytest
@@ -107,6 +108,17 @@ def test_folded_linear_equals_eager(bias: bool, stage: str) -> None:
     assert _norms_left(folded) == 0
     assert len(folded.state_dict) == 2
     torch.testing.assert_close(folded.module()(x), module(x), rtol=1e-4, atol=1e-5)
+
+
+def test_a_norm_read_from_a_file_is_folded() -> None:
+    """There each of its three results is picked, whether anything reads it or not."""
+    module, file = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval(), io.BytesIO()
+    images = torch.randn(2, 3, 5, 5)
+    torch.export.save(torch.export.export(module, (images,)).run_decompositions(), file)
+    program = torch.export.load(io.BytesIO(file.getvalue()))
+    result, log = run_passes(program, ["fold_batch_norm"])
+    assert len(log.records[0].changes) == 1
+    torch.testing.assert_close(result.module()(images), module(images))
 
 
 def test_padding_by_name_is_kept() -> None:
