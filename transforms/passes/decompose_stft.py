@@ -262,9 +262,9 @@ def _turned_along(planes: Sequence[Tensor], dft: _Dft, scale: float = 1.0) -> Se
     """Planes, the imaginary one of which may be missing, times whole bases along all axes."""
     for axis, length in zip(dft.axes, dft.lengths, strict=True):
         rows = [_swapped(plane, axis) for plane in planes]
-        bases = _whole_basis(length, dft.sign, scale, rows[0].dtype)
-        cosines = constant(f"fourier_whole_cosines_{length}", bases[0])
-        sines = constant(f"fourier_whole_sines_{length}", bases[1])
+        cosines, sines = _basis(
+            "whole_", range(length), length, length, dft.sign, [scale] * length, rows[0].dtype
+        )
         real, imag = rows[0] @ cosines, rows[0] @ sines
         if len(rows) > 1:
             real, imag = real - rows[1] @ sines, imag + rows[1] @ cosines
@@ -348,62 +348,48 @@ def _products(frames: Tensor, fold: _Fold, bins: int, scale: float) -> tuple[Ten
     length, half = fold.length, fold.length // 2
     front = frames[..., fold.start - fold.first : half + 1 - fold.first]
     back = frames[..., length - half - fold.first : fold.last - fold.first].flip(-1)
-    cosines, sines = _half_basis(fold, bins, scale, frames.dtype)
-    real = (front + back) @ constant(f"fourier_cosines_{length}", cosines)
-    imag = (front - back) @ constant(f"fourier_sines_{length}", sines)
+    samples = range(fold.start, half + 1)  # of which the frame's middle is its own partner
+    factors = [scale / 2 if n * 2 == length else scale for n in samples]
+    cosines, sines = _basis("", samples, bins, length, -1, factors, frames.dtype)
+    real, imag = (front + back) @ cosines, (front - back) @ sines
     if fold.first == 0:
         real = real + (frames[..., :1] if scale == 1.0 else frames[..., :1] * scale)
     return real, imag
 
 
-def _waves(rows: Tensor, columns: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of 2 pi k n / N in float64, for each row and column.
+def _basis(  # noqa: PLR0917
+    kind: str, rows: range, columns: int, length: int, sign: int, factors: Sequence[float],
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Cosines and signed sines of 2 pi k n / N, (rows, columns), each row times its factor.
 
-    The angle's multiple k n is reduced modulo N in integers, so that sines of whole turns are 0.
+    Formed in float64 and rounded once. The angle's multiple k n is reduced modulo N in integers, so
+    that sines of whole turns are 0.
     """
-    turns = torch.outer(rows, columns) % length
-    angles = turns.double() * (2.0 * math.pi / length)
-    return angles.cos(), torch.where(turns * 2 % length == 0, 0.0, angles.sin())
 
+    @untraced
+    def formed() -> tuple[Tensor, Tensor]:
+        turns = torch.outer(torch.arange(rows.start, rows.stop), torch.arange(columns)) % length
+        angles = turns.double() * (2.0 * math.pi / length)
+        sines = torch.where(turns * 2 % length == 0, 0.0, angles.sin())
+        scale = torch.tensor(factors, dtype=torch.double)[:, None]
+        # no negative zeros
+        return (angles.cos() * scale).to(dtype), (0.0 + sign * sines * scale).to(dtype)
 
-@untraced
-def _half_basis(fold: _Fold, bins: int, scale: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Cosines and negative sines of each bin, (pairs, bins)."""
-    samples = torch.arange(fold.start, fold.length // 2 + 1)
-    cosines, sines = _waves(samples, torch.arange(bins), fold.length)
-    cosines = cosines * scale
-    cosines[samples * 2 == fold.length] *= 0.5  # the middle of the frame is its own partner
-    return cosines.to(dtype), (0.0 - sines * scale).to(dtype)  # no negative zeros
-
-
-@untraced
-def _whole_basis(length: int, sign: int, scale: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Cosines and signed sines of each bin, (samples, bins)."""
-    cosines, sines = _waves(torch.arange(length), torch.arange(length), length)
-    return (cosines * scale).to(dtype), (0.0 + sines * scale * sign).to(dtype)
-
-
-@untraced
-def _inverse_basis(
-    length: int, sign: int, scale: float, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
-    """Cosines and signed sines of each sample, (length // 2 + 1, samples)."""
-    bins = length // 2 + 1
-    cosines, sines = _waves(torch.arange(bins), torch.arange(length), length)
-    counts = torch.full((bins, 1), 2.0 * scale, dtype=torch.double)
-    counts[0] = scale
-    if length % 2 == 0:
-        counts[-1] = scale
-    return (cosines * counts).to(dtype), (-sign * sines * counts).to(dtype)
+    cosines, sines = formed()
+    return (
+        constant(f"fourier_{kind}cosines_{length}", cosines),
+        constant(f"fourier_{kind}sines_{length}", sines),
+    )
 
 
 def _back(planes: Sequence[Tensor], length: int, sign: int, scale: float) -> Tensor:
     """Bins (..., length // 2 + 1) to real samples (..., length); a plane may be missing."""
-    cosines, sines = _inverse_basis(length, sign, scale, planes[0].dtype)
-    samples = planes[0] @ constant(f"fourier_inverse_cosines_{length}", cosines)
-    if len(planes) > 1:
-        samples = samples + planes[1] @ constant(f"fourier_inverse_sines_{length}", sines)
-    return samples
+    bins = range(length // 2 + 1)  # of which all but these two stand for their conjugates, too
+    factors = [scale if k * 2 % length == 0 else 2.0 * scale for k in bins]
+    cosines, sines = _basis("inverse_", bins, length, length, -sign, factors, planes[0].dtype)
+    samples = planes[0] @ cosines
+    return samples + planes[1] @ sines if len(planes) > 1 else samples
 
 
 def _overlapped(frames: Tensor, hop: int) -> Tensor:
@@ -432,7 +418,7 @@ def _refresh_strides(editor: ProgramEditor, fresh: list[Node]) -> None:
     """Recompute what follows `fresh`; a view that the new strides forbid becomes a reshape."""
     stale = set(fresh)
     for node in editor.graph.nodes:
-        if "val" not in node.meta or not stale.intersection(node.all_input_nodes):
+        if node.op == "output" or not stale.intersection(node.all_input_nodes):
             continue
         before = node.meta["val"]
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -244,6 +245,15 @@ def test_new_nodes_know_where_they_come_from() -> None:
     fresh = [n for n in result.graph.nodes if n.name not in known and n.op == "call_function"]
     assert fresh
     assert all("val" in n.meta and "stft" in n.meta["stack_trace"] for n in fresh)
+
+
+def test_a_program_read_from_a_file_is_rewritten() -> None:
+    """There the output says its values, too, as calls do."""
+    module, signal, file = Rfft(torch.abs), torch.randn(3, 16), io.BytesIO()
+    torch.export.save(torch.export.export(module, (signal,), strict=False), file)
+    result, record = DecomposeStft()(torch.export.load(io.BytesIO(file.getvalue())))
+    assert record.modified
+    _assert_equal(result.module()(signal), module(signal))
 
 
 def test_original_program_is_untouched() -> None:
