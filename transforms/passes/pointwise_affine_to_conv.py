@@ -35,7 +35,8 @@ from transforms.passes.pointwise_chains import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from collections.abc import Set as AbstractSet
 
     from torch.fx import Node
 
@@ -75,25 +76,44 @@ class PointwiseAffineToConv(GraphPass):
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Rewrite chains until none is left that pays."""
-        pinned = pinned_nodes(editor)
-        frames: set[Node] = set()
-        refused: dict[Node, str] = {}
-        while True:
-            plan = Plan(editor, pinned, frames)
-            useless: dict[Node, str] = {}
-            for chain in plan.chains():
-                reason = _rewrite(editor, chain, journal)
-                if reason is None:
-                    break
-                useless |= dict.fromkeys(chain.useless(), reason)
-            else:
-                if not useless:
-                    break
-            frames |= {n for n in useless if useless.keys().isdisjoint(plan.anchors(n))}
-            refused |= {n: why for n, why in useless.items() if isinstance(plan.steps[n], Affine)}
-        for node, reason in {**refused, **plan.refusals}.items():
+        refused = compute_in_frames(editor, journal, frozenset(), lambda chain: bool(chain.maps))
+        for node, reason in refused.items():
             if not node._erased:
                 journal.refused(node, reason)
+
+
+def compute_in_frames(
+    editor: ProgramEditor,
+    journal: Journal,
+    fixed: AbstractSet[Node],
+    wanted: Callable[[Chain], bool],
+) -> dict[Node, str]:
+    """Rewrite chains until none is left that pays.
+
+    Args:
+        editor: of the program.
+        journal: what is computed otherwise is noted there.
+        fixed: nodes that stay what and where they are.
+        wanted: whether a chain is looked at.
+
+    Returns:
+        The maps that stay, and why.
+    """
+    pinned, frames = pinned_nodes(editor), set(fixed)
+    refused: dict[Node, str] = {}
+    while True:
+        plan = Plan(editor, pinned, frames)
+        useless: dict[Node, str] = {}
+        for chain in filter(wanted, plan.chains()):
+            reason = _rewrite(editor, chain, journal)
+            if reason is None:
+                break
+            useless |= dict.fromkeys(chain.useless(), reason)
+        else:
+            if not useless:
+                return {**refused, **plan.refusals}
+        frames |= {n for n in useless if useless.keys().isdisjoint(plan.anchors(n))}
+        refused |= {n: why for n, why in useless.items() if isinstance(plan.steps[n], Affine)}
 
 
 def _rewrite(editor: ProgramEditor, chain: Chain, journal: Journal) -> str | None:
@@ -101,7 +121,7 @@ def _rewrite(editor: ProgramEditor, chain: Chain, journal: Journal) -> str | Non
     counted = f"a rewrite would remove {chain.removed} transpositions and add {chain.added}"
     if chain.removed <= chain.added:
         return f"{counted}: no gain"
-    maps = _listed(chain.maps)
+    maps = _listed(chain.maps or chain.members)
     try:
         _Writer(editor, chain).write()
     except Unfit as fault:
@@ -115,7 +135,7 @@ def _listed(nodes: list[Node]) -> str:
     names = [node.name for node in nodes]
     if len(names) <= _NAMED:
         return ", ".join(names)
-    return f"{names[0]} to {names[-1]}, {len(names)} maps,"
+    return f"{names[0]} to {names[-1]}, {len(names)} calls,"
 
 
 class _Writer:

@@ -259,7 +259,7 @@ class Plan:
         return {self.place(operand).anchor for operand in self.steps[step].operands}
 
     def chains(self) -> Iterator[Chain]:
-        """The connected steps with a map among them and a transposition somewhere about them."""
+        """The connected steps with a transposition somewhere about them."""
         groups: list[tuple[set[Node], list[Node]]] = []  # anchors and steps
         for node in self.steps:
             anchors, members = {node, *self.anchors(node)}, [node]
@@ -269,8 +269,7 @@ class Plan:
             groups.append((anchors, members))
         moved = {p.anchor for p in self.placed.values() if not is_row_major(p.axes)}
         for anchors, members in groups:
-            maps = any(isinstance(self.steps[node], Affine) for node in members)
-            if maps and not moved.isdisjoint(anchors):
+            if not moved.isdisjoint(anchors):
                 yield Chain(self, members)
 
     def _visit(self, node: Node) -> None:

@@ -16,6 +16,7 @@ from transforms.graph.schemas import (
     schema_of,
 )
 from transforms.passes.axes import COPIES, EXPANSIONS, PERMUTATIONS, REGROUPINGS, axis_order
+from transforms.passes.pointwise_affine_to_conv import compute_in_frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -54,7 +55,7 @@ class _Step(NamedTuple):
 class RemoveIdentityPermutes(GraphPass):
     """Replaces permute(permute(x, p), q) with permute(x, p[q]), and with x where that is nothing.
 
-    Three rewrites, repeated until none applies:
+    Two rewrites, repeated until none applies:
 
     1. A node that holds the elements of an ancestor in the same order, with the same sizes and
        strides, is that ancestor. Followed are permutations, composed axis by axis; regroupings that
@@ -62,7 +63,9 @@ class RemoveIdentityPermutes(GraphPass):
        expansions that leave the sizes alone. Strides of the permuted and copied kind may differ if
        all that follows can take the ancestor's.
     2. Permutations in a row become one.
-    3. permute(f(permute(x, p)), q) becomes f(x) for pointwise f when p and q cancel.
+
+    Before, pointwise calls are computed where that saves permutations: permute(f(permute(x, p)), q)
+    becomes f(x) when p and q cancel.
 
     Axes decide, not sizes: swapping two axes of equal size is no identity. Strides are those that
     the program was exported with; lowering relies on them too.
@@ -73,6 +76,8 @@ class RemoveIdentityPermutes(GraphPass):
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Rewrite until nothing changes; every rewrite removes a call."""
+        maps = {n for n in editor.graph.nodes if not (_is_layout(n) or is_elementwise(n))}
+        compute_in_frames(editor, journal, maps, lambda _: True)
         work = _Work(editor, editor.aliasing(), journal)
         while any(_rewrite(work, node) for node in list(editor.graph.nodes)):
             pass
@@ -94,7 +99,7 @@ def _rewrite(work: _Work, node: Node) -> bool:
     for step in [*reversed(_regrouped_from(node)), *reversed(steps)]:
         if step.is_identity and _is_gain(node, step) and _bypass(work, node, step):
             return True
-    return _compose(work, node, steps) or _cancel_around_pointwise(work, node)
+    return _compose(work, node, steps)
 
 
 def _is_gain(node: Node, step: _Step) -> bool:
@@ -243,57 +248,3 @@ def _compose(work: _Work, node: Node, steps: list[_Step]) -> bool:
         journal.changed(f"{node.name} permutes {step.source.name} at once")
         return True
     return False
-
-
-def _cancel_around_pointwise(work: _Work, node: Node) -> bool:
-    """Let pointwise calls read what the permutation before them reads, if this one undoes it."""
-    editor, aliasing, journal = work
-    chain = _pointwise_before(node)
-    if not chain or aliasing.is_written(node):
-        return False
-    first = _source(chain[-1])
-    if not (_is_permuted_view(node) and _is_permuted_view(first)):
-        return False
-    order = _axes(first)
-    if tuple(order[axis] for axis in _axes(node)) != tuple(range(len(order))):
-        return False
-    made: list[Node] = []
-    source = _source(first)
-    for call in reversed(chain):
-        with editor.graph.inserting_before(call):
-            args = [source if argument is _source(call) else argument for argument in call.args]
-            source = editor.call(call.target, *args, like=call, **call.kwargs)
-        aliasing.adopt(source, call, shares=False)
-        made.insert(0, source)
-    try:
-        values = downstream_values(editor, {node: source.meta["val"]})
-        reason = moved_output(aliasing.returned(node), values)
-    except Unfit as fault:
-        reason = str(fault)
-    if reason:
-        _prune(made)
-        return False
-    aliasing.merge(node, source)
-    editor.replace(node, source)
-    editor.set_values(values)
-    _prune([node, *chain, first])
-    journal.changed(f"{first.name} and {node.name} cancel around {len(chain)} pointwise calls")
-    return True
-
-
-def _pointwise_before(node: Node) -> list[Node]:
-    """The pointwise calls of one operand each, read by none but the next, that lead to a node."""
-    chain: list[Node] = []
-    current = _source(node)
-    while is_elementwise(current) and len(current.users) == 1:
-        if current.all_input_nodes != [current.args[0]]:
-            break
-        chain.append(current)
-        current = _source(current)
-    return chain
-
-
-def _is_permuted_view(node: Node) -> bool:
-    if node.op != "call_function" or not _is_layout(node):
-        return False
-    return qualified_name(node.target) in PERMUTATIONS and _is_certain_view(node)
