@@ -18,23 +18,8 @@ from markupsafe import Markup
 
 from menagerie import figures
 from menagerie.profile import kernel_rows
-from zoo.report import charts
+from zoo.report import charts, summary
 from zoo.report.graph import GraphListing, graph_listing
-from zoo.report.summary import (
-    EMULATED,
-    badness,
-    beside_truth,
-    cause,
-    commands,
-    demand,
-    heading,
-    latencies,
-    outputs,
-    parities,
-    proof,
-    summarise,
-    tiles,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +42,7 @@ _LINE_CHARACTERS = 300
 
 def _histograms(shown: Sequence[OutputCases]) -> list[tuple[OutputCases, charts.Histogram]]:
     """The worst outputs' histograms, as many as a reader will look at."""
-    worst = sorted(shown, key=lambda output: badness(output.worst), reverse=True)
+    worst = sorted(shown, key=lambda output: summary.badness(output.worst), reverse=True)
     drawn = [(o, charts.error_histogram(o)) for o in worst if o.worst.max_abs > 0]
     return [(o, found) for o, found in drawn[:_MOST_HISTOGRAMS] if found is not None]
 
@@ -80,7 +65,7 @@ def _profiles(report: ConversionReport) -> list[tuple[str, charts.Chart | None, 
 
 def render_report(report: ConversionReport, graphs: Sequence[ProgramGraphs] = ()) -> str:
     """The page of one conversion, with its programs' graphs."""
-    shown = outputs(report)
+    shown, times = summary.outputs(report), summary.latencies(report)
     cases = {p.program: {c.case: c for c in p.cases} for p in report.validation.programs}
     parts = [("weights", report.weights_bytes)]
     parts += [(f"library of {r.program}", r.library_bytes) for r in report.lowering]
@@ -88,6 +73,8 @@ def render_report(report: ConversionReport, graphs: Sequence[ProgramGraphs] = ()
         "report.html.j2",
         report=report,
         outputs=shown,
+        comparisons=[(output, parity) for output in shown for parity in output.cases],
+        worst=[(output, output.worst) for output in shown],
         cases=cases,
         dynamic=any(case.dimensions for shapes in cases.values() for case in shapes.values()),
         rounding=[log for log in report.passes if log.rounding],
@@ -96,7 +83,7 @@ def render_report(report: ConversionReport, graphs: Sequence[ProgramGraphs] = ()
         stages=charts.stage_chart(report.stages),
         errors=charts.error_chart(shown),
         histograms=_histograms(shown),
-        latency=None if report.validation.emulated else charts.latency_chart(latencies(report)),
+        latency=None if report.validation.emulated else charts.latency_chart(times),
         profiles=_profiles(report),
         sizes=charts.size_chart(parts),
     )
@@ -124,7 +111,7 @@ def render_index(rows: Sequence[tuple[ConversionReport, str]]) -> str:
     """The page of a whole zoo: one row a conversion, with where its page lies; empty: nowhere."""
     return render(
         "index.html.j2",
-        rows=[(summarise(report), report, link) for report, link in rows],
+        rows=[(summary.summarise(report), report, link) for report, link in rows],
         proven=sum(report.validation.passed for report, _ in rows),
     )
 
@@ -169,14 +156,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {n: each for n, each in vars(figures).items() if isfunction(each)}
-    environment.globals |= {
-        each.__name__: each
-        for each in (
-            *(figures.speed, figures.count, latencies, failure_advice),
-            *(charts.bar_among, beside_truth, cause, commands, demand, heading, proof, tiles),
-        )
-    }
-    environment.globals["EMULATED"] = EMULATED
+    ours = {"charts": charts, "summary": summary, "failure_advice": failure_advice}
+    environment.globals |= {**ours, "speed": figures.speed, "count": figures.count}
     return environment
 
 
@@ -220,7 +201,9 @@ def markdown(report: ConversionReport) -> str:
     return _in_markdown(
         "report.md.j2",
         report,
-        parities=sorted(parities(report), key=lambda p: badness(p[1]), reverse=True),
+        parities=sorted(
+            summary.parities(report), key=lambda p: summary.badness(p[1]), reverse=True
+        ),
         most_outputs=_MOST_OUTPUTS,
         kinds={(p.program, c.case): c.kind for p in report.validation.programs for c in p.cases},
         most_layers=_MOST_LAYERS_IN_MARKDOWN,
