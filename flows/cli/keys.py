@@ -114,7 +114,7 @@ def _answer(keyring: "Keyring", *advice: str) -> None:
             "role": role.value,
             "key": key.keyid,
             "public": key.keyval["public"],
-            "threshold": keyring.threshold(role),
+            "threshold": keyring.settings.thresholds[role],
         }
         for role in Role
         for key in keyring.public_keys(role)

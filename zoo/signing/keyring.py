@@ -74,7 +74,9 @@ class Expiry(Frozen):
 OWN_EXPIRY = Expiry(root=36500, targets=36500, snapshot=36500, timestamp=36500)
 
 
-class _Settings(Frozen):
+class Settings(Frozen):
+    """How many keys of each role must sign, and how long metadata stay good."""
+
     thresholds: dict[Role, int]
     expiry: Expiry
 
@@ -90,7 +92,7 @@ class Keyring:
         """
         self.folder = folder
         try:
-            self._settings = _Settings.model_validate_json((folder / "keyring.json").read_bytes())
+            self.settings = Settings.model_validate_json((folder / "keyring.json").read_bytes())
             self.root_document = (folder / "root.json").read_bytes()
         except (OSError, ValidationError) as error:
             fact = f"holds no keys ({type(error).__name__})"
@@ -132,7 +134,7 @@ class Keyring:
         with _locked(folder):
             if (folder / "keyring.json").exists():
                 raise UsageError(str(folder), "holds keys already", "See `zoo keys rotate`")
-            settings = _Settings(thresholds=needed, expiry=expiry or Expiry())
+            settings = Settings(thresholds=needed, expiry=expiry or Expiry())
             for role in Role:
                 for number in range(1, counts[role] + 1):
                     _new_key(folder / f"{role}-{number}.pem")
@@ -142,11 +144,6 @@ class Keyring:
         made = cls(folder)
         made.trust()
         return made
-
-    @property
-    def expiry(self) -> Expiry:
-        """How long metadata stay good."""
-        return self._settings.expiry
 
     @property
     def root(self) -> Metadata[Root]:
@@ -167,7 +164,7 @@ class Keyring:
         """
         listed = {key.keyid for key in self.public_keys(role)}
         found = [key for key in _keys(self.folder, role) if key.public_key.keyid in listed]
-        if len(found) < (needed := self._settings.thresholds[role]):
+        if len(found) < (needed := self.settings.thresholds[role]):
             fact = f"{len(found)} of the {needed} {role} keys that must sign are here"
             raise UsageError(str(self.folder), fact, "Bring them, e.g. from offline")
         return found
@@ -188,10 +185,6 @@ class Keyring:
         signed = self.root.signed
         return [signed.keys[i] for i in signed.roles[name].keyids]  # type: ignore[misc]
 
-    def threshold(self, role: Role) -> int:
-        """How many keys of a role must sign."""
-        return self._settings.thresholds[role]
-
     def rotate(self, role: Role) -> None:
         """Puts new keys in the place of a role's, by a root that the old root keys sign too.
 
@@ -208,7 +201,7 @@ class Keyring:
                 if signer.public_key.keyid in listed:
                     path.rename(retired / f"{signer.public_key.keyid[:16]}.pem")
                     _new_key(path)
-            _write_root(self.folder, self._settings, previous=self.root, co_signers=old_roots)
+            _write_root(self.folder, self.settings, previous=self.root, co_signers=old_roots)
         self.root_document = (self.folder / "root.json").read_bytes()
         self.trust()
 
@@ -261,7 +254,7 @@ def keyring_for(store: str) -> Keyring | None:
 
 def _write_root(
     folder: Path,
-    settings: _Settings,
+    settings: Settings,
     previous: Metadata[Root] | None,
     co_signers: Sequence[CryptoSigner] = (),
 ) -> None:

@@ -77,7 +77,7 @@ class StoreMetadata:
 
     def _next(self, signed: Targets | Snapshot | Timestamp) -> None:
         signed.version += 1
-        signed.expires = expires(getattr(self._keyring.expiry, signed.type))
+        signed.expires = expires(getattr(self._keyring.settings.expiry, signed.type))
 
     def _latest(self, kind: type[S]) -> S:
         """The last that was signed, here or by another holder of the keys; else an empty one."""
@@ -88,16 +88,14 @@ class StoreMetadata:
     def _stored(self, kind: type[S]) -> S | None:
         """What the store has: each names the version of the one below."""
         name = f"{kind.type}.json"
-        if kind is not Timestamp:
-            if kind is Snapshot:
-                timestamp = self._stored(Timestamp)
-                meta = None if timestamp is None else timestamp.snapshot_meta
-            else:
-                snapshot = self._stored(Snapshot)
-                meta = None if snapshot is None else snapshot.meta.get("targets.json")
-            if meta is None:
+        if kind is Snapshot and (above := self._stored(Timestamp)) is not None:
+            name = f"{above.snapshot_meta.version}.{name}"
+        elif kind is Targets and (listing := self._stored(Snapshot)) is not None:
+            if name not in listing.meta:
                 return None
-            name = f"{meta.version}.{name}"
+            name = f"{listing.meta[name].version}.{name}"
+        elif kind is not Timestamp:
+            return None
         return self._verified(kind, self._objects.read_if_there(METADATA + name, _MOST_BYTES))
 
     def _verified(self, kind: type[S], content: bytes | None) -> S | None:
