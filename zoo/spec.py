@@ -371,6 +371,12 @@ class WhisperHeadSpec(SpecModel):
         return self
 
 
+HeadSpec = Annotated[
+    CtcHeadSpec | TransducerHeadSpec | AttentionHeadSpec | WhisperHeadSpec,
+    Field(discriminator="kind"),
+]
+
+
 class VocabularySpec(SpecModel):
     """The text of every token."""
 
@@ -420,8 +426,8 @@ class SpeechSpec(SpecModel):
     overlap: float = Field(
         default=2.0, ge=0, le=3600, description="seconds that chunks of a long recording share"
     )
-    heads: dict[Name, CtcHeadSpec | TransducerHeadSpec | AttentionHeadSpec | WhisperHeadSpec] = (
-        Field(min_length=1, description="the first is used unless another is asked for")
+    heads: dict[Name, HeadSpec] = Field(
+        min_length=1, description="the first is used unless another is asked for"
     )
     vocabulary: VocabularySpec
     gate: WordGate | None = None

@@ -237,6 +237,38 @@ def test_every_fault_is_told_at_once(tmp_path: Path) -> None:
     assert _faults(tmp_path, _FAULTY) == _EXPECTED.splitlines()
 
 
+_HEADS = """\
+version: 1
+family: Some
+models:
+  digits:
+    summary: a model
+    source: {kind: factory, builder: "zoo.models.builders.parakeet:spoken_digits"}
+    programs:
+      - {name: listen, inputs: [{name: samples, shape: [1, 720]}]}
+    licence: {spdx: MIT}
+    speech:
+      frame: 320
+      heads:
+        main: {kind: ctc, blnk: 3}
+        other: {kind: ctd, blank: 3}
+        third: {blank: 3}
+        fourth: {kind: attention, start: -1, end: 2, most_tokens: 9}
+      vocabulary: {kind: plain, pieces: [a]}
+"""
+
+
+def test_faults_of_a_head_are_told_where_they_are(tmp_path: Path) -> None:
+    """A head of speech is judged as the kind that it says."""
+    place = "models.digits.speech.heads"
+    assert _faults(tmp_path, _HEADS) == [
+        f"file.yaml:13: {place}.main.blnk: unknown key; did you mean 'blank'?",
+        f"file.yaml:14: {place}.other.kind: 'ctd' is not a kind; did you mean 'ctc'?",
+        f"file.yaml:15: {place}.third.kind: is missing; known: attention, ctc, transducer, whisper",
+        f"file.yaml:16: {place}.fourth.start: should be greater than or equal to 0; -1 is not",
+    ]
+
+
 def test_faults_of_every_file_are_told_at_once(tmp_path: Path) -> None:
     """One run shows what is wrong in all files."""
     (tmp_path / "a.yaml").write_text("version: 1\n")
