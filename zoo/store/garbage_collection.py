@@ -13,7 +13,7 @@ import base64
 import logging
 import re
 import uuid
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated
 
@@ -146,9 +146,9 @@ def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> SweepResult
     old = now - rule.grace_hours * _HOUR
     old_release = min(old, now - rule.days * 24 * _HOUR)
     going = _superseded(documents, rule, old_release, _in_use(objects))
-    proposed = _stale_candidates(objects, min(old_release, now - rule.candidate_days * 24 * _HOUR))
-    if not dry_run:
-        proposed = _removed(objects, proposed)
+    stale = min(old_release, now - rule.candidate_days * 24 * _HOUR)
+    waiting = _older(objects, (candidate_key.folder,), stale, candidate_key.build)
+    proposed = _removed(objects, waiting, dry_run=dry_run)
     gone = {*going, *proposed}
     kept = {key: manifest for key, (_, manifest) in documents.items() if key not in gone}
     beyond = {submission_key(digest) for digest in listed(objects)[rule.submissions :]}
@@ -263,7 +263,7 @@ def _older(
     objects: ObjectStore,
     prefixes: Iterable[str],
     date: float,
-    chosen: Callable[[str], bool] = is_note_key,
+    chosen: Callable[[str], object] = is_note_key,
 ) -> list[str]:
     """Keys of what was written until a date."""
     return [
@@ -274,28 +274,22 @@ def _older(
     ]
 
 
-def _stale_candidates(objects: ObjectStore, old: float) -> list[str]:
-    """Documents that nobody has promoted since, sound or not, and that nobody is at just now."""
-    held = counted_on(objects)
-    return _older(
-        objects,
-        (candidate_key.folder,),
-        old,
-        lambda key: (names := candidate_key.build(key)) is not None and names[2] not in held,
-    )
-
-
 def _removed(
-    objects: ObjectStore, keys: list[str], needed_now: Callable[[], set[str]] = set
+    objects: ObjectStore,
+    keys: list[str],
+    needed_now: Callable[[], set[str]] = set,
+    *,
+    dry_run: bool = False,
 ) -> list[str]:
     """Removes, a batch at a time, what nobody counts on or has come to need since; says which."""
     removed = []
     for start in range(0, len(keys), _BATCH):
         names = {key: PurePosixPath(key).stem for key in keys[start : start + _BATCH]}
-        with sweeping(objects, names.values()) as wanted:
+        told = nullcontext(counted_on(objects)) if dry_run else sweeping(objects, names.values())
+        with told as wanted:
             needed = needed_now()
             going = [k for k, name in names.items() if name not in wanted and k not in needed]
-            for key in going:
+            for key in () if dry_run else going:
                 objects.delete(key)
         removed += going
     return removed

@@ -179,9 +179,9 @@ def test_a_sweep_leaves_what_a_publisher_counts_on(
     store._objects.put_file(bundle / "weights.safetensors", blob_key(digest), lambda _: None)
     real = garbage_collection._removed
 
-    def publishing(objects: Any, *things: Any) -> Any:
+    def publishing(objects: Any, *things: Any, **given: Any) -> Any:
         with coordination.announce(objects, [digest]):
-            return real(objects, *things)
+            return real(objects, *things, **given)
 
     monkeypatch.setattr(garbage_collection, "_removed", publishing)
     assert sweep(store.objects, NO_GRACE, dry_run=False).blobs == 0

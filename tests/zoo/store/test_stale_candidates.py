@@ -121,9 +121,9 @@ def test_who_comes_while_a_sweep_is_at_it_is_seen(
     days_pass(400)
     real = garbage_collection._removed
 
-    def late(objects: Any, *things: Any) -> list[str]:
+    def late(objects: Any, *things: Any, **given: Any) -> list[str]:
         with store.hold(candidate):
-            return real(objects, *things)
+            return real(objects, *things, **given)
 
     monkeypatch.setattr(garbage_collection, "_removed", late)
     assert sweep(store.objects, RULE, dry_run=False).candidates == ()
