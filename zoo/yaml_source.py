@@ -173,22 +173,18 @@ class _Builder:
 
     def build(self, event: Event, location: Location) -> Any:
         """The value that begins with `event`; all of its events are taken."""
-        line = event.start_mark.line + 1
+        self._file.lines.setdefault(location, event.start_mark.line + 1)
         if isinstance(event, AliasEvent):
-            self._fault(line, location, "anchors and aliases are not read; write it out")
-            return None
-        self._file.lines.setdefault(location, line)
+            fact = "anchors and aliases are not read; write it out"
+            return self._refuse(event, location, fact)
         if len(location) > MAX_DEPTH:
-            self._refuse(event, location, f"nested more than {MAX_DEPTH} deep")
-        elif tag := _tag(event):
-            self._refuse(event, location, _not_read(tag.removeprefix(_PREFIX)))
-        elif isinstance(event, ScalarEvent):
+            return self._refuse(event, location, f"nested more than {MAX_DEPTH} deep")
+        if tag := _tag(event):
+            return self._refuse(event, location, _not_read(tag.removeprefix(_PREFIX)))
+        if isinstance(event, ScalarEvent):
             return self._scalar(event, location)
-        elif isinstance(event, MappingStartEvent):
-            return self._mapping(location)
-        else:
-            return self._sequence(location)
-        return None
+        mapping = isinstance(event, MappingStartEvent)
+        return self._mapping(location) if mapping else self._sequence(location)
 
     def _sequence(self, location: Location) -> list[Any]:
         result: list[Any] = []
@@ -232,15 +228,11 @@ class _Builder:
         try:
             kind, value = _plain(event.value)
         except ValueError as error:
-            self._refuse(event, location, str(error).split(";")[0])
-            return None
-        if kind not in _SCALARS:
-            self._refuse(event, location, _not_read(kind))
-            return None
-        return value
+            return self._refuse(event, location, str(error).split(";")[0])
+        return value if kind in _SCALARS else self._refuse(event, location, _not_read(kind))
 
-    def _refuse(self, event: Event, location: Location, fact: str) -> None:
-        """Note a fault, and leave out the value that begins with `event`."""
+    def _refuse(self, event: Event, location: Location, fact: str) -> Any:
+        """Note a fault, and read None in the place of the value that begins with `event`."""
         self._fault(event.start_mark.line + 1, location, fact)
         self._pass_over(event)
 
@@ -290,7 +282,7 @@ def explain(error: ValidationError, schema: Schema) -> list[tuple[Location, str]
             fact = f"{_show(detail['input'])} is of no kind that is allowed here"
         facts[location] = fact
         if detail["type"] == "extra_forbidden":
-            meant.add((*location[:-1], nearest(location[-1], _keys(node)) or ""))
+            meant.add((*location[:-1], nearest(location[-1], node.get("properties", ())) or ""))
     missing = {_follow(d["loc"], schema)[0] for d in details if d["type"] == "missing"}
     return [(place, fact) for place, fact in facts.items() if place not in missing & meant]
 
@@ -300,7 +292,7 @@ def _fact(detail: ErrorDetails, location: Location, node: Schema) -> str:
     if kind == "missing":
         return "is missing"
     if kind == "extra_forbidden":
-        return f"unknown key{suggestion(location[-1], _keys(node))}"
+        return f"unknown key{suggestion(location[-1], node.get('properties', ()))}"
     if kind == "union_tag_not_found":
         return "is missing; known: " + ", ".join(_choices(node))
     if kind == "union_tag_invalid":
@@ -339,21 +331,13 @@ def _follow(steps: Iterable[str | int], root: Schema) -> tuple[Location, Schema]
                 return location, node
             inner = node["properties"][step]
         else:
-            inner = node.get("items") if isinstance(step, int) else _values(node)
-            if inner is None:
+            values = [node.get("additionalProperties"), *node.get("patternProperties", {}).values()]
+            inner = node.get("items") if isinstance(step, int) else values[-1]
+            if not isinstance(inner, dict):  # nothing is known of it, or a union's member is named
                 continue
             location = (*location, step)
         node, around = _resolve(root, inner), node
     return location, node
-
-
-def _values(node: Schema) -> Schema | None:
-    """The schema of a mapping's values."""
-    inner = node.get("additionalProperties")
-    if isinstance(inner, dict):
-        return inner
-    patterns = node.get("patternProperties", {})
-    return next(iter(patterns.values()), None)
 
 
 def _resolve(root: Schema, node: Schema) -> Schema:
@@ -367,10 +351,6 @@ def _resolve(root: Schema, node: Schema) -> Schema:
             break
         node = members[0]
     return node
-
-
-def _keys(node: Schema) -> list[str]:
-    return list(node.get("properties", {}))
 
 
 def _choices(node: Schema) -> list[str]:

@@ -30,11 +30,8 @@ def open_store(url: str, *, allow_unsigned: bool | None = None) -> Store:
     Raises:
         UsageError: the address has another form.
     """
-    return Store(_objects(url), allow_unsigned=allow_unsigned)
-
-
-def _objects(url: str) -> ObjectStore:
-    return opened(url, LocalObjects, _bucket, None, _FORMS)
+    objects = opened(url, LocalObjects, _bucket, None, _FORMS)
+    return Store(objects, allow_unsigned=allow_unsigned)
 
 
 def _bucket(name: str, prefix: str) -> ObjectStore:
