@@ -309,32 +309,28 @@ def beside_truth(found: Exactness) -> str:
     return f"{artifact} from float64, eager float32 {eager}: {verdict}"
 
 
-def tiles(report: ConversionReport) -> tuple[Tile, ...]:
+def tiles(report: ConversionReport) -> Iterator[Tile]:
     """The numbers that a reader looks for first, as far as they are known."""
     row, validation = summarise(report), report.validation
-    found: list[Tile] = []
     if row.worst_snr_db is not None and row.worst_abs is not None:
-        found.append(
-            Tile("worst SNR", decibels(row.worst_snr_db), f"max error {error(row.worst_abs)}")
-        )
+        yield Tile("worst SNR", decibels(row.worst_snr_db), f"max error {error(row.worst_abs)}")
     if validation.accuracy is not None:
         gate = validation.accuracy
         note = f"eager {gate.eager:.2%}, {count(gate.samples, 'sample')}"
-        found.append(Tile("accuracy", f"{gate.artifact:.2%}", note))
+        yield Tile("accuracy", f"{gate.artifact:.2%}", note)
     for words in validation.word_errors:
         note = f"eager {words.eager / max(words.words, 1):.2%}, {count(words.words, 'word')}"
-        found.append(Tile(f"word errors, {words.head}", f"{words.rate:.2%}", note))
+        yield Tile(f"word errors, {words.head}", f"{words.rate:.2%}", note)
     if row.artifact_ms is not None:
         note = "" if row.ratio is None else speed(row.ratio)
-        found.append(Tile("latency", milliseconds(row.artifact_ms), note))
+        yield Tile("latency", milliseconds(row.artifact_ms), note)
     note = f"{thousands(report.parameters)} parameters"
-    found.append(Tile("weights and code", size(row.bytes), note))
+    yield Tile("weights and code", size(row.bytes), note)
     if row.memory_bytes is not None:
         note = "" if validation.load_ms is None else f"loads in {milliseconds(validation.load_ms)}"
-        found.append(Tile("peak memory", size(row.memory_bytes), note))
+        yield Tile("peak memory", size(row.memory_bytes), note)
     if row.seconds:
-        found.append(Tile("conversion", seconds(row.seconds), count(len(report.stages), "stage")))
-    return tuple(found)
+        yield Tile("conversion", seconds(row.seconds), count(len(report.stages), "stage"))
 
 
 def commands(report: ConversionReport) -> tuple[Command, ...]:
