@@ -87,53 +87,44 @@ class Aliasing:
     """
 
     def __init__(self, graph: Graph, tied: Iterable[list[Node]] = ()) -> None:
-        self._parent: dict[Node, Node] = {}
+        self._sharing: dict[Node, set[Node]] = {}  # the set that a node is in
         self._position: dict[Node, int] = {}
-        self._written: dict[Node, list[int]] = {}  # by representative
+        self._writes: list[tuple[Node, int]] = []
         self._returned: list[Node] = []
         self._inputs: list[Node] = []
-        writes: list[tuple[Node, int]] = []
         for position, node in enumerate(graph.nodes):
-            self._parent[node], self._position[node] = node, position
+            self._sharing[node], self._position[node] = {node}, position
             if node.op in {"placeholder", "get_attr"}:
                 self._inputs.append(node)
             elif node.op == "output":
                 self._returned = list(dict.fromkeys(nodes_in(node.args[0])))
             for source in _shared_with(node):
                 self.merge(node, source)
-            writes += [(written, position) for written in writes_of(node)]
+            self._writes += [(written, position) for written in writes_of(node)]
         for group in tied:
             for node in group[1:]:
                 self.merge(group[0], node)
-        for written, position in writes:
-            self._written.setdefault(self._find(written), []).append(position)
-
-    def _find(self, node: Node) -> Node:
-        while self._parent[node] is not node:
-            self._parent[node] = self._parent[self._parent[node]]
-            node = self._parent[node]
-        return node
 
     def merge(self, one: Node, other: Node) -> None:
         """Say that two nodes now share memory."""
-        kept, gone = self._find(one), self._find(other)
-        if kept is not gone:
-            self._parent[gone] = kept
-            self._written.setdefault(kept, []).extend(self._written.pop(gone, []))
+        gone, kept = sorted((self._sharing[one], self._sharing[other]), key=len)
+        if gone is not kept:
+            kept |= gone
+            self._sharing.update(dict.fromkeys(gone, kept))
 
     def adopt(self, node: Node, standing_for: Node, *, shares: bool = True) -> None:
         """Learn of a new node that computes at another's place, in its memory or in its own."""
-        self._parent[node], self._position[node] = node, self._position[standing_for]
+        self._sharing[node], self._position[node] = {node}, self._position[standing_for]
         if shares:
             self.merge(standing_for, node)
 
     def share(self, one: Node, other: Node) -> bool:
         """Whether two nodes may share memory."""
-        return self._find(one) is self._find(other)
+        return self._sharing[one] is self._sharing[other]
 
     def is_written(self, node: Node) -> bool:
         """Whether anything ever writes the node's memory."""
-        return bool(self._written.get(self._find(node)))
+        return any(self.share(node, written) for written, _ in self._writes)
 
     def is_written_after(self, node: Node, moment: Node) -> bool:
         """Whether the node's memory is written at or after another node's place in the graph."""
@@ -143,7 +134,7 @@ class Aliasing:
         """Whether the node's memory is written from `first` on, both ends counted."""
         start = self._position[first]
         end = max(self._position.values()) if last is None else self._position[last]
-        return any(start <= at <= end for at in self._written.get(self._find(node), ()))
+        return any(start <= at <= end and self.share(node, n) for n, at in self._writes)
 
     def returned(self, node: Node) -> list[Node]:
         """The program's outputs that may share the node's memory."""
