@@ -12,6 +12,7 @@ from transforms.graph.schemas import (
     call_with,
     is_functional,
     is_quantisation,
+    producers,
     schema_of,
     tensors_of,
 )
@@ -105,12 +106,7 @@ def _is_wanted(node: Node, known: dict[Node, bool]) -> bool:
 
 def _folding(editor: ProgramEditor, node: Node, known: dict[Node, bool]) -> _Folding:
     """What computes the node, and the constants that it alone keeps alive."""
-    pending, cone = [node], {node}
-    while pending:
-        current = pending.pop()
-        fresh = [n for n in current.all_input_nodes if n in known and n not in cone]
-        pending += fresh
-        cone.update(fresh)
+    cone = {node, *(n for n in producers(node) if n in known)}
     gone = {node}
     for current in reversed(list(editor.graph.nodes)):
         if current in cone and current is not node and gone.issuperset(current.users):

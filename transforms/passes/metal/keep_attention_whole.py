@@ -99,10 +99,12 @@ def attention(  # noqa: PLR0917
     leading = [each.shape[:_HEADS] for each in operands]
     batch = torch.broadcast_shapes(*leading)  # type: ignore[no-untyped-call]
     heads = operands[0].shape[_HEADS]
-    if enable_gqa:
-        operands = [operands[0], *_of_equal_heads(operands[1], operands[2], heads)]
-    else:  # one that is alone stands for all
+    if not enable_gqa:  # one that is alone stands for all
         heads = torch.broadcast_shapes(*((each.shape[_HEADS],) for each in operands))[0]  # type: ignore[no-untyped-call]
+    elif operands[1].shape[_HEADS] != operands[2].shape[_HEADS]:  # queries share them otherwise
+        operands[1:] = [
+            each.repeat_interleave(heads // each.shape[_HEADS], _HEADS) for each in operands[1:]
+        ]
     q, k, v = (
         _batched(each, (*batch, each.shape[_HEADS] if enable_gqa else heads, *each.shape[-2:]))
         for each in operands
@@ -113,18 +115,6 @@ def attention(  # noqa: PLR0917
     result: torch.Tensor = by_places.transpose(1, 2)
     before = (*batch, heads) if query.dim() >= -_HEADS else ()
     return result.reshape(*before, query.shape[-2], value.shape[-1])
-
-
-def _of_equal_heads(
-    key: torch.Tensor, value: torch.Tensor, heads: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Keys and values that share heads of queries alike: those of other numbers are repeated."""
-    if key.shape[_HEADS] == value.shape[_HEADS]:
-        return key, value
-    key, value = (
-        each.repeat_interleave(heads // each.shape[_HEADS], _HEADS) for each in (key, value)
-    )
-    return key, value
 
 
 def _batched(operand: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
