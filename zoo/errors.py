@@ -20,7 +20,7 @@
     └── StoreError             the store could not do its work
         ├── StoreUnreachable   no answer from the endpoint
         ├── StoreFull          no space left
-        ├── NotInStore         the asked-for release or blob does not exist
+        ├── NotInStore         the asked-for release or blob is not there (UnknownName: exit code 2)
         ├── Retracted          the release must no longer be used
         └── TooLarge           a small file of the store has more bytes than any of its kind
 """

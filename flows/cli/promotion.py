@@ -14,7 +14,7 @@ from flows.cli.options import (
     TargetOption,
 )
 from flows.cli.output import AS_JSON, answer, complain, messages, results
-from zoo.errors import MenagerieError, NotInStore, UsageError, nearest
+from zoo.errors import MenagerieError, NotInStore, UnknownName, UsageError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -210,13 +210,14 @@ def _keyring(store: str) -> "Keyring":
 
 
 def refuse_slip(store: "Store", model: str, manifest: "Path | None" = None) -> None:
-    """Count a name that the store does not know as misuse, where the manifest has one like it."""
+    """Count a name that the store does not know as misuse; the manifest may have one like it."""
     from zoo.manifest import load_manifest
 
     if not store.ledgers(model) and not store.candidates(model):
         listed = load_manifest(manifest)
         if nearest(model, listed.models):  # any other may be of a manifest of one's own
             listed.spec(model)
+        raise UnknownName(store.url, f"{model} is not published yet", f"Run `zoo convert {model}`")
 
 
 def ledgers_of(
@@ -226,7 +227,7 @@ def ledgers_of(
 
     Raises:
         NotInStore: nothing of it was promoted.
-        UsageError: the store does not know the model, and the manifest has one of a like name.
+        UsageError: the store does not know the model.
     """
     store.objects.require()
     found = tuple(

@@ -23,7 +23,7 @@ from flows.cli.options import (
 )
 from flows.cli.output import answer, figure, messages, table, transfer
 from menagerie.figures import milliseconds, size
-from zoo.errors import NotInStore, UsageError
+from zoo.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -62,7 +62,6 @@ def list_releases(
     ledgers, waiting = opened.ledgers(model), opened.candidates(model)
     if not ledgers and not waiting:
         refuse_slip(opened, model)
-        raise NotInStore(opened.url, f"{model} is not published yet", f"Run `zoo convert {model}`")
     value = {
         "ledgers": [plain(ledger) for ledger in ledgers],
         "latest": {

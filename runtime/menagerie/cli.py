@@ -12,7 +12,7 @@ import re
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -333,13 +333,10 @@ _THREADS = _whole(1, 256)
 
 
 def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < _WEEK:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
-    return seconds
+    with suppress(ValueError):
+        if 0 <= (seconds := float(text)) < _WEEK:
+            return seconds
+    raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
 
 
 @contextmanager
@@ -538,13 +535,10 @@ def _bench(order: argparse.Namespace) -> int:
         emulated = not order.profile and is_emulated(folder)
     if isinstance(found, Profile):
         return _say(order, table(order.program, found, order.most), with_shares(found))
-    times = {
-        "minimum": found.minimum_ms,
-        "median": found.median_ms,
-        "90 % below": found.p90_ms,
-        "processor": found.processor_ms,
-    }
-    row = {name: milliseconds(each) for name, each in times.items() if each is not None}
+    row = {"minimum": milliseconds(found.minimum_ms), "median": milliseconds(found.median_ms)}
+    row["90 % below"] = milliseconds(found.p90_ms)
+    if found.processor_ms is not None:
+        row["processor"] = milliseconds(found.processor_ms)
     row |= {"runs": str(found.runs), "threads": str(found.threads)}
     text = columns(("program", *row), [(order.program, *row.values())], (*row,))
     text += f"\n{EMULATED}" if emulated else ""

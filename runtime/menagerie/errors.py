@@ -69,6 +69,10 @@ class NotInStore(StoreError):
     """The asked-for release or blob does not exist."""
 
 
+class UnknownName(NotInStore, UsageError):
+    """The store knows no model or build of the name that was asked for."""
+
+
 class Retracted(StoreError):
     """The release was retracted: its publisher says that it must no longer be used."""
 

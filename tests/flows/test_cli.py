@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,9 +55,9 @@ SHORT = [
 def zoo(capfd: pytest.CaptureFixture[str]) -> Run:
     """Runs a command line in this process: exit code, standard output, standard error."""
 
-    def run(*arguments: object) -> tuple[int, str, str]:
+    def run(*arguments: object, by: Callable[[list[str]], int] = invoke) -> tuple[int, str, str]:
         capfd.readouterr()
-        code = invoke([str(a) for a in arguments])
+        code = by([str(a) for a in arguments])
         return code, *capfd.readouterr()
 
     return run
@@ -184,6 +185,36 @@ def test_an_unknown_model_is_misuse(zoo: Run, manifest: Path, command: str) -> N
     code, out, err = zoo(command, "beee", "--manifest", manifest)
     assert (code, out) == (2, "")
     assert "bee" in one_line(err).replace("beee", "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "zoo pull stranger",
+        "zoo pull toy --build 0123",
+        "zoo verify stranger",
+        "zoo run stranger --input x.npy",
+        "zoo bench stranger",
+        "zoo transcribe stranger a.wav",
+        "zoo report stranger",
+        "zoo push hf://example/stranger",
+        "zoo release list stranger",
+        "zoo release provenance stranger",
+        "zoo release rebuild stranger",
+        "zoo release diff stranger",
+        "zoo release catalog --model stranger",
+        "menagerie pull stranger",
+        "menagerie verify stranger",
+        "menagerie run stranger --input x.npy",
+    ],
+)
+def test_a_name_that_the_store_does_not_know_is_misuse(zoo: Run, store: Path, line: str) -> None:
+    """Exit code 2 of every command, and one line that has the name."""
+    program, *words = line.split()
+    run = zoo if program == "zoo" else partial(zoo, by=menagerie)
+    code, out, err = run(*words, "--store", store)
+    assert (code, out) == (2, "")
+    assert ("0123" if "0123" in words else "stranger") in one_line(err)
 
 
 def test_a_malformed_manifest_is_misuse(zoo: Run, manifest: Path) -> None:
@@ -334,7 +365,7 @@ def test_pull_takes_the_short_build_that_releases_prints(
             code, _, err = zoo(
                 "pull", "toy", "--store", place, "--build", "123", "-o", tmp_path / "x"
             )
-            assert code == 1
+            assert code == 2
             assert "no release 123 of toy for cpu" in one_line(err)
 
 
@@ -418,9 +449,9 @@ def test_pull_into_the_current_folder(
 
 
 def test_pulling_what_is_not_there(zoo: Run, store: Path) -> None:
-    """Exit code 1, and what the store does have."""
+    """Misuse, and what the store does have."""
     code, _, err = zoo("pull", "yak", "--store", store)
-    assert code == 1
+    assert code == 2
     assert "toy" in one_line(err)
 
 

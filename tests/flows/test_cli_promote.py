@@ -264,7 +264,7 @@ def test_a_model_of_ones_own_manifest_is_not_published_yet(
 ) -> None:
     """Menagerie's own entries lack it, and none has a like name: it may be one all the same."""
     Path(store.url.removeprefix("file://")).mkdir(exist_ok=True)
-    assert invoke(["release", command, "ownnet"]) == 1
+    assert invoke(["release", command, "ownnet"]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "zoo convert" in said
     assert "no such model" not in said
@@ -291,7 +291,7 @@ def test_what_was_never_published_is_to_be_converted_first(
     """Neither a wrong name is meant nor a promotion, as long as there is nothing to promote."""
     Path(store.url.removeprefix("file://")).mkdir(exist_ok=True)
     for command, told in (("list", "`zoo convert digits_cnn`"), ("diff", "zoo convert digits_cnn")):
-        assert invoke(["release", command, "digits_cnn"]) == 1
+        assert invoke(["release", command, "digits_cnn"]) == 2
         assert told in " ".join(capsys.readouterr().err.split())
     propose(store, tmp_path, "ab")
     assert invoke(["release", "diff", "digits_cnn"]) == 1

@@ -259,7 +259,7 @@ def test_private_repositories_ask_for_a_token(
         (["hf://net"], 2, "is no repository of the Hub"),
         (["hf://example/../net"], 2, "is no repository of the Hub"),
         (["hf://example/net@v1"], 2, "names a revision"),
-        (["hf://example/absent"], 1, "nothing of absent was promoted"),
+        (["hf://example/absent"], 2, "nothing of absent was promoted"),
     ],
 )
 def test_misuse_is_a_line(

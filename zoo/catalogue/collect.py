@@ -10,7 +10,7 @@ from pydantic import Field
 from menagerie.format.bundle_manifest import MANIFEST, SIGNATURE, BundleProgram, Role
 from menagerie.store.layout import blob_key, release_key, signature_key
 from zoo.base_models import Frozen
-from zoo.errors import NotInStore
+from zoo.errors import NotInStore, UnknownName
 from zoo.precision import Precision
 from zoo.report.files import report_of
 from zoo.report.summary import Summary, summarise
@@ -133,14 +133,14 @@ def collect(store: Store, model: str) -> CataloguedModel:
     """What the signed ledgers and the reports of a model say.
 
     Raises:
-        NotInStore: nothing of it was promoted.
+        UnknownName: nothing of it was promoted.
         Untrusted: a ledger was not signed by anybody who is trusted here.
         StoreError: the store did not give them.
     """
     found = [_history(store, ledger) for ledger in store.ledgers(model)]
     if not found:
         fact = f"nothing of {model} was promoted"
-        raise NotInStore(store.url, fact, f"Run `zoo release promote {model}`")
+        raise UnknownName(store.url, fact, f"Run `zoo release promote {model}`")
     histories = tuple(history for history, _ in found)
     newest, report = next((latest for _, latest in found if latest is not None), (None, None))
     if newest is None:

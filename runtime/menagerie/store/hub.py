@@ -10,7 +10,7 @@ import os
 import re
 from urllib.parse import quote, urlsplit
 
-from menagerie.errors import ArtifactError, NotInStore, UsageError
+from menagerie.errors import ArtifactError, NotInStore, UnknownName, UsageError
 from menagerie.format.bundle_manifest import MANIFEST, MAX_MANIFEST_BYTES, parse_manifest
 from menagerie.host import runnable_platforms
 from menagerie.store.base import ObjectReader, Parts
@@ -93,7 +93,7 @@ class HubReleases(ReleaseReader):
             asked = (model or manifest.model, (build_key or "")[:64])
             if manifest.model != asked[0] or not manifest.build_key.startswith(asked[1]):
                 fact = f"holds {manifest.model}, build {manifest.build_key[:12]}"
-                raise NotInStore(self.url, fact, "Name a revision that holds it: hf://ORG/NAME@…")
+                raise UnknownName(self.url, fact, "Name a revision that holds it: hf://ORG/NAME@…")
             self._files.show(each, {e.sha256: name for name, e in manifest.listed.items()})
             return Release(manifest, document)
         fact = f"no release for {wanted[0]}"

@@ -15,6 +15,7 @@ from menagerie.errors import (
     NotInStore,
     Retracted,
     TooLarge,
+    UnknownName,
     Untrusted,
     UsageError,
 )
@@ -343,7 +344,7 @@ class ReleaseReader:
             document = self._reader.read_small(key, MAX_MANIFEST_BYTES)
         except NotInStore:
             fact = f"no release {build_key} of {model} for {target}"
-            raise NotInStore(self.url, fact, f"See `zoo release list {model}`") from None
+            raise UnknownName(self.url, fact, f"See `zoo release list {model}`") from None
         manifest = parse_manifest(document, place)
         if (manifest.model, manifest.target, manifest.build_key) != build:
             raise ArtifactError(place, "is the document of another release", "Remove it")
@@ -367,7 +368,8 @@ class ReleaseReader:
             return NotInStore(self.url, fact, advice)
         if retracted:
             return NotInStore(self.url, gone, "Wait for a later one, or ask their publisher")
-        return NotInStore(self.url, f"no release of {model} for {target}", self._advice(model))
+        kind = NotInStore if self._listed(model) else UnknownName
+        return kind(self.url, f"no release of {model} for {target}", self._advice(model))
 
     def _left(self, model: str, target: str, platform: str) -> list[str] | None:
         """The builds that may be used where none is the latest; None where one is, or never was."""
