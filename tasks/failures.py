@@ -63,10 +63,8 @@ def explain(error: BaseException, place: str) -> MenagerieError:
     if isinstance(error, MenagerieError):
         return error
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        where = error.filename or place
-        return MenagerieError(
-            str(where), "no space left on the device", "Free some, or set MENAGERIE_HOME elsewhere"
-        )
+        where, advice = error.filename or place, "Free some, or set MENAGERIE_HOME elsewhere"
+        return MenagerieError(str(where), "no space left on the device", advice)
     if isinstance(error, MemoryError):
         return MenagerieError(place, "out of memory", "Convert it on a larger machine")
     first = str(error).strip().splitlines()[:1]

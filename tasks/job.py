@@ -1,7 +1,8 @@
-"""What one conversion is asked to do, and what each of its stages says when it is done."""
+"""What one conversion is asked to do and is lent, and what its stages say when they are done."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,15 @@ from zoo.spec import ModelSpec
 
 if TYPE_CHECKING:
     from menagerie.validation.findings import ValidationReport
+
+# The code of a model's factory may run: it is not lent the keys to the store and the server, which
+# converting does not need. Sources may need theirs, such as HF_TOKEN.
+_WITHHELD = ("AWS_", "MENAGERIE_SWIFT_", "PGPASS", "PREFECT_", "MENAGERIE_KEYS")
+
+
+def lent_environment() -> dict[str, str]:
+    """The environment without what the code of a model has no use for."""
+    return {k: v for k, v in os.environ.items() if not k.startswith(_WITHHELD)}
 
 
 class Job(Frozen):
@@ -59,10 +69,8 @@ class Job(Frozen):
 
     def same_model(self, other: Job) -> bool:
         """Whether the other one's model, once pulled and exported, will do for this one."""
-        return self._model() == other._model()
-
-    def _model(self) -> tuple[object, ...]:
-        return self.model, self.spec, self.origin, self.seed, self.allow_factories
+        names = ("model", "spec", "origin", "seed", "allow_factories")
+        return all(getattr(self, each) == getattr(other, each) for each in names)
 
     def suspected(self, validation: ValidationReport) -> tuple[Suspected, ...]:
         """What to search for the cause; see `zoo.records.suspected`."""

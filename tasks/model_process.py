@@ -30,7 +30,7 @@ from typing import IO, TYPE_CHECKING, ClassVar, TypeAlias, cast
 from menagerie.paths import home
 from menagerie.process import signal_name
 from tasks.failures import Failure, ProcessDied, StageTimedOut, last_line
-from tasks.job import Job
+from tasks.job import Job, lent_environment
 from tasks.stage_table import ModelHolder
 from transforms.progress import StepDone, report_step
 from transforms.stages import Stage
@@ -52,13 +52,9 @@ _PATIENCE = 30.0  # seconds in which a server comes to what it was asked, unless
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}  # a fork keeps only the thread that calls it
 _MEMORY_SHARE = 0.85  # of the memory there is, where nothing is said
 _READ_BYTES = 2**16
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-_KILOBYTE = 1024  # of /proc (proc_pid_smaps(5))
+_KILOBYTE = 1024  # of /proc (proc_pid_smaps(5)) and of ps
 _ANONYMOUS = re.compile(r"^(?:Pss_Anon|Anonymous): +(\d+) kB", re.MULTILINE)
 _LIKELY_VICTIM = "500"  # of 1000, for the kernel's choice when memory runs out
-# The code of a model's factory may run there: it is not lent the keys to the store and the server,
-# which converting does not need. Sources may need theirs, such as HF_TOKEN.
-_WITHHELD = ("AWS_", "MENAGERIE_SWIFT_", "PGPASS", "PREFECT_")
 
 
 class Request(Frozen):
@@ -103,11 +99,6 @@ def spawn(command: Sequence[str], log: Path) -> Child:
         )
     expendable(child.pid)
     return child
-
-
-def lent_environment() -> dict[str, str]:
-    """The environment without what the code of a model has no use for."""
-    return {k: v for k, v in os.environ.items() if not k.startswith(_WITHHELD)}
 
 
 class ForkServer:
@@ -332,7 +323,7 @@ def memory_allowed(asked: int | None, root: Path = Path("/")) -> int:
         asked: bytes.
         root: the folder in which `proc` and `sys` lie.
     """
-    machine = os.sysconf("SC_PHYS_PAGES") * _PAGE
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return asked or int(min([machine, *_group_limits(root)]) * _MEMORY_SHARE)
 
 
@@ -351,20 +342,12 @@ def group_memory(group: int) -> int:
     if sys.platform != "linux":
         return _by_ps(group)
     total = 0
-    for process in _of_group(group):
+    for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it ended in between
-            found = _ANONYMOUS.search((process / "smaps_rollup").read_text())
-            total += 0 if found is None else int(found[1]) * _KILOBYTE
+            if os.getpgid(int(process.name)) == group:
+                found = _ANONYMOUS.search((process / "smaps_rollup").read_text())
+                total += 0 if found is None else int(found[1]) * _KILOBYTE
     return total
-
-
-def _of_group(group: int) -> Iterator[Path]:
-    """The processes of a group in Linux's /proc."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(ProcessLookupError):  # it ended in between
-                if os.getpgid(int(entry.name)) == group:
-                    yield entry
 
 
 def _group_limits(root: Path) -> Iterator[int]:
@@ -391,14 +374,9 @@ def _group_limits(root: Path) -> Iterator[int]:
 
 
 def _by_ps(group: int) -> int:
-    shown = subprocess.run(
-        ["ps", "-axo", "pgid=,rss="],  # noqa: S607 - of the system
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    pairs = (line.split() for line in shown.stdout.splitlines())
-    return sum(int(kib) * 1024 for pgid, kib in pairs if int(pgid) == group)
+    shown = subprocess.check_output(["ps", "-axo", "pgid=,rss="], text=True)  # noqa: S607 - the system's
+    pairs = (line.split() for line in shown.splitlines())
+    return sum(int(kib) * _KILOBYTE for pgid, kib in pairs if int(pgid) == group)
 
 
 class ModelProcess(ModelHolder):
@@ -465,20 +443,17 @@ class ModelProcess(ModelHolder):
         self._process.kill()
 
     def _answer(self, stage: Stage, seconds: float, end: float) -> Answer:
-        """The next; not read by lines, of which some more might be read and wait unseen."""
-        while b"\n" not in self._unread:
-            self._await_answer(stage, seconds, end)
-            more = os.read(self._answers.fileno(), _READ_BYTES)
-            if not more:
-                raise self._death(stage)
-            self._unread += more
-        line, _, self._unread = self._unread.partition(b"\n")
-        return Answer.model_validate_json(line)
+        """The next; a process that takes too much before it is ended.
 
-    def _await_answer(self, stage: Stage, seconds: float, end: float) -> None:
-        """Return when there is something to read; end a process that takes too much before."""
+        Not read by lines, of which some more might be read and wait unseen.
+        """
         allowed = memory_allowed(self._job.memory_bytes)
-        while not select.select([self._answers], [], [], min(_LOOK_SECONDS, seconds))[0]:
+        while b"\n" not in self._unread:
+            if select.select([self._answers], [], [], min(_LOOK_SECONDS, seconds))[0]:
+                if not (more := os.read(self._answers.fileno(), _READ_BYTES)):
+                    raise self._death(stage)
+                self._unread += more
+                continue
             if time.monotonic() >= end:
                 self.kill()
                 fact = f"{stage} was stopped after {seconds:g} s"
@@ -490,6 +465,8 @@ class ModelProcess(ModelHolder):
                 sizes = f"{taken / 2**30:.1f} GiB of the {allowed / 2**30:.1f} GiB allowed"
                 fact = f"killed: memory, {stage} took {sizes}"
                 raise ProcessDied(self._job.model, fact, "Convert it on a larger machine")
+        line, _, self._unread = self._unread.partition(b"\n")
+        return Answer.model_validate_json(line)
 
     def _death(self, stage: Stage) -> ProcessDied:
         code = self._process.wait()

@@ -65,9 +65,8 @@ class ModelStages(ModelHolder):
         for program in in_parts(self._job.spec.programs):
             if program.name not in self._original:
                 self._original[program.name] = made = self._export(program)
-                report_step(
-                    f"program {made.name}: exported, {count(len(made.goldens), 'golden case')}"
-                )
+                cases = count(len(made.goldens), "golden case")
+                report_step(f"program {made.name}: exported, {cases}")
         return ExportRecord(programs=tuple(self._original))
 
     def transform(self) -> TransformRecord:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import subprocess
 import sys
 import tempfile
@@ -14,12 +13,12 @@ from typing import TYPE_CHECKING
 from menagerie.format.archive import pack
 from menagerie.format.bundle_manifest import MANIFEST, SIGNATURE
 from menagerie.validation import Limits, validate
-from tasks.job import PublishRecord
+from tasks.job import PublishRecord, lent_environment
 from zoo.errors import MenagerieError, ValidationError
 from zoo.processes import ROLE, WORKER
 from zoo.report.comparison import Side, regressions
 from zoo.report.files import report_of
-from zoo.signing.keyring import KEYS, keyring_for
+from zoo.signing.keyring import keyring_for
 from zoo.signing.promotion import Promoter, check_candidate
 from zoo.store import Store, open_store
 
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _GOLDEN_SECONDS = 3600.0
-_SECRETS = ("PREFECT_API", "AWS_", KEYS)
 _MOST_ARCHIVED = 2 * 2**30  # bytes; what is larger is got by `zoo pull`
 
 
@@ -171,12 +169,11 @@ def _check_goldens(
         "bundle": str(bundle),
         "allow_factories": allow_factories,
     }
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(_SECRETS)}
     try:
         done = subprocess.run(
             [sys.executable, "-m", "transforms.goldens.entry"],
             input=json.dumps(order),
-            env=kept | {ROLE: WORKER},
+            env=lent_environment() | {ROLE: WORKER},
             capture_output=True,
             text=True,
             check=False,

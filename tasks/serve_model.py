@@ -16,7 +16,7 @@ import socket
 import sys
 import threading
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, NamedTuple, NoReturn, cast
+from typing import IO, TYPE_CHECKING, NoReturn, cast
 
 from tasks.failures import Failure
 from tasks.model_process import NUMBER, Answer, Request
@@ -25,6 +25,7 @@ from transforms.progress import progress_to
 from zoo.errors import SourceRefused
 
 _MESSAGE_BYTES = 256  # of a message, which names a kind of source
+_ENDS = 4  # a forked process's ends of what it shares: requests, answers, log, its number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,23 +122,14 @@ def _lines(source: IO[str]) -> queue.Queue[str]:
     return lines
 
 
-class _Ends(NamedTuple):
-    """A forked process's ends of what it shares with who asked for it, as file descriptors."""
-
-    requests: int
-    answers: int
-    log: int
-    number: int
-
-
 def serve_forks(
     hold: Callable[[Job], ModelHolder] = model_stages,
     load: Callable[[str | None], None] = load,
 ) -> None:
     """Serve the socket that is standard input, until its other side closes.
 
-    Each message names a kind of source, whose library is loaded. With `_Ends` beside it, a process
-    is forked that serves one model.
+    Each message names a kind of source, whose library is loaded. With `_ENDS` files beside it, a
+    process is forked that serves one model.
 
     Args:
         hold: makes what holds the model of a job.
@@ -146,29 +138,30 @@ def serve_forks(
     control = socket.socket(fileno=os.dup(sys.stdin.fileno()))
     load(None)
     while True:
-        message, fds, *_ = socket.recv_fds(control, _MESSAGE_BYTES, len(_Ends._fields))
+        message, fds, *_ = socket.recv_fds(control, _MESSAGE_BYTES, _ENDS)
         if not message:
             return
         load(message.decode())
         if fds:
             if (between := os.fork()) == 0:
                 control.close()
-                _serve_as_orphan(_Ends(*fds), hold)
+                _serve_as_orphan(fds, hold)
             os.waitpid(between, 0)
             for fd in fds:
                 os.close(fd)
 
 
-def _serve_as_orphan(ends: _Ends, hold: Callable[[Job], ModelHolder]) -> NoReturn:
+def _serve_as_orphan(ends: list[int], hold: Callable[[Job], ModelHolder]) -> NoReturn:
     """Be a model's process: a child of who asked for it, a group of its own, with three files."""
     between = os.getpid()
+    *files, number = ends
     if os.fork() != 0:
         os._exit(0)
     os.setsid()
     while os.getppid() == between:  # reported earlier, it could not be waited for yet
         os.sched_yield()
-    os.write(ends.number, NUMBER.pack(os.getpid()))
-    for fd, standard in zip(ends[:3], (sys.stdin, sys.stdout, sys.stderr), strict=True):
+    os.write(number, NUMBER.pack(os.getpid()))
+    for fd, standard in zip(files, (sys.stdin, sys.stdout, sys.stderr), strict=True):
         os.dup2(fd, standard.fileno())
     for fd in ends:
         os.close(fd)

@@ -262,9 +262,8 @@ def _rebuild(store: Store, release: Release, job: Job, hold: Hold) -> Rebuild:
         for stage in (Stage.PULL, Stage.EXPORT, Stage.TRANSFORM, Stage.LOWER):
             model.run(STAGES[stage])
     found = differences(published, open_bundle(job.bundle))
-    outcome = RebuildOutcome.IDENTICAL
-    if found:
-        rounded = all(each.rounding for each in found)
-        outcome = RebuildOutcome.ROUNDED if rounded else RebuildOutcome.DIFFERENT
+    outcome = RebuildOutcome.ROUNDED if found else RebuildOutcome.IDENTICAL
+    if not all(each.rounding for each in found):
+        outcome = RebuildOutcome.DIFFERENT
     detail = "; ".join(f"{each.place}: {each.fact}" for each in found)
     return Rebuild.of(release, outcome=outcome, differences=found, detail=detail, **compared)
