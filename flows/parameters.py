@@ -39,7 +39,8 @@ _USUAL = ("random_weights", "force", "store")  # set most often
 def _for_forms(schema: dict[str, Any]) -> None:
     """An optional field may be left empty, instead of being given a type *None*.
 
-    The manifest is no field: custom models are submitted, and named through the API.
+    The manifest is no field: custom models are submitted, and named through the API. The form has
+    two tabs, *Usual* with few fields and *All* with every one; values of either are of the whole.
     """
     for entry in schema["properties"].values():
         if {"type": "null"} in entry.get("anyOf", ()):
@@ -47,18 +48,10 @@ def _for_forms(schema: dict[str, Any]) -> None:
             entry.update(only)
             entry.pop("default", None)
     schema["patternProperties"] = {"^manifest$": schema["properties"].pop("manifest")}
-    _fold(schema, _USUAL)
-
-
-def _fold(schema: dict[str, Any], usual: tuple[str, ...]) -> None:
-    """Two tabs in the form, *Usual* with these fields and *All* with every one.
-
-    The values of either are values of the whole.
-    """
     whole = {
         name: schema.pop(name) for name in list(schema) if name not in {"title", "description"}
     }
-    few = {name: whole["properties"][name] for name in usual}
+    few = {name: whole["properties"][name] for name in _USUAL}
     tabs = {"Usual": whole | {"properties": few}, "All": whole}
     schema["anyOf"] = [{"title": title, **tab} for title, tab in tabs.items()]
 

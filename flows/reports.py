@@ -25,7 +25,7 @@ from zoo.store import open_store
 from zoo.store.base import LINK_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from flows.results import ModelResult, RunResult
     from zoo.records import ConversionReport
@@ -60,20 +60,15 @@ def refresh_index() -> Path | None:
     Returns:
         The page; where it cannot be written, the one that was there before, if any.
     """
-    found = dict(_all_reports())
+    found = {}
+    for document in sorted((home() / "reports").glob("*/*/report.json")):
+        with suppress(ArtifactError):  # of another version of Menagerie
+            found[document.parent] = read_report(document.parent)
     try:
         return write_index(found, home() / "reports")
     except Exception:  # noqa: BLE001 - whatever it is, the models are published
         _log.warning("The page over all reports could not be written", exc_info=True)
         return index_page()
-
-
-def _all_reports() -> Iterator[tuple[Path, ConversionReport]]:
-    for document in sorted((home() / "reports").glob("*/*/report.json")):
-        try:
-            yield document.parent, read_report(document.parent)
-        except ArtifactError:
-            continue  # of another version of Menagerie
 
 
 _LOG_BYTES = 64 * 1024  # of a log's end, of which the page shows some lines

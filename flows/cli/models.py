@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from zoo.store import Release
 
 _REPORT_FILES = ("report.json", "report.html")  # in the order in which they are written
+_LISTED = {"summary", "dtype", "precision", "targets", "tags"}  # of an entry, as it has them
 
 
 def list_models(
@@ -62,14 +63,10 @@ def list_models(
     found = [
         {
             "name": name,
-            "summary": spec.summary,
             "source": spec.source.kind,
             "programs": [program.name for program in spec.programs],
-            "dtype": spec.dtype.value,
-            "precision": spec.precision.value,
-            "targets": list(spec.targets),
             "licence": spec.licence.spdx,
-            "tags": list(spec.tags),
+            **spec.model_dump(mode="json", include=_LISTED),
         }
         for name, spec in models.items()
     ]

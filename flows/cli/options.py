@@ -44,11 +44,6 @@ def known_target(name: str) -> str:
     return target_named(name).name
 
 
-def known_targets(names: list[str] | None) -> list[str] | None:
-    """Names of targets; see `known_target`."""
-    return None if names is None else [known_target(name) for name in names]
-
-
 ModelArgument = Annotated[
     str, typer.Argument(help="Name of a model.", autocompletion=complete_models)
 ]
@@ -92,7 +87,7 @@ TargetsOption = Annotated[
         "--target",
         "-t",
         help="May be repeated.",
-        callback=known_targets,
+        callback=lambda names: names and [known_target(name) for name in names],
         autocompletion=complete_targets,
     ),
 ]

@@ -29,14 +29,8 @@ if TYPE_CHECKING:
     from flows.results import ModelResult, RunResult
     from transforms.progress import StepDone
 
-_STYLES = {
-    Outcome.PUBLISHED: "green",
-    Outcome.PROVEN: "green",
-    Outcome.SKIPPED: "dim",
-    Outcome.FAILED: "red",
-    Outcome.CRASHED: "red",
-    Outcome.TIMED_OUT: "red",
-}
+_STYLES = {Outcome.PUBLISHED: "green", Outcome.PROVEN: "green", Outcome.SKIPPED: "dim"}
+_STYLES = dict.fromkeys(Outcome, "red") | _STYLES
 
 
 class LiveDisplay(Listener):
