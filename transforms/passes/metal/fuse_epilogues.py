@@ -21,6 +21,7 @@ from transforms.graph.editor import fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.guards import surely_equal
 from transforms.graph.schemas import bound_arguments, declare
+from transforms.passes.merge_common_subexpressions import MergeCommonSubexpressions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -218,8 +219,6 @@ _COMPUTED: Mapping[Step, Callable[..., Tensor]] = {
 
 declare(_PRODUCT, _product)
 declare(_CONVOLUTION, _convolution)
-_OURS = torch.ops.menagerie
-_KERNELS = (_OURS.finished_product.default, _OURS.finished_convolution.default)
 
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -266,7 +265,7 @@ class FuseEpilogues(GraphPass):
                 steps = ", ".join(call.step.name.lower() for call in chain.calls)
                 journal.changed(f"{node.name} ends with {steps or 'its bias or factor'}")
                 _fuse(editor, chain)
-        _share_masks(editor)
+        MergeCommonSubexpressions().rewrite(editor, journal)  # masks that follow several products
 
 
 def _is_taken(product: Node) -> bool:
@@ -377,20 +376,6 @@ def _other(editor: ProgramEditor, chain: _Chain) -> Node | None:
     if other is None or fake_value(other).dtype == dtype:
         return other
     return editor.call(aten._to_copy.default, other, dtype=dtype, like=chain.product)
-
-
-def _share_masks(editor: ProgramEditor) -> None:
-    """Convert a mask once that follows several products."""
-    seen: dict[tuple[Any, Any], Node] = {}
-    for node in editor.calls(aten._to_copy.default):
-        if any(user.target not in _KERNELS for user in node.users):
-            continue
-        key = node.args[0], node.kwargs.get("dtype")
-        first = seen.setdefault(key, node)
-        if first is not node and is_written_between(first, node):
-            seen[key] = node
-        elif first is not node:
-            editor.replace(node, first)
 
 
 def _steps(chain: _Chain) -> tuple[list[int], list[float], list[float]]:
