@@ -85,14 +85,22 @@ def evaluate(editor: ProgramEditor, node: Node, values: Mapping[Node, Any]) -> A
         raise Unfit(f"{node.name} cannot take the layout: {first_line(error)}") from error
 
 
-def downstream_values(editor: ProgramEditor, fresh: Mapping[Node, Any]) -> dict[Node, Any]:
+def downstream_values(
+    editor: ProgramEditor, fresh: Mapping[Node, Any], returned: Collection[Node] = ()
+) -> dict[Node, Any]:
     """The fake values that change when the nodes in `fresh` take the values given there.
+
+    Args:
+        editor: of the program.
+        fresh: values by node.
+        returned: nodes that have to be laid out as before.
 
     Returns:
         `fresh` and, for each node downstream whose layout changes with it, its new value.
 
     Raises:
-        Unfit: if a node downstream cannot take its new operands, or relies on their old layout.
+        Unfit: if a node downstream cannot take its new operands, or relies on their old layout, or
+            one of `returned` changes.
     """
     values = {n: v for n, v in fresh.items() if not same_layout(v, n.meta["val"])}
     changed = set(values)
@@ -106,15 +114,9 @@ def downstream_values(editor: ProgramEditor, fresh: Mapping[Node, Any]) -> dict[
         if not same_layout(value, node.meta["val"]):
             values[node] = value
             changed.add(node)
+    if moved := next(filter(changed.__contains__, returned), None):
+        raise Unfit(f"{moved.name} is returned and would be laid out otherwise")
     return {**fresh, **values}
-
-
-def moved_output(returned: Collection[Node], values: Mapping[Node, Any]) -> str | None:
-    """Why nodes that are returned may not take new values; None: all are laid out as before."""
-    for node in returned:
-        if not same_layout(values.get(node, node.meta["val"]), node.meta["val"]):
-            return f"{node.name} is returned and would be laid out otherwise"
-    return None
 
 
 def _check_indifferent(node: Node) -> None:

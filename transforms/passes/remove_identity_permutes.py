@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from transforms.graph.graph_pass import GraphPass, Journal
-from transforms.graph.layouts import Unfit, downstream_values, layout, moved_output, same_layout
+from transforms.graph.layouts import Unfit, downstream_values, layout, same_layout
 from transforms.graph.schemas import (
     bound_arguments,
     is_elementwise,
@@ -187,14 +187,11 @@ def _bypass(work: _Work, node: Node, step: _Step) -> bool:
     """Let the users of a node read the ancestor that it equals."""
     editor, aliasing, journal = work
     source = step.source
+    reason = next(_refusals(aliasing, node, step), None)
     try:
-        values = downstream_values(editor, {node: source.meta["val"]})
+        values = downstream_values(editor, {node: source.meta["val"]}, aliasing.returned(node))
     except Unfit as fault:
-        reason: str | None = str(fault)
-    else:
-        reason = next(_refusals(aliasing, node, step), None) or moved_output(
-            aliasing.returned(node), values
-        )
+        reason = str(fault)
     if reason:
         if all(r.node != node.name for r in journal.refusals):
             journal.refused(node, reason)

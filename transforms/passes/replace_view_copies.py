@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from transforms.graph.graph_pass import GraphPass, Journal
-from transforms.graph.layouts import Unfit, downstream_values, evaluate, moved_output
+from transforms.graph.layouts import Unfit, downstream_values, evaluate
 from transforms.graph.schemas import qualified_name, schema_of
 
 if TYPE_CHECKING:
@@ -55,9 +55,10 @@ class ReplaceViewCopies(GraphPass):
         while copies:
             refused = {}
             for node in copies:
-                reason = _replace(editor, aliasing, journal, node)
-                if reason:
-                    refused[node] = reason
+                try:
+                    _replace(editor, aliasing, journal, node)
+                except Unfit as fault:
+                    refused[node] = str(fault)
             if len(refused) == len(copies):
                 break
             copies = list(refused)
@@ -65,21 +66,25 @@ class ReplaceViewCopies(GraphPass):
             journal.refused(node, reason)
 
 
-def _replace(editor: ProgramEditor, aliasing: Aliasing, journal: Journal, node: Node) -> str | None:
-    """Turn one copy into a view; or leave it and say why."""
-    source = node.all_input_nodes[0]
-    reason = next(_refusals(aliasing, node, source), None)
-    if reason:
-        return reason
+def _replace(editor: ProgramEditor, aliasing: Aliasing, journal: Journal, node: Node) -> None:
+    """Turn one copy into a view.
+
+    Raises:
+        Unfit: it has to stay.
+    """
+    source, copy = node.all_input_nodes[0], node.target
+    if reason := next(_refusals(aliasing, node, source), None):
+        raise Unfit(reason)
+    node.target = _view_operator(node)
     try:
-        view, values = _trial(editor, aliasing, node)
-    except Unfit as fault:
-        return str(fault)
-    journal.changed(f"{node.name}: {node.target} is now {view}")
-    node.target = view
+        value = evaluate(editor, node, {})
+        values = downstream_values(editor, {node: value}, aliasing.returned(node))
+    except Unfit:
+        node.target = copy
+        raise
+    journal.changed(f"{node.name}: {copy} is now {node.target}")
     editor.set_values(values)
     aliasing.merge(node, source)
-    return None
 
 
 def _is_view_copy(node: Node) -> bool:
@@ -120,17 +125,3 @@ def _refusals(aliasing: Aliasing, node: Node, source: Node) -> Iterator[str]:
         yield f"{names} would share memory with another output"
     if len(returned) > 1 and isinstance(node.meta["val"], (list, tuple)):
         yield f"the outputs {names} would share memory"
-
-
-def _trial(editor: ProgramEditor, aliasing: Aliasing, node: Node) -> tuple[Any, dict[Node, Any]]:
-    """The view, and the values that change with it; Unfit where something cannot live with it."""
-    before, view = node.target, _view_operator(node)
-    node.target = view
-    try:
-        value = evaluate(editor, node, {})
-        values = downstream_values(editor, {node: value})
-    finally:
-        node.target = before
-    if moved := moved_output(aliasing.returned(node), values):
-        raise Unfit(moved)
-    return view, values
