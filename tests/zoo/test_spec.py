@@ -8,6 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from menagerie.numerics import Dtype, Tolerance
+from menagerie.speech.recipe import Recipe
+from menagerie.typed_json import Malformed, check, plain
 from zoo.sources.fingerprint import has_weights, is_fetched
 from zoo.spec import (
     CheckpointSource,
@@ -22,6 +24,7 @@ from zoo.spec import (
     TransformersSource,
     is_ours,
 )
+from zoo.speech import recipe
 
 _SHA = "0" * 64
 _REVISION = "1" * 40
@@ -225,3 +228,35 @@ def test_samples_that_fit_integers_are_accepted() -> None:
     """The same input is fine once it says how whole numbers are drawn."""
     for kind in (SampleKind.INTEGERS, SampleKind.PREFIX_MASK, SampleKind.ONES):
         InputSpec(name="x", shape=(1,), dtype=Dtype.INT64, sample=Sample(kind=kind))
+
+
+def _pieces(count: int) -> dict[str, Any]:
+    return {"vocabulary": {"kind": "plain", "numbered": count}}
+
+
+@pytest.mark.parametrize(
+    ("inside", "outside"),
+    [
+        ({"rate": 1_000}, {"rate": 999}),
+        ({"rate": 768_000}, {"rate": 768_001}),
+        ({"overlap": 0.0}, {"overlap": -0.1}),
+        ({"overlap": 3600.0}, {"overlap": 3600.5}),
+        (_pieces(1_000_000), _pieces(1_000_001)),
+    ],
+)
+def test_the_runtime_takes_what_an_entry_may_say_of_speech(
+    inside: dict[str, Any], outside: dict[str, Any]
+) -> None:
+    """Their bounds stand in two places, as entries are read without numpy; they are the same."""
+    speech = _spec(speech=_SPEECH | inside).speech
+    assert speech is not None
+    written = plain(recipe(speech))
+    beyond = dict(outside)
+    if "vocabulary" in outside:
+        pieces = ["a"] * outside["vocabulary"]["numbered"]
+        beyond["vocabulary"] = {"kind": "plain", "pieces": pieces}
+    assert check(Recipe, written)
+    with pytest.raises(Malformed):
+        check(Recipe, written | beyond)
+    with pytest.raises(ValidationError):
+        _spec(speech=_SPEECH | outside)
