@@ -19,13 +19,15 @@ from zoo.sources.context import beside_weights, first_line, weights_folder
 from zoo.spec import INSTEAD_OF_NEMO, AttentionHeadSpec, CtcHeadSpec, WhisperHeadSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from types import ModuleType
 
     from torch import nn
 
     from zoo.sources.context import Context
-    from zoo.spec import SpeechSpec, TransformersSource, VocabularySpec
+    from zoo.spec import HeadSpec, SpeechSpec, TransformersSource
+
+    _Tokens = tuple[dict[int, str], set[int], int | None]  # pieces, special ones, CTC's blank
 
 _PREPROCESSOR = "preprocessor_config.json"
 # Experts as plain batches of products; what transformers chooses is a kernel that no target has.
@@ -192,8 +194,23 @@ def with_pieces(speech: SpeechSpec, source: TransformersSource, context: Context
         SourceRefused: the source's folder leads out of the manifest's.
     """
     words = speech.vocabulary
-    if words.kind == "plain":
-        return _with_characters(speech, source, context)
+    file, read = (_CHARACTERS, _characters) if words.kind == "plain" else (_FILE, _tokens)
+    pieces, special, blank = read(source, context)
+    if sorted(pieces) != list(range(words.numbered)):
+        fact = f"{file} has {len(pieces)} tokens, not 0 to {words.numbered - 1}"
+        raise SourceError(context.model, fact, "Mend `vocabulary.numbered`")
+    known = {
+        "pieces": tuple(pieces[number] for number in range(words.numbered)),
+        "numbered": 0,
+        "special": tuple(sorted({*special, *words.special})),
+    }
+    heads = {name: _as_trained(head, blank, source, context) for name, head in speech.heads.items()}
+    vocabulary = words.model_copy(update=known)
+    return speech.model_copy(update={"vocabulary": vocabulary, "heads": heads})
+
+
+def _tokens(source: TransformersSource, context: Context) -> _Tokens:
+    """Those of tokenizer.json."""
     from tokenizers import Tokenizer
 
     path = beside_weights(_FILE, source, context)
@@ -201,44 +218,11 @@ def with_pieces(speech: SpeechSpec, source: TransformersSource, context: Context
         tokenizer = Tokenizer.from_file(str(path))
     pieces = {number: text for text, number in tokenizer.get_vocab().items()}
     special = {n for n, token in tokenizer.get_added_tokens_decoder().items() if token.special}
-    read = _read(words, _FILE, pieces, special, context)
-    heads = {
-        name: _as_generated(head, source, context)
-        if isinstance(head, WhisperHeadSpec | AttentionHeadSpec)
-        else head
-        for name, head in speech.heads.items()
-    }
-    return speech.model_copy(update={"vocabulary": read, "heads": heads})
+    return pieces, special, None
 
 
-def _read(
-    words: VocabularySpec,
-    file: str,
-    pieces: dict[int, str],
-    special: Iterable[int],
-    context: Context,
-) -> VocabularySpec:
-    """The vocabulary with a file's pieces.
-
-    Raises:
-        SourceError: they are not as many as the entry says.
-    """
-    if sorted(pieces) != list(range(words.numbered)):
-        fact = f"{file} has {len(pieces)} tokens, not 0 to {words.numbered - 1}"
-        raise SourceError(context.model, fact, "Mend `vocabulary.numbered`")
-    return words.model_copy(
-        update={
-            "pieces": tuple(pieces[number] for number in range(words.numbered)),
-            "numbered": 0,
-            "special": tuple(sorted({*special, *words.special})),
-        }
-    )
-
-
-def _with_characters(
-    speech: SpeechSpec, source: TransformersSource, context: Context
-) -> SpeechSpec:
-    """As `with_pieces`, of a tokenizer of characters."""
+def _characters(source: TransformersSource, context: Context) -> _Tokens:
+    """Those of vocab.json, in which `<pad>` is the blank."""
     with _reading(f"{_CHARACTERS} or {_SETTINGS}", context):
         for file in (_CHARACTERS, _SETTINGS):
             path = beside_weights(file, source, context)
@@ -252,19 +236,17 @@ def _with_characters(
         for token, number in tokens.items()
     }
     special = {tokens[token] for token in known.all_special_tokens if token in tokens}
-    special -= {tokens.get(space, -1)}
-    heads = {
-        name: head.model_copy(update={"blank": blank}) if isinstance(head, CtcHeadSpec) else head
-        for name, head in speech.heads.items()
-    }
-    read = _read(speech.vocabulary, _CHARACTERS, pieces, special, context)
-    return speech.model_copy(update={"vocabulary": read, "heads": heads})
+    return pieces, special - {tokens.get(space, -1)}, blank
 
 
-def _as_generated(
-    head: WhisperHeadSpec | AttentionHeadSpec, source: TransformersSource, context: Context
-) -> WhisperHeadSpec | AttentionHeadSpec:
-    """A decoder's head with the tokens and lists of its own generation."""
+def _as_trained(
+    head: HeadSpec, blank: int | None, source: TransformersSource, context: Context
+) -> HeadSpec:
+    """A head with its tokenizer's blank, or a decoder's with the tokens of its own generation."""
+    if isinstance(head, CtcHeadSpec) and blank is not None:
+        return head.model_copy(update={"blank": blank})
+    if not isinstance(head, WhisperHeadSpec | AttentionHeadSpec):
+        return head
     with _reading(_GENERATION, context):
         given = json.loads(beside_weights(_GENERATION, source, context).read_bytes())
         fields = {ours: given[theirs] for ours, theirs in _NAMES.items() if theirs in given}
