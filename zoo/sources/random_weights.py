@@ -264,12 +264,6 @@ class SmallBranches(TorchFunctionMode):
                 each.mul_(factor.to(each.dtype))
 
 
-def parameters(forward: Callable[..., Any]) -> tuple[str, ...]:
-    """The names that a call may use, in order; `*args` and `**kwargs` are none."""
-    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return tuple(p.name for p in inspect.signature(forward).parameters.values() if p.kind in kinds)
-
-
 def misfit(forward: Callable[..., Any], names: Sequence[str]) -> str:
     """Why a call with arguments of these names fails, and what it takes; empty if it does not.
 
@@ -283,5 +277,7 @@ def misfit(forward: Callable[..., Any], names: Sequence[str]) -> str:
         for bind in (signature.bind_partial, signature.bind):  # first what is unknown, then missing
             bind(**dict.fromkeys(names))
     except TypeError as error:
-        return f"{error}; forward takes {', '.join(parameters(forward)) or 'nothing'}"
+        kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        taken = [name for name, each in signature.parameters.items() if each.kind in kinds]
+        return f"{error}; forward takes {', '.join(taken) or 'nothing'}"
     return ""
