@@ -29,7 +29,7 @@ from zoo.report.summary import badness
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from menagerie.validation.findings import OutputParity, Profile
+    from menagerie.validation.findings import Profile
     from zoo.records import StageTime
     from zoo.report.summary import Latencies, OutputCases
 
@@ -211,18 +211,14 @@ def _error_marks(output: OutputCases, axis: _Decades) -> Iterable[Mark]:
         yield Mark(MarkKind.ALLOWED, 0.0, limit)
         yield Mark(MarkKind.LIMIT, limit, limit, tip)
     for parity in output.cases:
-        place = _error_place(parity, axis)
+        # Of what failed for another reason than its size, at infinity.
+        finite = math.isfinite(parity.max_abs) and (parity.passed or parity.nonfinite_match)
+        place = _EXACT if finite and parity.passed else _INFINITE
+        if finite and parity.max_abs > 0:
+            place = axis(parity.max_abs)
         tip = f"case {parity.case}: max abs error {error(parity.max_abs)}, "
         tip += f"SNR {decibels(parity.snr_db)}" + "; failed" * (not parity.passed)
         yield Mark(MarkKind.DOT if parity.passed else MarkKind.FAILED, place, place, tip)
-
-
-def _error_place(parity: OutputParity, axis: _Decades) -> float:
-    """Of what failed for another reason than its size, at infinity."""
-    finite = math.isfinite(parity.max_abs) and (parity.passed or parity.nonfinite_match)
-    if finite and parity.max_abs > 0:
-        return axis(parity.max_abs)
-    return _EXACT if finite and parity.passed else _INFINITE
 
 
 def error_histogram(output: OutputCases) -> Histogram | None:

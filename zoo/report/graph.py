@@ -174,15 +174,11 @@ def _annotated(lines: Sequence[Line]) -> Iterator[Line]:
     for line in lines:
         graphs = [line.mark] if line.mark in above else [*above]
         feeding, shape = above[graphs[-1]]
-        yield replace(line, note=_note(line.node, feeding, shape))
-        above |= dict.fromkeys(graphs, (line.node.name, line.node.detail or shape))
-
-
-def _note(node: GraphNode, above: str, shape: str) -> str:
-    distant = [name for name in node.inputs if name != above]
-    shown = "" if node.detail == shape else node.detail.removesuffix(_USUAL)
-    fed = f"from {', '.join(distant)}" if distant else ""
-    return " ".join(part for part in (shown, fed) if part)
+        node = line.node
+        distant = ", ".join(name for name in node.inputs if name != feeding)
+        shown = "" if node.detail == shape else node.detail.removesuffix(_USUAL)
+        yield replace(line, note=" ".join(filter(None, (shown, distant and f"from {distant}"))))
+        above |= dict.fromkeys(graphs, (node.name, node.detail or shape))
 
 
 def _block_of(module: str) -> str:

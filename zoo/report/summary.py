@@ -28,7 +28,6 @@ if TYPE_CHECKING:
         Exactness,
         Measurement,
         OutputParity,
-        ProgramValidation,
     )
     from zoo.records import ConversionReport, Diagnosis
 
@@ -179,37 +178,21 @@ def outputs(report: ConversionReport) -> tuple[OutputCases, ...]:
 
 def latencies(report: ConversionReport) -> tuple[Latencies, ...]:
     """The programs in order, with both latencies as far as they are known."""
-    eager = dict(report.eager_latency)
-    return tuple(
-        Latencies(
-            program.program,
-            program.latency,
-            eager.get(program.program),
-            _same_inputs(program, eager.get(program.program)),
-        )
-        for program in report.validation.programs
-    )
-
-
-def _same_inputs(program: ProgramValidation, eager: Measurement | None) -> bool:
-    """All cases of a program without dynamic dimensions have one shape; else they must agree."""
-    if eager is None or program.latency is None:
-        return False
-    dynamic = any(case.dimensions for case in program.cases)
-    return not dynamic or eager.case == program.latency.case
-
-
-def _ratio(times: Sequence[Latencies]) -> float | None:
-    pairs = [t.comparison for t in times]
-    known = [pair for pair in pairs if pair is not None]
-    if not known or len(known) < len(pairs):
-        return None
-    return sum(artifact for _, artifact in known) / sum(eager for eager, _ in known)
+    measured, found = dict(report.eager_latency), []
+    for program in report.validation.programs:
+        artifact, eager = program.latency, measured.get(program.program)
+        same = artifact is not None and eager is not None and artifact.case == eager.case
+        one_shape = not any(case.dimensions for case in program.cases)
+        found.append(Latencies(program.program, artifact, eager, same or one_shape))
+    return tuple(found)
 
 
 def summarise(report: ConversionReport) -> Summary:
     """Condenses a report to its figures."""
     times, validation = latencies(report), report.validation
+    ratio, pairs = None, [t.comparison for t in times if t.comparison is not None]
+    if pairs and len(pairs) == len(times) and not validation.emulated:
+        ratio = sum(artifact for _, artifact in pairs) / sum(eager for eager, _ in pairs)
     accuracies = [1 - each.rate for each in validation.word_errors]
     if validation.accuracy is not None:
         accuracies = [validation.accuracy.artifact]
@@ -219,7 +202,7 @@ def summarise(report: ConversionReport) -> Summary:
         accuracy=min(accuracies, default=None),
         artifact_ms=None if validation.emulated else _total([t.artifact for t in times]),
         eager_ms=_total([t.eager for t in times]),
-        ratio=None if validation.emulated else _ratio(times),
+        ratio=ratio,
         bytes=report.weights_bytes + sum(r.library_bytes for r in report.lowering),
         memory_bytes=validation.peak_memory_bytes,
         seconds=sum(stage.seconds for stage in report.stages),
