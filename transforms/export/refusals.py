@@ -4,13 +4,11 @@ Refusals come all at once. Where the code of a model asks something of a dynamic
 looks for a proof that the answer is the same for the whole range, by algebra alone; it gives up on
 minima, divisions and remainders, such as those of a cache that is repeated for grouped queries. It
 can leave the question in the graph instead, as an assertion. A range has ends, so all its sizes can
-be tried; where they are too many, as of samples, all values of what the code makes of them by
-division can be, as of frames.
+be tried, in one computation of tensors of them.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +16,8 @@ import sympy
 import torch
 from torch.export.graph_signature import OutputKind
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
-from torch.utils._sympy.functions import FloorDiv
 from torch.utils._sympy.interp import sympy_interp
-from torch.utils._sympy.reference import PythonReferenceAnalysis
-from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+from torch.utils._sympy.reference import TensorReferenceAnalysis
 
 from transforms.export.call_signature import DTYPES
 from transforms.graph.editor import ProgramEditor
@@ -30,13 +26,13 @@ from transforms.graph.schemas import is_random, producers, schema_of
 from zoo.errors import ExportError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from torch.export import ExportedProgram
     from torch.fx import Node
 
 
-_MOST_TRIED = 20_000  # combinations of sizes: a second or so for each assertion
+_MOST_TRIED = 10_000_000  # combinations of sizes: seconds for each assertion
 _LARGEST_STEP = 64  # of the sizes that are looked for where not every size will do
 _ASSERTIONS = (torch.ops.aten._assert_scalar.default,)
 
@@ -97,75 +93,56 @@ def _settle(place: str, node: Node, ranges: Mapping[Any, range], axes: _Axes) ->
     named = {s: "axis {1} of {0}".format(*axes[s]) if s in axes else str(s) for s in symbols}
     advice = f"Narrow the range of {' or '.join(named.values())}"
     if math.prod(len(ranges[symbol]) for symbol in symbols) > _MOST_TRIED:
-        if _holds_of_quotients(expression, ranges):
-            return
         asked = _in_words(expression, axes)
         fact = f"whether {asked} holds for all sizes is unknown, and they are too many to try"
         raise ExportError(place, fact, advice)
-    tried = {symbol: ranges[symbol] for symbol in symbols}
-    if (known := _exception(expression, tried)) is not None:
-        held = ", ".join(f"{named[s]} = {size}" for s, size in known.items())
-        fact = f"is another program at {held}: {_in_words(expression, axes)} does not hold there"
-        fitting = " or ".join(named[s] + _where_it_holds(expression, s, tried) for s in symbols)
-        raise ExportError(
-            place, fact, f"Narrow the range of {fitting}{_together(expression, tried)}"
-        )
+    sizes = [ranges[symbol] for symbol in symbols]
+    held = _held(expression, dict(zip(symbols, sizes, strict=True)))
+    for places in (~held).nonzero()[:1].tolist():
+        found = zip(named.values(), sizes, places, strict=True)
+        known = ", ".join(f"{name} = {each[place]}" for name, each, place in found)
+        fact = f"is another program at {known}: {_in_words(expression, axes)} does not hold there"
+        axis_by_axis = enumerate(zip(named.values(), sizes, strict=True))
+        fitting = [n + _where_it_holds(held.movedim(i, 0), each) for i, (n, each) in axis_by_axis]
+        step = f"Narrow the range of {' or '.join(fitting)}{_together(held, sizes)}"
+        raise ExportError(place, fact, step)
 
 
-def _together(expression: Any, ranges: Mapping[Any, range]) -> str:
+def _together(held: torch.Tensor, sizes: Sequence[range]) -> str:
     """What to do where it holds of sizes that are all the same."""
-    common = set.intersection(*map(set, ranges.values())) if len(ranges) > 1 else set()
-    same = common and all(_holds(expression, dict.fromkeys(ranges, size)) for size in common)
+    common = set.intersection(*map(set, sizes)) if len(sizes) > 1 else set()
+    same = common and all(held[tuple(map(range.index, sizes, [n] * len(sizes)))] for n in common)
     return ", or give all one Dim: it holds where they are equal" if same else ""
 
 
-def _where_it_holds(expression: Any, symbol: Any, ranges: Mapping[Any, range]) -> str:
-    """Which part of a range would do with all other sizes, for torch.export; empty if none is."""
-    sizes = ranges[symbol]
-    held = [n for n in sizes if _exception(expression, {**ranges, symbol: (n,)}) is None]
-    if len(held) > 1 and held == list(range(held[0], held[-1] + 1)):
-        return f": it holds from {held[0]} to {held[-1]}"
+def _where_it_holds(held: torch.Tensor, sizes: range) -> str:
+    """Which of the first axis' sizes would do with all others, for torch.export; empty if none."""
+    fits = held.reshape(len(sizes), -1).all(1)
+    fit = [size for size, each in zip(sizes, fits, strict=True) if each]
+    if len(fit) > 1 and fit == list(range(fit[0], fit[-1] + 1)):
+        return f": it holds from {fit[0]} to {fit[-1]}"
     for step in range(2, min(_LARGEST_STEP, sizes[-1] // 2) + 1):
         multiples = range(-(-sizes[0] // step) * step, sizes[-1] + 1, step)
-        if len(multiples) > 1 and set(multiples) <= set(held):
+        if len(multiples) > 1 and set(multiples) <= set(fit):
             low, high = multiples[0] // step, multiples[-1] // step
             return f": it holds of multiples of {step}, {step} * Dim(..., min={low}, max={high})"
     return ""
 
 
-def _exception(expression: Any, ranges: Mapping[Any, Iterable[int]]) -> dict[Any, int] | None:
-    """The first sizes of which it does not hold; None if there are none."""
-    for sizes in itertools.product(*ranges.values()):
-        known = dict(zip(ranges, sizes, strict=True))
-        if not _holds(expression, known):
-            return known
-    return None
+class _AllAtOnce(TensorReferenceAnalysis):
+    """Arithmetic of positive sizes, as tensors of them."""
+
+    mod: Any = staticmethod(torch.remainder)
+    int_truediv: Any = staticmethod(torch.true_divide)
 
 
-def _holds(expression: Any, known: dict[Any, int]) -> bool:
-    return bool(sympy_interp(PythonReferenceAnalysis, known, expression))
-
-
-def _holds_of_quotients(expression: Any, ranges: Mapping[Any, range]) -> bool:
-    """Whether it holds for all values of the quotients in it, and what sizes are left besides.
-
-    Each quotient is taken for a size of its own, between the bounds that the sizes in it give it.
-    That asks for more than is needed, so that a yes is a proof and a no none.
-    """
-    bounds = {symbol: ValueRanges(sizes[0], sizes[-1]) for symbol, sizes in ranges.items()}
-    tried: dict[Any, range] = {}
-    for quotient in sorted(expression.atoms(FloorDiv), key=sympy.count_ops, reverse=True):
-        if not expression.has(quotient):
-            continue  # within another
-        values = bound_sympy(quotient, bounds)
-        if not (values.lower.is_Integer and values.upper.is_Integer):
-            return False
-        size = sympy.Dummy(integer=True)
-        tried[size] = range(int(values.lower), int(values.upper) + 1)
-        expression = expression.xreplace({quotient: size})
-    tried |= {symbol: ranges[symbol] for symbol in expression.free_symbols - tried.keys()}
-    few = math.prod(map(len, tried.values())) <= _MOST_TRIED
-    return few and _exception(expression, tried) is None
+def _held(expression: Any, ranges: Mapping[Any, range]) -> torch.Tensor:
+    """Of which sizes it holds, an axis for each symbol."""
+    sizes = [torch.arange(each.start, each.stop) for each in ranges.values()]
+    grid = torch.meshgrid(sizes, indexing="ij") if sizes else ()
+    found = sympy_interp(_AllAtOnce, dict(zip(ranges, grid, strict=True)), expression)
+    held: torch.Tensor = found.expand([len(each) for each in sizes])
+    return held
 
 
 _OF_STATE = {

@@ -25,6 +25,8 @@ The rest is private to TorchInductor, and each part is named here with its reaso
   views. Where it meets more than pointwise operators, it is a tensor like any other.
 - `torch.utils._pytree.treespec_dumps`: gives the text of a result's structure, which our runtime
   does not read; it knows none for named tuples.
+- `torch.fx.experimental._config.backed_size_oblivious`, on: else what is not decided for all sizes
+  goes by the example's, such as whether a pool whose size is rounded up (`ceil_mode`) needs it.
 - `codegen.cpp.stride_at_vec_range`: takes minutes for long indexes (`stride_in_range`).
 - `cpu_vec_isa.valid_vec_isa_list`: what this machine compiles and runs, asked once a process. One
   failure, as of a full disk, and all later code would be scalar. `cpp.simdlen` says what is meant.
@@ -66,6 +68,7 @@ from torch._inductor.codegen import common, cpp, cpp_wrapper_cpu
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 from torch._inductor.fx_passes import fuse_attention
 from torch._inductor.utils import get_gpu_type, normalize_name
+from torch.fx.experimental import _config
 from torch.utils import _cpp_embed_headers
 from torch.utils import _pytree as pytree
 
@@ -180,6 +183,7 @@ def generate_code(
                 cpu_vec_isa, "valid_vec_isa_list", lambda: cpu_vec_isa.supported_vec_isa_list
             ),
             patch.object(pytree, "treespec_dumps", lambda _: ""),
+            patch.object(_config, "backed_size_oblivious", new=True),
             patch.object(graph_module.GraphLowering, "get_attr", _constant_with_views),
             _noting(failed, graph_module.GraphLowering, "run_node", lambda _, node: [node]),
             _noting(failed, scheduler.Scheduler, "_codegen", _scheduled),
