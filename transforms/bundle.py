@@ -165,7 +165,8 @@ def content_digest(value: torch.Tensor) -> bytes:
     """SHA-256 of a tensor's dtype, shape and elements, in any layout."""
     value = value.detach().cpu().contiguous()
     digest = hashlib.sha256(f"{value.dtype}{tuple(value.shape)}".encode())
-    digest.update(value.reshape(-1).view(torch.uint8).numpy().data if value.numel() else b"")
+    flat = value.as_strided((value.numel(),), (1,))  # of one element, strides may be any
+    digest.update(flat.view(torch.uint8).numpy().data if value.numel() else b"")
     return digest.digest()
 
 

@@ -109,9 +109,9 @@ def downstream_values(
             continue
         _check_indifferent(node)
         value = evaluate(editor, node, values)
-        if _shape_and_dtype(value) != _shape_and_dtype(node.meta["val"]):
+        if _shape_and_dtype(value) != _shape_and_dtype(node.meta.get("val")):
             raise Unfit(f"{node.name} would change its shape or dtype")
-        if not same_layout(value, node.meta["val"]):
+        if not same_layout(value, node.meta.get("val")):
             values[node] = value
             changed.add(node)
     if moved := next(filter(changed.__contains__, returned), None):

@@ -234,3 +234,27 @@ def test_the_proof_finds_code_for_the_strides_of_an_expanded_example(
     example = torch.randn(16).expand(2, -1)
     with pytest.raises(ValidationError, match="golden case 1: max abs error"):
         convert(_RowSums(), (example,), out=tmp_path / "made", measure_seconds=0)
+
+
+class _OddBuffers(nn.Module):
+    """A buffer of one element cut out of others, and one that is computed with in other strides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale: torch.Tensor
+        self.table: torch.Tensor
+        self.register_buffer("scale", torch.arange(4.0)[::2][1:])
+        self.register_buffer("table", torch.arange(12, dtype=torch.int32).reshape(3, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.scale + (self.table.t() + 1).float()
+
+
+def test_buffers_of_any_strides(tmp_path: Path) -> None:
+    """What is computed of them is stored row after row, whatever torch asserts on the way."""
+    made = convert(
+        _OddBuffers().eval(), (torch.ones(4, 3),), out=tmp_path / "out", measure_seconds=0
+    )
+    with Session(made.folder) as session:
+        (found,) = session.run({"x": np.ones((4, 3), np.float32)}).values()
+    np.testing.assert_array_equal(found, 2.0 + np.arange(12.0).reshape(3, 4).T + 1)
