@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import keyword
+import math
 import re
 import warnings
 from collections import Counter
@@ -14,9 +15,11 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 from torch._dynamo.exc import UserError
+from torch._higher_order_ops.flex_attention import FlexAttentionHOP
 from torch._subclasses import FakeTensor
 from torch.export import ExportedProgram
 from torch.fx import Node
+from torch.nn.attention.flex_attention import _vmap_for_bhqkv
 from torch.utils._pytree import tree_map
 
 from transforms.export.call_signature import Eager, named_tensors, state_of
@@ -279,8 +282,32 @@ def with_own_state(program: ExportedProgram) -> ExportedProgram:
 
 def _decomposed(program: ExportedProgram) -> ExportedProgram:
     ready = with_tensor_indices(with_plain_state(program))
-    made: ExportedProgram = ready.run_decompositions({})
+    with patch.object(FlexAttentionHOP, "__call__", _flex_attention):
+        made: ExportedProgram = ready.run_decompositions({})
     return made
+
+
+def _flex_attention(  # noqa: PLR0917 - PyTorch's own list
+    _: Any, query: Tensor, key: Tensor, value: Tensor, score_mod: Any, block_mask: Any,
+    scale: float, options: Any, of_score: tuple[Any, ...] = (), of_mask: tuple[Any, ...] = (),  # noqa: ARG001
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Write out an attention whose scores a model's own functions change and mask.
+
+    Beside its result the logarithms to base 2 of what weights were divided by, and the same again
+    in place of the largest scores, which torch gives on no CPU (torch.nn.attention.flex_attention).
+    """
+    groups = query.shape[1] // key.shape[1]
+    key, value = (t.repeat_interleave(groups, 1) for t in (key, value))
+    exact = torch.promote_types(query.dtype, torch.float32)
+    scores = query.to(exact) @ key.to(exact).mT * scale
+    places = [torch.arange(size) for size in scores.shape]
+    change = _vmap_for_bhqkv(score_mod, prefix=(0,), suffix=(None,) * len(of_score))
+    allow = _vmap_for_bhqkv(block_mask[-1], prefix=(), suffix=(None,) * len(of_mask))
+    scores = change(scores, *places, *of_score)
+    scores = scores.masked_fill(~allow(*places, *of_mask), -torch.inf)
+    weights = torch._safe_softmax(scores, -1).to(query.dtype)
+    divisor = scores.logsumexp(-1) / math.log(2)
+    return weights @ value, divisor, divisor
 
 
 def with_tensor_indices(program: ExportedProgram) -> ExportedProgram:

@@ -13,6 +13,7 @@ import math
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -232,9 +233,14 @@ def run_cases(
     return cases
 
 
+# Unless this is on, it compiles itself, which torch cannot do inside a mode for operators.
+_UNCOMPILED = "torch.nn.attention.flex_attention._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"
+
+
 def _run_exactly(call: Call, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """What a call returns in one thread, of a copy of the inputs."""
-    with torch.no_grad(), torch_threads(1), TiesInOrder():  # type: ignore[no-untyped-call]
+    uncompiled = patch(_UNCOMPILED, new=True)
+    with torch.no_grad(), torch_threads(1), uncompiled, TiesInOrder():  # type: ignore[no-untyped-call]
         return call({name: tensor.clone() for name, tensor in inputs.items()})
 
 
