@@ -150,7 +150,8 @@ def convert(
         target: its name, or a Target.
         out: the folder to make; missing or empty.
         kwargs: further tensors by name, as torch.export has them.
-        dynamic_shapes: as torch.export has it; every range needs a largest size.
+        dynamic_shapes: as torch.export has it, or one for each input in order; every range needs a
+            largest size.
         names: `{"inputs": [...], "outputs": [...]}`, either may be left out.
         calls: of a module that keeps state in buffers: how many calls, one after another, prove
             it. The artifact begins with the buffers as they are now; `Session.reset` brings these

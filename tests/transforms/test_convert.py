@@ -131,6 +131,63 @@ def test_a_dynamic_module_runs_at_every_size_and_is_called_as_asked(tmp_path: Pa
     np.testing.assert_allclose(found["inner"], expected["hidden"], atol=1e-5)
 
 
+class _Sum(nn.Module):
+    def forward(self, *args: torch.Tensor) -> torch.Tensor:
+        """Two tensors added."""
+        return args[0] + args[1]
+
+
+_ROWS = torch.export.Dim("rows", min=2, max=9)
+_SIZES = {0: _ROWS}
+
+
+@pytest.mark.parametrize(
+    ("module", "shapes"),
+    [
+        (_Sum(), (_SIZES, _SIZES)),
+        (_Sum(), ((_SIZES, {-2: _ROWS}),)),
+        (_Sum(), {"args": (_SIZES, _SIZES)}),
+        (nn.Bilinear(3, 3, 2), {"input1": _SIZES, "input2": (_ROWS, None)}),
+    ],
+)
+def test_sizes_are_given_by_inputs_or_parameters(
+    module: nn.Module, shapes: Any, tmp_path: Path
+) -> None:
+    """One for each input in order, or as torch.export has them."""
+    given = torch.randn(4, 3), torch.randn(4, 3)
+    made = convert(
+        module.eval(), given, dynamic_shapes=shapes, out=tmp_path / "out", measure_seconds=0
+    )
+    assert made.sizes == ("rows from 2 to 9",)
+
+
+class _Named(nn.Module):
+    def forward(self, x: torch.Tensor, **others: torch.Tensor) -> torch.Tensor:
+        """Two tensors added."""
+        return x + others["y"]
+
+
+@pytest.mark.parametrize(
+    ("module", "shapes", "says"),
+    [
+        (nn.Bilinear(3, 3, 2), (_SIZES,), "not fit its inputs: input1 of 2 axes, input2 of 2"),
+        (nn.Bilinear(3, 3, 2), {"x": _SIZES}, "Give one of each in order, or by name"),
+        (nn.Bilinear(3, 3, 2), _SIZES, "not fit its inputs"),
+        (nn.Bilinear(3, 3, 2), {"input1": {2: _ROWS}}, "not fit its inputs"),
+        (_Sum(), {"args": (_SIZES,)}, "not fit its inputs: args of 2 axes, args of 2 axes"),
+        (_Named(), {"x": _SIZES, "y": _SIZES}, r"inputs by `\*\*`.*parameters of forward"),
+    ],
+)
+def test_sizes_that_fit_no_input_are_refused(
+    module: nn.Module, shapes: Any, says: str, tmp_path: Path
+) -> None:
+    """In words of inputs and axes, with the form that is wanted."""
+    x, y = torch.randn(4, 3), torch.randn(4, 3)
+    given, named = ((x,), {"y": y}) if isinstance(module, _Named) else ((x, y), {})
+    with pytest.raises(UsageError, match=says):
+        convert(module, given, kwargs=named, dynamic_shapes=shapes, out=tmp_path / "out")
+
+
 def test_one_tensor_given_twice_makes_two_inputs() -> None:
     """An LSTM's states begin with the same zeros; they do not stay the same."""
 

@@ -18,7 +18,7 @@ from torch.utils._sympy.numbers import int_oo
 
 from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.numerics import Dtype
-from zoo.errors import ExportError
+from zoo.errors import ExportError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -154,11 +154,15 @@ Shapes = dict[str, tuple[int | str, ...]]  # by input
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BOUNDED = "Say one, e.g. torch.export.Dim('batch', min=1, max=64): both ends are proven"
+_SHAPES = (
+    "Give one of each in order, or by name: {'x': {0: torch.export.Dim('n', min=1, max=64)}}, and "
+    "None where all sizes are fixed"
+)
 _INDEPENDENT = "Sizes of a bundle are independent, each a multiple of a number"
 
 
 def named_sizes(
-    place: str, program: ExportedProgram, names: Sequence[str], shapes: Any
+    place: str, program: ExportedProgram, inputs: Mapping[str, Any]
 ) -> tuple[Shapes, Dimensions]:
     """Every input's shape with names for its dynamic axes, and the ranges of these.
 
@@ -167,8 +171,7 @@ def named_sizes(
     Args:
         place: the program, in errors.
         program: as exported.
-        names: of its inputs, in order.
-        shapes: the `dynamic_shapes` that it was exported with, for the names in it.
+        inputs: by name, in order, the `dynamic_shapes` of each, for the names in it.
 
     Raises:
         ExportError: if a range has no end, or a size is not a multiple of an independent one.
@@ -177,7 +180,7 @@ def named_sizes(
     roots: dict[str, str] = {}  # a symbol, and the expression that it was seen in
     dimensions: Dimensions = {}
     made: Shapes = {}
-    for position, (name, value) in enumerate(zip(names, given(program), strict=True)):
+    for (name, axes), value in zip(inputs.items(), given(program), strict=True):
         shape: list[int | str] = []
         for axis, size in enumerate(value.shape):
             if isinstance(size, int):
@@ -191,7 +194,7 @@ def named_sizes(
                 if not symbol.is_Symbol or seen != str(expression):
                     fact = f"{where} is {expression}, which depends on another size"
                     raise ExportError(place, fact, _INDEPENDENT)
-                wanted = _dim_name(shapes, position, name, axis) or f"{name}_{axis}"
+                wanted = _dim_name(axes, axis) or f"{name}_{axis}"
                 while wanted in dimensions:
                     wanted += "_"
                 found[str(expression)] = wanted
@@ -210,18 +213,66 @@ def _range(
     return step * max(1, int(bounds.lower)), step * int(bounds.upper), step
 
 
-def _dim_name(shapes: Any, position: int, name: str, axis: int) -> str:
+def _dim_name(axes: Any, axis: int) -> str:
     """What the user calls an axis; empty where `dynamic_shapes` does not say."""
-    axes = _at(shapes, name, position)
-    dimension = _at(axes, axis, axis)
+    listed = dict(enumerate(axes)) if isinstance(axes, (list, tuple)) else axes or {}
+    dimension = listed.get(axis)
     root = getattr(dimension, "root", dimension)  # `batch` of `2 * batch`
     called = getattr(root, "__name__", "")
     return called if isinstance(called, str) and _NAME.fullmatch(called) else ""
 
 
-def _at(holder: Any, key: Any, position: int) -> Any:
-    if isinstance(holder, Mapping):
-        return holder.get(key)
-    if isinstance(holder, (list, tuple)) and position < len(holder):
-        return holder[position]
-    return None
+def axes_by_input(
+    place: str, slots: Mapping[str, Any], tensors: Mapping[int | str, torch.Tensor], shapes: Any
+) -> dict[int | str, Any]:
+    """What `dynamic_shapes` says of each input, in torch.export's form or one for each in order.
+
+    Args:
+        place: the program, in errors.
+        slots: by parameter of forward, the key of its input; of `*args` and `**kwargs`, of several.
+        tensors: the inputs, by position or name.
+        shapes: as given; what it leaves out has fixed sizes.
+
+    Raises:
+        UsageError: it does not fit the inputs.
+    """
+    names = [n for n, slot in slots.items() for _ in (slot if isinstance(slot, tuple) else [slot])]
+    axes_of = zip(names, tensors.values(), strict=False)
+    takes = ", ".join(f"{name} of {tensor.dim()} axes" for name, tensor in axes_of)
+    fault = UsageError(place, f"`dynamic_shapes` does not fit its inputs: {takes}", _SHAPES)
+    if any(isinstance(slot, dict) for slot in slots.values()):
+        fact = "takes inputs by `**`, and of those torch.export makes no size dynamic"
+        raise UsageError(place, fact, "Name them among the parameters of forward")
+    ordered = list(slots.values())
+    if isinstance(shapes, Mapping):
+        known = {**{key: key for key in tensors if isinstance(key, str)}, **slots}
+        pairs = [(known.get(name), axes) for name, axes in shapes.items()]
+    else:
+        if len(ordered) != len(shapes) or not all(map(_fits, ordered, shapes)):
+            ordered = list(tensors)
+        if len(ordered) != len(shapes):
+            raise fault
+        pairs = list(zip(ordered, shapes, strict=True))
+    found: dict[Any, Any] = {}
+    for slot, axes in pairs:
+        if not _fits(slot, axes):
+            raise fault
+        found |= (
+            dict(zip(slot, axes or (), strict=False)) if isinstance(slot, tuple) else {slot: axes}
+        )
+    for key, axes in found.items():
+        if isinstance(axes, Mapping):
+            count = tensors[key].dim()
+            if any(not -count <= axis < count for axis in axes):
+                raise fault
+            found[key] = {axis % count: size for axis, size in axes.items()}
+    return found
+
+
+def _fits(slot: Any, axes: Any) -> bool:
+    """Whether that can be the axes of a parameter's input, or of each of its several."""
+    if axes is None:
+        return slot is not None
+    if isinstance(slot, tuple):
+        return isinstance(axes, (list, tuple)) and len(axes) == len(slot)
+    return slot is not None and isinstance(axes, (Mapping, list, tuple))

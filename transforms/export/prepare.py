@@ -6,6 +6,7 @@ is called with and its dynamic sizes (`Program`, `prepare_module`).
 
 from __future__ import annotations
 
+import inspect
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -15,12 +16,13 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import torch
 from torch.export import ExportedProgram
-from torch.utils._pytree import TreeSpec, tree_leaves, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_leaves, tree_map, tree_unflatten
 
 from menagerie import process
 from menagerie.validation.findings import CaseKind
 from transforms.export.call_signature import (
     Eager,
+    axes_by_input,
     named_sizes,
     named_tensors,
     output_names,
@@ -213,12 +215,16 @@ def prepare_module(name: str, program: Program) -> Prepared:
     module = program.module
     if isinstance(module, ExportedProgram):
         module = with_plain_inputs(module)
-    exported = trace(place, module, arguments, keywords, program.dynamic_shapes)
+    sizes, wanted = _sizes(place, program, arguments, keywords)
+    exported = trace(place, module, arguments, keywords, wanted)
     spec = exported.call_spec.in_spec
     own = tuple(map(str, exported.graph_signature.user_inputs))
     inputs = _names(place, program.names, "inputs", own)
     outputs = _names(place, program.names, "outputs", output_names(exported))
-    shapes, dimensions = named_sizes(place, exported, own, program.dynamic_shapes)
+    by_position = [sizes.get(position) for position in range(len(arguments))]
+    by_name = {name: sizes.get(name) for name in keywords}
+    ordered = zip(own, _in_order(place, spec, by_position, by_name), strict=True)
+    shapes, dimensions = named_sizes(place, exported, dict(ordered))
     renamed = dict(zip(inputs, shapes.values(), strict=True))
     signature = signature_of(exported, renamed, outputs, dimensions)
     example = dict(zip(inputs, _in_order(place, spec, arguments, keywords), strict=True))
@@ -236,13 +242,32 @@ def prepare_module(name: str, program: Program) -> Prepared:
     return Prepared(name, exported, signature, goldens, eager, exact=exact)
 
 
+def _sizes(
+    place: str, program: Program, arguments: Sequence[torch.Tensor], keywords: Mapping[str, Any]
+) -> tuple[Mapping[int | str, Any], Any]:
+    """Its `dynamic_shapes` by the position or name of each input, and as torch.export has them."""
+    shapes, module = program.dynamic_shapes, program.module
+    if not isinstance(shapes, (Mapping, list, tuple)):
+        return {}, shapes  # torch's own collection of them has no names
+    if isinstance(module, ExportedProgram):  # they are called, and not made dynamic
+        own = module.graph_signature.user_inputs
+        called = shapes if isinstance(shapes, Mapping) else dict(zip(own, shapes, strict=False))
+        return {**dict(enumerate(map(called.get, own))), **called}, shapes
+    tensors: dict[Any, torch.Tensor] = {**dict(enumerate(arguments)), **keywords}
+    try:
+        bound = inspect.signature(module.forward).bind(
+            *range(len(arguments)), **dict(zip(keywords, keywords, strict=True))
+        )
+    except TypeError:  # which torch.export says
+        return {}, shapes
+    found = axes_by_input(place, bound.arguments, tensors, shapes)
+    return found, tree_map(found.get, bound.arguments)
+
+
 def _in_order(
-    place: str,
-    spec: TreeSpec,
-    arguments: Sequence[torch.Tensor],
-    keywords: Mapping[str, torch.Tensor],
-) -> list[torch.Tensor]:
-    """Tensors in the order of a program's graph, of what its module is called with.
+    place: str, spec: TreeSpec, arguments: Sequence[T], keywords: Mapping[str, T]
+) -> list[T]:
+    """Values in the order of a program's graph, of those for what its module is called with.
 
     Raises:
         UsageError: the program was exported with other arguments.
