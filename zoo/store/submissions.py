@@ -162,8 +162,10 @@ def fetch_submission(objects: ObjectStore, digest: str, folder: Path) -> Path:
         StoreFull: no space left.
     """
     submission = read_submission(objects, digest)
-    if _holds(folder, submission):
-        return folder
+    with suppress(UsageError):  # what running it left beside, compiled Python, is no matter
+        ours = folder.is_dir() and not folder.is_symlink()
+        if ours and describe(folder, submission.models) == submission:
+            return folder
     with disk_errors(folder.parent, submission.size):
         make_folders(folder.parent)
         with TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as scratch:
@@ -179,13 +181,3 @@ def fetch_submission(objects: ObjectStore, digest: str, folder: Path) -> Path:
                 folder.rename(Path(scratch) / "old")
             partial.replace(folder)
     return folder
-
-
-def _holds(folder: Path, submission: Submission) -> bool:
-    """Whether a folder is this one; what running it left beside, compiled Python, is no matter."""
-    if not folder.is_dir() or folder.is_symlink():
-        return False
-    try:
-        return describe(folder, submission.models) == submission
-    except UsageError:
-        return False
