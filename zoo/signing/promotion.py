@@ -123,7 +123,9 @@ class Promoter:
         Raises:
             UsageError: there is no such release, or it was retracted.
         """
-        if (wanted := build_key or _before(ledger)) is None:
+        latest = ledger.latest
+        before = latest and ledger.with_entry(replace(latest, action="retract")).latest
+        if (wanted := build_key or (before.build_key if before else None)) is None:
             raise _no_release(ledger, "has no earlier release")
         if (entry := ledger.last(wanted)) is None:
             raise _no_release(ledger, f"{wanted} is no release of it")
@@ -263,14 +265,6 @@ def _signature(keyring: Keyring, document: bytes) -> bytes:
 def _no_release(ledger: Ledger, fact: str) -> UsageError:
     place = f"{ledger.model} for {ledger.platform}"
     return UsageError(place, fact, f"See `zoo release list {ledger.model}`")
-
-
-def _before(ledger: Ledger) -> str | None:
-    """What would be the latest without the latest."""
-    if (latest := ledger.latest) is None:
-        return None
-    without = ledger.with_entry(replace(latest, action="retract")).latest
-    return None if without is None else without.build_key
 
 
 def _now() -> str:
