@@ -113,7 +113,7 @@ class ForkServer:
     """
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
-        self._surroundings = _surroundings()
+        self._surroundings = Path.cwd(), lent_environment()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         log.parent.mkdir(parents=True, exist_ok=True)
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -134,12 +134,11 @@ class ForkServer:
 
     def fits(self) -> bool:
         """Whether what it forks finds itself where this process is now."""
-        return self._surroundings == _surroundings()
+        return self._surroundings == (Path.cwd(), lent_environment())
 
     def load(self, kind: str) -> None:
-        """Load the library of a kind of source, for all that are forked later."""
-        with suppress(OSError):  # it died
-            self._control.send(kind.encode())
+        """Load the library of a kind of source, for all that are forked later; OSError: it died."""
+        self._control.send(kind.encode())
 
     def fork(self, kind: str, log: Path) -> ForkedProcess:
         """A process for a model of this kind of source, forked when its library is loaded.
@@ -253,10 +252,6 @@ class ForkedProcess:
                 elif self._pid is None:
                     self._code = -signal.SIGKILL
         return True
-
-
-def _surroundings() -> tuple[Path, dict[str, str]]:
-    return Path.cwd(), lent_environment()
 
 
 Child: TypeAlias = _Spawned | ForkedProcess

@@ -64,9 +64,8 @@ def prove(
     graphs, validation = records.transformed.graphs, report.validation
     page = write_report(report, job.reports, graphs=graphs)
     if not validation.passed:
-        raise NotProven(
-            job.model, f"{validation.verdict}: {validation.detail}", f"See {page}", report
-        )
+        fact = f"{validation.verdict}: {validation.detail}"
+        raise NotProven(job.model, fact, f"See {page}", report)
     stages.seal(job.bundle, draft, report, graphs)
     return report
 

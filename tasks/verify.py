@@ -127,11 +127,10 @@ def confirm_release(
     """
     # It may be a candidate still, and is judged in a sandbox.
     opened = open_store(store, allow_unsigned=True)
-    unsigned_too = partial(judge, allow_unsigned=True)
 
     def confirm() -> Proof:
         with opened.hold(release):
-            proof, report = _prove(opened, release, folder, 1, unsigned_too)
+            proof, report = _prove(opened, release, folder, 1, partial(judge, allow_unsigned=True))
             if report is None or not report.passed:
                 return proof
             if report.emulated:
