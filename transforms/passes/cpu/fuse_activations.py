@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from transforms.graph.aliasing import is_written_between
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.schemas import bound_arguments, for_each_axis
 from transforms.passes.lay_out_weights import reads_by_strides
@@ -73,12 +74,11 @@ class FuseActivations(GraphPass):
         """Fuse what each activation alone reads."""
         if reads_by_strides(editor.graph):
             return
-        aliasing = editor.aliasing()
         for node in editor.calls(*ACTIVATIONS):
             layer = node.args[0]
             if not isinstance(layer, torch.fx.Node) or len(layer.users) != 1:
                 continue
-            if layer.meta["val"].dtype not in _DTYPES or aliasing.is_written(layer):
+            if layer.meta["val"].dtype not in _DTYPES or is_written_between(layer, node):
                 continue
             with editor.graph.inserting_before(node):
                 fused = _fused(editor, layer, activation_of(node), node)

@@ -147,3 +147,24 @@ def test_memory_that_is_read_by_strides_keeps_its_layout() -> None:
     """A fused convolution's result would be channels-last."""
     program = _exported(_Strided(), torch.randn(1, 3, 5, 5))
     assert _targets(FuseActivations()(program)[0]) == _targets(program)
+
+
+class _Overwritten(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The layer's rows change before its activation is taken."""
+        rows = x.exp()
+        made = self.layer(rows)
+        rows.add_(1)
+        return made.relu() + rows
+
+
+def test_a_layer_is_not_computed_behind_a_write() -> None:
+    """Its activation stays a call of its own, since the layer would read other rows there."""
+    module, x = _Overwritten(), torch.randn(2, 4)
+    fused, _ = FuseActivations()(_exported(module, x))
+    with torch.no_grad():
+        torch.testing.assert_close(fused.module()(x), module(x))
