@@ -57,7 +57,7 @@ def qualified_name(target: Any) -> str:
 
 
 def bound(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments by their name in an operator's schema, defaults filled in.
+    """Arguments by their name in an operator's schema and in its order, defaults filled in.
 
     Raises:
         ValueError: if it has no schema.
@@ -65,11 +65,10 @@ def bound(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict
     schema = schema_of(operator)
     if schema is None:
         raise ValueError(f"{operator} has no schema")
-    named = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
     positional = [a.name for a in schema.arguments if not a.kwarg_only]
-    named.update(zip(positional, args, strict=False))
-    named.update(kwargs)
-    return named
+    given = {**dict(zip(positional, args, strict=False)), **kwargs}
+    known = [a for a in schema.arguments if a.name in given or a.has_default_value()]
+    return {a.name: given.get(a.name, a.default_value) for a in known}
 
 
 def bound_arguments(node: Node) -> dict[str, Any]:

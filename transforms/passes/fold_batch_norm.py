@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from transforms.graph.graph_pass import GraphPass, Journal
-from transforms.graph.schemas import bound_arguments, schema_of
+from transforms.graph.schemas import bound_arguments
 from zoo.errors import PassError
 
 if TYPE_CHECKING:
@@ -141,12 +141,11 @@ def _fold(editor: ProgramEditor, node: Node, norm: _Norm, layer: _Layer) -> str 
         return f"a folded weight is too small for {dtype}: it would keep few of its digits"
     name = editor.constant_name(layer.weight)
     with editor.graph.inserting_before(layer.node):
-        fresh = _call(
-            editor,
-            layer,
-            editor.add_constant(f"{name}_folded", weight),
-            editor.add_constant(f"{name}_folded_bias", offset),
-        )
+        given = bound_arguments(layer.node) | {
+            "weight": editor.add_constant(f"{name}_folded", weight),
+            "bias": editor.add_constant(f"{name}_folded_bias", offset),
+        }
+        fresh = editor.call(layer.node.target, *given.values(), like=layer.node)
     for reader in _statistics_readers(node):
         editor.replace(reader, fresh)
     editor.replace(node, fresh)
@@ -175,14 +174,6 @@ def _is_rounded_away(
         float(_scaled(t, undone, layer).norm()) for t in (rounded.double() - exact, exact)
     )
     return lost > torch.finfo(rounded.dtype).eps * whole
-
-
-def _call(editor: ProgramEditor, layer: _Layer, weight: Node, bias: Node) -> Node:
-    source = layer.node
-    bound: dict[str, Any] = bound_arguments(source) | {"weight": weight, "bias": bias}
-    schema = schema_of(source.target)
-    names = [a.name for a in schema.arguments] if schema else []
-    return editor.call(source.target, *(bound[name] for name in names), like=source)
 
 
 def _tensor(editor: ProgramEditor, node: Node) -> torch.Tensor:
