@@ -20,7 +20,14 @@ from torch._inductor.codegen.cpp_wrapper_mps import CppWrapperMps
 from torch._inductor.codegen.mps_device_op_overrides import MPSDeviceOpOverrides
 from torch._inductor.virtualized import V
 
-from transforms.lowering.cpp_codegen import OUTSIDE, CheckedWrapper, fault_place, inserted, quoted
+from transforms.lowering.cpp_codegen import (
+    OUTSIDE,
+    CheckedWrapper,
+    fault_place,
+    inserted,
+    located,
+    quoted,
+)
 from zoo.errors import LoweringError
 
 if TYPE_CHECKING:
@@ -177,11 +184,14 @@ class MetalWrapper(CheckedWrapper, CppWrapperMps):
         if not V.graph.is_const_graph:
             self.header.splice(inserted("metal_codegen.h"))
 
-    def shader(self, source: str) -> str:
-        """The name of the kernel with a source, under which it is added where it is new."""
-        known = {text: name for name, text in self.shaders.items()}
+    def shader(self, source: str, place: str) -> str:
+        """The name of the kernel with a source, under which it is added where it is new.
+
+        Compilers name the line's place in what they say of it.
+        """
+        known = {text.partition("\n")[2]: name for name, text in self.shaders.items()}
         name = known.get(source, f"{self.program}_mps_lib_{len(self.shaders)}")
-        self.shaders[name] = source
+        self.shaders.setdefault(name, f"#line 1 {quoted(place)}\n{source}")
         return name
 
     def generate_kernel_call(
@@ -275,7 +285,9 @@ class MetalScheduling(mps.MetalScheduling):
         wrapper = V.graph.wrapper_code
         if not isinstance(wrapper, MetalWrapper):
             raise TypeError("Metal's scheduling is registered without its wrapper")
-        return wrapper.shader(src_code)
+        parts = [each.node for each in node_schedule if getattr(each, "node", None) is not None]
+        origins = [node for part in parts for node in part.get_origins()]
+        return wrapper.shader(src_code, located(origins))
 
 
 def metal_code(
@@ -304,13 +316,13 @@ def metal_code(
 
 def _shader(place: str, name: str, source: str) -> str:
     """One kernel under its own name."""
-    text = source.strip()
+    line, _, text = source.strip().partition("\n")
     known = text.startswith(_BEGIN) and text.endswith(_END) and text.count(_KERNEL_NAME) == 1
     if not known or "#include" in text:
         raise _unknown(place, f"shader {name} is not one kernel without headers")
     bare = text.removeprefix(_BEGIN).removesuffix(_END)
     named = bare.replace(_KERNEL_NAME, f"kernel void {name}(")
-    return textwrap.dedent(named.lstrip("\n")).strip() + "\n"
+    return f"{line}\n{textwrap.dedent(named.lstrip(chr(10))).strip()}\n"
 
 
 def _unknown(place: str, fact: str) -> LoweringError:

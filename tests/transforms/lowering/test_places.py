@@ -12,7 +12,7 @@ from torch._inductor.codegen.cpp import CppOverrides, CppVecOverrides
 
 from transforms import convert
 from transforms.lowering.metal_codegen import MetalFunctions
-from zoo.errors import LoweringError
+from zoo.errors import LoweringError, ValidationError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,6 +69,13 @@ def test_a_kernel_that_cannot_be_written(
         monkeypatch.setattr(functions, "asinh", staticmethod(_refuses))
     with pytest.raises(LoweringError, match=f"failed at (.* or )?{_HERE}.*: .*no asinh today"):
         _convert(tmp_path / "made", target)
+
+
+def test_a_shader_that_does_not_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metal's compiler names what the kernel computes, and the line of the kernel."""
+    monkeypatch.setattr(MetalFunctions, "asinh", staticmethod(lambda x: f"nonsense({x})"))
+    with pytest.raises(ValidationError, match=rf"{_HERE}.*:\d+:\d+: error: .*nonsense"):
+        _convert(tmp_path / "made", "metal")
 
 
 def test_a_kernel_that_does_not_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
