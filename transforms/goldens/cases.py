@@ -13,7 +13,6 @@ import math
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -233,14 +232,11 @@ def run_cases(
     return cases
 
 
-# Unless this is on, it compiles itself, which torch cannot do inside a mode for operators.
-_UNCOMPILED = "torch.nn.attention.flex_attention._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"
-
-
 def _run_exactly(call: Call, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """What a call returns in one thread, of a copy of the inputs."""
-    uncompiled = patch(_UNCOMPILED, new=True)
-    with torch.no_grad(), torch_threads(1), uncompiled, TiesInOrder():  # type: ignore[no-untyped-call]
+    # What a mode keeps it from compiling, torch would not compile outside either from then on.
+    eager = torch.compiler.set_stance("force_eager")
+    with torch.no_grad(), torch_threads(1), eager, TiesInOrder():  # type: ignore[no-untyped-call]
         return call({name: tensor.clone() for name, tensor in inputs.items()})
 
 

@@ -25,8 +25,9 @@ class Either(nn.Module):
 
 
 def test_branches_of_torch_cond_run_by_value(tmp_path: Path) -> None:
-    """Each where eager takes it."""
+    """Each where eager takes it, which goes on to answer in this process."""
     bundle = convert(Either(), (torch.ones(3),), out=tmp_path / "made", measure_seconds=0)
     with Session(bundle.folder) as session:
         for x, wanted in ((2, 3), (-2, -3)):
             assert session.run({"x": np.full(3, x, np.float32)})["output"].tolist() == [wanted] * 3
+            assert Either()(torch.full((3,), float(x))).tolist() == [wanted] * 3
