@@ -6,6 +6,7 @@ import logging
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -289,6 +290,7 @@ def test_the_truth_is_in_the_report(tmp_path: Path) -> None:
         (torch.ones(2, 8), "Give a tuple of tensors"),
         ((torch.ones(2, 8), 3), "input 1 is a int, not a tensor"),
         (([torch.ones(2, 8)],), "input 0 is a list, not a tensor"),
+        ((torch.ones(2, 8), None), "input 1 is None. Leave it out, and give those behind it by na"),
         ((), "there are no inputs"),
     ],
 )
@@ -370,6 +372,30 @@ class Alike(nn.Module):
     def forward(self, x: torch.Tensor) -> Any:
         """Both paths are written a_b."""
         return {"a": {"b": x + 1}, "a_b": 2 * x, "c": None}
+
+
+@dataclass
+class _Heads:
+    logits: torch.Tensor
+    hidden: torch.Tensor | None = None
+
+
+class _InRecords(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[_Heads, dict[str, _Heads]]:
+        """Records in a tuple and in a dictionary of one."""
+        return _Heads(x + 1, x * 2), {"second": _Heads(x - 1)}
+
+
+def test_a_dataclass_gives_its_fields(tmp_path: Path) -> None:
+    """By their names, wherever in the result it is."""
+    x = torch.randn(2, 3)
+    made = convert(_InRecords().eval(), (x,), out=tmp_path / "out", measure_seconds=0)
+    with Session(made.folder) as session:
+        found = session.run({"x": x.numpy()})
+    wanted = {"output_0_logits": x + 1, "output_0_hidden": x * 2, "output_1_second_logits": x - 1}
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(found[name], value.numpy())
 
 
 def test_results_of_one_name_are_both_there(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -85,13 +85,21 @@ def output_names(program: ExportedProgram) -> tuple[str, ...]:
 
 
 def named_tensors(result: Any) -> Any:
-    """A result of forward as it is; where None is in it, only the others, by their names."""
+    """A result of forward; of a dataclass its fields, and where None is in it, only the others."""
+    result = tree_map(_opened, result)
     leaves, _ = tree_flatten_with_path(result)
     tensors = [(_name(path), leaf) for path, leaf in leaves if leaf is not None]
     if len(tensors) == len(leaves):
         return result
     named = dict(tensors)  # by position, where two would have one name
     return named if len(named) == len(tensors) else [leaf for _, leaf in tensors]
+
+
+def _opened(leaf: Any) -> Any:
+    """The fields of a dataclass by name, where torch's trees do not know it."""
+    if not is_dataclass(leaf) or isinstance(leaf, type):
+        return leaf
+    return {each.name: tree_map(_opened, getattr(leaf, each.name)) for each in fields(leaf)}
 
 
 def _fields(value: Any) -> Any:

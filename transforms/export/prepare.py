@@ -165,6 +165,7 @@ def prepare(
 
 
 _MOST_CALLS = 64
+_LEFT_OUT = "Leave it out, and give those behind it by name: kwargs={'y': y}"
 _FLAT = "Wrap the module in one that takes tensors, by position or by name"
 
 
@@ -292,6 +293,8 @@ def _example(
     if not arguments and not keywords and isinstance(program.module, ExportedProgram):
         arguments, keywords = program.module.example_inputs or ((), {})
     for what, value in [*((f"input {i}", v) for i, v in enumerate(arguments)), *keywords.items()]:
+        if value is None:
+            raise UsageError(place, f"{what} is None", _LEFT_OUT)
         if not isinstance(value, torch.Tensor):
             raise UsageError(place, f"{what} is a {type(value).__name__}, not a tensor", _FLAT)
         if value.device.type != "cpu":

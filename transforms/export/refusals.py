@@ -22,7 +22,7 @@ from torch.utils._sympy.reference import TensorReferenceAnalysis
 from transforms.export.call_signature import DTYPES
 from transforms.graph.editor import ProgramEditor
 from transforms.graph.record import origin
-from transforms.graph.schemas import is_random, producers, schema_of
+from transforms.graph.schemas import is_random, producers, schema_of, tensors_of
 from zoo.errors import ExportError
 
 if TYPE_CHECKING:
@@ -156,6 +156,7 @@ _ADVICE = {
 _NO_STATE = "only buffers keep state between calls"
 _TRAINING = "by a module in training mode. Call .eval() first: what a call writes then is kept"
 _NO_NOISE = "Pass the noise as an input; for dropout, call .eval() on the module first"
+_NO_NUMBER = "Compute with the tensor, or make a constant a Python number in __init__"
 _NO_DATA = "Pad to a fixed size, or return a mask instead of what it selects"
 
 
@@ -250,7 +251,7 @@ def _shaped_by_data(used: Iterable[Node]) -> Iterator[str]:
     for node in used:
         if not node.meta.get("unbacked_bindings"):
             continue
-        value = node.meta.get("val")
-        shaped = isinstance(value, torch.Tensor) and free_unbacked_symbols(value)
-        fact = "a size depends on values of" if shaped else "a number is read out of"
-        yield f"{fact} a tensor at {origin(node)}. {_NO_DATA}"
+        if any(free_unbacked_symbols(tensor) for tensor in tensors_of(node)):
+            yield f"a size depends on values of a tensor at {origin(node)}. {_NO_DATA}"
+        else:
+            yield f"a number is read out of a tensor at {origin(node)}. {_NO_NUMBER}"

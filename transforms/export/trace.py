@@ -424,15 +424,24 @@ def _failed(place: str, error: Exception) -> ExportError:
     return ExportError(place, f"torch.export failed: {said}", _advice(text))
 
 
+_ADVICE = {  # by what torch says
+    "Constraints violated": "Narrow the range of the dimension to what the model allows",
+    "was assigned during export": "Make it in __init__, by register_buffer, or call the module "
+    "once before",
+    "uninitialized parameter": "Call the module once before: lazy modules make their weights then",
+    **dict.fromkeys(
+        ("Cannot view", "view size is not compatible"),
+        "Artifacts take inputs row after row, whatever strides an example has: use .reshape",
+    ),
+    "but got FakeTensor": "Let no size be read out of a tensor: pad and mask sequences, and do not "
+    "pack them",
+    "Pending unbacked symbols": "A size depends on values, as nonzero and combinations have: make "
+    "such tables in __init__",
+    "expected compiled_fn to be GraphModule": "A buffer that is written may be one memory with "
+    "another: register the memory once",
+}
+_TRY_ALONE = "Try the model under torch.export by itself; arguments of forward can switch paths"
+
+
 def _advice(text: str) -> str:
-    if "Constraints violated" in text:
-        return "Narrow the range of the dimension to what the model allows"
-    if "was assigned during export" in text:
-        return "Make it in __init__, by register_buffer, or call the module once before"
-    if "uninitialized parameter" in text:
-        return "Call the module once before: lazy modules make their weights then"
-    if "Cannot view" in text or "view size is not compatible" in text:
-        return "Artifacts take inputs row after row, whatever strides an example has: use .reshape"
-    if "expected compiled_fn to be GraphModule" in text:
-        return "A buffer that is written may be one memory with another: register the memory once"
-    return "Try the model under torch.export by itself; arguments of forward can switch paths"
+    return next((step for said, step in _ADVICE.items() if said in text), _TRY_ALONE)

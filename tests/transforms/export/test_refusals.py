@@ -155,6 +155,24 @@ def test_sizes_that_depend_on_values_are_refused() -> None:
     assert "Pad to a fixed size" in text
 
 
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda x: x / torch.ones(()).exp().item(), "number is read out.* make a constant a Pyth"),
+        (torch.unique, "a size depends on values of a tensor .*_unique2.*Pad"),
+        (lambda x: torch.combinations(x[0]), "as nonzero and combinations have: make such tab"),
+        (
+            lambda x: nn.GRU(3, 2)(nn.utils.rnn.pack_sequence([x, x]))[1],
+            "pad and mask sequences, and do not pack them",
+        ),
+    ],
+)
+def test_what_values_decide_is_refused_with_what_to_do_instead(function: Any, words: str) -> None:
+    """A number, a size, a table and packed sequences each have a way of their own."""
+    with pytest.raises(ExportError, match=words):
+        trace("program main", Holder(function), (torch.randn(2, 3),))
+
+
 def test_branches_on_values_are_refused_with_their_line(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
