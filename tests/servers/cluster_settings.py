@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import os
+import platform
 import shlex
 
 from supervisor.datatypes import dict_of_key_value_pairs
@@ -20,7 +21,8 @@ def program(name: str, state: ClusterState) -> tuple[list[str], dict[str, str]]:
     values = {
         key: value.replace("%(ENV_PATH)s", os.environ["PATH"]) for key, value in values.items()
     }
-    return shlex.split(parser[f"program:{name}"]["command"]), values
+    command = parser[f"program:{name}"]["command"].replace("%(host_node_name)s", platform.node())
+    return shlex.split(command), values
 
 
 def sparing_settings() -> dict[str, str]:
