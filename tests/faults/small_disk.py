@@ -1,4 +1,7 @@
-"""A disk of some megabytes that really fills up, in a mount namespace: it takes no root."""
+"""A disk of some megabytes that really fills up, in a mount namespace: it takes no root.
+
+Only its owner may write there, as Menagerie asks of its home.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from pathlib import Path
 
-_MOUNT = 'mount -t tmpfs -o size="$1"m small "$0" && echo mounted && exec cat'
+_MOUNT = 'mount -t tmpfs -o mode=700,size="$1"m small "$0" && echo mounted && exec cat'
 
 
 class SmallDisk:
