@@ -46,14 +46,14 @@ _SOCKET_BYTES = 90  # a path to a socket has 104 on macOS, and supervisord's fir
 class ClusterState(Frozen):
     """Addresses and secrets of the local cluster, and what was applied; they outlive `down`.
 
-    Processes get the secrets in their environment, never as arguments, which everybody can list.
+    Processes get the secrets in their environment, never as arguments, which every user can list.
     """
 
     ports: dict[str, int]  # "api", "worker" (its health) and "s3"
     api_auth: SecretStr  # user:password of Prefect's API and UI
     s3_secret: SecretStr
     up: bool = False  # `zoo cluster up` has been, and no `zoo cluster down` since
-    applied: str = ""  # digest of the deployments that the server was told of
+    applied: str = ""  # digest of the deployments that were applied to the server
 
     @field_serializer("api_auth", "s3_secret", when_used="json")
     def _revealed(self, secret: SecretStr) -> str:
@@ -133,12 +133,12 @@ class ClusterState(Frozen):
 
 
 def cluster_folder() -> Path:
-    """Everything of the local cluster lies here: data, logs, state."""
+    """The local cluster's folder: data, logs, state."""
     return home() / "cluster"
 
 
 def state_path() -> Path:
-    """Where the state lies, with the secrets."""
+    """Path of the state, with the secrets."""
     return cluster_folder() / "state.json"
 
 

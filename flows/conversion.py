@@ -15,7 +15,7 @@ from pydantic import WithJsonSchema
 from flows.pages import Ended, ProgressBar, leave_pages, record
 from flows.plan import job_for, looked_up
 from flows.results import ModelResult, Outcome, Step
-from flows.runs import RunFailed, give_way, leave_row, this_run
+from flows.runs import RunFailed, abort_if_superseded, leave_row, this_run
 from flows.services import services
 from menagerie.figures import seconds
 from menagerie.validation.findings import Verdict
@@ -151,8 +151,8 @@ class Conversion:
         """Where a wrong number comes from: what was found, or what finds it."""
         known = dearest(report.passes)
         found = cause(report.diagnosis) if report.diagnosis is not None else ""
-        told = ". ".join(each for each in (known, found) if each)
-        return told or f"The first node that is wrong: `{search_command(self._job)}`"
+        advice = ". ".join(each for each in (known, found) if each)
+        return advice or f"The first node that is wrong: `{search_command(self._job)}`"
 
     def _diagnosed(
         self, model: ModelHolder, report: ConversionReport, records: StageRecords
@@ -167,7 +167,7 @@ class Conversion:
             return report.model_copy(update={"diagnosis": Diagnosis(detail=detail)})
 
     def _stage(self, kind: StageKind[Any], work: Callable[[], T]) -> T:
-        """Do a stage as a Prefect task: timed, and told to the listener."""
+        """Do a stage as a Prefect task: timed, and reported to the listener."""
         listener, stage = self._given.listener, kind.stage
         self._at = stage
         listener.stage_at(self._job.model, self._job.target, stage)
@@ -219,7 +219,7 @@ def _outcome(error: Exception) -> Outcome:
 
 
 def tell(row: ModelResult) -> None:
-    """Have a model's row heard, and left on the run at work where that bears rows."""
+    """Have a model's row heard, and left on the run at work where that keeps rows."""
     given = services()
     given.listener.model_ended(row)
     if given.leaves_rows:
@@ -227,7 +227,7 @@ def tell(row: ModelResult) -> None:
 
 
 def convert_in_task(planned: PlannedModel, options: ConversionOptions) -> None:
-    """Convert a planned model as a task of the run at work; whatever happens, its row is told.
+    """Convert a planned model as a task of the run at work; whatever happens, its row is reported.
 
     Skipped when the store already holds a release under the same build key. If forced, it is
     converted and proven anew, but the store keeps the release that it has.
@@ -240,7 +240,7 @@ def convert_in_task(planned: PlannedModel, options: ConversionOptions) -> None:
     def work() -> State[Any] | None:  # returned and not raised: Prefect would log a traceback
         ended = _convert(planned, options)
         if not ended.row.succeeded:
-            give_way()
+            abort_if_superseded()
         row = leave_pages(ended, options.store_url, planned.spec.summary)
         record(row)
         tell(row)

@@ -176,7 +176,7 @@ def convert_here(
     jobs: int = 1,
     until: float = math.inf,
 ) -> None:
-    """Convert models one after another, or `jobs` at a time; the row of each is told.
+    """Convert models one after another, or `jobs` at a time; the row of each is reported.
 
     A model is pulled and exported once for all targets, which follow each other in `work`, unless
     there are fewer models than jobs.

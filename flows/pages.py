@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _LONG_SECONDS = 15.0  # from which on a conversion has a bar
 _PAUSE_SECONDS = 2.0  # between two of its moves, each a request
 _PROVEN_ANEW = """\
-> **Proven anew.** What stands here is of this run. The store keeps its release of {}, with the \
+> **Proven anew.** This page is of this run. The store keeps its release of {}, with the \
 report of its own proof: that is what is got below.
 """
 
@@ -121,7 +121,7 @@ def leave_pages(ended: Ended, store: str, summary: str = "") -> ModelResult:
         summary: of the model, if that could be found out.
 
     Returns:
-        The row, which says where the page lies.
+        The row, with the page's path.
     """
     row, parts = ended.row, []
     release = _stored(row, store) if row.succeeded and row.retracted is None else None

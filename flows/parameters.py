@@ -239,11 +239,11 @@ def factories_allowed(manifest: str, *, asked: bool) -> bool:
     """Whether a run may call builders that manifest entries name, which is foreign code.
 
     Besides the run's parameters the operator of the machine must want it, by
-    `MENAGERIE_ALLOW_FACTORIES=1` in the environment: whoever may fill in a form need not be one
+    `MENAGERIE_ALLOW_FACTORIES=1` in the environment: those who may fill in a form need not be
     who may run code there. `zoo convert --allow-factories` sets it for its own process.
 
     The code of a submission runs without being asked for where the operator listed its digest in
-    `MENAGERIE_ALLOW_SUBMITTED`, with commas between several; `*` there stands for all of them.
+    `MENAGERIE_ALLOW_SUBMITTED`, with commas between several; `*` there means all of them.
 
     Args:
         manifest: the run's, as in its options.

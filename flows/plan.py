@@ -244,7 +244,7 @@ def _retractions(store: Store, model: str, platform: str) -> dict[str, str]:
 def sort_out(
     planned: Iterable[PlannedModel], tell: Callable[[ModelResult], object]
 ) -> list[PlannedModel]:
-    """The models that are to be converted; the rows of all others are told."""
+    """The models that are to be converted; the rows of all others are reported."""
     work = []
     for one in planned:
         if one.error is not None:

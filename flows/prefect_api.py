@@ -90,7 +90,7 @@ def prefect_api(
     os.environ.setdefault("PREFECT_API_REQUEST_TIMEOUT", _REQUEST_SECONDS)
     first = "" if (folder / "prefect.db").exists() else " (first time: up to a minute)"
     status(f"starting Prefect's embedded API{first}")
-    # Bound here and inherited: the address is known at once, and nobody can take it in between.
+    # Bound here and inherited: the address is known at once, and cannot be taken in between.
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(128)
@@ -185,7 +185,7 @@ def _health(url: str, seconds: float) -> None:
 
 
 def server_trust() -> ssl.SSLContext:
-    """The authorities that vouch for the server: those that Prefect's own client is told of.
+    """The authorities that vouch for the server: those that Prefect's own client has.
 
     Raises:
         OSError: the file that PREFECT_API_SSL_CERT_FILE names cannot be read.
@@ -229,7 +229,7 @@ def main(role: str, *arguments: str) -> None:
 def _run() -> None:
     """Run the flow that the environment names, as Prefect does, as long as the worker lives.
 
-    Left alone it would run on where nobody can cancel it, hold its place in the queue, and meet
+    Left alone it would run on and could not be cancelled, hold its place in the queue, and meet
     its own second try.
     """
     del sys.argv[1:]  # Prefect's engine would read the first word as a run's id

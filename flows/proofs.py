@@ -86,7 +86,7 @@ def unconfirmed(store: Store, models: Sequence[str], targets: Sequence[str]) -> 
     It is what no device has run, and no verification has refuted since.
 
     Args:
-        store: where; it gives what is not signed, since candidates are signed by nobody yet.
+        store: where; it gives what is not signed, since candidates are not signed yet.
         models: only these; none: all.
         targets: only for these; none: all.
 
@@ -186,7 +186,7 @@ def rebuild(release: Release, options: ConversionOptions, hold: Hold) -> Rebuild
             return Rebuild.of(release, outcome=RebuildOutcome.OTHER, detail=_OTHER)
         opened = open_store(options.store_url)
         return rebuild_release(opened, release, job_for(planned, options), hold)
-    except Exception as error:  # noqa: BLE001 - somebody waits for a verdict
+    except Exception as error:  # noqa: BLE001 - a caller waits for a verdict
         _log.warning("%s for %s", release.model, release.target, exc_info=True)
         detail = str(explain(error, release.model))
         return Rebuild.of(release, outcome=RebuildOutcome.UNDECIDED, detail=detail)

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 def report_folder(model: str, target: str) -> Path:
-    """Where the report of the last conversion of `model` for `target` lies, if there was one."""
+    """Path of the report of the last conversion of `model` for `target`, if there was one."""
     return home() / "reports" / model / target
 
 
@@ -82,7 +82,7 @@ def conversion_log(model: str, target: str, build_key: str) -> Path:
 def report_failure(
     row: ModelResult, error: MenagerieError | None = None, summary: str = ""
 ) -> tuple[ModelResult, FailureReport]:
-    """The row with the path of a page that is written, and what stands there.
+    """The row with the path of a page that is written, and its text.
 
     Args:
         row: of the model that failed.
@@ -182,8 +182,8 @@ def how_to_get(store: str, release: Release) -> str:
         waits = opened.candidate(*release.names) == release
         archive = opened.link_archive(release)
     if waits:
-        told = "It waits for its promotion (`zoo release promote`): before, nothing takes it"
-        lines += [f"{told}, and of what is promoted later no zip file is linked here.", ""]
+        note = "It waits for its promotion (`zoo release promote`): before, nothing takes it"
+        lines += [f"{note}, and of what is promoted later no zip file is linked here.", ""]
     authority = f", and `{_AUTHORITY}` the certificate of its authority"
     trusted = authority if os.environ.get(_AUTHORITY) else ""
     keys = f"{' and '.join(f'`{name}`' for name in _KEYS)} name a key that may read the store"
@@ -191,6 +191,6 @@ def how_to_get(store: str, release: Release) -> str:
     lines += [f"{keys}{trusted}. {local}", ""]
     if archive is not None:
         until = datetime.now(UTC) + timedelta(seconds=LINK_SECONDS)
-        shown = f"until {until:%Y-%m-%d %H:%M} UTC; whoever has the address can read it"
+        shown = f"until {until:%Y-%m-%d %H:%M} UTC; anyone who has the address can read it"
         lines += [f"Or [as one zip file]({archive}) ({size(release.size)}), {shown}.", ""]
     return "\n".join(lines) + "\n"

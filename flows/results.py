@@ -29,7 +29,7 @@ class Outcome(StrEnum):
     SKIPPED = "skipped"  # the store held it already, under the same build key
     FAILED = "failed"  # a stage said no, and why
     CRASHED = "crashed"  # something ended it that is not a judgement over the model
-    TIMED_OUT = "timed out"  # it took longer than it may, or nobody was there to do it
+    TIMED_OUT = "timed out"  # it took longer than it may, or no worker was there to do it
 
 
 class Step(StrEnum):
@@ -67,7 +67,7 @@ class ModelResult(Frozen):
     retracted: str | None = None  # when and why that one was
 
     def with_report(self, report: ConversionReport, folder: Path) -> Self:
-        """This row with the figures of `report`, which lies in `folder`."""
+        """This row with the figures of `report`, which is in `folder`."""
         summary = summarise(report)
         return self.model_copy(
             update={
@@ -106,14 +106,14 @@ class ModelResult(Frozen):
         if self.retracted is not None:
             advice = "Mend its cause and convert it: that is another build"
             return f"was retracted on {self.retracted}. {advice}"
-        told = []
+        notes = []
         if self.kept is not None:
-            told.append(f"the store keeps its release of {self.kept}")
+            notes.append(f"the store keeps its release of {self.kept}")
         elif self.proof is ReleaseState.EMULATED:
-            told.append(f"emulated, waiting for a device of {self.target} to confirm it")
+            notes.append(f"emulated, waiting for a device of {self.target} to confirm it")
         if self.candidate:
-            told.append(f"a candidate: `zoo release promote {self.model}` signs it")
-        return ", ".join(told)
+            notes.append(f"a candidate: `zoo release promote {self.model}` signs it")
+        return ", ".join(notes)
 
 
 class RunResult(Frozen):
@@ -157,7 +157,7 @@ def results_markdown(results: Iterable[ModelResult]) -> str:
 
 
 class Listener:
-    """Hears of every stage, in whichever thread the model is converted, and keeps the rows.
+    """Notified of every stage, in whichever thread the model is converted, and keeps the rows.
 
     A row got so does not depend on Prefect's API, whose answer to a final state can get lost.
 

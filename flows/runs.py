@@ -75,8 +75,8 @@ _PATIENCE_SECONDS = 600.0  # of a line that is down; the run may be elsewhere by
 _LOOK_SECONDS = 5.0
 
 
-def give_way() -> None:
-    """Go on if this process is the one that has its run, or if nobody can tell for long.
+def abort_if_superseded() -> None:
+    """Go on if this process is the one that has its run, or if the server does not say for long.
 
     Raises:
         Abort: the run was begun again since; Prefect ends the process without a word to the server.
@@ -214,7 +214,7 @@ def failed(message: str, result: object) -> State[Any]:
     Raises:
         Abort: another process has begun the run again, and speaks for it.
     """
-    give_way()
+    abort_if_superseded()
     return Failed(message=message, data=RunFailed(str(flow_run.get_name()), message, result))
 
 
@@ -360,7 +360,7 @@ class Runs:
         self._client.set_flow_run_state(run.id, end, force=force)
 
     def run_again(self, run: FlowRun) -> None:
-        """Put a crashed run back into the queue, unless somebody did so a moment ago."""
+        """Put a crashed run back into the queue, unless that was done a moment ago."""
         latest = self.look([run.id]).get(run.id)
         if latest is None or latest.state_type is not StateType.CRASHED:
             return
@@ -376,7 +376,7 @@ class Runs:
         return any(worker.status == "ONLINE" for worker in workers)
 
     def is_being_cancelled(self) -> bool:
-        """Whether somebody cancels the parent run itself."""
+        """Whether the parent run itself is being cancelled."""
         state = self._client.read_flow_run(self._parent).state
         return state is not None and state.type in (StateType.CANCELLING, StateType.CANCELLED)
 

@@ -42,9 +42,9 @@ class Services:
         instead: functions in place of those in the table of stages.
         judge: runs the golden cases of a release.
         stop: ends every model at work in this process.
-        listener: hears of stages and models.
+        listener: notified of stages and models.
         planned: what was planned in this process.
-        leaves_rows: whether the run at work bears the row of every model.
+        leaves_rows: whether the run at work keeps the row of every model.
     """
 
     hold: Hold = _model_process
@@ -60,7 +60,7 @@ _SERVICES: ContextVar[Services | None] = ContextVar("services", default=None)
 
 
 def services() -> Services:
-    """Those in use, by default the real ones with nobody listening."""
+    """Those in use, by default the real ones without a listener."""
     return _SERVICES.get() or Services()
 
 

@@ -49,7 +49,7 @@ _OURS = re.compile(
     r".+\.(?P<host>[\w-]{1,64})\.(?P<pid>[1-9][0-9]{0,8})\.(?P<born>[0-9a-f]{12})\.[0-9a-f]{8}",
     re.ASCII,
 )
-_FOREIGN_DAYS = 7.0  # after which nobody elsewhere is believed to work in a folder still
+_FOREIGN_DAYS = 7.0  # after which no process elsewhere is believed to work in a folder still
 _DAY = 86400.0
 
 
@@ -57,7 +57,7 @@ def new_work_folder(name: str) -> Path:
     """The path of a folder for this process alone, not made yet; its user removes it.
 
     Folders of processes that no longer live are removed first: a killed conversion leaves a bundle
-    that nobody will use, and bundles are large.
+    that are of no more use, and bundles are large.
     """
     for folder in abandoned_work():
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,1 +1,1 @@
-"""Running as a service: what a server is told (`wanted`, `apply`), and one to try (`local`)."""
+"""Running as a service: what a server is given (`wanted`, `apply`), and one to try (`local`)."""

@@ -2,7 +2,7 @@
 
 Work pools and queues, deployments, automations and who is notified of failures, from `prefect.yaml`
 and the files in `infra`, to the server that PREFECT_API_URL names. Whatever is there already is
-brought to what the files say; limits that somebody changed in the UI are set back too, since the
+brought to what the files say; limits that were changed in the UI are set back too, since the
 files are meant to be the truth.
 """
 
@@ -41,7 +41,7 @@ def main(wanted: Wanted) -> int:
     """Apply everything to the configured server.
 
     Returns:
-        The exit code; what went wrong stands on standard error.
+        The exit code; what went wrong is on standard error.
     """
     try:
         if not os.environ.get("PREFECT_API_URL"):
@@ -122,7 +122,7 @@ def _job_template(kind: str | None, wanted: Wanted) -> dict[str, Any]:
 
 
 def deploy(wanted: Wanted) -> None:
-    """Let Prefect's own command read the file, so that it means the same to everybody."""
+    """Let Prefect's own command read the file, so that it means the same everywhere."""
     command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
     done = subprocess.run(
         [*command, "--prefect-file", str(wanted.deployment_file)],
@@ -145,7 +145,7 @@ def _reason(said: str) -> str:
 
 
 def _notification_block() -> str | None:
-    """The id of the block that holds who is notified, a secret; None where nobody is named.
+    """The id of the block that holds who is notified, a secret; None where no one is named.
 
     Of Prefect's own blocks this one hands any URL that Apprise knows on: the server needs no
     other distribution.

@@ -1,4 +1,4 @@
-"""What a server is told: deployments from `prefect.yaml`, pools and automations from `infra`.
+"""What is applied to a server: deployments from `prefect.yaml`, pools and automations from `infra`.
 
 The same files serve a local cluster and a team's server: `prefect deploy` reads prefect.yaml too.
 Prefect itself is not imported, so that `zoo cluster status` answers at once.
@@ -58,7 +58,7 @@ class Wanted:
 
     @cached_property
     def digest(self) -> str:
-        """Changes with everything that a server would be told otherwise."""
+        """Changes with everything that is applied to a server."""
         files = [self.deployment_file, *self._infra.glob("*.yaml")]
         files += self._infra.glob("kubernetes/*.json")
         for package in _CODE:

@@ -147,14 +147,14 @@ class ForkServer:
         """
         requests, ours = os.pipe()
         ours_too, answers = os.pipe()
-        number, told = os.pipe()
+        number, ended = os.pipe()
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
-            theirs = [requests, answers, output.fileno(), told]
+            theirs = [requests, answers, output.fileno(), ended]
             ForkedProcess.reap()
             with suppress(OSError):
                 socket.send_fds(self._control, [kind.encode()], theirs)
-        for fd in (requests, answers, told):
+        for fd in (requests, answers, ended):
             os.close(fd)
         return ForkedProcess(self, os.fdopen(ours, "w"), os.fdopen(ours_too), number)
 
@@ -287,7 +287,7 @@ class Servers:
         Not where a server died, perhaps of what it loaded.
         """
         if _FORKS:
-            with suppress(OSError):  # whoever cannot do without a server will say so
+            with suppress(OSError):  # what cannot do without a server will say so
                 server = self._current()
                 if not self._one_died:
                     server.load(kind)
@@ -348,7 +348,7 @@ def group_memory(group: int) -> int:
 def _group_limits(root: Path) -> Iterator[int]:
     """Bytes that this process's control groups allow, and those above them; see cgroups(7).
 
-    A container may see its own group as the topmost folder, under whatever path it is told.
+    A container may see its own group as the topmost folder, under whatever path it is given.
     """
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
@@ -417,8 +417,8 @@ class ModelProcess(ModelHolder):
             raise answer.failure.exception()
         return kind.record.model_validate_json(answer.record or "")
 
-    def turn_to(self, job: Job) -> bool:
-        """See `ModelHolder.turn_to`; the next request names the job."""
+    def switch_to(self, job: Job) -> bool:
+        """See `ModelHolder.switch_to`; the next request names the job."""
         if not job.same_model(self._job) or self._process.poll() is not None:
             return False
         job.log.parent.mkdir(parents=True, exist_ok=True)
@@ -490,7 +490,7 @@ def shared_model(hold: Hold) -> Iterator[Hold]:
         @contextmanager
         def go_on(job: Job) -> Iterator[ModelHolder]:
             nonlocal model
-            if model is None or not model.turn_to(job):
+            if model is None or not model.switch_to(job):
                 held.close()
                 model = held.enter_context(hold(job))
             try:

@@ -112,8 +112,8 @@ class ModelStages(ModelHolder):
             seconds=job.search_seconds,
         )
 
-    def turn_to(self, job: Job) -> bool:
-        """See `ModelHolder.turn_to`; the job is one of the same model."""
+    def switch_to(self, job: Job) -> bool:
+        """See `ModelHolder.switch_to`; the job is one of the same model."""
         self._job, self._target = job, target_named(job.target)
         self._prepared = ()
         return True

@@ -41,7 +41,7 @@ def prove(
     Args:
         job: whose bundle to prove.
         records: what the stages before found out, for the report.
-        judge: `menagerie.validation.validate`, or what stands in for it.
+        judge: `menagerie.validation.validate`, or a substitute.
 
     The report goes to `job.reports` whatever the verdict, and into the bundle if it passed.
 

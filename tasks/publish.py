@@ -54,7 +54,7 @@ def publish_bundle(job: Job, _: StageRecords | None = None) -> PublishRecord:
         release = store.propose(job.bundle)
     else:  # what others put there under this build key is not ours to sign
         promoter = Promoter(store, keyring, draws=False)
-        release = store.propose(job.bundle, vouched=promoter.vouches)
+        release = store.propose(job.bundle, vouched=promoter.has_signed)
         check_candidate(release.manifest, job.spec)
         release = promoter.promote(release)
     ours = release.document == (job.bundle / MANIFEST).read_bytes()
@@ -118,7 +118,7 @@ def promote_candidate(
         goldens: whether eager PyTorch computes its golden outputs again.
         allow_factories: whether builders from outside Menagerie may run for that.
         reason: for the ledger.
-        judge: `menagerie.validation.validate`, or what stands in for it.
+        judge: `menagerie.validation.validate`, or a substitute.
 
     Raises:
         ValidationError: it is not what the entry asks for, or does not hold here.

@@ -42,7 +42,7 @@ def run_as_task(name: str, work: Callable[[], T], *, retried: bool, run_name: st
         retry_delay_seconds=RETRY_SECONDS,
         retry_condition_fn=worth_a_retry,
     )
-    # Without its run's tags: for those it would hold a place under limits that nobody sets.
+    # Without its run's tags: for those it would hold a place under limits that no one sets.
     with TagsContext(current_tags=set()):
         return made()
 

@@ -84,7 +84,7 @@ def main(hold: Callable[[Job], ModelHolder] = model_stages) -> NoReturn:
                 for output in (sys.stdout, sys.stderr):
                     output.flush()
                     os.dup2(log.fileno(), output.fileno())
-            model = model if model.turn_to(job) else hold(job)
+            model = model if model.switch_to(job) else hold(job)
 
         def answer(said: Answer) -> None:
             answers.write(said.model_dump_json() + "\n")

@@ -77,7 +77,7 @@ class ModelHolder:
         done: RecordT = getattr(self, kind.stage.value)(*given)
         return done
 
-    def turn_to(self, _job: Job) -> bool:
+    def switch_to(self, _job: Job) -> bool:
         """Begin a job of the same model for another target, which is pulled and exported already.
 
         Returns:
@@ -113,7 +113,7 @@ def diagnose(
 
     Args:
         model: that holds the job's model.
-        job: how long to search, and where the report lies.
+        job: how long to search, and where the report is.
         report: of the failed validation.
         records: of the stages before it.
 
@@ -126,9 +126,9 @@ def diagnose(
     """
     try:
         diagnosis = model.run(LOCATE, job.suspected(report.validation))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the verdict stands
+    except Exception as error:  # noqa: BLE001 - whatever it is, the verdict is kept
         why = explain(error, job.model)
         diagnosis = Diagnosis(detail=f"The search for the cause ended early: {why}")
-    told = report.model_copy(update={"diagnosis": diagnosis})
-    write_report(told, job.reports, graphs=records.transformed.graphs)
-    return told
+    final = report.model_copy(update={"diagnosis": diagnosis})
+    write_report(final, job.reports, graphs=records.transformed.graphs)
+    return final

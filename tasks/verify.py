@@ -162,7 +162,7 @@ def _prove(
         bundle = opened.pull(release, folder / _BUNDLE)
     except MenagerieError as error:
         if isinstance(error, StoreError) and not isinstance(error, HashMismatch | NotInStore):
-            raise  # the reason lies not in the release
+            raise  # the reason is not in the release
         damaged = Proof.of(release, outcome=ProofOutcome.DAMAGED, state=state, detail=str(error))
         return _noted(opened, damaged), None
     emulated = emulates(release.manifest.requires)  # not timed, so it may take all cores
@@ -186,8 +186,8 @@ def _confirm(opened: Store, store: str, release: Release, bundle: Path) -> None:
         opened.propose(bundle)
         return
     promoter = Promoter(opened, keyring)
-    confirmed = opened.propose(bundle, vouched=promoter.vouches)
-    if promoter.vouches(release):
+    confirmed = opened.propose(bundle, vouched=promoter.has_signed)
+    if promoter.has_signed(release):
         promoter.promote(confirmed)
 
 

@@ -145,7 +145,7 @@ class _Weights:
         self.tensors[stored + _OPERAND] = wider
 
     def _parts(self, value: torch.Tensor) -> dict[str, torch.Tensor]:
-        """What stands for the tensor, by the ending of its name."""
+        """What replaces the tensor, by the ending of its name."""
         if self._scheme is not None:
             found = quantised(value, self._scheme) if may_quantise(value) else None
             exact = found is not None and torch.equal(found.wide(), value)

@@ -82,7 +82,7 @@ class Quantised:
     scales: torch.Tensor  # bfloat16 (rows, groups); (rows,) where the scheme has no groups
 
     def wide(self) -> torch.Tensor:
-        """The float32 tensor that this stands for."""
+        """The float32 tensor that this represents."""
         values = self.values.reshape(*self.scales.shape, -1).float()
         return (values * self.scales.float()[..., None]).reshape(self.shape)
 

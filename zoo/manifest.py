@@ -154,7 +154,7 @@ class Manifest:
 
 
 def is_pattern(name: str) -> bool:
-    """Whether it stands for all names of its form, as `vit*` does."""
+    """Whether it means all names of its form, as `vit*` does."""
     return not _GLOB.isdisjoint(name)
 
 

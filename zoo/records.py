@@ -134,7 +134,7 @@ class Divergence(Frozen):
     """The first place where a program computes something else than eager PyTorch.
 
     `max_abs` is in the node's own units, `snr_db` in decibels; infinite where the run ended in an
-    error. Unless `certain`, the time ran out: the fault lies at this node or in what feeds it.
+    error. Unless `certain`, the time ran out: the fault is at this node or in what feeds it.
     """
 
     stage: DivergenceStage
@@ -212,7 +212,7 @@ class FailureReport(Frozen):
     """All that is known of a conversion that ended before there was anything to validate.
 
     `place` is the node, file or program that the error names, `fact` what is wrong with it; `log`
-    is the end of what the model's process said, `log_path` where the whole of it lies.
+    is the end of what the model's process said, `log_path` where the whole of it is.
     """
 
     model: str

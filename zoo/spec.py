@@ -52,7 +52,7 @@ class TorchvisionSource(SpecModel):
     sha256: Sha256 | None = Field(
         default=None,
         description="of the weights' file; left out: the eight digits that torchvision puts into "
-        "its name, which somebody with a day's computing can meet",
+        "its name, which a day's computing can meet",
     )
 
 
@@ -116,7 +116,7 @@ class CheckpointSource(SpecModel):
         address = urlsplit(self.path)  # raises for what is no address, as its `port` does
         is_whole = self.path.startswith("https://") and address.hostname and address.port != 0
         if "://" in self.path and not is_whole:
-            raise ValueError("`path` lies beside the manifest file or starts with https://SERVER")
+            raise ValueError("`path` is beside the manifest file or starts with https://SERVER")
         return self
 
 
@@ -128,7 +128,7 @@ class FactorySource(SpecModel):
 
     kind: Literal["factory"]
     builder: Reference = Field(
-        description="`module:callable`; the module is importable or lies beside the manifest file"
+        description="`module:callable`; the module is importable or is beside the manifest file"
     )
     arguments: dict[str, object] = Field(default_factory=dict)
     has_weights: bool = Field(
@@ -172,7 +172,7 @@ class SampleKind(StrEnum):
 class Sample(SpecModel):
     """How golden inputs are made; always from the case's own seed.
 
-    `normal` has mean `mean` and deviation `std`; `uniform` lies in [low, high); `integers` in
+    `normal` has mean `mean` and deviation `std`; `uniform` is in [low, high); `integers` in
     [low, high); `prefix_mask` is true for a random, non-empty prefix of the last axis; `ones` is 1.
     """
 
@@ -333,7 +333,7 @@ class WhisperHeadSpec(SpecModel):
     """Whisper's greedy decoding: `listen` gives `keys` and `values`, `emit` is a decoder step.
 
     With the vocabulary's `tokenizer`, generation_config.json beside the weights says all tokens and
-    lists; what stands here serves where weights are random.
+    lists; what is given here serves where weights are random.
     """
 
     kind: Literal["whisper"]
@@ -390,7 +390,7 @@ class VocabularySpec(SpecModel):
     )
     tokenizer: bool = Field(
         default=False,
-        description="read them from the file beside the source's weights; `numbered` stands in for "
+        description="read them from the file beside the source's weights; `numbered` replaces "
         "them where weights are random",
     )
     special: tuple[int, ...] = Field(default=(), description="tokens that are no text")

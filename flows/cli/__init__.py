@@ -178,7 +178,7 @@ def _zoo(
         ),
     ] = False,
 ) -> None:
-    """What stands before a command."""
+    """The part of the line before a command."""
 
 
 def main() -> None:

@@ -46,7 +46,7 @@ def convert(
         list[Precision] | None,
         typer.Option(
             "--precision",
-            help="Of those that an entry is published in; may be repeated. Default: as it stands.",
+            help="Of those that an entry is published in; may be repeated. Default: as it is.",
         ),
     ] = None,
     random_weights: SeedOption = None,
@@ -183,7 +183,7 @@ def _run_flow(
 
         display.status("starting the run")
         given = Services(listener=display, planned=work)
-        # Nobody watches an embedded run; to end the thread that beats costs up to a second.
+        # An embedded run is not watched; to end the thread that beats costs up to a second.
         unwatched = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None} if embedded else {}
         error = MenagerieError("Prefect", "the run left no row of it", "Its logs say why")
         try:  # what it says went wrong counts only for models that left no row

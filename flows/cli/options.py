@@ -172,7 +172,7 @@ UnsignedOption = Annotated[
     typer.Option(
         "--allow-unsigned",
         callback=lambda value: _allow_unsigned(given=value),
-        help="Take what no trusted key has signed: native code that nobody vouches for.",
+        help="Take what no trusted key has signed: native code of unproven origin.",
     ),
 ]
 TargetOption = Annotated[

@@ -34,7 +34,7 @@ _STYLES = dict.fromkeys(Outcome, "red") | _STYLES
 
 
 class LiveDisplay(Listener):
-    """A listener that shows what it hears with Rich, on standard error."""
+    """A listener that shows events with Rich, on standard error."""
 
     def __init__(self) -> None:
         super().__init__()

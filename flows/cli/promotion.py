@@ -180,7 +180,7 @@ def retract(
     platform: PlatformOption = None,
     store: StoreOption = "",
 ) -> None:
-    """Say, signed, that a release must no longer be used; nobody can pull it from then on.
+    """Say, signed, that a release must no longer be used; it cannot be pulled from then on.
 
     **Examples**
 

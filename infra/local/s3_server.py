@@ -2,7 +2,7 @@
 
 `python -m infra.local.s3_server FOLDER PORT` serves on loopback, with the keys in the environment.
 Swift's account, container and object servers answer anyone without authentication, so they listen
-on sockets in FOLDER that nobody else can open.
+on sockets in FOLDER that other users cannot open.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def serve(folder: Path, keys: Mapping[str, str], listeners: Iterable[Any]) -> No
     Args:
         folder: of the data; its file system has extended attributes, as ext4, xfs, btrfs and
             Linux's tmpfs have.
-        keys: secrets by name, account:user. Each may do everything, and nobody else anything.
+        keys: secrets by name, account:user. Each may do everything, and others nothing.
         listeners: made by `listen`, or such in TLS.
     """
     os.umask(0o077)

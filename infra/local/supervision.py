@@ -128,7 +128,7 @@ def start_manager(text: str) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports of 127.0.0.1 that nobody listens on now, chosen at random."""
+    """Different ports of 127.0.0.1 that are free now, chosen at random."""
     order = random.SystemRandom().sample(_PORTS, len(_PORTS))
     return list(islice(filter(is_free, order), count))
 

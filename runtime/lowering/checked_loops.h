@@ -1,4 +1,4 @@
-// Stands before kernels whose loops check indices and divisors. An exception that left the body of
+// Put before kernels whose loops check indices and divisors. An exception that left the body of
 // an OpenMP loop would end the process; so the body's is kept, and thrown where the function ends.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Stands behind torch's headers before generated shaders: numbers as eager PyTorch has them on the
+// Put behind torch's headers before generated shaders: numbers as eager PyTorch has them on the
 // CPU. A kernel's checks write their number to `fault`, which the runtime reads behind the run.
 namespace menagerie {
 

@@ -1,5 +1,5 @@
 // Inserted into the CPU's wrappers: tells the runtime when a generated kernel begins and ends, so
-// that it can say where the time goes. Nobody asking, it is two calls that look at one pointer.
+// that it can say where the time goes. Without a profile, it is two calls that look at one pointer.
 #pragma once
 
 #include <cstdint>

@@ -365,7 +365,7 @@ def test_a_planted_candidate_is_not_signed(store: Store, keyring: Keyring, tmp_p
     """The publisher signs what he made, not what lay in the store under its build key."""
     store.propose(evil(tmp_path))
     promoter = Promoter(store, keyring)
-    promoter.promote(store.propose(good(tmp_path), vouched=promoter.vouches))
+    promoter.promote(store.propose(good(tmp_path), vouched=promoter.has_signed))
     assert code_of(store, tmp_path / "out") == b"good code"
 
 
@@ -373,7 +373,7 @@ def test_a_planted_release_is_replaced(store: Store, keyring: Keyring, tmp_path:
     """However often the good one is promoted, the ledger never names the other."""
     planted = Store(store.objects, allow_unsigned=True).publish(evil(tmp_path))
     promoter = Promoter(store, keyring)
-    made = store.propose(good(tmp_path), vouched=promoter.vouches)
+    made = store.propose(good(tmp_path), vouched=promoter.has_signed)
     for _ in range(2):
         promoter.promote(made)
         [ledger] = store.ledgers("tiny")

@@ -328,7 +328,7 @@ def test_what_a_repository_holds_besides_is_not_removed(
     there.commits.append({".gitattributes": b"", "README.md": b"# new"})
     pushed(capfd)
     assert invoke(["push", HUB, "--private"]) == 2
-    assert "is there, and everybody sees it" in capfd.readouterr().err
+    assert "is there, and public" in capfd.readouterr().err
     assert store.objects
 
 

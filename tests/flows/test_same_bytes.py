@@ -42,7 +42,7 @@ def published(store: str, *targets: str) -> Release:
     with ModelStages(jobs[targets[0]]) as model:
         for target in targets:
             job = jobs[target]
-            model.turn_to(job)
+            model.switch_to(job)
             for stage in (PULL, EXPORT, TRANSFORM, LOWER):
                 model.run(stage)
     seal(job.bundle, replace(open_bundle(job.bundle).manifest, state=ReleaseState.VALIDATED))

@@ -431,7 +431,7 @@ def test_a_process_turns_to_the_next_target(job: Job, start: Start, tmp_path: Pa
     with ModelProcess(job, start=start) as model:
         first = model.run(PULL).source
         before = job.log.read_text()
-        assert model.turn_to(other)
+        assert model.switch_to(other)
         assert model.run(PULL).source == first
         model.run(EXPORT)
     assert job.log.read_text() == before
@@ -444,7 +444,7 @@ def test_a_process_does_not_turn_to_another_model(
 ) -> None:
     """Nor to other weights of the same."""
     with ModelProcess(job, start=start) as model:
-        assert not model.turn_to(job.model_copy(update=change))
+        assert not model.switch_to(job.model_copy(update=change))
 
 
 def test_a_process_that_ended_turns_to_nothing(job: Job, start: Start) -> None:
@@ -453,4 +453,4 @@ def test_a_process_that_ended_turns_to_nothing(job: Job, start: Start) -> None:
         model.run(PULL)
         model.kill()
         model._process.wait()
-        assert not model.turn_to(job)
+        assert not model.switch_to(job)

@@ -20,7 +20,7 @@ class _Turning(ToyModel):
         super().__init__(job)
         self.jobs, self.ended = [job], False
 
-    def turn_to(self, job: Job) -> bool:
+    def switch_to(self, job: Job) -> bool:
         self.jobs.append(job)
         return True
 

@@ -46,10 +46,10 @@ def test_no_barrier_is_found(plain_page: Page, index: str) -> None:
 def test_searching_narrows_the_list(plain_page: Page, index: str) -> None:
     """Words and target together, told to those who cannot see it too."""
     plain_page.goto(index)
-    expect(plain_page.locator("#told")).to_have_text("3 of 3 artifacts")
+    expect(plain_page.locator("#shown")).to_have_text("3 of 3 artifacts")
     plain_page.get_by_label("Search").fill("net beta")
     expect(plain_page.get_by_role("row").filter(visible=True)).to_have_count(2)  # the head is one
-    expect(plain_page.locator("#told")).to_have_text("1 of 3 artifacts")
+    expect(plain_page.locator("#shown")).to_have_text("1 of 3 artifacts")
     plain_page.get_by_label("Target").select_option("cpu")
     expect(plain_page.get_by_role("link", name="beta_net")).to_be_visible()
 

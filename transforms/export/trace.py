@@ -53,7 +53,7 @@ def packed_linear(A: Tensor, B: Tensor, group_size: int, S: Tensor, Z: Tensor) -
         group_size: numbers of a row that share a scale; divides K.
         S: (N, K / group_size), scales.
         Z: (N, K / group_size), what is added to each product of a scale: minus the whole number
-            that stands for zero, times the scale.
+            that means zero, times the scale.
 
     Returns:
         (M, N), of A's dtype.

@@ -56,7 +56,7 @@ def surely_equal(one: Sequence[Any], other: Sequence[Any]) -> bool:
 def dynamic_sizes_kept(place: str, program: ExportedProgram) -> Iterator[None]:
     """Raise if what is done inside the block has assumed a value of an input's dynamic size.
 
-    A question such as `a.shape == b.shape` fixes a symbol behind everybody's back, and what is
+    A question such as `a.shape == b.shape` fixes a symbol without a word, and what is
     generated then is for the example's size alone.
 
     Args:

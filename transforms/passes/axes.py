@@ -97,7 +97,7 @@ def regrouped(axes: Axes, sizes: Sequence[Size]) -> Axes | None:
 def whole_axis(group: tuple[Digit, ...], sizes: Sequence[Size]) -> int | None:
     """The axis of the frame that `group` is, complete and in order; None if it is anything else.
 
-    Also None for an axis of size 1, which cannot be told from the others of that size.
+    Also None for an axis of size 1, which cannot be distinguished from the others of that size.
     """
     if len(group) == 1 and group == whole(group[0].axis, sizes[group[0].axis]):
         return group[0].axis

@@ -142,7 +142,7 @@ def _adaptive_average(self: Tensor, output_size: Sequence[int]) -> Tensor:
 
 
 def _adaptive_maximum(self: Tensor, output_size: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """The same, and where each stands; of equal values in a box that is the first."""
+    """The same, and each position; of equal values in a box that is the first."""
     sizes = self.shape[-len(output_size) :]
     where = torch.arange(math.prod(sizes)).reshape(sizes).expand(self.shape)
     for axis in range(-1, -len(output_size) - 1, -1):
@@ -369,7 +369,7 @@ def _linear_cross_entropy(  # noqa: PLR0917 - PyTorch's own list
     weight: Tensor | None, reduction: str, ignore_index: int, label_smoothing: float,
     *training: Any,  # noqa: ARG001 - chunks, and gradients that no artifact has
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Of all rows at once; the empty tensors are gradients that nobody asked for."""
+    """Of all rows at once; the empty tensors are gradients that were not asked for."""
     loss = torch.nn.functional.cross_entropy(
         torch.nn.functional.linear(rows, linear_weight, linear_bias),
         target,

@@ -8,7 +8,7 @@ A cosine is even about the middle of a frame of N samples and a sine is odd, so 
 with x[0] added to every Re X[k], and x[N / 2], its own partner, counted once: two products with
 half a frame each, half the multiplications of one with cosines and sines of a whole frame.
 
-The inverse is the same sum with each bin but the first and the last counted twice, as it stands for
+The inverse is the same sum with each bin but the first and the last counted twice, as it serves for
 its conjugate too. Of complex signals, and of further axes, each plane is multiplied by both. What
 complex numbers are made and used for besides is carried on real and imaginary planes
 (`transforms/graph/complex_planes.py`).

@@ -397,7 +397,7 @@ def _may_write(node: Node) -> bool:
 def _is_elementwise(node: Node) -> bool:
     """Whether Inductor writes this straight into the concatenation, so that none is copied.
 
-    Told by the operator's name: Dynamo's graph holds Python functions, tensor methods, operators.
+    By the operator's name: Dynamo's graph holds Python functions, tensor methods, operators.
     """
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     packets = [getattr(torch.ops.aten, str(name), None)]

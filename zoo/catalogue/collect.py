@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class CataloguedFile(Frozen):
-    """A file of a release. `key` is where it lies in the store, `name` its path in the bundle."""
+    """A file of a release. `key` is its place in the store, `name` its path in the bundle."""
 
     name: str
     key: str

@@ -76,7 +76,7 @@ def push(
 ) -> Pushed:
     """Make a repository hold a model's latest releases, and nothing else.
 
-    What the store says besides is signed by nobody, and goes nowhere: root and key are this
+    What the store says besides is not signed, and goes nowhere: root and key are this
     machine's own, wheels the caller's.
 
     Args:
@@ -153,7 +153,7 @@ def _require_ours(hub: HfApi, name: str, *, private: bool) -> None:
     """A push replaces all that a repository holds."""
     info = hub.model_info(name)
     if private and not info.private:
-        raise UsageError(f"hf://{name}", "is there, and everybody sees it", "Make it private first")
+        raise UsageError(f"hf://{name}", "is there, and public", "Make it private first")
     held = {each.rfilename for each in info.siblings or ()}
     if held - _OF_A_NEW_ONE and not any(each.endswith(f"/{MANIFEST}") for each in held):
         fact = "holds something else, which a push would remove"

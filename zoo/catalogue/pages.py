@@ -38,7 +38,7 @@ class Site(Frozen):
     """What the store's owner said of its site.
 
     Attributes:
-        address: at which a web server shows the store to everybody; None where none does.
+        address: at which a web server shows the store to everyone; None where none does.
         wheels: file names of the small package under `WHEELS`, one a platform.
     """
 

@@ -77,7 +77,7 @@ def write_failure(report: FailureReport, folder: Path) -> Path:
 
 
 def read_report(folder: Path) -> ConversionReport:
-    """Reads the report.json that lies in a folder, e.g. a bundle.
+    """Reads the report.json of a folder, e.g. a bundle.
 
     Raises:
         ArtifactError: there is none, or it is not a conversion report.
@@ -96,7 +96,7 @@ def read_report(folder: Path) -> ConversionReport:
 
 
 def read_graphs(folder: Path) -> tuple[ProgramGraphs, ...]:
-    """Reads the graphs.json that lies beside a report; none where it is missing or damaged."""
+    """Reads the graphs.json beside a report; none where it is missing or damaged."""
     try:
         return _GRAPHS_FORM.validate_json((folder / _GRAPHS).read_bytes())
     except (OSError, MalformedRecord):

@@ -72,11 +72,11 @@ class Block:
     alike: bool
 
     @property
-    def told(self) -> str:
+    def heading(self) -> str:
         """What a reader knows of it while it is folded."""
         changed = sum(line.mark is not Mark.SAME for line in self.lines)
-        told = count(len(self.lines), "operator") + f", {changed} changed" * bool(changed)
-        return told + ", as the block above" * self.alike
+        heading = count(len(self.lines), "operator") + f", {changed} changed" * bool(changed)
+        return heading + ", as the block above" * self.alike
 
 
 @dataclass(frozen=True)

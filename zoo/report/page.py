@@ -108,7 +108,7 @@ def render_failure(report: FailureReport) -> str:
 
 
 def render_index(rows: Sequence[tuple[ConversionReport, str]]) -> str:
-    """The page of a whole zoo: one row a conversion, with where its page lies; empty: nowhere."""
+    """The page of a whole zoo: one row a conversion, with its page's address; empty: none."""
     return render(
         "index.html.j2",
         rows=[(summary.summarise(report), report, link) for report, link in rows],

@@ -44,7 +44,7 @@ _HEADINGS = {
 
 EMULATED = (
     "It ran on an emulated device: the shaders that a GPU will run, on this machine's processor, "
-    "every access to memory checked. No real device has run it yet, and nobody has timed it: an "
+    "every access to memory checked. No real device has run it yet, and it has not been timed: an "
     "emulation says nothing of a device's speed."
 )
 
@@ -246,10 +246,10 @@ def proof(report: ConversionReport) -> str:
     outputs = [parity for _, parity in parities(report)]
     cases = [case for program in report.validation.programs for case in program.cases]
     kinds = Counter(case.kind for case in cases if case.kind is not None)
-    told = ", ".join(f"{number} of {kind.value}" for kind, number in kinds.items())
+    counted = ", ".join(f"{number} of {kind.value}" for kind, number in kinds.items())
     return (
         f"{count(len(outputs), 'output tensor')} of {count(len(cases), 'golden case')} "
-        f"{f'({told}) ' if told else ''}reproduced, "
+        f"{f'({counted}) ' if counted else ''}reproduced, "
         "in a fresh process without PyTorch; what was run again gave the same bits."
     )
 

@@ -58,7 +58,7 @@ class Promoter:
         self._keyring = keyring
         self._draws = draws
 
-    def vouches(self, release: Release) -> bool:
+    def has_signed(self, release: Release) -> bool:
         """Whether the signed ledger names this very document, so that it may stay as it is."""
         return self._ledger(release).names(release.build_key, release.digest)
 
@@ -85,7 +85,7 @@ class Promoter:
                 place = f"{candidate.model} for {candidate.platform}, {candidate.build_key[:12]}"
                 raise Retracted(place, fact, "Mend its cause and convert it: that is another build")
             signature = _signature(self._keyring, candidate.document)
-            release = self._store.admit(candidate, signature, self.vouches)
+            release = self._store.admit(candidate, signature, self.has_signed)
             last = ledger.last(release.build_key)
             done = {"promote", "rollback"} if latest else {"promote", "rollback", "admit"}
             if last is not None and last.action in done and last.document == release.digest:
@@ -167,7 +167,7 @@ class Promoter:
                         release = self._store.find_any(ledger.model, ledger.target, build)
                     except NotInStore:  # it was swept
                         continue
-                    if ledger.names(build, release.digest):  # else somebody put it there since
+                    if ledger.names(build, release.digest):  # else it was put there since
                         self._store.sign(release, _signature(self._keyring, release.document))
                         self._attest(release)
                 self._write(ledger)
@@ -199,7 +199,7 @@ class Promoter:
     def _draw(self, models: Iterable[str]) -> None:
         try:
             update_catalogue(self._store, models)
-        except MenagerieError as error:  # what was decided stands
+        except MenagerieError as error:  # the decision is kept
             _log.warning(
                 "the catalogue is not of today: %s; `zoo release catalog` makes it anew", error
             )

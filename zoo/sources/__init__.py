@@ -40,7 +40,7 @@ def load(
     Args:
         name: its name in the manifest, for messages.
         spec: its entry.
-        origin: the manifest file the entry stands in; relative paths start beside it.
+        origin: the manifest file of the entry; relative paths start beside it.
         random_weights: a seed that replaces fetching. Weights that are at hand (a checkpoint or
             folder beside the manifest, a factory's own) are used all the same, and the result
             says so by `random_weights=None`.

@@ -31,7 +31,7 @@ def has_weights(source: SourceSpec) -> bool:
 
 
 def is_fetched(source: SourceSpec) -> bool:
-    """Whether a seed stands in for the weights: for a network, not for what is at hand."""
+    """Whether a seed replaces the weights: for a network, not for what is at hand."""
     match source:
         case CheckpointSource():
             return source.path.startswith("https://")
@@ -51,7 +51,7 @@ def fingerprint(spec: ModelSpec, *, origin: Path, random_weights: int | None) ->
 
     Args:
         spec: the entry.
-        origin: the manifest file it stands in.
+        origin: the manifest file of the entry.
         random_weights: the seed the command asked for.
 
     Returns:

@@ -34,7 +34,7 @@ def untrained(source: TorchvisionSource, context: Context) -> nn.Module:
         SourceError: if torchvision has no such builder.
     """
     builder = _builder(source, context)
-    # Segmentation and detection would fetch a trained backbone unless told otherwise.
+    # Segmentation and detection would fetch a trained backbone by default.
     spare = {"weights_backbone"} & set(inspect.signature(builder).parameters)
     module: nn.Module = builder(weights=None, **dict.fromkeys(spare))
     return module

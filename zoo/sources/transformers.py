@@ -187,7 +187,7 @@ def with_pieces(speech: SpeechSpec, source: TransformersSource, context: Context
     Args:
         speech: of an entry whose vocabulary says `tokenizer`.
         source: where its weights are from.
-        context: where the entry stands.
+        context: where the entry is.
 
     Raises:
         SourceError: there is no tokenizer, or not one of as many tokens as the entry says.

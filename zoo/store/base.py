@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def content_type(name: str) -> str:
-    """What a browser is told that a file is: a page is shown, anything else is saved."""
+    """A file's content type for browsers: a page is shown, anything else is saved."""
     kinds = {"html": "text/html; charset=utf-8", "zip": "application/zip"}
     return kinds.get(name.rpartition(".")[2], "application/octet-stream")
 
@@ -69,7 +69,7 @@ class ObjectStore(ObjectReader):
     def link(self, key: str, name: str) -> str | None:  # noqa: ARG002
         """An address at which a browser gets a file for a week, or None where there is none.
 
-        Whoever knows it can read that file, and no other; it is saved as `name`.
+        Anyone who knows it can read that file, and no other; it is saved as `name`.
         """
         return None
 
@@ -93,7 +93,7 @@ class ObjectStore(ObjectReader):
 
     @abstractmethod
     def delete(self, key: str) -> None:
-        """Removes what lies under `key`; nothing there is fine."""
+        """Removes what is under `key`; nothing there is fine."""
 
 
 _PARTIAL = re.compile(r"[0-9a-f]{32}")
@@ -163,5 +163,5 @@ def _sweep_when_alone(folder: Path, descriptor: int) -> None:
     except BlockingIOError:
         return
     for orphan in folder.iterdir():
-        if _PARTIAL.fullmatch(orphan.name):  # not what somebody else keeps in a folder so called
+        if _PARTIAL.fullmatch(orphan.name):  # not what another program keeps in a folder so called
             orphan.unlink()

@@ -81,7 +81,7 @@ def publishing(
 ) -> Iterator[None]:
     """Puts a folder's files among the blobs, but those that are there, and counts on all.
 
-    What names them is written in the block; `progress` hears of bytes done and bytes in all.
+    What names them is written in the block; `progress` is given bytes done and bytes in all.
     """
     meter = Meter(sum(entry.bytes for entry in files.values()), progress)
     with announce(objects, (entry.sha256 for entry in files.values())):
@@ -118,7 +118,7 @@ def _await_sweeps(objects: ObjectStore, wanted: set[str]) -> None:
             raise StoreError(
                 objects.url,
                 "files of this bundle are being swept and the sweep does not end",
-                "If no `zoo release gc` is running, remove what lies under sweeping/ and try again",
+                "If no `zoo release gc` is running, remove what is under sweeping/ and try again",
             )
         time.sleep(pause)
 
@@ -195,7 +195,7 @@ def hold_lease(
     finally:
         ended.set()
         keeper.join()
-        with suppress(StoreError):  # whoever waits will see that it is not renewed
+        with suppress(StoreError):  # those who wait will see that it is not renewed
             note = _read(objects, key)
             if note is not None and note.owner == mine.owner:
                 objects.delete(key)

@@ -281,7 +281,7 @@ def _removed(
     *,
     dry_run: bool = False,
 ) -> list[str]:
-    """Removes, a batch at a time, what nobody counts on or has come to need since; says which."""
+    """Removes, a batch at a time, what is still unused; returns their keys."""
     removed = []
     for start in range(0, len(keys), _BATCH):
         names = {key: PurePosixPath(key).stem for key in keys[start : start + _BATCH]}
@@ -307,14 +307,14 @@ def _in_use(objects: ObjectStore) -> set[str]:
 
 
 def _beside(key: str) -> tuple[str, ...]:
-    """Keys of what lies beside a release's document: signatures and provenance."""
+    """Keys of what is beside a release's document: signatures and provenance."""
     place = key.partition("/")[2]
     signature = f"signatures/{place}"
     return signature, f"{signature.removesuffix('.json')}.sig", f"provenance/{place}"
 
 
 def _submitted(objects: ObjectStore, going: set[str]) -> set[str]:
-    """Keys of the blobs that submissions need; one that nobody can read needs none."""
+    """Keys of the blobs that submissions need; one that cannot be read needs none."""
     needed: set[str] = set()
     for digest in listed(objects):
         if submission_key(digest) not in going:

@@ -202,7 +202,7 @@ class Store(ReleaseReader):
         return {k: f"{e.when}: {e.reason}" for k, e in last.items() if e.action == "retract"}
 
     def find_any(self, model: str, target: str, build_key: str) -> Release:
-        """A release, or else a candidate, whoever signed it: for who judges, signs or shows it.
+        """A release, or else a candidate, signed or not: for who judges, signs or shows it.
 
         Raises:
             NotInStore: there is none.

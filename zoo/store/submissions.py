@@ -120,7 +120,7 @@ def read_submission(objects: ObjectStore, digest: str) -> Submission:
 
     Raises:
         NotInStore: there is none.
-        HashMismatch: what lies under its name is another document.
+        HashMismatch: what is under its name is another document.
     """
     key = submission_key(digest)
     try:

@@ -127,7 +127,7 @@ def test_what_is_like_the_block_above_is_folded() -> None:
     """Of twelve equal blocks the first is open, and each of the others says what it is like."""
     listing = graph_listing(of(blocks(12)))
     assert blocks_of(of(blocks(12))) == [(f"layers.{i}", i > 0) for i in range(12)]
-    assert {block.told for block in listing.blocks if block.folded} == {
+    assert {block.heading for block in listing.blocks if block.folded} == {
         "2 operators, as the block above"
     }
 

@@ -61,7 +61,7 @@ class ExpandRecurrentLayers(GraphPass):
 
 
 def _computed(operator: OpOverload, *arguments: Any) -> tuple[Tensor, ...]:
-    """What stands for one call of `operator`, with its arguments and results."""
+    """What replaces one call of `operator`, with its arguments and results."""
     sequence, state, weights, has_biases, layers, _, _, bidirectional, batch_first = arguments
     states = [state] if isinstance(state, torch.Tensor) else list(state)
     steps = sequence.shape[1 if batch_first else 0]

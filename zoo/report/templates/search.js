@@ -2,7 +2,7 @@
 // Without it the page lists everything by name; with it, what the fields ask for, by any column.
 const fields = document.querySelectorAll("#search input, #search select");
 const rows = document.querySelectorAll("tbody tr[data-name]");
-const told = document.getElementById("told");
+const summary = document.getElementById("shown");
 function narrow() {
   const [words, target, licence] = [...fields].map((field) => field.value.toLowerCase().trim());
   let shown = 0;
@@ -14,7 +14,7 @@ function narrow() {
     row.hidden = !fits;
     shown += fits;
   }
-  told.textContent = `${shown} of ${rows.length} artifacts`;
+  summary.textContent = `${shown} of ${rows.length} artifacts`;
 }
 document.getElementById("search").hidden = false;
 fields.forEach((field) => field.addEventListener("input", narrow));
