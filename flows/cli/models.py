@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from zoo.store import Release
 
 _REPORT_FILES = ("report.json", "report.html")  # in the order in which they are written
-_LISTED = {"summary", "dtype", "precision", "targets", "tags"}  # of an entry, as it has them
+_LISTED = ("summary", "dtype", "precision", "targets", "tags")  # of an entry, as it has them
 
 
 def list_models(
@@ -66,7 +66,7 @@ def list_models(
             "source": spec.source.kind,
             "programs": [program.name for program in spec.programs],
             "licence": spec.licence.spdx,
-            **spec.model_dump(mode="json", include=_LISTED),
+            **{key: getattr(spec, key) for key in _LISTED},
         }
         for name, spec in models.items()
     ]

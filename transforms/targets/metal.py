@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar
 from menagerie.compilers import zig_version
 from menagerie.format.bundle_manifest import Requirements
 from menagerie.host import RUNTIME_ABI
-from transforms.lowering.toolchain import linked_for_macos
 from transforms.targets.base import ROUND_WEIGHTS, PassItem, Target
 from transforms.targets.cpu import CpuTarget
 from zoo.errors import Check, Health
@@ -90,13 +89,12 @@ class MetalTarget(Target):
             return
         found = zig_version()
         if found == "absent":
-            yield Check(
-                self.name,
-                Health.WARN,
-                "the package ziglang is missing",
-                "pip install ziglang; only converting for Metal and emulating it need it",
-            )
+            fact = "the package ziglang is missing"
+            step = "pip install ziglang; only converting for Metal and emulating it need it"
+            yield Check(self.name, Health.WARN, fact, step)
             return
+        from transforms.lowering.toolchain import linked_for_macos
+
         detail = f"zig {found}, emulated device"
         if not linked_for_macos().exists():
             detail += "; the first conversion compiles libc++ for macOS, a minute or two"
