@@ -162,6 +162,20 @@ def test_sizes_are_given_by_inputs_or_parameters(
     assert made.sizes == ("rows from 2 to 9",)
 
 
+class _Spectrum(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """A logarithm of magnitudes, cast as front ends of speech do."""
+        window = torch.hann_window(16)
+        return torch.stft(x, 16, 8, window=window, return_complex=True).abs().float().log1p()
+
+
+def test_a_spectrum_is_cast(tmp_path: Path) -> None:
+    """What torch asserts of a cast has no value of its own."""
+    made = convert(_Spectrum(), (torch.randn(2, 64),), out=tmp_path / "out", measure_seconds=0)
+    assert made.report.worst_snr_db is not None
+    assert made.report.worst_snr_db > 100
+
+
 class _Named(nn.Module):
     def forward(self, x: torch.Tensor, **others: torch.Tensor) -> torch.Tensor:
         """Two tensors added."""
@@ -175,6 +189,7 @@ class _Named(nn.Module):
         (nn.Bilinear(3, 3, 2), {"x": _SIZES}, "Give one of each in order, or by name"),
         (nn.Bilinear(3, 3, 2), _SIZES, "not fit its inputs"),
         (nn.Bilinear(3, 3, 2), {"input1": {2: _ROWS}}, "not fit its inputs"),
+        (nn.Bilinear(3, 3, 2), {"input1": {"rows": _ROWS}}, "not fit its inputs"),
         (_Sum(), {"args": (_SIZES,)}, "not fit its inputs: args of 2 axes, args of 2 axes"),
         (_Named(), {"x": _SIZES, "y": _SIZES}, r"inputs by `\*\*`.*parameters of forward"),
     ],

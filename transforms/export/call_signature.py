@@ -271,7 +271,7 @@ def axes_by_input(
     for key, axes in found.items():
         if isinstance(axes, Mapping):
             count = tensors[key].dim()
-            if any(not -count <= axis < count for axis in axes):
+            if any(axis not in range(-count, count) for axis in axes):
                 raise fault
             found[key] = {axis % count: size for axis, size in axes.items()}
     return found

@@ -418,9 +418,9 @@ def _refresh_strides(editor: ProgramEditor, fresh: list[Node]) -> None:
     """Recompute what follows `fresh`; a view that the new strides forbid becomes a reshape."""
     stale = set(fresh)
     for node in editor.graph.nodes:
-        if node.op == "output" or not stale.intersection(node.all_input_nodes):
+        before = node.meta.get("val")  # an assertion of torch's has none, nor an output of a file's
+        if before is None or node.op == "output" or not stale.intersection(node.all_input_nodes):
             continue
-        before = node.meta["val"]
         try:
             editor.refresh(node)
         except (RuntimeError, ValueError):

@@ -68,7 +68,7 @@ class RemoveIdentityPermutes(GraphPass):
     becomes f(x) when p and q cancel.
 
     Axes decide, not sizes: swapping two axes of equal size is no identity. Strides are those that
-    the program was exported with; lowering relies on them too.
+    the program was exported with; those of what is returned may become contiguous.
 
     Refuses to remove a copy when its memory or its source's is written, or when it is returned and
     would share memory with an input or another output; and to return an input as an output.
