@@ -42,7 +42,7 @@ def ask(cluster: ClusterState, path: str, body: object = None, *, seconds: float
         if answer.is_error:
             raise MenagerieError(cluster.api_url, f"answers with an error ({answer.status_code})")
         return answer.json()
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, KeyError) as error:
         raise MenagerieError(cluster.api_url, str(error).lower()) from error
 
 
