@@ -369,8 +369,8 @@ def _group_limits(root: Path) -> Iterator[int]:
 
 
 def _by_ps(group: int) -> int:
-    shown = subprocess.check_output(["ps", "-axo", "pgid=,rss="], text=True)  # noqa: S607 - the system's
-    pairs = (line.split() for line in shown.splitlines())
+    ps = subprocess.run(["ps", "-axo", "pgid=,rss="], capture_output=True, text=True, check=False)  # noqa: S607 - the system's
+    pairs = (line.split() for line in ps.stdout.splitlines())
     return sum(int(kib) * _KILOBYTE for pgid, kib in pairs if int(pgid) == group)
 
 
