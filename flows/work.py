@@ -57,7 +57,7 @@ def new_work_folder(name: str) -> Path:
     """The path of a folder for this process alone, not made yet; its user removes it.
 
     Folders of processes that no longer live are removed first: a killed conversion leaves a bundle
-    that are of no more use, and bundles are large.
+    that is of no more use, and bundles are large.
     """
     for folder in abandoned_work():
         shutil.rmtree(folder, ignore_errors=True)

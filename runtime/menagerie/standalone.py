@@ -45,8 +45,8 @@ _README = """\
 
 It takes Linux on {machine} with glibc {glibc} or later, and the system's C++ library; no Python.
 It checks the bundle's signature by the keys in roots/.
-Who can change those can change the program as well: keep the folder where you alone may write,
-and check a copy that came another way by keys of your own, with --trust.
+Anyone who can change those can change the program as well: keep the folder where only you may
+write, and check a copy that came another way by keys of your own, with --trust.
 
 A program of your own takes include/menagerie.h and the library{example}
 """
