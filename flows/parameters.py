@@ -11,13 +11,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-)
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from menagerie.figures import shown_address
 from menagerie.paths import home
@@ -66,64 +60,32 @@ class ConversionOptions(BaseModel):
     A form shows the fields in this order, at first only those that are set most often.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_for_forms)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", json_schema_extra=_for_forms, use_attribute_docstrings=True
+    )
 
-    random_weights: int | None = Field(
-        default=None,
-        ge=0,
-        lt=2**32,
-        title="Random weights",
-        description="Seed of random weights to use instead of the published ones. "
-        "Empty: download the published weights.",
-    )
-    force: bool = Field(
-        default=False,
-        title="Convert again",
-        description="Convert and prove also what the store already holds unchanged. "
-        "The store keeps its release.",
-    )
-    store: str = Field(
-        default="",
-        title="Store",
-        description="A folder, file:// or s3://bucket/prefix. Empty: the worker's default store.",
-    )
-    allow_factories: bool = Field(
-        default=False,
-        title="Allow factories",
-        description="Run the model-building code named by entries of kind factory.",
-    )
-    threads: int = Field(
-        default=1,
-        ge=1,
-        le=256,
-        title="Threads",
-        description="Number of threads for measuring latency.",
-    )
-    stage_minutes: Minutes = Field(
-        default=60,
-        title="Minutes per stage",
-        description="A stage that takes longer is stopped, and its model counts as timed out. "
-        "Publishing is never stopped.",
-    )
-    memory_gib: int | None = Field(
-        default=None,
-        ge=1,
-        le=4096,
-        title="Memory in GiB",
-        description="A conversion that needs more is stopped. Empty: most of the machine's memory.",
-    )
-    search_minutes: MinutesOrNone = Field(
-        default=10,
-        title="Minutes to search for a cause",
-        description="Minutes to search for the first wrong node after a failed validation. "
-        "0: do not search.",
-    )
-    manifest: str = Field(
-        default="",
-        title="Manifest",
-        description="Source of the models: sha256:… as printed by `zoo submit`, or a folder on the "
-        "worker. Empty: Menagerie's own models.",
-    )
+    random_weights: int | None = Field(default=None, ge=0, lt=2**32, title="Random weights")
+    """Seed of random weights to use instead of the published ones.
+    Empty: download the published weights."""
+    force: bool = Field(default=False, title="Convert again")
+    """Convert and prove also what the store already holds unchanged.
+    The store keeps its release."""
+    store: str = Field(default="", title="Store")
+    """A folder, file:// or s3://bucket/prefix. Empty: the worker's default store."""
+    allow_factories: bool = Field(default=False, title="Allow factories")
+    """Run the model-building code named by entries of kind factory."""
+    threads: int = Field(default=1, ge=1, le=256, title="Threads")
+    """Number of threads for measuring latency."""
+    stage_minutes: Minutes = Field(default=60, title="Minutes per stage")
+    """A stage that takes longer is stopped, and its model counts as timed out.
+    Publishing is never stopped."""
+    memory_gib: int | None = Field(default=None, ge=1, le=4096, title="Memory in GiB")
+    """A conversion that needs more is stopped. Empty: most of the machine's memory."""
+    search_minutes: MinutesOrNone = Field(default=10, title="Minutes to search for a cause")
+    """Minutes to search for the first wrong node after a failed validation. 0: do not search."""
+    manifest: str = Field(default="", title="Manifest")
+    """Source of the models: sha256:… as printed by `zoo submit`, or a folder on the worker.
+    Empty: Menagerie's own models."""
 
     @model_serializer(mode="wrap")
     def _asked_for(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -140,28 +102,16 @@ class ConversionOptions(BaseModel):
 class RunLimits(Frozen):
     """Time limits of a run."""
 
-    hours: int = Field(
-        default=24,
-        ge=1,
-        le=24 * 14,
-        title="Hours in total",
-        description="When they are over, unfinished models count as timed out and the run ends.",
-    )
-    minutes_per_model: Minutes = Field(
-        default=120,
-        title="Minutes per model",
-        description="Minutes that a worker may take for one model before its run is cancelled.",
-    )
-    minutes_without_worker: MinutesOrNone = Field(
-        default=10,
-        title="Minutes without a worker",
-        description="Minutes to wait for a worker in a work pool that has none.",
-    )
-    minutes_without_server: Minutes = Field(
-        default=10,
-        title="Minutes without a server",
-        description="Minutes to tolerate an unresponsive Prefect server.",
-    )
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    hours: int = Field(default=24, ge=1, le=24 * 14, title="Hours in total")
+    """When they are over, unfinished models count as timed out and the run ends."""
+    minutes_per_model: Minutes = Field(default=120, title="Minutes per model")
+    """Minutes that a worker may take for one model before its run is cancelled."""
+    minutes_without_worker: MinutesOrNone = Field(default=10, title="Minutes without a worker")
+    """Minutes to wait for a worker in a work pool that has none."""
+    minutes_without_server: Minutes = Field(default=10, title="Minutes without a server")
+    """Minutes to tolerate an unresponsive Prefect server."""
 
 
 def allowed_store(asked: str) -> str:
