@@ -257,11 +257,8 @@ def convert_in_task(planned: PlannedModel, options: ConversionOptions) -> None:
 
 
 def _convert(planned: PlannedModel, options: ConversionOptions) -> Ended:
-    if planned.error is not None:
-        row = planned.row(Outcome.FAILED, Step.PLAN, planned.error)
+    if (row := planned.settled_row()) is not None:
         return Ended(row, error=planned.error)
-    if planned.in_store:
-        return Ended(planned.skipped_row())
     try:
         with ExitStack() as claimed:
             store = open_store(options.store_url)
@@ -271,8 +268,8 @@ def _convert(planned: PlannedModel, options: ConversionOptions) -> Ended:
             patiently(lambda: claimed.enter_context(claim()))
             # Others may have converted it since it was planned, before or while we waited.
             [now] = patiently(lambda: looked_up([planned], options))
-            if now.in_store:
-                return Ended(now.skipped_row())
+            if (row := now.settled_row()) is not None:
+                return Ended(row)
             return Conversion(planned, job_for(planned, options), services()).run()
     except (MenagerieError, OSError) as error:  # there is no room for a folder, say
         ours = explain(error, planned.model)

@@ -341,8 +341,8 @@ class Conversions:
         """Of one that was published by a run that could not say so any more; else it crashed."""
         with suppress(MenagerieError):
             [now] = looked_up([one], self.options)
-            if now.in_store:
-                return now.skipped_row().model_copy(update={"outcome": Outcome.PUBLISHED})
+            if (row := now.settled_row()) is not None:
+                return row.model_copy(update={"outcome": Outcome.PUBLISHED})
         return one.row(Outcome.CRASHED, Step.FLOW, error)
 
     def _abandon(self, stop: BaseException) -> None:

@@ -119,12 +119,15 @@ class PlannedModel:
             seconds=seconds,
         )
 
-    def skipped_row(self) -> ModelResult:
-        """Of one whose release is in the store already."""
+    def settled_row(self) -> ModelResult | None:
+        """Of one that cannot be built, or is in the store already; None: it is to be converted."""
+        if self.error is not None:
+            return self.row(Outcome.FAILED, Step.PLAN, self.error)
+        if self.held is None:
+            return None
+        found = {"proof": self.held.state, "bytes": self.held.size, "candidate": self.candidate}
         row = self.row(Outcome.SKIPPED)
-        if self.held is not None:
-            found = {"proof": self.held.state, "bytes": self.held.size, "candidate": self.candidate}
-            row = row.model_copy(update={**found, "retracted": self.retracted})
+        row = row.model_copy(update={**found, "retracted": self.retracted})
         report = known_report(self.model, self.target, self.build_key)
         if report is None:
             return row
@@ -247,12 +250,10 @@ def sort_out(
     """The models that are to be converted; the rows of all others are reported."""
     work = []
     for one in planned:
-        if one.error is not None:
-            tell(one.row(Outcome.FAILED, Step.PLAN, one.error))
-        elif one.in_store:
-            tell(one.skipped_row())
-        else:
+        if (row := one.settled_row()) is None:
             work.append(one)
+        else:
+            tell(row)
     return work
 
 
