@@ -91,22 +91,20 @@ def prefect_api(
     first = "" if (folder / "prefect.db").exists() else " (first time: up to a minute)"
     status(f"starting Prefect's embedded API{first}")
     # Bound here and inherited: the address is known at once, and cannot be taken in between.
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(128)
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
-        os.environ["PREFECT_API_URL"] = url
-        try:
-            server = _start(folder, listener, url, meanwhile)
-        except BaseException:
-            del os.environ["PREFECT_API_URL"]
-            raise
     try:
-        yield url
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen(128)
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
+            os.environ["PREFECT_API_URL"] = url
+            server = _start(folder, listener, url, meanwhile)
+        try:
+            yield url
+        finally:
+            _flush()
+            _stop(server)
     finally:
-        del os.environ["PREFECT_API_URL"]
-        _flush()
-        _stop(server)
+        os.environ.pop("PREFECT_API_URL", None)
 
 
 def probe(url: str, *, seconds: float = 10.0) -> None:
@@ -213,7 +211,11 @@ def _stop(server: subprocess.Popen[bytes]) -> None:
 
 
 def main(role: str, *arguments: str) -> None:
-    """Be the embedded server, or the process of a flow run, as long as the one that started it."""
+    """Be the embedded server, or the process of a flow run, as long as the one that started it.
+
+    Left alone, a run could not be cancelled, would hold its place in the queue, and meet its own
+    second try.
+    """
     parent = int(arguments[1]) if role == "serve" else os.getppid()
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     if role == "serve":
@@ -223,17 +225,8 @@ def main(role: str, *arguments: str) -> None:
         fd = int(arguments[0])
         uvicorn.run(create_app, factory=True, fd=fd, log_level="error", lifespan="on", workers=1)
     else:
-        _run()
-
-
-def _run() -> None:
-    """Run the flow that the environment names, as Prefect does, as long as the worker lives.
-
-    Left alone it would run on and could not be cancelled, hold its place in the queue, and meet
-    its own second try.
-    """
-    del sys.argv[1:]  # Prefect's engine would read the first word as a run's id
-    runpy.run_module("prefect.engine", run_name="__main__", alter_sys=True)
+        del sys.argv[1:]  # Prefect's engine would read the first word as a run's id
+        runpy.run_module("prefect.engine", run_name="__main__", alter_sys=True)
 
 
 def _end_with(parent: int) -> None:
