@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from email.utils import parsedate_to_datetime
 
-import typer
-
 from flows.cli.options import StoreOption, use_cluster
 from flows.cli.output import AS_JSON, answer, messages, shown_checks
 from menagerie.figures import milliseconds, seconds, size
@@ -38,10 +36,8 @@ def doctor(*, store: StoreOption = "") -> None:
             found.append(check)
             if not AS_JSON.get():
                 answer(None, *shown_checks([check]))
-    if AS_JSON.get():
-        answer([asdict(check) for check in found])
-    if any(check.health is Health.FAIL for check in found):
-        raise typer.Exit(1)
+    fit = all(check.health is not Health.FAIL for check in found)
+    answer([asdict(check) for check in found], succeeded=fit)
 
 
 def _checks(store: str, status: Callable[[str], None]) -> Iterator[Check]:
@@ -99,12 +95,8 @@ def _compiler() -> Check:
 
     found = find_host_compiler()
     if found is None:
-        return Check(
-            "compiler",
-            Health.WARN,
-            "there is no C++ compiler on the PATH",
-            advice="Install g++ 11 or clang 15, or newer; only conversion needs it",
-        )
+        advice = "Install g++ 11 or clang 15, or newer; only conversion needs it"
+        return Check("compiler", Health.WARN, "there is no C++ compiler on the PATH", advice)
     path, version = found
     return Check("compiler", Health.OK, f"{version} at {path}")
 
@@ -117,8 +109,7 @@ def _runtime() -> Check:
         targets = available_targets() or (library_path().name,)
         return Check("runtime", Health.OK, version(targets[0]))
     except (MenagerieError, OSError, ImportError) as error:
-        advice = "Build it with `make setup`"
-        return Check("runtime", Health.FAIL, str(error), advice)
+        return Check("runtime", Health.FAIL, str(error), "Build it with `make setup`")
 
 
 def _sandbox() -> Check:

@@ -105,12 +105,10 @@ def promote(
             failure = error
         stays = worse if latest and failure is None else ()
         ends.append(_told(opened, candidate, failure, stays))
-    answer(ends)
     if any(end["worse"] for end in ends):
         again = f"zoo release promote {model} --target {target} --build KEY --allow-regression"
         messages().print(f"To move it all the same: {again}")
-    if any(end["worse"] or end["failure"] for end in ends):
-        raise typer.Exit(1)
+    answer(ends, succeeded=not any(end["worse"] or end["failure"] for end in ends))
 
 
 def _told(
