@@ -22,15 +22,7 @@ from flows.parameters import ConversionOptions, RunLimits
 from flows.plan import PlannedModel, plan, sort_out
 from flows.reports import refresh_index, table_of
 from flows.results import ModelResult, Outcome, RunResult, Step, results_markdown
-from flows.runs import (
-    Runs,
-    failed,
-    first_of,
-    our_flow,
-    rows_left_before,
-    tag_run,
-    this_run,
-)
+from flows.runs import Runs, failed, first_of, our_flow, rows_left_before, tag_run, this_run
 from flows.services import services, use_services
 from tasks.model_process import shared_model
 from tasks.publish import draw_catalogue

@@ -28,12 +28,7 @@ from prefect.client.schemas.actions import ArtifactCreate
 from prefect.client.schemas.filters import ArtifactFilter, FlowFilter, FlowRunFilter
 from prefect.client.schemas.objects import StateType
 from prefect.context import FlowRunContext
-from prefect.exceptions import (
-    Abort,
-    MissingContextError,
-    ObjectNotFound,
-    PrefectHTTPStatusError,
-)
+from prefect.exceptions import Abort, MissingContextError, ObjectNotFound, PrefectHTTPStatusError
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import AwaitingRetry, Cancelled, Cancelling, Failed, Pending

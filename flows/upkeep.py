@@ -119,9 +119,8 @@ def rebuild_release(
         store: A folder, file:// or s3://bucket/prefix. Empty: the worker's default store.
     """
     place = allowed_store(store)
-    release = turn_of_the_day(
-        open_store(place), models, targets, datetime.now(UTC).date().toordinal()
-    )
+    today = datetime.now(UTC).date().toordinal()
+    release = turn_of_the_day(open_store(place), models, targets, today)
     if release is None:
         text = "Nothing that is published was made by the code of this worker.\n"
         leave_artifact("rebuild-release", "Nothing to rebuild", lambda: text)

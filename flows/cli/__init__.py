@@ -62,7 +62,6 @@ _ALIASES |= _in("mounted", "trust")
 # Commands whose options are another program's, `--help` included.
 _AS_GIVEN = {"ignore_unknown_options": True, "help_option_names": []}
 
-
 _JsonOption = Annotated[
     bool, typer.Option("--json", help="Machine-readable result on standard output.")
 ]

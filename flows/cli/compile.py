@@ -6,12 +6,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from flows.cli.options import (
-    DynamicOption,
-    ExampleInputsOption,
-    TargetOption,
-    ThreadsOption,
-)
+from flows.cli.options import DynamicOption, ExampleInputsOption, TargetOption, ThreadsOption
 from flows.cli.output import answer, figure, messages
 from menagerie.figures import decibels, error, size
 

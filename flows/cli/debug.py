@@ -55,6 +55,8 @@ def explain(
         explained = [
             (p, *explain_program(p.name, p.program, passes, target=target)) for p in prepared
         ]
+    explanation = Explanation(model=model, target=target, programs=tuple(e for *_, e in explained))
+    shown = [line for program in explanation.programs for line in _shown_program(program)]
     if picture is not None:
         from transforms.graph.record import record_graph
         from zoo.records import ProgramGraphs
@@ -67,9 +69,6 @@ def explain(
             after=record_graph(rewritten),
         )
         picture.write_text(render_graph(graphs, f"{model}, before and after the passes"))
-    explanation = Explanation(model=model, target=target, programs=tuple(e for *_, e in explained))
-    shown = [line for program in explanation.programs for line in _shown_program(program)]
-    if picture is not None:
         shown.append(f"picture  {picture}")
     answer(explanation.model_dump(mode="json"), *shown)
 

@@ -77,12 +77,7 @@ def list_models(
     answer(found, table("model", "source", "targets", "tags", "summary", rows=rows))
 
 
-def show(
-    model: ModelArgument,
-    *,
-    store: StoreOption = "",
-    manifest: ManifestOption = None,
-) -> None:
+def show(model: ModelArgument, *, store: StoreOption = "", manifest: ManifestOption = None) -> None:
     """Show a model's manifest entry and its releases in the store.
 
     **Examples**

@@ -103,9 +103,8 @@ class LiveDisplay(Listener):
         elif result.proof is ReleaseState.EMULATED:
             text += f", {escape(result.remark)}"
         if not self._live:
-            self._console.print(
-                Text.from_markup(f"{escape(result.model)} for {result.target}: {text}")
-            )
+            line = f"{escape(result.model)} for {result.target}: {text}"
+            self._console.print(Text.from_markup(line))
             return
         with self._lock:
             if key not in self._tasks:  # a worker converted it, and no stage was reported

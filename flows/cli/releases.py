@@ -41,11 +41,7 @@ _Which = typer.Argument(
 )
 
 
-def list_releases(
-    model: ModelArgument,
-    *,
-    store: StoreOption = "",
-) -> None:
+def list_releases(model: ModelArgument, *, store: StoreOption = "") -> None:
     """Show the signed history of a model's releases, and what waits for its promotion.
 
     **Examples**
@@ -352,10 +348,8 @@ def _site(store: "Store", address: str | None, wheels: list[Path]) -> "Site":
     given = wheels or ([] if site.wheels else sorted(_BUILT.glob("menagerie-*.whl")))
     site = keep_site(store.objects, site, given)
     if not site.wheels:
-        fact = "The pages cannot say where the runtime is"
-        messages().print(
-            f"{fact}: make wheel, then zoo release catalog --wheel dist/menagerie-*.whl"
-        )
+        step = "make wheel, then zoo release catalog --wheel dist/menagerie-*.whl"
+        messages().print(f"The pages cannot say where the runtime is: {step}")
     return site
 
 
