@@ -147,12 +147,12 @@ def test_a_command_that_names_the_store_keeps_its_endpoint(
     monkeypatch.setattr(os, "environ", dict(os.environ))
     opened = []
 
-    def objects(url: str, *_: object) -> None:
-        opened.append((url, dict(os.environ)))
-        raise MenagerieError(url, "is opened")
+    def objects(name: str, prefix: str) -> None:
+        opened.append((f"s3://{name}/{prefix}", dict(os.environ)))
+        raise MenagerieError(name, "is opened")
 
-    monkeypatch.setattr("zoo.store._objects", objects)  # what writes
-    monkeypatch.setattr("menagerie.store._bucket", lambda *at: objects(f"s3://{'/'.join(at)}"))
+    for opener in ("zoo.store._bucket", "menagerie.store._bucket"):  # what writes, what reads
+        monkeypatch.setattr(opener, objects)
     assert invoke([*command, "--store", "s3://menagerie/zoo"]) == 1
     [(url, values)] = opened
     assert (url, values["AWS_ENDPOINT_URL_S3"]) == ("s3://menagerie/zoo", "http://127.0.0.1:2")

@@ -40,7 +40,7 @@ def linking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
         return LocalObjects(tmp_path / "store", str(tmp_path / "store"))
 
     monkeypatch.setattr(LocalObjects, "link", link)
-    monkeypatch.setattr("zoo.store._objects", opened)
+    monkeypatch.setattr("zoo.store._bucket", opened)
     return "s3://models/zoo"
 
 
