@@ -182,6 +182,36 @@ class _Named(nn.Module):
         return x + others["y"]
 
 
+class _Keywords(nn.Module):
+    def forward(self, x: torch.Tensor, *, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        """Three tensors added."""
+        return x + y + z.sum(0)
+
+
+@pytest.mark.parametrize("shapes", [{}, {"x": None}])
+def test_fixed_sizes_need_no_names(tmp_path: Path, shapes: dict[str, None]) -> None:
+    """Nothing is dynamic, so that inputs by `**` are none of its concern."""
+    given = Program(_Named(), (torch.randn(4, 3),), {"y": torch.randn(4, 3)}, dynamic_shapes=shapes)
+    assert convert({"main": given}, out=tmp_path / "out", measure_seconds=0).sizes == ()
+
+
+@pytest.mark.parametrize("shapes", [{"x": _ROWS}, (5, None), (_SIZES, _SIZES, None)])
+def test_sizes_that_fit_no_input_of_a_program_are_refused(tmp_path: Path, shapes: Any) -> None:
+    """As those of a module, though they only name what it has."""
+    given = torch.randn(4, 3), torch.randn(4, 3)
+    exported = torch.export.export(_Sum(), given, dynamic_shapes=((_SIZES, _SIZES),))
+    with pytest.raises(UsageError, match="not fit its inputs: args_0 of 2 axes, args_1 of 2 axes"):
+        convert(exported, given, dynamic_shapes=shapes, out=tmp_path / "out")
+
+
+def test_a_misfit_names_inputs_as_forward_does(tmp_path: Path) -> None:
+    """In whatever order keywords were given."""
+    keywords = {"z": torch.randn(2, 4, 3), "y": torch.randn(4, 3)}
+    wrong = Program(_Keywords(), (torch.randn(4, 3),), keywords, dynamic_shapes={"x": {7: _ROWS}})
+    with pytest.raises(UsageError, match="x of 2 axes, y of 2 axes, z of 3 axes"):
+        convert({"main": wrong}, out=tmp_path / "out")
+
+
 @pytest.mark.parametrize(
     ("module", "shapes", "says"),
     [

@@ -244,13 +244,12 @@ def axes_by_input(
     Raises:
         UsageError: it does not fit the inputs.
     """
-    names = [n for n, slot in slots.items() for _ in (slot if isinstance(slot, tuple) else [slot])]
-    axes_of = zip(names, tensors.values(), strict=False)
-    takes = ", ".join(f"{name} of {tensor.dim()} axes" for name, tensor in axes_of)
-    fault = UsageError(place, f"`dynamic_shapes` does not fit its inputs: {takes}", _SHAPES)
     if any(isinstance(slot, dict) for slot in slots.values()):
         fact = "takes inputs by `**`, and of those torch.export makes no size dynamic"
         raise UsageError(place, fact, "Name them among the parameters of forward")
+    keys = [(n, k) for n, s in slots.items() for k in (s if isinstance(s, tuple) else [s])]
+    takes = ", ".join(f"{name} of {tensors[key].dim()} axes" for name, key in keys)
+    fault = UsageError(place, f"`dynamic_shapes` does not fit its inputs: {takes}", _SHAPES)
     ordered = list(slots.values())
     if isinstance(shapes, Mapping):
         known = {**{key: key for key in tensors if isinstance(key, str)}, **slots}
@@ -265,22 +264,20 @@ def axes_by_input(
     for slot, axes in pairs:
         if not _fits(slot, axes):
             raise fault
-        found |= (
-            dict(zip(slot, axes or (), strict=False)) if isinstance(slot, tuple) else {slot: axes}
-        )
+        each = zip(slot, axes or (), strict=False) if isinstance(slot, tuple) else [(slot, axes)]
+        found.update(each)
     for key, axes in found.items():
         if isinstance(axes, Mapping):
             count = tensors[key].dim()
-            if any(axis not in range(-count, count) for axis in axes):
+            placed = {a % count: size for a, size in axes.items() if a in range(-count, count)}
+            if len(placed) < len(axes):
                 raise fault
-            found[key] = {axis % count: size for axis, size in axes.items()}
+            found[key] = placed
     return found
 
 
 def _fits(slot: Any, axes: Any) -> bool:
     """Whether that can be the axes of a parameter's input, or of each of its several."""
-    if axes is None:
-        return slot is not None
-    if isinstance(slot, tuple):
+    if isinstance(slot, tuple) and axes is not None:
         return isinstance(axes, (list, tuple)) and len(axes) == len(slot)
-    return slot is not None and isinstance(axes, (Mapping, list, tuple))
+    return slot is not None and isinstance(axes, (Mapping, list, tuple, type(None)))

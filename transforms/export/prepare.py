@@ -249,11 +249,14 @@ def _sizes(
     """Its `dynamic_shapes` by the position or name of each input, and as torch.export has them."""
     shapes, module = program.dynamic_shapes, program.module
     if not isinstance(shapes, (Mapping, list, tuple)):
-        return {}, shapes  # torch's own collection of them has no names
+        return {}, shapes  # None, or what torch.export refuses
+    if not any(shapes.values() if isinstance(shapes, Mapping) else shapes):
+        return {}, None
     if isinstance(module, ExportedProgram):  # they are called, and not made dynamic
-        own = module.graph_signature.user_inputs
-        called = shapes if isinstance(shapes, Mapping) else dict(zip(own, shapes, strict=False))
-        return {**dict(enumerate(map(called.get, own))), **called}, shapes
+        own = {n.name: n.meta["val"] for n in module.graph.nodes if n.op == "placeholder"}
+        slots = {name: name for name in map(str, module.graph_signature.user_inputs)}
+        called = axes_by_input(place, slots, own, shapes)
+        return {**dict(enumerate(map(called.get, slots))), **called}, shapes
     tensors: dict[Any, torch.Tensor] = {**dict(enumerate(arguments)), **keywords}
     try:
         bound = inspect.signature(module.forward).bind(

@@ -133,7 +133,7 @@ class _AllAtOnce(TensorReferenceAnalysis):
     """Arithmetic of positive sizes, as tensors of them."""
 
     mod: Any = staticmethod(torch.remainder)
-    int_truediv: Any = staticmethod(torch.true_divide)
+    int_truediv: Any = staticmethod(lambda a, b: a.double() / b)
 
 
 def _held(expression: Any, ranges: Mapping[Any, range]) -> torch.Tensor:
