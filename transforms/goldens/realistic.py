@@ -57,17 +57,14 @@ def content_of(spec: TensorSpec | InputSpec) -> Content | None:
         return None
     match spec.shape:
         case (_, channels, height, width):
-            fits = channels in _CHANNELS and _is_side(height) and _is_side(width)
+            sides = (side for side in (height, width) if not isinstance(side, str))
+            fits = channels in _CHANNELS and all(side >= _LEAST_SIDE for side in sides)
             return Content.PICTURE if fits else None
         case (_, first, second) if spec.name in _FEATURES:
             return Content.FRAMES if _are_bins(second, first) else Content.BINS
         case (_,) | (_, _) if spec.name in _SOUNDS:
             return Content.SAMPLES
     return None
-
-
-def _is_side(size: int | str) -> bool:
-    return isinstance(size, str) or size >= _LEAST_SIDE
 
 
 def _are_bins(size: int | str, other: int | str) -> bool:

@@ -126,12 +126,8 @@ class Aliasing:
         """Whether anything ever writes the node's memory."""
         return any(self.share(node, written) for written, _ in self._writes)
 
-    def is_written_after(self, node: Node, moment: Node) -> bool:
-        """Whether the node's memory is written at or after another node's place in the graph."""
-        return self.is_written_between(node, moment, None)
-
-    def is_written_between(self, node: Node, first: Node, last: Node | None) -> bool:
-        """Whether the node's memory is written from `first` on, both ends counted."""
+    def is_written_between(self, node: Node, first: Node, last: Node | None = None) -> bool:
+        """Whether the node's memory is written from `first` on, up to `last` and with it."""
         start = self._position[first]
         end = max(self._position.values()) if last is None else self._position[last]
         return any(start <= at <= end and self.share(node, n) for n, at in self._writes)
@@ -175,12 +171,8 @@ def _probed(node: Node, sources: list[Node]) -> list[Node]:
     except Exception:  # noqa: BLE001 - what cannot be run may share
         return sources
     results = result if isinstance(result, (list, tuple)) else [result]
-    returned = {_storage(t) for t in results if isinstance(t, torch.Tensor)}
-    return [n for n in sources if any(_storage(t) in returned for t in tensors_of(n))]
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
+    returned = {t.untyped_storage()._cdata for t in results if isinstance(t, torch.Tensor)}
+    return [n for n in sources if returned & {t.untyped_storage()._cdata for t in tensors_of(n)}]
 
 
 def _pure_subgraphs(node: Node) -> bool:

@@ -285,14 +285,11 @@ def _untyped(found: Any) -> Any:
 
 def _as_torch_does(operator: Any, *args: Any, **kwargs: Any) -> Any:
     """What torch's `ComplexTensor` makes of a call."""
-
-    def is_planes(value: Any) -> bool:
-        return isinstance(value, Planes)
-
-    args, kwargs = pytree.tree_map(
-        lambda value: ComplexTensor(*value) if is_planes(value) else value,
+    args, kwargs = pytree.tree_map_only(
+        Planes,
+        lambda planes: ComplexTensor(*planes),
         (args, kwargs),
-        is_leaf=is_planes,
+        is_leaf=lambda value: isinstance(value, Planes),
     )
     if getattr(operator, "overloadpacket", None) in _ARITHMETIC:
         args = pytree.tree_map_only(

@@ -35,7 +35,9 @@ class RemoveDeadCode(GraphPass):
             written = writes_of(node)
             if not written or schema_of(node.target) is None or is_random(node):
                 return True
-            read = {source for later in _behind(node) for source in later.all_input_nodes}
+            nodes = list(node.graph.nodes)
+            behind = nodes[nodes.index(node) + 1 :]
+            read = {source for later in behind for source in later.all_input_nodes}
             return any(
                 aliasing.is_input(w) or any(aliasing.share(w, r) for r in read) for w in written
             )
@@ -47,8 +49,3 @@ class RemoveDeadCode(GraphPass):
             if node._erased:
                 what = "dropped the constant" if node.op == "placeholder" else "removed"
                 journal.changed(f"{what} {node.name}")
-
-
-def _behind(node: Node) -> list[Node]:
-    nodes = list(node.graph.nodes)
-    return nodes[nodes.index(node) + 1 :]

@@ -211,7 +211,7 @@ def _refusals(aliasing: Aliasing, node: Node, step: _Step) -> Iterator[str]:
         if node in returned and (source.op != "call_function" or source in returned):
             yield f"it is returned, and {source.name} is an input or an output itself"
         return
-    if any(aliasing.is_written_after(n, step.chain[-1]) for n in (source, *step.chain)):
+    if any(aliasing.is_written_between(n, step.chain[-1]) for n in (source, *step.chain)):
         yield f"its memory or that of {source.name} is written"
     if returned and aliasing.is_input(source):
         yield "it is returned and would share memory with an input or a weight"

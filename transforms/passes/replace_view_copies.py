@@ -113,7 +113,7 @@ def _refusals(aliasing: Aliasing, node: Node, source: Node) -> Iterator[str]:
         yield "the view would only be marked as conjugated or negated"
     if aliasing.is_written(node):
         yield "its memory is written, and its source must not change with it"
-    if aliasing.is_written_after(source, node):
+    if aliasing.is_written_between(source, node):
         yield f"the memory of {source.name} is written after the copy was taken"
     returned = aliasing.returned(node)
     if not returned:

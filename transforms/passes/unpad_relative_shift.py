@@ -150,7 +150,7 @@ def _refusals(editor: ProgramEditor, aliasing: Aliasing, shift: _Shift) -> Itera
         yield f"its {kept} columns may reach into the next row"
     if not _is_certain(editor, length - 1 - kept):
         yield f"its {kept} columns are not certainly fewer than the {length} before"
-    if aliasing.is_written(shift.columns) or aliasing.is_written_after(shift.scores, shift.pad):
+    if aliasing.is_written(shift.columns) or aliasing.is_written_between(shift.scores, shift.pad):
         yield f"its memory or that of {shift.scores.name} is written"
     if aliasing.returned(shift.columns):
         yield "it is returned"

@@ -98,7 +98,7 @@ def test_writes_are_placed_in_time() -> None:
     exp, sin, cos = (_node(editor, name) for name in ("exp", "sin", "cos"))
     assert aliasing.is_written(exp)
     assert aliasing.is_written_between(exp, sin, cos)
-    assert not aliasing.is_written_after(exp, cos)
+    assert not aliasing.is_written_between(exp, cos)
     assert not aliasing.is_written(sin)
 
 
