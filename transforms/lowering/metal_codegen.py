@@ -202,6 +202,10 @@ class MetalWrapper(CheckedWrapper, CppWrapperMps):
             place = f"fault_of({{{', '.join(quoted(each) for each in faults)}}})"
             call_args = [*call_args[:-2], place, *call_args[-2:]]
             arg_types = [*arg_types[:-2], torch.int32, *arg_types[-2:]]
+        # Computed sizes are written out: each graph of a loop has others by the same names.
+        sizes = V.graph.sizevars.inv_precomputed_replacements
+        computed = {str(size): f"({self.codegen_sizevar(value)})" for size, value in sizes.items()}
+        call_args = [computed.get(each, each) for each in call_args]
         super().generate_kernel_call(kernel_name, call_args, arg_types=arg_types, **keywords)
 
     def codegen_additional_funcs(self) -> None:
