@@ -40,7 +40,7 @@ if "MENAGERIE_KEYS" not in os.environ:
 LONGEST = (
     "runtime/metal/test_double.py",
     "runtime/speech/test_token_equality.py",
-    "transforms/passes/cpu/test_expand_recurrent_layers.py",
+    "transforms/passes/test_expand_recurrent_layers.py",
     "benchmarks/test_instructions.py",
     "zoo/store/test_s3.py",
     "runtime/speech/test_whisper_token_equality.py",

@@ -25,12 +25,7 @@ from torch.utils._pytree import tree_map
 from transforms.export.call_signature import Eager, named_tensors, state_of
 from transforms.export.refusals import refuse_unsupported, without_assertions
 from transforms.graph.editor import ProgramEditor
-from transforms.graph.guards import (
-    is_number_cached,
-    switched_off,
-    torch_unheard,
-    transforms_of_any_length,
-)
+from transforms.graph.guards import any_length, is_number_cached, switched_off, torch_unheard
 from transforms.graph.layouts import plain, same_layout
 from transforms.graph.schemas import declare
 from zoo.errors import ExportError
@@ -193,7 +188,7 @@ def trace(
             no target has.
     """
     try:
-        with torch.no_grad(), transforms_of_any_length(), is_number_cached():
+        with torch.no_grad(), any_length(), is_number_cached():
             if isinstance(module, ExportedProgram):
                 program = _decomposed(module)
             else:
@@ -421,7 +416,8 @@ def _failed(place: str, error: Exception) -> ExportError:
         fact = f"a size or a branch{where} depends on values of a tensor (torch.export: {said})"
         advice = "Choose by torch.where, pad to a fixed size, or return a mask"
         return ExportError(place, fact, advice)
-    return ExportError(place, f"torch.export failed: {said}", _advice(text))
+    step = next((step for each, step in _ADVICE.items() if each in text), _TRY_ALONE)
+    return ExportError(place, f"torch.export failed: {said}", step)
 
 
 _ADVICE = {  # by what torch says
@@ -441,7 +437,3 @@ _ADVICE = {  # by what torch says
     "another: register the memory once",
 }
 _TRY_ALONE = "Try the model under torch.export by itself; arguments of forward can switch paths"
-
-
-def _advice(text: str) -> str:
-    return next((step for said, step in _ADVICE.items() if said in text), _TRY_ALONE)

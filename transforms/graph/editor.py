@@ -16,6 +16,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 
 from transforms.graph.aliasing import Aliasing, writes_of
+from transforms.graph.guards import any_length
 from transforms.graph.schemas import call_with, hashable, schema_of
 
 if TYPE_CHECKING:
@@ -262,7 +263,8 @@ class ProgramEditor:
 
         Nodes of before are gone: all of the graph is new.
         """
-        program = self.finish().run_decompositions(dict(table))
+        with any_length():
+            program = self.finish().run_decompositions(dict(table))
         self._edit(program, program.graph, program.graph_module)
 
     # Handing back

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import torch
 from sympy.core.expr import Expr
+from torch import Tensor
+from torch._decomp import decompositions
 from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 
 from zoo.errors import LoweringError
@@ -37,7 +39,7 @@ def no_new_guards(mode: FakeTensorMode) -> Iterator[None]:
     """Compute on fake values; raise where that would assume something new of a dynamic size."""
     env = mode.shape_env
     guarded = nullcontext() if env is None else env.error_on_new_guards()
-    with mode, torch.no_grad(), guarded, torch_unheard():
+    with mode, torch.no_grad(), guarded, any_length(), torch_unheard():
         yield
 
 
@@ -82,14 +84,32 @@ def dynamic_sizes_kept(place: str, program: ExportedProgram) -> Iterator[None]:
             )
 
 
-def transforms_of_any_length() -> AbstractContextManager[object]:
-    """Trace Fourier transforms with no assumption on how many frames there are.
+# Torch's own of one recurrent layer in one direction: it takes all steps, one after another.
+_LAYERS = {n: getattr(decompositions, n) for n in ("one_layer_lstm", "one_layer_rnn")}
+
+
+def one_layer_by(function: Callable[..., Any]) -> AbstractContextManager[object]:
+    """Inside, torch writes recurrent layers out by a function of its own and their arguments."""
+    written = {name: partial(function, layer) for name, layer in _LAYERS.items()}
+    return patch.dict(vars(decompositions), written)
+
+
+def _of_all_steps(_: object, x: Tensor, state: Any, *how: Any, **cell: Any) -> tuple[Tensor, Any]:  # noqa: ARG001
+    hidden = state if isinstance(state, Tensor) else state[0]
+    return x.new_empty(x.shape[0], *hidden.shape), state
+
+
+@contextmanager
+def any_length() -> Iterator[None]:
+    """Trace Fourier transforms and recurrent layers with no assumption on how long they are.
 
     torch 2.13 follows the steps of the MKL kernel on fake values, where a reshape asks whether the
     number of frames divides the batch (`_exec_fft` of torch/_meta_registrations.py): an STFT would
-    be fit for some lengths of a signal only. Without MKL it says the shape alone.
+    be fit for some lengths of a signal only. Without MKL it says the shape alone. And it takes all
+    steps of an LSTM, GRU or RNN to find the shape of the last, which fixes how many there are.
     """
-    return patch("torch.backends.mkl.is_available", return_value=False)
+    with patch("torch.backends.mkl.is_available", return_value=False), one_layer_by(_of_all_steps):
+        yield
 
 
 @contextmanager

@@ -44,7 +44,8 @@ class MetalTarget(Target):
         "fuse_epilogues",
         # After it: a layer that something was fused into stays by itself.
         "join_linear_layers",
-        # Traces anew: after the passes that look for torch's own operators.
+        # These trace anew: after the passes that look for torch's own operators.
+        "loop_over_recurrent_layers",
         "keep_attention_whole",
         # Last: kernels index weights as the artifact stores them.
         "lay_out_weights",

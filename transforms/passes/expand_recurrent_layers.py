@@ -1,0 +1,116 @@
+"""Recurrent layers: a few steps are written out, longer sequences are a kernel's or a loop's."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._decomp import get_decompositions
+from torch._higher_order_ops.while_loop import while_loop_op
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+
+from transforms.graph.graph_pass import GraphPass, Journal
+from transforms.graph.guards import one_layer_by, switched_off
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
+    from torch._ops import OpOverload
+
+    from transforms.graph.editor import ProgramEditor
+
+aten = torch.ops.aten
+
+# The numbers by which aten::mkldnn_rnn_layer knows the kinds of layers (ideep::rnn_kind).
+_MODES: dict[OpOverload, int] = {
+    aten.rnn_relu.input: 0, aten.rnn_tanh.input: 1, aten.lstm.input: 2, aten.gru.input: 3,
+}  # fmt: skip
+_FEW_STEPS = 8  # a decoder takes one at a time; a step more is a loop and a product more to compile
+_MOST_STEPS = 64  # of layers without a kernel: two of so many compile for minutes
+_KERNEL_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class ExpandRecurrentLayers(GraphPass):
+    """Replaces each LSTM, GRU and plain recurrent layer with what the CPU computes.
+
+    Up to eight steps become products and gates, one after another, by torch's own decomposition:
+    the code grows with them. Longer sequences, and those of any length, become one call of
+    aten::mkldnn_rnn_layer for each layer and direction. What that does not know, projections and
+    float64, is a loop if it takes more than 64 steps.
+    """
+
+    _has_kernels = True
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        """Compute all layers otherwise, if there are any."""
+        found = editor.calls(*_MODES)
+        if not found:
+            return
+        editor.decompose({k: functools.partial(_computed, k, self._has_kernels) for k in _MODES})
+        for node in found:
+            journal.changed(f"computed {node.name} by steps, kernels or loops")
+
+
+class LoopOverRecurrentLayers(ExpandRecurrentLayers):
+    """Does so for a device without a kernel of such layers: more than 64 steps are a loop."""
+
+    name = "loop_over_recurrent_layers"
+    summary = "LSTM, GRU and RNN become steps written out, or loops over more than 64"
+    _has_kernels = False
+
+
+def _computed(kind: OpOverload, has_kernels: bool, *arguments: Any) -> tuple[Tensor, ...]:
+    """What replaces one call of a layer, with its arguments and results."""
+    sequence, state, *_, batch_first = arguments
+    states, steps = tree_leaves(state), sequence.shape[1 if batch_first else 0]
+    known = sequence.dtype in _KERNEL_DTYPES and states[0].shape[2] == states[-1].shape[2]
+    by_kernel = has_kernels and known  # projections show in a state narrower than a cell
+    layer: Callable[..., Any] = operator.call
+    if not (isinstance(steps, int) and steps <= (_FEW_STEPS if by_kernel else _MOST_STEPS)):
+        layer = functools.partial(_by_kernel, _MODES[kind]) if by_kernel else _by_loop
+    written_out: Callable[..., tuple[Tensor, ...]] = get_decompositions([kind])[kind]
+    # With oneDNN on, torch's decomposition of an LSTM is a call of that kernel.
+    mkldnn = switched_off(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled)
+    with one_layer_by(layer), mkldnn:
+        return written_out(*arguments)
+
+
+def _by_kernel(  # noqa: PLR0917 - torch's own list
+    mode: int, _: object, x: Tensor, state: Any, weights: Sequence[Tensor], has_biases: bool,
+    reverse: bool = False, **__: Any,
+) -> tuple[Tensor, Any]:  # fmt: skip
+    """One layer in one direction by the runtime's kernel."""
+    begin, structure = tree_flatten(state)
+    hidden, memory = (value.unsqueeze(0) for value in (begin[0], begin[-1]))
+    y, *end = aten.mkldnn_rnn_layer(
+        x, *weights, *([] if has_biases else weights), hidden, memory, reverse, [],
+        mode, hidden.shape[2], 1, has_biases, False, False, False,
+    )  # fmt: skip
+    return y, tree_unflatten([value.squeeze(0) for value in end[: len(begin)]], structure)
+
+
+def _by_loop(
+    written_out: Callable[..., Any], x: Tensor, state: Any, weights: Sequence[Tensor], *how: Any,
+    reverse: bool = False, **cell: Any,
+) -> tuple[Tensor, Any]:  # fmt: skip
+    """One layer in one direction by a loop, each of whose steps is written out as a sequence."""
+    begin, structure = tree_flatten(state)
+    x = x.flip(0) if reverse else x
+    places = torch.arange(x.shape[0], device=x.device)[:, None, None]
+    y = x.new_zeros(x.shape[0], *begin[0].shape)
+
+    def step(place: Tensor, y: Tensor, *values: Any) -> tuple[Tensor, ...]:
+        before = tree_unflatten(values[: len(begin)], structure)
+        x, places, *own = values[len(begin) :]
+        now, after = written_out(x.index_select(0, place), before, own, *how, **cell)
+        return place + 1, torch.where(places == place, now, y), *tree_leaves(after)
+
+    def goes_on(place: Tensor, y: Tensor, *_: Any) -> Tensor:
+        return (place < y.shape[0]).all()
+
+    first = (places.new_zeros(1), y, *(value.clone() for value in begin))
+    _, y, *end = while_loop_op(goes_on, step, first, (x, places, *weights))
+    return y.flip(0) if reverse else y, tree_unflatten(end, structure)
