@@ -1,4 +1,4 @@
-"""The pass contract: rewrite, ensures.
+"""The pass contract: requires, rewrite, ensures.
 
 A pass is written as one subclass of `GraphPass` in a file of its own. It says what it did through
 the `Journal`; whether it modified the program is computed here, by comparing graphs, never claimed.
@@ -47,9 +47,9 @@ class Journal:
 class GraphPass(ABC):
     """One graph rewrite.
 
-    Subclasses write `rewrite`; they override `ensures` where they can promise more than the
-    general graph check does. `FoldConstants` is named `fold_constants`, and the first line of its
-    docstring, in the form "Replaces A(B(x)) with C(x).", sums it up.
+    Subclasses write `rewrite`; they override `requires` and `ensures` where they can state more
+    than the general graph check does. `FoldConstants` is named `fold_constants`, and the first line
+    of its docstring, in the form "Replaces A(B(x)) with C(x).", sums it up.
     """
 
     name: ClassVar[str]
@@ -62,6 +62,9 @@ class GraphPass(ABC):
             cls.name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
             cls.summary = (cls.__doc__ or "").partition("\n")[0].removesuffix(".")
 
+    def requires(self, editor: ProgramEditor) -> None:
+        """Raise an error of ours if the program is not one this pass can take."""
+
     @abstractmethod
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Change the graph; refuse what is not certain to be right."""
@@ -73,12 +76,13 @@ class GraphPass(ABC):
         """Run the pass over the program that `editor` holds, and check what became of it.
 
         Raises:
-            PassError: if the result is not well formed or not what the pass promises.
+            PassError: if a precondition does not hold or the result is not well formed.
         """
         started = time.perf_counter()
         journal = Journal()
         before, nodes = editor.fingerprint(), len(editor.graph.nodes)
         try:
+            self.requires(editor)
             self.rewrite(editor, journal)
             modified = editor.fingerprint() != before
             if modified:
@@ -107,7 +111,7 @@ class GraphPass(ABC):
             The rewritten program (the very same object if nothing changed) and the record.
 
         Raises:
-            PassError: if the result is not well formed or not what the pass promises.
+            PassError: if a precondition does not hold or the result is not well formed.
         """
         editor = ProgramEditor(program, place)
         record = self.run(editor)
@@ -133,8 +137,7 @@ def check_program(program: ExportedProgram, stage: str) -> None:
         program.validate()  # type: ignore[no-untyped-call]
     except (RuntimeError, AssertionError, SpecViolationError) as error:
         raise PassError(stage, f"left a malformed graph ({error})", _OURS_TO_MEND) from error
-    fault = _constant_fault(program)
-    if fault:
+    if fault := _constant_fault(program):
         raise PassError(stage, fault, _OURS_TO_MEND)
 
 
@@ -152,8 +155,6 @@ def _constant_fault(program: ExportedProgram) -> str | None:
             return f"lost the constant {target}"
         claimed = nodes[placeholder].meta["val"]
         if tuple(claimed.shape) != tuple(value.shape) or claimed.dtype != value.dtype:
-            return (
-                f"claims {target} is {tuple(claimed.shape)} {claimed.dtype}, "
-                f"it is {tuple(value.shape)} {value.dtype}"
-            )
+            claim = f"claims {target} is {tuple(claimed.shape)} {claimed.dtype}"
+            return f"{claim}, it is {tuple(value.shape)} {value.dtype}"
     return None

@@ -140,8 +140,6 @@ def switched_off(read: Callable[[], bool], write: Callable[[bool], object]) -> I
 _REMEMBERED = property(lru_cache(maxsize=None)(Expr.is_number.fget))
 
 
-@contextmanager
-def is_number_cached() -> Iterator[None]:
+def is_number_cached() -> AbstractContextManager[object]:
     """Inside the block, sympy looks at an expression once; expressions never change."""
-    with patch.object(Expr, "is_number", _REMEMBERED):
-        yield
+    return patch.object(Expr, "is_number", _REMEMBERED)
