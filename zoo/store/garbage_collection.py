@@ -285,8 +285,8 @@ def _removed(
     removed = []
     for start in range(0, len(keys), _BATCH):
         names = {key: PurePosixPath(key).stem for key in keys[start : start + _BATCH]}
-        told = nullcontext(counted_on(objects)) if dry_run else sweeping(objects, names.values())
-        with told as wanted:
+        notes = nullcontext(counted_on(objects)) if dry_run else sweeping(objects, names.values())
+        with notes as wanted:
             needed = needed_now()
             going = [k for k, name in names.items() if name not in wanted and k not in needed]
             for key in () if dry_run else going:
