@@ -22,7 +22,7 @@ from typer._click.exceptions import UsageError as _Misuse
 from typer.core import TyperGroup
 
 from flows.cli.output import AS_JSON, complain, messages
-from menagerie.terminal import write_in_any_encoding
+from menagerie.terminal import written_out
 from zoo.errors import MenagerieError, UsageError
 
 if TYPE_CHECKING:
@@ -182,7 +182,6 @@ def _zoo(
 
 def main() -> None:
     """Entry point of the `zoo` script."""
-    write_in_any_encoding()
     keep_off_proxies()
     sys.exit(invoke(sys.argv[1:]))
 
@@ -196,17 +195,8 @@ def invoke(arguments: Sequence[str]) -> int:
     Returns:
         The exit code: 0 all done, 1 a model failed, 2 misuse, 130 interrupted.
     """
-    if sys.stdout is None:  # type: ignore[unreachable, unused-ignore]
-        complain(UsageError("standard output", "is closed", "Send it to /dev/null to be rid of it"))
-        return UsageError.exit_code
     try:
-        try:
-            code = app(args=list(arguments), prog_name="zoo", standalone_mode=False) or 0
-        except SystemExit as finished:  # of a command that is another program's
-            code = finished.code or 0
-        if code == INTERRUPTED:
-            messages().print("interrupted")
-        return code if isinstance(code, int) else 1
+        return written_out(lambda: _carried_out(arguments))
     except _Misuse as misuse:
         if isinstance(misuse, _NoArguments):  # its help has been shown
             return UsageError.exit_code
@@ -214,14 +204,21 @@ def invoke(arguments: Sequence[str]) -> int:
         fact = misuse.format_message().strip().rstrip(".?")
         complain(UsageError(path, fact[:1].lower() + fact[1:], f"See `{path} --help`"))
         return UsageError.exit_code
-    except BrokenPipeError:  # the reader of our output has left, `zoo list | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as error:
         if os.environ.get("MENAGERIE_DEBUG"):
             raise
         complain(error)
         return error.exit_code if isinstance(error, MenagerieError) else 1
+
+
+def _carried_out(arguments: Sequence[str]) -> int:
+    try:
+        code = app(args=list(arguments), prog_name="zoo", standalone_mode=False) or 0
+    except SystemExit as finished:  # of a command that is another program's
+        code = finished.code or 0
+    if code == INTERRUPTED:
+        messages().print("interrupted")
+    return code if isinstance(code, int) else 1
 
 
 def keep_off_proxies() -> None:

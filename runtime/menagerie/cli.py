@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from menagerie.errors import MenagerieError, NotInStore, UsageError
 from menagerie.figures import printable
-from menagerie.terminal import Status, columns, painted, write_in_any_encoding, write_json
+from menagerie.terminal import Status, columns, painted, write_json, written_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -105,15 +105,12 @@ class Host:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line of `menagerie`; returns its exit code."""
-    write_in_any_encoding()
     try:
-        return carry_out(sys.argv[1:] if arguments is None else arguments, Host())
+        given = sys.argv[1:] if arguments is None else arguments
+        return written_out(lambda: carry_out(given, Host()))
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return _INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has left
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except (MenagerieError, OSError) as error:
         if os.environ.get("MENAGERIE_DEBUG"):
             raise
@@ -159,7 +156,10 @@ class _ShowVersion(argparse.Action):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Misuse is one line, as every other error."""
+    """Misuse is one line, as every other error, and so is a help that cannot be written."""
+
+    def print_help(self, file: Any = None) -> None:
+        (file or sys.stdout).write(self.format_help())
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(self.prog, message, f"See: {self.prog} --help")

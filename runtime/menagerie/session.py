@@ -79,7 +79,7 @@ class Session:
         self._folder = Path(bundle)
         self._threads = threads or 0
         unsigned_too = allows_unsigned(allow_unsigned)
-        manifest = _read_manifest(self._folder, unsigned_too=unsigned_too)
+        manifest = checked_manifest(self._folder, unsigned_too=unsigned_too)
         self._spec = _program_named(program, manifest, self._folder)
         self._target = manifest.runtime
         if self._target not in (known := available_targets()):
@@ -298,7 +298,8 @@ def _held(threads: int) -> int:
     return threads
 
 
-def _read_manifest(folder: Path, *, unsigned_too: bool) -> BundleManifest:
+def checked_manifest(folder: Path, *, unsigned_too: bool) -> BundleManifest:
+    """A bundle's manifest; raises SessionError where it is unsound, or signed by no trusted key."""
     path = folder / MANIFEST
     try:
         document = read_manifest(path)

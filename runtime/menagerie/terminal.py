@@ -8,10 +8,11 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from menagerie.errors import MenagerieError, UsageError
 from menagerie.figures import in_ascii, printable, shown_json
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
 
 def write_json(value: Any) -> None:
@@ -30,6 +31,34 @@ def write_in_any_encoding() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=in_ascii.__name__)
+
+
+def written_out(work: Callable[[], int]) -> int:
+    """What `work` returns, once standard output took all that it wrote; 0 if its reader has left.
+
+    Raises:
+        MenagerieError: standard output is closed, or takes no more, as a full disk.
+    """
+    write_in_any_encoding()
+    if sys.stdout is None:  # type: ignore[unreachable, unused-ignore]
+        raise UsageError("standard output", "is closed", "Send it to /dev/null to be rid of it")
+    try:
+        try:
+            return work()
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        try:  # again, for the error may be of another file; without a buffer nothing was left
+            sys.stdout.write("" if error.filename else "\n")
+            sys.stdout.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        else:
+            raise
+        if isinstance(error, BrokenPipeError):  # `zoo list | head`
+            return 0
+        fact = f"takes no more: {error.strerror or error}"
+        raise MenagerieError("standard output", fact, "Send it to where there is room") from None
 
 
 def columns(head: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = ()) -> str:

@@ -63,23 +63,20 @@ def measure(
         SessionError: it cannot run here.
         UsageError: it has no such program.
     """
-    with _ready(folder, program, threads, allow_unsigned) as (_, run, case):
+    session, run, case = _ready(folder, program, threads, allow_unsigned)
+    with session:
         return latency(run, seconds=seconds, threads=threads, case=case)
 
 
 def measure_kernels(
-    folder: Path,
-    program: str = "main",
-    *,
-    threads: int = 1,
-    seconds: float = 3.0,
-    allow_unsigned: bool | None = None,
+    folder: Path, program: str = "main", *, threads: int = 1, seconds: float = 3.0
 ) -> Profile:
     """Times each kernel of a program for the CPU on the largest of its golden inputs.
 
     Arguments and errors are those of `measure`.
     """
-    with _ready(folder, program, threads, allow_unsigned) as (session, run, _):
+    session, run, _ = _ready(folder, program, threads, None)
+    with session:
         return profile(session, run, threads=threads, seconds=seconds)
 
 
@@ -92,20 +89,20 @@ def is_emulated(folder: Path) -> bool:
     return emulates(open_bundle(folder, check_hashes=False).manifest.requires)
 
 
-@contextlib.contextmanager
 def _ready(
-    folder: Path, program: str, threads: int, allow_unsigned: bool | None
-) -> Iterator[tuple[Session, Callable[[], object], int]]:
-    """A session, the call that runs it on its largest golden case, and that case's number."""
+    folder: Path, program: str, threads: int, allow_unsigned: bool | None, case: int | None = None
+) -> tuple[Session, Callable[[], object], int]:
+    """A session, the call that runs it on a golden case, by default the largest, and its number."""
     bundle = open_bundle(folder, check_hashes=False)
     programs = {each.name: each for each in bundle.manifest.programs}
     if program not in programs:
         fact = f"has no program {program!r}"
         raise UsageError(str(folder), fact, f"It has: {', '.join(programs)}. Name one by --program")
     goldens = GoldenCases(bundle.file(programs[program].golden.path), programs[program])
-    case = goldens.largest()
-    with Session(folder, program, threads, allow_unsigned=allow_unsigned) as session:
-        yield session, from_the_start(session, goldens.inputs(case)), case
+    case = goldens.largest() if case is None else case
+    inputs = goldens.inputs(case)
+    session = Session(folder, program, threads, allow_unsigned=allow_unsigned)
+    return session, from_the_start(session, inputs), case
 
 
 def time_in_turns(
@@ -211,13 +208,9 @@ def serve(load: Callable[[], Callable[[], object]]) -> None:
 
 
 def _program() -> Callable[[], object]:
-    """The program that the command names, on its golden case."""
+    """The program that the command names, just lowered, on its golden case."""
     folder, name, case, threads = sys.argv[1:]
-    bundle = open_bundle(Path(folder), check_hashes=False)
-    [entry] = [program for program in bundle.manifest.programs if program.name == name]
-    inputs = GoldenCases(bundle.file(entry.golden.path), entry).inputs(int(case))
-    session = Session(bundle.folder, name, int(threads), allow_unsigned=True)  # just lowered
-    return from_the_start(session, inputs)
+    return _ready(Path(folder), name, int(threads), allow_unsigned=True, case=int(case))[1]
 
 
 if __name__ == "__main__":

@@ -179,7 +179,7 @@ def _of_its_kind(kinds: tuple[Any, ...], value: object) -> tuple[Any, ...]:
 
 def _literal(known: tuple[Any, ...], value: object, place: str) -> Any:
     if not any(type(value) is type(each) and value == each for each in known):
-        raise _unfit(place, f"is {_quoted(value)}, not {_choices(known)}")
+        raise _unfit(place, f"is {_quoted(value)}, not {' or '.join(map(repr, known))}")
     return value
 
 
@@ -265,10 +265,6 @@ def _step(place: str, step: object) -> str:
 
 def _unfit(place: str, fact: str) -> Malformed:
     return Malformed(_line(f"{place}: {fact}" if place else fact))
-
-
-def _choices(known: tuple[Any, ...]) -> str:
-    return " or ".join(repr(each) for each in known)
 
 
 def _quoted(value: object) -> str:

@@ -61,6 +61,41 @@ def test_a_terminal_of_ascii_is_written_to(command: str) -> None:
     assert b"\\u" not in done.stdout
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a full device")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["menagerie --help", "menagerie version", "zoo -h", "zoo list"])
+def test_a_full_standard_output_is_said(command: str, unbuffered: str) -> None:
+    """One line with what to do, and an exit code that scripts see."""
+    program, *given = command.split()
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [Path(sys.executable).with_name(program), *given],
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+            text=True,
+        )
+    fact = "takes no more: No space left on device"
+    said = f"standard output: {fact}. Send it to where there is room\n"
+    assert (done.stderr, done.returncode) == (said, 1)
+
+
+@pytest.mark.parametrize("command", ["menagerie --help", "menagerie version", "zoo list"])
+def test_a_program_without_standard_output_says_so(command: str) -> None:
+    """As a shell's `>&-` starts it."""
+    program, *given = command.split()
+    place = Path(sys.executable).with_name(program)
+    closed = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", place, *given],  # noqa: S607
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    said = "standard output: is closed. Send it to /dev/null to be rid of it\n"
+    assert (closed.stderr, closed.returncode) == (said, 2)
+
+
 def test_figures_are_legible_in_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
     """Powers of ten and micro keep their meaning, and a letter that is not ours is written out."""
     sheet = io.BytesIO()

@@ -101,7 +101,9 @@ class Recogniser:
     ) -> None:
         self._recipe, self._frame, self._head = recipe, recipe.frame, head
         self._listen = programs[head.listen]
-        self.sizes = _sizes(self._listen, place)
+        size = self._listen.axis("samples", 1, place)
+        sizes = (size,) * 3 if isinstance(size, int) else self._listen.dimensions[size]
+        self.sizes = Sizes(*sizes)
         self.overlaps = isinstance(head, (CtcHead, TransducerHead))
         self._told = any(spec.name == "lengths" for spec in self._listen.inputs)
         if isinstance(head, CtcHead):
@@ -218,12 +220,6 @@ def _cut(first: int, last: int, heard: list[Emission]) -> int:
         outside = np.maximum(one.start - frames, frames - max(one.end, one.start + 1) + 1)
         away = np.minimum(away, np.maximum(outside, 0))
     return int(frames[np.argmax(away)])
-
-
-def _sizes(listen: Program, place: str) -> Sizes:
-    """How many samples a program takes."""
-    size = listen.axis("samples", 1, place)
-    return Sizes(*((size,) * 3 if isinstance(size, int) else listen.dimensions[size]))
 
 
 def _padded(samples: Samples, sizes: Sizes) -> NDArray[np.float32]:

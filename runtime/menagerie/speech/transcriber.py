@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from menagerie.errors import MenagerieError, SpeechError
-from menagerie.format.bundle_manifest import MANIFEST, Role, parse_manifest
-from menagerie.format.folder import read_manifest
-from menagerie.session import Session
+from menagerie.errors import SpeechError
+from menagerie.format.bundle_manifest import Role
+from menagerie.session import Session, checked_manifest
 from menagerie.speech.audio import Recording, at_rate, open_audio, require_rate, sound
 from menagerie.speech.recipe import WhisperHead, read_recipe
 from menagerie.speech.recogniser import Program, Recogniser
@@ -21,7 +20,7 @@ from menagerie.speech.transcript import Speller, Token, Transcript
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from menagerie.format.bundle_manifest import BundleManifest, BundleProgram
+    from menagerie.format.bundle_manifest import BundleProgram
     from menagerie.speech.decoding import Emission
     from menagerie.speech.recipe import Head
 
@@ -63,7 +62,7 @@ class Transcriber:
         self._sessions = ExitStack()
         self._allow_unsigned = allow_unsigned
         folder = Path(bundle)
-        manifest = _manifest(folder)
+        manifest = checked_manifest(folder, unsigned_too=True)  # each session checks
         model = manifest.model
         if Role.SPEECH not in manifest.files:
             fact = "does not understand speech: its bundle has no recipe for it"
@@ -193,14 +192,6 @@ class Transcriber:
             )
             for one in emissions
         ]
-
-
-def _manifest(folder: Path) -> BundleManifest:
-    path = folder / MANIFEST
-    try:
-        return parse_manifest(read_manifest(path), str(path))
-    except MenagerieError as error:
-        raise SpeechError(error.place, error.fact, error.next_step) from error
 
 
 def _in_language(code: str | None, head: Head, model: str) -> Head:

@@ -7,7 +7,7 @@ import json
 import re
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from menagerie.typed_json import plain
 
@@ -114,12 +114,6 @@ def _byte_alphabet() -> dict[str, int]:
     }
 
 
-class _Cue(NamedTuple):
-    text: str
-    start: float
-    end: float
-
-
 def as_text(transcript: Transcript) -> str:
     """The text, a line."""
     return transcript.text + "\n"
@@ -155,17 +149,17 @@ FORMATS: dict[str, Callable[[Transcript], str]] = {
 }
 
 
-def _cues(words: tuple[Word, ...]) -> list[_Cue]:
-    cues: list[_Cue] = []
+def _cues(words: tuple[Word, ...]) -> list[Word]:
+    cues: list[Word] = []
     for word in words:
         if cues:
             last = cues[-1]
             text = f"{last.text} {word.text}"
             near = word.start - last.end < _PAUSE
             if near and len(text) <= _WIDEST_CUE and word.end - last.start <= _LONGEST_CUE:
-                cues[-1] = _Cue(text, last.start, word.end)
+                cues[-1] = Word(text, last.start, word.end)
                 continue
-        cues.append(_Cue(word.text, word.start, word.end))
+        cues.append(word)
     return cues
 
 
