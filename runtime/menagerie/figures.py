@@ -14,10 +14,10 @@ from typing import Any
 from unicodedata import category
 from urllib.parse import urlsplit, urlunsplit
 
-_POWER = "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"
-_SUPERSCRIPTS = str.maketrans("-0123456789", _POWER)
+_POWER = "⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹"  # a sign before ¹²³, which Latin-1 has: it lacks signs
+_SUPERSCRIPTS = str.maketrans("+-0123456789", _POWER)
 _TIMES, _MINUS, _NO_BREAK = "\N{MULTIPLICATION SIGN}", "\N{MINUS SIGN}", "\N{NO-BREAK SPACE}"
-_PLAIN: dict[int, Any] = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹−–×µ•\xa0\u202f", "-0123456789--xu*  ")  # noqa: RUF001
+_PLAIN: dict[int, Any] = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹−–×µ•\xa0\u202f", "-0123456789--xu*  ", "⁺")  # noqa: RUF001
 _PLAIN |= {ord("→"): "->", ord("…"): "...", ord("∞"): "infinite", ord("≤"): "<=", ord("≥"): ">="}
 _SAME_SPEED = 0.03  # closer than this two medians on a shared machine are equal
 
@@ -31,7 +31,7 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def scientific(value: float) -> str:
-    """`2.1 × 10⁻⁶` with spaces that do not break; a power of ten alone as `10⁻⁴`."""
+    """`2.1 × 10⁻⁶` with spaces that do not break; a power of ten alone as `10⁻⁴` or `10⁺¹²`."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -39,7 +39,7 @@ def scientific(value: float) -> str:
     if value == 0:
         return "0"
     mantissa, exponent = f"{value:.1e}".split("e")
-    power = f"10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
+    power = f"10{exponent.replace('+0', '').replace('-0', '-').translate(_SUPERSCRIPTS)}"
     return power if mantissa == "1.0" else f"{mantissa}{_NO_BREAK}{_TIMES}{_NO_BREAK}{power}"
 
 

@@ -110,10 +110,10 @@ def test_figures_are_legible_in_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("encoding", "said"),
     [
-        ("ascii", "2.1 x 10^-10 10^-12 10^4"),
-        ("latin-1", "2.1\xa0\xd7\xa010^-10 10^-12 10^4"),
-        ("cp1252", "2.1\xa0\xd7\xa010^-10 10^-12 10^4"),
-        ("utf-8", "2.1\xa0\xd7\xa010⁻¹⁰ 10⁻¹² 10⁴"),
+        ("ascii", "2.1 x 10^-10 10^-12 10^4 10^10 3.0 x 10^21"),
+        ("latin-1", "2.1\xa0\xd7\xa010^-10 10^-12 10^4 10^10 3.0\xa0\xd7\xa010^21"),
+        ("cp1252", "2.1\xa0\xd7\xa010^-10 10^-12 10^4 10^10 3.0\xa0\xd7\xa010^21"),
+        ("utf-8", "2.1\xa0\xd7\xa010⁻¹⁰ 10⁻¹² 10⁴ 10⁺¹⁰ 3.0\xa0\xd7\xa010⁺²¹"),
     ],
 )
 def test_a_power_is_whole_or_stood_in_for(
@@ -123,7 +123,7 @@ def test_a_power_is_whole_or_stood_in_for(
     sheet = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(sheet, encoding))
     write_in_any_encoding()
-    sys.stdout.write(" ".join(map(error, (2.1e-10, 1e-12, 1e4))))
+    sys.stdout.write(" ".join(map(error, (2.1e-10, 1e-12, 1e4, 1e10, 3e21))))
     sys.stdout.flush()
     assert sheet.getvalue().decode(encoding) == said
 
