@@ -122,9 +122,8 @@ def _where_it_holds(held: torch.Tensor, sizes: range) -> str:
     if len(fit) > 1 and fit == list(range(fit[0], fit[-1] + 1)):
         return f": it holds from {fit[0]} to {fit[-1]}"
     for step in range(2, min(_LARGEST_STEP, sizes[-1] // 2) + 1):
-        multiples = range(-(-sizes[0] // step) * step, sizes[-1] + 1, step)
-        if len(multiples) > 1 and set(multiples) <= set(fit):
-            low, high = multiples[0] // step, multiples[-1] // step
+        low, high = max(2, -(-sizes[0] // step)), sizes[-1] // step  # torch takes no least Dim of 1
+        if low < high and set(range(low * step, sizes[-1] + 1, step)) <= set(fit):
             return f": it holds of multiples of {step}, {step} * Dim(..., min={low}, max={high})"
     return ""
 

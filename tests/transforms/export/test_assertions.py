@@ -83,7 +83,7 @@ class _Halved(nn.Module):
         (
             False,
             [
-                f"axis {axis} of x: it holds of multiples of 8, 8 * Dim(..., min=1, max=5)"
+                f"axis {axis} of x: it holds of multiples of 8, 8 * Dim(..., min=2, max=5)"
                 for axis in (1, 2)
             ],
         ),
