@@ -91,20 +91,17 @@ class CallableProgram(torch.nn.Module):
 
     def __init__(self, model: torch.nn.Module, spec: ProgramSpec) -> None:
         super().__init__()
+        self._spec = spec
         try:
             self.model = model.get_submodule(spec.part)
         except AttributeError as error:
             children = ", ".join(name for name, _ in model.named_children())
-            raise ExportError(
-                f"program {spec.name}",
-                f"the model has no part {spec.part!r}",
-                f"It has: {children}",
-            ) from error
-        self._spec = spec
+            fact = f"the model has no part {spec.part!r}"
+            raise self._error(fact, f"It has: {children}") from error
         names = [*(i.name for i in spec.inputs), *spec.arguments]
         if fault := misfit(self.model.forward, names):
             step = "Name the entry's inputs and arguments so, or choose a `part` that takes them"
-            raise ExportError(f"program {spec.name}", f"cannot be called so: {fault}", step)
+            raise self._error(f"cannot be called so: {fault}", step)
 
     def forward(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """Call the part with `inputs` in the order of the spec; return its tensors by name."""
@@ -127,10 +124,8 @@ class CallableProgram(torch.nn.Module):
             raise self._error(f"its result has no {missing[0]!r}", f"It has: {', '.join(found)}")
         if len(wanted) > len(found):
             named = f"`outputs` names {len(wanted)}: {', '.join(wanted)}"
-            raise self._error(
-                f"returns {len(found)} result(s), but {named}",
-                "List as many under `outputs` as it returns, or fewer",
-            )
+            step = "List as many under `outputs` as it returns, or fewer"
+            raise self._error(f"returns {len(found)} result(s), but {named}", step)
         if wanted:
             values = [found[name] for name in wanted] if by_name else found.values()
             found = dict(zip(wanted, values, strict=False))
@@ -142,10 +137,9 @@ class CallableProgram(torch.nn.Module):
         for position, (name, value) in enumerate(found.items()):
             if not isinstance(value, torch.Tensor):
                 which = f"{position}, {name!r}," if wanted else f"{position}"
-                raise self._error(
-                    f"its result {which} is a {type(value).__name__}, not a tensor",
-                    f"List under `outputs` only tensors, or those before it; {_NO_NESTING}",
-                )
+                fact = f"its result {which} is a {type(value).__name__}, not a tensor"
+                step = f"List under `outputs` only tensors, or those before it; {_NO_NESTING}"
+                raise self._error(fact, step)
         return found
 
     def _error(self, fact: str, next_step: str = "") -> ExportError:
@@ -421,6 +415,8 @@ def _failed(place: str, error: Exception) -> ExportError:
 
 
 _ADVICE = {  # by what torch says
+    "specialized it to be a constant": "Where the example has 1 there, or k of k * Dim, give "
+    "another size: torch takes these for fixed. Else the model fixes it: leave that axis out",
     "Constraints violated": "Narrow the range of the dimension to what the model allows",
     "was assigned during export": "Make it in __init__, by register_buffer, or call the module "
     "once before",

@@ -172,6 +172,24 @@ def test_nothing_is_advised_where_no_size_would_do() -> None:
         trace("program main", Overlapping(), (torch.ones(3, 47),), shapes=shapes)
 
 
+class _Doubled(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+@pytest.mark.parametrize(("unit", "taken"), [(1, "n from 1 to 8"), (2, "n from 4 to 16 by 2")])
+def test_an_example_of_one_unit_is_refused_with_what_does(
+    tmp_path: Path, unit: int, taken: str
+) -> None:
+    """A size of 1 is fixed to torch, the whole range of it from another example."""
+    size = Dim("n", min=1, max=8)
+    shapes, module = ({1: size if unit == 1 else unit * size},), _Doubled().eval()
+    with pytest.raises(ExportError, match=r"Where the example has 1 there, or k of k \* Dim, give"):
+        convert(module, (torch.ones(3, unit),), dynamic_shapes=shapes, out=tmp_path / "one")
+    x = torch.ones(3, 4 * unit)
+    assert convert(module, (x,), dynamic_shapes=shapes, out=tmp_path / "two").sizes == (taken,)
+
+
 def test_a_bundle_says_the_sizes_that_it_was_proven_for(tmp_path: Path) -> None:
     """One line for a notebook: torch begins this range at two units, and that is said."""
     shapes = ({1: 2 * Dim("half", max=32)},)
