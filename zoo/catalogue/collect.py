@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from zoo.store import Release, Store
 
     _Reported = tuple[Release, ConversionReport | None]
+    _Sibling = tuple[str, Precision, str, "CataloguedRelease"]
 
 
 class CataloguedFile(Frozen):
@@ -92,16 +92,6 @@ class CataloguedModel(Frozen):
     histories: tuple[History, ...] = ()
 
 
-@dataclass(frozen=True)
-class PrecisionRelease:
-    """A precision's latest release for a platform."""
-
-    model: str
-    precision: Precision
-    platform: str
-    release: CataloguedRelease
-
-
 def siblings(name: str, known: Mapping[str, CataloguedModel]) -> dict[Precision, str]:
     """The models of the entry that `name` is of, itself among them, float32 first.
 
@@ -116,17 +106,17 @@ def siblings(name: str, known: Mapping[str, CataloguedModel]) -> dict[Precision,
     return {Precision.FLOAT32: base, **{p: n for p, n in named.items() if n in known}}
 
 
-def side_by_side(name: str, known: Mapping[str, CataloguedModel]) -> list[PrecisionRelease]:
-    """The latest releases of all precisions, by platform; empty where there is one precision."""
+def side_by_side(name: str, known: Mapping[str, CataloguedModel]) -> list[_Sibling]:
+    """Platform, precision, model and its latest release; none where there is one precision."""
     found = [
-        PrecisionRelease(sibling, precision, history.platform, history.current)
+        (history.platform, precision, sibling, history.current)
         for precision, sibling in siblings(name, known).items()
         for history in known[sibling].histories
         if history.current is not None
     ]
-    if len({side.precision for side in found}) < 2:  # noqa: PLR2004 - nothing to compare
+    if len({precision for _, precision, *_ in found}) < 2:  # noqa: PLR2004 - nothing to compare
         return []
-    return sorted(found, key=lambda side: side.platform)
+    return sorted(found, key=lambda side: side[0])
 
 
 def collect(store: Store, model: str) -> CataloguedModel:
