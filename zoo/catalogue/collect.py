@@ -9,7 +9,7 @@ from pydantic import Field
 from menagerie.format.bundle_manifest import MANIFEST, SIGNATURE, BundleProgram, Role
 from menagerie.store.layout import blob_key, release_key, signature_key
 from zoo.base_models import Frozen
-from zoo.errors import NotInStore, UnknownName
+from zoo.errors import UnknownName
 from zoo.precision import Precision
 from zoo.report.files import report_of
 from zoo.report.summary import Summary, summarise
@@ -150,14 +150,7 @@ def collect(store: Store, model: str) -> CataloguedModel:
 
 def _history(store: Store, ledger: Ledger) -> tuple[History, _Reported | None]:
     """The releases of one platform, and the latest one."""
-    found: dict[str, _Reported] = {}
-    for build in dict.fromkeys(entry.build_key for entry in ledger.entries):
-        try:
-            release = store.find_any(ledger.model, ledger.target, build)
-        except NotInStore:  # it was swept
-            continue
-        if ledger.names(build, release.digest):
-            found[build] = release, report_of(store, release)
+    found = {each.build_key: (each, report_of(store, each)) for each in store.named(ledger)}
     current = None if ledger.latest is None else found.get(ledger.latest.build_key)
     latest = None if current is None else current[0]
     history = History(

@@ -15,14 +15,7 @@ from menagerie.trust.signature import BUNDLE_TYPE, LEDGER_TYPE, encoded, signatu
 from menagerie.typed_json import Malformed, load
 from zoo.catalogue.pages import MODEL_SIGNING_KEY
 from zoo.catalogue.site import update_catalogue
-from zoo.errors import (
-    ArtifactError,
-    MenagerieError,
-    NotInStore,
-    Retracted,
-    UsageError,
-    ValidationError,
-)
+from zoo.errors import ArtifactError, MenagerieError, Retracted, UsageError, ValidationError
 from zoo.report.files import report_of
 from zoo.signing.keyring import Role, keyring_for
 from zoo.signing.metadata import StoreMetadata
@@ -162,14 +155,9 @@ class Promoter:
         """Signs ledgers and the releases that they name anew, after the keys were rotated."""
         with self._keyring.hold():
             for ledger in ledgers:
-                for build in {entry.build_key for entry in ledger.entries}:
-                    try:
-                        release = self._store.find_any(ledger.model, ledger.target, build)
-                    except NotInStore:  # it was swept
-                        continue
-                    if ledger.names(build, release.digest):  # else it was put there since
-                        self._store.sign(release, _signature(self._keyring, release.document))
-                        self._attest(release)
+                for release in self._store.named(ledger):
+                    self._store.sign(release, _signature(self._keyring, release.document))
+                    self._attest(release)
                 self._write(ledger)
 
     def _decide(

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -208,6 +208,14 @@ class Store(ReleaseReader):
             NotInStore: there is none.
             ArtifactError: its document is damaged.
         """
+    def named(self, ledger: Ledger) -> Iterator[Release]:
+        """What a ledger names and no sweep has taken, in the order of the first promotions."""
+        for build in dict.fromkeys(entry.build_key for entry in ledger.entries):
+            with suppress(NotInStore):
+                release = self.find_any(ledger.model, ledger.target, build)
+                if ledger.names(build, release.digest):  # else it was put there since
+                    yield release
+
         try:
             return self._read(model, target, build_key)
         except NotInStore:
