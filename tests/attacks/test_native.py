@@ -29,7 +29,7 @@ from menagerie.trust import trusted_place
 from menagerie.trust.signature import is_signed
 from zoo.errors import ArtifactError
 from zoo.signing.keyring import Keyring
-from zoo.signing.promotion import sign_bundle
+from zoo.signing.promotion import sign_own
 
 if TYPE_CHECKING:
     from typing import Any
@@ -63,7 +63,7 @@ def test_nothing_unsigned_is_opened(bundle: Path, keyring: Keyring) -> None:
     refused = subprocess.run(tool, capture_output=True, text=True, check=False, env=own)
     assert refused.returncode == 1
     assert "--allow-unsigned" in refused.stderr
-    sign_bundle(bundle, keyring)
+    sign_own(bundle, keyring)
     assert signed_open(bundle) == ""
     tried = subprocess.run(tool, capture_output=True, text=True, check=False, env=own)
     assert "nobody has signed" not in tried.stderr  # it fails later: the library is none
@@ -78,7 +78,7 @@ def test_the_tool_takes_no_keys_of_others(
     bundle: Path, keyring: Keyring, variable: str, change: str
 ) -> None:
     """Who else could have put a root where it looks is told, before anything is opened."""
-    sign_bundle(bundle, keyring)
+    sign_own(bundle, keyring)
     place = Path(os.environ["MENAGERIE_HOME"])
     place = place if variable == "MENAGERIE_HOME" else place / "trust"
     if change == "mode":
@@ -99,7 +99,7 @@ def test_the_tool_takes_no_keys_of_others(
 
 def test_a_changed_byte_is_found_before_it_is_read(bundle: Path, keyring: Keyring) -> None:
     """In the manifest; and a foreign or damaged signature is none."""
-    sign_bundle(bundle, keyring)
+    sign_own(bundle, keyring)
     manifest, signature = bundle / "manifest.json", bundle / "signature.json"
     document, mark = manifest.read_bytes(), signature.read_bytes()
     manifest.write_bytes(document.replace(b"made by a test", b"made by a tesT"))
@@ -121,7 +121,7 @@ def test_a_foreign_key_is_not_trusted(
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.setenv("MENAGERIE_TRUST", str(tmp_path / "elsewhere"))
     theirs = Keyring.create(tmp_path / "theirs")
-    sign_bundle(bundle, theirs)
+    sign_own(bundle, theirs)
     monkeypatch.delenv("MENAGERIE_TRUST")
     assert "no trusted key" in signed_open(bundle)
 

@@ -8,7 +8,15 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from menagerie.format.bundle_manifest import MANIFEST, MODEL_SIGNATURE, ReleaseState
+from menagerie.durable import write_durably
+from menagerie.format.bundle_manifest import (
+    MANIFEST,
+    MODEL_SIGNATURE,
+    PARTIAL,
+    SIGNATURE,
+    ReleaseState,
+)
+from menagerie.format.folder import open_bundle
 from menagerie.store.layout import ledger_key, provenance_key
 from menagerie.trust.ledger import MAX_LEDGER_BYTES, Ledger, LedgerEntry, envelope, open_envelope
 from menagerie.trust.signature import BUNDLE_TYPE, LEDGER_TYPE, encoded, signature_document
@@ -215,27 +223,19 @@ class Promoter:
             )
 
 
-def sign_bundle(folder: Path, keyring: Keyring) -> None:
+def sign_own(folder: Path, keyring: Keyring | None = None) -> None:
     """Signs a bundle in a folder: for what its maker converted for himself.
+
+    Args:
+        folder: the bundle; it stays unsigned where this process may not sign.
+        keyring: the keys; None: this user's own, made on first use.
 
     Raises:
         ArtifactError: it is no sound bundle.
     """
-    from menagerie.durable import write_durably
-    from menagerie.format.bundle_manifest import PARTIAL, SIGNATURE
-    from menagerie.format.folder import open_bundle
-
-    signature = _signature(keyring, open_bundle(folder).document)
-    write_durably(folder / SIGNATURE, signature, partial=folder / PARTIAL)
-
-
-def sign_own(folder: Path) -> None:
-    """Signs what this user has converted with keys of his own, made on first use.
-
-    Where this process may not sign, the bundle stays unsigned.
-    """
-    if (keyring := keyring_for(str(folder))) is not None:
-        sign_bundle(folder, keyring)
+    if (keys := keyring or keyring_for(str(folder))) is not None:
+        signature = _signature(keys, open_bundle(folder).document)
+        write_durably(folder / SIGNATURE, signature, partial=folder / PARTIAL)
 
 
 def _signed(keyring: Keyring, message: bytes) -> dict[str, bytes]:
