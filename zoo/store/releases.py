@@ -55,12 +55,7 @@ class Store(ReleaseReader):
 
     def __init__(self, objects: ObjectStore, *, allow_unsigned: bool | None = None) -> None:
         super().__init__(objects, allow_unsigned=allow_unsigned)
-        self._objects = objects
-
-    @property
-    def objects(self) -> ObjectStore:
-        """What the store is built on."""
-        return self._objects
+        self.objects = objects  # what the store is built on
 
     def publish(self, bundle: Path) -> Release:
         """Proposes a bundle and admits it, without anybody's signature.
@@ -93,8 +88,8 @@ class Store(ReleaseReader):
         earlier = self._whole(release.names)
         if earlier is not None and vouched(earlier) and not _confirms(release, earlier):
             return earlier
-        with publishing(self._objects, bundle, release.manifest.listed):
-            self._objects.put_small(candidate_key(*release.names), release.document)
+        with publishing(self.objects, bundle, release.manifest.listed):
+            self.objects.put_small(candidate_key(*release.names), release.document)
         return release
 
     def admit(
@@ -115,24 +110,24 @@ class Store(ReleaseReader):
         earlier = self._readable(*candidate.names)
         if earlier is not None and not vouched(earlier):  # put there by who may not
             for confirmed in (False, True):
-                self._objects.delete(release_key(*candidate.names, confirmed=confirmed))
+                self.objects.delete(release_key(*candidate.names, confirmed=confirmed))
             earlier = None
         if earlier is None or _confirms(candidate, earlier):
             names, confirmed = candidate.names, earlier is not None
-            with announce(self._objects, (e.sha256 for e in candidate.manifest.listed.values())):
+            with announce(self.objects, (e.sha256 for e in candidate.manifest.listed.values())):
                 if lacking := self._lacking(candidate):
                     place = f"{self.url}/{candidate_key(*names)}"
                     fact = f"{len(lacking)} of its files are gone, {lacking[0]} is the first"
                     advice = "Convert it again: a sweep has taken the candidate"
                     raise StoreError(place, fact, advice)
                 if signature is not None:
-                    self._objects.put_small(signature_key(*names, confirmed=confirmed), signature)
+                    self.objects.put_small(signature_key(*names, confirmed=confirmed), signature)
                 key = release_key(*names, confirmed=confirmed)
-                self._objects.put_small(key, candidate.document)
+                self.objects.put_small(key, candidate.document)
             earlier = replace(candidate, confirmed=confirmed)
         elif earlier.document == candidate.document and signature is not None:
             self.sign(earlier, signature)
-        self._objects.delete(candidate_key(*candidate.names))
+        self.objects.delete(candidate_key(*candidate.names))
         return earlier
 
     @contextmanager
@@ -144,7 +139,7 @@ class Store(ReleaseReader):
             StoreError: a sweep does not end.
         """
         digests = [entry.sha256 for entry in candidate.manifest.listed.values()]
-        with announce(self._objects, [candidate.build_key, *digests]):
+        with announce(self.objects, [candidate.build_key, *digests]):
             self.find_any(*candidate.names)
             yield
 
@@ -154,14 +149,14 @@ class Store(ReleaseReader):
         `name` is the one that it has in the release's folder.
         """
         key = self._beside(release, name)
-        if self._objects.read_if_there(key, SIGNATURES[name]) != signature:
-            self._objects.put_small(key, signature)
+        if self.objects.read_if_there(key, SIGNATURES[name]) != signature:
+            self.objects.put_small(key, signature)
 
     def candidates(self, model: str | None = None, target: str | None = None) -> list[Release]:
         """The builds that wait for their promotion, by model, target and time."""
         found = [
             candidate
-            for key in self._objects.list_keys(candidate_key.under(model))
+            for key in self.objects.list_keys(candidate_key.under(model))
             if (names := candidate_key.build(key)) is not None
             and target in {None, names[1]}
             and (candidate := self.candidate(*names)) is not None
@@ -182,7 +177,7 @@ class Store(ReleaseReader):
             Untrusted: one was not signed by anybody who is trusted here.
             ArtifactError: one is damaged.
         """
-        paths = map(PurePosixPath, self._objects.list_keys(ledger_key.under(model)))
+        paths = map(PurePosixPath, self.objects.list_keys(ledger_key.under(model)))
         found = (self.ledger(path.parent.name, path.stem) for path in paths)
         return [ledger for ledger in found if ledger is not None]
 
@@ -208,6 +203,13 @@ class Store(ReleaseReader):
             NotInStore: there is none.
             ArtifactError: its document is damaged.
         """
+        try:
+            return self._read(model, target, build_key)
+        except NotInStore:
+            if (candidate := self.candidate(model, target, build_key)) is None:
+                raise
+            return candidate
+
     def named(self, ledger: Ledger) -> Iterator[Release]:
         """What a ledger names and no sweep has taken, in the order of the first promotions."""
         for build in dict.fromkeys(entry.build_key for entry in ledger.entries):
@@ -216,13 +218,6 @@ class Store(ReleaseReader):
                 if ledger.names(build, release.digest):  # else it was put there since
                     yield release
 
-        try:
-            return self._read(model, target, build_key)
-        except NotInStore:
-            if (candidate := self.candidate(model, target, build_key)) is None:
-                raise
-            return candidate
-
     def held(self, builds: Sequence[Build]) -> dict[Build, BundleManifest]:
         """The manifests of those of the builds, candidates too, whose files are there, by size.
 
@@ -230,9 +225,9 @@ class Store(ReleaseReader):
         """
         sizes = None
         if len(builds) > _AT_A_TIME:
-            there = {k.build(key) for k in _DOCUMENTS for key in self._objects.list_keys(k.folder)}
+            there = {k.build(key) for k in _DOCUMENTS for key in self.objects.list_keys(k.folder)}
             builds = [build for build in builds if build in there]
-            sizes = {file.key: file.bytes for file in self._objects.list_files(BLOBS)}
+            sizes = {file.key: file.bytes for file in self.objects.list_files(BLOBS)}
         with ThreadPoolExecutor(_AT_A_TIME) as pool:  # a question may cross an ocean
             found = pool.map(lambda build: self._whole(build, sizes), builds)
             pairs = zip(builds, found, strict=True)
@@ -241,37 +236,37 @@ class Store(ReleaseReader):
     def note(self, verdict: ReleaseVerdict) -> None:
         """Keeps how a release's verification ended."""
         key = verdict_key(verdict.model, verdict.target, verdict.build_key)
-        self._objects.put_small(key, (verdict.model_dump_json(indent=1) + "\n").encode())
+        self.objects.put_small(key, (verdict.model_dump_json(indent=1) + "\n").encode())
 
     def verdict(self, release: Release) -> ReleaseVerdict | None:
         """How the last verification of a release ended, if there was one."""
         key = verdict_key(*release.names)
-        return self._objects.read_record(key, MAX_VERDICT_BYTES, ReleaseVerdict)
+        return self.objects.read_record(key, MAX_VERDICT_BYTES, ReleaseVerdict)
 
     def link(self, release: Release, file: str) -> str | None:
         """An address of a file of the release, good for a week; None for a local folder."""
         name = f"{release.model}-{release.target}-{PurePosixPath(file).name}"
-        return self._objects.link(blob_key(release.manifest.listed[file].sha256), name)
+        return self.objects.link(blob_key(release.manifest.listed[file].sha256), name)
 
     def link_page(self, page: bytes, name: str) -> str | None:
         """Keeps an HTML page for three weeks, for a report that no release holds; see `link`."""
         key = page_key(hashlib.sha256(page).hexdigest())
-        self._objects.put_small(key, page)
-        return self._objects.link(key, f"{name}.html")
+        self.objects.put_small(key, page)
+        return self.objects.link(key, f"{name}.html")
 
     def put_archive(self, release: Release, archive: Path) -> None:
         """Keeps a release as one zip file for three weeks; for `link_archive`."""
-        self._objects.put_file(archive, archive_key(release.digest), lambda _: None)
+        self.objects.put_file(archive, archive_key(release.digest), lambda _: None)
 
     def link_archive(self, release: Release) -> str | None:
         """The address of the release as one zip file, where there is one that stays for a week."""
         key = archive_key(release.digest)
         lasts = time.time() + LINK_SECONDS - LINKED_DAYS * 86400
         if not any(
-            file.key == key and file.modified > lasts for file in self._objects.list_files(key)
+            file.key == key and file.modified > lasts for file in self.objects.list_files(key)
         ):
             return None
-        return self._objects.link(key, f"{release.model}-{release.target}.zip")
+        return self.objects.link(key, f"{release.model}-{release.target}.zip")
 
     def _whole(self, build: Build, sizes: Mapping[str, int] | None = None) -> Release | None:
         """The release, or the candidate, whose document is sound and whose files have their sizes.
@@ -287,7 +282,7 @@ class Store(ReleaseReader):
 
     def _lacking(self, release: Release, sizes: Mapping[str, int] | None = None) -> list[str]:
         """The files of a release that are not there in their sizes."""
-        size_of = self._objects.size_of if sizes is None else sizes.get
+        size_of = self.objects.size_of if sizes is None else sizes.get
         return [
             name
             for name, entry in release.manifest.listed.items()

@@ -32,13 +32,13 @@ def key_of(bundle: Path, name: str) -> str:
 def count_puts(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The keys that are uploaded from now on."""
     keys: list[str] = []
-    real = store._objects.put_file
+    real = store.objects.put_file
 
     def put_file(source: Path, key: str, advance: Any) -> None:
         keys.append(key)
         real(source, key, advance)
 
-    monkeypatch.setattr(store._objects, "put_file", put_file)
+    monkeypatch.setattr(store.objects, "put_file", put_file)
     return keys
 
 
@@ -102,8 +102,8 @@ def test_publishing_again_moves_nothing(
     """The second time neither a file nor the summary is written."""
     store = place.store()
     published = store.publish(bundle)
-    monkeypatch.setattr(store._objects, "put_file", None)
-    monkeypatch.setattr(store._objects, "put_small", None)
+    monkeypatch.setattr(store.objects, "put_file", None)
+    monkeypatch.setattr(store.objects, "put_small", None)
     assert store.publish(bundle) == published
 
 
@@ -113,7 +113,7 @@ def test_the_first_of_equal_builds_stays(place: Any, bundle: Path, tmp_path: Pat
     published = store.publish(bundle)
     again = make_bundle(tmp_path / "again", {"programs/main/model.so": b"other"})
     assert store.publish(again) == published
-    assert store._objects.size_of(key_of(again, "programs/main/model.so")) is None
+    assert store.objects.size_of(key_of(again, "programs/main/model.so")) is None
 
 
 def test_equal_files_are_stored_once(
@@ -136,7 +136,7 @@ def test_unproven_bundles_are_refused(place: Any, tmp_path: Path) -> None:
     lowered = make_bundle(tmp_path / "lowered", state="lowered")
     with pytest.raises(StoreError, match=r"lowered but not proven\. Validate it"):
         store.publish(lowered)
-    assert store._objects.list_keys("") == []
+    assert store.objects.list_keys("") == []
 
 
 def test_damaged_bundles_are_refused(place: Any, bundle: Path) -> None:
@@ -145,7 +145,7 @@ def test_damaged_bundles_are_refused(place: Any, bundle: Path) -> None:
     store = place.store()
     with pytest.raises(ArtifactError):
         store.publish(bundle)
-    assert store._objects.list_keys("") == []
+    assert store.objects.list_keys("") == []
 
 
 def test_releases_are_chosen_by_model_and_target(place: Any, tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_latest_is_what_remains(place: Any, tmp_path: Path) -> None:
     """A release that was removed is the latest no more."""
     store = place.store()
     publish_many(store, tmp_path, [("aa", "validated", "10"), ("bb", "validated", "11")])
-    store._objects.delete(release_key("tiny", "cpu", "bb" * 32))
+    store.objects.delete(release_key("tiny", "cpu", "bb" * 32))
     assert store.find("tiny", "cpu").build_key == "aa" * 32
 
 
@@ -213,10 +213,10 @@ def test_strangers_among_the_releases_do_no_harm(
     store = place.store()
     published = store.publish(bundle)
     for key in ("releases/notes", "releases/tiny/cpu/notes.txt", "releases/tiny/cpu/x/y/z.json"):
-        store._objects.put_small(key, b"hello")
+        store.objects.put_small(key, b"hello")
     later = b'{"format": "menagerie-bundle", "version": 3}'
-    store._objects.put_small(release_key("tiny", "cpu", "cd" * 32), later)
-    store._objects.put_small(release_key("tiny", "cpu", "ef" * 32), published.document)
+    store.objects.put_small(release_key("tiny", "cpu", "cd" * 32), later)
+    store.objects.put_small(release_key("tiny", "cpu", "ef" * 32), published.document)
     assert store.releases() == [published]
     assert store.find("tiny", "cpu") == published
     assert "only 2 is known here" in caplog.text
@@ -229,7 +229,7 @@ def test_a_release_that_lost_a_file_is_healed(place: Any, bundle: Path, tmp_path
     """It is not `has`, so the work is done again, and publishing completes it."""
     store = place.store()
     store.publish(bundle)
-    store._objects.delete(key_of(bundle, "weights.safetensors"))
+    store.objects.delete(key_of(bundle, "weights.safetensors"))
     assert not store.held([("tiny", "cpu", BUILD_KEY)])
     with pytest.raises(NotInStore, match="Publish it again"):
         store.pull(store.find("tiny", "cpu"), tmp_path / "out")
@@ -246,11 +246,11 @@ def test_damaged_bytes_are_never_handed_out(
     """A file that changed in the store is refused by its hash; the target folder stays absent."""
     store = place.store()
     release = store.publish(bundle)
-    store._objects.put_small(key_of(bundle, "weights.safetensors"), damage)
+    store.objects.put_small(key_of(bundle, "weights.safetensors"), damage)
     with pytest.raises(HashMismatch, match=r"not the ones that were published\. Remove that file"):
         store.pull(release, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    store._objects.delete(key_of(bundle, "weights.safetensors"))
+    store.objects.delete(key_of(bundle, "weights.safetensors"))
     store.publish(bundle)
     store.pull(release, tmp_path / "out")
 
@@ -272,12 +272,12 @@ def test_an_interrupted_pull_goes_on(
     (partial / "weights.safetensors").write_bytes(weights[:200_000])
     (partial / "stranger").write_bytes(b"of an earlier document")
     moved: list[int] = []
-    real = store._objects.get_file
+    real = store.objects.get_file
 
     def get_file(key: str, path: Path, size: int, advance: Any) -> None:
         real(key, path, size, lambda count: (moved.append(count), advance(count))[0])
 
-    monkeypatch.setattr(store._objects, "get_file", get_file)
+    monkeypatch.setattr(store.objects, "get_file", get_file)
     seen: list[int] = []
     out = store.pull(release, tmp_path / "out", lambda done, _: seen.append(done))
     assert sum(moved) == release.size - 200_000
@@ -344,8 +344,8 @@ def test_what_is_oversized_is_passed_over(
     published = store.publish(bundle)
     other = "cd" * 32
     huge = b" " * (MAX_MANIFEST_BYTES + 1)
-    store._objects.put_small(release_key("tiny", "cpu", other), huge)
-    store._objects.put_small(verdict_key(*published.names), huge)
+    store.objects.put_small(release_key("tiny", "cpu", other), huge)
+    store.objects.put_small(verdict_key(*published.names), huge)
     assert store.releases() == [published]
     assert store.find("tiny", "cpu") == published
     assert store.verdict(published) is None
@@ -361,4 +361,4 @@ def test_the_doctor_finds_a_sound_store_sound(place: Any) -> None:
     assert {f.detail for f in found} == {""}
     assert found[-1].operation == "remove them"
     assert len(found) == 6
-    assert store._objects.list_keys("") == []
+    assert store.objects.list_keys("") == []

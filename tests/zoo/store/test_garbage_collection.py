@@ -47,10 +47,10 @@ def test_a_sweep_removes_only_what_no_release_needs(place: Any, tmp_path: Path) 
                 when="2030-01-31T12:00:00+00:00",
             )
         )
-    store._objects.put_small(blob_key("f" * 64), b"of no release")
-    before = store._objects.list_keys("")
+    store.objects.put_small(blob_key("f" * 64), b"of no release")
+    before = store.objects.list_keys("")
     found = sweep(store.objects, NO_GRACE, dry_run=True)
-    assert store._objects.list_keys("") == before
+    assert store.objects.list_keys("") == before
     swept = sweep(store.objects, NO_GRACE, dry_run=False)
     assert swept == found
     assert [key[-7:-5] for key in swept.releases] == ["aa", "bb"]
@@ -88,16 +88,16 @@ def test_a_sweep_removes_nothing_of_others(
     store = place.store()
     monkeypatch.setattr(garbage_collection, "_FORGOTTEN_HOURS", -1.0)
     for key in STRANGERS:
-        store._objects.put_small(key, b"somebody's")
+        store.objects.put_small(key, b"somebody's")
     swept = sweep(store.objects, NO_GRACE, dry_run=False)
     assert (swept.blobs, swept.notes, swept.kept_blobs) == (0, 0, 0)
     published(store, tmp_path, "aa")
     ours = [f"publishing/{'0' * 32}.json", lease_key("ef" * 32), blob_key(DIGEST)]
     for key in ours:
-        store._objects.put_small(key, b"[]")
+        store.objects.put_small(key, b"[]")
     swept = sweep(store.objects, NO_GRACE, dry_run=False)
     assert (swept.blobs, swept.notes) == (1, 2)
-    left = set(store._objects.list_keys(""))
+    left = set(store.objects.list_keys(""))
     assert set(STRANGERS) <= left
     assert not left & set(ours)
 
@@ -108,17 +108,17 @@ def test_what_the_store_writes_for_a_while_is_known_as_its_own(
     """Every note of a publisher, a holder or a sweep that is killed can be told from strangers'."""
     store = place.store()
     kept: list[str] = []
-    delete = store._objects.delete
+    delete = store.objects.delete
 
     def deleted(key: str) -> None:
         kept.append(key)
         delete(key)
 
-    monkeypatch.setattr(store._objects, "delete", deleted)
+    monkeypatch.setattr(store.objects, "delete", deleted)
     with hold_lease(store.objects, BUILD_KEY):
         store.publish(bundle)
     sweep(store.objects, NO_GRACE, dry_run=True)
-    store._objects.put_small(blob_key(DIGEST), b"of no release")
+    store.objects.put_small(blob_key(DIGEST), b"of no release")
     sweep(store.objects, NO_GRACE, dry_run=False)
     kept.remove(blob_key(DIGEST))
     kept = [key for key in kept if candidate_key.build(key) is None]  # it became a release
@@ -141,7 +141,7 @@ def test_nothing_young_is_swept(place: Any, tmp_path: Path) -> None:
     store = place.store()
     for hour, digits in ((10, "aa"), (11, "bb")):
         published(store, tmp_path, digits, hour)
-    store._objects.put_small(blob_key("f" * 64), b"of a release to come")
+    store.objects.put_small(blob_key("f" * 64), b"of a release to come")
     swept = sweep(store.objects, KeepRule(releases=1, grace_hours=1), dry_run=False)
     assert (swept.releases, swept.blobs) == ((), 0)
 
@@ -176,7 +176,7 @@ def test_a_sweep_leaves_what_a_publisher_counts_on(
     store = place.store()
     bundle = make_bundle(tmp_path / "bundle")
     digest = open_bundle(bundle).manifest.listed["weights.safetensors"].sha256
-    store._objects.put_file(bundle / "weights.safetensors", blob_key(digest), lambda _: None)
+    store.objects.put_file(bundle / "weights.safetensors", blob_key(digest), lambda _: None)
     real = garbage_collection._removed
 
     def publishing(objects: Any, *things: Any, **given: Any) -> Any:
@@ -185,7 +185,7 @@ def test_a_sweep_leaves_what_a_publisher_counts_on(
 
     monkeypatch.setattr(garbage_collection, "_removed", publishing)
     assert sweep(store.objects, NO_GRACE, dry_run=False).blobs == 0
-    assert store._objects.size_of(blob_key(digest)) == len(b"the weights")
+    assert store.objects.size_of(blob_key(digest)) == len(b"the weights")
 
 
 def test_a_publisher_waits_for_a_sweep(
@@ -197,12 +197,12 @@ def test_a_publisher_waits_for_a_sweep(
     digest = open_bundle(bundle).manifest.listed["weights.safetensors"].sha256
     monkeypatch.setattr(coordination, "_WAIT_SECONDS", (0.01, 0.1))
     flag = f"sweeping/{'0' * 32}.json"
-    store._objects.put_small(flag, json.dumps([digest]).encode())
+    store.objects.put_small(flag, json.dumps([digest]).encode())
     with pytest.raises(StoreError, match="the sweep does not end"):
         store.publish(bundle)
     assert store.releases() == []
-    assert store._objects.list_keys("publishing/") == []
-    store._objects.put_small(flag, json.dumps(["0" * 64]).encode())
+    assert store.objects.list_keys("publishing/") == []
+    store.objects.put_small(flag, json.dumps(["0" * 64]).encode())
     assert store.held([store.publish(bundle).names])
 
 
@@ -210,11 +210,11 @@ def test_a_release_that_cannot_be_read_stops_the_sweep(place: Any, tmp_path: Pat
     """Nobody knows which files it needs, so none is removed."""
     store = place.store()
     published(store, tmp_path, "aa")
-    store._objects.put_small(release_key("tiny", "cpu", "ef" * 32), b"{]")
-    store._objects.put_small(blob_key("f" * 64), b"perhaps of that release")
+    store.objects.put_small(release_key("tiny", "cpu", "ef" * 32), b"{]")
+    store.objects.put_small(blob_key("f" * 64), b"perhaps of that release")
     with pytest.raises(ArtifactError, match="nothing was swept"):
         sweep(store.objects, NO_GRACE, dry_run=False)
-    assert store._objects.size_of(blob_key("f" * 64)) is not None
+    assert store.objects.size_of(blob_key("f" * 64)) is not None
 
 
 def test_uploads_of_others_are_left_alone(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,7 +241,7 @@ def test_a_damaged_note_stops_nobody(
     store = place.store()
     notes = [f"{folder}/{'a' * 32}.json" for folder in ("sweeping", "publishing")]
     for note in notes:
-        store._objects.put_small(note, content)
+        store.objects.put_small(note, content)
     published(store, tmp_path, "aa", 10)
     published(store, tmp_path, "bb", 11)
     assert [key[-7:-5] for key in sweep(store.objects, NO_GRACE, dry_run=False).releases] == ["aa"]
@@ -259,13 +259,13 @@ def test_pages_and_archives_go_with_the_age_of_their_links(
     archive.write_bytes(b"PK")
     store.link_page(b"<html>", "a report")
     store.put_archive(release, archive)
-    store._objects.put_small("pages/notes.html", b"somebody's")
+    store.objects.put_small("pages/notes.html", b"somebody's")
     place = page_key(hashlib.sha256(b"<html>").hexdigest())
-    assert store._objects.read_small(place, 100) == b"<html>"
+    assert store.objects.read_small(place, 100) == b"<html>"
     assert sweep(store.objects, KeepRule(), dry_run=False).linked == 0
     monkeypatch.setattr(garbage_collection, "LINKED_DAYS", -1.0)
     assert sweep(store.objects, KeepRule(), dry_run=True).linked == 2
     assert sweep(store.objects, KeepRule(), dry_run=False).linked == 2
-    assert store._objects.list_keys("pages/") == ["pages/notes.html"]
-    assert store._objects.list_keys("archives/") == []
+    assert store.objects.list_keys("pages/") == ["pages/notes.html"]
+    assert store.objects.list_keys("archives/") == []
     assert store.held([release.names])

@@ -55,7 +55,7 @@ def test_a_lease_is_held_by_one(place: Any) -> None:
     thread.join()
     assert order[0].startswith(f"process {os.getpid()} on ")
     assert order[1:] == ["done", "waited True"]
-    assert first._objects.list_keys("") == []
+    assert first.objects.list_keys("") == []
 
 
 def test_of_two_that_saw_it_free_one_has_it(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,13 +96,13 @@ def test_a_slow_store_is_given_longer_to_settle(
     A write that had to be tried again for a minute says nothing of the others.
     """
     store, passed, slept = open_store(str(tmp_path)), [0.0], []
-    put = store._objects.put_small
+    put = store.objects.put_small
 
     def slowly(*args: Any) -> None:
         put(*args)
         passed.append(writing)
 
-    monkeypatch.setattr(store._objects, "put_small", slowly)
+    monkeypatch.setattr(store.objects, "put_small", slowly)
     clock = SimpleNamespace(monotonic=lambda: sum(passed), sleep=slept.append)
     monkeypatch.setattr(coordination, "time", clock)
     with hold_lease(store.objects, BUILD_KEY):
@@ -126,13 +126,13 @@ ELSEWHERE = Owner(host="elsewhere-0123456789ab", pid=1, born="0" * 12)
 def test_a_dead_holder_does_not_block(place: Any) -> None:
     """On another host it is given up after a while without a beat; on this one, at once."""
     store = place.store()
-    store._objects.put_small(lease_key(BUILD_KEY), note(ELSEWHERE))
+    store.objects.put_small(lease_key(BUILD_KEY), note(ELSEWHERE))
     with hold_lease(store.objects, BUILD_KEY, QUICK) as waited:
         assert waited
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     for pid in (ended.pid, os.getpid()):  # an id that nobody has, and one that was given anew
-        store._objects.put_small(lease_key(BUILD_KEY), note(here(pid)))
+        store.objects.put_small(lease_key(BUILD_KEY), note(here(pid)))
         with hold_lease(store.objects, BUILD_KEY, replace(QUICK, dead=1e6)) as waited:
             assert not waited
 
@@ -147,7 +147,7 @@ def test_a_holder_in_a_container_is_not_looked_for_here(
         patch.setattr("zoo.processes._SPACE", linked_to(tmp_path, "pid:[1]"))
         theirs = here(ended.pid)
     store = place.store()
-    store._objects.put_small(lease_key(BUILD_KEY), note(theirs))
+    store.objects.put_small(lease_key(BUILD_KEY), note(theirs))
     with hold_lease(store.objects, BUILD_KEY, QUICK) as waited:
         assert waited
 
@@ -161,9 +161,9 @@ def test_a_holder_whose_clock_is_wrong_keeps_its_lease(place: Any) -> None:
     def beat() -> None:
         while not stop.wait(0.1):
             text = note(ELSEWHERE).replace(b'"beat": 3', f'"beat": {next(beats)}'.encode())
-            store._objects.put_small(lease_key(BUILD_KEY), text)
+            store.objects.put_small(lease_key(BUILD_KEY), text)
 
-    store._objects.put_small(lease_key(BUILD_KEY), note(ELSEWHERE))
+    store.objects.put_small(lease_key(BUILD_KEY), note(ELSEWHERE))
     thread = threading.Thread(target=beat)
     told = threading.Event()
     thread.start()
@@ -180,6 +180,6 @@ def test_a_holder_whose_clock_is_wrong_keeps_its_lease(place: Any) -> None:
     stop.set()
     taker.join()
     thread.join()
-    store._objects.put_small(lease_key(BUILD_KEY), b"{]")
+    store.objects.put_small(lease_key(BUILD_KEY), b"{]")
     with hold_lease(store.objects, BUILD_KEY, QUICK) as waited:
         assert not waited

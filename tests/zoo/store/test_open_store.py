@@ -25,7 +25,7 @@ def test_addresses_of_folders(tmp_path: Path) -> None:
         f"file://{tmp_path}/my%20store",
         f"file://localhost{tmp_path}/my store",
     ):
-        objects = open_store(url)._objects
+        objects = open_store(url).objects
         assert isinstance(objects, LocalObjects)
         assert objects._root == folder
         assert objects.url == url
@@ -38,7 +38,7 @@ def test_addresses_of_folders(tmp_path: Path) -> None:
 )
 def test_addresses_of_buckets(url: str, bucket: str, prefix: str) -> None:
     """A bucket, with a prefix or without; nothing is asked of the network yet."""
-    objects = open_store(url)._objects
+    objects = open_store(url).objects
     assert isinstance(objects, S3Objects)
     assert (objects._bucket, objects._prefix) == (bucket, prefix)
 
@@ -67,7 +67,7 @@ def test_botocore_s_own_variables_decide(monkeypatch: pytest.MonkeyPatch, tmp_pa
         "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
     }.items():
         monkeypatch.setenv(name, value)
-    objects = open_store("s3://zoo/prefix")._objects
+    objects = open_store("s3://zoo/prefix").objects
     assert isinstance(objects, S3Objects)
     address = objects.link("key", "key")
     assert address is not None
@@ -106,7 +106,7 @@ def test_checksums_are_sent_where_a_variable_or_the_profile_asks(
     monkeypatch.delenv("AWS_REQUEST_CHECKSUM_CALCULATION", raising=False)
     if variable is not None:
         monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", variable)
-    objects = open_store("s3://zoo")._objects
+    objects = open_store("s3://zoo").objects
     assert isinstance(objects, S3Objects)
     assert objects._client.meta.config.request_checksum_calculation == used
 

@@ -54,7 +54,7 @@ def test_a_folder_arrives_whole(place: Any, folder: Path, tmp_path: Path) -> Non
     del wanted[".git/config"], wanted["nets/__pycache__/small.pyc"]
     assert contents(got) == wanted
     assert hashlib.sha256(
-        store._objects.read_small(submission_key(made.digest), 10**6)
+        store.objects.read_small(submission_key(made.digest), 10**6)
     ).hexdigest() == (made.digest)
     (folder / "w.safetensors").write_bytes(b"other")
     assert submit(store.objects, folder, MODELS).digest != made.digest
@@ -75,12 +75,12 @@ def test_what_was_changed_on_the_way_is_refused(place: Any, folder: Path, tmp_pa
     store = place.store()
     made = submit(store.objects, folder, MODELS)
     weights = made.files["w.safetensors"]
-    store._objects.delete(blob_key(weights.sha256))
-    store._objects.put_small(blob_key(weights.sha256), b"x" * weights.bytes)
+    store.objects.delete(blob_key(weights.sha256))
+    store.objects.put_small(blob_key(weights.sha256), b"x" * weights.bytes)
     with pytest.raises(HashMismatch, match="not those that were submitted"):
         fetch_submission(store.objects, made.digest, tmp_path / "got")
     other = made.model_copy(update={"models": ("evil",)})
-    store._objects.put_small(submission_key(made.digest), other.document)
+    store.objects.put_small(submission_key(made.digest), other.document)
     with pytest.raises(HashMismatch, match="another digest"):
         fetch_submission(store.objects, made.digest, tmp_path / "got")
     assert sorted(path.name for path in tmp_path.glob("*got*")) == []
@@ -106,8 +106,8 @@ def test_no_path_leads_out(place: Any, tmp_path: Path, path: str) -> None:
     entry = {"sha256": hashlib.sha256(b"x").hexdigest(), "bytes": 1}
     document = json.dumps({"models": ["a"], "files": {path: entry}}).encode()
     digest = hashlib.sha256(document).hexdigest()
-    store._objects.put_small(submission_key(digest), document)
-    store._objects.put_small(blob_key(str(entry["sha256"])), b"x")
+    store.objects.put_small(submission_key(digest), document)
+    store.objects.put_small(blob_key(str(entry["sha256"])), b"x")
     with pytest.raises(MenagerieError, match="is no submission"):
         fetch_submission(store.objects, digest, tmp_path / "in" / "got")
     assert not (tmp_path / "out.py").exists()

@@ -45,7 +45,7 @@ def test_a_damaged_confirmation_hides_nothing(place: Any, tmp_path: Path) -> Non
     """The emulated release is still there to be found."""
     store = place.store()
     key = published(store, tmp_path, "aa", state="emulated")
-    store._objects.put_small(release_key("tiny", "cpu", key, confirmed=True), b"{]")
+    store.objects.put_small(release_key("tiny", "cpu", key, confirmed=True), b"{]")
     assert store.find("tiny", "cpu", key).manifest.state is ReleaseState.EMULATED
 
 
@@ -75,14 +75,14 @@ def test_what_is_held_is_there_to_the_last_file(place: Any, tmp_path: Path) -> N
     }
     assert states(store, "aabbcc") == expected
     lost = open_bundle(tmp_path / "bb10").manifest.listed["programs/main/model.so"].sha256
-    store._objects.delete(blob_key(lost))
-    store._objects.put_small(release_key("tiny", "cpu", "ef" * 32), b"{]")
+    store.objects.delete(blob_key(lost))
+    store.objects.put_small(release_key("tiny", "cpu", "ef" * 32), b"{]")
     del expected["tiny", "cpu", holed]
     assert states(store, "aabbccef") == expected
     stray = published(store, tmp_path, "dd")  # no candidate is called confirmed
-    document = store._objects.read_small(release_key("tiny", "cpu", stray), 2**20)
-    store._objects.delete(release_key("tiny", "cpu", stray))
-    store._objects.put_small(candidate_key("tiny", "cpu", stray, confirmed=True), document)
+    document = store.objects.read_small(release_key("tiny", "cpu", stray), 2**20)
+    store.objects.delete(release_key("tiny", "cpu", stray))
+    store.objects.put_small(candidate_key("tiny", "cpu", stray, confirmed=True), document)
     assert states(store, "aabbccddef") == expected
 
 
