@@ -88,10 +88,10 @@ def update_catalogue(store: Store, models: Iterable[str] | None = None) -> int:
     _put_root(objects)
     for name in sorted({sibling for n in changed for sibling in siblings(n, known).values()}):
         way = _relative(site, store.url, _page(name))
-        _put(objects, _page(name), render_model(name, known, way).encode())
-    _put(objects, _RECORDS, _FORM.dump_json(dict(sorted(known.items()))))
+        objects.put_if_new(_page(name), render_model(name, known, way).encode())
+    objects.put_if_new(_RECORDS, _FORM.dump_json(dict(sorted(known.items()))))
     index = render_catalogue(list(known.values()), _relative(site, store.url, INDEX))
-    _put(objects, INDEX, index.encode())
+    objects.put_if_new(INDEX, index.encode())
     return len(known)
 
 
@@ -129,7 +129,7 @@ def keep_site(objects: ObjectStore, site: Site, wheels: Iterable[Path] = ()) -> 
     for wheel in wheels:
         objects.put_file(wheel, WHEELS + wheel.name, lambda _: None)
         site = site.with_wheel(wheel.name)
-    _put(objects, _SITE, site.model_dump_json().encode())
+    objects.put_if_new(_SITE, site.model_dump_json().encode())
     return site
 
 
@@ -143,15 +143,9 @@ def _put_root(objects: ObjectStore) -> None:
     while objects.size_of(f"{METADATA}{version + 1}.root.json") is not None:
         version += 1
     if version:
-        _put(objects, ROOT, objects.read_small(f"{METADATA}{version}.root.json", _MOST_BYTES))
+        objects.put_if_new(ROOT, objects.read_small(f"{METADATA}{version}.root.json", _MOST_BYTES))
 
 
 def _records(objects: ObjectStore) -> dict[str, CataloguedModel] | None:
     """What the site says now; None where it was never made, or by another version."""
     return objects.read_record(_RECORDS, _MOST_BYTES, dict[str, CataloguedModel])
-
-
-def _put(objects: ObjectStore, key: str, content: bytes) -> None:
-    same = objects.size_of(key) == len(content)
-    if not (same and objects.read_if_there(key, _MOST_BYTES) == content):
-        objects.put_small(key, content)

@@ -54,8 +54,7 @@ class StoreMetadata:
         if targets_version is not None:
             snapshot.meta["targets.json"] = MetaFile(version=targets_version)
         for version, root in self._keyring.roots.items():
-            if self._objects.size_of(f"{METADATA}{version}.root.json") != len(root):
-                self._objects.put_small(f"{METADATA}{version}.root.json", root)
+            self._objects.put_if_new(f"{METADATA}{version}.root.json", root)
         self._write(snapshot)
         timestamp = self._latest(Timestamp)
         timestamp.snapshot_meta = MetaFile(version=snapshot.version)

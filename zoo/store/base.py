@@ -51,6 +51,11 @@ class ObjectStore(ObjectReader):
     def put_small(self, key: str, content: bytes) -> None:
         """Stores `content` under `key`; readers see the old bytes or the new ones."""
 
+    def put_if_new(self, key: str, content: bytes) -> None:
+        """Stores `content` under `key`, unless it is what is there."""
+        if self.read_if_there(key, len(content)) != content:
+            self.put_small(key, content)
+
     def read_record(self, key: str, limit: int, kind: type[T]) -> T | None:
         """What JSON of at most `limit` bytes holds; None where there is none that can be read."""
         content = self.read_if_there(key, limit)

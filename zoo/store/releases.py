@@ -25,7 +25,7 @@ from menagerie.store.layout import (
     signature_key,
     verdict_key,
 )
-from menagerie.store.releases import SIGNATURES, Release, ReleaseReader
+from menagerie.store.releases import Release, ReleaseReader
 from zoo.base_models import Frozen
 from zoo.errors import ArtifactError, NotInStore, StoreError, TooLarge
 from zoo.store.base import LINK_SECONDS, ObjectStore
@@ -148,9 +148,7 @@ class Store(ReleaseReader):
 
         `name` is the one that it has in the release's folder.
         """
-        key = self._beside(release, name)
-        if self.objects.read_if_there(key, SIGNATURES[name]) != signature:
-            self.objects.put_small(key, signature)
+        self.objects.put_if_new(self._beside(release, name), signature)
 
     def candidates(self, model: str | None = None, target: str | None = None) -> list[Release]:
         """The builds that wait for their promotion, by model, target and time."""
