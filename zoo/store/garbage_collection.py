@@ -17,7 +17,7 @@ from contextlib import nullcontext, suppress
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from menagerie.format.bundle_manifest import (
     MAX_MANIFEST_BYTES,
@@ -69,42 +69,20 @@ _Days = Annotated[float, Field(ge=0, le=365.0 * 100)]
 class KeepRule(Frozen):
     """What a sweep leaves alone."""
 
-    releases: int = Field(
-        default=3,
-        ge=1,
-        le=1000,
-        title="Releases kept",
-        description="So many of the newest of every model and platform; the latest always stays.",
-    )
-    days: _Days = Field(
-        default=0.0,
-        title="Days",
-        description="For so many days a release stays, however many came after it.",
-    )
-    candidate_days: _Days = Field(
-        default=30.0,
-        title="Days of candidates",
-        description="So long a build stays that is not promoted; never shorter than a release.",
-    )
-    submissions: int = Field(
-        default=20,
-        ge=0,
-        le=1000,
-        title="Submissions kept",
-        description="So many of the newest manifest folders that `zoo submit` put there.",
-    )
-    grace_hours: float = Field(
-        default=24.0,
-        ge=0,
-        le=24.0 * 365,
-        title="Grace",
-        description="Hours for which anything stays, by the store's own clock.",
-    )
-    pass_damaged: bool = Field(
-        default=False,
-        title="Pass damaged releases",
-        description="Go on where a release cannot be read; what it may name stays.",
-    )
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    releases: int = Field(default=3, ge=1, le=1000, title="Releases kept")
+    """So many of the newest of every model and platform; the latest always stays."""
+    days: _Days = Field(default=0.0, title="Days")
+    """For so many days a release stays, however many came after it."""
+    candidate_days: _Days = Field(default=30.0, title="Days of candidates")
+    """So long a build stays that is not promoted; never shorter than a release."""
+    submissions: int = Field(default=20, ge=0, le=1000, title="Submissions kept")
+    """So many of the newest manifest folders that `zoo submit` put there."""
+    grace_hours: float = Field(default=24.0, ge=0, le=24.0 * 365, title="Grace")
+    """Hours for which anything stays, by the store's own clock."""
+    pass_damaged: bool = Field(default=False, title="Pass damaged releases")
+    """Go on where a release cannot be read; what it may name stays."""
 
 
 class SweepResult(Frozen):
