@@ -109,14 +109,11 @@ def _read(text: str) -> YamlFile:
         RecursionError: it is nested too deeply.
         YAMLError: it is not YAML.
     """
-    events = _events(text)
-    for event in events:
-        if isinstance(event, (AliasEvent, ScalarEvent, CollectionStartEvent)):
-            file = YamlFile()
-            file.value = _Builder(file, events).build(event, ())
-            break
-    else:
+    events, file = _events(text), YamlFile()
+    first = next((event for event in events if isinstance(event, NodeEvent)), None)
+    if first is None:
         return _faulty(1, "the file is empty")
+    file.value = _Builder(file, events).build(first, ())
     for event in events:
         if not isinstance(event, (DocumentEndEvent, StreamEndEvent)):
             fact = "not YAML: a second document begins here; a file holds one"
