@@ -100,20 +100,15 @@ def sweeping(objects: ObjectStore, digests: Iterable[str]) -> Iterator[set[str]]
     flag = f"{SWEEPING}{uuid.uuid4().hex}.json"
     objects.put_small(flag, json.dumps(list(digests)).encode())
     try:
-        yield counted_on(objects)
+        yield noted(objects)
     finally:
         objects.delete(flag)
-
-
-def counted_on(objects: ObjectStore) -> set[str]:
-    """What is announced just now."""
-    return _noted(objects, PUBLISHING)
 
 
 def _await_sweeps(objects: ObjectStore, wanted: set[str]) -> None:
     pause, longest = _WAIT_SECONDS
     end = time.monotonic() + longest
-    while _noted(objects, SWEEPING) & wanted:
+    while noted(objects, SWEEPING) & wanted:
         if time.monotonic() > end:
             raise StoreError(
                 objects.url,
@@ -123,8 +118,8 @@ def _await_sweeps(objects: ObjectStore, wanted: set[str]) -> None:
         time.sleep(pause)
 
 
-def _noted(objects: ObjectStore, prefix: str) -> set[str]:
-    """All digests in the notes under `prefix`."""
+def noted(objects: ObjectStore, prefix: str = PUBLISHING) -> set[str]:
+    """All digests in notes just now: in what publishers announce, unless told otherwise."""
     found: set[str] = set()
     for key in filter(is_note_key, objects.list_keys(prefix)):
         try:

@@ -46,7 +46,7 @@ from menagerie.trust.ledger import MAX_LEDGER_BYTES, Ledger
 from menagerie.typed_json import Malformed, from_json, load
 from zoo.base_models import Frozen
 from zoo.errors import ArtifactError, MenagerieError, NotInStore, StoreUnreachable, TooLarge
-from zoo.store.coordination import counted_on, sweeping
+from zoo.store.coordination import noted, sweeping
 from zoo.store.submissions import listed, read_submission
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ def _removed(
     removed = []
     for start in range(0, len(keys), _BATCH):
         names = {key: PurePosixPath(key).stem for key in keys[start : start + _BATCH]}
-        notes = nullcontext(counted_on(objects)) if dry_run else sweeping(objects, names.values())
+        notes = nullcontext(noted(objects)) if dry_run else sweeping(objects, names.values())
         with notes as wanted:
             needed = needed_now()
             going = [k for k, name in names.items() if name not in wanted and k not in needed]
