@@ -188,9 +188,7 @@ class ConversionReport(Frozen):
     lowering: tuple[LoweringRecord, ...]
     validation: ValidationReport
     diagnosis: Diagnosis | None = None  # of a validation that failed
-    eager_latency: tuple[
-        tuple[str, Measurement], ...
-    ] = ()  # per program, in turns with the artifact
+    eager_latency: tuple[tuple[str, Measurement], ...] = ()  # by program, in turns with its own
     stages: tuple[StageTime, ...] = ()
     versions: dict[str, str] = Field(default_factory=dict)
     created: str = ""  # ISO 8601, UTC

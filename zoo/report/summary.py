@@ -24,11 +24,7 @@ from zoo.records import DivergenceStage
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from menagerie.validation.findings import (
-        Exactness,
-        Measurement,
-        OutputParity,
-    )
+    from menagerie.validation.findings import Exactness, Measurement, OutputParity
     from zoo.records import ConversionReport, Diagnosis
 
 _WAITING = 1.15
