@@ -131,7 +131,7 @@ def _publish(cluster: ToyCluster) -> None:
             facts = {"model": one.model, "target": one.target, "build_key": one.build_key}
             emulated = target_named(one.target).emulated_here
             facts["state"] = "emulated" if emulated else "validated"
-            store.publish(make_bundle(Path(folder) / "bundle", weights, **facts))
+            store.admit(store.propose(make_bundle(Path(folder) / "bundle", weights, **facts)), None)
 
 
 def _run(cluster: ToyCluster, size: int, kind: Kind) -> Figures:

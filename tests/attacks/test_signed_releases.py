@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from bundle_maker import make_bundle
+from bundle_maker import make_bundle, publish
 
 from menagerie.format.folder import open_bundle
 from menagerie.host import RUNTIME_ABI
@@ -65,7 +65,7 @@ def test_who_writes_into_the_store_publishes_nothing(
     """A release put where releases lie, newer and validated, is not found and not pulled."""
     good = promoted("ab")
     bad = make_bundle(tmp_path / "bad", build_key="cd" * 32, created="2031-01-01T00:00:00+00:00")
-    planted = Store(store.objects, allow_unsigned=True).publish(bad)
+    planted = publish(Store(store.objects, allow_unsigned=True), bad)
     assert store.find("tiny", "cpu").build_key == good.build_key
     with pytest.raises(Untrusted):
         store.find("tiny", "cpu", "cd" * 32)
@@ -371,7 +371,7 @@ def test_a_planted_candidate_is_not_signed(store: Store, keyring: Keyring, tmp_p
 
 def test_a_planted_release_is_replaced(store: Store, keyring: Keyring, tmp_path: Path) -> None:
     """However often the good one is promoted, the ledger never names the other."""
-    planted = Store(store.objects, allow_unsigned=True).publish(evil(tmp_path))
+    planted = publish(Store(store.objects, allow_unsigned=True), evil(tmp_path))
     promoter = Promoter(store, keyring)
     made = store.propose(good(tmp_path), vouched=promoter.has_signed)
     for _ in range(2):

@@ -47,16 +47,15 @@ def publish(
     """A release of `model`, of the very key that it would have today unless one is given."""
     [planned] = plan([model], ["cpu"], ConversionOptions(store=store.url))
     files = {LIBRARY: library.encode()} if library else None
-    return store.publish(
-        make_bundle(
-            folder / (model + key[:1]),
-            files,
-            model=model,
-            build_key=key or planned.build_key,
-            random_weights=planned.seed,
-            versions={"torch": "2.13.0"},
-        )
+    bundle = make_bundle(
+        folder / (model + key[:1]),
+        files,
+        model=model,
+        build_key=key or planned.build_key,
+        random_weights=planned.seed,
+        versions={"torch": "2.13.0"},
     )
+    return store.admit(store.propose(bundle), None)
 
 
 def rebuilt(store: Store) -> Rebuild | None:
@@ -121,7 +120,7 @@ def test_what_cannot_be_made_again_is_undecided(store: Store, tmp_path: Path) ->
 def test_what_other_code_made_has_no_turn(store: Store, tmp_path: Path) -> None:
     """A build key of another code, and a model that left the manifest: passed over."""
     publish(store, tmp_path, key="f" * 64)
-    store.publish(make_bundle(tmp_path / "gone", model="gone"))
+    store.admit(store.propose(make_bundle(tmp_path / "gone", model="gone")), None)
     assert rebuilt(store) is None
 
 

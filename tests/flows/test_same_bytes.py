@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from bundle_maker import publish
 
 from flows.parameters import ConversionOptions
 from flows.plan import job_for, plan
@@ -46,7 +47,7 @@ def published(store: str, *targets: str) -> Release:
             for stage in (PULL, EXPORT, TRANSFORM, LOWER):
                 model.run(stage)
     seal(job.bundle, replace(open_bundle(job.bundle).manifest, state=ReleaseState.VALIDATED))
-    return open_store(store).publish(job.bundle)
+    return publish(open_store(store), job.bundle)
 
 
 def rebuilt_elsewhere(store: str, target: str, place: Path, home_there: Path) -> None:

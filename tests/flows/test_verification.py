@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from bundle_maker import publish
 from markdown_it import MarkdownIt
 from toy_zoo import make_bundle
 
@@ -35,7 +36,7 @@ def proof(release: Release) -> Proof:
 @pytest.fixture
 def release(tmp_path: Path) -> Release:
     """What a store of a test holds."""
-    return open_store(str(tmp_path / "store")).publish(make_bundle(tmp_path / "bundle"))
+    return publish(open_store(str(tmp_path / "store")), make_bundle(tmp_path / "bundle"))
 
 
 def verified(store: str) -> VerifyResult:

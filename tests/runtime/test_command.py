@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from bundle_maker import publish
 from safetensors.numpy import load_file
 
 from menagerie.cli import main
@@ -30,7 +31,7 @@ def published(bundles: Bundles, tmp_path: Path) -> str:
     folder = tmp_path / "made"
     shutil.copytree(bundles("image"), folder)
     seal(folder, replace(open_bundle(folder).manifest, state=ReleaseState.VALIDATED))
-    open_store(str(tmp_path / "store")).publish(folder)
+    publish(open_store(str(tmp_path / "store")), folder)
     return str(tmp_path / "store")
 
 

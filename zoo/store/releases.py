@@ -57,14 +57,6 @@ class Store(ReleaseReader):
         super().__init__(objects, allow_unsigned=allow_unsigned)
         self.objects = objects  # what the store is built on
 
-    def publish(self, bundle: Path) -> Release:
-        """Proposes a bundle and admits it, without anybody's signature.
-
-        Readers take such a release only where unsigned ones are allowed; see `zoo.signing` for
-        the others.
-        """
-        return self.admit(self.propose(bundle), None)
-
     def propose(self, bundle: Path, vouched: Callable[[Release], bool] = lambda _: True) -> Release:
         """Makes the bundle in the folder `bundle` a candidate; what is there is not moved again.
 

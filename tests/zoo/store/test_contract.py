@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from bundle_maker import BUILD_KEY, FILES, make_bundle
+from bundle_maker import BUILD_KEY, FILES, make_bundle, publish
 
 from menagerie.format.bundle_manifest import MAX_MANIFEST_BYTES
 from menagerie.format.folder import open_bundle
@@ -55,7 +55,7 @@ def test_an_empty_store_is_empty(place: Any) -> None:
 
 def test_what_is_published_can_be_pulled(place: Any, bundle: Path, tmp_path: Path) -> None:
     """The pulled folder is the published one, byte for byte, and opens."""
-    published = place.store().publish(bundle)
+    published = publish(place.store(), bundle)
     store = place.store()
     assert store.releases() == [published]
     assert store.held([("tiny", "cpu", BUILD_KEY)])
@@ -77,7 +77,7 @@ def test_a_large_file_comes_back(place: Any, tmp_path: Path) -> None:
     files = open_bundle(bundle).manifest.listed
     with publishing(store.objects, bundle, files, lambda done, total: seen.append((done, total))):
         assert seen
-    release = store.publish(bundle)
+    release = publish(store, bundle)
     for _ in range(2):
         done = [each for each, _ in seen]
         assert done == sorted(done)
@@ -92,7 +92,7 @@ def test_an_empty_file_comes_back(place: Any, tmp_path: Path) -> None:
     """No bytes are bytes too."""
     bundle = make_bundle(tmp_path / "empty", {"report.json": b""})
     store = place.store()
-    out = store.pull(store.publish(bundle), tmp_path / "out")
+    out = store.pull(publish(store, bundle), tmp_path / "out")
     assert (out / "report.json").read_bytes() == b""
 
 
@@ -101,18 +101,18 @@ def test_publishing_again_moves_nothing(
 ) -> None:
     """The second time neither a file nor the summary is written."""
     store = place.store()
-    published = store.publish(bundle)
+    published = publish(store, bundle)
     monkeypatch.setattr(store.objects, "put_file", None)
     monkeypatch.setattr(store.objects, "put_small", None)
-    assert store.publish(bundle) == published
+    assert publish(store, bundle) == published
 
 
 def test_the_first_of_equal_builds_stays(place: Any, bundle: Path, tmp_path: Path) -> None:
     """A build made again, with other bytes, gives the release that is there."""
     store = place.store()
-    published = store.publish(bundle)
+    published = publish(store, bundle)
     again = make_bundle(tmp_path / "again", {"programs/main/model.so": b"other"})
-    assert store.publish(again) == published
+    assert publish(store, again) == published
     assert store.objects.size_of(key_of(again, "programs/main/model.so")) is None
 
 
@@ -121,11 +121,11 @@ def test_equal_files_are_stored_once(
 ) -> None:
     """Another build with the same weights uploads only what differs; within a bundle as well."""
     store = place.store()
-    store.publish(bundle)
+    publish(store, bundle)
     puts = count_puts(store, monkeypatch)
     same = {"one.bin": b"twice", "two.bin": b"twice"}
     other = make_bundle(tmp_path / "other", same, build_key="cd" * 32)
-    release = store.publish(other)
+    release = publish(store, other)
     assert puts == [key_of(other, "one.bin")]
     assert (store.pull(release, tmp_path / "out") / "two.bin").read_bytes() == b"twice"
 
@@ -135,7 +135,7 @@ def test_unproven_bundles_are_refused(place: Any, tmp_path: Path) -> None:
     store = place.store()
     lowered = make_bundle(tmp_path / "lowered", state="lowered")
     with pytest.raises(StoreError, match=r"lowered but not proven\. Validate it"):
-        store.publish(lowered)
+        publish(store, lowered)
     assert store.objects.list_keys("") == []
 
 
@@ -144,7 +144,7 @@ def test_damaged_bundles_are_refused(place: Any, bundle: Path) -> None:
     (bundle / "weights.safetensors").write_bytes(b"the Weights")
     store = place.store()
     with pytest.raises(ArtifactError):
-        store.publish(bundle)
+        publish(store, bundle)
     assert store.objects.list_keys("") == []
 
 
@@ -153,7 +153,7 @@ def test_releases_are_chosen_by_model_and_target(place: Any, tmp_path: Path) -> 
     store = place.store()
     names = [("one", "cpu"), ("one", "metal"), ("two", "cpu")]
     for model, target in names:
-        store.publish(make_bundle(tmp_path / (model + target), model=model, target=target))
+        publish(store, make_bundle(tmp_path / (model + target), model=model, target=target))
     assert [(r.model, r.target) for r in store.releases()] == names
     assert [(r.model, r.target) for r in store.releases("one")] == names[:2]
     assert [(r.model, r.target) for r in store.releases("one", "metal")] == names[1:2]
@@ -169,13 +169,14 @@ def test_releases_are_chosen_by_model_and_target(place: Any, tmp_path: Path) -> 
 def publish_many(store: Store, folder: Path, releases: list[tuple[str, str, str]]) -> None:
     """Publishes builds, each given by two digits, its state, and its hour."""
     for digits, state, hour in releases:
-        store.publish(
+        publish(
+            store,
             make_bundle(
                 folder / digits,
                 build_key=digits * 32,
                 state=state,
                 created=f"2030-01-31T{hour}:00:00+00:00",
-            )
+            ),
         )
 
 
@@ -211,7 +212,7 @@ def test_strangers_among_the_releases_do_no_harm(
 ) -> None:
     """Other files are passed over; a document that cannot be read is left out with a warning."""
     store = place.store()
-    published = store.publish(bundle)
+    published = publish(store, bundle)
     for key in ("releases/notes", "releases/tiny/cpu/notes.txt", "releases/tiny/cpu/x/y/z.json"):
         store.objects.put_small(key, b"hello")
     later = b'{"format": "menagerie-bundle", "version": 3}'
@@ -228,13 +229,13 @@ def test_strangers_among_the_releases_do_no_harm(
 def test_a_release_that_lost_a_file_is_healed(place: Any, bundle: Path, tmp_path: Path) -> None:
     """It is not `has`, so the work is done again, and publishing completes it."""
     store = place.store()
-    store.publish(bundle)
+    publish(store, bundle)
     store.objects.delete(key_of(bundle, "weights.safetensors"))
     assert not store.held([("tiny", "cpu", BUILD_KEY)])
     with pytest.raises(NotInStore, match="Publish it again"):
         store.pull(store.find("tiny", "cpu"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    store.publish(bundle)
+    publish(store, bundle)
     assert store.held([("tiny", "cpu", BUILD_KEY)])
     store.pull(store.find("tiny", "cpu"), tmp_path / "out")
 
@@ -245,13 +246,13 @@ def test_damaged_bytes_are_never_handed_out(
 ) -> None:
     """A file that changed in the store is refused by its hash; the target folder stays absent."""
     store = place.store()
-    release = store.publish(bundle)
+    release = publish(store, bundle)
     store.objects.put_small(key_of(bundle, "weights.safetensors"), damage)
     with pytest.raises(HashMismatch, match=r"not the ones that were published\. Remove that file"):
         store.pull(release, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     store.objects.delete(key_of(bundle, "weights.safetensors"))
-    store.publish(bundle)
+    publish(store, bundle)
     store.pull(release, tmp_path / "out")
 
 
@@ -266,7 +267,7 @@ def test_an_interrupted_pull_goes_on(
     """What was downloaded before is not downloaded again."""
     weights = os.urandom(300_000)
     store = place.store()
-    release = store.publish(make_bundle(tmp_path / "b", {"weights.safetensors": weights}))
+    release = publish(store, make_bundle(tmp_path / "b", {"weights.safetensors": weights}))
     partial = partial_of(tmp_path / "out")
     partial.mkdir()
     (partial / "weights.safetensors").write_bytes(weights[:200_000])
@@ -291,7 +292,7 @@ def test_wrong_bytes_of_an_interrupted_pull_are_replaced(
 ) -> None:
     """A half file that is not the release's is noticed and fetched anew."""
     store = place.store()
-    release = store.publish(bundle)
+    release = publish(store, bundle)
     partial = partial_of(tmp_path / "out")
     partial.mkdir()
     (partial / "weights.safetensors").write_bytes(b"THE")
@@ -303,7 +304,7 @@ def test_wrong_bytes_of_an_interrupted_pull_are_replaced(
 def test_pulling_respects_what_is_there(place: Any, bundle: Path, tmp_path: Path) -> None:
     """The same release again costs nothing; anything else in the way is left alone."""
     store = place.store()
-    release = store.publish(bundle)
+    release = publish(store, bundle)
     out = store.pull(release, tmp_path / "out")
     assert store.pull(release, out) == out
     (out / "mine.txt").write_text("keep me")
@@ -315,7 +316,7 @@ def test_pulling_respects_what_is_there(place: Any, bundle: Path, tmp_path: Path
 def test_two_pulls_into_one_place_do_not_mix(place: Any, bundle: Path, tmp_path: Path) -> None:
     """The second is told to wait."""
     store = place.store()
-    release = store.publish(bundle)
+    release = publish(store, bundle)
     partial = partial_of(tmp_path / "out")
     partial.mkdir()
     holder = os.open(partial, os.O_RDONLY)
@@ -341,7 +342,7 @@ def test_what_is_oversized_is_passed_over(
 ) -> None:
     """A document or a verdict that no publisher wrote hides no release."""
     store = place.store()
-    published = store.publish(bundle)
+    published = publish(store, bundle)
     other = "cd" * 32
     huge = b" " * (MAX_MANIFEST_BYTES + 1)
     store.objects.put_small(release_key("tiny", "cpu", other), huge)

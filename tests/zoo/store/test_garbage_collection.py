@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from bundle_maker import BUILD_KEY, make_bundle, published
+from bundle_maker import BUILD_KEY, make_bundle, publish, published
 
 from menagerie.format.folder import open_bundle
 from menagerie.store.layout import (
@@ -116,7 +116,7 @@ def test_what_the_store_writes_for_a_while_is_known_as_its_own(
 
     monkeypatch.setattr(store.objects, "delete", deleted)
     with hold_lease(store.objects, BUILD_KEY):
-        store.publish(bundle)
+        publish(store, bundle)
     sweep(store.objects, NO_GRACE, dry_run=True)
     store.objects.put_small(blob_key(DIGEST), b"of no release")
     sweep(store.objects, NO_GRACE, dry_run=False)
@@ -199,11 +199,11 @@ def test_a_publisher_waits_for_a_sweep(
     flag = f"sweeping/{'0' * 32}.json"
     store.objects.put_small(flag, json.dumps([digest]).encode())
     with pytest.raises(StoreError, match="the sweep does not end"):
-        store.publish(bundle)
+        publish(store, bundle)
     assert store.releases() == []
     assert store.objects.list_keys("publishing/") == []
     store.objects.put_small(flag, json.dumps(["0" * 64]).encode())
-    assert store.held([store.publish(bundle).names])
+    assert store.held([publish(store, bundle).names])
 
 
 def test_a_release_that_cannot_be_read_stops_the_sweep(place: Any, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from bundle_maker import BUILD_KEY, make_bundle
+from bundle_maker import BUILD_KEY, make_bundle, publish
 
 from menagerie.format.folder import open_bundle
 from zoo.errors import StoreError, StoreFull
@@ -72,15 +72,15 @@ def test_killed_at_every_step_of_publishing(tmp_path: Path) -> None:
     while not alive:
         step += 1
         store = open_store(str(tmp_path / f"store{step}"))
-        store.publish(old)
-        alive = not killed_at(step, lambda: open_store(store.url).publish(new))  # noqa: B023
+        publish(store, old)
+        alive = not killed_at(step, lambda: publish(open_store(store.url), new))  # noqa: B023
         listed = store.releases()
         assert [r.build_key for r in listed] in (["aa" * 32], ["aa" * 32, BUILD_KEY])
         for release in listed:
             pulled = store.pull(release, tmp_path / f"out{step}" / release.build_key)
             assert open_bundle(pulled).document == release.document
         assert store.find("tiny", "cpu") == listed[-1]
-        store.publish(new)
+        publish(store, new)
         assert store.find("tiny", "cpu").build_key == BUILD_KEY
         assert len(store.releases()) == 2
         assert list((tmp_path / f"store{step}" / "incoming").iterdir()) == []
@@ -90,7 +90,7 @@ def test_killed_at_every_step_of_publishing(tmp_path: Path) -> None:
 def test_killed_at_every_step_of_pulling(tmp_path: Path) -> None:
     """Whenever the puller dies, the folder is absent or whole, and the next pull completes."""
     store = open_store(str(tmp_path / "store"))
-    release = store.publish(make_bundle(tmp_path / "bundle"))
+    release = publish(store, make_bundle(tmp_path / "bundle"))
     step = 0
     alive = False
     while not alive:
@@ -112,7 +112,8 @@ def test_the_file_size_limit_is_reported(tmp_path: Path) -> None:
     root = tmp_path / "store"
     code = (
         "import sys; from pathlib import Path; from zoo.store import open_store\n"
-        "try: open_store(sys.argv[1]).publish(Path(sys.argv[2]))\n"
+        "store = open_store(sys.argv[1])\n"
+        "try: store.admit(store.propose(Path(sys.argv[2])), None)\n"
         "except Exception as error: sys.exit(f'{type(error).__name__} {error}')\n"
     )
     done = subprocess.run(
@@ -127,7 +128,7 @@ def test_the_file_size_limit_is_reported(tmp_path: Path) -> None:
     store = open_store(str(root))
     assert store.releases() == []
     assert list((root / "incoming").iterdir()) == []
-    store.publish(bundle)
+    publish(store, bundle)
     assert len(store.releases()) == 1
 
 
@@ -140,7 +141,7 @@ def test_a_full_disk_is_foreseen(
     assert usage.f_bsize
     monkeypatch.setattr(os, "statvfs", lambda _: _NoSpace(usage, *free))
     with pytest.raises(StoreFull, match=r"no space left: \d+ bytes needed, 0 free\. Free some"):
-        open_store(str(tmp_path / "store")).publish(bundle)
+        publish(open_store(str(tmp_path / "store")), bundle)
     monkeypatch.undo()
     assert open_store(str(tmp_path / "store")).releases() == []
 
@@ -176,7 +177,7 @@ def test_a_disk_that_fills_up_at_any_step(
 
         monkeypatch.setattr(os, "fsync", fsync)
         try:
-            store.publish(bundle)
+            publish(store, bundle)
         except StoreFull:
             done = False
         else:
@@ -186,7 +187,7 @@ def test_a_disk_that_fills_up_at_any_step(
             store.pull(release, tmp_path / f"out{step}")
         if done:
             break
-        store.publish(bundle)
+        publish(store, bundle)
         assert len(store.releases()) == 1
     else:
         pytest.fail("publishing never came to its end")
@@ -201,7 +202,7 @@ def test_a_publisher_at_work_is_not_swept(tmp_path: Path, bundle: Path) -> None:
     objects = LocalObjects(root)
     with objects._entry("notes/half", 4) as alive:
         alive.write(b"half")
-        open_store(str(root)).publish(bundle)
+        publish(open_store(str(root)), bundle)
     assert objects.read_small("notes/half", 4) == b"half"
     orphan = root / "incoming" / ("0" * 32)
     orphan.write_bytes(b"left by a killed process")
@@ -216,7 +217,7 @@ def test_a_store_that_cannot_be(tmp_path: Path, bundle: Path) -> None:
     (tmp_path / "file").touch()
     store = open_store(str(tmp_path / "file" / "store"))
     with pytest.raises(StoreError, match=r"not a directory .* Check the folder"):
-        store.publish(bundle)
+        publish(store, bundle)
     with pytest.raises(StoreError, match="not a directory"):
         store.releases()
     assert [finding.detail == "" for finding in probe(store.objects)] == [False] * 6

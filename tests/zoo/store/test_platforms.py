@@ -44,7 +44,7 @@ def publish(store: Store, tmp_path: Path) -> Callable[..., str]:
             created=f"2030-01-31T{hour}:00:00+00:00",
             **changes,
         )
-        return store.publish(bundle).platform
+        return store.admit(store.propose(bundle), None).platform
 
     return publish
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.config import Config
-from bundle_maker import BUILD_KEY, make_bundle
+from bundle_maker import BUILD_KEY, make_bundle, publish
 from forwarder import Forwarder
 
 from menagerie.format.folder import open_bundle
@@ -88,7 +88,7 @@ def killed_at(objects: S3Objects, bundle: Path, operation: str, count: int) -> b
 
         try:
             watch(objects, act)
-            Store(objects).publish(bundle)
+            publish(Store(objects), bundle)
         except BaseException:  # noqa: BLE001 - a child of a fork must never return into pytest
             os._exit(1)
         os._exit(0)
@@ -122,7 +122,7 @@ def test_killed_before_every_request_of_publishing(
         for release in listed:
             assert store.find(release.model, "cpu") == release
             store.pull(release, tmp_path / f"out{count}")
-        store.publish(build)
+        publish(store, build)
         assert store.find(f"m{count}", "cpu").build_key == BUILD_KEY
     assert count > 8  # the requests were seen at all
 
@@ -136,7 +136,7 @@ def test_killed_in_the_middle_of_a_large_file(
     store = Store(objects)
     assert store.releases() == []
     assert not store.held([("tiny", "cpu", BUILD_KEY)])
-    release = store.publish(large)
+    release = publish(store, large)
     pulled = open_bundle(store.pull(release, tmp_path / "out"))
     assert pulled.document == open_bundle(large).document
     assert objects.abandon_uploads(time.time() + 3600, lambda _: True) == 1
@@ -150,10 +150,10 @@ def test_two_publishers_of_the_same_bytes(
 
     def overtake(operation: str) -> None:
         if operation == "CompleteMultipartUpload":
-            Store(quick).publish(large)
+            publish(Store(quick), large)
 
     watch(slow, overtake)
-    release = Store(slow).publish(large)
+    release = publish(Store(slow), large)
     assert Store(quick).releases() == [release]
     Store(quick).pull(release, tmp_path / "out")
 
@@ -175,7 +175,7 @@ def test_an_upload_that_is_ended_meanwhile_begins_anew(
     files = open_bundle(large).manifest.listed
     with publishing(objects, large, files, lambda done, _: seen.append(done)):
         assert swept == [1]
-    release = Store(objects).publish(large)
+    release = publish(Store(objects), large)
     assert seen[-1] == max(seen) == release.size
     Store(sweeper).pull(release, tmp_path / "out")
     assert sweeper.abandon_uploads(time.time() + 3600, lambda _: True) == 0
@@ -201,14 +201,14 @@ def test_a_broken_upload_can_be_begun_again(
         broken = fresh(endpoint_url=f"http://127.0.0.1:{forwarder.port}", concurrency=1, attempts=2)
         try:
             with pytest.raises(StoreUnreachable) as caught:
-                Store(broken).publish(large)
+                publish(Store(broken), large)
         finally:
             swift.start()
         assert line(caught.value).startswith(f"{broken.url} at http://127.0.0.1:")
         objects = fresh()
         store = Store(objects)
         assert store.releases() == []
-        store.publish(large)
+        publish(store, large)
         assert len(store.releases()) == 1
 
 
@@ -217,7 +217,7 @@ def test_a_killed_server_forgets_nothing(
 ) -> None:
     """What was published before a SIGKILL of every server process is there after it."""
     store = Store(fresh())
-    release = store.publish(bundle)
+    release = publish(store, bundle)
     swift.kill()
     swift.start()
     assert store.releases() == [release]
@@ -228,7 +228,7 @@ def test_a_broken_download_goes_on_by_itself(
     swift: SwiftServer, fresh: Callable[..., S3Objects], large: Path, tmp_path: Path
 ) -> None:
     """Cut twice, a download asks for the rest: hardly more bytes flow than there are."""
-    release = Store(fresh()).publish(large)
+    release = publish(Store(fresh()), large)
     with Forwarder(swift.ports["http"]) as forwarder:
         forwarder.cuts["down"] = [(4 * MIB, int), (9 * MIB, int)]
         through = fresh(endpoint_url=f"http://127.0.0.1:{forwarder.port}", attempts=4)
@@ -244,7 +244,7 @@ def test_a_connection_that_keeps_breaking(
     swift: SwiftServer, fresh: Callable[..., S3Objects], large: Path, tmp_path: Path
 ) -> None:
     """Retries are bounded, the error is one line, and what came is kept for the next pull."""
-    release = Store(fresh()).publish(large)
+    release = publish(Store(fresh()), large)
     with Forwarder(swift.ports["http"]) as forwarder:
         forwarder.cuts["down"] = [(count * MIB, int) for count in range(2, 20, 2)]
         through = fresh(endpoint_url=f"http://127.0.0.1:{forwarder.port}", attempts=2)
@@ -265,7 +265,7 @@ def test_nobody_at_the_endpoint(fresh: Callable[..., S3Objects], bundle: Path) -
         endpoint = f"http://127.0.0.1:{closed.getsockname()[1]}"
         store = Store(fresh(endpoint_url=endpoint))
         start = time.monotonic()
-        for work in (store.releases, lambda: store.publish(bundle)):
+        for work in (store.releases, lambda: publish(store, bundle)):
             with pytest.raises(StoreUnreachable) as caught:
                 work()
             assert line(caught.value) == (
@@ -315,7 +315,7 @@ def test_wrong_credentials(
         store.releases()
     assert "wrong" not in line(caught.value)
     with pytest.raises(StoreError, match=r"refused \((403|" + code + r")\)"):
-        store.publish(bundle)
+        publish(store, bundle)
 
 
 def test_no_credentials(
@@ -336,7 +336,7 @@ def test_no_bucket(s3: Any, bundle: Path) -> None:
     """A bucket that does not exist is named, for reading and for publishing."""
     objects = S3Objects("missing", "prefix", **s3.given)
     store = Store(objects)
-    for work in (store.releases, lambda: store.publish(bundle)):
+    for work in (store.releases, lambda: publish(store, bundle)):
         with pytest.raises(StoreError, match=r"there is no bucket 'missing'\. Create it"):
             work()
     objects._client.close()
@@ -367,7 +367,7 @@ def test_with_checksums(
         config=Config(request_checksum_calculation="when_supported"),
     )
     store = Store(objects)
-    store.pull(store.publish(large), tmp_path / "out")
+    store.pull(publish(store, large), tmp_path / "out")
 
 
 class _WithoutChecksums(BaseHTTPRequestHandler):
@@ -419,7 +419,7 @@ def test_a_server_that_refuses_checksums_is_sent_none(
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         objects = fresh(endpoint_url=f"http://127.0.0.1:{server.server_port}")
-        Store(objects).pull(Store(objects).publish(large), tmp_path / "out")
+        Store(objects).pull(publish(Store(objects), large), tmp_path / "out")
         checked = probe(Store(objects).objects)
         server.shutdown()
     assert {each.detail for each in checked} == {""}

@@ -8,7 +8,7 @@ import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from bundle_maker import make_bundle, published
+from bundle_maker import make_bundle, publish, published
 
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle
@@ -31,12 +31,12 @@ def test_a_device_confirms_an_emulated_release(place: Any, tmp_path: Path) -> No
     confirmed = make_bundle(
         tmp_path / "confirmed", {"report.json": b"on a device"}, build_key=key, state="validated"
     )
-    release = store.publish(confirmed)
+    release = publish(store, confirmed)
     assert release.manifest.state is ReleaseState.VALIDATED
     assert store.find("tiny", "cpu") == release
     assert place.store().find("tiny", "cpu", key) == release
     assert [r.manifest.state.value for r in store.releases()] == ["emulated", "validated"]
-    assert store.publish(pulled) == release  # what is confirmed stays so
+    assert publish(store, pulled) == release  # what is confirmed stays so
     out = store.pull(release, tmp_path / "again")
     assert (out / "report.json").read_bytes() == b"on a device"
 
@@ -90,7 +90,7 @@ def test_a_link_leads_a_browser_to_one_file(place: Any, tmp_path: Path) -> None:
     """On S3 an address that needs no credentials, for a while; in a folder there is none."""
     store = place.store()
     bundle = make_bundle(tmp_path / "bundle", {"report.html": b"<p>fine</p>"})
-    release = store.publish(bundle)
+    release = publish(store, bundle)
     address = store.link(release, "report.html")
     if place.root is not None:
         assert address is None
