@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator
 
 from menagerie.format.bundle_manifest import NAME, check_name, check_sha256
 
@@ -43,16 +43,8 @@ Sha256 = Annotated[str, AfterValidator(check_sha256)]
 Reference = Annotated[str, AfterValidator(_reference)]
 Axis = Annotated[
     int | str,
-    PlainValidator(_axis),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "integer", "minimum": 1},
-                {"type": "string", "pattern": f"^{NAME}$"},
-            ],
-            "description": "a size, or the name of a dimension under `dimensions`",
-        }
-    ),
+    PlainValidator(_axis, json_schema_input_type=Annotated[int, Field(ge=1)] | Name),
+    Field(description="a size, or the name of a dimension under `dimensions`"),
 ]
 
 
