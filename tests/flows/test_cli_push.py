@@ -63,7 +63,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     return made
 
 
-def release(store: Store, tmp_path: Path, digits: str, **more: str) -> None:
+def release(store: Store, tmp_path: Path, digits: str, **more: Any) -> None:
     """Promote a build of the model."""
     keys = tmp_path / "keys"
     keyring = Keyring(keys) if keys.exists() else Keyring.create(keys)
@@ -124,6 +124,16 @@ def test_the_hubs_own_tools_read_it(
     ]
     assert main(["trust", f"{at}/root.json"]) == 0
     assert str(tmp_path) not in card.text
+
+
+def test_a_card_has_a_space_between_versions(
+    hub: HubServer, store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """They read as a list in a sentence does."""
+    release(store, tmp_path, "cd", versions={"numpy": "2.1.0", "torch": "2.13.0"})
+    pushed(capfd)
+    card = ModelCard(hub.repositories["example/net"].commits[-1]["README.md"].decode())
+    assert "made with numpy 2.1.0, torch 2.13.0" in card.text
 
 
 def test_a_licence_that_the_hub_does_not_know(
