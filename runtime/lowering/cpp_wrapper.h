@@ -40,6 +40,9 @@ inline void lay_out(RAIIAtenTensorHandle& tensor, std::initializer_list<int64_t>
   tensor = std::move(result);
 }
 
+// Called first by each wrapper; the runtime has compared inputs with the manifest.
+inline void __check_inputs_outputs(AtenTensorHandle*, AtenTensorHandle*) {}
+
 }  // namespace torch::aot_inductor
 // Inserted into every wrapper and into the interface: what is a model's own in its constructor, as
 // data. The constructor itself is in the interface, since compiling it takes as long as all the
@@ -111,3 +114,12 @@ std::unordered_map<std::string, AtenTensorHandle> AOTInductorModel::const_run_im
 #endif
 
 }  // namespace torch::aot_inductor
+
+#ifndef MENAGERIE_INTERFACE
+extern template class torch::aot_inductor::AOTInductorModelBase<
+    torch::aot_inductor::AOTInductorModel>;
+#else
+template class torch::aot_inductor::AOTInductorModelBase<torch::aot_inductor::AOTInductorModel>;
+// Inductor asks for them even when no constant is embedded.
+unsigned char _binary_constants_bin_start[64], _binary_constants_bin_end[1];
+#endif

@@ -15,7 +15,7 @@ By subclasses of torch's own classes, which `inductor.generate_code` registers w
   it, and two kinds of kernels are called without a look at what they return (cpp_wrapper.h).
 - **No interface and no constructor**: AOTInductor's own in C, the same for every model and three
   fifths of the compiler's time, is compiled once, and so is what makes a model; a wrapper has the
-  names, sizes and constants of its own as data.
+  names, sizes and constants of its own as data. It compares no inputs: the runtime has.
 - **On the CPU, timed kernels**: the runtime learns when a generated kernel begins and ends
   (timed_kernels.h).
 """
@@ -163,9 +163,6 @@ def inserted(header: str) -> str:
     return built(f"lowering/{header}").read_text().replace("#pragma once\n", "")
 
 
-# Inductor asks for this symbol even when no constant is embedded.
-NO_CONSTANTS: Final = 'extern "C" { unsigned char _binary_constants_bin_start[64]; \
-unsigned char _binary_constants_bin_end[1]; }\n'
 # What generated kernels with checks need in front of them.
 FAULTS: Final = inserted("checked_loops.h")
 
@@ -371,7 +368,6 @@ class CheckedWrapper(CppWrapperCpu):
 
     def _write_aoti_interface_header(self) -> None:
         """No interface: it is compiled apart (`interface`)."""
-        self.header.splice(DECLARED_ELSEWHERE)
 
     def _codegen_aoti_model_class(self) -> None:
         """Data in place of the model's constructor, which is the interface's."""
@@ -411,12 +407,11 @@ class CheckedWrapper(CppWrapperCpu):
             strides = self.codegen_shape_tuple(result.get_stride())
             write(f'lay_out({result.get_name()}, {sizes}, {strides}, "{result.get_op_name()}");')
 
-    def _codegen_assert_size_stride(
-        self, code: Any, name: str, size: str, stride: str, op_name: str
-    ) -> None:
-        """Torch's optional comparison; results of kernels need none any more."""
-        if not name.startswith("buf"):
-            super()._codegen_assert_size_stride(code, name, size, stride, op_name)
+    def generate_input_output_runtime_checks(self) -> None:
+        """None: the runtime has compared inputs with the manifest."""
+
+    def _codegen_assert_size_stride(self, *_: object) -> None:
+        """None, of inputs for the same reason, and of kernels' results, which are laid out."""
 
     def _generate_scatter_fallback(self, *args: Any, **keywords: Any) -> None:
         with self._checking():
@@ -472,16 +467,17 @@ def _bytes_of(call_args: Sequence[Any]) -> str:
     return text
 
 
-_BASE = (
-    "template class torch::aot_inductor::AOTInductorModelBase"
-    "<torch::aot_inductor::AOTInductorModel>;\n"
-)
-DECLARED_ELSEWHERE = f"#include <torch/csrc/inductor/aoti_runtime/model.h>\nextern {_BASE}"
+_HEADER = "<torch/csrc/inductor/aoti_include/{}.h>"
 
 
-def interface(header: str) -> str:
+def wrapper_prelude(device: str) -> str:
+    """What a device's wrappers are compiled behind: torch's header of it (wrapper_prelude.h)."""
+    return f"#define MENAGERIE_DEVICE {_HEADER.format(device)}\n{inserted('wrapper_prelude.h')}"
+
+
+def interface(device: str) -> str:
     """The C++ of torch's own file behind a device's header, and what makes every model."""
     [folder] = codegen.__path__
     text = Path(folder, "aoti_runtime", "interface.cpp").read_text()
     made = inserted("cpp_wrapper.h")
-    return f"#include <{header}>\n{text}\n{_BASE}#define MENAGERIE_INTERFACE\n{made}"
+    return f"#include {_HEADER.format(device)}\n{text}\n#define MENAGERIE_INTERFACE\n{made}"

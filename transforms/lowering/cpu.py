@@ -13,10 +13,10 @@ from transforms.graph.guards import dynamic_sizes_kept
 from transforms.lowering.coverage import check_kernels, check_library, own_shims
 from transforms.lowering.cpp_codegen import (
     FAULTS,
-    NO_CONSTANTS,
     CheckedScheduling,
     TimedWrapper,
     interface,
+    wrapper_prelude,
 )
 from transforms.lowering.inductor import Backend, generate_code
 from transforms.lowering.toolchain import Compiler, Source, find_compiler, link_model_library
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 BACKEND = Backend("cpu", CheckedScheduling, TimedWrapper)
-_HEADER = "torch/csrc/inductor/aoti_include/cpu.h"
+_PRELUDE = "#include <torch/csrc/inductor/cpp_prefix.h>\n"
 
 _OPTIONS: dict[str, object] = {
     # The runtime packs weights at load for the machine at hand (infra/adr/0002).
@@ -113,11 +113,10 @@ def lower(
     report_step(f"{place}: {count(code.generated_kernels, 'kernel')} generated", 0.3)
     flags = (*_FLAGS, *baseline.flags)
     sources = [
-        Source("kernels", FAULTS + code.kernels, flags, header="torch/csrc/inductor/cpp_prefix.h"),
+        Source("kernels", FAULTS + code.kernels, flags, prelude=_PRELUDE),
         # The wrapper runs once a call and only calls: -O1 compiles it three times as fast.
-        Source("wrapper", code.wrapper, (*flags, "-O1"), header=_HEADER),
-        Source("interface", interface(_HEADER), (*flags, "-O1"), kept=True),
-        Source("constants", NO_CONSTANTS, flags),
+        Source("wrapper", code.wrapper, (*flags, "-O1"), prelude=wrapper_prelude("cpu")),
+        Source("interface", interface("cpu"), (*flags, "-O1"), kept=True),
     ]
     # The shim functions have libtorch's names; naming their library makes a model find ours also
     # where both are loaded. It is in the process before the model is.

@@ -22,7 +22,7 @@ from transforms.graph.editor import ProgramEditor
 from transforms.graph.guards import dynamic_sizes_kept
 from transforms.graph.record import origin
 from transforms.lowering.coverage import check_kernels, check_library, own_shims
-from transforms.lowering.cpp_codegen import NO_CONSTANTS, interface
+from transforms.lowering.cpp_codegen import interface, wrapper_prelude
 from transforms.lowering.inductor import Backend, generate_code, metal_on_any_host
 from transforms.lowering.metal_codegen import MetalScheduling, MetalWrapper, metal_code
 from transforms.lowering.toolchain import (
@@ -64,7 +64,7 @@ _FLAGS = (
     "-DC10_USING_CUSTOM_GENERATED_MACROS",
 )  # fmt: skip
 _RUNTIME = "libmenagerie_metal.so"
-_HEADER = "torch/csrc/inductor/aoti_include/mps.h"
+_STUB = Source("stub", "", ("-fPIC",), kept=True)
 
 _FOREIGN_DTYPES = (torch.float64, torch.complex64, torch.complex128)
 
@@ -167,9 +167,8 @@ def _explained(place: str, program: ExportedProgram, error: LoweringError) -> Lo
 
 def _sources(metal: MetalCode) -> list[Source]:
     return [
-        Source("wrapper", metal.wrapper, _FLAGS, header=_HEADER),
-        Source("interface", interface(_HEADER), _FLAGS, kept=True),
-        Source("constants", NO_CONSTANTS, _FLAGS),
+        Source("wrapper", metal.wrapper, _FLAGS, prelude=wrapper_prelude("mps")),
+        Source("interface", interface("mps"), _FLAGS, kept=True),
     ]
 
 
@@ -181,7 +180,7 @@ def _emulation(metal: MetalCode, folder: Path) -> Path | None:
     library, compiler = folder / name, find_compiler()
     with tempfile.TemporaryDirectory(prefix="menagerie-") as scratch:
         stub = Path(scratch) / _RUNTIME
-        compiler.link_library([Source("stub", "", ("-fPIC",))], stub, [f"-Wl,-soname,{_RUNTIME}"])
+        compiler.link_library([_STUB], stub, [f"-Wl,-soname,{_RUNTIME}"])
         link_model_library(compiler, _sources(metal), library, stub)
     return library
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Source:
-    """One C++ file to compile: its text, its own flags, and the header to precompile for it.
+    """One C++ file to compile: its text, its own flags, and what is precompiled to be before it.
 
     What is `kept` is the same for every model, and compiled once.
     """
@@ -46,7 +46,7 @@ class Source:
     name: str
     text: str
     flags: tuple[str, ...]
-    header: str | None = None
+    prelude: str | None = None
     kept: bool = False
 
 
@@ -94,9 +94,8 @@ class Compiler:
         text, target = folder / f"{source.name}.cpp", folder / f"{source.name}.o"
         text.write_text(source.text)
         header = []
-        if source.header is not None:
-            include = f"#include <{source.header}>\n"
-            header = ["-include", str(self._kept(source, include, is_header=True))]
+        if source.prelude is not None:
+            header = ["-include", str(self._kept(source, source.prelude, is_header=True))]
         flags = [*source.flags, *_include_flags(), f"-ffile-prefix-map={folder}=."]
         # In the folder: debug information names the one that the compiler is called from.
         self._run([*flags, *header, "-c", str(text), "-o", str(target)], cwd=folder)
@@ -105,6 +104,8 @@ class Compiler:
     def _kept(self, source: Source, text: str, *, is_header: bool = False) -> Path:
         """What is compiled once for each compiler, its flags and torch; see `compiled_once`."""
         flags = [*source.flags, *_include_flags()]
+        if is_header and ("clang" in self.version or "zig" in self.version):
+            flags.append("-fpch-instantiate-templates")  # once, and not in each file behind it
         facts = [self.version, *self.arguments, *flags, text]
         place = home() / "headers" / hashlib.sha256("\0".join(facts).encode()).hexdigest()[:32]
         if not is_header:
@@ -224,6 +225,7 @@ _SINGLE_THREADED = Source(
     "glibc",
     'extern "C" { __attribute__((visibility("hidden"))) char __libc_single_threaded; }\n',
     ("-fPIC",),
+    kept=True,
 )
 # Nothing but AOTInductor's interface is visible.
 _EXPORTS = "{ global: AOTInductor*; local: *; };\n"

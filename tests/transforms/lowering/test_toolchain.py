@@ -64,7 +64,7 @@ def test_missing_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
 def test_precompiled_header_is_made_once(tmp_path: Path) -> None:
     """The second compilation with the same flags and header reuses the first one's header."""
     compiler: Compiler = find_compiler()
-    source = Source("a", "std::string s;", ("-fPIC", "-std=c++20"), header="string")
+    source = Source("a", "std::string s;", ("-fPIC", "-std=c++20"), prelude="#include <string>\n")
     compiler.link_library([source], tmp_path / "a.so", [])
     headers = list((tmp_path / "home" / "headers").rglob("*.gch"))
     stamp = [h.stat().st_mtime_ns for h in headers]
