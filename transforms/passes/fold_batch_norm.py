@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from transforms.graph.graph_pass import GraphPass, Journal
-from transforms.graph.schemas import bound_arguments
+from transforms.graph.schemas import bound_arguments, tensors_of
 from zoo.errors import PassError
 
 if TYPE_CHECKING:
@@ -78,6 +78,13 @@ class FoldBatchNorm(GraphPass):
         """Fold every batch normalisation that may be folded."""
         for node in editor.calls(*_NORMS):
             given = bound_arguments(node)
+            for reader in _statistics_readers(node):
+                if reader.args[1] != 0 and reader.users:  # a GPU's, as torch has it, are others
+                    mean, wanted = given["running_mean"], {"dtype": reader.meta["val"].dtype}
+                    with editor.graph.inserting_before(node):
+                        none = editor.call(aten.new_zeros.default, mean, [0], like=node, **wanted)
+                    editor.replace(reader, none)
+                    journal.changed(f"{reader.name} has no elements in inference")
             layer = _layer(given["input"])
             if layer is None or given.get("training"):  # by statistics of the batch
                 continue
@@ -113,11 +120,8 @@ def _refusals(editor: ProgramEditor, node: Node, norm: _Norm, layer: _Layer) -> 
         yield f"the bias of {source.name} is not one value a channel"
     if set(layer.weight.users) != {source}:
         yield f"the weight {editor.constant_name(layer.weight)} is shared with another node"
-    result = node.meta["val"]
-    if (result[0] if isinstance(result, (list, tuple)) else result).dtype is not made.dtype:
+    if tensors_of(node)[0].dtype is not made.dtype:
         yield f"{node.name} changes the dtype"
-    if any(user.args[1:] != (0,) and user.users for user in _statistics_readers(node)):
-        yield f"the statistics that {node.name} returns are used"
 
 
 def _statistics_readers(node: Node) -> list[Node]:

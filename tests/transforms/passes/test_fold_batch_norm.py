@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -12,7 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from transforms import run_passes
+from menagerie.session import Session
+from transforms import convert, run_passes
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FOLD = "fold_batch_norm"
 
@@ -119,6 +123,34 @@ def test_a_norm_read_from_a_file_is_folded() -> None:
     result, log = run_passes(program, ["fold_batch_norm"])
     assert len(log.records[0].changes) == 1
     torch.testing.assert_close(result.module()(images), module(images))
+
+
+class Measured(nn.Module):
+    """A convolution and a norm that returns what it goes by."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3), _norm(4, 2)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """What the norm gives, its two statistics with some ones behind each."""
+        norm = self.norm
+        given = (norm.weight, norm.bias, norm.running_mean, norm.running_var, False, 0.1, 1e-5)
+        y, mean, deviation = torch.native_batch_norm(self.conv(x), *given)
+        return y, torch.cat([mean, x.new_ones(2)]), torch.cat([deviation, x.new_ones(3)])
+
+
+@pytest.mark.parametrize("target", ["cpu", "metal"])
+def test_statistics_that_are_returned_are_eagers(target: str, tmp_path: Path) -> None:
+    """In inference eager gives none on the CPU; torch's own code for a GPU would give them."""
+    module, x = Measured().eval(), torch.randn(2, 3, 6, 6)
+    made = convert(module, (x,), target=target, out=tmp_path / "out", measure_seconds=0)
+    with Session(made.folder) as session:
+        found = [torch.from_numpy(each) for each in session.run({"x": x.numpy()}).values()]
+    assert [each.shape for each in found] == [(2, 4, 4, 4), (2,), (3,)]
+    torch.testing.assert_close(found, [*module(x)], rtol=1e-4, atol=1e-5)
+    [folded] = [r for r in made.report.passes[0].records if r.name == FOLD]
+    assert any("folded" in change for change in folded.changes)
 
 
 def test_padding_by_name_is_kept() -> None:
