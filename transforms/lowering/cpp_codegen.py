@@ -87,6 +87,12 @@ def located(nodes: Iterable[Node]) -> str:
     return " or ".join(f"{name}, {origin(calls[name])}" for name in sorted(calls))
 
 
+def not_the_pinned(place: str, fact: str) -> LoweringError:
+    """The error for a torch that generates other code than the one that all this is written for."""
+    step = "Install the torch that pyproject.toml pins, or adapt transforms/lowering"
+    return LoweringError(place, f"Inductor's code is not built as it was: {fact}", step)
+
+
 def quoted(text: str) -> str:
     """A literal of C++."""
     return json.dumps(text, ensure_ascii=False)
@@ -341,8 +347,7 @@ using namespace torch::aot_inductor;
 def _row(constant: dict[str, str]) -> str:
     """A constant's `ConstantFacts`: values that torch keeps are the runtime's functions here."""
     if set(constant) != set(_FIELDS):
-        fact = f"torch describes a constant by {', '.join(constant)}"
-        raise LoweringError("inductor", fact, "Install the pinned torch")
+        raise not_the_pinned("inductor", f"torch describes a constant by {', '.join(constant)}")
     fields = constant | {"shape": str(len(constant["shape"].strip("{}").split()))}
     for name in ("dtype", "device_type", "layout"):
         fields[name] = re.sub(r".*\bcached_(torch_\w+).*", r"aoti_\1", fields[name])

@@ -76,7 +76,7 @@ from menagerie.paths import built
 from transforms.export.call_signature import state_of
 from transforms.graph.guards import is_number_cached, torch_unheard
 from transforms.graph.record import origin
-from transforms.lowering.cpp_codegen import located, numbers_as_eager
+from transforms.lowering.cpp_codegen import located, not_the_pinned, numbers_as_eager
 from zoo.errors import LoweringError
 from zoo.sources.context import first_line
 
@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
 _SYMBOL = re.compile(r"\baoti_torch_\w+")
+_LACKING = re.compile(r"\w+: \w+ does not implement ops\.(\w+)")
 _PROXY = "aoti_torch_proxy_executor_call_function"
 
 # Code alone, its weights left outside, for a runtime that is not libtorch.
@@ -198,13 +199,10 @@ def generate_code(
         return captured.code
     except Exception as error:
         where = f" at {failed[0]}" if failed else ""
-        fact = f"code generation failed{where}: {first_line(error)}"
-        raise LoweringError("inductor", fact) from error
-    raise LoweringError(
-        "inductor",
-        "torch no longer calls AotCodeCompiler.compile",
-        "Install the pinned torch, or adapt transforms/lowering/inductor.py",
-    )
+        reason = _LACKING.sub(r"the target has no function \1", first_line(error))
+        step = "Write it with other operators, or convert for another target" if failed else ""
+        raise LoweringError("inductor", f"code generation failed{where}: {reason}", step) from error
+    raise not_the_pinned("inductor", "torch no longer calls AotCodeCompiler.compile")
 
 
 _constant = graph_module.GraphLowering.get_attr

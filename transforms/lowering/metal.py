@@ -157,11 +157,8 @@ def _explained(place: str, program: ExportedProgram, error: LoweringError) -> Lo
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor) and value.dtype in _FOREIGN_DTYPES:
             where = origin(node) if node.op == "call_function" else node.name
-            return LoweringError(
-                place,
-                f"{where} is of {value.dtype}, which Metal does not know",
-                "Let the model compute it in float32",
-            )
+            fact = f"{where} is of {value.dtype}, which Metal does not know"
+            return LoweringError(place, fact, "Let the model compute it in float32")
     return LoweringError(place, error.fact, error.next_step)
 
 

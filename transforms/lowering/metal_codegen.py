@@ -26,9 +26,9 @@ from transforms.lowering.cpp_codegen import (
     fault_place,
     inserted,
     located,
+    not_the_pinned,
     quoted,
 )
-from zoo.errors import LoweringError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -312,7 +312,7 @@ def metal_code(
     text = "\n".join(_shader(place, name, source) for name, source in shaders.items())
     portable = _LITERAL.sub(r"INT64_C(\1)", wrapper)  # int64_t is another type on macOS
     if left := [word for word in _FOREIGN if word in portable]:
-        raise _unknown(place, f"{left[0]!r} where none was expected")
+        raise not_the_pinned(place, f"{left[0]!r} where none was expected")
     source = f"{SHADER_SCHEME}:{shaders_path}:{hashlib.sha256(text.encode()).hexdigest()}"
     head = f'#define MENAGERIE_SHADERS "{source}"\n' if shaders else ""
     return MetalCode(head + portable, text, tuple(shaders))
@@ -323,15 +323,7 @@ def _shader(place: str, name: str, source: str) -> str:
     line, _, text = source.strip().partition("\n")
     known = text.startswith(_BEGIN) and text.endswith(_END) and text.count(_KERNEL_NAME) == 1
     if not known or "#include" in text:
-        raise _unknown(place, f"shader {name} is not one kernel without headers")
+        raise not_the_pinned(place, f"shader {name} is not one kernel without headers")
     bare = text.removeprefix(_BEGIN).removesuffix(_END)
     named = bare.replace(_KERNEL_NAME, f"kernel void {name}(")
     return f"{line}\n{textwrap.dedent(named.lstrip(chr(10))).strip()}\n"
-
-
-def _unknown(place: str, fact: str) -> LoweringError:
-    return LoweringError(
-        place,
-        f"Inductor's wrapper for Metal is not built as it was: {fact}",
-        "Use the torch that pyproject.toml pins, or adapt transforms/lowering/metal_codegen.py",
-    )

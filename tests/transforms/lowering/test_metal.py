@@ -162,6 +162,12 @@ class Unwritten(nn.Module):
         return self.body(x)
 
 
+def _lacking(name: str) -> str:
+    place = rf"special_{name}(_1)?, model \(.*test_metal.py:\d+, aten.special_{name}\.\w+\)"
+    fact = f"the target has no function {name}"
+    return rf"code generation failed at {place}: {fact}\. Write it with other operators"
+
+
 @pytest.mark.parametrize(
     ("body", "fact"),
     [
@@ -169,7 +175,15 @@ class Unwritten(nn.Module):
             lambda x: x.double().sum(),
             r"model \(.*test_metal.py:\d+, aten._to_copy.* is of torch.float64, which Metal",
         ),
-        (torch.special.airy_ai, r"code generation failed at special_airy_ai, model \(.*airy_ai"),
+        (torch.special.airy_ai, _lacking("airy_ai")),
+        (
+            lambda x: torch.special.laguerre_polynomial_l(x, 3),
+            _lacking("laguerre_polynomial_l"),
+        ),
+        (
+            lambda x: torch.special.legendre_polynomial_p(x, 3),
+            _lacking("legendre_polynomial_p"),
+        ),
     ],
 )
 def test_what_metal_cannot_is_said_in_a_line(
@@ -179,6 +193,19 @@ def test_what_metal_cannot_is_said_in_a_line(
     program = torch.export.export(Unwritten(body), (torch.randn(4),), strict=False)
     with pytest.raises(LoweringError, match=f"^program main: {fact}"):
         _lower(program.run_decompositions({}), tmp_path)
+
+
+def test_a_gradient_of_a_pool_is_refused(tmp_path: Path) -> None:
+    """Inference has no use for it, and its line is named."""
+
+    def gradient(x: torch.Tensor) -> torch.Tensor:
+        y, places = nn.functional.max_pool2d(x, 6, 1, return_indices=True)
+        back = torch.ops.aten.max_pool2d_with_indices_backward
+        return back(y, x, [6, 6], [1, 1], [0, 0], [1, 1], False, places)
+
+    fact = r"test_metal.py:\d+, aten.max_pool2d_with_indices_backward.default\)(.|\n)*Leave grad"
+    with pytest.raises(UnsupportedKernels, match=fact):
+        convert(Unwritten(gradient), (torch.randn(1, 2, 8, 8),), target="metal", out=tmp_path / "o")
 
 
 def test_incomplete_gamma_functions_are_eagers(
