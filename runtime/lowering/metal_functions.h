@@ -44,6 +44,12 @@ inline float lgamma(float x) {
   return size < 1e-4 ? -::metal::precise::log(size) - 0.57721566 * x : ::c10::metal::log_gamma(x);
 }
 
+// Hurwitz's; c10's is NaN where its terms are too small for a float.
+inline float zeta(float x, float q) {
+  const bool none = x > 1 && q > 0 && ::metal::isfinite(q) && ::metal::precise::pow(q, -x) == 0;
+  return none ? 0 : ::c10::metal::zeta(x, q);
+}
+
 // A polynomial, its highest coefficient first.
 template <int terms>
 inline float polynomial(float x, constant const float (&coefficients)[terms]) {
@@ -99,12 +105,8 @@ inline float erfc(float x) {
   return x < 0 ? 2 - of_magnitude : of_magnitude;
 }
 
-}  // namespace menagerie
-
 // torch's reductions of 64-bit integers take what lanes give that are not there: where a row does
-// not fill its last SIMD group, that is undefined. Overloads for them alone.
-namespace menagerie {
-
+// not fill its last SIMD group, that is undefined. Overloads for them alone, in c10's namespace.
 struct Largest {
   static long of(long a, long b) { return ::metal::max(a, b); }
 };

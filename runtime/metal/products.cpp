@@ -38,23 +38,6 @@ int64_t tile_of(const ProductExtents& p, int64_t batch) {
   return tiles_of(p, batch, kLarge) < kEnoughGroups ? kSmall : kLarge;
 }
 
-}  // namespace
-
-MatrixStrides strides_of(const Tensor& matrices) {
-  const auto along = [&](int axis) { return matrices.size[axis] == 1 ? 0 : matrices.stride[axis]; };
-  return {along(0), along(1), along(2)};
-}
-
-void dispatch_tiles(const std::string& file, const std::string& function,
-                    const Arguments& arguments, const ProductExtents& p, int64_t batch,
-                    Dtype dtype) {
-  const int64_t tile = tile_of(p, batch);
-  dispatch(file, function + "_" + metal_name(dtype) + "_" + std::to_string(tile), arguments,
-           grid_of_tiles(p, batch, tile));
-}
-
-namespace {
-
 // MENAGERIE_METAL_GRAPH_FROM sets the border of all work, in GFLOP: `make mac-day` tries several.
 std::optional<double> given_border() {
   const char* given = std::getenv("MENAGERIE_METAL_GRAPH_FROM");
@@ -72,6 +55,19 @@ const Tensor& addend_or(const ProductTerms& terms, const Tensor& unread) {
 }
 
 }  // namespace
+
+MatrixStrides strides_of(const Tensor& matrices) {
+  const auto along = [&](int axis) { return matrices.size[axis] == 1 ? 0 : matrices.stride[axis]; };
+  return {along(0), along(1), along(2)};
+}
+
+void dispatch_tiles(const std::string& file, const std::string& function,
+                    const Arguments& arguments, const ProductExtents& p, int64_t batch,
+                    Dtype dtype) {
+  const int64_t tile = tile_of(p, batch);
+  dispatch(file, function + "_" + metal_name(dtype) + "_" + std::to_string(tile), arguments,
+           grid_of_tiles(p, batch, tile));
+}
 
 MatrixStrides strides_of_addend(const ProductTerms& terms) {
   return terms.addend == nullptr ? MatrixStrides{} : strides_of(*terms.addend);

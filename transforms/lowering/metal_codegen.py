@@ -60,8 +60,9 @@ class MetalFunctions(mps.MetalOverrides):
         for name in ("sinh", "cosh", "asinh", "acosh", "copysign", "nextafter")
     )
     log1p, erfcx = (_called(f"c10::metal::{name}", single=True) for name in ("log1p", "erfcx"))
-    expm1, erfc, lgamma, ndtri, hypot = (
-        _called(f"menagerie::{name}") for name in ("expm1", "erfc", "lgamma", "ndtri", "hypot")
+    expm1, erfc, lgamma, ndtri, hypot, zeta = (
+        _called(f"menagerie::{name}")
+        for name in ("expm1", "erfc", "lgamma", "ndtri", "hypot", "zeta")
     )
     isnan = staticmethod(lambda x: f"metal::isnan({x})" if x.dtype.is_floating_point else "false")
     truncdiv = staticmethod(lambda a, b: _divided("kTruncated", a, b))

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from menagerie.session import Session
 from tests.transforms.lowering.linked_library import LinkedLibrary
 from transforms import convert, run_passes
 from transforms.lowering import metal
@@ -162,6 +163,14 @@ class Unwritten(nn.Module):
         return self.body(x)
 
 
+class Zeta(nn.Module):
+    """Hurwitz's."""
+
+    def forward(self, x: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+        """Of two tensors."""
+        return torch.special.zeta(x, q)
+
+
 def _lacking(name: str) -> str:
     place = rf"special_{name}(_1)?, model \(.*test_metal.py:\d+, aten.special_{name}\.\w+\)"
     fact = f"the target has no function {name}"
@@ -206,6 +215,16 @@ def test_a_gradient_of_a_pool_is_refused(tmp_path: Path) -> None:
     fact = r"test_metal.py:\d+, aten.max_pool2d_with_indices_backward.default\)(.|\n)*Leave grad"
     with pytest.raises(UnsupportedKernels, match=fact):
         convert(Unwritten(gradient), (torch.randn(1, 2, 8, 8),), target="metal", out=tmp_path / "o")
+
+
+def test_a_zeta_of_large_numbers_is_eagers(tmp_path: Path) -> None:
+    """Eager computes it in double; in float its terms are 0 where the powers are large."""
+    x, q = torch.tensor([2, 3, 9, 40, 60, 200, 1, 0]), torch.tensor([1, 7, 2, 20, 5, 100, 3, 3])
+    both = Zeta().eval()
+    made = convert(both, (x, q), target="metal", out=tmp_path / "out", measure_seconds=0)
+    with Session(made.folder) as session:
+        [found] = session.run({"x": x.numpy(), "q": q.numpy()}).values()
+    torch.testing.assert_close(torch.from_numpy(found), torch.special.zeta(x, q), equal_nan=True)
 
 
 def test_incomplete_gamma_functions_are_eagers(
