@@ -62,7 +62,7 @@ def eager_modules(model: str, programs: Iterable[str]) -> Iterator[torch.nn.Modu
     manifest = load_manifest()
     spec = manifest.spec(model)
     loaded: Any = sources.load(
-        model, spec, origin=manifest.origin(model).file, random_weights=0, allow_factories=False
+        model, spec, origin=manifest.origins[model].file, random_weights=0, allow_factories=False
     )
     by_name = {program.name: program for program in spec.programs}
     for name in programs:

@@ -108,7 +108,7 @@ def _models(options: argparse.Namespace) -> Iterator[Row]:
     manifest = load_manifest()
     for name in options.models:
         spec = manifest.spec(name)
-        origin = manifest.origin(name).file
+        origin = manifest.origins[name].file
         loaded = sources.load(name, spec, origin=origin, random_weights=0, allow_factories=False)
         for program in spec.programs:
             prepared = prepare(loaded.module, program)

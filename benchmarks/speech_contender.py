@@ -117,7 +117,7 @@ def _loaded(model: str) -> tuple[Any, Any]:
 
     manifest = load_manifest()
     spec = manifest.spec(model)
-    origin = manifest.origin(model).file
+    origin = manifest.origins[model].file
     loaded = sources.load(model, spec, origin=origin, random_weights=0, allow_factories=False)
     return loaded.module, spec
 

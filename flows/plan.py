@@ -180,7 +180,7 @@ def plan(
 
     def one(pair: tuple[str, str]) -> PlannedModel:
         name, target = pair
-        spec, origin = manifest.spec(name), manifest.origin(name).file
+        spec, origin = manifest.spec(name), manifest.origins[name].file
         seed = seed_used(spec, options.random_weights)
         try:
             weights = fingerprint(spec, origin=origin, random_weights=seed)

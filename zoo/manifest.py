@@ -50,7 +50,7 @@ class Manifest:
     """Every entry by name, in the order of the files' names and of the lines in them."""
 
     models: Mapping[str, ModelSpec]
-    _origins: Mapping[str, Origin]
+    origins: Mapping[str, Origin]
     _folder: Path | None = None  # None: the models that come with Menagerie
     _variants: frozenset[str] = frozenset()  # what an entry's `precisions` made
 
@@ -68,15 +68,6 @@ class Manifest:
         """
         self._require(name)
         return self.models[name]
-
-    def origin(self, name: str) -> Origin:
-        """Where the entry called `name` is written.
-
-        Raises:
-            UsageError: if there is none; names the nearest.
-        """
-        self._require(name)
-        return self._origins[name]
 
     def select(
         self,

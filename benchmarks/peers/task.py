@@ -76,7 +76,7 @@ class Task:
         torch.set_grad_enabled(False)
         manifest = load_manifest()
         spec = manifest.spec(self.model)
-        origin = manifest.origin(self.model).file
+        origin = manifest.origins[self.model].file
         loaded = sources.load(
             self.model, spec, origin=origin, random_weights=self.seed(), allow_factories=False
         )

@@ -193,7 +193,7 @@ def prepare_model(
 
     entries = load_manifest(manifest, targets=all_targets())
     spec = entries.spec(model)
-    origin = entries.origin(model).file
+    origin = entries.origins[model].file
     loaded = sources.load(
         model,
         spec,

@@ -93,7 +93,7 @@ def show(model: ModelArgument, *, store: StoreOption = "", manifest: ManifestOpt
     given = ConversionOptions(store=store, manifest=absolute(manifest))
     folder = manifest_folder(with_submission(given, [model]))
     entries = load_manifest(folder, targets=all_targets())
-    spec, origin = entries.spec(model), entries.origin(model)
+    spec, origin = entries.spec(model), entries.origins[model]
     releases = open_store(store).history(model)
     value = {
         "name": model,

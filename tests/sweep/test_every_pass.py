@@ -59,7 +59,7 @@ def test_every_pass_keeps_the_numbers(model: str, capsys: pytest.CaptureFixture[
     Prints a line a pass: nodes before and after, changes, refusals, the largest error.
     """
     spec = _MANIFEST.spec(model)
-    origin = _MANIFEST.origin(model).file
+    origin = _MANIFEST.origins[model].file
     loaded = sources.load(model, spec, origin=origin, random_weights=0, allow_factories=False)
     rows = []
     for program in spec.programs:

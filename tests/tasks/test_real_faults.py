@@ -44,7 +44,7 @@ def digits(tmp_path: Path) -> Job:
         model="digits_cnn",
         target="cpu",
         spec=zoo.spec("digits_cnn"),
-        origin=zoo.origin("digits_cnn").file,
+        origin=zoo.origins["digits_cnn"].file,
         build_key="a" * 64,
         store=str(tmp_path / "store"),
         folder=folder,

@@ -121,7 +121,7 @@ def test_a_precision_takes_no_others_name(tmp_path: Path) -> None:
 
 def test_origin_is_file_and_line(manifest: Manifest, tmp_path: Path) -> None:
     """An entry can be opened where it is written."""
-    assert manifest.origin("resnet50") == Origin(tmp_path / "b.yaml", 10)
+    assert manifest.origins["resnet50"] == Origin(tmp_path / "b.yaml", 10)
 
 
 @pytest.mark.parametrize(
@@ -160,10 +160,9 @@ def test_selecting_nothing_is_misuse(
 
 
 def test_unknown_names_are_misuse(manifest: Manifest) -> None:
-    """`spec` and `origin` suggest as `select` does."""
-    for ask in (manifest.spec, manifest.origin):
-        with pytest.raises(UsageError, match="Did you mean 'digits'"):
-            ask("digit")
+    """`spec` suggests as `select` does."""
+    with pytest.raises(UsageError, match="Did you mean 'digits'"):
+        manifest.spec("digit")
 
 
 _FAULTY = """\
@@ -329,7 +328,7 @@ def test_reading_the_manifest_imports_no_heavy_library() -> None:
         "import sys, zoo.build_key, zoo.sources.fingerprint as f, zoo.manifest as m\n"
         "manifest = m.load_manifest()\n"
         "for n in manifest.models:\n"
-        "    f.fingerprint(manifest.spec(n), origin=manifest.origin(n).file, random_weights=0)\n"
+        "    f.fingerprint(manifest.spec(n), origin=manifest.origins[n].file, random_weights=0)\n"
         "heavy = {'torch', 'torchvision', 'transformers', 'prefect', 'boto3', 'numpy'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )

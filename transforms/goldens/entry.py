@@ -119,7 +119,7 @@ def main() -> int:
         check_goldens(
             order["model"],
             manifest.spec(order["model"]),
-            manifest.origin(order["model"]).file,
+            manifest.origins[order["model"]].file,
             Path(order["bundle"]),
             allow_factories=order["allow_factories"],
         )

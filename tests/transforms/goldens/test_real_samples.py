@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def _of(model: str) -> tuple[dict[str, torch.Tensor] | None, list[CaseKind]]:
     manifest = load_manifest()
-    spec, folder = manifest.spec(model), manifest.origin(model).file.parent
+    spec, folder = manifest.spec(model), manifest.origins[model].file.parent
     found = real_sample(spec, spec.programs[0], Context(model, folder))
     return found, [case.kind for case in planned_cases(spec.programs[0], found)]
 
@@ -30,7 +30,7 @@ def test_digits_are_proven_on_a_digit() -> None:
     """The first of the gate's images, as many as the smallest batch."""
     found, kinds = _of("digits_cnn")
     manifest = load_manifest()
-    data = load_file(manifest.origin("digits_cnn").file.parent / "digits/held_out.safetensors")
+    data = load_file(manifest.origins["digits_cnn"].file.parent / "digits/held_out.safetensors")
     assert found is not None
     assert np.array_equal(found["image"].numpy(), data["image"][:1])
     assert kinds == [CaseKind.NOISE] * 3 + [CaseKind.SAMPLE]
@@ -53,7 +53,7 @@ def test_a_calibrations_samples_serve_where_there_is_no_gate() -> None:
     manifest = load_manifest()
     static = manifest.spec("digits_cnn").variants()[Precision.INT8_STATIC]
     spec = static.model_copy(update={"accuracy": None})
-    origin = manifest.origin("digits_cnn").file.parent
+    origin = manifest.origins["digits_cnn"].file.parent
     found = real_sample(spec, spec.programs[0], Context("digits_cnn", origin))
     expected = load_file(origin / "digits/calibration.safetensors")["image"][:1]
     assert found is not None

@@ -71,7 +71,7 @@ def test_random_model_answers_to_its_input(name: str) -> None:
     nothing of a converter.
     """
     spec = _MANIFEST.spec(name)
-    origin = _MANIFEST.origin(name).file
+    origin = _MANIFEST.origins[name].file
     loaded = load(name, spec, origin=origin, random_weights=0, allow_factories=False)
     for program in spec.programs:
         first, second = (_call(loaded.module, program, seed) for seed in (0, 1))

@@ -60,7 +60,7 @@ def test_weights_at_hand_are_used(seed: int | None) -> None:
     loaded = load(
         "digits_cnn",
         manifest.spec("digits_cnn"),
-        origin=manifest.origin("digits_cnn").file,
+        origin=manifest.origins["digits_cnn"].file,
         random_weights=seed,
         allow_factories=False,
     )

@@ -121,7 +121,7 @@ from zoo.sources import load
 torch.set_num_threads(int(sys.argv[1]))
 manifest = load_manifest()
 for name in sys.argv[2:]:
-    origin = manifest.origin(name).file
+    origin = manifest.origins[name].file
     module = load(name, manifest.spec(name), origin=origin, random_weights=0,
                   allow_factories=False).module
     digest = hashlib.sha256()
