@@ -47,17 +47,17 @@ def recorded() -> Mapping[str, int] | None:
     return found
 
 
-def commands(folder: Path) -> dict[str, list[str]]:
+def commands(folder: Path, models: Sequence[str] = MODELS) -> dict[str, list[str]]:
     """What is counted, by name; the models are converted into `folder`.
 
     Raises:
         CalledProcessError: a model cannot be converted; it has said why.
     """
     zoo, store = str(Path(sys.executable).with_name("zoo")), str(folder / "store")
-    _said([zoo, "convert", *MODELS, "--target", "cpu", "--store", store])
+    _said([zoo, "convert", *models, "--target", "cpu", "--store", store])
     run = [str(native_tool()), "--cases", "1", "--threads", "1", "--allow-unsigned"]
     made = {}
-    for model in MODELS:
+    for model in models:
         bundle = str(folder / model)
         _said([zoo, "pull", model, "--target", "cpu", "--store", store, "--output", bundle])
         made[model] = [*run, bundle]
