@@ -1,8 +1,8 @@
 """A real S3 server without root, in one process: OpenStack Swift with its s3api.
 
-`python -m infra.local.s3_server FOLDER PORT` serves on loopback, with the keys in the environment.
-Swift's account, container and object servers answer anyone without authentication, so they listen
-on sockets in FOLDER that other users cannot open.
+`python -m infra.local.s3_server FOLDER PORT` serves on loopback; `MENAGERIE_SWIFT_KEYS` has secrets
+by name, as JSON, and `swift.conf` all else. Swift's account, container and object servers answer
+anyone without authentication, so they listen on sockets in FOLDER that other users cannot open.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import json
 import os
 import sys
 import time
+from array import array
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import eventlet
 from eventlet import wsgi
@@ -20,32 +21,8 @@ from eventlet.green import socket
 from eventlet.hubs import use_hub
 from swift.common import bufferedhttp, utils
 from swift.common.constraints import MAX_REQUEST_LINE
-from swift.common.middleware import tempauth
-from swift.common.ring import RingBuilder
-from swift.common.swob import Request
-from swift.common.wsgi import ConfigString, SwiftHttpProtocol, loadapp
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-KEYS = "MENAGERIE_SWIFT_KEYS"  # JSON: secrets by name
-
-_INNER = ("account", "container", "object")
-_OUTER = "catch_errors gatekeeper healthcheck memcache listing_formats s3api tempauth copy slo dlo"
-_PROXY = f"[pipeline:main]\npipeline = {_OUTER} proxy-server\n"  # behind what speaks S3
-_PROXY += "[app:proxy-server]\nuse = egg:swift#proxy\n"
-_PROXY += "".join(f"[filter:{each}]\nuse = egg:swift#{each}\n" for each in _OUTER.split())
-_SETTINGS = {
-    "mount_check": "false",
-    "log_level": "WARNING",
-    "log_address": "no-syslog",
-    "conn_timeout": "30",
-    "node_timeout": "60",
-    "container_update_timeout": "60",
-    "account_autocreate": "true",
-    "memcache_servers": "127.0.0.1:1",  # Swift asks for one; S3 does without
-}
-_HASHES = "[swift-hash]\nswift_hash_path_suffix = loopback\nswift_hash_path_prefix = menagerie\n"
+from swift.common.ring import RingData
+from swift.common.wsgi import ConfigString, SwiftHttpProtocol, loadapp, loadcontext, loadwsgi
 
 
 def listen(port: int, address: str = "127.0.0.1") -> Any:
@@ -53,7 +30,7 @@ def listen(port: int, address: str = "127.0.0.1") -> Any:
     return eventlet.listen((address, port), backlog=4096, reuse_port=False)
 
 
-def serve(folder: Path, keys: Mapping[str, str], listeners: Iterable[Any]) -> None:
+def serve(folder: Path, keys: dict[str, str], listeners: list[Any]) -> None:
     """Serve S3 until a signal ends the process.
 
     Args:
@@ -68,22 +45,20 @@ def serve(folder: Path, keys: Mapping[str, str], listeners: Iterable[Any]) -> No
     os.chdir(folder)  # the names of sockets must be short
     use_hub("poll")  # as Swift does
     utils.monkey_patch()
-    Path("swift.conf").write_text(_HASHES)
-    utils.set_swift_dir(str(folder))
+    conf, servers = Path(__file__).with_name("swift.conf"), []
+    utils.set_swift_dir(str(conf.parent))
     bufferedhttp.BufferedHTTPConnection = _InnerConnection
-    tempauth.TempAuth = _ForS3
     places = {"swift_dir": folder, "devices": folder / "devices", "recon_cache_path": folder}
-    settings = _SETTINGS | {name: str(path) for name, path in places.items()}
-    servers = []
-    for port, kind in enumerate(_INNER, 1):
-        _write_ring(f"{kind}.ring.gz", port)
-        Path(_socket(port)).unlink(missing_ok=True)  # of the last time
-        listener = eventlet.listen(_socket(port), family=socket.AF_UNIX, backlog=4096)
-        inner = ConfigString(f"[app:main]\nuse = egg:swift#{kind}\n")
-        servers.append(_spawn(listener, loadapp(inner, settings)))
+    settings = {name: str(path) for name, path in places.items()}
+    text = conf.read_text()  # a path may have letters that addresses of Paste's have not
+    for kind in ("account", "container", "object"):
+        _write_ring(kind)
+        Path(f"{kind}.sock").unlink(missing_ok=True)  # of the last time
+        listener = eventlet.listen(f"{kind}.sock", family=socket.AF_UNIX, backlog=4096)
+        inner = loadcontext(loadwsgi.APP, ConfigString(text), kind, global_conf=settings)
+        servers.append(_spawn(listener, inner.create()))
     users = {f"user_{name.replace(':', '_')}": f"{secret} .admin" for name, secret in keys.items()}
-    # a text and not a file: a path may have letters that addresses of Paste's have not
-    proxy = loadapp(ConfigString(_PROXY), settings | users, allow_modify_pipeline=False)
+    proxy = loadapp(ConfigString(text), settings | users, allow_modify_pipeline=False)
     servers += [_spawn(listener, proxy) for listener in listeners]
     for server in servers:
         server.wait()
@@ -93,28 +68,14 @@ class _InnerConnection(bufferedhttp.BufferedHTTPConnection):  # type: ignore[mis
     def connect(self) -> None:
         self._connected_time = time.time()
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.connect(_socket(self.port))
+        self.sock.connect(self.host)
 
 
-class _ForS3(tempauth.TempAuth):  # type: ignore[misc]
-    """Gives no token: Swift's own API would be a second way in."""
-
-    def handle(self, env: dict[str, Any], start_response: Any) -> Any:
-        return self.denied_response(Request(env))(env, start_response)
-
-
-def _socket(port: int) -> str:
-    return f"inner-{port}"
-
-
-def _write_ring(path: str, port: int) -> None:
-    """One replica on one device: the smallest ring there is."""
-    builder = RingBuilder(2, 1, 0)
-    here = {"ip": "127.0.0.1", "port": port, "device": "d1", "region": 1, "zone": 1}
-    copied = {"replication_ip": "127.0.0.1", "replication_port": port}
-    builder.add_dev({"id": 0, "weight": 1.0, "meta": "", **here, **copied})
-    builder.rebalance()
-    builder.get_ring().save(path)
+def _write_ring(kind: str) -> None:
+    """All four partitions on one device, whose address is the name of its server's socket."""
+    place = {"region": 1, "zone": 1, "ip": f"{kind}.sock", "port": 1}
+    device = {"id": 0, "device": "d1", "weight": 1.0, **place}
+    RingData([array("H", [0] * 4)], [device], part_shift=30).save(f"{kind}.ring.gz")
 
 
 def _spawn(listener: Any, app: Any) -> Any:
@@ -130,4 +91,5 @@ def _spawn(listener: Any, app: Any) -> Any:
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]), json.loads(os.environ[KEYS]), [listen(int(sys.argv[2]))])
+    secrets = json.loads(os.environ["MENAGERIE_SWIFT_KEYS"])
+    serve(Path(sys.argv[1]), secrets, [listen(int(sys.argv[2]))])

@@ -75,7 +75,10 @@ def test_the_proxy_wants_a_key(server: swift_server.SwiftServer) -> None:
     """By S3's way and by Swift's own."""
     for path in ("/models/zoo", f"/models/zoo/{RELEASE}", f"/v1/AUTH_test/models/zoo/{RELEASE}"):
         assert status(f"{server.http}{path}") in REFUSED
-    assert status(f"{server.http}/auth/v1.0", **{"X-Auth-User": swift_server.ACCESS_KEY}) == 401
+    asked = {"X-Auth-User": swift_server.ACCESS_KEY, "X-Auth-Key": "guess"}
+    assert status(f"{server.http}/auth/v1.0", **asked) == 401
+    asked["X-Auth-Key"] = swift_server.SECRET_KEY  # even so Swift's own API gives no token
+    assert status(f"{server.http}/auth/v1.0", **asked) == 503
 
 
 def test_code_and_secrets_may_have_any_letters(
