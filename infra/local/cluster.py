@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import random
 import shutil
+import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from contextlib import suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
 
+import httpx
 import psutil
 import typer
 
@@ -28,16 +31,7 @@ from flows.connection import (
     running,
     state_path,
 )
-from infra.local.api import ask
-from infra.local.supervision import (
-    POOL,
-    PORTS,
-    child_environment,
-    configuration,
-    free_ports,
-    is_free,
-    start_manager,
-)
+from infra.local.supervision import POOL, PORTS, child_environment, configuration, start_manager
 from infra.wanted import Wanted
 from tasks.failures import last_line
 from zoo.errors import Check, Health, MenagerieError, UsageError
@@ -51,6 +45,8 @@ _END_SECONDS = 60.0  # supervisord ends its processes one after another
 _LOOK_SECONDS = 5.0
 _POLL_SECONDS = 0.1
 _API_PORT = 4200  # Prefect's own, where it is free
+# Below those that Linux lends to outgoing connections, which may take one before our server does.
+_PORTS = range(20_000, 32_000)
 _UP = "Run `zoo cluster up`"
 
 
@@ -87,7 +83,7 @@ def up(
         changed = [name for name in PARTS if _bring_up(name, state, tell)]
     answer(
         {"changed": changed, "ui": state.ui_url},
-        *shown_checks(_seen()[1]),
+        *shown_checks(look_at(name, state) for name in PARTS),
         f"started or applied: {', '.join(changed)}" if changed else "nothing to change",
         f"UI       {state.ui_url}",
         f"sign in  with `api_auth` in {state_path()}",
@@ -138,7 +134,12 @@ def status() -> None:
 
     - `zoo cluster status --json`
     """
-    state, checks = _seen()
+    state, checks = None, [Check("cluster", Health.FAIL, "is down", _UP)]
+    try:
+        if (last := ClusterState.load()) is not None and last.up:
+            state, checks = last, [look_at(name, last) for name in PARTS]
+    except MenagerieError as error:
+        checks = [Check("state", Health.FAIL, str(error))]
     healthy = all(check.health is Health.OK for check in checks)
     found = {
         "healthy": healthy,
@@ -149,17 +150,6 @@ def status() -> None:
         "checks": [asdict(check) for check in checks],
     }
     answer(found, *shown_checks(checks), succeeded=healthy)
-
-
-def _seen() -> tuple[ClusterState | None, list[Check]]:
-    """The cluster, where it is up, and every part looked at; nothing is raised."""
-    try:
-        state = ClusterState.load()
-    except MenagerieError as error:
-        return None, [Check("state", Health.FAIL, str(error))]
-    if state is None or not state.up:
-        return None, [Check("cluster", Health.FAIL, "is down", _UP)]
-    return state, [look_at(name, state) for name in PARTS]
 
 
 def look_at(name: str, state: ClusterState) -> Check:
@@ -188,11 +178,9 @@ def _bring_up(name: str, state: ClusterState, tell: Callable[[str], None]) -> bo
     tell(f"waiting for {name}")
     deadline = time.monotonic() + _START_SECONDS
     while (check := look_at(name, state)).health is not Health.OK:
-        if ask_manager("getProcessInfo", name)["statename"] == "FATAL":
-            raise MenagerieError(name, check.detail, _anew(name))
-        if time.monotonic() > deadline:
-            fact = f"is not well after {_START_SECONDS:.0f} s: {check.detail}"
-            raise MenagerieError(name, fact, _anew(name))
+        late = f"is not well after {_START_SECONDS:.0f} s: " if time.monotonic() > deadline else ""
+        if late or ask_manager("getProcessInfo", name)["statename"] == "FATAL":
+            raise MenagerieError(name, late + check.detail, _anew(name))
         time.sleep(_POLL_SECONDS)
     return lacking
 
@@ -234,8 +222,8 @@ def _prepared(port: int | None) -> ClusterState:
     last, known = ClusterState.load(), running()
     if last is None and port is None and is_free(_API_PORT):
         port = _API_PORT
-    chosen = dict(zip(PORTS.values(), free_ports(len(PORTS)), strict=True))
-    state = last or ClusterState.make(chosen)
+    chosen = zip(PORTS.values(), free_ports(len(PORTS)), strict=True)
+    state = last or ClusterState.make(dict(chosen))
     if port not in (None, state.ports["api"]):  # another of ours that has it gives way
         ports = {name: free_ports(1)[0] if n == port else n for name, n in state.ports.items()}
         state = state.model_copy(update={"ports": ports | {"api": port}})
@@ -250,6 +238,19 @@ def _prepared(port: int | None) -> ClusterState:
             advice = f"End it, give another --port, or remove {state_path()} to have ports chosen"
             raise MenagerieError(f"port {number}", fact, advice)
     return state
+
+
+def free_ports(count: int) -> list[int]:
+    """Different ports of 127.0.0.1 that are free now, chosen at random."""
+    order = random.SystemRandom().sample(_PORTS, len(_PORTS))
+    return list(islice(filter(is_free, order), count))
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on 127.0.0.1 there now."""
+    with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+        return True
+    return False
 
 
 def _anew(name: str) -> str:
@@ -291,15 +292,33 @@ def _worker(state: ClusterState) -> str:
     pool = ask(state, f"/work_pools/{POOL}") or {}
     if pool.get("is_paused"):
         raise MenagerieError(f"the pool {POOL}", "is paused", "Resume it in the UI")
-    try:
-        if pool.get("status") != "READY":
-            raise ConnectionError
-        url = f"http://127.0.0.1:{state.ports['worker']}/health"
-        with urllib.request.urlopen(url, timeout=_LOOK_SECONDS):
+    health = f"http://127.0.0.1:{state.ports['worker']}/health"
+    with suppress(httpx.HTTPError):
+        if pool.get("status") == "READY" and httpx.get(health, timeout=_LOOK_SECONDS).is_success:
             return f"serves the pool {POOL}"
-    except OSError:
-        fact = f"asks for no work: {last_line(log_path('worker'))}"
-        raise MenagerieError("the worker", fact, _anew("worker")) from None
+    fact = f"asks for no work: {last_line(log_path('worker'))}"
+    raise MenagerieError("the worker", fact, _anew("worker"))
+
+
+def ask(cluster: ClusterState, path: str, *, seconds: float = 10.0) -> Any:
+    """GET a path of Prefect's API, such as `/work_pools/linux-cpu`: faster than to import Prefect.
+
+    Returns:
+        The answer's JSON; None where the server knows no such thing.
+
+    Raises:
+        MenagerieError: there is no answer, or not one as Prefect's API gives.
+    """
+    auth = httpx.BasicAuth(*cluster.api_auth.get_secret_value().split(":", 1))
+    try:
+        reply = httpx.get(f"{cluster.api_url}{path}", auth=auth, timeout=seconds)
+        if reply.status_code == httpx.codes.NOT_FOUND:
+            return None
+        if reply.is_error:
+            raise MenagerieError(cluster.api_url, f"answers with an error ({reply.status_code})")
+        return reply.json()
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+        raise MenagerieError(cluster.api_url, str(error).lower()) from error
 
 
 # What to say where all is well; each may raise. All but the deployments are processes.

@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shlex
-import socket
 import subprocess
 import sys
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 
@@ -31,19 +27,13 @@ from flows.connection import (
     running,
     write_private,
 )
-from infra.local.api import put_back
 from menagerie.process import end_with
-from zoo.errors import MenagerieError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from zoo.errors import UsageError
 
 POOL = "linux-cpu"
 PORTS = {"s3": "s3", "server": "api", "worker": "worker"}  # of each process, in `ClusterState`
 # Set for another server or store, they would lead our processes astray.
 _FOREIGN = ("PREFECT_", "AWS_", "MENAGERIE_STORE")
-# Below those that Linux lends to outgoing connections, which may take one before our server does.
-_PORTS = range(20_000, 32_000)
 
 
 def secrets_of(name: str, state: ClusterState) -> dict[str, str]:
@@ -56,19 +46,19 @@ def secrets_of(name: str, state: ClusterState) -> dict[str, str]:
     return {"PREFECT_SERVER_API_AUTH_STRING": state.api_auth.get_secret_value()}
 
 
-def child_environment(values: Mapping[str, str] | None = None) -> dict[str, str]:
+def child_environment(values: dict[str, str] | None = None) -> dict[str, str]:
     """`values`, and what of our own environment is not meant for other servers.
 
     Prefect has its files under our folder then, and sends nothing home.
     """
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)}
-    quiet = {
+    return {
+        **{k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)},
         "PREFECT_HOME": str(cluster_folder() / "prefect"),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",
         "PREFECT_CLI_COLORS": "false",
+        **(values or {}),
     }
-    return {**kept, **quiet, **(values or {})}
 
 
 def main(name: str, *arguments: str) -> None:
@@ -76,9 +66,6 @@ def main(name: str, *arguments: str) -> None:
     end_with(os.getppid())
     if (state := ClusterState.load()) is None:
         raise UsageError(name, "is started by `zoo cluster up`")
-    if name == "worker":
-        with suppress(MenagerieError):  # the automations will see to them too, only later
-            put_back(state, POOL)
     environment = {**os.environ, **secrets_of(name, state)}
     os.execve(sys.executable, [sys.executable, *arguments], environment)  # noqa: S606 - ours
 
@@ -125,22 +112,6 @@ def start_manager(text: str) -> None:
     if done.returncode != 0:
         said = (done.stdout + done.stderr).strip().splitlines() or ["it said nothing"]
         raise UsageError("supervisord", said[-1], "Run `pip install 'menagerie-zoo[cluster]'`")
-
-
-def free_ports(count: int) -> list[int]:
-    """Different ports of 127.0.0.1 that are free now, chosen at random."""
-    order = random.SystemRandom().sample(_PORTS, len(_PORTS))
-    return list(islice(filter(is_free, order), count))
-
-
-def is_free(port: int) -> bool:
-    """Whether a server could listen on 127.0.0.1 there now."""
-    with socket.socket() as each:
-        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do it themselves
-        with suppress(OSError):
-            each.bind(("127.0.0.1", port))
-            return True
-        return False
 
 
 if __name__ == "__main__":

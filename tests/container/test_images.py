@@ -28,7 +28,7 @@ from engine import ROOT, environment_options, run_options
 from postgres import AS_OWNER, program
 from s3_rights import Key, Rights
 
-from infra.local.supervision import free_ports
+from infra.local.cluster import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

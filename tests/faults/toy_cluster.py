@@ -22,7 +22,7 @@ import psutil
 from cluster_settings import sparing_settings
 
 from flows.connection import OF_ALL_WORKERS
-from infra.local.supervision import free_ports
+from infra.local.cluster import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

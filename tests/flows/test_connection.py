@@ -26,8 +26,7 @@ from flows.cli.options import store_url, use_cluster
 from flows.connection import ClusterState, locked, started_cluster
 from flows.prefect_api import prefect_api
 from infra.local import supervision
-from infra.local.api import ask
-from infra.local.cluster import apply_wanted, log_path, up
+from infra.local.cluster import apply_wanted, ask, log_path, up
 from zoo.errors import MenagerieError, UsageError
 
 if TYPE_CHECKING:
@@ -277,7 +276,7 @@ def test_a_port_of_another_of_ours_is_given_up(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("infra.local.cluster.running", dict)
     ClusterState.make(PORTS).save()
     monkeypatch.setattr("infra.local.cluster.start_manager", lambda _: pytest.fail("started"))
-    monkeypatch.setattr("infra.local.cluster.is_free", lambda _: False)
+    monkeypatch.setattr("infra.local.cluster.is_free", lambda each: each not in PORTS.values())
     with pytest.raises(MenagerieError, match="is taken"):
         up(port=PORTS["s3"])
     after = ClusterState.load()

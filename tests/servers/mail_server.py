@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiosmtpd.controller import Controller
 
-from infra.local.supervision import free_ports
+from infra.local.cluster import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import trustme
 from s3_rights import Key, Rights
 
-from infra.local.supervision import free_ports
+from infra.local.cluster import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,7 +26,8 @@ import pytest
 from cluster_settings import program
 
 from flows.connection import ClusterState, ask_manager, running
-from infra.local.supervision import POOL, child_environment, free_ports, secrets_of
+from infra.local.cluster import free_ports
+from infra.local.supervision import POOL, child_environment, secrets_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,13 +8,15 @@ import os
 import subprocess
 import sys
 import threading
+import uuid
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
-from flows.connection import ClusterState
-from infra.local.api import put_back
-from zoo.errors import MenagerieError
+from infra.local.worker import put_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,9 +24,12 @@ if TYPE_CHECKING:
 POOL = "linux-cpu"
 
 
-def cluster_at(port: int) -> ClusterState:
-    """One whose server listens there."""
-    return ClusterState.make({"api": port, "worker": 1, "s3": 2})
+@contextmanager
+def server_at(port: int) -> Iterator[None]:
+    """Prefect's server is the one that listens there."""
+    url = f"http://127.0.0.1:{port}/api"
+    with temporary_settings({PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: "zoo:hush"}):
+        yield
 
 
 class Server(http.server.HTTPServer):
@@ -36,11 +41,6 @@ class Server(http.server.HTTPServer):
         self.asked: Any = None
         self.states: dict[str, dict[str, Any]] = {}
 
-    @property
-    def cluster(self) -> ClusterState:
-        """Whose it is."""
-        return cluster_at(self.server_port)
-
 
 class Handler(http.server.BaseHTTPRequestHandler):
     """Refuses what comes without the token that it gave."""
@@ -49,7 +49,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Gives a token."""
-        self.answer({"token": "t"} if self.path.startswith("/api/csrf-token?client=") else {})
+        client = self.path.removeprefix("/api/csrf-token?client=")
+        self.answer({"token": "t", "client": client, "expiration": "2100-01-01T00:00:00Z"})
 
     def do_POST(self) -> None:
         """Gives the runs, or takes a state."""
@@ -62,7 +63,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         else:
             assert body["force"]
             self.server.states[self.path.split("/")[3]] = body["state"]
-            self.answer({})
+            details = {"type": "accept_details"}
+            self.answer({"status": "ACCEPT", "details": details, "state": body["state"]})
 
     def answer(self, value: object) -> None:
         """JSON."""
@@ -80,15 +82,21 @@ def server() -> Iterator[Server]:
     with Server() as made:
         thread = threading.Thread(target=made.serve_forever)
         thread.start()
-        yield made
+        with server_at(made.server_port):
+            yield made
         made.shutdown()
         thread.join()
+
+
+def uuid_of(name: str) -> str:
+    """The id that the server gave it."""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, name))
 
 
 def run(name: str, state: str, count: int, process: str | None) -> dict[str, Any]:
     """A run as the server tells of it."""
     return {
-        "id": name,
+        "id": uuid_of(name),
         "state": {"type": state},
         "run_count": count,
         "infrastructure_pid": process,
@@ -108,19 +116,20 @@ def test_each_lost_run_gets_the_state_that_it_has(server: Server) -> None:
         run("unwanted", "CANCELLING", 1, gone),
         run("working", "RUNNING", 1, here),
     ]
-    assert put_back(server.cluster, POOL) == 5
-    assert {name: state.get("name", state["type"]) for name, state in server.states.items()} == {
-        "first": "AwaitingRetry",
-        "second": "AwaitingRetry",
-        "third": "CRASHED",
-        "waiting": "AwaitingRetry",
-        "unwanted": "CANCELLED",
+    assert put_back(POOL) == 5
+    states = {name: (state["type"], state["name"]) for name, state in server.states.items()}
+    assert states == {
+        uuid_of("first"): ("SCHEDULED", "AwaitingRetry"),
+        uuid_of("second"): ("SCHEDULED", "AwaitingRetry"),
+        uuid_of("third"): ("CRASHED", "Crashed"),
+        uuid_of("waiting"): ("SCHEDULED", "AwaitingRetry"),
+        uuid_of("unwanted"): ("CANCELLED", "Cancelled"),
     }
 
 
 def test_only_runs_of_workers_are_looked_at(server: Server) -> None:
     """Of this pool, of a deployment, and under way: nobody's command line is meddled with."""
-    assert put_back(server.cluster, POOL) == 0
+    assert put_back(POOL) == 0
     assert server.asked["work_pools"]["name"]["any_"] == [POOL]
     assert server.asked["flow_runs"]["deployment_id"] == {"is_null_": False}
     types = server.asked["flow_runs"]["state"]["type"]["any_"]
@@ -129,5 +138,5 @@ def test_only_runs_of_workers_are_looked_at(server: Server) -> None:
 
 def test_a_server_that_is_away() -> None:
     """Is said, and nothing was changed."""
-    with pytest.raises(MenagerieError, match="refused"):
-        put_back(cluster_at(9), POOL)
+    with server_at(9), pytest.raises(httpx.ConnectError, match="refused"):
+        put_back(POOL)

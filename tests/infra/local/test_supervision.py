@@ -24,13 +24,11 @@ from flows.connection import (
     running,
     state_path,
 )
-from infra.local.cluster import log_path
+from infra.local.cluster import free_ports, is_free, log_path
 from infra.local.supervision import (
     PORTS,
     child_environment,
     configuration,
-    free_ports,
-    is_free,
     start_manager,
 )
 from zoo.processes import birth
