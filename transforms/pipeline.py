@@ -88,7 +88,8 @@ def run_passes(
     with dynamic_sizes_kept(place, program):
         editor = ProgramEditor(program, place)
         records = tuple(_run(editor, items))
-    return editor.program, PassLog(program=name, records=records)
+    modified = any(record.modified for record in records)
+    return editor.program if modified else program, PassLog(program=name, records=records)
 
 
 def _run(editor: ProgramEditor, items: Sequence[PassItem]) -> Iterator[PassRecord]:

@@ -24,10 +24,12 @@ from torch.utils._pytree import tree_map
 
 from transforms.export.call_signature import Eager, named_tensors, state_of
 from transforms.export.refusals import refuse_unsupported, without_assertions
+from transforms.graph.aliasing import functional
 from transforms.graph.editor import ProgramEditor
 from transforms.graph.guards import any_length, is_number_cached, switched_off, torch_unheard
 from transforms.graph.layouts import plain, same_layout
 from transforms.graph.schemas import declare
+from transforms.passes.lay_out_weights import let_views_copy
 from zoo.errors import ExportError
 from zoo.sources.random_weights import misfit
 
@@ -69,6 +71,7 @@ declare(
 )
 
 aten = torch.ops.aten
+_READ_OUT = (aten.item.default, aten._local_scalar_dense.default)
 WRAPPER_PREFIX = "model."  # CallableProgram holds the model under this name
 
 
@@ -272,8 +275,7 @@ def with_own_state(program: ExportedProgram) -> ExportedProgram:
 def _decomposed(program: ExportedProgram) -> ExportedProgram:
     ready = with_tensor_indices(with_plain_state(program))
     with patch.object(FlexAttentionHOP, "__call__", _flex_attention):
-        made: ExportedProgram = ready.run_decompositions({})
-    return made
+        return functional(ready)
 
 
 def _flex_attention(  # noqa: PLR0917 - PyTorch's own list
@@ -318,7 +320,7 @@ def with_tensor_indices(program: ExportedProgram) -> ExportedProgram:
 def _index_read(node: Node) -> Any:
     """The tensor that a selection's index is read out of, if so; None for others."""
     item = node.args[2] if node.target is aten.select.int else None
-    if not isinstance(item, Node) or item.target is not aten.item.default:
+    if not isinstance(item, Node) or item.target not in _READ_OUT:
         return None
     index: Any = item.args[0]
     return index if index.meta["val"].dtype in {torch.int32, torch.int64} else None
@@ -329,7 +331,7 @@ def with_plain_inputs(program: ExportedProgram) -> ExportedProgram:
 
     Where these are others, it is not in inference form: that traces it anew, by what is said here.
     """
-    editor = ProgramEditor(program)
+    editor = ProgramEditor(program, as_written=True)  # golden cases are computed with it
     given = set(program.graph_signature.user_inputs)
     changed = False
     for node in editor.graph.nodes:
@@ -340,8 +342,7 @@ def with_plain_inputs(program: ExportedProgram) -> ExportedProgram:
             changed = changed or not same_layout(value, node.meta["val"])
     if not changed:
         return program
-    for node in editor.calls(aten.view.default, aten._unsafe_view.default):
-        node.target = aten.reshape.default  # the strides of before may have allowed a view
+    let_views_copy(editor)  # the strides of before may have allowed a view
     made = editor.finish()
     made.example_inputs = tree_map(plain, made.example_inputs)
     return made
@@ -370,6 +371,7 @@ def with_plain_state(program: ExportedProgram) -> ExportedProgram:
             continue
         if owners[value.untyped_storage()._cdata] == 1:  # else torch would lose what they share
             editor.set_constant(node, plain(value))
+    let_views_copy(editor)
     return editor.finish()
 
 

@@ -1,35 +1,36 @@
-"""Which nodes of a graph may share memory, and when that memory is written.
+"""Which nodes of a graph may share memory.
 
-A may-analysis: nodes that it tells apart never share memory; nodes that it puts together may.
-Sharing comes from the alias annotations of the operators' schemas. Composite operators need not
-declare what they return (`einsum("ij->ji", x)` returns a view), so they are run on fake tensors and
-their storages compared, but for those that always compute (`FRESH`): a run takes milliseconds, and
-every pass asks. Python functions and higher-order operators are assumed to share all.
+A may-analysis: nodes that it tells apart never share memory; nodes that it puts together may. When
+it is written need not be known, as a `ProgramEditor` holds no call that writes, nor which weights
+are in one memory. Sharing comes from the alias annotations of the operators' schemas. Composite
+operators need not declare what they return (`einsum("ij->ji", x)` returns a view), so they are run
+on fake tensors and their storages compared, but for those that always compute (`FRESH`): a run
+takes milliseconds, and every pass asks. Python functions and higher-order operators are assumed to
+share all.
 """
 
 from __future__ import annotations
 
-from operator import attrgetter
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from transforms.graph.guards import no_new_guards
+from transforms.graph.guards import any_length, no_new_guards
 from transforms.graph.schemas import (
+    as_torch_does,
     bound_arguments,
     call_with,
+    is_composite,
     nodes_in,
     qualified_name,
     schema_of,
     tensors_of,
-    underlying,
-    written_arguments,
+    writes,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from torch._subclasses.fake_tensor import FakeTensor
+    from torch.export import ExportedProgram
     from torch.fx import Graph, Node
 
 # Views in truth, though their schemas declare none.
@@ -57,53 +58,25 @@ FRESH = frozenset(
 )
 
 
-def writes_of(node: Node) -> list[Node]:
-    """The nodes whose memory a call writes: in place, as `out=`, or within a subgraph."""
-    if node.op != "call_function":
-        return []
-    if schema_of(node.target) is not None:
-        return list(written_arguments(node))
-    if isinstance(node.target, torch._ops.HigherOrderOperator) and not _pure_subgraphs(node):
-        return [n for n in node.all_input_nodes if tensors_of(n)]
-    return []
-
-
-def is_written_between(first: Node, last: Node) -> bool:
-    """Whether any call behind `first` writes to memory, up to `last` and with it."""
-    node = first
-    while node is not last:
-        node = node.next
-        if writes_of(node):
-            return True
-    return False
-
-
 class Aliasing:
-    """The sets of nodes that may share memory, with the writes to each.
+    """The sets of nodes that may share memory.
 
     Args:
         graph: left unchanged. Nodes made later must be `adopt`ed before they are asked about.
-        tied: groups of placeholders known to be one memory, e.g. weights under two names.
     """
 
-    def __init__(self, graph: Graph, tied: Iterable[list[Node]] = ()) -> None:
+    def __init__(self, graph: Graph) -> None:
         self._sharing: dict[Node, set[Node]] = {}  # the set that a node is in
-        self._position: dict[Node, int] = {}
-        self._writes: list[tuple[Node, int]] = []
         self._returned: list[Node] = []
         self._inputs: list[Node] = []
-        for position, node in enumerate(graph.nodes):
-            self._sharing[node], self._position[node] = {node}, position
+        for node in graph.nodes:
+            self._sharing[node] = {node}
             if node.op in {"placeholder", "get_attr"}:
                 self._inputs.append(node)
             elif node.op == "output":
                 self._returned = list(dict.fromkeys(nodes_in(node.args[0])))
             for source in _shared_with(node):
                 self.merge(node, source)
-            self._writes += [(written, position) for written in writes_of(node)]
-        for group in tied:
-            for node in group[1:]:
-                self.merge(group[0], node)
 
     def merge(self, one: Node, other: Node) -> None:
         """Say that two nodes now share memory."""
@@ -112,25 +85,15 @@ class Aliasing:
             kept |= gone
             self._sharing.update(dict.fromkeys(gone, kept))
 
-    def adopt(self, node: Node, standing_for: Node, *, shares: bool = True) -> None:
-        """Learn of a new node that computes at another's place, in its memory or in its own."""
-        self._sharing[node], self._position[node] = {node}, self._position[standing_for]
-        if shares:
-            self.merge(standing_for, node)
+    def adopt(self, node: Node, *sharing: Node) -> None:
+        """Learn of a new node, and with which others it shares memory."""
+        self._sharing[node] = {node}
+        for other in sharing:
+            self.merge(other, node)
 
     def share(self, one: Node, other: Node) -> bool:
         """Whether two nodes may share memory."""
         return self._sharing[one] is self._sharing[other]
-
-    def is_written(self, node: Node) -> bool:
-        """Whether anything ever writes the node's memory."""
-        return any(self.share(node, written) for written, _ in self._writes)
-
-    def is_written_between(self, node: Node, first: Node, last: Node | None = None) -> bool:
-        """Whether the node's memory is written from `first` on, up to `last` and with it."""
-        start = self._position[first]
-        end = max(self._position.values()) if last is None else self._position[last]
-        return any(start <= at <= end and self.share(node, n) for n, at in self._writes)
 
     def returned(self, node: Node) -> list[Node]:
         """The program's outputs that may share the node's memory."""
@@ -156,10 +119,7 @@ def _shared_with(node: Node) -> list[Node]:
         bound = bound_arguments(node)
         marked = [bound.get(a.name) for a in schema.arguments if a.alias_info]
         return [n for n in nodes_in(marked) if tensors_of(n)]
-    operator = underlying(node.target).name()
-    key = "CompositeImplicitAutograd"
-    is_composite = torch._C._dispatch_has_kernel_for_dispatch_key(operator, key)
-    return _probed(node, sources) if is_composite else []
+    return _probed(node, sources) if is_composite(node.target) else []
 
 
 def _probed(node: Node, sources: list[Node]) -> list[Node]:
@@ -175,10 +135,22 @@ def _probed(node: Node, sources: list[Node]) -> list[Node]:
     return [n for n in sources if returned & {t.untyped_storage()._cdata for t in tensors_of(n)}]
 
 
-def _pure_subgraphs(node: Node) -> bool:
-    """Whether a higher-order call's subgraphs are known and write nothing."""
-    attributes = [n for n in node.all_input_nodes if n.op == "get_attr"]
-    owner = node.graph.owning_module
-    modules = [attrgetter(str(n.target))(owner) for n in attributes]
-    graphs = [m.graph for m in modules if isinstance(m, torch.fx.GraphModule)]
-    return bool(graphs) and not any(writes_of(n) for g in graphs for n in g.nodes)
+def nodes_of(program: ExportedProgram) -> list[Node]:
+    """The nodes of a program's graph, and of those that it calls."""
+    graphs = [each.graph for each in program.graph_module.modules() if hasattr(each, "graph")]
+    return [node for graph in graphs for node in graph.nodes]
+
+
+def functional(program: ExportedProgram) -> ExportedProgram:
+    """The same program in inference form: nothing is written, composite operators are kept.
+
+    Where something is written, not those that return a view: torch takes each for one that makes
+    new memory, and what is written into the result of an `einsum` would be lost.
+    """
+    nodes = nodes_of(program)
+    called: list[Any] = []
+    if any(map(writes, nodes)):
+        called = [n.target for n in nodes if is_composite(n.target) and _shared_with(n)]
+    with any_length():
+        made: ExportedProgram = program.run_decompositions({t: as_torch_does(t) for t in called})
+    return made

@@ -18,9 +18,7 @@ from torch._subclasses.complex_tensor import ComplexTensor
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from transforms.graph.aliasing import Aliasing
-from transforms.graph.editor import fake_value
-from transforms.graph.guards import guards_not_noted, surely_equal
+from transforms.graph.guards import surely_equal
 from transforms.graph.layouts import Unfit
 from transforms.graph.traced import inline, trace
 
@@ -169,8 +167,6 @@ class ComplexProgram:
 
     def _refusal(self, source: Node, carried: set[Node]) -> str | None:
         """Why a source cannot be carried; every consumer is followed until numbers are real."""
-        if is_complex(source) and is_written(source):
-            return "its result, or a view of it, is written in place"
         called = [source] if source.op == "call_function" else []
         reasons = (self._call_refusal(n, carried) for n in (*called, *_consumers(source)))
         return next((reason for reason in reasons if reason), None)
@@ -312,13 +308,6 @@ def _consumers(node: Node) -> list[Node]:
                 if is_complex(user):
                     queue.append(user)
     return [n for n in node.graph.nodes if n in found]
-
-
-def is_written(node: Node) -> bool:
-    """Whether anything writes into the memory of `node`, itself or through a view."""
-    # The analysis runs composite operators on fake values: it must not bind a dynamic dimension.
-    with guards_not_noted(fake_value(node).fake_mode):
-        return Aliasing(node.graph).is_written(node)
 
 
 def _squares(users: Iterable[Node]) -> list[Node]:

@@ -1,5 +1,8 @@
 """ProgramEditor: changes the graph of an ExportedProgram and keeps its signature and weights true.
 
+What it holds is functional: no call writes into memory that another one reads. So passes ask for
+values alone, and never when memory has them.
+
 An ExportedProgram lists its constants three times: as placeholders of the graph, as entries of the
 graph signature and as tensors of the state dict. The editor is the one place that keeps the three
 in step, and that gives every new node the metadata (fake value, module path, source line) that
@@ -15,9 +18,9 @@ import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 
-from transforms.graph.aliasing import Aliasing, writes_of
+from transforms.graph.aliasing import Aliasing, functional, nodes_of
 from transforms.graph.guards import any_length
-from transforms.graph.schemas import call_with, hashable, schema_of
+from transforms.graph.schemas import call_with, hashable, schema_of, writes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -52,15 +55,21 @@ def _same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
 class ProgramEditor:
     """An editable copy of a program; the program it was made from is never touched.
 
-    The copy is made once: passes that run one after another share an editor.
+    The copy is made once: passes that run one after another share an editor. Where the program
+    writes in place, as torch.export leaves it, the copy returns what is written beside its results.
 
     Args:
         program: any ExportedProgram. Weights are shared with it, not copied.
         place: what the program is called in errors.
+        as_written: keep calls that write, for who does not ask what they write.
     """
 
-    def __init__(self, program: ExportedProgram, place: str = "program main") -> None:
+    def __init__(
+        self, program: ExportedProgram, place: str = "program main", *, as_written: bool = False
+    ) -> None:
         self.place = place
+        if not as_written and any(map(writes, nodes_of(program))):
+            program = functional(program)
         graph = copy.deepcopy(program.graph)
         for old, new in zip(program.graph.nodes, graph.nodes, strict=True):
             new.name = old.name  # a copy renames `input` to `input_1`; the signature would not know
@@ -123,33 +132,21 @@ class ProgramEditor:
         return value if isinstance(value, torch.Tensor) else None
 
     def aliasing(self) -> Aliasing:
-        """Which nodes of the graph as it is now may share memory, and when it is written."""
-        by_storage: dict[int, list[Node]] = {}
-        for node in self.graph.nodes:
-            spec = self._by_name.get(node.name) if node.op == "placeholder" else None
-            value = None if spec is None or spec.target is None else self._value(spec)
-            if isinstance(value, torch.Tensor) and value.layout is torch.strided:
-                by_storage.setdefault(value.untyped_storage()._cdata, []).append(node)
-        return Aliasing(self.graph, by_storage.values())
+        """Which nodes of the graph as it is now may share memory."""
+        return Aliasing(self.graph)
 
     def _find_mutated(self) -> set[str | None]:
-        """Constants that a call changes, under whichever of the names for one memory.
-
-        The signature lists buffers and parameters apart; and before decomposition it lists none,
-        since the graph writes them in place.
-        """
+        """Constants that a call changes, under whichever of the names for one memory."""
         signature = self._program.graph_signature
         listed = {*signature.buffers_to_mutate.values(), *signature.parameters_to_mutate.values()}
-        if not listed and not any(writes_of(node) for node in self.graph.nodes):
-            return set()
-        shared = self.aliasing()
-        nodes = [n for n in self.graph.nodes if n.op == "placeholder" and n.name in self._by_name]
-        named = [n for n in nodes if self._by_name[n.name].target in listed]
-        return {
-            self._by_name[node.name].target
-            for node in nodes
-            if shared.is_written(node) or any(shared.share(node, n) for n in named)
+        held = {spec.target: self._value(spec) for spec in self._specs if spec.target}
+        memory = {
+            name: value.untyped_storage()._cdata
+            for name, value in held.items()
+            if listed and isinstance(value, torch.Tensor) and value.layout is torch.strided
         }
+        changed = {memory.get(name) for name in listed}
+        return listed | {name for name, place in memory.items() if place in changed}
 
     def _value(self, spec: InputSpec) -> Any:
         target = spec.target or ""

@@ -115,7 +115,7 @@ class GraphPass(ABC):
         """
         editor = ProgramEditor(program, place)
         record = self.run(editor)
-        return editor.program, record
+        return editor.program if record.modified else program, record
 
 
 _OURS_TO_MEND = "This is a fault of the pass, not of the model"

@@ -10,6 +10,7 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from torch._ops import OpOverload
     from torch.fx import Node
 
 aten = torch.ops.aten
@@ -28,7 +29,6 @@ _TRAINING_FLAGS = {
 # An operator of ATen that has some of these arguments is random only where all of them are on. `p`
 # is a dropout's probability, and so a switch too, beside `train` alone.
 _SWITCHES = ("train", "training", "dropout", "dropout_p")
-_STATISTICS = ("running_mean", "running_var")
 
 # Elementwise, though torch does not tag them so; dropout where it is off.
 _UNTAGGED = frozenset({
@@ -42,6 +42,21 @@ def underlying(target: Any) -> Any:
     if isinstance(target, torch._ops.OpOverload) or schema_of(target) is None:
         return target
     return getattr(target, "_op", target)
+
+
+def is_composite(target: Any) -> bool:
+    """Whether an operator is written in terms of others."""
+    key = "CompositeImplicitAutograd"
+    name = "" if schema_of(target) is None else underlying(target).name()
+    return bool(name and torch._C._dispatch_has_kernel_for_dispatch_key(name, key))
+
+
+def as_torch_does(operator: OpOverload) -> Callable[..., Any]:
+    """PyTorch's own function of a composite operator, in terms of others."""
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    if not operator.has_kernel_for_dispatch_key(key):
+        key = torch._C.DispatchKey.CompositeExplicitAutogradNonFunctional
+    return functools.partial(operator._op_dk, key)
 
 
 def schema_of(target: Any) -> torch.FunctionSchema | None:
@@ -87,17 +102,13 @@ def for_each_axis(values: Sequence[int], axes: int) -> list[int]:
     return list(values) * axes if len(values) == 1 else list(values)
 
 
-def written_arguments(node: Node) -> Iterator[Node]:
-    """The nodes whose tensors the call writes into."""
+def writes(node: Node) -> bool:
+    """Whether a call writes into one of its arguments."""
     schema = schema_of(node.target)
-    if schema is None:
-        return
-    bound = bound_arguments(node)
-    names = [a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write]
-    if bound.get(_TRAINING_FLAGS.get(schema.name, "")):
-        names += _STATISTICS
-    for name in names:
-        yield from nodes_in(bound.get(name))
+    if schema is None or schema.is_mutable or schema.name not in _TRAINING_FLAGS:
+        return schema is not None and schema.is_mutable
+    given = bound_arguments(node)
+    return given["running_mean"] is not None and bool(given[_TRAINING_FLAGS[schema.name]])
 
 
 def nodes_in(value: Any) -> Iterator[Node]:
@@ -186,7 +197,7 @@ def has_effect(node: Node) -> bool:
     schema = schema_of(node.target)
     if schema is None:
         return not _is_arithmetic(node.target)
-    if not schema.returns or schema.is_mutable or any(True for _ in written_arguments(node)):
+    if not schema.returns or writes(node):
         return True
     if torch.Tag.nondeterministic_seeded in underlying(node.target).tags:
         return is_random(node)

@@ -279,18 +279,14 @@ def _matrix_sizes(node: Node) -> tuple[Size, ...]:
 
 
 def pinned_nodes(editor: ProgramEditor) -> set[Node]:
-    """The nodes that may share storage with one that is written, or read by its strides.
+    """The nodes that may share storage with one that is read by its strides.
 
-    Nothing may be computed from another place, or at another time, than these are.
+    Nothing may be computed from another place than these are.
     """
     shared = editor.aliasing()
     readers = filter(reads_layout, editor.graph.nodes)
     read = [operand for node in readers for operand in node.all_input_nodes if is_tensor(operand)]
-    return {
-        node
-        for node in editor.graph.nodes
-        if shared.is_written(node) or any(shared.share(node, other) for other in read)
-    }
+    return {n for n in editor.graph.nodes if any(shared.share(n, other) for other in read)}
 
 
 def is_dtype_assertion(node: Node) -> bool:

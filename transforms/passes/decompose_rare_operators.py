@@ -17,7 +17,8 @@ from torch.nn.modules.linear_cross_entropy import (
 
 from transforms.graph.editor import fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
-from transforms.passes.linear_algebra import LINEAR_ALGEBRA, as_torch_does, needs_factors
+from transforms.graph.schemas import as_torch_does
+from transforms.passes.linear_algebra import LINEAR_ALGEBRA, needs_factors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

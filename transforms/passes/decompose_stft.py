@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from transforms.graph.complex_planes import ComplexProgram, Form, Planes, is_written
+from transforms.graph.complex_planes import ComplexProgram, Form, Planes
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.guards import surely_equal
 from transforms.graph.layouts import Unfit, same_layout
@@ -72,9 +72,9 @@ class DecomposeStft(GraphPass):
     For finite signals the result differs from the FFT's by rounding. |z| is sqrt(re^2 + im^2),
     which overflows above 1.8e19 in float32 where the FFT's hypot does not.
 
-    Refuses complex numbers that leave the program, are written in place or meet an operator without
-    a real form, frames longer than `largest_frame`, or of a length that is not fixed, and signals
-    that are not float32 or float64.
+    Refuses complex numbers that leave the program or meet an operator without a real form, frames
+    longer than `largest_frame`, or of a length that is not fixed, and signals that are not float32
+    or float64.
 
     Args:
         largest_frame: the longest transform, in samples; the basis has about its square elements.
@@ -424,7 +424,7 @@ def _refresh_strides(editor: ProgramEditor, fresh: list[Node]) -> None:
         try:
             editor.refresh(node)
         except (RuntimeError, ValueError):
-            if node.target is not aten.view.default or is_written(node):
+            if node.target is not aten.view.default:
                 raise
             node.target = aten.reshape.default
             editor.refresh(node)

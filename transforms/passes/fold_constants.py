@@ -46,9 +46,9 @@ class FoldConstants(GraphPass):
         max_growth: by how many bytes all results together may exceed the constants that they
             replace, so that a broadcast does not swell the artifact.
 
-    Refuses beyond that bound; where a result's memory is written or returned, since a constant's
-    would be the program's own for all calls; where something downstream relies on strides that the
-    stored constant does not have; and for dequantised weights, which would take four bytes for one.
+    Refuses beyond that bound; where a result is returned, since a constant's memory would be the
+    program's own for all calls; where something downstream relies on strides that the stored
+    constant does not have; and for dequantised weights, which would take four bytes for one.
     """
 
     def __init__(self, max_growth: int = 1 << 20) -> None:
@@ -57,7 +57,7 @@ class FoldConstants(GraphPass):
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Fold from the last call to the first: where one is refused, what it reads is tried."""
         aliasing = editor.aliasing()
-        known = _known(editor, aliasing, journal)
+        known = _known(editor, aliasing)
         room = self._max_growth
         for node in reversed(list(known)):
             if not known[node] or not _is_wanted(node, known):
@@ -75,7 +75,7 @@ class FoldConstants(GraphPass):
             journal.changed(f"folded {node.name}, {len(folding.cone)} calls")
 
 
-def _known(editor: ProgramEditor, aliasing: Aliasing, journal: Journal) -> dict[Node, bool]:
+def _known(editor: ProgramEditor, aliasing: Aliasing) -> dict[Node, bool]:
     """The calls computable now; True for what may be stored, False for views and constructors."""
     known: dict[Node, bool] = {}
     for node in editor.graph.nodes:
@@ -86,9 +86,6 @@ def _known(editor: ProgramEditor, aliasing: Aliasing, journal: Journal) -> dict[
             continue
         if schema_of(node.target) is None and not any(n in known for n in inputs):
             continue  # arithmetic on sizes
-        if aliasing.is_written(node):
-            journal.refused(node, "its memory is written: it does not stay what it was computed to")
-            continue
         fresh = bool(inputs) and not any(aliasing.share(node, n) for n in inputs)
         known[node] = fresh and isinstance(node.meta.get("val"), torch.Tensor)
     return known

@@ -135,7 +135,7 @@ class FuseCatLinear(GraphPass):
     Sizes are never specialised: a dynamic number of rows counts as its lower bound.
 
     Refuses, with a reason, another axis than the last, parts of other leading shapes or dtypes,
-    a concatenation with other users, parts that are written in place, and what the gate denies.
+    a concatenation with other users, and what the gate denies.
 
     Args:
         gate: "measured", or "open" to rewrite every correct match, as suits other targets.
@@ -156,9 +156,6 @@ class FuseCatLinear(GraphPass):
             return _match(node, step)
 
         def fault(match: _Match) -> str | None:
-            shared = editor.aliasing()
-            if any(shared.is_written(part) for part in (*match.parts, match.cat)):
-                return "a part is written in place"
             return _denial(self._gate, match, is_elementwise)
 
         def part(match: _Match) -> None:

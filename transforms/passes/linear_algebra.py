@@ -5,14 +5,13 @@ Each function computes one call, by the definition in PyTorch's documentation of
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from transforms.graph.editor import fake_value
-from transforms.graph.schemas import bound_arguments, declare
+from transforms.graph.schemas import as_torch_does, bound_arguments, declare
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -313,14 +312,6 @@ def needs_factors(node: Node) -> bool:
     dim, axes = given["dim"], fake_value(given["self"]).dim()
     matrices = axes == _MATRIX if dim is None else len(dim) == _MATRIX
     return matrices and given["ord"] in _BY_SINGULAR_VALUES
-
-
-def as_torch_does(operator: OpOverload) -> Callable[..., Any]:
-    """PyTorch's own function of a composite operator, in terms of others."""
-    key = torch._C.DispatchKey.CompositeImplicitAutograd
-    if not operator.has_kernel_for_dispatch_key(key):
-        key = torch._C.DispatchKey.CompositeExplicitAutogradNonFunctional
-    return functools.partial(operator._op_dk, key)
 
 
 LINEAR_ALGEBRA: dict[OpOverload, Callable[..., Any]] = {

@@ -22,11 +22,10 @@ class MergeCommonSubexpressions(GraphPass):
 
     Arguments are the same when they are the same nodes and when their numbers agree in type too:
     1, 1.0 and True are three arguments. Merged are functional calls alone: no random numbers, no
-    writes, no uninitialised memory, no sizes that depend on data.
+    uninitialised memory, no sizes that depend on data.
 
-    Refuses when an operand is written between the two calls or either result is written at all,
-    when both results are outputs, which the caller may write one by one, and for conversions to
-    and from quantised integers, which backends look for at each use.
+    Refuses when both results are outputs, which the caller may write one by one, and for
+    conversions to and from quantised integers, which backends look for at each use.
     """
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
@@ -53,10 +52,6 @@ def _refusals(aliasing: Aliasing, first: Node, node: Node) -> Iterator[str]:
     """The reasons not to let the earlier call stand for the later one."""
     if is_quantisation(node.target):
         yield "each use of a quantised value keeps its own conversion"
-    if aliasing.is_written(first) or aliasing.is_written(node):
-        yield f"its memory or that of {first.name} is written"
-    if any(aliasing.is_written_between(n, first, node) for n in node.all_input_nodes):
-        yield f"an operand is written between {first.name} and {node.name}"
     if not aliasing.share(first, node) and aliasing.returned(first) and aliasing.returned(node):
         yield f"{first.name} and {node.name} are returned, each in its own memory"
     if not same_layout(first.meta.get("val"), node.meta.get("val")):

@@ -70,8 +70,8 @@ class PointwiseAffineToConv(GraphPass):
 
     Refuses, with a reason, affine maps behind a transposition whose weight, bias or addend is not
     a constant; that contract anything but one whole axis of the frame, one of those above; whose
-    result is not needed in the frame's order. Values that are written in place, or whose storage
-    is read by strides, are never moved.
+    result is not needed in the frame's order. Values whose storage is read by strides are never
+    moved.
     """
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:

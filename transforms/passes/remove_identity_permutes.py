@@ -70,8 +70,8 @@ class RemoveIdentityPermutes(GraphPass):
     Axes decide, not sizes: swapping two axes of equal size is no identity. Strides are those that
     the program was exported with; those of what is returned may become contiguous.
 
-    Refuses to remove a copy when its memory or its source's is written, or when it is returned and
-    would share memory with an input or another output; and to return an input as an output.
+    Refuses to remove a copy when it is returned and would share memory with an input or another
+    output; and to return an input as an output.
     """
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
@@ -211,8 +211,6 @@ def _refusals(aliasing: Aliasing, node: Node, step: _Step) -> Iterator[str]:
         if node in returned and (source.op != "call_function" or source in returned):
             yield f"it is returned, and {source.name} is an input or an output itself"
         return
-    if any(aliasing.is_written_between(n, step.chain[-1]) for n in (source, *step.chain)):
-        yield f"its memory or that of {source.name} is written"
     if returned and aliasing.is_input(source):
         yield "it is returned and would share memory with an input or a weight"
     if returned and len({*returned, *aliasing.returned(source)}) > 1:

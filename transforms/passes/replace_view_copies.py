@@ -28,16 +28,14 @@ _LAZY = ("aten::_conj_copy", "aten::_neg_view_copy")
 class ReplaceViewCopies(GraphPass):
     """Replaces X_copy(x) with X(x) for every view operator X, in ATen or edge dialect.
 
-    A copy and a view hold the same numbers as long as neither's memory is written, and a caller
-    who is handed the view can tell them apart. So a copy stays, with a reason, when
+    A copy and a view hold the same numbers, but a caller who is handed the view can tell them
+    apart. So a copy stays, with a reason, when
 
-    1. its memory is written, by whatever path of further views or list items;
-    2. the memory it was copied from is written after the copy was taken;
-    3. it is returned and as a view would share memory with an input, a weight, a buffer or another
+    1. it is returned and as a view would share memory with an input, a weight, a buffer or another
        output, or would be laid out otherwise than the copy;
-    4. the operand's strides allow no view, or an operator downstream cannot take the view's
+    2. the operand's strides allow no view, or an operator downstream cannot take the view's
        strides or relies on the copy's (`as_strided`, custom and random operators);
-    5. the view would only mark its numbers as conjugated or negated, a mark that generated code
+    3. the view would only mark its numbers as conjugated or negated, a mark that generated code
        does not see.
 
     Strides of all that follows are computed anew.
@@ -111,10 +109,6 @@ def _refusals(aliasing: Aliasing, node: Node, source: Node) -> Iterator[str]:
     """The reasons to leave a copy as it is, the first one first."""
     if qualified_name(node.target) in _LAZY:
         yield "the view would only be marked as conjugated or negated"
-    if aliasing.is_written(node):
-        yield "its memory is written, and its source must not change with it"
-    if aliasing.is_written_between(source, node):
-        yield f"the memory of {source.name} is written after the copy was taken"
     returned = aliasing.returned(node)
     if not returned:
         return

@@ -67,7 +67,7 @@ class UnpadRelativeShift(GraphPass):
 
     Refuses a shift that keeps numbers which the padding or another row would give (k is more than
     p - q + 1, or not certainly less than p), one that scores laid out otherwise than row by row do
-    not allow, and one whose memory is written or handed out.
+    not allow, and one whose memory is handed out.
     """
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
@@ -150,8 +150,6 @@ def _refusals(editor: ProgramEditor, aliasing: Aliasing, shift: _Shift) -> Itera
         yield f"its {kept} columns may reach into the next row"
     if not _is_certain(editor, length - 1 - kept):
         yield f"its {kept} columns are not certainly fewer than the {length} before"
-    if aliasing.is_written(shift.columns) or aliasing.is_written_between(shift.scores, shift.pad):
-        yield f"its memory or that of {shift.scores.name} is written"
     if aliasing.returned(shift.columns):
         yield "it is returned"
 
@@ -188,7 +186,7 @@ def _replace(editor: ProgramEditor, aliasing: Aliasing, shift: _Shift) -> str | 
     except (Unfit, RuntimeError, ValueError) as fault:
         return str(fault).strip().splitlines()[0]
     fresh = inline(editor, traced, operands, columns)
-    aliasing.adopt(fresh, columns, shares=False)
+    aliasing.adopt(fresh)
     editor.set_values(values)
     editor.replace(columns, fresh)
     return None

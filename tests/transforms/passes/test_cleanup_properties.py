@@ -187,7 +187,11 @@ def _check(steps: Any, outputs: Any, stage: str) -> None:
         program = program.run_decompositions({} if stage == "functional" else None)
     state = [module.weight, module.buffer, *program.constants.values()]
     eager = _observe(module, inputs, state)
-    expected = eager if stage == "training" else _observe(program.module(), inputs, state)
+    if any(n.target._schema.is_mutable for n in program.graph.nodes if n.op == "call_function"
+           and isinstance(n.target, torch._ops.OpOverload)):  # fmt: skip
+        expected = _observe(program.run_decompositions({}).module(), inputs, state)
+    else:
+        expected = eager if stage == "training" else _observe(program.module(), inputs, state)
     values = len(outputs)
     torch.testing.assert_close(expected[:values], eager[:values])
     for graph_pass in _PASSES:

@@ -110,21 +110,30 @@ def _write_later_result(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
-        (_write_between, "written"),
-        (_write_result, "written"),
-        (_write_later_result, "written"),
         (lambda x: (x * 2, x * 2), "returned"),
         (lambda x: ((x * 2).t(), (x * 2)[0]), "returned"),
     ],
 )
 def test_refuses_with_a_reason(function: Any, reason: str) -> None:
-    """Two results that must stay apart stay apart, and so do calls with a write between."""
+    """Two results that must stay apart stay apart."""
     x = torch.randn(4, 4)
     program = _export(function, x)
     result, record = MergeCommonSubexpressions()(program)
     assert any(reason in r.reason for r in record.refusals)
     torch.testing.assert_close(result.module()(x), function(x))
     assert result is program
+
+
+@pytest.mark.parametrize(
+    ("function", "merged"), [(_write_between, 0), (_write_result, 1), (_write_later_result, 1)]
+)
+def test_calls_are_merged_by_the_values_that_they_read(function: Any, merged: int) -> None:
+    """Not with one before a write to their operand; and a result that is written is one's own."""
+    x = torch.randn(4, 4)
+    program = _export(function, x)
+    result, record = MergeCommonSubexpressions()(program)
+    assert sum("mul" in change or "exp" in change for change in record.changes) == merged
+    torch.testing.assert_close(result.module()(x), function(x))
 
 
 def test_a_write_before_both_is_no_bar() -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from transforms.graph.aliasing import is_written_between
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.schemas import bound_arguments, for_each_axis
 from transforms.passes.lay_out_weights import reads_by_strides
@@ -78,7 +77,7 @@ class FuseActivations(GraphPass):
             layer = node.args[0]
             if not isinstance(layer, torch.fx.Node) or len(layer.users) != 1:
                 continue
-            if layer.meta["val"].dtype not in _DTYPES or is_written_between(layer, node):
+            if layer.meta["val"].dtype not in _DTYPES:
                 continue
             with editor.graph.inserting_before(node):
                 fused = _fused(editor, layer, activation_of(node), node)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from transforms.graph.aliasing import is_written_between
 from transforms.graph.editor import fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.guards import surely_equal
@@ -101,7 +100,7 @@ class JoinExpandedDepthwise(GraphPass):
             if outer is None or not _is_depthwise(outer):
                 continue
             expansion = _expansion(editor, outer.input)
-            if expansion is None or is_written_between(expansion.node, node):
+            if expansion is None:
                 continue
             for asked in [n for n in expansion.node.users if n.target is aten.sym_size.int]:
                 compute_size(editor, asked, expansion.node)

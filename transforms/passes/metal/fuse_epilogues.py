@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from transforms.graph.aliasing import is_written_between
 from transforms.graph.editor import fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.guards import surely_equal
@@ -258,9 +257,6 @@ class FuseEpilogues(GraphPass):
             if not _is_taken(node):
                 continue
             chain = _chain(node)
-            if is_written_between(node, chain.last):
-                journal.refused(node, "what follows it is written in place")
-                chain = _Chain(node)
             if chain.nodes or _has_more(node):
                 steps = ", ".join(call.step.name.lower() for call in chain.calls)
                 journal.changed(f"{node.name} ends with {steps or 'its bias or factor'}")
@@ -399,7 +395,7 @@ def _input_and_factor(convolution: Node) -> tuple[Node, Node | None]:
     product: Node = given["input"]
     if product.target is not aten.mul.Tensor or not _is_pointwise(convolution):
         return product, None
-    if set(product.users) != {convolution} or is_written_between(product, convolution):
+    if set(product.users) != {convolution}:
         return product, None
     factors = bound_arguments(product)
     for images, factor in (

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from transforms.graph.aliasing import is_written_between
 from transforms.graph.editor import fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.schemas import bound_arguments
@@ -41,11 +40,7 @@ class JoinLinearLayers(GraphPass):
             own = _is_own(editor, given["weight"]) and _is_own(editor, given["bias"])
             if own and fake_value(given["weight"]).dim() == _MATRIX:  # by one row, an axis is gone
                 by_input[given["input"], given["bias"] is None].append(node)
-        joined = [
-            layers
-            for layers in by_input.values()
-            if len(layers) > 1 and not is_written_between(layers[0], layers[-1])
-        ]
+        joined = [layers for layers in by_input.values() if len(layers) > 1]
         for layers in joined:
             journal.changed(f"joined {', '.join(node.name for node in layers)}")
             _join(editor, layers)
