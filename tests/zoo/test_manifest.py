@@ -1,4 +1,4 @@
-"""The manifest: what is read, how faults are told, and how models are selected."""
+"""The manifest: what is read, how faults are reported, and how models are selected."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ file.yaml:29: models.again.summary: written twice, first on line 28
 """
 
 
-def test_every_fault_is_told_at_once(tmp_path: Path) -> None:
+def test_every_fault_is_reported_at_once(tmp_path: Path) -> None:
     """File, line, path, fact and the nearest known word, sorted by line; none twice."""
     assert _faults(tmp_path, _FAULTY) == _EXPECTED.splitlines()
 
@@ -257,7 +257,7 @@ models:
 """
 
 
-def test_faults_of_a_head_are_told_where_they_are(tmp_path: Path) -> None:
+def test_faults_of_a_head_are_reported_where_they_are(tmp_path: Path) -> None:
     """A head of speech is judged as the kind that it says."""
     place = "models.digits.speech.heads"
     assert _faults(tmp_path, _HEADS) == [
@@ -268,7 +268,7 @@ def test_faults_of_a_head_are_told_where_they_are(tmp_path: Path) -> None:
     ]
 
 
-def test_faults_of_every_file_are_told_at_once(tmp_path: Path) -> None:
+def test_faults_of_every_file_are_reported_at_once(tmp_path: Path) -> None:
     """One run shows what is wrong in all files."""
     (tmp_path / "a.yaml").write_text("version: 1\n")
     faults = _faults(tmp_path, "models: [", "b.yaml")

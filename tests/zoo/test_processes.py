@@ -1,4 +1,4 @@
-"""A process is told from all others, and whether it lives is said only where it can be seen."""
+"""A process is distinguished from others, and called alive or ended only where it can be seen."""
 
 from __future__ import annotations
 

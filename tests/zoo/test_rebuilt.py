@@ -59,7 +59,7 @@ def test_a_file_of_other_bytes_is_named(tmp_path: Path, rebuilt: bytes, fact: st
 
 
 def test_tensors_are_named_with_how_far_they_are_apart(tmp_path: Path) -> None:
-    """By name, not by the position of bytes in a file that nobody reads."""
+    """By name, not by the position of bytes in a file that is not meant to be read."""
     published = tensors(a=[1, 2], b=[3], c=[4])
     assert found(tmp_path, {WEIGHTS: published}, {WEIGHTS: tensors(a=[1, 2.5], b=[3], d=[4])}) == [
         (WEIGHTS, "c is in one alone; d is in one alone; a differs by 0.5 at most")
@@ -76,7 +76,7 @@ def test_tensors_are_named_with_how_far_they_are_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("case", "output", "near"), [(1.0, 2.000001, True), (1.0, 2.5, False), (1.5, 2.0, False)]
 )
-def test_rounding_of_golden_outputs_is_told_from_other_goldens(
+def test_rounding_of_golden_outputs_is_distinguished_from_other_goldens(
     tmp_path: Path, case: float, output: float, near: bool
 ) -> None:
     """Outputs within the tolerance that was signed, for the same inputs; else another model."""

@@ -182,7 +182,7 @@ def test_whose_weights_must_be_fetched() -> None:
 
 
 def test_our_builders_are_those_in_their_own_folder() -> None:
-    """Neither a neighbour nor a look-alike may run without leave."""
+    """Neither a neighbour nor a look-alike may run without permission."""
     assert is_ours("zoo.models.builders.yolo_style:yolo_style")
     for reference in (
         "zoo.models.digits:main",
@@ -218,7 +218,7 @@ def test_specs_are_frozen() -> None:
 
 
 def test_whole_numbers_up_to_the_last_are_accepted() -> None:
-    """`high` is excluded, so it may lie one beyond."""
+    """`high` is excluded, so it may be one beyond."""
     _integers(dtype=Dtype.UINT8, low=0, high=256)
     _integers(dtype=Dtype.INT8, low=-128, high=128)
     _integers(dtype=Dtype.FLOAT32, low=-5, high=5)
@@ -247,7 +247,7 @@ def _pieces(count: int) -> dict[str, Any]:
 def test_the_runtime_takes_what_an_entry_may_say_of_speech(
     inside: dict[str, Any], outside: dict[str, Any]
 ) -> None:
-    """Their bounds stand in two places, as entries are read without numpy; they are the same."""
+    """Their bounds are in two places, as entries are read without numpy; they are the same."""
     speech = _spec(speech=_SPEECH | inside).speech
     assert speech is not None
     written = plain(recipe(speech))

@@ -112,7 +112,7 @@ def test_hostile_or_mistaken_files(tmp_path: Path, text: str, line: int, fact: s
     assert fact in file.faults[0].fact
 
 
-def test_aliases_of_nothing_and_a_second_document_are_told_together(tmp_path: Path) -> None:
+def test_aliases_of_nothing_and_a_second_document_are_reported_together(tmp_path: Path) -> None:
     """In the words for aliases, each with its line."""
     path = tmp_path / "a.yaml"
     path.write_text("a: *x\nb: 1\nc: [*y]\n---\nd: 2\n---\n")
@@ -125,7 +125,7 @@ def test_aliases_of_nothing_and_a_second_document_are_told_together(tmp_path: Pa
 
 
 def test_what_is_refused_ends_where_it_ends(tmp_path: Path) -> None:
-    """Of a refused key or value nothing is read, and all that stands after it is."""
+    """Of a refused key or value nothing is read, and all that is after it is read."""
     path = tmp_path / "a.yaml"
     path.write_text("a: !x [{b: 1}, 2]\n? {c: [3]}\n: [4, {d: 5}]\na: {e: [6]}\nf: [7]\n")
     file = read_yaml(path)

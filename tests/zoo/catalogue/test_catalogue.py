@@ -1,4 +1,4 @@
-"""The catalogue follows promotions, links what is really there, and escapes what it is told."""
+"""The catalogue follows promotions, links what is really there, and escapes what it is given."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_pages_say_where_pip_may_install(tmp_path: Path, store: Store, promoter:
 def test_a_platform_says_where_its_example_is(
     tmp_path: Path, store: Store, promoter: Promoter
 ) -> None:
-    """Of Linux alone there are folders that stand alone and carry one."""
+    """Of Linux alone there are standalone folders, which carry one."""
     made = {"machine": "arm64", "runtime_abi": RUNTIME_ABI}
     for digits, system, target, alone in (("ab", "linux", "cpu", 1), ("cd", "darwin", "metal", 0)):
         requires = {"system": system, **made}
@@ -194,15 +194,15 @@ def test_the_code_to_copy_gives_sizes_that_the_program_takes(
     assert f'"{given.name}": np.zeros({sizes}, "{given.dtype.value}")' in page.words
 
 
-def test_a_model_that_nobody_promoted_has_no_page(store: Store, promoter: Promoter) -> None:
-    """A misspelt name is told, and leaves nothing behind."""
+def test_a_model_that_is_not_promoted_has_no_page(store: Store, promoter: Promoter) -> None:
+    """A misspelt name is reported, and leaves nothing behind."""
     del promoter
     with pytest.raises(NotInStore, match="nothing of tiyn was promoted"):
         update_catalogue(store, ["tiyn"])
     assert store.objects.list_keys("catalogue/") == []
 
 
-def test_precisions_of_a_model_stand_side_by_side(
+def test_precisions_of_a_model_are_side_by_side(
     tmp_path: Path, store: Store, promoter: Promoter
 ) -> None:
     """On the page of each, linked to one another; a later precision redraws the earlier pages."""
@@ -223,7 +223,7 @@ def test_precisions_of_a_model_stand_side_by_side(
 def test_a_name_like_a_precisions_is_nothing_by_itself(
     tmp_path: Path, store: Store, promoter: Promoter
 ) -> None:
-    """Nobody has released the model that it would be a precision of."""
+    """The model that it would be a precision of is not released."""
     promote(store, promoter, tmp_path, "ab", model="net_float16")
     page = Page(tmp_path / "store" / "catalogue" / "models" / "net_float16.html")
     assert "side by side" not in page.words
@@ -235,7 +235,7 @@ def test_a_name_like_a_precisions_is_nothing_by_itself(
 def test_the_card_says_what_its_shares_are(
     tmp_path: Path, store: Store, promoter: Promoter, *, speech: bool, heading: str
 ) -> None:
-    """A recogniser's is none of samples."""
+    """A recogniser's is not one of samples."""
     promote(store, promoter, tmp_path, "ab", model="net")
     model = collect(store, "net").model_copy(update={"speech": speech})
     way = Way(Site(), "hf://o/net", lambda key, *_: key, lambda _: None)

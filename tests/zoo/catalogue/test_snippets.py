@@ -39,7 +39,7 @@ def test_a_folder_with_a_blank_in_its_name_is_one_word() -> None:
 def test_bfloat16_is_given_as_its_bits(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Numpy has no such dtype; the code as it stands makes two bytes a value, and shows results."""
+    """Numpy has no such dtype; the code as printed makes two bytes a value, and shows results."""
     given = TensorSpec("x", Dtype.BFLOAT16, ("n", 3))
     sizes = {"n": (2, 9, 1)}
     program = replace(draft().programs[0], inputs=(given,), outputs=(given,), dimensions=sizes)

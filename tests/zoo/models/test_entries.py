@@ -34,7 +34,7 @@ _NAMES = [
 
 
 def test_default_selection() -> None:
-    """What `zoo convert` takes unasked: two trained models, two for images, one for speech."""
+    """What `zoo convert` takes by default: two trained models, two for images, one for speech."""
     assert set(_MANIFEST.select([])) == {
         "digits_cnn",
         "mobilenet_v3_small",
@@ -53,7 +53,7 @@ def test_terms_are_stated(name: str) -> None:
 
 
 def test_torchvision_knows_every_weights_enum() -> None:
-    """No enum is misspelt: each belongs to its builder and bears a hash in its file's name."""
+    """No enum is misspelt: each belongs to its builder and has a hash in its file's name."""
     for name, spec in _MANIFEST.models.items():
         if not isinstance(spec.source, TorchvisionSource):
             continue
@@ -67,7 +67,7 @@ def test_torchvision_knows_every_weights_enum() -> None:
 def test_random_model_answers_to_its_input(name: str) -> None:
     """Loaded with a seed and called as written, outputs are finite, sizeable and differ by input.
 
-    A model whose outputs lie under the tolerance, or hardly depend on the input, would prove
+    A model whose outputs are below the tolerance, or hardly depend on the input, would prove
     nothing of a converter.
     """
     spec = _MANIFEST.spec(name)

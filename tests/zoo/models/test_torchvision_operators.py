@@ -61,7 +61,7 @@ def test_regions_of_a_ramp_are_its_values_there(*, aligned: bool) -> None:
 
 
 def test_samples_outside_count_nothing() -> None:
-    """Of a region that lies outside by more than a pixel nothing is left."""
+    """Of a region that is outside by more than a pixel nothing is left."""
     maps, rois = torch.ones(1, 1, 8, 8), torch.tensor([[0.0, 20, 20, 24, 24]])
     assert align_regions(maps, rois, 1.0, 2, 2, 2, True).count_nonzero() == 0
 

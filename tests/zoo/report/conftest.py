@@ -242,7 +242,7 @@ def transducer(resnet: ConversionReport) -> ConversionReport:
 
 @pytest.fixture
 def diverged(resnet: ConversionReport) -> ConversionReport:
-    """The second case is out of tolerance by far, since a pass spoilt a convolution."""
+    """The second case is out of tolerance by far, since a pass broke a convolution."""
     outputs = (
         parity("logits", 0, (1, 1000), 2.1e-6),
         parity("logits", 1, (1, 1000), 3.1e-2),

@@ -163,6 +163,6 @@ def test_a_column_has_a_bar_a_figure() -> None:
 
 
 def test_equal_bits_are_further_than_any_noise() -> None:
-    """Their bar fills the column, and leaves room beside it to those of 100 dB."""
+    """Their bar fills the column; that of 100 dB leaves room."""
     column = (100.0, math.inf)
     assert [bar.end for value in column if (bar := bar_among(value, column))] == [50, 100]

@@ -1,4 +1,4 @@
-"""Two releases side by side, and what keeps a worse one from becoming the latest."""
+"""Two releases compared, and what keeps a worse one from becoming the latest."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def accurate(report: ConversionReport, share: float) -> ConversionReport:
     return report.model_copy(update={"validation": replace(report.validation, accuracy=result)})
 
 
-def test_a_release_beside_itself_has_no_difference(
+def test_a_release_compared_with_itself_has_no_difference(
     manifest: BundleManifest, resnet: ConversionReport
 ) -> None:
     """Each figure is the same, and nothing is missing."""
@@ -129,27 +129,27 @@ def test_a_regression_beyond_its_limit_is_named(
     assert found[0].fact
 
 
-def test_what_is_not_told_passes_no_limit(
+def test_a_missing_figure_passes_no_limit(
     manifest: BundleManifest, resnet: ConversionReport
 ) -> None:
     """A report that is missing, or lacks a figure that the latest's has, is a regression."""
-    told = Side(manifest, accurate(resnet, 0.981))
-    assert told.report is not None
-    assert [r.what for r in regressions(told, Side(manifest, None), LIMITS)] == ["report"]
-    untold = replace(told.report.validation, programs=(), accuracy=None)
-    report = told.report.model_copy(update={"validation": untold, "eager_latency": ()})
+    whole = Side(manifest, accurate(resnet, 0.981))
+    assert whole.report is not None
+    assert [r.what for r in regressions(whole, Side(manifest, None), LIMITS)] == ["report"]
+    bare = replace(whole.report.validation, programs=(), accuracy=None)
+    report = whole.report.model_copy(update={"validation": bare, "eager_latency": ()})
     silent = Side(manifest, report)
-    found = regressions(told, silent, LIMITS)
+    found = regressions(whole, silent, LIMITS)
     assert [each.what for each in found] == ["latency", "parity", "accuracy"]
     assert all("does not say" in each.fact for each in found)
-    assert regressions(Side(manifest, None), told, LIMITS) == ()
+    assert regressions(Side(manifest, None), whole, LIMITS) == ()
     assert regressions(Side(manifest, None), Side(manifest, None), LIMITS) == ()
 
 
-def test_an_emulated_candidate_has_no_time_to_tell(
+def test_an_emulated_candidate_has_no_time_to_compare(
     manifest: BundleManifest, resnet: ConversionReport
 ) -> None:
-    """It never takes a measured release's place, so its missing latency is none of the gate's."""
+    """It never takes a measured release's place, so its latency may be missing."""
     emulated = replace(manifest, state=ReleaseState.EMULATED)
     untimed = resnet.model_copy(update={"eager_latency": ()})
     assert regressions(Side(manifest, resnet), Side(emulated, untimed), LIMITS) == ()

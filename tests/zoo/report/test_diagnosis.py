@@ -98,7 +98,7 @@ def test_large_graphs_keep_the_page_light(resnet: ConversionReport) -> None:
 def test_the_cause_in_a_sentence(
     diverged: ConversionReport, changes: dict[str, object], words: str
 ) -> None:
-    """Node, operator, module, line, and who is to blame."""
+    """Node, operator, module, line, and the pass or target to blame."""
     found = _found(diverged).model_copy(update=changes)
     diagnosis = Diagnosis(program="main", case=1, divergence=found)
     assert words in cause(diagnosis)
@@ -113,7 +113,7 @@ def test_the_command_is_quoted_for_the_shell(diverged: ConversionReport, tmp_pat
 
 def test_a_search_without_a_result_says_why(crashed: ConversionReport) -> None:
     """On the page and in Markdown."""
-    told = crashed.model_copy(update={"diagnosis": Diagnosis(detail="The time was up")})
-    assert "The time was up" in render_report(told)
-    assert "The time was up" in markdown(told)
+    ended = crashed.model_copy(update={"diagnosis": Diagnosis(detail="The time was up")})
+    assert "The time was up" in render_report(ended)
+    assert "The time was up" in markdown(ended)
     assert "Cause" not in markdown(crashed)

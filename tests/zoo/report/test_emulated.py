@@ -22,7 +22,7 @@ def emulated(resnet: ConversionReport) -> ConversionReport:
 
 
 def test_heading_and_warning_say_so(emulated: ConversionReport) -> None:
-    """On the page, in Markdown and in the index: the word stands where `proven` stood."""
+    """On the page, in Markdown and in the index: the word is where `proven` was."""
     assert heading(emulated) == "Emulated: equal to eager on an emulated device"
     for text in (render_report(emulated), markdown(emulated)):
         assert "No real device has run it yet" in text
@@ -40,7 +40,7 @@ def test_no_latency_of_the_emulator_is_shown(emulated: ConversionReport) -> None
 
 
 def test_commands_name_the_target(emulated: ConversionReport) -> None:
-    """Copied as they stand, they concern this artifact and not the CPU's."""
+    """Copied as printed, they concern this artifact and not the CPU's."""
     asked = [c.line for c in commands(emulated) if not c.line.startswith("zoo run")]
     assert len(asked) == 3
     assert all("--target metal" in line for line in asked)

@@ -106,7 +106,7 @@ def test_only_like_is_compared_with_like(
 
 
 def test_one_thread_is_compared_by_processor_time(resnet: ConversionReport) -> None:
-    """A machine that was busy during one of the measurements does not decide who is faster."""
+    """A machine that was busy during one of the measurements does not decide which is faster."""
     program = resnet.validation.programs[0]
     quiet = {"threads": 1, "processor_ms": 40.0, "median_ms": 40.4}
     assert program.latency is not None

@@ -66,7 +66,7 @@ def chain(count: int, *, replaced: Sequence[int] = ()) -> GraphRecord:
     return graph(*nodes)
 
 
-def test_removed_added_and_rewired_nodes_are_told_apart() -> None:
+def test_removed_added_and_rewired_nodes_are_distinguished() -> None:
     """A node is removed, added, or kept but fed by another node that was there before."""
     before = graph(node("a", "x"), node("b", "a"), node("c", "b"), node("d", "c"))
     after = graph(node("a", "x"), node("b", "a"), node("new", "b"), node("d", "new", "a"))
@@ -104,7 +104,7 @@ def test_operators_follow_each_other_in_order() -> None:
 
 
 def test_what_both_graphs_have_is_one_line() -> None:
-    """A replaced operator stands above what took its place, and nothing slips."""
+    """A replaced operator is above what took its place, and nothing slips."""
     before = graph(
         node("conv", "x", operator="conv2d", module="stem.conv"),
         node("norm", "conv", operator="batch_norm", module="stem.norm"),
@@ -201,7 +201,7 @@ def test_hostile_names_are_escaped() -> None:
     assert "<script" not in page_of(record, record)
 
 
-def test_changes_are_told_by_signs_too() -> None:
+def test_changes_are_shown_by_signs_too() -> None:
     """Not by colour alone; what did not happen is not in the legend."""
     before = graph(node("a", "x"), node("b", "a"), node("c", "b"), node("d", "c"))
     after = graph(node("a", "x"), node("b", "a"), node("new", "b"), node("d", "new", "a"))

@@ -31,7 +31,7 @@ def test_a_proven_report(resnet: ConversionReport) -> None:
     assert len(text.splitlines()) < 60
 
 
-def test_the_dearest_layers_are_named(rounded: ConversionReport) -> None:
+def test_the_costliest_layers_are_named(rounded: ConversionReport) -> None:
     """Five of a program; a release in float32 has no such table."""
     text = markdown(rounded)
     assert "| main · layer0.weight | 35.0 dB | 20.0 dB |" in text

@@ -111,7 +111,7 @@ def test_the_policy_admits_the_one_style_sheet(any_report: ConversionReport) -> 
 
 
 def test_what_charts_show_is_text_as_well(any_report: ConversionReport) -> None:
-    """Every strip parses and is hidden from who hears the page, whose table has its value."""
+    """Every strip parses and is hidden from screen readers, which find its value in the table."""
     html = render_report(any_report)
     strips = re.findall(r'<svg class="(?:strip|columns|ticks)".*?</svg>', html, re.DOTALL)
     assert strips
@@ -151,7 +151,7 @@ def test_a_proven_report_says_all(resnet: ConversionReport) -> None:
 
 
 def test_what_rounding_costs_is_a_table(rounded: ConversionReport) -> None:
-    """Every layer with its decibels, the dearest first; twelve at once, the rest folded away."""
+    """Every layer with its decibels, the costliest first; twelve at once, the rest folded away."""
     page = Page(render_report(rounded))
     places = [page.text.index(f"layer{i}.weight") for i in range(14)]
     assert places == sorted(places)
@@ -161,8 +161,8 @@ def test_what_rounding_costs_is_a_table(rounded: ConversionReport) -> None:
     assert "keep" in page.text
 
 
-def test_trained_weights_bear_no_warning(transducer: ConversionReport) -> None:
-    """The banner stands for random weights only; dynamic sizes and the gate are shown."""
+def test_trained_weights_have_no_warning(transducer: ConversionReport) -> None:
+    """The banner is for random weights only; dynamic sizes and the gate are shown."""
     text = Page(render_report(transducer)).text
     assert "Random weights" not in text
     assert "frames = 3000" in text
@@ -173,7 +173,7 @@ def test_trained_weights_bear_no_warning(transducer: ConversionReport) -> None:
 def test_a_failure_says_what_and_offers_no_download(
     crashed: ConversionReport, verdict: Verdict
 ) -> None:
-    """However it failed, the fact stands at the head and nothing is offered that is not there."""
+    """However it failed, the fact is at the head and nothing is offered that is not there."""
     failed = replace(crashed.validation, verdict=verdict, detail="the first fact")
     text = Page(render_report(crashed.model_copy(update={"validation": failed}))).text
     assert "the first fact" in text
@@ -202,7 +202,7 @@ def test_any_name_gives_a_well_formed_page(resnet: ConversionReport, name: str) 
 
 
 def _renamed(report: ConversionReport, name: str) -> ConversionReport:
-    """The report with `name` wherever a name or a sentence can stand."""
+    """The report with `name` wherever a name or a sentence can be."""
     program = report.validation.programs[0]
     parities = tuple(replace(p, output=name) for p in program.parity)
     judged = replace(program, program=name, parity=parities)

@@ -28,7 +28,7 @@ def menagerie_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def make_spec() -> Callable[..., ModelSpec]:
-    """An entry for a source, with one small program unless told otherwise."""
+    """An entry for a source, with one small program unless given otherwise."""
 
     def make(source: dict[str, Any], **changes: Any) -> ModelSpec:
         entry: dict[str, Any] = {

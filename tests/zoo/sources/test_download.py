@@ -36,7 +36,7 @@ def test_fetches_once(https_server: Any, menagerie_home: Path) -> None:
 
 @pytest.mark.parametrize("path", ["/a//b.pt", "/a/b.pt?c=d", "/a/", "/a%2Fb.pt"])
 def test_asks_for_what_is_written(https_server: Any, path: str) -> None:
-    """To a server an empty part of a path is a part, and a query tells files apart."""
+    """To a server an empty part of a path is a part, and a query distinguishes files."""
     https_server.bodies[path] = _BODY
     assert fetch(f"{https_server.address}{path}", _SHA, model="m").read_bytes() == _BODY
     assert https_server.asked == [path]
@@ -50,10 +50,10 @@ def test_first_digits_suffice_where_no_more_are_published(https_server: Any) -> 
     assert fetch(f"{https_server.address}/w.pt", _SHA[:8], model="m").read_bytes() == _BODY
 
 
-def test_spoilt_copy_is_fetched_anew(https_server: Any) -> None:
+def test_corrupted_copy_is_fetched_anew(https_server: Any) -> None:
     """A copy that changed on disk is never given out."""
     https_server.bodies["/w.pt"] = _BODY
-    fetch(f"{https_server.address}/w.pt", _SHA, model="m").write_bytes(b"spoilt")
+    fetch(f"{https_server.address}/w.pt", _SHA, model="m").write_bytes(b"corrupted")
     assert fetch(f"{https_server.address}/w.pt", _SHA, model="m").read_bytes() == _BODY
 
 
@@ -68,7 +68,7 @@ def test_other_bytes_are_not_kept(https_server: Any, menagerie_home: Path) -> No
 
 
 def test_missing_page(https_server: Any, menagerie_home: Path) -> None:
-    """The server's answer is told, and what else can be done."""
+    """The server's answer is reported, and what else can be done."""
     with pytest.raises(SourceError, match=r"there is no such file.* --random-weights SEED"):
         fetch(f"{https_server.address}/none", _SHA, model="m")
     assert _kept(menagerie_home) == []
@@ -83,8 +83,8 @@ def test_broken_off(https_server: Any, menagerie_home: Path) -> None:
     assert _kept(menagerie_home) == []
 
 
-def test_nobody_there() -> None:
-    """A closed port is a SourceError in one line."""
+def test_a_closed_port() -> None:
+    """It is a SourceError in one line."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -94,7 +94,7 @@ def test_nobody_there() -> None:
 
 
 def test_untrusted_server(https_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A certificate that nobody vouches for ends the download."""
+    """A certificate of no trusted authority ends the download."""
     monkeypatch.delenv("SSL_CERT_FILE")
     with pytest.raises(SourceError, match="CERTIFICATE_VERIFY_FAILED"):
         fetch(f"{https_server.address}/w.pt", _SHA, model="m")

@@ -38,15 +38,15 @@ def owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_foreign_code_does_not_run_unasked(owner: Path) -> None:
-    """Without leave the module is not even imported."""
+def test_foreign_code_does_not_run_without_permission(owner: Path) -> None:
+    """Without it the module is not even imported."""
     with pytest.raises(SourceRefused, match="allow it with --allow-factories"):
         build("owners_models:linear", {}, Context("m", owner))
     assert not (owner / "owners_models.ran").exists()
 
 
 def test_permitted_builder_beside_the_manifest(owner: Path) -> None:
-    """With leave it is found beside the manifest file and called with the entry's arguments."""
+    """With it the builder is found beside the manifest and called with the entry's arguments."""
     path = list(sys.path)
     module = build("owners_models:linear", {"width": 7}, Context("m", owner, allow_factories=True))
     assert [tuple(p.shape) for p in module.parameters()] == [(2, 7), (2,)]

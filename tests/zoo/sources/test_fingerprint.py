@@ -38,8 +38,8 @@ def ask(make_spec: Callable[..., ModelSpec], tmp_path: Path) -> Callable[..., st
 
 
 def test_each_change_of_weights_shows(ask: Callable[..., str]) -> None:
-    """Seeds, enums, revisions and digests are told apart."""
-    told = [
+    """Seeds, enums, revisions and digests are distinguished."""
+    seen = [
         ask(_TORCHVISION),
         ask(_TORCHVISION | {"weights": "W.V2"}),
         ask(_TORCHVISION, 0),
@@ -49,7 +49,7 @@ def test_each_change_of_weights_shows(ask: Callable[..., str]) -> None:
         ask(_CHECKPOINT),
         ask(_CHECKPOINT | {"sha256": "1" * 64}),
     ]
-    assert len(set(told)) == len(told)
+    assert len(set(seen)) == len(seen)
 
 
 def test_seed_counts_only_where_it_replaces_fetching(
@@ -67,13 +67,13 @@ def test_bytes_of_a_folder_show(ask: Callable[..., str], tmp_path: Path) -> None
     with pytest.raises(SourceError, match="saved does not exist"):
         ask(source)
     (tmp_path / "saved").mkdir()
-    told = [ask(source)]
+    seen = [ask(source)]
     for name in ("config.json", "model.safetensors"):
         (tmp_path / "saved" / name).write_text(name)
-        told.append(ask(source))
-    assert len(set(told)) == 3
+        seen.append(ask(source))
+    assert len(set(seen)) == 3
     (tmp_path / "saved" / "README.md").write_text("")
-    assert ask(source) == told[-1]
+    assert ask(source) == seen[-1]
 
 
 def test_code_of_a_builder_shows_without_running(ask: Callable[..., str], tmp_path: Path) -> None:
@@ -82,11 +82,11 @@ def test_code_of_a_builder_shows_without_running(ask: Callable[..., str], tmp_pa
     absent = ask(source)
     (tmp_path / "owners_package").mkdir()
     (tmp_path / "owners_package" / "__init__.py").write_text("raise SystemExit\n")
-    told = []
+    seen = []
     for text in ("raise SystemExit\n", "raise SystemExit()\n"):
         (tmp_path / "owners_package" / "unet.py").write_text(text)
-        told.append(ask(source))
-    assert len({absent, *told}) == 3
+        seen.append(ask(source))
+    assert len({absent, *seen}) == 3
     assert "owners_package" not in sys.modules
 
 

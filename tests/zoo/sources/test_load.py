@@ -38,7 +38,7 @@ def test_no_weights_and_no_seed(make_spec: Callable[..., ModelSpec], tmp_path: P
 
 
 def test_a_seed_makes_the_model(make_spec: Callable[..., ModelSpec], tmp_path: Path) -> None:
-    """The same seed gives the same bits, another seed others; the caller's draws are unmoved."""
+    """The same seed gives the same bits, another seed others; the caller's random state stays."""
     spec = make_spec(_YOLO, programs=_IMAGE)
     torch.manual_seed(5)
     expected = torch.rand(3)

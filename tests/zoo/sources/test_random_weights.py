@@ -72,7 +72,7 @@ def test_statistics_are_those_of_what_arrives(make_spec: Callable[..., ModelSpec
 
 
 def test_normed_signals_pass_a_relu(make_spec: Callable[..., ModelSpec]) -> None:
-    """Batch norms' biases lie about one: of noise that is normed, ReLU cuts a sixth, not half."""
+    """Batch norms' biases are about one: of noise that is normed, ReLU cuts a sixth, not half."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 64), nn.BatchNorm1d(64)).eval()
     program = {"inputs": [{"name": "input", "shape": [512, 4]}]}
@@ -105,7 +105,7 @@ def test_lively_parameters_stay(make_spec: Callable[..., ModelSpec]) -> None:
 
 
 def test_entry_that_does_not_fit(make_spec: Callable[..., ModelSpec]) -> None:
-    """An input the model refuses is told as the entry's fault."""
+    """An input the model refuses is reported as the entry's fault."""
     spec = make_spec(_FACTORY, programs=[{"inputs": [{"name": "y", "shape": [2, 4]}]}])
     with pytest.raises(SourceError, match=r"cannot be called as its entry says .*'y'.*takes x"):
         enliven(_Net().eval(), spec, "m")

@@ -1,4 +1,4 @@
-"""Residual branches of random weights: small beside their trunk, and nothing else is touched."""
+"""Residual branches of random weights: smaller than their trunk, and nothing else is touched."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zoo.sources.random_weights import SHARE, SmallBranches, strengthen
 
 
 class _Block(nn.Module):
-    """A branch of two layers beside its input, as residual networks have it."""
+    """A branch of two layers added to its input, as residual networks have it."""
 
     def __init__(self, width: int, gain: float) -> None:
         super().__init__()

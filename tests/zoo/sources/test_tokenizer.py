@@ -80,7 +80,7 @@ def tokenizer() -> Tokenizer:
 
 @pytest.fixture
 def model(tmp_path: Path) -> Any:
-    """Something that says pieces, saved with its tokenizer beside a manifest."""
+    """A model that says pieces, saved with its tokenizer beside a manifest."""
     torch.manual_seed(4)
     made: Any = ParakeetForTDT(ParakeetTDTConfig(**TRANSDUCER, durations=[0, 1, 2, 3, 4])).eval()
     lively(made)
@@ -126,7 +126,7 @@ def test_the_transcript_is_transformers_own(model: Any, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("model")
 def test_another_number_of_tokens_is_refused(tmp_path: Path) -> None:
-    """The entry counts what the joint network scores; a tokenizer of another model is none."""
+    """The entry counts what the joint network scores; a tokenizer of another model does not fit."""
     spec = entry(tmp_path)
     assert spec.speech is not None
     words = spec.speech.vocabulary.model_copy(update={"numbered": 10})

@@ -49,9 +49,7 @@ def test_weights_come_through_our_door(tmp_path: Path, monkeypatch: pytest.Monke
     assert all(torch.equal(loaded[key], state[key]) for key in state)
 
 
-def test_a_pinned_digest_is_asked_for_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pinned_digest_is_compared_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight digits in a file's name can be met by other bytes; sixty-four cannot."""
     context, asked = Context("m", tmp_path), []
     torch.save(torchvision.untrained(_SQUEEZENET, context).state_dict(), tmp_path / "w.pth")
@@ -69,7 +67,7 @@ def test_a_pinned_digest_is_asked_for_whole(
 def test_wrong_bytes_behind_the_enum(
     https_server: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A file that does not bear the hash in its name is not opened."""
+    """A file that does not have the hash in its name is not opened."""
     body = b"not the weights"
     https_server.bodies["/squeezenet1_1-b8a52dc0.pth"] = body
 

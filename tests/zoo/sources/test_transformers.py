@@ -76,7 +76,7 @@ def test_pickles_are_not_read(tmp_path: Path) -> None:
         transformers.trained(_source(folder="saved"), Context("m", tmp_path))
 
 
-def test_an_archive_of_nemo_is_told_what_to_use_instead(tmp_path: Path) -> None:
+def test_an_archive_of_nemo_is_answered_with_what_to_use_instead(tmp_path: Path) -> None:
     """Hub repositories of NeMo's models may hold nothing but such an archive."""
     (tmp_path / "saved").mkdir()
     (tmp_path / "saved" / "parakeet.nemo").write_bytes(b"ustar")
@@ -145,7 +145,7 @@ def test_mistaken_entries(tmp_path: Path, changes: dict[str, Any], message: str)
 def test_from_samples_a_parakeet_has_the_parts_of_a_recogniser(
     tmp_path: Path, architecture: str, parts: set[str]
 ) -> None:
-    """A transducer's step stands beside what encodes; CTC needs no step."""
+    """A transducer's step is a program besides the encoder; CTC needs no step."""
     config = _CONFIG | {"decoder_hidden_size": 8} if architecture != "ParakeetForCTC" else _CONFIG
     source = _source(architecture=architecture, config=config, from_samples=True)
     module = transformers.untrained(source, Context("m", tmp_path))
@@ -163,7 +163,7 @@ def test_from_samples_a_parakeet_has_the_parts_of_a_recogniser(
 def test_from_samples_other_families_have_them_too(
     tmp_path: Path, architecture: str, config: dict[str, Any], parts: set[str]
 ) -> None:
-    """One program for CTC over samples; a decoder's step beside what listens."""
+    """One program for CTC over samples; a decoder's step besides the encoder."""
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     source = _source(architecture=architecture, config=sizes | config, from_samples=True)
     module = transformers.untrained(source, Context("m", tmp_path))

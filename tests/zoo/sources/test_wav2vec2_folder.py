@@ -63,7 +63,7 @@ def make(folder: Path, model: Any, settings: dict[str, Any], **words: Any) -> An
 
 
 def read(folder: Path) -> tuple[ModelSpec, SpeechSpec]:
-    """The entry, and its speech with what stands in the folder."""
+    """The entry, and its speech with what is in the folder."""
     spec = load_manifest(folder).spec("tiny")
     assert spec.speech is not None
     return spec, with_pieces(spec.speech, spec.source, Context("tiny", folder))  # type: ignore[arg-type]

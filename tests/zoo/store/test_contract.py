@@ -314,7 +314,7 @@ def test_pulling_respects_what_is_there(place: Any, bundle: Path, tmp_path: Path
 
 
 def test_two_pulls_into_one_place_do_not_mix(place: Any, bundle: Path, tmp_path: Path) -> None:
-    """The second is told to wait."""
+    """The second is refused until the first ends."""
     store = place.store()
     release = publish(store, bundle)
     partial = partial_of(tmp_path / "out")

@@ -84,7 +84,7 @@ STRANGERS = (
 def test_a_sweep_removes_nothing_of_others(
     place: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a folder or bucket that is none of ours, however old its files; in ours beside our own."""
+    """In a folder or bucket that is not ours, however old its files; nor beside ours in ours."""
     store = place.store()
     monkeypatch.setattr(garbage_collection, "_FORGOTTEN_HOURS", -1.0)
     for key in STRANGERS:
@@ -105,7 +105,7 @@ def test_a_sweep_removes_nothing_of_others(
 def test_what_the_store_writes_for_a_while_is_known_as_its_own(
     place: Any, bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every note of a publisher, a holder or a sweep that is killed can be told from strangers'."""
+    """Notes of killed publishers, holders and sweeps are distinguished from strangers' files."""
     store = place.store()
     kept: list[str] = []
     delete = store.objects.delete
@@ -207,7 +207,7 @@ def test_a_publisher_waits_for_a_sweep(
 
 
 def test_a_release_that_cannot_be_read_stops_the_sweep(place: Any, tmp_path: Path) -> None:
-    """Nobody knows which files it needs, so none is removed."""
+    """Which files it needs is unknown, so none is removed."""
     store = place.store()
     published(store, tmp_path, "aa")
     store.objects.put_small(release_key("tiny", "cpu", "ef" * 32), b"{]")
@@ -234,7 +234,7 @@ def test_uploads_of_others_are_left_alone(s3: Any, monkeypatch: pytest.MonkeyPat
     [b"{]", b"\xff", b"7", b'["../../x"]', b'{"ab": 1}', b" " * (8 * 2**20 + 1)],
     ids=["no JSON", "no text", "no list", "no digests", "an object", "oversized"],
 )
-def test_a_damaged_note_stops_nobody(
+def test_a_damaged_note_stops_no_publisher_and_no_sweep(
     place: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes
 ) -> None:
     """No publisher's or sweep's: a warning names it, and publishing and sweeping go on."""

@@ -33,17 +33,17 @@ def linked_to(folder: Path, text: str) -> Path:
 
 
 def test_a_lease_is_held_by_one(place: Any) -> None:
-    """The second waits, learns by whom it is held, and that it waited."""
+    """The second waits, and is given the holder and the fact that it waited."""
     order: list[str] = []
     first, second = place.store(), place.store()
     waiting = threading.Event()
 
     def wait() -> None:
-        def told(holder: str) -> None:
+        def reported(holder: str) -> None:
             order.append(holder)
             waiting.set()
 
-        with hold_lease(second.objects, BUILD_KEY, QUICK, told) as waited:
+        with hold_lease(second.objects, BUILD_KEY, QUICK, reported) as waited:
             order.append(f"waited {waited}")
 
     with hold_lease(first.objects, BUILD_KEY, QUICK) as waited:
@@ -60,7 +60,7 @@ def test_a_lease_is_held_by_one(place: Any) -> None:
 
 def test_of_two_that_saw_it_free_one_has_it(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both look before either writes: one has it, and the other waits until that has ended."""
-    looked, told = threading.Barrier(2), threading.Event()
+    looked, reported = threading.Barrier(2), threading.Event()
     real, first = coordination._read, threading.local()
 
     def read(*args: Any) -> Any:
@@ -75,8 +75,10 @@ def test_of_two_that_saw_it_free_one_has_it(place: Any, monkeypatch: pytest.Monk
     order: list[str] = []
 
     def take() -> None:
-        with hold_lease(place.store().objects, BUILD_KEY, patient, lambda _: told.set()) as waited:
-            assert told.wait(20)
+        with hold_lease(
+            place.store().objects, BUILD_KEY, patient, lambda _: reported.set()
+        ) as waited:
+            assert reported.wait(20)
             order.append(f"waited {waited}")
 
     takers = [threading.Thread(target=take) for _ in range(2)]
@@ -110,7 +112,7 @@ def test_a_slow_store_is_given_longer_to_settle(
 
 
 def note(process: Owner) -> bytes:
-    """A lease's note, of somebody who does not renew it."""
+    """A lease's note, of a holder that does not renew it."""
     who = process.model_dump()
     return json.dumps({"owner": "x", "host": "a host", "process": who, "beat": 3}).encode()
 
@@ -131,7 +133,7 @@ def test_a_dead_holder_does_not_block(place: Any) -> None:
         assert waited
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    for pid in (ended.pid, os.getpid()):  # an id that nobody has, and one that was given anew
+    for pid in (ended.pid, os.getpid()):  # an id that no process has, and one that was given anew
         store.objects.put_small(lease_key(BUILD_KEY), note(here(pid)))
         with hold_lease(store.objects, BUILD_KEY, replace(QUICK, dead=1e6)) as waited:
             assert not waited
@@ -140,7 +142,7 @@ def test_a_dead_holder_does_not_block(place: Any) -> None:
 def test_a_holder_in_a_container_is_not_looked_for_here(
     place: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has the host's name but ids of its own; that nobody has its id here says nothing."""
+    """It has the host's name but ids of its own; that no process has its id here says nothing."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     with monkeypatch.context() as patch:
@@ -153,7 +155,7 @@ def test_a_holder_in_a_container_is_not_looked_for_here(
 
 
 def test_a_holder_whose_clock_is_wrong_keeps_its_lease(place: Any) -> None:
-    """Only changes count, no time that anybody wrote down; a damaged note is no note."""
+    """Only changes count, no time that is written down; a damaged note is no note."""
     store = place.store()
     beats = iter(range(100))
     stop = threading.Event()
@@ -165,16 +167,16 @@ def test_a_holder_whose_clock_is_wrong_keeps_its_lease(place: Any) -> None:
 
     store.objects.put_small(lease_key(BUILD_KEY), note(ELSEWHERE))
     thread = threading.Thread(target=beat)
-    told = threading.Event()
+    reported = threading.Event()
     thread.start()
 
     def take() -> None:
-        with hold_lease(place.store().objects, BUILD_KEY, QUICK, lambda _: told.set()):
+        with hold_lease(place.store().objects, BUILD_KEY, QUICK, lambda _: reported.set()):
             assert stop.is_set()
 
     taker = threading.Thread(target=take)
     taker.start()
-    assert told.wait(20)
+    assert reported.wait(20)
     taker.join(QUICK.dead * 2)
     assert taker.is_alive()
     stop.set()

@@ -147,7 +147,7 @@ def test_a_full_disk_is_foreseen(
 
 
 class _NoSpace:
-    """What statvfs tells of a full disk."""
+    """What statvfs reports of a full disk."""
 
     def __init__(self, real: os.statvfs_result, field: str, value: int) -> None:
         self._real = real
@@ -190,13 +190,13 @@ def test_a_disk_that_fills_up_at_any_step(
         publish(store, bundle)
         assert len(store.releases()) == 1
     else:
-        pytest.fail("publishing never came to its end")
+        pytest.fail("publishing never ended")
 
 
 def test_a_publisher_at_work_is_not_swept(tmp_path: Path, bundle: Path) -> None:
     """Another publisher's half file stays while that one lives, and goes when it is dead.
 
-    What somebody else put there stays.
+    What others put there stays.
     """
     root = tmp_path / "store"
     objects = LocalObjects(root)

@@ -1,4 +1,4 @@
-"""A release is for a platform: who asks gets one that the machine can run."""
+"""A release is for a platform: the caller gets one that the machine can run."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_what_cannot_be_listed_is_found_by_its_build(
 
 
 def test_a_manifest_names_the_platform_that_it_requires(tmp_path: Path) -> None:
-    """Written with the bundle; another is refused, and so is none."""
+    """Written with the bundle; another is refused, and so is a missing one."""
     document = open_bundle(make_bundle(tmp_path / "made", requires=ARM)).document
     fields = json.loads(document)
     assert (fields["version"], fields["platform"]) == (2, "cpu-linux-arm64")

@@ -38,7 +38,7 @@ def listing(*keys: str) -> dict[str, object]:
 
 @pytest.mark.parametrize("listed", [(), ("zoo/blobs/abc",)])
 def test_a_refusal_for_want_of_an_object(objects: S3Objects, listed: tuple[str, ...]) -> None:
-    """To who may not list the whole bucket S3 says 403 for 404: then the listing decides.
+    """Without the right to list the whole bucket S3 says 403 for 404: then the listing decides.
 
     So says S3's documentation of HeadObject and GetObject. A longer key is another object.
     """
@@ -64,7 +64,7 @@ def test_a_refusal_of_an_object_that_is_there(objects: S3Objects) -> None:
 
 
 def test_a_refusal_of_everything(objects: S3Objects) -> None:
-    """Nothing can be listed either, as with wrong keys: nobody takes it for an empty store."""
+    """Nothing can be listed either, as with wrong keys: it is not taken for an empty store."""
     with Stubber(objects._client) as server:
         server.add_client_error("head_object", "403", http_status_code=403)
         server.add_client_error("list_objects_v2", "AccessDenied", http_status_code=403)

@@ -258,8 +258,8 @@ def test_a_connection_that_keeps_breaking(
     assert not partial.exists()
 
 
-def test_nobody_at_the_endpoint(fresh: Callable[..., S3Objects], bundle: Path) -> None:
-    """A refused connection is told at once, with what to do."""
+def test_a_closed_endpoint(fresh: Callable[..., S3Objects], bundle: Path) -> None:
+    """A refused connection is reported at once, with what to do."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{closed.getsockname()[1]}"
@@ -278,7 +278,7 @@ def test_nobody_at_the_endpoint(fresh: Callable[..., S3Objects], bundle: Path) -
 
 
 def test_an_unknown_host(fresh: Callable[..., S3Objects]) -> None:
-    """A name that does not resolve is told as such."""
+    """A name that does not resolve is reported as such."""
     store = Store(fresh(endpoint_url="http://no-such-host.invalid", attempts=1))
     with pytest.raises(StoreUnreachable, match=r"no answer \(.*name") as caught:
         store.releases()
@@ -299,7 +299,7 @@ def test_a_silent_server(fresh: Callable[..., S3Objects]) -> None:
     [
         ({"aws_secret_access_key": "wrong"}, "SignatureDoesNotMatch"),
         (
-            {"aws_access_key_id": "test:nobody"},
+            {"aws_access_key_id": "test:unknown"},
             "InvalidAccessKeyId|SignatureDoesNotMatch|AccessDenied",
         ),
     ],
@@ -342,7 +342,7 @@ def test_no_bucket(s3: Any, bundle: Path) -> None:
     objects._client.close()
 
 
-def test_a_certificate_that_nobody_vouches_for(
+def test_a_certificate_of_no_trusted_authority(
     swift: SwiftServer, fresh: Callable[..., S3Objects]
 ) -> None:
     """Without the authority's file TLS refuses, and the variable to set is named."""
@@ -360,7 +360,7 @@ def test_with_checksums(
     tmp_path: Path,
     endpoint: str,
 ) -> None:
-    """Servers that take checksums are sent them where that is asked for, large files included."""
+    """Servers that take checksums are sent them where the settings say so, large files included."""
     objects = fresh(
         endpoint_url=getattr(swift, endpoint),
         verify=str(swift.ca_bundle),

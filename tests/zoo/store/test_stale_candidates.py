@@ -1,4 +1,4 @@
-"""Candidates that nobody promotes go in the end; what somebody is at, or may yet be, stays."""
+"""Candidates that are not promoted go in the end; what is being judged, or may yet be, stays."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_what_is_being_judged_stays(
     assert store.held([promoted.names])
 
 
-def test_who_comes_while_a_sweep_is_at_it_is_seen(
+def test_a_hold_taken_during_a_sweep_is_seen(
     place: Any, tmp_path: Path, days_pass: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the sweep's look and its deletion: the candidate is left alone."""
@@ -130,7 +130,7 @@ def test_who_comes_while_a_sweep_is_at_it_is_seen(
     assert store.held([candidate.names])
 
 
-def test_who_comes_after_a_sweep_hears_of_it(
+def test_a_hold_taken_after_a_sweep_is_refused(
     place: Any, tmp_path: Path, days_pass: Callable[[float], None]
 ) -> None:
     """Nothing is signed whose files are gone: neither under a hold nor without one."""
@@ -149,7 +149,7 @@ def test_who_comes_after_a_sweep_hears_of_it(
 def test_damaged_candidates_go_and_strangers_stay(
     place: Any, days_pass: Callable[[float], None]
 ) -> None:
-    """What stands under a candidate's name, sound or not; nothing under another."""
+    """What has a candidate's name goes, sound or not; nothing else does."""
     store = place.store()
     damaged = candidate_key("tiny", "cpu", BUILD_KEY)
     for key in (damaged, "candidates/notes.txt", "candidates/tiny/cpu/notes.json"):

@@ -22,7 +22,7 @@ MODELS = ("my_net",)
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A manifest, a builder in a package, weights; and what nobody wants."""
+    """A manifest, a builder in a package, weights; and files that are not submitted."""
     made = tmp_path / "mine"
     for name, content in {
         "nets.yaml": b"models",
@@ -101,7 +101,7 @@ def test_a_folder_that_was_changed_here_is_made_anew(
 
 @pytest.mark.parametrize("path", ["../out.py", "/etc/x", "a/../../b", ".hidden", "a//b", ""])
 def test_no_path_leads_out(place: Any, tmp_path: Path, path: str) -> None:
-    """A document that names such a path is none, whoever wrote it."""
+    """A document that names such a path is refused, whatever its author."""
     store = place.store()
     entry = {"sha256": hashlib.sha256(b"x").hexdigest(), "bytes": 1}
     document = json.dumps({"models": ["a"], "files": {path: entry}}).encode()
