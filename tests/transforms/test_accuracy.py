@@ -1,4 +1,4 @@
-"""Eager's accuracy on a gate's samples, and the artifact's beside it, in every floating type."""
+"""Eager's accuracy on a gate's samples, and the artifact's, in every floating type."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_eager_and_artifact_count_alike(tmp_path: Path, dtype: Dtype) -> None:
 def test_data_that_cannot_judge_is_refused(
     tmp_path: Path, changes: Mapping[str, torch.Tensor], fact: str
 ) -> None:
-    """By the conversion, and again by whoever verifies the bundle."""
+    """By the conversion, and again by verifying the bundle."""
     path = written(tmp_path / "gate.safetensors", **changes)
     model = Scores(torch.float32).eval()
     with pytest.raises(SourceError, match=fact):
@@ -146,7 +146,7 @@ def test_data_that_cannot_judge_is_refused(
 
 
 def test_a_gate_names_an_output_that_exists(tmp_path: Path) -> None:
-    """Otherwise it is told which there are."""
+    """Otherwise the error says which there are."""
     path = written(tmp_path / "gate.safetensors")
     model = Scores(torch.float32).eval()
     gate = GATE.model_copy(update={"output": "scores"})

@@ -101,7 +101,7 @@ def _expected(bundle: Path, image: Floats, rows: Floats) -> list[Floats]:
 
 
 def test_the_bundle_keeps_the_ends_of_all_samples(bundle: Path) -> None:
-    """The smallest and the largest that each weight met in any of the calls, or nought."""
+    """The smallest and the largest that each weight met in any of the calls, or zero."""
     kept = load_file(bundle / "weights.safetensors")
     for name, ends in _ends().items():
         assert kept[f"{name}.operand"].dtype is torch.float32
@@ -139,7 +139,7 @@ def test_a_number_that_is_not_finite_is_not_cut(session: Session, odd: float) ->
     assert np.array_equal(np.delete(before[1], 2, 0), np.delete(after[1], 2, 0))
 
 
-def test_samples_are_asked_for_and_refused(tmp_path: Path) -> None:
+def test_samples_are_required_and_refused(tmp_path: Path) -> None:
     """The precision needs them, and no other takes them; nothing is made."""
     net, call = _Net().eval(), _sample(0)
     with pytest.raises(UsageError, match="has no samples for calibration"):

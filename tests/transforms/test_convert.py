@@ -1,4 +1,4 @@
-"""One call from a module of one's own to a proven bundle."""
+"""One call from a user's own module to a proven bundle."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def _readme_lines() -> str:
 @pytest.mark.parametrize(
     ("target", "state"), [("cpu", ReleaseState.VALIDATED), ("metal", ReleaseState.EMULATED)]
 )
-def test_the_lines_of_the_readme_run_as_they_stand(
+def test_the_lines_of_the_readme_run_as_printed(
     target: str,
     state: ReleaseState,
     tmp_path: Path,
     lend_compiled: Callable[[Path], Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A module of one's own becomes a bundle that opens, on either target, signed by its maker."""
+    """A user's own module becomes a bundle that opens, on either target, signed by its maker."""
     monkeypatch.delenv("MENAGERIE_ALLOW_UNSIGNED")
     monkeypatch.setenv("MENAGERIE_HOME", str(lend_compiled(tmp_path / "home")))
     monkeypatch.chdir(tmp_path)
@@ -83,17 +83,17 @@ def test_the_lines_of_the_readme_run_as_they_stand(
     assert {path.name for path in tmp_path.iterdir()} == {"my_model", "home"}
 
 
-def test_progress_is_told_in_sentences(tmp_path: Path) -> None:
+def test_progress_is_reported_in_sentences(tmp_path: Path) -> None:
     """Each begins with its stage, in the order of the work."""
-    told: list[str] = []
+    lines: list[str] = []
     module = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
-    convert(module.eval(), (torch.ones(1, 3),), out=tmp_path / "made", progress=told.append)
-    stages = list(dict.fromkeys(line.partition(":")[0] for line in told))
+    convert(module.eval(), (torch.ones(1, 3),), out=tmp_path / "made", progress=lines.append)
+    stages = list(dict.fromkeys(line.partition(":")[0] for line in lines))
     assert stages == ["export", "transform", "lower", "validate"]
-    assert told[0] == "export: program main: exported, 1 golden case"
-    assert "lower: program main: 1 kernel generated" in told
-    assert "lower: program main: timed in turns with eager" in told
-    assert "validate: program main, case 0" in told
+    assert lines[0] == "export: program main: exported, 1 golden case"
+    assert "lower: program main: 1 kernel generated" in lines
+    assert "lower: program main: timed in turns with eager" in lines
+    assert "validate: program main, case 0" in lines
 
 
 def test_a_dynamic_module_runs_at_every_size_and_is_called_as_asked(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ class _Keywords(nn.Module):
 
 @pytest.mark.parametrize("shapes", [{}, {"x": None}])
 def test_fixed_sizes_need_no_names(tmp_path: Path, shapes: dict[str, None]) -> None:
-    """Nothing is dynamic, so that inputs by `**` are none of its concern."""
+    """Nothing is dynamic, so that inputs by `**` do not matter."""
     given = Program(_Named(), (torch.randn(4, 3),), {"y": torch.randn(4, 3)}, dynamic_shapes=shapes)
     assert convert({"main": given}, out=tmp_path / "out", measure_seconds=0).sizes == ()
 
@@ -204,7 +204,7 @@ def test_sizes_that_fit_no_input_of_a_program_are_refused(tmp_path: Path, shapes
         convert(exported, given, dynamic_shapes=shapes, out=tmp_path / "out")
 
 
-def test_a_misfit_names_inputs_as_forward_does(tmp_path: Path) -> None:
+def test_an_unknown_axis_names_inputs_as_forward_does(tmp_path: Path) -> None:
     """In whatever order keywords were given."""
     keywords = {"z": torch.randn(2, 4, 3), "y": torch.randn(4, 3)}
     wrong = Program(_Keywords(), (torch.randn(4, 3),), keywords, dynamic_shapes={"x": {7: _ROWS}})
@@ -281,7 +281,7 @@ def test_programs_share_the_weights_that_are_equal(tmp_path: Path) -> None:
 
 
 def test_what_differs_from_eager_is_named_and_nothing_is_left(tmp_path: Path) -> None:
-    """No lowering can meet a bound of 1e-30: output, error and bound are told, and what to do."""
+    """No lowering can meet a bound of 1e-30: the error has output, error, bound and advice."""
     with pytest.raises(ValidationError) as raised:
         convert(
             nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64)).eval(),
@@ -298,7 +298,7 @@ def test_what_differs_from_eager_is_named_and_nothing_is_left(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failed_precision_names_its_dearest_layer(tmp_path: Path) -> None:
+def test_a_failed_precision_names_its_costliest_layer(tmp_path: Path) -> None:
     """The layer whose rounding moves the outputs most, and how to leave it as it is."""
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)).eval()
@@ -340,7 +340,7 @@ def test_the_truth_is_in_the_report(tmp_path: Path) -> None:
     ],
 )
 def test_inputs_that_are_no_tensors_are_refused(inputs: Any, words: str, tmp_path: Path) -> None:
-    """What stands in the place of a tensor is named."""
+    """What is given in the place of a tensor is named."""
     with pytest.raises(UsageError, match=words):
         convert(nn.Linear(8, 2).eval(), inputs, out=tmp_path / "made")
 
@@ -396,7 +396,7 @@ class Absent(nn.Module):
     """As attention returns None in place of its weights."""
 
     def forward(self, x: torch.Tensor) -> Any:
-        """Two tensors among what is none."""
+        """Two tensors among other values."""
         return x + 1, None, {"none": None, "twice": 2 * x}
 
 
@@ -412,7 +412,7 @@ def test_none_in_a_result_is_left_out(tmp_path: Path) -> None:
 
 
 class Alike(nn.Module):
-    """Two results of one name, and one that is none."""
+    """Two results of one name, and one that is no tensor."""
 
     def forward(self, x: torch.Tensor) -> Any:
         """Both paths are written a_b."""
@@ -444,15 +444,15 @@ def test_a_dataclass_gives_its_fields(tmp_path: Path) -> None:
 
 
 def test_results_of_one_name_are_both_there(tmp_path: Path) -> None:
-    """Without the one that is none, they are called by their places."""
+    """Without the one that is no tensor, they are called by their places."""
     bundle = convert(Alike(), (torch.randn(3),), out=tmp_path / "made", measure_seconds=0)
     with Session(bundle.folder) as session:
         found = session.run({"x": np.array([1, 2, 3], np.float32)})
     assert [each.tolist() for each in found.values()] == [[2, 3, 4], [2, 4, 6]]
 
 
-def test_misuse_is_told_before_any_work(tmp_path: Path) -> None:
-    """Unknown targets and dtypes, names that are none, and a folder that holds something."""
+def test_misuse_is_reported_before_any_work(tmp_path: Path) -> None:
+    """Unknown targets and dtypes, invalid names, and a folder that is not empty."""
     module, x = nn.Linear(8, 2).eval(), torch.ones(2, 8)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()

@@ -33,37 +33,37 @@ def _program() -> torch.export.ExportedProgram:
     return torch.export.export(module, (torch.randn(1, 3, 6, 6),), strict=False)
 
 
-def test_changes_refusals_and_counts_of_a_pass_are_told() -> None:
+def test_changes_refusals_and_counts_of_a_pass_are_reported() -> None:
     """One fold, one refusal with its reason, and the operators that became fewer."""
-    result, told = explain_program("main", _program(), ["fold_batch_norm"])
-    step = told.passes[0]
+    result, found = explain_program("main", _program(), ["fold_batch_norm"])
+    step = found.passes[0]
     assert step.summary == FoldBatchNorm.summary
     assert len(step.record.changes) == 1
     assert "other users" in step.record.refusals[0].reason
     assert step.operators == (OperatorCount(operator="aten.batch_norm.default", before=2, after=1),)
-    assert told.nodes_before == len(_program().graph.nodes)
-    assert told.nodes_after == len(result.graph.nodes)
+    assert found.nodes_before == len(_program().graph.nodes)
+    assert found.nodes_after == len(result.graph.nodes)
 
 
 def test_histogram_covers_every_call() -> None:
     """The counts before and after add up to the calls of either program."""
     program = _program()
-    result, told = explain_program("main", program, ["fold_batch_norm"])
+    result, found = explain_program("main", program, ["fold_batch_norm"])
     calls = [sum(n.op == "call_function" for n in p.graph.nodes) for p in (program, result)]
-    assert [sum(c.before for c in told.operators), sum(c.after for c in told.operators)] == calls
-    largest = [max(c.before, c.after) for c in told.operators]
+    assert [sum(c.before for c in found.operators), sum(c.after for c in found.operators)] == calls
+    largest = [max(c.before, c.after) for c in found.operators]
     assert largest == sorted(largest, reverse=True)
 
 
 def test_result_is_that_of_running_all_passes_at_once() -> None:
     """Explaining goes the same way as converting."""
     program = _program()
-    result, told = explain_program("main", program)
+    result, found = explain_program("main", program)
     expected, log = run_passes(program)
     assert [str(n.target) for n in result.graph.nodes] == [
         str(n.target) for n in expected.graph.nodes
     ]
-    seen = [step.record.model_copy(update={"seconds": 0.0}) for step in told.passes]
+    seen = [step.record.model_copy(update={"seconds": 0.0}) for step in found.passes]
     assert seen == [r.model_copy(update={"seconds": 0.0}) for r in log.records]
 
 
@@ -71,18 +71,18 @@ def test_explanation_of_a_model_survives_json() -> None:
     """Programs keep their order and names; the record can be written and read back."""
     program = _program()
     programs = tuple(explain_program(name, program)[1] for name in ("encoder", "decoder"))
-    told = Explanation(model="two_norms", target="cpu", programs=programs)
-    assert [p.program for p in told.programs] == ["encoder", "decoder"]
-    assert Explanation.model_validate_json(told.model_dump_json()) == told
+    found = Explanation(model="two_norms", target="cpu", programs=programs)
+    assert [p.program for p in found.programs] == ["encoder", "decoder"]
+    assert Explanation.model_validate_json(found.model_dump_json()) == found
 
 
 def test_empty_list_of_passes_leaves_all_as_it_is() -> None:
     """Without passes nothing is said and nothing differs."""
     program = _program()
-    result, told = explain_program("main", program, [])
+    result, found = explain_program("main", program, [])
     assert result is program
-    assert told.passes == ()
-    assert all(c.before == c.after for c in told.operators)
+    assert found.passes == ()
+    assert all(c.before == c.after for c in found.operators)
 
 
 @pytest.mark.parametrize("choice", ["no_such_pass", PassChoice(name="no_such_pass")])

@@ -88,7 +88,7 @@ def session(bundle: Path) -> Iterator[Session]:
 
 
 def _rounded(slices: Floats) -> Floats:
-    """What integers of 0 to 255 stand for, for each element of the first axis by itself."""
+    """The values of integers of 0 to 255, for each element of the first axis by itself."""
     flat = slices.reshape(len(slices), -1).astype("f8")
     low, high = np.minimum(flat.min(1), 0), np.maximum(flat.max(1), 0)
     scale = ((high - low) / 255)[:, None]
@@ -179,13 +179,13 @@ def test_a_result_does_not_depend_on_the_others_of_its_batch(session: Session) -
     inputs = _inputs(3)
     loud = {name: value * np.array([1, 1e6, 1], "f4").reshape(-1, *[1] * (value.ndim - 1))
             for name, value in inputs.items()}  # fmt: skip
-    for quiet, beside in zip(session.run(inputs).values(), session.run(loud).values(), strict=True):
-        assert np.array_equal(quiet[[0, 2]], beside[[0, 2]])
+    for quiet, same in zip(session.run(inputs).values(), session.run(loud).values(), strict=True):
+        assert np.array_equal(quiet[[0, 2]], same[[0, 2]])
 
 
 @pytest.mark.parametrize("value", [0.0, 2.5, -2.5, 1e-40, 1e30])
 def test_equal_numbers_are_exact(bundle: Path, session: Session, value: float) -> None:
-    """Of noughts is left the bias; every other number is 255 steps, or none, from nought."""
+    """Of zeros the bias is left; every other number is 255 steps, or none, from zero."""
     inputs = {name: np.full_like(held, value) for name, held in _inputs(2).items()}
     found = list(session.run(inputs).values())
     w = _weights(bundle)
@@ -264,7 +264,7 @@ def test_a_file_that_breaks_the_format_is_refused(
 
 
 def test_layers_are_kept_out_by_name(net: _Net) -> None:
-    """What is not rounded is what it was; a name that nothing bears is a mistake."""
+    """What is not rounded is what it was; a name of no layer is a mistake."""
     program = torch.export.export(net, (torch.randn(2, 5, 48), torch.randn(2, 3, 9, 7)))
     options = {"precision": "int8", "keep": "up down.weight"}
     made, _ = run_passes(program, [PassChoice(name="quantise_weights", options=options)])

@@ -139,7 +139,7 @@ def test_a_program_is_copied_once_for_a_list(
     assert [str(n) for n in program.graph.nodes] == before
 
 
-def test_cat_linear_is_off_where_nobody_measured_it() -> None:
+def test_cat_linear_is_off_where_it_was_not_measured() -> None:
     """Its cost model speaks for the CPU alone."""
     assert [n for n, t in all_targets().items() if "fuse_cat_linear" in t.passes] == ["cpu"]
 

@@ -1,6 +1,6 @@
 """Modules that other converters got wrong, through every pass: eager's numbers come out.
 
-What each pass must do with its own kind stands in the pass's tests; here every pass meets the
+What each pass must do with its own kind is in the pass's tests; here every pass meets the
 kinds of all the others, alone and in every target's list.
 """
 

@@ -1,4 +1,4 @@
-"""What people's modules return, and what they are made of, as they stand."""
+"""What people's modules return, and what they are made of, unchanged."""
 
 from __future__ import annotations
 

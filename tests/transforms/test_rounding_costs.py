@@ -134,8 +134,8 @@ def test_other_operands_stay_as_they_are() -> None:
     assert integers == pytest.approx(floats, abs=1.5)  # their scales differ, a row or a group
 
 
-def test_eight_bits_keep_nought_and_the_ends() -> None:
-    """By arithmetic: steps of a 255th of the range; a slice of nought, or of one sign, too."""
+def test_eight_bits_keep_zero_and_the_ends() -> None:
+    """By arithmetic: steps of a 255th of the range; a slice of zeros, or of one sign, too."""
     x = torch.tensor([[-1.0, 0.0, 1.55], [0.0, 0.0, 0.0], [2.0, 4.0, 5.1]])
     found = to_eight_bits(x, (-1,))
     assert found[0].tolist() == pytest.approx([-1.0, 0.0, 1.55])
@@ -147,7 +147,7 @@ def test_eight_bits_keep_nought_and_the_ends() -> None:
 
 
 def test_of_a_large_program_no_layer_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its layers' own results still tell."""
+    """The costs at its layers' own results are still given."""
     monkeypatch.setattr(quantisation, "_MOST_PARAMETERS", 1000)
     costs = _costs(_Net(), _x(), Precision.INT8_WEIGHT_ONLY)
     assert [cost.output_snr_db for cost in costs] == [None, None]

@@ -71,7 +71,7 @@ def test_the_validator_would_notice(validator: Draft7Validator, tmp_path: Path) 
 
 
 def test_it_names_the_library_by_its_bytes(tmp_path: Path) -> None:
-    """And has the same bytes for the same bundle; the model, its build and licence stand in it."""
+    """And has the same bytes for the same bundle; the model, its build and licence are in it."""
     document = bill(tmp_path / "one")
     assert document == bill(tmp_path / "two")
     found = json.loads(document)
@@ -99,7 +99,7 @@ def test_each_platform_has_its_parts(tmp_path: Path) -> None:
 
 
 def test_versions_are_those_that_are_pinned() -> None:
-    """In the runtime's build, and in the source that is compiled; each licence stands in NOTICE."""
+    """In the runtime's build, and in the source that is compiled; each licence is in NOTICE."""
     json_part, monocypher, onednn = RUNTIME_PARTS
     build = (ROOT / "runtime/pyproject.toml").read_text()
     assert f"nlohmann-json=={json_part.version}" in build

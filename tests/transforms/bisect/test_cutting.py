@@ -88,7 +88,7 @@ def test_inner_nodes_as_outputs_keep_their_values(
 def test_pieces_compute_what_the_whole_does(
     program: torch.export.ExportedProgram, data: st.DataObject
 ) -> None:
-    """A run of neighbouring nodes stands alone on captured values, its weights still weights."""
+    """A run of neighbouring nodes runs alone on captured values, its weights still weights."""
     names = _tensors(program)
     first = data.draw(st.integers(0, len(names) - 1))
     chosen = set(names[first : first + data.draw(st.integers(1, 4))])

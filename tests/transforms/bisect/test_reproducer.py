@@ -1,4 +1,4 @@
-"""A reproducer runs again where it was written; a stranger's only if that is asked for."""
+"""A reproducer runs again where it was written; a stranger's only on demand."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(saved: Path, tmp_path: Path) -> Path:
-    """A copy of it to spoil."""
+    """A copy of it to corrupt."""
     return Path(shutil.copytree(saved, tmp_path / "found"))
 
 
@@ -88,7 +88,7 @@ def test_a_changed_program_is_not_opened(folder: Path, tmp_path: Path, entry: st
 def test_a_program_that_was_swapped_while_it_was_saved_is_not_opened(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was written here is what came from torch, and not what lies in the file afterwards."""
+    """What was written here is what came from torch, and not what is in the file afterwards."""
     _replace(folder / "program.pt2", ENTRIES[0], pickle.dumps(_Payload(tmp_path / "ran")))
     stranger = (folder / "program.pt2").read_bytes()
     save, write = torch.export.save, Path.write_bytes
@@ -148,14 +148,14 @@ def test_pickle_in_place_of_a_file_is_refused(
     assert not mark.exists()
 
 
-def test_missing_inputs_are_said_to_be(folder: Path) -> None:
+def test_missing_inputs_are_reported(folder: Path) -> None:
     """In one line, not by a traceback from inside the run."""
     save_file({}, folder / "inputs.safetensors")
     with pytest.raises(ArtifactError, match="not a reproducer"):
         rerun(folder, judge=Runner())
 
 
-def test_a_file_that_is_no_program_is_said_to_be(folder: Path) -> None:
+def test_a_file_that_is_no_program_is_refused(folder: Path) -> None:
     """Also where it may be opened."""
     (folder / "program.pt2").write_bytes(b"PK\x03\x04")
     with pytest.raises(ArtifactError, match="not a reproducer"):
@@ -191,7 +191,7 @@ class _Odd(nn.Module):
         }
 
 
-def test_weights_come_back_as_they_lay(tmp_path: Path) -> None:
+def test_weights_come_back_as_they_were_stored(tmp_path: Path) -> None:
     """Bytes, dtype and strides of each weight; the program computes the same to the bit."""
     x = torch.randn(2, 2, 6, 6)
     program = export(_Odd(), x)
@@ -206,7 +206,7 @@ def test_weights_come_back_as_they_lay(tmp_path: Path) -> None:
 
 
 def test_calls_come_back_and_no_others(tmp_path: Path) -> None:
-    """Two of batch norm's three results are read by nobody, before and after."""
+    """Two of batch norm's three results are not read, before and after."""
     program = export(nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3)), torch.ones(1, 2, 5, 5))
     back = written_and_read(program, tmp_path)
     assert [str(n.target) for n in back.graph.nodes] == [str(n.target) for n in program.graph.nodes]
@@ -237,7 +237,7 @@ def test_dynamic_sizes_come_back(tmp_path: Path) -> None:
 def test_program_that_cannot_be_written_keeps_its_divergence(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An operator of someone's own: the node is named all the same, and nothing half-written."""
+    """A custom operator: the node is named all the same, and nothing is half-written."""
 
     @torch.library.custom_op("menagerie_own::twice", mutates_args=())
     def twice(x: torch.Tensor) -> torch.Tensor:

@@ -44,7 +44,7 @@ aten = torch.ops.aten
 
 
 def test_clean_program_returns_none_after_one_run() -> None:
-    """When all outputs are as eager's there is nothing to find, and one lowering tells."""
+    """When all outputs are as eager's there is nothing to find, and one lowering shows it."""
     x, runner = torch.randn(4, 8), Runner()
     assert locate(export(Net(), x), [], [x], judge=runner) is None
     assert runner.runs == 1
@@ -96,7 +96,7 @@ def test_place_in_the_model_is_named(tmp_path: Path) -> None:
 
 
 def test_reproducer_is_one_operator_and_runs_again(tmp_path: Path) -> None:
-    """What is saved is the wrong operator alone with its inputs; it tells fault from cure."""
+    """What is saved is the wrong operator alone with its inputs; it shows fault and cure."""
     x, wrong = torch.randn(4, 8), wrong_at("gelu_1")
     found = locate(export(Net(), x), [], [x], judge=Runner(wrong), folder=tmp_path)
     assert found is not None
@@ -110,7 +110,7 @@ def test_reproducer_is_one_operator_and_runs_again(tmp_path: Path) -> None:
 
 
 def test_wrong_fusion_is_saved_with_what_it_takes(tmp_path: Path) -> None:
-    """A node that is wrong only beside its producer is saved with that producer, not with all."""
+    """A node that is wrong only with its producer is saved with that producer, not with all."""
 
     def fused(node: Any, value: Any) -> Any:
         producer = node.args and getattr(node.args[0], "target", None)
@@ -172,7 +172,7 @@ def test_dynamic_program_is_bisected_at_the_given_sizes() -> None:
 
 
 def test_tolerances_decide() -> None:
-    """An error within the model's own tolerance is none."""
+    """An error within the model's own tolerance is no divergence."""
     x = torch.randn(4, 8)
     program = export(Net(), x)
     slightly = Runner(lambda n, v: v + 0.01 if n.name == "tanh" else v)

@@ -69,7 +69,7 @@ def test_every_size_in_range_runs_the_same_program() -> None:
     ("outputs", "expected"),
     [((), ("logits", "hidden")), (("hidden",), ("hidden",)), (("hidden", "logits"),) * 2],
 )
-def test_outputs_are_picked_in_the_order_asked_for(
+def test_outputs_are_picked_in_the_order_given(
     outputs: tuple[str, ...], expected: tuple[str, ...]
 ) -> None:
     """The spec's outputs select and order the fields; none means all of them."""
@@ -143,14 +143,14 @@ def _one_input(**fields: Any) -> ProgramSpec:
 
 @pytest.mark.parametrize("result", _NAMED)
 def test_outputs_that_are_no_tensors_are_refused_by_name(result: str) -> None:
-    """Each name under `outputs` stands for a tensor; none is left out in silence."""
+    """Each name under `outputs` is that of a tensor; none is left out in silence."""
     spec = _one_input(outputs=("logits", "hidden"))
     with pytest.raises(ExportError, match=r"hidden.*`outputs`"):
         _exported(_Returns(_NAMED[result]).eval(), spec, {"x": torch.ones(2, 3)})
 
 
-def test_nested_results_that_nobody_chose_among_are_refused() -> None:
-    """An LSTM returns its states in a tuple of their own: the position and the remedy are told."""
+def test_nested_results_without_a_choice_are_refused() -> None:
+    """An LSTM returns its states in a tuple of their own: the error has position and remedy."""
     spec = ProgramSpec(inputs=(InputSpec(name="input", shape=(2, 5, 3)),))
     with pytest.raises(ExportError, match=r"result 1 is a tuple.*`outputs`"):
         make_goldens(nn.LSTM(3, 4).eval(), spec)
@@ -167,7 +167,7 @@ def test_results_before_a_nested_one_can_be_chosen() -> None:
 
 
 def test_what_is_no_tensor_is_left_out_where_nothing_is_chosen() -> None:
-    """All tensors returned, named by position; a loss that is None at inference is none."""
+    """All tensors returned, named by position; a loss that is None at inference is left out."""
     x = torch.ones(2, 3)
     model = _Returns(lambda x: (x + 1, None, x + 2)).eval()
     exported = _exported(model, _one_input(), {"x": x})

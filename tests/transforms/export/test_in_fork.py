@@ -1,4 +1,4 @@
-"""Work beside other work gives what it gives here, and leaves this process as it was."""
+"""Work in a fork gives what it gives here, and leaves this process as it was."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from zoo.spec import InputSpec, ProgramSpec
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks")
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ print(in_fork(lambda: 7, [])(), flush=True)
         assert process.stdout.readline() == b"7\n"
 
 
-def test_it_does_not_outlive_the_process_that_asked_for_it() -> None:
-    """Whoever waits for that one's pipes would wait for the fork as well."""
+def test_it_does_not_outlive_the_process_that_started_it() -> None:
+    """A process that waits for that one's pipes would wait for the fork as well."""
     program = """
 import signal
 from transforms.export.prepare import in_fork

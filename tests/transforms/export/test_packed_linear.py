@@ -69,7 +69,7 @@ def test_the_cpu_refuses_it_by_name(tmp_path: Path) -> None:
 
 
 def test_operators_declared_before_stay(tmp_path: Path) -> None:
-    """Whoever has declared the operator keeps it; what it lacks for the CPU or tracing it gets."""
+    """An operator that is declared already stays; what it lacks for CPU or tracing is added."""
     script = tmp_path / "before.py"
     script.write_text(
         "import torch\n"

@@ -63,7 +63,7 @@ def refusal(module: nn.Module, x: torch.Tensor = X) -> str:
 
 
 def test_buffers_written_in_training_are_named_with_module_and_line() -> None:
-    """What a module writes in training mode nobody meant to keep; in eval mode it is state."""
+    """What a module writes in training mode is not meant to be kept; in eval mode it is state."""
     text = refusal(Holder(Counter()))
     assert "buffer 'inner.calls' is written by inner (" in text
     assert re.search(r"test_refusals\.py:\d+, aten\.add", text)
@@ -89,7 +89,7 @@ def test_written_parameters_are_refused() -> None:
 
 
 def test_batch_norm_in_training_mode_is_a_written_buffer() -> None:
-    """The commonest case: eval() was forgotten. All three buffers are told at once."""
+    """The commonest case: eval() was forgotten. All three buffers are reported at once."""
     text = refusal(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
     for name in ("running_mean", "running_var", "num_batches_tracked"):
         assert f"buffer '1.{name}' is written by 1 (" in text
@@ -205,7 +205,7 @@ def test_inputs_of_unknown_dtypes_are_refused() -> None:
     assert ": x." in text
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     """One round through export is enough to know what is to be done."""
 
     class Both(Counter):

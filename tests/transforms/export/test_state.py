@@ -93,7 +93,7 @@ def cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """A bundle whose programs keep the same cache, on each target."""
     module, folder = Cache().eval(), tmp_path_factory.mktemp(request.param) / "cache"
     x = torch.randn(1, 8)
-    programs = {"main": Program(module, (x,)), "twin": Program(module, (x,), calls=2)}
+    programs = {"main": Program(module, (x,)), "second": Program(module, (x,), calls=2)}
     convert(programs, target=request.param, out=folder, measure_seconds=0.05)
     assert not module.keys.any()  # the module is as it was
     assert not module.count.any()
@@ -101,14 +101,14 @@ def cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_a_bundle_says_what_is_state_and_how_many_calls_prove_it(cache: Path) -> None:
-    """Only buffers that calls write are state; golden cases are runs of as many calls as asked."""
-    main, twin = open_bundle(cache).manifest.programs
+    """Only buffers that calls write are state; golden cases are runs of as many calls as given."""
+    main, second = open_bundle(cache).manifest.programs
     assert main.state is not None
-    assert twin.state is not None
+    assert second.state is not None
     assert set(main.state.constants) == {"keys", "values", "count"}
     assert set(main.constants) > set(main.state.constants)
     assert (main.state.calls, main.golden_cases) == (4, 4)
-    assert (twin.state.calls, twin.golden_cases) == (2, 2)
+    assert (second.state.calls, second.golden_cases) == (2, 2)
 
 
 def test_golden_calls_are_eagers_in_a_row(cache: Path) -> None:
@@ -140,11 +140,11 @@ def test_sessions_do_not_see_each_others_state(cache: Path) -> None:
     with (
         Session(cache, threads=1) as one,
         Session(cache, threads=1) as other,
-        Session(cache, "twin", threads=1) as twin,
+        Session(cache, "second", threads=1) as second,
     ):
         found: list[tuple[np.ndarray, ...]] = []
         for x, y in zip(ones, others, strict=True):
-            runs = one.run({"x": x}), other.run({"x": y}), twin.run({"x": y})
+            runs = one.run({"x": x}), other.run({"x": y}), second.run({"x": y})
             found.append(tuple(run["output"] for run in runs))
             other_state_gone = Session(cache, threads=1)
             other_state_gone.run({"x": x})
@@ -274,7 +274,7 @@ def test_the_search_for_a_wrong_node_says_what_it_cannot_search(tmp_path: Path) 
     assert "shows in later calls" in found.detail
 
 
-def test_too_many_calls_are_told(tmp_path: Path) -> None:
+def test_too_many_calls_are_reported(tmp_path: Path) -> None:
     """The cache's end is reached while golden cases are made: which call, and what to do."""
     with pytest.raises(ExportError, match=r"in call 7 of 7 after a reset: .*fewer `calls`"):
         convert(Cache().eval(), (torch.randn(1, 8),), out=tmp_path / "none", calls=7)

@@ -1,4 +1,4 @@
-"""Golden inputs: seeded, in range, and of the kind the manifest asked for."""
+"""Golden inputs: seeded, in range, and of the kind the manifest names."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_same_seed_same_values_other_seed_other_values() -> None:
         (Sample(kind=SampleKind.ONES), "int32", 1, 1),
     ],
 )
-def test_values_lie_in_their_range(sample: Sample, dtype: str, low: float, high: float) -> None:
+def test_values_are_in_their_range(sample: Sample, dtype: str, low: float, high: float) -> None:
     """Every kind of sample respects its bounds and dtype."""
     drawn = _draw(sample, dtype)
     assert drawn.dtype is getattr(torch, dtype)
@@ -156,7 +156,7 @@ def test_some_finite_elements_suffice() -> None:
 
 
 def test_inputs_that_cannot_be_drawn_are_the_manifests_fault() -> None:
-    """What no rule of the manifest foresaw is told with the sizes, without a traceback."""
+    """What no rule of the manifest foresaw is reported with the sizes, without a traceback."""
     sample = Sample().model_copy(update={"kind": SampleKind.INTEGERS, "low": 3.0, "high": 3.0})
     spec = ProgramSpec.model_construct(**{
         **_spec(Sample()).__dict__,

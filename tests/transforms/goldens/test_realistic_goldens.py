@@ -44,7 +44,7 @@ def _kinds(spec: ProgramSpec) -> list[CaseKind]:
         ("input_features", Dtype.FLOAT32, (1, 80, 3_000), Content.BINS),
     ],
 )
-def test_names_and_shapes_tell_pictures_and_speech(
+def test_names_and_shapes_show_pictures_and_speech(
     name: str, dtype: Dtype, shape: tuple[int | str, ...], expected: Content | None
 ) -> None:
     """What looks like neither keeps its noise."""
@@ -75,7 +75,7 @@ def test_a_picture_has_regions_and_edges() -> None:
 
 
 def test_a_picture_is_normalised_as_the_entry_samples() -> None:
-    """Deviation and mean near those asked for, and never beyond the ends."""
+    """Deviation and mean near those given, and never beyond the ends."""
     image = draw(Content.PICTURE, (2, 3, 64, 64), Values(0.5, 0.3, 0.0, 1.0), seed="a")
     assert image.shape == (2, 3, 64, 64)
     assert image.dtype is torch.float32
@@ -175,7 +175,7 @@ def test_own_modules_meet_pictures_within_the_values_given() -> None:
     assert math.isclose(float(picture.mean()), float(given.mean()), abs_tol=0.5)
 
 
-def test_examples_of_one_value_tell_nothing_of_others() -> None:
+def test_examples_of_one_value_say_nothing_of_others() -> None:
     """Zeros alone: what else the program takes is unknown."""
     program = Program(torch.nn.Conv2d(3, 2, 3), (torch.zeros(1, 3, 16, 16),))
     assert [case.kind for case in prepare_module("main", program).goldens] == [CaseKind.GIVEN]

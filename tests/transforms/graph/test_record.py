@@ -52,6 +52,6 @@ def test_record_has_inputs_operators_and_output_but_no_weights() -> None:
 
 def test_picture_of_a_real_pass_marks_the_fold() -> None:
     """The folded convolution is new, the convolution and its normalisation are gone."""
-    told = [(line.mark, line.node.operator) for line in merge(*_record_of_conv_norm())]
-    assert [name for mark, name in told if mark is Mark.REMOVED] == ["conv2d", "batch_norm"]
-    assert [name for mark, name in told if mark is Mark.ADDED] == ["conv2d"]
+    lines = [(line.mark, line.node.operator) for line in merge(*_record_of_conv_norm())]
+    assert [name for mark, name in lines if mark is Mark.REMOVED] == ["conv2d", "batch_norm"]
+    assert [name for mark, name in lines if mark is Mark.ADDED] == ["conv2d"]

@@ -28,7 +28,7 @@ def _ramp(size: int) -> torch.Tensor:
 
 
 def _ramped(given: dict[str, torch.Tensor], factor: int) -> torch.Tensor:
-    """A product, a size that changes and a constant that is asked for twice."""
+    """A product, a size that changes and a constant that is used twice."""
     x = given["x"]
     row, again = constant("ramp", _ramp(4)), constant("ramp", _ramp(4))
     return (x * row + again * factor) @ torch.ones(4, 2) + x.shape[0]

@@ -1,4 +1,4 @@
-"""Reads Mach-O libraries: whom they are for, what they name, and who has their symbols.
+"""Reads Mach-O libraries: the systems they are for, what they name, and where symbols come from.
 
 Structures and constants are those of Apple's `mach-o/loader.h`, `mach-o/nlist.h` and of
 `cs_blobs.h` in XNU's sources. Only thin, little-endian 64-bit files for arm64 are read.

@@ -102,7 +102,7 @@ def test_an_object_is_made_anew_when_a_header_changes(tmp_path: Path, include: P
 
 
 @pytest.mark.parametrize(
-    "spoil",
+    "corrupt",
     [
         lambda folder: (folder / "prelude.h.gch").unlink(),
         lambda folder: (folder / "stamps.json").unlink(),
@@ -110,13 +110,13 @@ def test_an_object_is_made_anew_when_a_header_changes(tmp_path: Path, include: P
     ],
     ids=["no header", "no stamps", "half the stamps"],
 )
-def test_spoilt_folder_is_made_anew(
-    spoil: Callable[[Path], object], tmp_path: Path, include: Path
+def test_corrupted_folder_is_made_anew(
+    corrupt: Callable[[Path], object], tmp_path: Path, include: Path
 ) -> None:
     """A folder that an interrupted process or another version left is built again."""
     answer_of(find_compiler(), tmp_path, include)
     made = compiled_headers(tmp_path)
-    spoil(tmp_path / "kept")
+    corrupt(tmp_path / "kept")
     assert b"4321" in answer_of(find_compiler(), tmp_path, include)
     assert compiled_headers(tmp_path) != made
     names = {path.name for path in (tmp_path / "kept").iterdir()}

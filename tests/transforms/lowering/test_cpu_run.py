@@ -19,7 +19,7 @@ from zoo.errors import SessionError
 
 
 def test_broken_bundle_ends_in_one_line(tmp_path: Path) -> None:
-    """What the runtime refuses is told without a traceback."""
+    """What the runtime refuses is reported without a traceback."""
     with pytest.raises(SessionError) as caught:
         run_bundle(tmp_path, {"x": torch.ones(2)}, tmp_path, target="cpu")
     assert len(str(caught.value).splitlines()) == 1

@@ -65,7 +65,7 @@ def test_every_result_is_laid_out(wrapper: str) -> None:
 
 
 def test_no_error_code_is_dropped(wrapper: str) -> None:
-    """No call of a kernel stands alone as a statement."""
+    """No call of a kernel is a statement by itself."""
     body = wrapper[wrapper.index("AOTInductorModel::run_impl(") :]
     calls = re.findall(r"^.*\baoti_torch_(?:cpu_\w+|index_put_out)\(.*$", body, re.MULTILINE)
     assert any("aoti_torch_cpu_scatter_reduce_two_out(" in line for line in calls)

@@ -42,7 +42,7 @@ def test_the_compile_hook_takes_what_we_capture() -> None:
 
 
 @pytest.mark.parametrize("attribute", ["get_original_value_of_constant"])
-def test_the_graph_still_tells_its_constants(attribute: str) -> None:
+def test_the_graph_still_gives_its_constants(attribute: str) -> None:
     """GraphLowering has the method that hands out a constant's first value."""
     assert hasattr(GraphLowering, attribute)
 
@@ -89,7 +89,7 @@ def test_strides_are_asked_through_what_we_replace() -> None:
     assert names == ["index", "var", "vec_length"]
 
 
-# The key lies as (S, B, E): this looks like attention and is none.
+# The key is stored as (S, B, E): this looks like attention and is not.
 _PERMUTED_KEYS = """
 import torch
 from transforms.lowering.cpu import BACKEND

@@ -39,7 +39,7 @@ def _check(module: nn.Module, *inputs: torch.Tensor, target: str) -> None:
 
 
 def test_whole_numbers_and_masks_are_joined() -> None:
-    """Each dtype's elements stand where eager puts them; bytes Inductor leaves to a kernel."""
+    """Each dtype's elements are where eager puts them; bytes Inductor leaves to a kernel."""
     generator = torch.Generator().manual_seed(0)
     images = [torch.randint(0, 2, (2, 3, 4, 4), generator=generator).to(d) for d in _DTYPES]
     matrices = [torch.randint(0, 100, (3, 40), generator=generator).to(d) for d in _DTYPES]

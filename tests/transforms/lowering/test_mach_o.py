@@ -21,7 +21,7 @@ def test_one_changed_byte_breaks_the_signature(dylib: Path, tmp_path: Path) -> N
 
 
 def test_a_library_has_a_uuid(dylib: Path, tmp_path: Path) -> None:
-    """MacOS 26 loads none without: ours has the load command, and its absence would be told."""
+    """MacOS 26 loads none without: ours has the load command, and its absence would be found."""
     assert LinkedLibrary(dylib).identified
     data = dylib.read_bytes()
     count = int.from_bytes(data[16:20], "little")

@@ -1,4 +1,4 @@
-"""Lowering for Metal: what is in a bundle, for whom it is, and that nothing of this host is."""
+"""Lowering for Metal: what is in a bundle, for which Macs, and that nothing of this host is."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_library_is_for_macs_with_apple_silicon(dylib: Path) -> None:
 
 
 def test_shims_bind_to_our_runtime_by_name(dylib: Path) -> None:
-    """Beside a libtorch that has the same names, the model still finds ours."""
+    """With a libtorch loaded that has the same names, the model still finds ours."""
     linked = LinkedLibrary(dylib)
     assert linked.two_level
     shims = {s: home for s, home in linked.imports().items() if s.startswith("aoti_torch_")}
@@ -63,7 +63,7 @@ def test_container_is_exported(dylib: Path) -> None:
     } <= exports
 
 
-def test_record_tells_what_is_imported(lowered: LoweredProgram) -> None:
+def test_record_says_what_is_imported(lowered: LoweredProgram) -> None:
     """Symbols are those of the Mach-O library; kernels those of them that compute."""
     record = lowered.record
     imports = LinkedLibrary(lowered.library).imports()
@@ -75,13 +75,13 @@ def test_record_tells_what_is_imported(lowered: LoweredProgram) -> None:
     assert record.library_bytes == lowered.library.stat().st_size
 
 
-def test_twin_needs_the_same_shims(lowered: LoweredProgram) -> None:
+def test_the_emulation_library_needs_the_same_shims(lowered: LoweredProgram) -> None:
     """The library to emulate imports what the Mach-O does, and names our runtime as needed."""
-    twin = lowered.files["emulation"]
-    assert twin.source_sha256 is not None
-    assert twin.requires == host_requirements()
+    library = lowered.files["emulation"]
+    assert library.source_sha256 is not None
+    assert library.requires == host_requirements()
     shown = subprocess.run(
-        ["readelf", "--dyn-syms", "--dynamic", "--wide", str(twin.path)],  # noqa: S607
+        ["readelf", "--dyn-syms", "--dynamic", "--wide", str(library.path)],  # noqa: S607
         capture_output=True,
         text=True,
         check=True,
@@ -91,7 +91,7 @@ def test_twin_needs_the_same_shims(lowered: LoweredProgram) -> None:
     assert undefined == set(lowered.record.symbols)
 
 
-def test_shaders_stand_once_and_without_the_header(lowered: LoweredProgram) -> None:
+def test_shaders_are_stored_once_and_without_the_header(lowered: LoweredProgram) -> None:
     """As many kernels as the record says, each under a name of its own."""
     text = lowered.files["shaders"].path.read_text()
     names = re.findall(r"kernel void (\w+)\(", text)

@@ -38,7 +38,7 @@ def code(generated: GeneratedCode) -> MetalCode:
     return metal_code(generated.wrapper, generated.shaders, "main", PATH)
 
 
-def test_shaders_stand_beside_the_wrapper_under_names_of_their_own(code: MetalCode) -> None:
+def test_shaders_are_beside_the_wrapper_under_names_of_their_own(code: MetalCode) -> None:
     """Each kernel once, without the shared headers; the wrapper names path, hash and kernels."""
     assert code.kernels[:2] == ("main_mps_lib_0", "main_mps_lib_1")
     assert re.findall(r"kernel void (\w+)\(", code.shaders) == list(code.kernels)
@@ -72,7 +72,7 @@ def test_every_call_is_checked(code: MetalCode) -> None:
     assert len(calls) > 4 * len(code.kernels)
     assert all("AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_mps_" in line for line in calls)
     assert "std::function" not in body
-    # A copied input's call stands between lines of torch's own; a macro checks it.
+    # A copied input's call is between lines of torch's own; a macro checks it.
     assert "aoti_torch_clone_preserve_strides(" in body
     assert "#define aoti_torch_clone_preserve_strides(...)" in code.wrapper
 
@@ -122,7 +122,7 @@ def test_a_shader_written_in_another_way_is_refused(
         "#include <ATen/native/mps/MetalShaderLibrary.h>",
     ],
 )
-def test_a_way_past_our_classes_is_said_aloud(generated: GeneratedCode, left: str) -> None:
+def test_a_way_past_our_classes_is_an_error(generated: GeneratedCode, left: str) -> None:
     """Whatever torch wrote without asking the methods that we replace is refused."""
     with pytest.raises(LoweringError, match="not built as it was"):
         metal_code(generated.wrapper + left, generated.shaders, "main", PATH)

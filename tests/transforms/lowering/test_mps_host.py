@@ -73,6 +73,6 @@ def test_a_single_element_can_be_read() -> None:
 
 
 def test_torch_still_says_that_there_is_no_metal() -> None:
-    """Nobody else may take the device for a GPU."""
+    """No other code may take the device for a GPU."""
     if not torch.backends.mps.is_built():
         assert not torch.backends.mps.is_available()

@@ -79,7 +79,7 @@ def test_a_shader_that_does_not_compile(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_kernel_that_does_not_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Named by its operators beside the compiler's words."""
+    """Named by its operators, with the compiler's words."""
     for functions in (CppOverrides, CppVecOverrides):
         monkeypatch.setattr(functions, "asinh", staticmethod(lambda x: f"nonsense({x})"))
     with pytest.raises(LoweringError, match=r"nonsense.*, in cpp_fused_asinh\w*"):

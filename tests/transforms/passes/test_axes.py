@@ -75,7 +75,7 @@ def test_every_element_is_where_the_axes_say(data: Any, sizes: list[int]) -> Non
     assert torch.equal(laid.reshape(-1), frame.reshape(-1))
 
 
-def test_equal_sizes_are_told_apart() -> None:
+def test_equal_sizes_are_distinguished() -> None:
     """Height and width of the same size exchanged is not the identity."""
     swapped = permuted(identity_axes((2, 3, 5, 5)), (0, 1, 3, 2))
     assert swapped != identity_axes((2, 3, 5, 5))
@@ -106,7 +106,7 @@ def test_sizes_that_expand_are_not_followed() -> None:
 
 
 def test_an_axis_of_size_one_cannot_be_named() -> None:
-    """Nothing tells one axis of a single element from another."""
+    """Nothing distinguishes one axis of a single element from another."""
     assert whole_axis(identity_axes((1, 1))[0], (1, 1)) is None
 
 

@@ -110,7 +110,7 @@ def test_left_alone_where_it_would_be_wrong(case: str) -> None:
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_exported_program_is_parted_before_autograd(dynamic: bool) -> None:
-    """Its values stand in meta["val"] and its operators are ATen's; new nodes say their values."""
+    """Its values are in meta["val"] and its operators are ATen's; new nodes say their values."""
 
     class Joined(torch.nn.Module):
         def __init__(self) -> None:
@@ -170,7 +170,7 @@ def test_gate_is_asked() -> None:
     assert "cat" not in names
 
 
-def test_caches_tell_limits_apart() -> None:
+def test_caches_distinguish_limits() -> None:
     """Inductor's caches key the pass by its code and its limits."""
     assert CatLinearPreGradPass().uuid() == cat_linear_pre_grad_pass.uuid()
     assert CatLinearPreGradPass(gate="open").uuid() != cat_linear_pre_grad_pass.uuid()

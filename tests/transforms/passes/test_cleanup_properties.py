@@ -141,7 +141,7 @@ def _observe(
     seen = [tensor.clone() for tensor in (*outputs, *inputs)]
     for number, output in enumerate(outputs):
         if 0 in output.stride():
-            continue  # nobody can write a tensor that overlaps itself
+            continue  # a tensor that overlaps itself cannot be written
         output.add_(number + 1)
         seen += [tensor.clone() for tensor in (*outputs, *inputs)]
     for tensor, value in zip(state, kept, strict=True):

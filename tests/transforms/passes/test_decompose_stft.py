@@ -148,7 +148,7 @@ def test_rfft_equals_eager(axis: int, norm: str | None, consumer: str, stage: st
     """A real FFT over any one axis, in any normalisation, is the same matrix product."""
     torch.manual_seed(0)
     module = Rfft(CONSUMERS[consumer], dim=axis, norm=norm)
-    signal = torch.randn(12, 12, 12)  # equal sizes: only the axis itself tells them apart
+    signal = torch.randn(12, 12, 12)  # equal sizes: only the axis itself distinguishes them
     program = _stage(torch.export.export(module, (signal,), strict=False), stage)
     result, record = DecomposeStft()(program)
     assert record.modified

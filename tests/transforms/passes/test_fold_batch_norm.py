@@ -203,7 +203,7 @@ def test_original_program_is_untouched() -> None:
 
 
 class _Residual(nn.Module):
-    """The convolution's own result is used beside the normalised one."""
+    """The convolution's own result is used besides the normalised one."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -172,8 +172,8 @@ def test_random_and_uninitialised_values_stay(function: Any) -> None:
     assert any(name in str(t) for t in _calls(result) for name in wanted)
 
 
-def test_stored_constants_are_contiguous_where_nothing_minds() -> None:
-    """The weights file knows no strides; what follows is told of the new ones."""
+def test_stored_constants_are_contiguous_where_strides_do_not_matter() -> None:
+    """The weights file knows no strides; what follows is given the new ones."""
     module = _Model(lambda m, x: torch.relu(m.weight.t() * 2) + x)
     x = torch.randn(6, 4)
     result, _ = FoldConstants()(_export(module, x))

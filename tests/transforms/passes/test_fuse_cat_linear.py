@@ -141,7 +141,7 @@ def test_weights_are_cut_at_compile_time() -> None:
 
 
 def test_a_shared_weight_stays_whole_for_its_other_user() -> None:
-    """Cutting the weight makes new constants; who else reads it finds it as it was."""
+    """Cutting the weight makes new constants; other readers find it as it was."""
     module = _Joined(8, lambda m, a, b: (_join(m, a, b), m.linear.weight * 2))
     inputs = _parts(4, 4)
     result, _ = FuseCatLinear(gate="open")(_export(module, inputs))

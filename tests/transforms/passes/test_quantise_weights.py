@@ -34,7 +34,7 @@ _BITS = {8: Precision.INT8_WEIGHT_ONLY, 4: Precision.INT4_WEIGHT_ONLY}
 
 @st.composite
 def _weights(draw: Any) -> tuple[torch.Tensor, Scheme]:
-    """Normal numbers of any scale, outliers and rows of nought; groups that fit or do not."""
+    """Normal numbers of any scale, outliers and rows of zeros; groups that fit or do not."""
     group = draw(st.sampled_from([4, 32, None]))
     scheme = Scheme(bits=draw(st.sampled_from([8, 4])), group=group)
     shape = draw(st.lists(st.sampled_from([1, 2, 3, 5, 8, 32]), min_size=2, max_size=4))
@@ -48,7 +48,7 @@ def _weights(draw: Any) -> tuple[torch.Tensor, Scheme]:
 
 
 _CUT = 2.0**-7  # by which share a scale can be smaller for being bfloat16, and then some
-_LEAST = torch.finfo(torch.float32).smallest_normal * 2 * 127  # scales of less may be nought
+_LEAST = torch.finfo(torch.float32).smallest_normal * 2 * 127  # scales of less may be zero
 
 
 def _grouped(weight: torch.Tensor, scheme: Scheme) -> torch.Tensor:
@@ -111,7 +111,7 @@ def test_by_hand() -> None:
     assert found.packed().tolist() == [[15 + 4 * 16, 9 + 8 * 16, 15 + 1 * 16, 9 + 9 * 16]]
 
 
-def test_a_weight_that_is_not_finite_is_none() -> None:
+def test_a_weight_that_is_not_finite_is_not_quantised() -> None:
     """There is no scale for NaN."""
     assert quantised(torch.tensor([[1.0, math.nan]]), INTEGERS[Precision.INT8_WEIGHT_ONLY]) is None
 
@@ -194,7 +194,7 @@ def test_another_precision_is_refused() -> None:
 
 @pytest.mark.parametrize("bits", _BITS)
 @pytest.mark.parametrize("group", [32, 64])
-def test_groups_are_as_long_as_asked_for(bits: int, group: int) -> None:
+def test_groups_are_as_long_as_given(bits: int, group: int) -> None:
     """So many numbers of a row share a scale: each is a whole number of its largest's steps."""
     module = nn.Linear(128, 8).requires_grad_(requires_grad=False)
     options: dict[str, str | int] = {"precision": _BITS[bits].value, "group": group}

@@ -1,4 +1,4 @@
-"""RemoveDeadCode: what nobody reads goes, what has an effect stays."""
+"""RemoveDeadCode: what is not read goes, what has an effect stays."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _assertion(m: Any, x: torch.Tensor) -> torch.Tensor:
     ],
 )
 def test_keeps_what_has_an_effect(function: Any, kept: str) -> None:
-    """Writes that somebody sees, random draws and assertions are never dead."""
+    """Writes that are seen elsewhere, random draws and assertions are never dead."""
     program = _export(function)
     result, _ = RemoveDeadCode()(program)
     assert len([c for c in _calls(result) if kept in c]) == len(
@@ -128,7 +128,7 @@ def test_nothing_dead_changes_nothing() -> None:
 
 
 def test_mutated_buffer_stays_in_the_functional_form() -> None:
-    """A buffer update is an output; it is live without anybody reading it."""
+    """A buffer update is an output; it is live without a reader."""
     program = _export(_write_buffer, "functional")
     result, _ = RemoveDeadCode()(program)
     assert result.graph_signature.buffers_to_mutate

@@ -146,7 +146,7 @@ def test_permutes_cancel_around_pointwise_calls() -> None:
 
 
 def test_a_reader_between_the_permutes_has_one_of_its_own() -> None:
-    """Where somebody else reads a pointwise result permuted, that is all that is permuted."""
+    """Where another call reads a pointwise result permuted, that is all that is permuted."""
 
     def function(x: torch.Tensor) -> torch.Tensor:
         y = x.permute(1, 0).relu()
@@ -191,7 +191,7 @@ def _write_source(x: torch.Tensor) -> torch.Tensor:
     ],
 )
 def test_refuses_with_a_reason(function: Any, reason: str) -> None:
-    """A copy that somebody is handed stays."""
+    """A copy that is returned stays."""
     program = _export(_Apply(function, bare=True), torch.randn(3, 3))
     result, record = RemoveIdentityPermutes()(program)
     assert any(reason in r.reason for r in record.refusals)
@@ -210,7 +210,7 @@ def test_a_copy_of_what_is_written_keeps_its_numbers(function: Any) -> None:
 
 
 def test_views_may_be_bypassed_though_their_memory_is_written() -> None:
-    """A view equal to its source is its source, whoever writes."""
+    """A view equal to its source is its source, whatever is written."""
 
     def function(x: torch.Tensor) -> torch.Tensor:
         x.t().t().add_(1)
@@ -234,7 +234,7 @@ def test_two_outputs_stay_two_tensors() -> None:
 
 
 def test_dynamic_sizes_are_compared_by_symbol() -> None:
-    """A view to the same symbolic sizes goes; a swap of two equal axes beside them does not."""
+    """A view to the same symbolic sizes goes; a swap of two equal axes next to them does not."""
 
     def function(x: torch.Tensor) -> torch.Tensor:
         same = x.view(x.shape[0], 4).transpose(0, 1).transpose(0, 1)

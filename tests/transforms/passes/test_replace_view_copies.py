@@ -1,4 +1,4 @@
-"""ReplaceViewCopies: every view copy becomes a view where nobody can tell, and no other does."""
+"""ReplaceViewCopies: a view copy becomes a view where that changes nothing, and nowhere else."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def _conjugate(_: Any, x: torch.Tensor) -> torch.Tensor:
     ],
 )
 def test_refuses_with_a_reason(function: Any, reason: str) -> None:
-    """Where a view could be told from the copy, the copy stays; the program is handed back."""
+    """Where a view would differ from the copy, the copy stays; the program is handed back."""
     module = _Apply(function)
     program = _export(module, torch.randn(4, 6))
     result, record = ReplaceViewCopies()(program)

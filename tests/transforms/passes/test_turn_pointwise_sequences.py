@@ -48,7 +48,7 @@ def _turned(module: nn.Module, x: torch.Tensor, *, of_turned_inputs: bool) -> li
 def test_turned_sides_make_a_linear_layer(
     *, before: bool, after: bool, of_turned_inputs: bool, linear: bool
 ) -> None:
-    """Behind the convolution always, in front of it where that was asked for."""
+    """Behind the convolution always, in front of it with the pass for both ways."""
     shape = (2, 7, 5) if before else (2, 5, 7)
     module = _Module(nn.Conv1d(5, 4, 1), before=before, after=after)
     targets = _turned(module, torch.randn(shape), of_turned_inputs=of_turned_inputs)
@@ -73,6 +73,6 @@ class _Strided(_Module):
 
 
 def test_memory_that_is_read_by_strides_keeps_its_layout() -> None:
-    """A linear layer's result lies turned."""
+    """A linear layer's result is stored turned."""
     module = _Strided(nn.Conv1d(4, 4, 1), before=True, after=False)
     assert "aten.conv1d.default" in _turned(module, torch.randn(1, 6, 4), of_turned_inputs=True)

@@ -37,7 +37,7 @@ class _General(nn.Module):
         self._transposed = transposed
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """A convolution by the operator that stands for all kinds, as graph passes write it."""
+        """A convolution by the operator of all kinds, as graph passes write it."""
         geometry = ([1, 1], [0, 0], [1, 1], self._transposed, [0, 0], 1)
         return torch.ops.aten.convolution.default(x, self.weight, None, *geometry)
 

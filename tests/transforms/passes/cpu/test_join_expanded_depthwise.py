@@ -45,7 +45,7 @@ def _calls(block: nn.Module) -> tuple[list[str], torch.Tensor, torch.Tensor]:
 
 
 def test_one_call_has_what_both_said() -> None:
-    """Its result's sizes are eager's, and it lies channels-last as the runtime makes it."""
+    """Its result's sizes are eager's, and it is channels-last as the runtime makes it."""
     names, fake, eager = _calls(_Block())
     assert names == ["expanded_depthwise"]
     assert fake.shape == eager.shape
@@ -78,7 +78,7 @@ class _Sampling(nn.Module):
         self.slide = nn.Conv2d(12, 12, 3, padding=1, groups=12)
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
-        """12 channels of one; rows beyond the fifth are nought."""
+        """12 channels of one; rows beyond the fifth are zero."""
         expand = self.expand(image if self.changed == "deep" else image[:, :1])
         mask = (torch.arange(expand.shape[2]) < 5)[None, None, :, None]
         if self.changed == "columns":

@@ -24,7 +24,7 @@ _DIM = torch.export.Dim("places", min=2, max=64)
 
 
 def _calls(program: ExportedProgram) -> list[str]:
-    """The operators that a program calls, without what only says how tensors lie."""
+    """The operators that a program calls, without what only says how tensors are laid out."""
     views = {
         "view", "t", "flatten", "transpose", "squeeze", "expand", "sym_size", "_to_copy", "to",
         "_assert_tensor_metadata",

@@ -114,7 +114,7 @@ def test_shared_weight_is_left() -> None:
 
 
 def test_layers_of_one_row_are_left() -> None:
-    """Weights without an axis of results do not stand one below the other."""
+    """Weights without an axis of results are not stacked."""
     assert _linears(_joined(Rows())) == 2
 
 

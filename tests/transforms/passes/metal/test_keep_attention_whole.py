@@ -1,4 +1,4 @@
-"""Attention is kept whole, whatever it is asked for, and computes what torch's own does."""
+"""Attention is kept whole, with any options, and computes what torch's own does."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_options(options: dict[str, Any], key_heads: int) -> None:
     ("heads", "grouped"),
     [((4, 1, 1), False), ((1, 4, 4), False), ((4, 1, 4), False), ((4, 2, 1), True)],
 )
-def test_heads_that_stand_for_several(heads: tuple[int, int, int], grouped: bool) -> None:
+def test_heads_that_serve_several(heads: tuple[int, int, int], grouped: bool) -> None:
     """One head of queries, keys or values meets all of the others', as broadcasting has it."""
     q, k, v = (_operands(h, h)[i] for i, h in enumerate(heads))
     module = Attention(enable_gqa=grouped)
@@ -124,7 +124,7 @@ def test_dropout_is_refused() -> None:
 
 
 def test_the_heads_of_a_place_are_joined_without_a_copy() -> None:
-    """The kernel's result lies as the reshape behind it wants it: no kernel is generated."""
+    """The kernel's result is laid out as the reshape behind it wants it: no kernel is generated."""
     program = torch.export.export(Attention(), _operands(), strict=False).run_decompositions({})
     finished, _ = run_passes(program, target="metal")
     code = _generate("main", finished)
