@@ -128,8 +128,8 @@ def test_what_does_not_hold_is_reported_and_stays(
 
 
 @pytest.mark.usefixtures("prefect_server")
-def test_who_may_only_read_proves_all_the_same(store: Store, tmp_path: Path) -> None:
-    """A verdict that the store does not take changes nothing about the proof, and is told."""
+def test_a_reader_proves_all_the_same(store: Store, tmp_path: Path) -> None:
+    """A verdict that the store does not take changes nothing about the proof, and is reported."""
     publish(tmp_path, "ant")
     (tmp_path / "store" / verdict_key("ant", "cpu", "a" * 64)).mkdir(parents=True)
     [proof] = verified(judging(), store).proofs
@@ -194,12 +194,12 @@ def test_a_store_that_is_away_says_nothing_of_a_release(
     monkeypatch.setattr(tasks.retries, "RETRY_SECONDS", [0.0])
 
     def away(*_: object) -> None:
-        raise StoreUnreachable(store.url, "nobody answers")
+        raise StoreUnreachable(store.url, "no answer")
 
     monkeypatch.setattr(zoo.store.Store, "pull", away)
     [proof] = confirmed(judging(), store).proofs
     assert proof.outcome is ProofOutcome.UNREACHABLE
-    assert "nobody answers" in proof.detail
+    assert "no answer" in proof.detail
     assert store.verdict(store.find("ant", "cpu")) is None
 
 
@@ -230,7 +230,7 @@ def test_garbage_is_collected_by_the_flow(store: Store, tmp_path: Path) -> None:
 def test_an_interrupted_pull_leaves_nothing(
     store: Store, tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it gathers lies in the working folder, by whose name a killed proof's is known too."""
+    """What it gathers is in the working folder, by whose name a killed proof's is known too."""
     publish(tmp_path, "ant")
     folder = new_work_folder("verify-ant-cpu")
     seen: list[str] = []
@@ -269,7 +269,7 @@ def test_our_own_folder_is_swept(store: Store, own_home: Path) -> None:
 def test_links_and_folders_in_place_of_logs_stay(
     store: Store, own_home: Path, tmp_path: Path
 ) -> None:
-    """Nobody here made them: they are neither removed nor counted, however old."""
+    """They are not Menagerie's: they are neither removed nor counted, however old."""
     kept = tmp_path / "elsewhere" / "kept"
     for path in (kept, own_home / "logs" / "x.log" / "kept"):
         path.parent.mkdir(parents=True)

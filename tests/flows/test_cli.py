@@ -247,7 +247,7 @@ def test_bad_options_are_misuse(zoo: Run) -> None:
     assert said.endswith("See `zoo convert --help`")
 
 
-def test_a_store_address_that_is_none_is_misuse(zoo: Run, manifest: Path) -> None:
+def test_an_invalid_store_address_is_misuse(zoo: Run, manifest: Path) -> None:
     """A URL of an unknown kind is refused before any work."""
     code, _, err = zoo("convert", "--manifest", manifest, "--store", "gopher://zoo")
     assert code == 2
@@ -257,7 +257,7 @@ def test_a_store_address_that_is_none_is_misuse(zoo: Run, manifest: Path) -> Non
 def test_an_unreachable_store_is_one_line(
     zoo: Run, manifest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody listens at the endpoint: exit code 1, what and where, no traceback."""
+    """No server listens at the endpoint: exit code 1, what and where, no traceback."""
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
@@ -370,7 +370,7 @@ def test_pull_takes_the_short_build_that_releases_prints(
 
 
 def test_a_store_that_is_not_there_is_not_empty(zoo: Run, tmp_path: Path) -> None:
-    """Nobody is told that it is empty, and nothing is made in its place."""
+    """It is not reported as empty, and nothing is made in its place."""
     place = tmp_path / "nowhere"
     for command in (("pull", "toy"), ("releases", "toy"), ("catalog",), ("gc",)):
         code, _, err = zoo(*command, "--store", place)
@@ -380,7 +380,7 @@ def test_a_store_that_is_not_there_is_not_empty(zoo: Run, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("command", ["list", "diff", "rollback", "promote"])
-def test_a_name_that_nobody_knows_is_misuse(zoo: Run, store: Path, command: str) -> None:
+def test_an_unknown_name_is_misuse(zoo: Run, store: Path, command: str) -> None:
     """Neither the store nor the manifest has it: the nearest name, not how to convert it."""
     code, _, err = zoo("release", command, "resnet81", "--store", store)
     assert code == 2
@@ -413,7 +413,7 @@ def test_both_commands_say_their_version(zoo: Run, capfd: pytest.CaptureFixture[
 
 
 def test_pull_as_zip(zoo: Run, store: Path, tmp_path: Path) -> None:
-    """One file, which unpacks to the bundle, and no traces beside it."""
+    """One file, which unpacks to the bundle, and no traces next to it."""
     from menagerie.format.archive import unpack
 
     place = tmp_path / "zips" / "toy.zip"
@@ -508,7 +508,7 @@ def test_a_fetched_report_is_that_of_the_latest_release(
 
 
 def test_a_report_is_fetched_without_the_rest(zoo: Run, store: Path) -> None:
-    """A release may have gigabytes: what is not shown is not asked for."""
+    """A release may have gigabytes: what is not shown is not fetched."""
     [document] = (store / "releases").rglob("*.json")
     files = json.loads(document.read_text())["files"]
     weights = files["weights"]["sha256"]
@@ -520,7 +520,7 @@ def test_a_report_is_fetched_without_the_rest(zoo: Run, store: Path) -> None:
 @pytest.mark.parametrize("command", ["report", "verify"])
 @pytest.mark.parametrize("path", ["../nowhere/x", "/no/such/folder", "no such model"])
 def test_a_path_to_nothing_is_misuse(zoo: Run, command: str, path: str) -> None:
-    """What is neither a path nor a model's name is told so."""
+    """What is neither a path nor a model's name is said to be neither."""
     code, _, err = zoo(command, path)
     assert code == 2
     assert one_line(err).startswith(f"{path}: is no folder")
@@ -596,7 +596,7 @@ def test_gc_says_what_it_would_remove_and_removes_it(zoo: Run, store: Path) -> N
 
 @pytest.mark.parametrize("hours", ["-1", "8761", "nan"])
 def test_gc_knows_the_bounds_of_its_rule(zoo: Run, store: Path, hours: str) -> None:
-    """A grace that no rule takes is misuse of the option, told by its name."""
+    """A grace that no rule takes is misuse of the option, which is named."""
     code, _, err = zoo("gc", "--store", store, "--grace-hours", hours)
     assert code == 2
     assert "--grace-hours" in err
@@ -606,7 +606,7 @@ def test_gc_knows_the_bounds_of_its_rule(zoo: Run, store: Path, hours: str) -> N
 
 
 def test_all_releases_are_verified(zoo: Run, store: Path) -> None:
-    """Every release gets a line; the toy's library is none, so the exit code is 1."""
+    """Every release gets a line; the toy's library does not load, so the exit code is 1."""
     code, out, _ = zoo("release", "verify", "--store", store, "--json")
     assert code == 1
     [proof] = json.loads(out)["proofs"]

@@ -148,7 +148,7 @@ def test_a_folder_behind_a_web_server(
 def test_a_private_bucket_has_one_address_for_all(
     bucket: Store, tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who has it needs no key; without its signature it shows nothing."""
+    """It needs no key; without its signature it shows nothing."""
     releases = released(bucket, tmp_path / "keys", tmp_path)
     index = catalog("--store", bucket.url)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):

@@ -1,4 +1,4 @@
-"""`zoo compile`: a module of one's own from the command line."""
+"""`zoo compile`: a user's own module from the command line."""
 
 from __future__ import annotations
 
@@ -65,17 +65,17 @@ def zoo(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.M
     return run
 
 
-def test_a_class_of_ones_own_is_compiled(zoo: Run, tmp_path: Path) -> None:
+def test_a_users_own_class_is_compiled(zoo: Run, tmp_path: Path) -> None:
     """Named inputs, sizes that two of them share, and a result that a script reads."""
     sizes = ("--dynamic", "x:0,mask:0=1..5")
     inputs = ("-i", "x=2x4", "-i", "mask=2x1:float32")
     code, out, _ = zoo("compile", "my_net:Net", *inputs, *sizes, "-o", "made", "--json")
     assert code == 0
-    told = json.loads(out)
-    assert told["path"] == str(tmp_path / "made")
-    assert (told["model"], told["target"], told["state"]) == ("net", "cpu", "validated")
-    assert told["worst_abs"] < 1e-5
-    assert told["bytes"] == sum(
+    result = json.loads(out)
+    assert result["path"] == str(tmp_path / "made")
+    assert (result["model"], result["target"], result["state"]) == ("net", "cpu", "validated")
+    assert result["worst_abs"] < 1e-5
+    assert result["bytes"] == sum(
         e.bytes for e in open_bundle(tmp_path / "made").manifest.listed.values()
     )
     [program] = open_bundle(tmp_path / "made").manifest.programs
@@ -128,7 +128,7 @@ def test_a_saved_program_is_opened_only_on_demand(zoo: Run, tmp_path: Path) -> N
         (("just some words",), 2, "neither a .pt2 file nor code"),
     ],
 )
-def test_what_is_wrong_is_told_in_a_line(
+def test_what_is_wrong_is_said_in_a_line(
     arguments: tuple[str, ...], code: int, words: str, zoo: Run, tmp_path: Path
 ) -> None:
     """Exit code 2 for misuse and 1 for a module that cannot be converted; never a traceback."""
@@ -140,7 +140,7 @@ def test_what_is_wrong_is_told_in_a_line(
     assert not (tmp_path / "made").exists()
 
 
-def test_a_file_that_is_no_program_is_told(zoo: Run, tmp_path: Path) -> None:
+def test_a_file_that_is_no_program_is_refused(zoo: Run, tmp_path: Path) -> None:
     """Also when it may be opened."""
     (tmp_path / "wrong.pt2").write_bytes(b"not an archive")
     code, _, err = zoo("compile", "wrong.pt2", "--unpickle", "-o", "made")
@@ -170,7 +170,7 @@ def test_a_torchscript_archive_is_called_so(name: str, zoo: Run, tmp_path: Path)
     assert "Give the code that it was made from" in " ".join(err.split())
 
 
-def test_an_archive_that_is_called_an_array_is_told(tmp_path: Path) -> None:
+def test_an_archive_that_is_called_an_array_is_refused(tmp_path: Path) -> None:
     """The words are those of `zoo run`, which reads such files too."""
     np.savez(tmp_path / "two.npz", np.zeros(2), np.zeros(3))
     (tmp_path / "two.npz").rename(tmp_path / "two.npy")

@@ -53,7 +53,9 @@ def test_the_library_grew(capsys: pytest.CaptureFixture[str], which: tuple[str, 
 
 
 @pytest.mark.usefixtures("store")
-def test_an_unknown_release_is_told_where_to_look(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_release_is_answered_with_where_to_look(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """A rank beyond the history is misuse, and says what lists it."""
     assert invoke(["diff", "tiny@3", "tiny"]) == 2
     assert "zoo release list tiny" in capsys.readouterr().err
@@ -70,7 +72,7 @@ def test_the_first_release_has_none_before_it(
 
 
 def test_a_candidate_is_measured_by_the_latest(tmp_path: Path, store: Store) -> None:
-    """Three times the bytes of the latest is a regression; the latest itself is none."""
+    """Three times the bytes of the latest is a regression; the latest itself is not."""
     files = {"programs/main/model.so": bytes(30_000)}
     folder = make_bundle(tmp_path / "ef", files, build_key="ef" * 32)
     candidate = store.propose(folder)

@@ -39,7 +39,7 @@ def test_the_versions_that_are_declared_are_well(
         (sandbox.NO_SANDBOX, Health.WARN, "runs as you"),
     ],
 )
-def test_what_contains_untrusted_code_is_told(
+def test_the_sandbox_for_untrusted_code_is_named(
     monkeypatch: pytest.MonkeyPatch, found: str, health: Health, word: str
 ) -> None:
     """And what is missing where it is not all that it could be."""
@@ -50,7 +50,7 @@ def test_what_contains_untrusted_code_is_told(
     assert bool(check.advice) is (health is not Health.OK)
 
 
-def test_a_package_of_another_version_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_of_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of those that only conversion needs."""
     installed = importlib.metadata.version
     monkeypatch.setattr(

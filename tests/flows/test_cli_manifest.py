@@ -49,7 +49,7 @@ def test_messages_name_commands_with_the_manifest_given(zoo: Run, tmp_path: Path
 
 
 def test_whom_a_licence_wants_named_is_shown(zoo: Run, tmp_path: Path) -> None:
-    """With the licence and its address: who hands the weights on must name them."""
+    """With the licence and its address: anyone who passes the weights on must name them."""
     (tmp_path / "a.yaml").write_text(
         "version: 1\nfamily: A\nmodels:\n  ant:\n    summary: a\n"
         "    source: {kind: torchvision, builder: resnet18}\n"
@@ -61,8 +61,8 @@ def test_whom_a_licence_wants_named_is_shown(zoo: Run, tmp_path: Path) -> None:
     assert "CC-BY-4.0 https://ants.example The ants" in " ".join(out.split())
 
 
-def test_the_lines_of_contributing_run_as_they_stand(lent_home: Path, tmp_path: Path) -> None:
-    """In an empty folder, by a shell: a manifest of one's own is written, listed and converted."""
+def test_the_lines_of_contributing_run_as_printed(lent_home: Path, tmp_path: Path) -> None:
+    """In an empty folder, by a shell: a custom manifest is written, listed and converted."""
     text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
     [lines] = [b for b in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if "mine.yaml" in b]
     work = tmp_path / "empty"

@@ -40,10 +40,10 @@ def strictly(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
-def test_closed_standard_output_is_said(
+def test_closed_standard_output_is_reported(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Python has none then; nothing is begun."""
+    """`sys.stdout` is None then; nothing is started."""
     monkeypatch.setattr(sys, "stdout", None)
     assert invoke(["list"]) == 2
     assert "standard output: is closed" in capfd.readouterr().err
@@ -51,7 +51,7 @@ def test_closed_standard_output_is_said(
 
 @pytest.mark.parametrize("command", ["compile --help", "debug explain --help", "list"])
 def test_a_terminal_of_ascii_is_written_to(command: str) -> None:
-    """Bullets, boxes and dashes have stand-ins; the answer is whole."""
+    """Bullets, boxes and dashes are replaced; the answer is whole."""
     plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
     zoo = Path(sys.executable).with_name("zoo")
     given = [zoo, *command.split()]
@@ -116,7 +116,7 @@ def test_figures_are_legible_in_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
         ("utf-8", "2.1\xa0\xd7\xa010⁻¹⁰ 10⁻¹² 10⁴ 10⁺¹⁰ 3.0\xa0\xd7\xa010⁺²¹"),
     ],
 )
-def test_a_power_is_whole_or_stood_in_for(
+def test_a_power_is_whole_or_replaced(
     monkeypatch: pytest.MonkeyPatch, encoding: str, said: str
 ) -> None:
     """Also where the encoding has some of its digits: Latin-1 has one, two and three."""
@@ -154,8 +154,8 @@ def test_verifying_what_is_bit_equal_gives_json(
     """The commonest good result of all: every output equal bit for bit."""
     monkeypatch.setattr("menagerie.validation.validate", lambda *_, **__: bit_equal())
     assert invoke(["verify", str(tmp_path), "--json"]) == 0
-    told = strictly(capfd.readouterr().out)
-    assert told["programs"][0]["parity"][0]["snr_db"] == "Infinity"
+    document = strictly(capfd.readouterr().out)
+    assert document["programs"][0]["parity"][0]["snr_db"] == "Infinity"
 
 
 class FakeSession:
@@ -195,19 +195,21 @@ def test_running_into_nan_gives_json(
     """A model may answer so; what reads the answer must not break on it."""
     values = np.array([1.0, np.nan, -np.inf], np.float32)
     assert ran(values, Dtype.FLOAT32, tmp_path, monkeypatch, "--json") == 0
-    told = strictly(capfd.readouterr().out)
-    assert told == {"x": {"dtype": "float32", "shape": [3], "values": [1.0, "NaN", "-Infinity"]}}
+    document = strictly(capfd.readouterr().out)
+    assert document == {
+        "x": {"dtype": "float32", "shape": [3], "values": [1.0, "NaN", "-Infinity"]}
+    }
 
 
-def test_bfloat16_is_told_in_numbers(
+def test_bfloat16_is_printed_as_numbers(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not as its bits in uint16: in JSON, in the table and in the file that is written."""
     values = np.array([1.0, -2.5, 384.0], np.float32)  # all of them bfloat16's
     place = tmp_path / "y.npy"
     assert ran(values, Dtype.BFLOAT16, tmp_path, monkeypatch, "--json", "-o", str(place)) == 0
-    told = strictly(capfd.readouterr().out)["x"]
-    assert told == {"dtype": "bfloat16", "shape": [3], "values": [1.0, -2.5, 384.0]}
+    document = strictly(capfd.readouterr().out)["x"]
+    assert document == {"dtype": "bfloat16", "shape": [3], "values": [1.0, -2.5, 384.0]}
     written = np.load(place)
     assert written.dtype == np.float32
     assert written.tolist() == values.tolist()
@@ -225,23 +227,23 @@ def _profiled(*_: object, **__: object) -> Profile:
     return Profile(threads=1, runs=2, milliseconds=1.0, peaks=peaks, kernels=kernels)
 
 
-def test_a_profile_is_told_kernel_by_kernel(
+def test_a_profile_is_printed_kernel_by_kernel(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Milliseconds of a run, and rates beside what the machine does; all of it as JSON, too."""
+    """Milliseconds of a run, and rates with the machine's peaks; all of it as JSON, too."""
     monkeypatch.setattr("menagerie.timing.measure_kernels", _profiled)
     assert invoke(["bench", str(tmp_path), "--profile"]) == 0
-    told = capfd.readouterr().out.splitlines()
-    [loop] = [line.split() for line in told if "cpp_fused_relu_0" in line]
+    lines = capfd.readouterr().out.splitlines()
+    [loop] = [line.split() for line in lines if "cpp_fused_relu_0" in line]
     assert loop == ["0.500", "50.0", "%", "2", "4.0", "0.50", "cpp_fused_relu_0"]
-    [product] = [line.split() for line in told if "mm_out" in line]
+    [product] = [line.split() for line in lines if "mm_out" in line]
     assert product == ["0.250", "25.0", "%", "1", "10.0", "0.50", "mm_out", "8x8"]
-    [rest] = [line.split() for line in told if "between kernels" in line]
+    [rest] = [line.split() for line in lines if "between kernels" in line]
     assert rest == ["0.250", "25.0", "%", "between", "kernels"]
-    assert "1 thread; this machine does 20 GFLOP/s and 8.0 GB/s" in told[0]
+    assert "1 thread; this machine does 20 GFLOP/s and 8.0 GB/s" in lines[0]
     assert invoke(["bench", str(tmp_path), "--profile", "--json"]) == 0
-    told = strictly(capfd.readouterr().out)["kernels"][1]
-    assert (told["flops"], told["share"], told["of_roofline"]) == (5e6, 0.25, 0.5)
+    kernel = strictly(capfd.readouterr().out)["kernels"][1]
+    assert (kernel["flops"], kernel["share"], kernel["of_roofline"]) == (5e6, 0.25, 0.5)
 
 
 @pytest.fixture
@@ -274,9 +276,9 @@ def test_bisect_looks_at_every_golden_case(
     """A fault at the largest size only is found, and its case is named; the JSON is JSON."""
     assert invoke(["bisect", "toy", "--json"]) == 1
     assert searched == [0, 1, 2]
-    told = strictly(capfd.readouterr().out)
-    assert (told["program"], told["case"], told["node"]) == ("main", 2, "conv2d_3")
-    assert (told["max_abs"], told["snr_db"]) == ("Infinity", "-Infinity")
+    document = strictly(capfd.readouterr().out)
+    assert (document["program"], document["case"], document["node"]) == ("main", 2, "conv2d_3")
+    assert (document["max_abs"], document["snr_db"]) == ("Infinity", "-Infinity")
 
 
 def test_bisect_says_how_much_agrees(

@@ -108,7 +108,7 @@ def test_nothing_to_promote_is_an_empty_list(
 def test_the_beginning_of_two_build_keys_promotes_neither(
     tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is misuse: who named one build is not taken to have meant two."""
+    """It is misuse: a user who named one build did not mean two."""
     for digits in ("ab", "ac"):
         propose(store, tmp_path, digits)
     assert invoke(["promote", "digits_cnn", "--build", "a"]) == 2
@@ -125,13 +125,13 @@ def test_a_retraction_says_what_is_the_latest_now(
         assert invoke(["promote", "digits_cnn"]) == 0
     assert invoke(["rollback", "digits_cnn"]) == 0
     assert "the latest is cdcdcdcdcdcd again" in capsys.readouterr().out
-    for build, told in (
+    for build, said in (
         ("ef", "the latest is cdcdcdcdcdcd"),
         ("cd", "the latest is abababababab"),
         ("ab", "it has no latest release now"),
     ):
         assert invoke(["retract", "digits_cnn", build, "--reason", "wrong"]) == 0
-        assert f"retracted, {told}" in capsys.readouterr().out
+        assert f"retracted, {said}" in capsys.readouterr().out
 
 
 def test_a_rollback_to_the_latest_writes_nothing(
@@ -207,7 +207,7 @@ def test_what_is_no_ledger_ends_no_plan(tmp_path: Path, store: Store, manifest: 
 def test_an_old_ledger_hides_no_retraction(
     tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever shows the state of yesterday is not believed that nothing was retracted since."""
+    """A mirror with yesterday's state is no proof that nothing was retracted since."""
     for digits in ("ab", "cd"):
         propose(store, tmp_path, digits)
         assert invoke(["promote", "digits_cnn"]) == 0
@@ -259,10 +259,10 @@ def test_a_model_without_a_latest_release_ends_no_verification(
 
 
 @pytest.mark.parametrize("command", ["list", "diff", "rollback", "promote"])
-def test_a_model_of_ones_own_manifest_is_not_published_yet(
+def test_a_model_of_a_custom_manifest_is_not_published_yet(
     store: Store, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    """Menagerie's own entries lack it, and none has a like name: it may be one all the same."""
+    """Menagerie's own entries lack it, and none has a similar name: it may exist all the same."""
     Path(store.url.removeprefix("file://")).mkdir(exist_ok=True)
     assert invoke(["release", command, "ownnet"]) == 2
     said = " ".join(capsys.readouterr().err.split())
@@ -274,7 +274,7 @@ def test_a_model_of_ones_own_manifest_is_not_published_yet(
 def test_nothing_waits_of_a_model_that_the_manifest_lacks(
     tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str], model: str
 ) -> None:
-    """What is signed and the latest needs no entry to be said, whatever else has a like name."""
+    """A signed latest release is reported without an entry, whatever has a similar name."""
     propose(store, tmp_path, "ab", model=model)
     [candidate] = store.candidates(model)
     Promoter(store, Keyring(tmp_path / "keys")).promote(candidate)
@@ -288,11 +288,11 @@ def test_nothing_waits_of_a_model_that_the_manifest_lacks(
 def test_what_was_never_published_is_to_be_converted_first(
     store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither a wrong name is meant nor a promotion, as long as there is nothing to promote."""
+    """Neither a similar name nor a promotion is advised while there is nothing to promote."""
     Path(store.url.removeprefix("file://")).mkdir(exist_ok=True)
-    for command, told in (("list", "`zoo convert digits_cnn`"), ("diff", "zoo convert digits_cnn")):
+    for command, said in (("list", "`zoo convert digits_cnn`"), ("diff", "zoo convert digits_cnn")):
         assert invoke(["release", command, "digits_cnn"]) == 2
-        assert told in " ".join(capsys.readouterr().err.split())
+        assert said in " ".join(capsys.readouterr().err.split())
     propose(store, tmp_path, "ab")
     assert invoke(["release", "diff", "digits_cnn"]) == 1
     assert "zoo release promote digits_cnn" in " ".join(capsys.readouterr().err.split())

@@ -78,9 +78,9 @@ def pushed(capfd: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]
     """What `zoo push` says."""
     capfd.readouterr()
     code = invoke(["push", HUB, *arguments, "--json"])
-    heard = capfd.readouterr()
-    assert code == 0, heard.err
-    found: dict[str, Any] = json.loads(heard.out)
+    captured = capfd.readouterr()
+    assert code == 0, captured.err
+    found: dict[str, Any] = json.loads(captured.out)
     return found
 
 
@@ -103,7 +103,7 @@ def test_what_was_pushed_is_pulled(
 def test_the_hubs_own_tools_read_it(
     hub: HubServer, store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The files stand under their names; the card says what the Hub filters by, and the way."""
+    """The files have their own names; the card says what the Hub filters by, and the way."""
     pushed(capfd, "--wheel", str(tmp_path / WHEEL))
     folder = Path(
         snapshot_download("example/net", endpoint=hub.address, local_dir=tmp_path / "all")
@@ -210,7 +210,7 @@ def test_a_copy_knows_no_retraction(
 def test_what_was_altered_there_is_refused(
     hub: HubServer, store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A file, the manifest, a signature by nobody: nothing appears."""
+    """A file, the manifest, an absent signature: nothing appears."""
     pushed(capfd)
     there = hub.repositories["example/net"].commits[-1]
     sound = dict(there)
@@ -279,7 +279,7 @@ def test_misuse_is_a_line(
     code: int,
     said: str,
 ) -> None:
-    """Of an address that is none, and of what the store lacks; the Hub is not asked."""
+    """Of an invalid address, and of what the store lacks; the Hub is not asked."""
     assert invoke(["push", *arguments]) == code
     error = capfd.readouterr().err
     assert said in error
@@ -289,7 +289,7 @@ def test_misuse_is_a_line(
 def test_a_stranger_cannot_push(
     hub: HubServer, store: Store, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """He is told how to log in, and nothing is made."""
+    """The error says how to log in, and nothing is made."""
     monkeypatch.setenv("HF_TOKEN", "hf_of_somebody_else")
     assert invoke(["push", HUB]) == 2
     error = capfd.readouterr().err
@@ -312,10 +312,10 @@ def test_another_holders_key_replaces_none(
     assert (tmp_path / "keys" / "model-signing.pem").stat().st_mode & 0o777 == 0o600
 
 
-def test_what_nobody_signed_in_the_store_is_not_pushed(
+def test_what_is_not_signed_in_the_store_is_not_pushed(
     hub: HubServer, store: Store, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever may write there could hand it on under the owner's name, or name a path for it."""
+    """Another writer could hand it on under the owner's name, or name a path for it."""
     evil = {"wheels": ["../../evil.whl", "/evil.whl"], "address": None}
     store.objects.put_small("catalogue/site.json", json.dumps(evil).encode())
     store.objects.put_small(f"{WHEELS}{WHEEL}", b"an evil wheel")
@@ -332,7 +332,7 @@ def test_what_a_repository_holds_besides_is_not_removed(
 ) -> None:
     """A push replaces all: it takes a new repository, or one of its own."""
     there = hub.repositories["example/net"] = Repository()
-    there.commits.append({".gitattributes": b"", "pytorch_model.bin": b"of somebody"})
+    there.commits.append({".gitattributes": b"", "pytorch_model.bin": b"of another user"})
     assert invoke(["push", HUB]) == 2
     assert "holds something else, which a push would remove" in capfd.readouterr().err
     there.commits.append({".gitattributes": b"", "README.md": b"# new"})

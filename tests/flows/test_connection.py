@@ -1,4 +1,4 @@
-"""Which server is meant, what reaches its processes, and what is never said aloud."""
+"""Which server is meant, what reaches its processes, and what is never shown."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_a_command_that_names_the_store_keeps_its_endpoint(
 def test_another_s3_store_is_not_for_the_workers_of_up(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """They have no keys to it: misuse, said before anything is asked of anybody."""
+    """They have no keys to it: misuse, said before any server is asked."""
     saved(up=True)
     team = {"AWS_ENDPOINT_URL_S3": "https://s3.example.org", "MENAGERIE_STORE": "s3://team/zoo"}
     monkeypatch.setattr(os, "environ", {**os.environ, **team})
@@ -216,8 +216,8 @@ def test_every_variable_is_one_that_prefect_knows() -> None:
     assert not hasattr(prefect.settings, "PREFECT_SERVER_NO_SUCH_THING")
 
 
-def test_secrets_are_with_who_needs_them_and_in_no_file() -> None:
-    """Everybody on a host can list arguments; supervisord's file holds none either."""
+def test_secrets_reach_the_processes_that_need_them_and_no_file() -> None:
+    """All users of a host can list arguments; supervisord's file holds none either."""
     state = saved()
     given = [" ".join(supervision.secrets_of(name, state).values()) for name in supervision.PORTS]
     for secret, holders in (
@@ -243,7 +243,7 @@ def test_our_folder_may_have_any_name(
 
 
 def test_two_commands_do_not_change_a_cluster_at_once() -> None:
-    """The second is told so at once."""
+    """The second is refused at once."""
     with locked(), pytest.raises(MenagerieError, match="another"), locked():
         pass
 
@@ -272,7 +272,7 @@ def test_a_taken_port_is_named() -> None:
 
 @pytest.mark.usefixtures("runs")
 def test_a_port_of_another_of_ours_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever wants the UI there gets it; the other process has a new one."""
+    """The command that asks for it there gets it; the other process has a new one."""
     monkeypatch.setattr("infra.local.cluster.running", dict)
     ClusterState.make(PORTS).save()
     monkeypatch.setattr("infra.local.cluster.start_manager", lambda _: pytest.fail("started"))
@@ -349,7 +349,7 @@ def test_questions_carry_the_secret() -> None:
     ("code", "body", "said"),
     [(401, b"", "401"), (503, b"", "503"), (200, b"<html>", "expecting value")],
 )
-def test_answers_that_are_none(code: int, body: bytes, said: str) -> None:
+def test_invalid_answers(code: int, body: bytes, said: str) -> None:
     """A refusal, a broken server, something that is no Prefect: one reason each."""
     with (
         answering(code, body) as (cluster, _),
@@ -358,7 +358,7 @@ def test_answers_that_are_none(code: int, body: bytes, said: str) -> None:
         ask(cluster, "/x")
 
 
-def test_an_answer_that_breaks_off_is_none() -> None:
+def test_an_answer_that_breaks_off_is_invalid() -> None:
     """What HTTP's own parser refuses is a silent server too, and no traceback."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -376,7 +376,7 @@ def test_an_answer_that_breaks_off_is_none() -> None:
 
 
 def test_what_the_server_does_not_know() -> None:
-    """404 is an answer; nobody listening is none."""
+    """404 is an answer; a closed port is not."""
     with answering(404) as (cluster, _):
         assert ask(cluster, "/x") is None
     with pytest.raises(MenagerieError):

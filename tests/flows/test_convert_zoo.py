@@ -56,7 +56,7 @@ Faults = dict[str, dict[Stage, BaseException]]
 
 
 class Notes(Listener):
-    """A listener that writes down what it hears."""
+    """A listener that records its calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,8 +145,8 @@ def test_one_model_goes_all_the_way(options: ConversionOptions, own_home: Path) 
     assert list((own_home / "work").iterdir()) == []
 
 
-def test_steps_inside_a_stage_are_told(options: ConversionOptions) -> None:
-    """As a line of the run's log, and to whoever shows progress."""
+def test_steps_inside_a_stage_are_reported(options: ConversionOptions) -> None:
+    """As a line of the run's log, and to the listener that shows progress."""
     from prefect.client.orchestration import get_client
     from prefect.logging.handlers import APILogWorker
 
@@ -233,7 +233,7 @@ def test_a_model_too_slow_to_be_proven_timed_out(options: ConversionOptions) -> 
 
 
 def test_a_diverging_model_names_the_first_wrong_node(options: ConversionOptions) -> None:
-    """In the row's reason, as a record in the row, and in the report beside it."""
+    """In the row's reason, as a record in the row, and in the report with it."""
     place = toy_services(diverging=frozenset({"ant"}))
     ant = one(place, "ant", options)
     assert ant.diagnosis is not None
@@ -248,7 +248,7 @@ def test_a_diverging_model_names_the_first_wrong_node(options: ConversionOptions
 
 
 def test_no_search_where_none_is_wanted(options: ConversionOptions) -> None:
-    """With no minutes for it the verdict stands alone."""
+    """With no minutes for it the verdict is all there is."""
     place = toy_services(diverging=frozenset({"ant"}))
     ant = one(place, "ant", options.model_copy(update={"search_minutes": 0}))
     assert (ant.outcome, ant.diagnosis) == (Outcome.FAILED, None)
@@ -287,7 +287,7 @@ def test_an_unknown_model_is_refused_before_anything_runs(options: ConversionOpt
         convert_zoo(models=["bee", "annt"], options=options)
 
 
-def test_the_run_bears_tables_tags_and_names(options: ConversionOptions) -> None:
+def test_the_run_has_tables_tags_and_names(options: ConversionOptions) -> None:
     """In Prefect's UI: a task a model, named like its stages, with its report; a table."""
     from prefect.client.orchestration import get_client
     from prefect.events.worker import EventsWorker
@@ -323,8 +323,8 @@ def test_what_others_converted_in_the_meantime_is_not_done_again(
 def test_a_store_that_was_away_for_a_moment_is_asked_again(
     flow: Any, options: ConversionOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Planning on a worker bears with it, as publishing does."""
-    errors = [StoreUnreachable("s3://zoo", "nobody answers")]
+    """Planning on a worker tolerates it, as publishing does."""
+    errors = [StoreUnreachable("s3://zoo", "no answer")]
 
     def asked(*_: object) -> dict[Build, BundleManifest]:
         if errors:
@@ -348,14 +348,14 @@ def test_hours_that_are_over_leave_rows(options: ConversionOptions) -> None:
     assert [row.outcome for row in place.listener.rows.values()] == [Outcome.TIMED_OUT] * 3
 
 
-def test_publishing_is_tried_again_when_nobody_answered(options: ConversionOptions) -> None:
+def test_publishing_is_tried_again_without_an_answer(options: ConversionOptions) -> None:
     """A store that was away for a moment costs a retry, not the model."""
     tries = []
 
     def flaky(job: Job, _: StageRecords) -> PublishRecord:
         tries.append(job.model)
         if len(tries) == 1:
-            raise StoreUnreachable("s3://zoo", "nobody answers")
+            raise StoreUnreachable("s3://zoo", "no answer")
         return publish_bundle(job)
 
     toys = toy_services()
@@ -440,7 +440,7 @@ def test_submitted_models_need_no_shared_folder(
 def test_a_submitted_model_is_shown_from_the_store(
     options: ConversionOptions, manifest: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever asks has no folder of it, and gives none."""
+    """The command has no folder of it, and gives none."""
     assert invoke(["submit", str(manifest), "--store", options.store]) == 0
     shutil.rmtree(manifest)
     capsys.readouterr()
@@ -451,7 +451,7 @@ def test_a_submitted_model_is_shown_from_the_store(
 def test_misuse_is_a_failed_run_with_one_line(
     options: ConversionOptions, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever misspelt a name reads what was wrong, and no traceback."""
+    """A misspelt name is answered with what was wrong, and no traceback."""
     with use_services(toy_services()):
         state = convert_zoo(models=["annt"], options=options, return_state=True)
     assert state.is_failed()
@@ -467,14 +467,14 @@ def test_a_size_is_that_of_the_download_everywhere(
     assert [row.outcome for row in rows] == [Outcome.PUBLISHED, Outcome.SKIPPED]
     store = ["--store", options.store_url]
     capfd.readouterr()
-    told = []
+    shown = []
     for row in rows:
         answer(None, *shown_results(RunResult(results=(row,), store="s", seconds=1)))
-        told.append(capfd.readouterr().out)
+        shown.append(capfd.readouterr().out)
     assert invoke(["show", "ant", "--manifest", options.manifest, *store]) == 0
-    told.append(capfd.readouterr().out)
+    shown.append(capfd.readouterr().out)
     assert invoke(["pull", "ant", *store, "-o", str(tmp_path / "pulled")]) == 0
-    told.append(capfd.readouterr().out)
+    shown.append(capfd.readouterr().out)
     # What says and signs how large the others are.
     sealed = {MANIFEST, SIGNATURE, MODEL_SIGNATURE}
     files = [path for path in (tmp_path / "pulled").rglob("*") if path.is_file()]
@@ -482,11 +482,11 @@ def test_a_size_is_that_of_the_download_everywhere(
     assert [row.bytes for row in rows] == [taken, taken]
     assert 1000 < taken < 1_000_000
     digits = 3 - len(str(taken // 1000))
-    assert [f"{taken / 1000:.{digits}f} kB" in text for text in told] == [True] * 4
+    assert [f"{taken / 1000:.{digits}f} kB" in text for text in shown] == [True] * 4
 
 
 def test_a_run_is_called_what_it_does(options: ConversionOptions) -> None:
-    """As anybody who looks at the list of runs wants to know, scheduled or not."""
+    """So that the list of runs says it, scheduled or not."""
     from prefect.client.orchestration import get_client
 
     many(toy_services(), options, models=["ant", "bee"], targets=["cpu"])

@@ -98,10 +98,10 @@ def test_verifying_prints_what_the_report_prints(
     """The same judgement by `zoo verify`."""
     monkeypatch.setattr("menagerie.validation.validate", lambda *_, **__: report.validation)
     assert invoke(["verify", str(tmp_path)]) == 0
-    told = capfd.readouterr().out
+    printed = capfd.readouterr().out
     for name in ("error", "snr", "latency", "memory"):
-        assert FIGURES[name] in told
-    assert "load 19.5 ms" in told
+        assert FIGURES[name] in printed
+    assert "load 19.5 ms" in printed
 
 
 def test_an_emulated_latency_is_nowhere(report: ConversionReport, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_each_cluster_has_secrets_of_its_own() -> None:
 
 
 def test_secrets_do_not_show_by_accident() -> None:
-    """Neither printing nor formatting tells them."""
+    """Neither printing nor formatting shows them."""
     made = ClusterState.make(PORTS)
     for shown in (repr(made), str(made), f"{made.api_auth}", str(made.model_dump())):
         assert made.api_auth.get_secret_value() not in shown
@@ -78,17 +78,17 @@ def test_secrets_that_others_may_read_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["home", "x" * 120])
-def test_who_carries_the_cluster_is_reached_wherever_our_folder_lies(
+def test_supervisord_is_reached_wherever_our_folder_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """A socket's name has 104 bytes on macOS; where nobody listens, nothing runs."""
+    """A socket's name has 104 bytes on macOS; where no process listens, nothing runs."""
     monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / name))
     assert len(str(manager_socket())) < 100
     assert running() == {}
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
-    """A text that cannot be written leaves the old one, and no remains beside it."""
+    """A text that cannot be written leaves the old one, and no remains next to it."""
     path = tmp_path / "file"
     write_private(path, "old")
     with pytest.raises(UnicodeEncodeError):

@@ -45,7 +45,7 @@ def linking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
 
 
 def left(ended: Ended, store: str) -> tuple[ModelResult, str]:
-    """The row, and the page that its run bears."""
+    """The row, and the page that its run has."""
     model = ended.row.model
 
     @our_flow("leave")
@@ -171,7 +171,7 @@ def test_what_never_began_has_no_log_of_an_earlier_run() -> None:
 
 
 def test_no_text_of_a_log_becomes_markup() -> None:
-    """Each line of it stands indented, whatever it is."""
+    """Each line of it is indented, whatever it is."""
     row = ModelResult(model="toy", target="cpu", outcome=Outcome.FAILED, stage="pull", reason="x")
     report = report_failure(row)[1].model_copy(update={"log": "# no title\n- no | item"})
     lines = failure_markdown(report).splitlines()

@@ -1,4 +1,4 @@
-"""Releases that are made again: whose turn it is, what is found, and who hears of it."""
+"""Releases that are made again: whose turn it is, what is found, and what is reported."""
 
 from __future__ import annotations
 

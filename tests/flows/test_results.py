@@ -15,8 +15,8 @@ def row(model: str, outcome: Outcome, **more: object) -> ModelResult:
     return ModelResult(model=model, target="cpu", outcome=outcome, **more)  # type: ignore[arg-type]
 
 
-def test_a_run_succeeds_when_all_asked_for_work_did() -> None:
-    """Skipped is success, one failure is none; the summary counts."""
+def test_a_run_succeeds_when_all_its_models_did() -> None:
+    """Skipped is success, one failure is not; the summary counts."""
     good = (row("a", Outcome.PUBLISHED), row("b", Outcome.SKIPPED))
     assert RunResult(results=good, store="s").succeeded
     bad = RunResult(results=(*good, row("c", Outcome.FAILED), row("d", Outcome.CRASHED)), store="s")

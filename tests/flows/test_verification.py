@@ -71,7 +71,7 @@ def test_the_way_to_a_release_is_a_command(release: Release) -> None:
 def test_the_command_says_where_the_store_is(
     release: Release, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An s3:// address alone means AWS: whose server it is stands before it. No key does."""
+    """An s3:// address alone means AWS: the server's address is put before it. No key does."""
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "https://s3.example.org")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "owner")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")

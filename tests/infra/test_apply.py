@@ -1,4 +1,4 @@
-"""What a server is told of work pools: each with the job template of its type."""
+"""The work pools that a server is given: each with the job template of its type."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_each_pool_gets_the_template_of_its_type(client: SyncPrefectClient, tmp_
 
 
 def test_a_paused_pool_stays_paused(client: SyncPrefectClient, tmp_path: Path) -> None:
-    """Whoever paused it, before an upgrade say, resumes it; all else of ours is told anew."""
+    """The person who paused it, before an upgrade say, resumes it; all else of ours is set anew."""
     apply_pools(client, wanted(tmp_path, "process"))
     steps = WorkPoolStorageConfiguration(bundle_upload_step={"prefect_aws": {"bucket": "b"}})
     client.update_work_pool(
@@ -89,12 +89,12 @@ def test_a_pool_of_another_type_is_refused(client: SyncPrefectClient, tmp_path: 
     assert before == {name: template(client, name) for name in NAMES}
 
 
-def test_a_template_that_lacks(client: SyncPrefectClient, tmp_path: Path) -> None:
-    """It is named before the server is told anything."""
-    told = wanted(tmp_path, "kubernetes")
+def test_a_template_that_is_missing(client: SyncPrefectClient, tmp_path: Path) -> None:
+    """It is named before the server is changed."""
+    files = wanted(tmp_path, "kubernetes")
     (tmp_path / "infra" / "kubernetes" / "base-job-template.json").unlink()
     with pytest.raises(UsageError, match=r"base-job-template\.json: cannot be read"):
-        apply_pools(client, told)
+        apply_pools(client, files)
     assert not NAMES & {pool.name for pool in client.read_work_pools()}
 
 
@@ -108,20 +108,20 @@ def test_a_template_that_lacks(client: SyncPrefectClient, tmp_path: Path) -> Non
     ],
 )
 def test_faulty_work_pools(client: SyncPrefectClient, tmp_path: Path, pool: str, said: str) -> None:
-    """File and fault in one line; the server is told of no pool."""
-    told = wanted(tmp_path, "process")
-    told.pool_file.write_text(f"work_pools: {{on-hosts: {{type: process}}, in-pods: {pool}}}")
+    """File and fault in one line; the server is given no pool."""
+    files = wanted(tmp_path, "process")
+    files.pool_file.write_text(f"work_pools: {{on-hosts: {{type: process}}, in-pods: {pool}}}")
     with pytest.raises(UsageError, match=said) as caught:
-        apply_pools(client, told)
-    assert str(caught.value).startswith(str(told.pool_file))
+        apply_pools(client, files)
+    assert str(caught.value).startswith(str(files.pool_file))
     assert len(str(caught.value).splitlines()) == 1
     assert not NAMES & {each.name for each in client.read_work_pools()}
 
 
-def test_who_is_notified_must_be_an_address_that_apprise_knows(
+def test_the_address_to_notify_must_be_one_that_apprise_knows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is refused before a server is asked for anything."""
+    """It is refused before a server gets any request."""
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
     monkeypatch.setenv("MENAGERIE_NOTIFY", "a-pigeon")
     assert main(Wanted()) == UsageError.exit_code

@@ -1,4 +1,4 @@
-"""What a server is told agrees with the flows that exist, and Prefect understands it."""
+"""The deployments agree with the flows that exist, and Prefect understands them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_deployment_is_of_a_flow(deployment: dict[str, Any], wanted: Wanted) -
     flow = getattr(importlib.import_module(module), name)
     assert isinstance(flow, Flow)
     assert f"{flow.name}/{deployment['name']}" in wanted.deployments
-    for schedule in deployment.get("schedules", []):  # nobody fills in a form then
+    for schedule in deployment.get("schedules", []):  # there is no form to fill in then
         flow.validate_parameters(deployment.get("parameters", {}) | schedule.get("parameters", {}))
 
 
@@ -80,7 +80,7 @@ def test_targets_have_their_pools(wanted: Wanted) -> None:
     assert {pool_of(target) for target in all_targets()} <= set(wanted.work_pools)
 
 
-def test_who_waits_takes_no_place_of_what_it_waits_for(wanted: Wanted) -> None:
+def test_a_waiting_run_takes_no_place_of_what_it_waits_for(wanted: Wanted) -> None:
     """convert-zoo submits runs and waits: its queue has no limit, nor its pool."""
     [own] = [d for d in DEPLOYMENTS if d["name"] == "convert-zoo"]
     pool = wanted.work_pools[own["work_pool"]["name"]]
@@ -109,7 +109,7 @@ def test_schedules_have_a_time_zone(name: str) -> None:
 
 
 def test_the_time_zone_is_a_setting(monkeypatch: pytest.MonkeyPatch, wanted: Wanted) -> None:
-    """Else the machine's; another one is told to the server, and a wrong one is no zone."""
+    """Else the machine's; another one is given to the server, and a wrong one is no zone."""
     monkeypatch.delenv("MENAGERIE_TIMEZONE", raising=False)
     assert time_zone() in {*available_timezones(), "Etc/UTC"}
     monkeypatch.setenv("MENAGERIE_TIMEZONE", "Asia/Kathmandu")
@@ -141,7 +141,7 @@ def server(
                 client.delete_work_pool(pool)
 
 
-def test_the_server_hears_of_the_zone(
+def test_the_server_is_given_the_zone(
     server: SyncPrefectClient, wanted: Wanted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every schedule of ours is in it, as Prefect reads the file."""

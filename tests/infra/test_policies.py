@@ -38,7 +38,7 @@ TRANSFER = {
 }  # fmt: skip
 OPERATORS = {"create_bucket", "head_bucket"}  # `zoo up` alone, on a server of its own
 READING = {"get_object", "head_object", "list_objects_v2"}
-# The condition keys of that table, as far as policies here use them: of an upload in parts S3 tells
+# The condition keys of that table, as far as policies here use them: of an upload in parts S3 gives
 # the prefix to no condition, so that those can only be listed for a whole bucket or not at all.
 CONDITIONS = {"s3:ListBucket": {"s3:prefix"}, "s3:ListBucketMultipartUploads": set()}
 BUCKET = "arn:aws:s3:::models"
@@ -182,7 +182,7 @@ def test_a_worker_finds_abandoned_uploads() -> None:
 
 
 def test_the_bucket_refuses_what_is_not_encrypted() -> None:
-    """For everybody and every action."""
+    """For every caller and every action."""
     [statement] = json.loads((S3 / "bucket-policy.json").read_text())["Statement"]
     assert statement["Effect"] == "Deny"
     assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
@@ -265,7 +265,7 @@ def test_the_job_template_is_one_of_prefects() -> None:
 
 
 def test_pods_keep_their_caches() -> None:
-    """What the image takes for its home outlives a pod: it is a claim, and there is one."""
+    """The image's home outlives a pod: it is a volume claim, and the claim is in the manifests."""
     template = json.loads((KUBERNETES / "base-job-template.json").read_text())
     pod = template["job_configuration"]["job_manifest"]["spec"]["template"]["spec"]
     [volume] = pod["volumes"]

@@ -108,8 +108,8 @@ def test_the_mac_starts_a_worker_of_its_pool() -> None:
     assert subprocess.run(["/bin/sh", "-n", found], check=False).returncode == 0
 
 
-def test_every_worker_bears_with_the_server_and_is_heard_of() -> None:
-    """As one that `zoo up` starts: the automations tell a lost run by heartbeats of 30 seconds."""
+def test_every_worker_tolerates_outages_and_has_a_heartbeat() -> None:
+    """As one that `zoo up` starts: the automations know a lost run by heartbeats of 30 seconds."""
     assert OF_ALL_WORKERS["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"] == "30"
     wanted = [f"{name}={value}" for name, value in OF_ALL_WORKERS.items()]
     for path in (
@@ -121,7 +121,7 @@ def test_every_worker_bears_with_the_server_and_is_heard_of() -> None:
         assert [each for each in wanted if each not in text] == [], path
 
 
-def test_the_image_runs_as_nobody_special() -> None:
+def test_the_image_runs_as_an_unprivileged_user() -> None:
     """Known base, a user without rights, a worker that gets its signals, no secret."""
     text = (INFRA / "container" / "Containerfile").read_text()
     lines = [line for line in re.sub(r"\\\n", " ", text).splitlines() if not line.startswith("#")]
@@ -145,7 +145,7 @@ def test_the_image_runs_as_nobody_special() -> None:
 def ignored(path: str) -> bool:
     """Whether an image is built without this file, by the patterns of `.dockerignore`.
 
-    As far as ours go: `*` is any text without a slash, `**/` any folders or none, and what lies in
+    As far as ours go: `*` is any text without a slash, `**/` any folders or none, and what is in
     an ignored folder is ignored. See "dockerignore file" in Docker's reference.
     """
     patterns = (ROOT / ".dockerignore").read_text().splitlines()
@@ -184,7 +184,7 @@ def test_the_image_is_made_of_sources_alone(path: str) -> None:
 
 
 def test_the_image_has_all_that_the_repository_has() -> None:
-    """No folder or file beside `.gitignore`'s is left out; the examples of settings stay."""
+    """No folder or file besides `.gitignore`'s is left out; the examples of settings stay."""
     for folder in ("flows", "tasks", "transforms", "runtime", "zoo", "infra"):
         sources = [p for p in (ROOT / folder).rglob("*") if p.suffix in {".py", ".cpp", ".yaml"}]
         assert sources
@@ -233,7 +233,7 @@ def compose() -> dict[str, Any]:
 
 
 def test_compose_is_complete() -> None:
-    """Keys that the format has; what a service depends on can tell that it is healthy."""
+    """Keys that the format has; what a service depends on has a health check."""
     document = compose()
     assert set(document) == {"name", "x-prefect", "services", "volumes"}
     services: dict[str, dict[str, Any]] = document["services"]

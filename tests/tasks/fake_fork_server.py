@@ -1,4 +1,4 @@
-"""A fork server of fake models, which loads nothing but what is asked of it by name."""
+"""A fork server of fake models, which loads nothing but what it is given by name."""
 
 from __future__ import annotations
 

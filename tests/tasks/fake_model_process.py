@@ -52,7 +52,7 @@ class FakeModel(ModelHolder):
             case "modules":
                 source = " ".join(sys.modules)
             case "unreachable":
-                lost = ConnectionError("nobody answers")
+                lost = ConnectionError("no answer")
                 raise SourceError("https://example.org", "cannot be fetched") from lost
             case "wrong hash":
                 raise HashMismatch("weights", "have another sha256", "Look at them")
@@ -73,7 +73,7 @@ class FakeModel(ModelHolder):
         raise AssertionError
 
     def lower(self) -> LowerRecord:
-        """A child of its own that never ends, noted beside the job; then it waits for ever."""
+        """A child of its own that never ends, recorded next to the job; then it waits for ever."""
         child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
         Path(self._job.folder / "child").write_text(str(child.pid))
         signal.pause()

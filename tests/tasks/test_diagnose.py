@@ -1,4 +1,4 @@
-"""What is searched after a failed validation, and how the report tells of it."""
+"""What is searched after a failed validation, and how the report shows it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def pair(tmp_path: Path) -> Job:
 
 
 def test_what_searches_for_the_cause_is_as_it_is_typed(job: Job) -> None:
-    """With the model's seed and the manifest that it stands in, quoted for a shell."""
+    """With the model's seed and the manifest that it is in, quoted for a shell."""
     job = job.model_copy(update={"origin": job.folder / "my models" / "a.yaml", "seed": 3})
     words = shlex.split(search_command(job))
     assert words[:6] == ["zoo", "debug", "bisect", "toy", "--target", job.target]
@@ -117,7 +117,7 @@ def test_a_search_that_fails_never_hides_the_verdict(job: Job, fault: Exception)
 
 
 def test_the_reproducer_of_an_earlier_conversion_goes(job: Job) -> None:
-    """What lies beside a report belongs to it."""
+    """What is beside a report belongs to it."""
     job.reproducer.mkdir(parents=True)
     (job.reproducer / "program.pt2").write_text("old")
     _failed(job)

@@ -68,7 +68,7 @@ def test_a_full_disk_says_what_to_do() -> None:
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (StoreUnreachable("s3://x", "nobody answers"), True),
+        (StoreUnreachable("s3://x", "no answer"), True),
         (ConnectionResetError("gone"), True),
         (TimeoutError("slow"), True),
         (HashMismatch("w", "differs"), False),

@@ -90,7 +90,7 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks")
 def test_what_forks_share_is_counted_once() -> None:
     """A model whose golden cases are made in a fork takes no memory twice."""
     command = [sys.executable, "-c", FORKING]
@@ -156,7 +156,7 @@ def test_what_a_container_or_a_service_may_take_counts(
 
 
 def test_groups_without_a_limit_take_nothing_away(tmp_path: Path) -> None:
-    """Neither `max`, nor the number that stands for it, nor a group that is not there."""
+    """Neither `max`, nor the number that means it, nor a group that is not there."""
     unlimited = {
         "proc/self/cgroup": f"{V2}\n{V1}",
         f"{SLICE}/worker.service/memory.max": "max",

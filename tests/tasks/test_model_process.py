@@ -60,7 +60,7 @@ def _no_server_is_left() -> Iterator[None]:
         SERVERS.pop().kill()
 
 
-_linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes are not forked")
+_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks")
 
 
 @pytest.fixture(params=[spawned, pytest.param(forked, marks=_linux)], ids=lambda way: way.__name__)
@@ -92,13 +92,13 @@ def test_a_stage_answers_from_another_process(job: Job, log: Path, start: Start)
     assert "a library that talks" in log.read_text()
 
 
-def test_steps_of_a_stage_are_heard_here(job: Job, start: Start) -> None:
+def test_steps_of_a_stage_arrive_here(job: Job, start: Start) -> None:
     """In their order and before the record, though both may come in one piece."""
-    heard: list[StepDone] = []
-    with ModelProcess(job, start=start) as model, progress_to(heard.append):
+    reported: list[StepDone] = []
+    with ModelProcess(job, start=start) as model, progress_to(reported.append):
         model.run(PULL)
         assert model.run(EXPORT).programs
-    texts = [(step.text, step.share) for step in heard]
+    texts = [(step.text, step.share) for step in reported]
     assert texts == [("program main: traced", 0.5), ("program main: exported", 1.0)]
 
 
@@ -125,7 +125,7 @@ def test_keys_to_store_and_server_are_not_lent(
 
 
 def test_errors_arrive_as_themselves(job: Job, log: Path, start: Start) -> None:
-    """Class, words and the worth of another try cross over; the story stays in the log."""
+    """Class, words and the worth of another try cross over; the traceback stays in the log."""
     with (
         ModelProcess(asking(job, "wrong hash"), start=start) as model,
         pytest.raises(HashMismatch, match=r"^weights: have another sha256. Look at them$"),
@@ -166,7 +166,7 @@ def test_a_crash_is_an_error_that_names_signal_and_log(job: Job, log: Path, star
 
 
 def test_suspects_cross_over(job: Job, start: Start) -> None:
-    """The search is told what to look at; its diagnosis comes back."""
+    """The search is given what to look at; its diagnosis comes back."""
     asked = (("main", 1), ("decoder", None))
     with ModelProcess(job, start=start) as model:
         assert model.run(LOCATE, asked) == Diagnosis(detail="main 1, decoder None")
@@ -182,7 +182,7 @@ def test_the_cause_of_a_crash_crosses_over(job: Job, start: Start) -> None:
     assert found.divergence.reproducer == Path("found")
 
 
-def test_a_signal_without_a_name_is_told_by_its_number(job: Job, start: Start) -> None:
+def test_a_signal_without_a_name_is_named_by_its_number(job: Job, start: Start) -> None:
     """Real-time signals have none, but the first and the last."""
     number = signal.SIGRTMIN + 1
     with (
@@ -206,7 +206,7 @@ def test_a_search_without_end_is_stopped(
 
 
 def test_stopping_all_ends_compilers_too(job: Job, start: Start) -> None:
-    """Who waits for a stage learns that it died, and no grandchild survives."""
+    """A caller that waits for a stage learns that it died, and no grandchild survives."""
     with ModelProcess(job, start=start) as model, ThreadPoolExecutor(1) as pool:
         model.run(PULL)
         lowering = pool.submit(model.run, LOWER)
@@ -288,7 +288,7 @@ def test_a_process_is_ended_before_it_was_forked(job: Job) -> None:
         assert other.run(PULL).parameters == 3
 
 
-def test_nobody_waits_for_a_server_that_hangs(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_hangs_is_not_waited_for(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is ended, and what it was asked has never begun."""
     monkeypatch.setattr("tasks.model_process._PATIENCE", 0.2)
     server = fork_server("-c", "import signal; signal.pause()")
@@ -299,9 +299,7 @@ def test_nobody_waits_for_a_server_that_hangs(job: Job, monkeypatch: pytest.Monk
     assert not server.runs()
 
 
-def test_whoever_ends_a_process_twice_or_while_another_waits_sees_it_end(
-    job: Job, start: Start
-) -> None:
+def test_a_process_that_is_ended_twice_or_while_another_waits_ends(job: Job, start: Start) -> None:
     """As the stopping of a run does, from another thread, at any moment."""
     for _ in range(5):
         with ModelProcess(job, start=start) as model, ThreadPoolExecutor(4) as pool:
@@ -338,11 +336,11 @@ def test_a_model_is_ended_though_its_server_hangs(job: Job) -> None:
 
 
 def test_models_of_a_retired_server_go_on(job: Job) -> None:
-    """The server itself ends as soon as it has forked what it was asked for."""
+    """The server itself ends as soon as it has forked what was requested."""
     server = fork_server()
     process = psutil.Process(server._process.pid)
     with ModelProcess(job, start=server.fork) as model:
-        server.load("asyncio")  # it is busy when it is asked for the last
+        server.load("asyncio")  # it is busy at the last request
         with ModelProcess(job, start=server.fork) as last:
             server.retire()
             assert last.run(PULL).parameters == 3
@@ -353,7 +351,7 @@ def test_models_of_a_retired_server_go_on(job: Job) -> None:
 
 @_linux
 def test_no_compiler_of_a_killed_model_is_left_as_a_zombie(job: Job) -> None:
-    """They are inherited when their model is ended, and somebody has to wait for them."""
+    """They are inherited when their model is ended, and a process has to wait for them."""
     server = fork_server()
     for _ in range(2):
         (job.folder / "child").unlink(missing_ok=True)
@@ -374,7 +372,7 @@ def test_no_compiler_of_a_killed_model_is_left_as_a_zombie(job: Job) -> None:
 def test_a_server_fits_where_it_was_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another folder, or an environment that changed, is not its own."""
+    """It does not fit another folder, or an environment that changed."""
     server = fork_server()
     assert server.fits()
     monkeypatch.setenv("PREFECT_API_KEY", "never lent")
@@ -387,7 +385,7 @@ def test_a_server_fits_where_it_was_started(
 
 
 def test_the_server_has_one_thread_whatever_it_loads() -> None:
-    """A fork keeps no other; those of a library would be gone, and whoever waits for them hangs."""
+    """A fork keeps no other; those of a library would be gone, and waiting for them would hang."""
     program = """
 import os
 from tasks import serve_model
@@ -395,14 +393,14 @@ for kind in ("torchvision", "transformers", "checkpoint", "factory"):
     serve_model.load(kind)
 print(len(os.listdir("/proc/self/task")))
 """
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, **_ONE_THREAD},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert told.stdout == "1\n"
+    assert done.stdout == "1\n"
 
 
 def _written(file: Path) -> int:
@@ -415,7 +413,7 @@ def _written(file: Path) -> int:
 
 
 def _ended(process: psutil.Process) -> bool:
-    """Whether it ends within a minute; a zombie that nobody reaps has ended too."""
+    """Whether it ends within a minute; a zombie that is not reaped has ended too."""
     end = time.monotonic() + 60
     with suppress(psutil.NoSuchProcess):  # between two questions
         while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
@@ -425,7 +423,7 @@ def _ended(process: psutil.Process) -> bool:
     return True
 
 
-def test_a_process_turns_to_the_next_target(job: Job, start: Start, tmp_path: Path) -> None:
+def test_a_process_switches_to_the_next_target(job: Job, start: Start, tmp_path: Path) -> None:
     """It is the same one, asked with the next job, and writes into the log of that."""
     other = job.model_copy(update={"target": "metal", "log": tmp_path / "more" / "metal.log"})
     with ModelProcess(job, start=start) as model:
@@ -439,7 +437,7 @@ def test_a_process_turns_to_the_next_target(job: Job, start: Start, tmp_path: Pa
 
 
 @pytest.mark.parametrize("change", [{"model": "other"}, {"seed": 7}, {"allow_factories": True}])
-def test_a_process_does_not_turn_to_another_model(
+def test_a_process_does_not_switch_to_another_model(
     job: Job, start: Start, change: dict[str, object]
 ) -> None:
     """Nor to other weights of the same."""
@@ -447,8 +445,8 @@ def test_a_process_does_not_turn_to_another_model(
         assert not model.switch_to(job.model_copy(update=change))
 
 
-def test_a_process_that_ended_turns_to_nothing(job: Job, start: Start) -> None:
-    """Whoever asks starts another."""
+def test_a_process_that_ended_switches_to_nothing(job: Job, start: Start) -> None:
+    """The caller starts another."""
     with ModelProcess(job, start=start) as model:
         model.run(PULL)
         model.kill()

@@ -38,7 +38,7 @@ def _change_weights(bundle: Path) -> None:
 
 
 def _change_manifest(bundle: Path) -> None:
-    """The weights, and what vouches for them."""
+    """The weights, and the manifest that lists their hash."""
     _change_weights(bundle)
     manifest = open_bundle(bundle, check_hashes=False).manifest
     seal(bundle, replace(manifest, licence="mine"))
@@ -98,7 +98,7 @@ def test_a_diverging_bundle_stays_lowered(job: Job) -> None:
 
 
 def test_the_judge_gets_the_bundle_and_the_threads(job: Job) -> None:
-    """Latency is measured with the threads that were asked for."""
+    """Latency is measured with the threads that were given."""
     toy_bundle(job)
     seen = []
 
@@ -143,7 +143,7 @@ def test_an_emulated_device_has_most_of_the_stages_time_and_all_cores(
 
 
 def test_latencies_measured_in_turns_are_the_reports(job: Job) -> None:
-    """The judge then measures none, and what it measured before does not stand beside eager's."""
+    """The judge then measures none, and what it measured before is not compared with eager's."""
     toy_bundle(job)
     records = toy_records()
     lowered = records.lowered.model_copy(update={"artifact_latency": (("main", measured(3.0)),)})
@@ -172,7 +172,7 @@ def test_publishing_puts_the_release_into_the_store(job: Job) -> None:
 def test_what_a_worker_without_keys_publishes_waits(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is a candidate, and says so; where this process may sign, it is none."""
+    """It is a candidate, and says so; where this process may sign, it is a release."""
     toy_bundle(job)
     prove(job, toy_records(), judge=lambda *_, **__: toy_judgement())
     with monkeypatch.context() as worker:

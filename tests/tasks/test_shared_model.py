@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from tasks.job import Job
 
 
-class _Turning(ToyModel):
-    """Notes what it is told."""
+class _Switching(ToyModel):
+    """Records the jobs that it is given."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -31,10 +31,10 @@ class _Turning(ToyModel):
 def test_the_next_target_is_the_same_holders(job: Job) -> None:
     """It ends with the block, not with the first job."""
     other = job.model_copy(update={"target": "metal"})
-    with shared_model(_Turning) as hold:
+    with shared_model(_Switching) as hold:
         with hold(job) as first:
             pass
-        assert isinstance(first, _Turning)
+        assert isinstance(first, _Switching)
         assert not first.ended
         with hold(other) as second:
             assert second is first
@@ -44,16 +44,16 @@ def test_the_next_target_is_the_same_holders(job: Job) -> None:
 
 def test_after_a_failure_the_next_target_begins_anew(job: Job) -> None:
     """Whatever failed may have left the model in any state."""
-    with shared_model(_Turning) as hold:
+    with shared_model(_Switching) as hold:
         with pytest.raises(ValueError, match="no"), hold(job) as first:
             raise ValueError("no")
-        assert isinstance(first, _Turning)
+        assert isinstance(first, _Switching)
         assert first.ended
         with hold(job) as second:
             assert second is not first
 
 
-def test_who_does_not_turn_is_followed_by_another(job: Job) -> None:
+def test_a_model_that_does_not_switch_is_followed_by_another(job: Job) -> None:
     """As a process that died is."""
     with shared_model(ToyModel) as hold:
         with hold(job) as first:

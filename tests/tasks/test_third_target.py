@@ -39,7 +39,7 @@ MODELS = Path(__file__).parents[2] / "zoo" / "models"
 
 
 class PlainTarget(CpuTarget):
-    """The CPU with two graph passes of its own choice, and a compiler told one thing more."""
+    """The CPU with two graph passes of its own choice, and one more definition for the compiler."""
 
     name = "plain"
     summary = "The CPU, converted in a plain way"
@@ -103,7 +103,7 @@ def test_it_is_known_wherever_targets_are(capfd: pytest.CaptureFixture[str]) -> 
     assert "Known: cpu, metal, plain" in " ".join(capfd.readouterr().err.split())
 
 
-def test_an_unknown_target_in_a_manifest_is_told_with_its_line(tmp_path: Path) -> None:
+def test_an_unknown_target_in_a_manifest_is_reported_with_its_line(tmp_path: Path) -> None:
     """Before anything is done, with the nearest known name."""
     models = models_for("metall", tmp_path / "models")
     options = ConversionOptions(store=str(tmp_path / "store"), manifest=str(models))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tasks.job import Job
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks")
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def _server_of(servers: Servers, job: Job) -> int:
 def test_models_share_a_server_until_the_environment_changes(
     servers: Servers, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the earlier one was asked before, it still does."""
+    """The earlier one still serves what it was asked before."""
     first = _server_of(servers, job)
     assert _server_of(servers, job) == first
     with ModelProcess(job, start=servers.begin) as early:

@@ -1,4 +1,4 @@
-"""A Prefect server of a few lines, whose workers do what a test tells them, at a time it tells."""
+"""A Prefect server of a few lines, whose workers do what a test says, when it says so."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Step = tuple[StateType, list["ModelResult"]]
 
 @dataclass
 class FakeRuns:
-    """Stands in for `flows.runs.Runs`: each look moves every run on by one step.
+    """In place of `flows.runs.Runs`: each look moves every run on by one step.
 
     `script` says what a run's steps are: its state and the rows that it leaves.
     """
@@ -121,4 +121,4 @@ class FakeRuns:
     def _answer(self) -> None:
         if self.away:
             self.away -= 1
-            raise ConnectionError("nobody answers")
+            raise ConnectionError("the server does not answer")

@@ -49,9 +49,11 @@ def test_the_operator_may_place_a_target_elsewhere(monkeypatch: pytest.MonkeyPat
     assert [pool_of(target) for target in ("cpu", "metal")] == ["elsewhere", "macos-metal"]
 
 
-@pytest.mark.parametrize("slip", ["metl=macos-metal", "metal:macos-metal", "metal=", "=pool"])
-def test_a_slip_of_the_operator_is_refused(monkeypatch: pytest.MonkeyPatch, slip: str) -> None:
-    """Else the target would be converted elsewhere without a word."""
-    monkeypatch.setenv("MENAGERIE_POOLS", f"cpu=linux-cpu,{slip}")
-    with pytest.raises(UsageError, match=f"{slip!r} is no target with its pool"):
+@pytest.mark.parametrize("mistake", ["metl=macos-metal", "metal:macos-metal", "metal=", "=pool"])
+def test_a_mistake_of_the_operator_is_refused(
+    monkeypatch: pytest.MonkeyPatch, mistake: str
+) -> None:
+    """Else the target would be converted elsewhere silently."""
+    monkeypatch.setenv("MENAGERIE_POOLS", f"cpu=linux-cpu,{mistake}")
+    with pytest.raises(UsageError, match=f"{mistake!r} is no target with its pool"):
         pool_of("metal")

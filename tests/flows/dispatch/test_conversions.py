@@ -95,7 +95,7 @@ def test_small_models_share_a_run(work: list[PlannedModel], options: ConversionO
 def test_failures_are_rows_of_their_models(
     work: list[PlannedModel], options: ConversionOptions
 ) -> None:
-    """What a child says of a model stands; a child that ends silently is a crash."""
+    """What a child says of a model counts; a child that ends silently is a crash."""
 
     def script(models: list[str]) -> list[tuple[StateType, list[ModelResult]]]:
         return [
@@ -195,7 +195,7 @@ def test_a_crashed_child_may_be_revived(
 def test_what_a_run_finds_when_it_is_run_again_it_published_before(
     work: list[PlannedModel], options: ConversionOptions
 ) -> None:
-    """Killed between its release and its row; on a first attempt, somebody else published it."""
+    """Killed between its release and its row; on a first attempt, another run published it."""
 
     def found(models: list[str]) -> list[tuple[StateType, list[ModelResult]]]:
         return [(StateType.RUNNING, [row(model, Outcome.SKIPPED)]) for model in models]
@@ -204,10 +204,10 @@ def test_what_a_run_finds_when_it_is_run_again_it_published_before(
     assert [set(each.values()) for each in ended] == [{"skipped"}, {"published"}]
 
 
-def test_a_crashed_child_that_nobody_revives_is_run_again(
+def test_a_crashed_child_that_is_not_revived_is_run_again(
     work: list[PlannedModel], options: ConversionOptions
 ) -> None:
-    """The automation's event can get lost; the third crash stands all the same."""
+    """The automation's event can get lost; the third crash is final all the same."""
     crash = [
         (StateType.RUNNING, []),
         *[(StateType.CRASHED, [])] * 11,
@@ -220,7 +220,7 @@ def test_a_crashed_child_that_nobody_revives_is_run_again(
     assert set(outcomes(dispatch(server, work, options)).values()) == {"crashed"}
 
 
-def test_a_crashed_child_that_published_is_told_by_the_store(
+def test_a_crashed_child_that_published_is_found_in_the_store(
     work: list[PlannedModel],
     options: ConversionOptions,
     tmp_path: Path,
@@ -276,7 +276,7 @@ def test_a_restarted_parent_takes_a_failure_for_an_answer(
 def test_a_server_that_is_away(
     work: list[PlannedModel], options: ConversionOptions, questions: int, expected: str
 ) -> None:
-    """A restart is borne with, and makes no run twice; an end is an end, with a whole table."""
+    """A restart is tolerated, and makes no run twice; an end is an end, with a whole table."""
     server = FakeRuns(well, away=questions)
     rows = dispatch(server, work, options, ALONE, minutes_without_server=2)
     assert set(outcomes(rows).values()) == {expected}

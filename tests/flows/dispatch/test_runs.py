@@ -57,7 +57,7 @@ def test_a_run_that_was_just_taken_does_not_begin_after_it_was_cancelled(
     assert state.is_cancelling()
 
 
-def test_a_run_that_nobody_has_is_cancelled_at_once(client: SyncPrefectClient) -> None:
+def test_a_run_without_a_process_is_cancelled_at_once(client: SyncPrefectClient) -> None:
     """There is no process to wait for."""
     run = made(client)
     runs = Runs(client, uuid.uuid4())

@@ -107,7 +107,7 @@ def test_hosts_that_differ_in_unsafe_letters_alone_differ(
 
 
 def test_what_vanishes_while_it_is_looked_at_is_left_out(tmp_path: Path) -> None:
-    """A file and a whole folder, removed by somebody between two looks."""
+    """A file and a whole folder, removed by another process between two looks."""
     for name in ("one", "two", "three", "below/x", "beside/x"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("")

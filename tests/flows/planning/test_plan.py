@@ -25,7 +25,7 @@ LOCAL = """version: 1
 family: local
 models:
   {name}:
-    summary: weights that lie beside the manifest
+    summary: weights that are beside the manifest
     source: {source}
     programs:
       - inputs: [{{name: x, shape: [1, 3]}}]
@@ -70,13 +70,13 @@ def test_a_target_of_no_selected_model_is_refused(options: ConversionOptions) ->
 def test_a_precision_that_a_target_does_not_take(
     options: ConversionOptions, manifest: Path
 ) -> None:
-    """It is a row with its reason, and stops no other; with nothing beside it, it is misuse."""
+    """It is a row with its reason, and stops no other; with no other, it is misuse."""
     source = "{kind: factory, builder: 'a:b', has_weights: false}"
     entry = LOCAL.format(name="net", source=source)
     entry += "    targets: [cpu, metal]\n    precisions: {float16: {}, int8: {targets: [cpu]}}\n"
     (manifest / "local.yaml").write_text(entry)
-    wish = [Precision.FLOAT16, Precision.INT8]
-    planned = plan(["net"], ["cpu", "metal"], options, precisions=wish)
+    wanted = [Precision.FLOAT16, Precision.INT8]
+    planned = plan(["net"], ["cpu", "metal"], options, precisions=wanted)
     assert [(p.model, p.target, p.error is None) for p in planned] == [
         ("net_float16", "cpu", True),
         ("net_float16", "metal", True),
@@ -106,7 +106,7 @@ def test_threads_and_store_are_not(options: ConversionOptions, tmp_path: Path) -
 
 
 def test_local_weights_are_kept(options: ConversionOptions, manifest: Path) -> None:
-    """A seed stands in for fetching: a checkpoint beside the manifest needs none."""
+    """A seed replaces fetching: a checkpoint beside the manifest needs none."""
     source = (
         "{kind: checkpoint, builder: 'zoo.models.builders.digits_cnn:digits_cnn', "
         f"path: w.safetensors, sha256: {'a' * 64}}}"

@@ -55,7 +55,7 @@ def test_models_and_targets_are_chosen_from_lists() -> None:
     assert form(convert_model)["properties"]["target"]["enum"] == ["cpu", "metal"]
 
 
-def test_what_is_asked_for_most_comes_first() -> None:
+def test_common_options_come_first() -> None:
     """Weights, another try and the store; the rest is folded behind another tab.
 
     Nothing is of a type None, and the manifest no field.
@@ -79,8 +79,8 @@ def test_what_is_asked_for_most_comes_first() -> None:
 
 
 @pytest.mark.usefixtures("prefect_server")
-def test_the_server_refuses_a_model_that_is_none() -> None:
-    """With 409 and the name, before any worker hears of it."""
+def test_the_server_refuses_an_unknown_model() -> None:
+    """With 409 and the name, before it reaches any worker."""
     with get_client(sync_client=True) as client:
         deployment = client.create_deployment(
             client.create_flow(convert_model),

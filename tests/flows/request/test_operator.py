@@ -46,7 +46,7 @@ def test_both_must_want_it(
 def test_submitted_code_runs_where_its_digest_is_listed(
     listed: str, allowed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without being asked for, since the run names it; a folder is no submission."""
+    """Without an option, since the run names it; a folder is no submission."""
     monkeypatch.delenv("MENAGERIE_ALLOW_FACTORIES", raising=False)
     monkeypatch.setenv("MENAGERIE_ALLOW_SUBMITTED", listed)
     with disable_run_logger():

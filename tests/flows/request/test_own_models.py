@@ -26,7 +26,7 @@ OWN = {"ant", "bee"}
         (["ant", "bee"], False),
         (["mine"], True),
         (["mine", "ant"], True),  # the submission has an ant of its own
-        (["bee", "mine"], False),  # nobody has both
+        (["bee", "mine"], False),  # neither has both
         (["min*"], False),
         (["yours"], False),
     ],

@@ -90,7 +90,7 @@ def test_the_server_ends_when_we_are_killed(shared_home: Path) -> None:
 def test_a_server_that_does_not_start_is_one_error(
     own_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A database that is none: what went wrong, where the story is, what to do."""
+    """A file that is no database: what went wrong, where the log is, what to do."""
     (own_home / "prefect").mkdir(parents=True)
     (own_home / "prefect" / "prefect.db").write_text("no database " * 100)
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
@@ -101,7 +101,7 @@ def test_a_server_that_does_not_start_is_one_error(
 
 
 def test_a_configured_server_is_used(monkeypatch: pytest.MonkeyPatch, own_home: Path) -> None:
-    """Whoever answers at PREFECT_API_URL is meant; nothing is started."""
+    """The server that answers at PREFECT_API_URL is meant; nothing is started."""
     import http.server
     import threading
 

@@ -22,7 +22,7 @@ def runs_elsewhere(client: SyncPrefectClient, run: Any) -> None:
 
 
 @pytest.mark.usefixtures("prefect_server")
-def test_the_state_of_who_has_the_run_stands() -> None:
+def test_the_state_by_the_process_that_has_the_run_counts() -> None:
     """It fails here, after it was completed there: it stays completed."""
     ids = []
 
@@ -40,8 +40,8 @@ def test_the_state_of_who_has_the_run_stands() -> None:
 
 
 @pytest.mark.usefixtures("prefect_server")
-def test_who_has_its_run_says_how_it_ended() -> None:
-    """Nobody else began it."""
+def test_a_process_that_still_has_its_run_says_how_it_ended() -> None:
+    """No other process began it."""
 
     @our_flow("fail")
     def alone() -> Any:

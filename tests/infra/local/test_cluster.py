@@ -48,7 +48,7 @@ class Cluster:
     home: Path
 
     def zoo(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a command line, as somebody who configured nothing."""
+        """Run a command line, as a user who configured nothing."""
         foreign = ("PREFECT_", "MENAGERIE_")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
         return subprocess.run(
@@ -156,7 +156,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def started(cluster: Cluster) -> list[str]:
-    """What `zoo up` starts; that it also tells the server of code that was just edited is fine."""
+    """What `zoo up` starts; that it also applies code that was just edited is fine."""
     return [part for part in cluster.json("up")["changed"] if part != "deployments"]
 
 
@@ -195,19 +195,19 @@ def test_the_server_refuses_strangers(cluster: Cluster) -> None:
     assert len(cluster.ask(filters, {})) >= 4
 
 
-def test_the_store_is_there_for_who_signs_and_for_no_other_host(cluster: Cluster) -> None:
+def test_the_store_is_there_for_signed_requests_and_for_no_other_host(cluster: Cluster) -> None:
     """A request without the key, or with a wrong one, is refused; it listens on loopback alone."""
     port = cluster.state["ports"]["s3"]
     url = f"http://127.0.0.1:{port}/menagerie"
     assert refused(url, {"Authorization": "AWS menagerie:owner:guess"}) == 403
     # Without any key it is no request of S3's, and Swift knows no such path.
     assert refused(url, {}) in (401, 403, 412)
-    heard = [c.laddr for c in psutil.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
-    assert {address.ip for address in heard if address.port == port} == {"127.0.0.1"}
+    listening = [c.laddr for c in psutil.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+    assert {address.ip for address in listening if address.port == port} == {"127.0.0.1"}
 
 
 def test_schedules_are_in_the_scheduler(cluster: Cluster) -> None:
-    """The weekly and the nightly run stand in the list of what is to come."""
+    """The weekly and the nightly run are in the list of what is to come."""
 
     def scheduled() -> set[str]:
         runs = cluster.ask(
@@ -254,7 +254,7 @@ def runs_of(cluster: Cluster, deployment: str, *types: str) -> list[dict[str, An
 
 
 def test_a_conversion_goes_through_a_worker(cluster: Cluster) -> None:
-    """`zoo convert` gives its table, and the run of a worker stands on the server.
+    """`zoo convert` gives its table, and the run of a worker is on the server.
 
     The build was published before: it is proven again, and the store keeps its release.
     """
@@ -353,7 +353,7 @@ def test_what_died_comes_back(cluster: Cluster) -> None:
 def test_what_was_stopped_is_named_and_healed(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit code 1 and names, one line to who converts; `zoo up` starts what lacks."""
+    """Exit code 1 and names, one line from `zoo convert`; `zoo up` starts what is missing."""
     monkeypatch.setenv("MENAGERIE_HOME", str(cluster.home))
     for name in ("worker", "server"):
         ask_manager("stopProcess", name)
@@ -372,7 +372,7 @@ def test_what_was_stopped_is_named_and_healed(
 
 
 def test_a_run_that_down_ended_runs_again(cluster: Cluster) -> None:
-    """It stands in the queue at once, and the next `zoo up` completes it."""
+    """It is in the queue at once, and the next `zoo up` completes it."""
     deployment = cluster.ask("/deployments/name/convert-model/convert-model")["id"]
     parameters = {"model": MODEL, "options": {"force": True}}
     run = cluster.ask(f"/deployments/{deployment}/create_flow_run", {"parameters": parameters})

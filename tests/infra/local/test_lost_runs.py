@@ -1,4 +1,4 @@
-"""Runs that ended with the cluster stand on the server as what they are."""
+"""Runs that ended with the cluster are on the server as what they are."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def uuid_of(name: str) -> str:
 
 
 def run(name: str, state: str, count: int, process: str | None) -> dict[str, Any]:
-    """A run as the server tells of it."""
+    """A run as the server describes it."""
     return {
         "id": uuid_of(name),
         "state": {"type": state},
@@ -128,7 +128,7 @@ def test_each_lost_run_gets_the_state_that_it_has(server: Server) -> None:
 
 
 def test_only_runs_of_workers_are_looked_at(server: Server) -> None:
-    """Of this pool, of a deployment, and under way: nobody's command line is meddled with."""
+    """Of this pool, of a deployment, and under way: the runs of command lines are left alone."""
     assert put_back(POOL) == 0
     assert server.asked["work_pools"]["name"]["any_"] == [POOL]
     assert server.asked["flow_runs"]["deployment_id"] == {"is_null_": False}

@@ -100,15 +100,15 @@ def state() -> ClusterState:
     return made
 
 
-def test_an_exit_code_that_nobody_took_is_no_process() -> None:
-    """A zombie counts as ended."""
+def test_a_zombie_is_no_process() -> None:
+    """It counts as ended, though its exit code was not read yet."""
     with subprocess.Popen([sys.executable, "-S", "-c", ""]) as child:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         assert birth(child.pid) is None
 
 
 def test_what_died_is_started_again(spawn: Callable[..., int]) -> None:
-    """Without anybody's asking."""
+    """Without a command."""
     first = spawn(SLEEP)
     psutil.Process(first).kill()
     deadline = time.monotonic() + 30
@@ -180,7 +180,7 @@ def test_processes_inherit_nothing_that_is_meant_for_other_servers(
 
 
 def test_ports() -> None:
-    """Different ones, free until somebody listens."""
+    """Different ones, free until a process listens."""
     ports = free_ports(5)
     assert len(set(ports)) == 5
     import socket
