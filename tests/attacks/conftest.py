@@ -1,4 +1,4 @@
-"""Attackers' surroundings: nothing unsigned is allowed, keys and trust are of the test's own."""
+"""Attackers' surroundings: nothing unsigned is allowed, keys and trust are the test's own."""
 
 from __future__ import annotations
 

@@ -97,10 +97,10 @@ def test_what_is_written_durably_follows_no_link(tmp_path: Path) -> None:
     assert not (tmp_path / "victim").exists()
 
 
-def test_a_pull_gathers_where_nobody_else_writes(
+def test_a_pull_gathers_where_no_other_user_writes(
     promoted: Callable[..., Release], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever may write beside it turns the partial folder into a link meanwhile: not followed.
+    """A user who may write next to it turns the partial folder into a link: not followed.
 
     The folder is for its owner alone until it is whole, whatever the umask; then it is as wide as
     the umask has it.
@@ -137,7 +137,7 @@ def test_a_pull_gathers_where_nobody_else_writes(
     assert stat.S_IMODE(out.stat().st_mode) == 0o775
 
 
-def test_a_pull_writes_into_nobody_elses_folder(
+def test_a_pull_writes_into_no_other_users_folder(
     promoted: Callable[..., Release], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that another user has prepared at the partial folder's place is refused by name."""
@@ -174,7 +174,7 @@ def test_a_manifest_is_a_regular_file(tmp_path: Path) -> None:
 
 
 def test_keys_are_read_in_linear_time() -> None:
-    """Eight times as many keys take about eight times as long; by squares it would be 64 times."""
+    """Eight times as many keys take about eight times as long; quadratic time would be 64 times."""
 
     def seconds(count: int) -> float:
         text = "{" + ",".join(f'"k{i}":0' for i in range(count)) + "}"
@@ -201,14 +201,14 @@ def test_a_shape_of_a_million_axes_is_not_multiplied_out(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("number", ["1e999", "-1e999"])
-def test_json_has_no_number_beyond_all(number: str) -> None:
+def test_json_has_no_infinity(number: str) -> None:
     """C's reader refuses it; read as an infinity it would pass a bound from above."""
     with pytest.raises(Malformed, match="larger than any"):
         load(f'{{"absolute": {number}}}')
 
 
 @pytest.mark.parametrize("text", [r'"\ud800"', r'{"\uDC00": 1}', r'["\ud83d\ud83d\ude00"]'])
-def test_half_a_character_is_none(text: str) -> None:
+def test_half_a_surrogate_pair_is_refused(text: str) -> None:
     """What was read could not be written again; a whole pair, and an escaped escape, can."""
     with pytest.raises(Malformed, match="surrogates not allowed"):
         load(text)
@@ -242,7 +242,7 @@ def test_an_output_may_be_called_file(tmp_path: Path) -> None:
 def test_one_damaged_release_does_not_stop_the_sweep(
     promoted: Callable[..., Release], store: Store
 ) -> None:
-    """Told so, a sweep goes on; what the damaged one may name stays."""
+    """With `pass_damaged` a sweep goes on; what the damaged one may name stays."""
     promoted("ab")
     kept, spare = "e" * 64, "d" * 64
     damaged = f"releases/tiny/cpu/{'cd' * 32}.json"
@@ -259,7 +259,7 @@ def test_one_damaged_release_does_not_stop_the_sweep(
 
 
 def test_a_forged_lease_does_not_block_for_ever(store: Store) -> None:
-    """A note that somebody keeps changing is waited for so long, and then passed by."""
+    """A note that keeps changing is waited for up to a limit, and then passed by."""
     key, ended = f"leases/{'ab' * 32}.json", threading.Event()
 
     def write(beat: int) -> None:

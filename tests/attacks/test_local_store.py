@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 RELEASE = "releases/tiny/cpu/secret.json"
-REFUSED = {400, 401, 403}  # Swift takes what bears no key for a malformed request
+REFUSED = {400, 401, 403}  # Swift takes a request without a key for a malformed one
 INNER_SERVERS = 3  # account, container and object
 
 
@@ -51,7 +51,7 @@ def status(address: str, method: str = "GET", **headers: str) -> int:
 def test_the_inner_servers_are_reached_by_no_port(
     server: swift_server.SwiftServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They ask for no key: what listens besides the proxies are sockets of their owner's alone."""
+    """They need no key: besides the proxies only Unix sockets listen, for their owner alone."""
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.http)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", swift_server.ACCESS_KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", swift_server.SECRET_KEY)
@@ -84,7 +84,7 @@ def test_the_proxy_wants_a_key(server: swift_server.SwiftServer) -> None:
 def test_code_and_secrets_may_have_any_letters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A path is no address, and a secret no text with places to fill in."""
+    """A path is not read as an address, nor a secret as a template."""
     code, secret = tmp_path / "a#b%2fc", "100%(x)s%%"
     shutil.copytree(Path(infra.__file__).parent, code / "infra")
     monkeypatch.chdir(code)

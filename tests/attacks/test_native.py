@@ -48,7 +48,7 @@ def signed_open(folder: Path) -> str:
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
-    """A sealed bundle that C opens; nobody has signed it."""
+    """A sealed bundle that C opens; it is not signed."""
     weights = save({"fc.weight": np.zeros(2, np.float32)})
     return make_bundle(tmp_path / "bundle", {"weights.safetensors": weights})
 
@@ -66,7 +66,7 @@ def test_nothing_unsigned_is_opened(bundle: Path, keyring: Keyring) -> None:
     sign_own(bundle, keyring)
     assert signed_open(bundle) == ""
     tried = subprocess.run(tool, capture_output=True, text=True, check=False, env=own)
-    assert "nobody has signed" not in tried.stderr  # it fails later: the library is none
+    assert "nobody has signed" not in tried.stderr  # it fails later, at loading
     with pytest.raises(SessionError) as caught:
         Session(bundle)
     assert "nobody has signed" not in str(caught.value)
@@ -77,7 +77,7 @@ def test_nothing_unsigned_is_opened(bundle: Path, keyring: Keyring) -> None:
 def test_the_tool_takes_no_keys_of_others(
     bundle: Path, keyring: Keyring, variable: str, change: str
 ) -> None:
-    """Who else could have put a root where it looks is told, before anything is opened."""
+    """A place that others could have put a root in is named before anything is opened."""
     sign_own(bundle, keyring)
     place = Path(os.environ["MENAGERIE_HOME"])
     place = place if variable == "MENAGERIE_HOME" else place / "trust"
@@ -86,7 +86,7 @@ def test_the_tool_takes_no_keys_of_others(
     elif os.geteuid() == 0:
         os.chown(place, 12345, -1)
     else:
-        pytest.skip("who is not root can give nothing away")
+        pytest.skip("only root can change a file's owner")
     tool = [str(native_tool()), str(bundle)]
     env = {variable: str(place)}
     done = subprocess.run(tool, capture_output=True, text=True, check=False, env=env)
@@ -98,7 +98,7 @@ def test_the_tool_takes_no_keys_of_others(
 
 
 def test_a_changed_byte_is_found_before_it_is_read(bundle: Path, keyring: Keyring) -> None:
-    """In the manifest; and a foreign or damaged signature is none."""
+    """In the manifest; and a foreign or damaged signature counts as none."""
     sign_own(bundle, keyring)
     manifest, signature = bundle / "manifest.json", bundle / "signature.json"
     document, mark = manifest.read_bytes(), signature.read_bytes()
@@ -153,7 +153,7 @@ def test_signatures_are_the_standards(length: int) -> None:
         ({"constants": ["fc.weight"], "calls": 1, "more": 1}, "more"),
     ],
 )
-def test_state_that_is_none_is_refused(bundle: Path, state: Any, fact: str) -> None:
+def test_invalid_state_is_refused(bundle: Path, state: Any, fact: str) -> None:
     """By C and by Python, with the same fact; of a sound manifest nothing else is changed."""
     document = json.loads((bundle / "manifest.json").read_bytes())
     program = document["programs"][0]
@@ -175,7 +175,7 @@ def test_state_that_is_none_is_refused(bundle: Path, state: Any, fact: str) -> N
     [pytest.param(1_500, id="share"), pytest.param(25_000, id="whole", marks=pytest.mark.sweep)],
 )
 def test_c_and_python_agree_on_mutated_manifests(bundle: Path, mutations: int) -> None:
-    """A manifest that one takes, the other takes, but for times, of which C has no use."""
+    """Both take the same manifests, except for times, which C does not read."""
     plain = json.loads((bundle / "manifest.json").read_bytes())
     stateful = json.loads(json.dumps(plain))
     stateful["programs"][0]["state"] = {"constants": ["fc.weight"], "calls": 1}

@@ -1,4 +1,4 @@
-"""What the operator decided holds against whoever may start runs."""
+"""What the operator decided holds against all who may start runs."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def test_a_run_names_no_store_of_its_own(monkeypatch: pytest.MonkeyPatch, store:
 
 
 def test_a_user_names_any_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At a terminal, whoever types it is the operator."""
+    """At a terminal the user is the operator."""
     monkeypatch.delenv("MENAGERIE_ROLE", raising=False)
     assert ConversionOptions(store="/anywhere").store_url == "/anywhere"

@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sandboxes of Linux")
-HERE = sandbox_name()  # the best; each of the lesser ones is at hand where a better one is
+HERE = sandbox_name()  # the best; where it works, the lesser ones do
 ALL = [BUBBLEWRAP, LANDLOCK, SECCOMP]
 
 
 @pytest.fixture
 def made_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Has this machine lack what is better than the sandbox that the test asks for."""
+    """Hides the sandboxes that are better than the one that the test names."""
     wanted: str = request.param
     if HERE not in ALL or ALL.index(wanted) < ALL.index(HERE):
-        pytest.skip(f"the kernel lets nobody make {wanted} here, but {HERE}")
+        pytest.skip(f"the kernel allows no {wanted} here, but {HERE}")
     if wanted != BUBBLEWRAP:
         monkeypatch.setattr(sandbox, "_bubblewrap", lambda: None)
     if wanted == SECCOMP:
@@ -68,7 +68,7 @@ def environment() -> dict[str, str]:
 
 
 def tried(code: str, *arguments: object, readable: tuple[Path, ...] = ()) -> str:
-    """What Python code, which stands for a library's constructor, prints in the sandbox."""
+    """What Python code, in place of a library's constructor, prints in the sandbox."""
     done = subprocess.run(
         started(code, *arguments, readable=readable),
         capture_output=True,
@@ -211,7 +211,7 @@ def test_a_mac_lends_no_cache_to_be_written(
 @pytest.mark.parametrize("made_by", [BUBBLEWRAP], indirect=True)
 @pytest.mark.usefixtures("made_by")
 def test_it_sees_no_other_process() -> None:
-    """So that nobody's environment can be read: the caller has the keys of store and API in it."""
+    """So that no environment can be read: the caller's has the keys of store and API."""
     code = "import os; print(sorted(p for p in os.listdir('/proc') if p.isdigit()))"
     assert tried(code) in {"['1', '2']", "['1', '2', '3']"}
     assert "FileNotFoundError" in tried("open('/proc/4/environ')")
@@ -232,7 +232,7 @@ def test_its_children_die_with_it(made_by: str) -> None:
     """A child that tried to leave the session and the group is gone when the worker is.
 
     A supervisor is ended by the signal that the kernel sends it when its caller dies, or, as
-    `validate` does, by killing the group, which nobody in it can leave.
+    `validate` does, by killing the group, which no process in it can leave.
     """
     code = (
         "import os, subprocess, sys\n"
@@ -291,7 +291,7 @@ def running(mark: str) -> bool:
 
 @every
 @pytest.mark.usefixtures("made_by")
-def test_how_it_ended_is_told() -> None:
+def test_how_it_ended_is_reported() -> None:
     """A crash in the sandbox is a crash, with its signal."""
     command, name = contained(
         [sys.executable, "-c", "import os; os.kill(os.getpid(), 11)"], readable=()

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 def test_a_promoted_release_is_found_and_pulled(
     promoted: Promote, store: Store, tmp_path: Path
 ) -> None:
-    """The way that is meant: signed by keys of one's own, it comes with its signature."""
+    """The intended way: signed by the publisher's own keys, it comes with its signature."""
     release = promoted()
     folder = store.pull(store.find("tiny", "cpu"), tmp_path / "out")
     bundle = open_bundle(folder)
@@ -48,7 +48,7 @@ def test_a_promoted_release_is_found_and_pulled(
 
 
 def test_a_candidate_is_no_release(store: Store, keyring: Keyring, tmp_path: Path) -> None:
-    """What a worker proposes nobody finds or pulls; whoever holds the keys sees it wait."""
+    """What a worker proposes is neither found nor pulled; the keys' holder sees it wait."""
     candidate = store.propose(make_bundle(tmp_path / "made"))
     with pytest.raises(NotInStore):
         store.find("tiny", "cpu")
@@ -59,10 +59,10 @@ def test_a_candidate_is_no_release(store: Store, keyring: Keyring, tmp_path: Pat
     assert store.held([candidate.names])  # so that no other worker converts it again
 
 
-def test_who_writes_into_the_store_publishes_nothing(
+def test_writing_into_the_store_publishes_nothing(
     promoted: Promote, store: Store, tmp_path: Path
 ) -> None:
-    """A release put where releases lie, newer and validated, is not found and not pulled."""
+    """A release put where releases are, newer and validated, is not found and not pulled."""
     good = promoted("ab")
     bad = make_bundle(tmp_path / "bad", build_key="cd" * 32, created="2031-01-01T00:00:00+00:00")
     planted = publish(Store(store.objects, allow_unsigned=True), bad)
@@ -76,7 +76,7 @@ def test_who_writes_into_the_store_publishes_nothing(
 def test_a_release_of_anothers_key_is_refused(
     store: Store, keyring: Keyring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wrong key: an attacker's own keys sign, list and date all, and nobody trusts them."""
+    """Wrong key: an attacker's own keys sign, list and date all, and are not trusted."""
     monkeypatch.setenv("MENAGERIE_TRUST", str(tmp_path / "attackers-trust"))
     (tmp_path / "attackers-trust").mkdir()
     theirs = Keyring.create(tmp_path / "attackers-keys")
@@ -88,7 +88,7 @@ def test_a_release_of_anothers_key_is_refused(
 
 
 def test_an_altered_manifest_is_refused(promoted: Promote, store: Store, tmp_path: Path) -> None:
-    """Looser tolerances under the old signature: the digest in the ledger is another."""
+    """Looser tolerances under the old signature: the digest in the ledger differs."""
     release = promoted()
     altered = release.document.replace(b'"absolute": ', b'"absolute": 9')
     assert altered != release.document
@@ -98,7 +98,7 @@ def test_an_altered_manifest_is_refused(promoted: Promote, store: Store, tmp_pat
 
 
 def test_a_signature_cannot_be_moved(promoted: Promote, store: Store, tmp_path: Path) -> None:
-    """A right signature of one release beside another's document."""
+    """A right signature of one release next to another's document."""
     first, second = promoted("ab"), promoted("cd")
     stolen = store.objects.read_small(signature_key(*first.names), 2**16)
     store.objects.put_small(signature_key(*second.names), stolen)
@@ -299,10 +299,10 @@ def test_others_may_not_read_the_keys(keyring: Keyring) -> None:
         Keyring(keyring.folder)
 
 
-def test_keys_lie_in_nobody_elses_folder(
+def test_keys_are_made_in_no_other_users_folder(
     keyring: Keyring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever owns it reads them, though its mode keeps all others out: none are made there."""
+    """Its owner reads them, though its mode keeps all others out: none are made there."""
     empty = tmp_path / "empty"
     empty.mkdir(mode=0o700)
     user = os.geteuid()  # root's folder is another user's as well
@@ -362,7 +362,7 @@ def code_of(store: Store, folder: Path) -> bytes:
 
 
 def test_a_planted_candidate_is_not_signed(store: Store, keyring: Keyring, tmp_path: Path) -> None:
-    """The publisher signs what he made, not what lay in the store under its build key."""
+    """The publisher signs what he made, not what was in the store under its build key."""
     store.propose(evil(tmp_path))
     promoter = Promoter(store, keyring)
     promoter.promote(store.propose(good(tmp_path), vouched=promoter.has_signed))
@@ -411,7 +411,7 @@ def test_what_was_retracted_is_not_promoted_again(
 def test_a_retraction_made_meanwhile_is_kept(
     promoted: Promote, store: Store, keyring: Keyring
 ) -> None:
-    """Who decides by a ledger that he read before adds to the one of now."""
+    """A decision by a ledger that was read before is added to the current one."""
     promoted("ab"), promoted("cd")
     [early] = store.ledgers("tiny")
     promoter = Promoter(store, keyring)
@@ -422,7 +422,7 @@ def test_a_retraction_made_meanwhile_is_kept(
 
 
 def test_a_ledger_that_is_gone_is_missed(promoted: Promote, store: Store) -> None:
-    """Who withholds it would hide what was retracted."""
+    """Withholding it would hide what was retracted."""
     release = promoted("ab")
     assert store.find("tiny", "cpu")
     store.objects.delete(ledger_key("tiny", release.platform))

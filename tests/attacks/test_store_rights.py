@@ -60,7 +60,7 @@ def client(server: swift_server.SwiftServer, key: Key, endpoint: str = "") -> An
 
 
 def store_of(server: swift_server.SwiftServer, key: Key) -> Store:
-    """The store as who has that key opens it."""
+    """The store as the holder of that key opens it."""
     objects = S3Objects(
         BUCKET,
         "zoo",
@@ -100,7 +100,7 @@ def test_each_key_does_its_part_and_no_other(
     assert (pulled / "manifest.json").read_bytes() == release.document
 
 
-def test_the_doctor_is_content_with_a_workers_key(server: swift_server.SwiftServer) -> None:
+def test_the_doctor_passes_with_a_workers_key(server: swift_server.SwiftServer) -> None:
     """All that it tries on scratch keys is among a worker's rights."""
     findings = probe(store_of(server, WORKER).objects)
     assert [(each.operation, each.detail) for each in findings if each.detail] == []
@@ -113,7 +113,7 @@ def test_the_doctor_is_content_with_a_workers_key(server: swift_server.SwiftServ
 def test_what_is_promoted_only_a_promoter_writes(
     server: swift_server.SwiftServer, key: Key, folder: str
 ) -> None:
-    """Not by one request, not in parts, not by a copy; and the owner's word stays."""
+    """Other keys do not, by one request, in parts or by a copy; the promoted file stays."""
     place = f"zoo/{folder}/tiny.json"
     client(server, PROMOTER).put_object(Bucket=BUCKET, Key=place, Body=b"promoted")
     client(server, OWNER).put_object(Bucket=BUCKET, Key="zoo/blobs/planted", Body=b"planted")
@@ -142,7 +142,7 @@ def test_a_reader_changes_nothing(server: swift_server.SwiftServer) -> None:
 
 
 @pytest.mark.parametrize("key", [PROMOTER, WORKER, READER])
-def test_what_lies_beside_the_prefix_is_out_of_reach(
+def test_what_is_outside_the_prefix_is_out_of_reach(
     server: swift_server.SwiftServer, key: Key
 ) -> None:
     """Other folders of the bucket, the bucket as a whole, other buckets and their list."""

@@ -19,19 +19,19 @@ ODD = ["\ud800", "a\u00a0b\u2028", "\U000e0041", "plain \u00e9"]
 
 @pytest.mark.parametrize("text", ESCAPES)
 def test_escapes_are_written_out(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing of what a terminal acts on is left, of an error of ours or of the system's."""
+    """No control character is left, in our errors or in the system's."""
     assert all(c.isprintable() for c in printable(text))
     for command in ("run", "trust"):
         assert main([command, text]) > 0
-        told = capsys.readouterr().err
-        assert all(c.isprintable() for c in told.rstrip("\n")), told
+        shown = capsys.readouterr().err
+        assert all(c.isprintable() for c in shown.rstrip("\n")), shown
 
 
 @pytest.mark.parametrize("text", [*ESCAPES, *ODD])
 def test_json_reads_the_same_and_steers_nothing(
     capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
-    """Of a command, and of an event in the log: C1 controls and turned text stand as escapes."""
+    """Of a command, and of an event in the log: C1 controls and reversed text are escaped."""
     write_json({"name": text, text: [text]})
     written = capsys.readouterr().out
     assert json.loads(written) == {"name": text, text: [text]}

@@ -22,7 +22,7 @@ def test_no_start_takes_more_instructions_than_before(tmp_path: Path, model: str
     """
     before = recorded()
     if before is None or shutil.which("valgrind") is None:
-        pytest.skip(f"nobody has recorded {kind()} yet, or valgrind is missing")
+        pytest.skip(f"counts of {kind()} are not recorded yet, or valgrind is missing")
     found = {
         name: counted(command, tmp_path) for name, command in commands(tmp_path, [model]).items()
     }

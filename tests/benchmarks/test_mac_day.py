@@ -18,11 +18,11 @@ _MODELS = ("mobilenet_v3_small", "parakeet_tdt_small")
 
 
 def test_a_step_that_fails_is_noted_and_the_next_one_begins(tmp_path: Path) -> None:
-    """The report has a row for each, and what each said stands in a file of its name."""
-    told = "import os; print(os.environ['MENAGERIE_METAL_GRAPH_FROM'])"
+    """The report has a row for each, and what each printed is in a file of its name."""
+    code = "import os; print(os.environ['MENAGERIE_METAL_GRAPH_FROM'])"
     wanted = (
         Step("bad", (sys.executable, "-c", "raise SystemExit(3)")),
-        Step("good", (sys.executable, "-c", told), graph_from="0.1"),
+        Step("good", (sys.executable, "-c", code), graph_from="0.1"),
     )
     assert run_all(wanted, tmp_path, ["| step |"]) == 1
     head, *rows = (tmp_path / "report.md").read_text().splitlines()
@@ -32,7 +32,7 @@ def test_a_step_that_fails_is_noted_and_the_next_one_begins(tmp_path: Path) -> N
 
 
 def test_a_step_that_hangs_is_ended(tmp_path: Path) -> None:
-    """With what it had said; the day goes on."""
+    """With what it had printed; the day goes on."""
     said = "import time; print('so far', flush=True); time.sleep(600)"
     row = run(Step("hanging", (sys.executable, "-c", said)), tmp_path, limit=2.0)
     assert "FAILED with 124" in row
@@ -134,7 +134,7 @@ def test_a_folder_of_something_else_is_left(tmp_path: Path) -> None:
 
 
 def test_a_relative_folder_is_the_callers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands run in the checkout: they are told the whole path."""
+    """Commands run in the checkout: they are given the whole path."""
     monkeypatch.chdir(tmp_path)
     assert empty(Path("day")) == tmp_path / "day"
     assert (tmp_path / "day").is_dir()
@@ -147,7 +147,7 @@ def test_a_command_that_is_absent_is_a_failed_step(tmp_path: Path) -> None:
 
 
 def test_any_bytes_are_noted(tmp_path: Path) -> None:
-    """A step that says what is no text passes, and its exit code counts."""
+    """A step whose output is no valid text passes, and its exit code counts."""
     code = "import sys; sys.stdout.buffer.write(b'\\xff ok')"
     assert "passed" in run(Step("bytes", (sys.executable, "-c", code)), tmp_path)
     assert (tmp_path / "bytes.txt").read_text().endswith("ok")

@@ -1,4 +1,4 @@
-"""What the figures of a Metal artifact are made of, by hand, and what is told of models."""
+"""What the figures of a Metal artifact are made of, by hand, and what is reported of models."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def test_a_program_reads_its_own_weights_once() -> None:
     assert bytes_of(["shared", "packed", "shared"], tensors) == 48 + 64 + 4
 
 
-def test_a_model_that_cannot_be_had_is_told_and_the_next_is_counted(
+def test_a_model_that_cannot_be_fetched_is_reported_and_the_next_is_counted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The reason stands beside its name, and the command ends with 1."""
+    """The reason is next to its name, and the command ends with 1."""
     keys = ("dispatches", "encoders", "graphs", "blits", "commits", "bytes", "operations", "error")
 
     def fetched(model: str, folder: Path) -> Path:
