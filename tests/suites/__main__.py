@@ -28,13 +28,15 @@ _SORTED_AT_ONCE = 60
 
 def main() -> None:
     """Run and write."""
-    wish = _arguments()
+    arguments = _arguments()
     results = Results()
-    patterns = wish.cases or ["*"]
+    patterns = arguments.cases or ["*"]
     chosen = [name for name in cases() if any(fnmatch.fnmatch(name, p) for p in patterns)]
-    for target in [] if wish.only_table else wish.target or ["cpu"]:
-        missing = [n for n in chosen if _lacks(results.of(target, n), again=wish.again)]
-        for ended, (name, outcome) in enumerate(_run(missing, target, results, wish.together), 1):
+    for target in [] if arguments.only_table else arguments.target or ["cpu"]:
+        missing = [n for n in chosen if _lacks(results.of(target, n), again=arguments.again)]
+        for ended, (name, outcome) in enumerate(
+            _run(missing, target, results, arguments.together), 1
+        ):
             results.add(target, name, outcome)
             clock, of = time.strftime("%H:%M:%S"), f"{ended}/{len(missing)}"
             print(f"{clock} {of} {target} {name}: {outcome.state}", flush=True)

@@ -34,7 +34,7 @@ class State(StrEnum):
     PROVEN = "proven"
     REFUSED = "refused"  # one of our errors: place, fact and next step
     WRONG = "wrong"  # converted, and its numbers are not eager's
-    FAILED = "failed"  # an error that is none of ours: a fault
+    FAILED = "failed"  # another exception than ours: a fault
     CRASHED = "crashed"
     OUT_OF_TIME = "out of time"
     # What no converter of fixed programs can do, which the goals leave out:
@@ -114,7 +114,7 @@ def _sort_out(names: Sequence[str], _folder: Path) -> dict[str, Any]:
 
 
 def not_counted(case: Case) -> Outcome | None:
-    """Why a case is none that could be converted; None where it is one."""
+    """Why a case cannot be converted; None where it can."""
     import torch
 
     from tests.suites.cases import Together
@@ -126,7 +126,7 @@ def not_counted(case: Case) -> Outcome | None:
             for call in calls:  # a program's inputs are contiguous
                 call.run([t.contiguous() for t in call.tensors])
     except Exception as error:  # PyTorch's own, of many kinds
-        return _told(State.EAGER_FAILS, error)
+        return _described(State.EAGER_FAILS, error)
     inputs = [t for call in calls for t in call.tensors]
     if not inputs or not results:
         return Outcome(State.NO_TENSOR)
@@ -137,7 +137,7 @@ def not_counted(case: Case) -> Outcome | None:
         with torch.no_grad():
             program = torch.export.export(together, together.inputs, strict=False)
     except Exception as error:  # as above
-        return _told(State.NOT_EXPORTED, error)
+        return _described(State.NOT_EXPORTED, error)
     if any(_DRAWS.match(str(node.target)) for node in program.graph.nodes):
         return Outcome(State.RANDOM)
     [output] = program.graph.find_nodes(op="output")
@@ -170,13 +170,13 @@ def convert_cases(chosen: Sequence[Case], target: str, folder: Path) -> Outcome:
             out = Path(scratch) / "out"
             convert(together, together.inputs, target=target, out=out, measure_seconds=0)
     except ValidationError as error:
-        return _told(State.WRONG, error)
+        return _described(State.WRONG, error)
     except MenagerieError as error:
-        return _told(State.REFUSED, error)
-    except Exception as error:  # what is none of ours is a row as well
-        return _told(State.FAILED, error)
+        return _described(State.REFUSED, error)
+    except Exception as error:  # another exception than ours is a row as well
+        return _described(State.FAILED, error)
     return Outcome(State.PROVEN)
 
 
-def _told(state: State, error: Exception) -> Outcome:
+def _described(state: State, error: Exception) -> Outcome:
     return Outcome(state, type(error).__name__, without_folders(str(error))[:_TEXT])

@@ -74,5 +74,5 @@ def test_a_run_resumes_and_the_share_leaves_out_what_cannot_be(tmp_path: Path) -
 
 
 def test_the_table_says_what_the_results_say() -> None:
-    """Whoever edits one runs `make suites` again."""
+    """After an edit of one, run `make suites` again."""
     assert TABLE.read_text() == table(Results())

@@ -54,7 +54,7 @@ def attempt(case: Case, target: str, out: Path) -> Record:
     for wanted in _attempts(sample):
         try:
             made = _convert(sample, wanted, target, out)
-        except Exception as error:  # what is none of ours is a row as well
+        except Exception as error:  # another exception than ours is a row as well
             found = _failed(found, error)
             refused.setdefault(_named(sample, wanted), found.text)
             continue

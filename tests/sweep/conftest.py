@@ -1,4 +1,4 @@
-"""What a release promises beside eager PyTorch in float32."""
+"""What a release promises, compared with eager PyTorch in float32."""
 
 from __future__ import annotations
 

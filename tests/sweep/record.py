@@ -21,7 +21,7 @@ State = Literal[
     "proven",  # the artifact agreed with eager
     "refused",  # one of our errors: place, fact and next step
     "wrong",  # converted, and its numbers are not eager's
-    "failed",  # an error that is none of ours: a fault
+    "failed",  # another exception than ours: a fault
     "out of time",
     "crashed",  # the process ended by a signal, or was out of memory
     "does not run",  # eager itself fails here
@@ -34,7 +34,7 @@ class Record:
 
     Attributes:
         state: see `State`.
-        exported: whether torch.export by itself exports it at fixed sizes; None: nobody knows.
+        exported: whether torch.export by itself exports it at fixed sizes; None: unknown.
         parameters: how many.
         seconds: that the conversion took, all attempts together.
         snr_db: signal to noise of the worst output against eager; None where there is no proof.

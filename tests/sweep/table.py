@@ -44,7 +44,7 @@ def sentence(results: Results) -> str:
 
 
 def _counts(record: Record) -> bool:
-    """Whether the goal counts it: torch.export exports it, or nobody knows."""
+    """Whether the goal counts it: torch.export exports it, or that is unknown."""
     return record.exported is not False and record.state != "does not run"
 
 

@@ -41,8 +41,8 @@ def _zoo(home: Path, *words: str) -> tuple[int, Any]:
 @pytest.mark.parametrize("model", MODELS)
 def test_model_is_published_as_emulated(model: str, home: Path, promised: float) -> None:
     """Each output is within 1e-4 of eager, or at the promised SNR; verifying agrees."""
-    code, told = _zoo(home, "convert", model, "--random-weights", "0")
-    [row] = told["results"]
+    code, document = _zoo(home, "convert", model, "--random-weights", "0")
+    [row] = document["results"]
     assert (row["model"], row["outcome"], row["proof"]) == (model, "published", "emulated"), row
     assert row["worst_absolute"] <= 1e-4 or row["worst_snr_db"] >= promised
     assert code == 0
@@ -54,9 +54,9 @@ def test_model_is_published_as_emulated(model: str, home: Path, promised: float)
 def test_a_gpu_has_no_more_to_do_than_the_table_says(
     home: Path, tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Dispatches, breaks, graphs and commits; who changes them writes the table anew."""
+    """Dispatches, breaks, graphs and commits; a change of them goes into the table."""
     monkeypatch.setenv("MENAGERIE_HOME", str(home))
     found = counts(fetch(model, tmp_path / "bundle"))["main"]
-    told = [str(found[key]) for key in ("dispatches", "encoders", "graphs", "commits")]
+    counted = [str(found[key]) for key in ("dispatches", "encoders", "graphs", "commits")]
     rows = [line.strip("| ").split(" | ") for line in _TABLE.read_text().splitlines()]
-    assert told in [cells[1:5] for cells in rows if cells[0] == f"{model}/main"]
+    assert counted in [cells[1:5] for cells in rows if cells[0] == f"{model}/main"]

@@ -61,7 +61,7 @@ def _case(module: torch.nn.Module, *, ranges: dict[str, tuple[int, int]]) -> Cas
     return Case("one", "lib", "f", lambda: Sample(module, {"x": torch.ones(2, 3)}, axes, ranges))
 
 
-def test_sizes_that_do_not_vary_are_left_fixed_and_told(tmp_path: Path) -> None:
+def test_sizes_that_do_not_vary_are_left_fixed_and_reported(tmp_path: Path) -> None:
     """The artifact is proven at fixed sizes, and the row says why no size varies."""
     case = _case(_Fixed(), ranges={"batch": (1, 4)})
     record = attempt.attempt(case, "cpu", tmp_path / "out")

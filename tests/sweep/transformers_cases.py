@@ -1,7 +1,7 @@
 """One small configuration of many architectures of transformers, with random weights.
 
 Text encoders, decoders (a prompt, and a generation step with its cache), encoder-decoders, vision,
-speech and multi-modal ones. A row of a table is: the class, what its configuration has beside the
+speech and multi-modal ones. A row of a table is: the class, what its configuration has besides the
 sizes that all share, and the kind of call.
 """
 

@@ -66,7 +66,7 @@ class Cluster:
 
 @contextmanager
 def signed_in(cluster: Cluster, browser: Browser) -> Iterator[Page]:
-    """A browser that is signed in, as anybody's is."""
+    """A browser that is signed in by the login page."""
     context = browser.new_context(viewport={"width": 1280, "height": 1600})
     opened = context.new_page()
     opened.set_default_timeout(PAGE_SECONDS * 1000)

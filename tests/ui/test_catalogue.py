@@ -44,7 +44,7 @@ def test_no_barrier_is_found(plain_page: Page, index: str) -> None:
 
 
 def test_searching_narrows_the_list(plain_page: Page, index: str) -> None:
-    """Words and target together, told to those who cannot see it too."""
+    """By words and target together, and announced to screen readers."""
     plain_page.goto(index)
     expect(plain_page.locator("#shown")).to_have_text("3 of 3 artifacts")
     plain_page.get_by_label("Search").fill("net beta")

@@ -39,7 +39,7 @@ def test_a_bad_value_is_stopped(cluster: Cluster, page: Page) -> None:
     """No threads and no model: the form says so, and nothing is submitted."""
     open_form(cluster, page)
     assert page.get_by_text("Property is type").count() == 0
-    assert page.get_by_label("Threads").count() == 0, "folded, as what is asked for seldom is"
+    assert page.get_by_label("Threads").count() == 0, "folded, as rare options are"
     picture(page, "form")
     page.get_by_role("tab", name="All", exact=True).click()
     threads = page.get_by_label("Threads").first
@@ -62,7 +62,7 @@ def start(cluster: Cluster, page: Page) -> str:
     with page.expect_response(lambda it: it.url.endswith("/create_flow_run")) as answer:
         page.get_by_role("button", name="Submit").click()
     page.wait_for_url(lambda url: not url.endswith("/run"))
-    run = str(answer.value.json()["id"])  # scheduled ones may stand above it in the list
+    run = str(answer.value.json()["id"])  # scheduled ones may be above it in the list
     page.goto(f"{cluster.url}/v2/runs/flow-run/{run}")
     return run
 

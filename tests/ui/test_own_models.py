@@ -1,4 +1,4 @@
-"""A model of one's own, as its owner sees it: submitted, refused, told of, allowed, published."""
+"""A user's own model, as its owner sees it: submitted, refused, mailed, allowed, published."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def settings(inbox: Inbox) -> dict[str, str]:
     return {"MENAGERIE_NOTIFY": inbox.address}
 
 
-def test_ones_own_model_goes_the_whole_way(
+def test_a_users_own_model_goes_the_whole_way(
     cluster: Cluster, page: Page, inbox: Inbox, tmp_path: Path
 ) -> None:
     """Its folder is gone when workers ask for it; its code runs once the operator says so."""
@@ -74,7 +74,7 @@ def test_ones_own_model_goes_the_whole_way(
     assert "MENAGERIE_ALLOW_SUBMITTED" in refused["reason"]
     page.goto(refused["page"])
     expect(page.get_by_text("MENAGERIE_ALLOW_SUBMITTED").first).to_be_visible()
-    assert page.get_by_text("Traceback").count() == 0, "nobody has to debug a refusal"
+    assert page.get_by_text("Traceback").count() == 0, "a refusal is nothing to debug"
     picture(page, "failed")
     end = time.monotonic() + MAIL_SECONDS
     while not inbox.mails:

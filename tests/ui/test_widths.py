@@ -25,7 +25,7 @@ WIDTHS = (360, 390, 768, 1280)
 LONG = "a_model_of_a_family_whose_names_no_line_of_a_phone_can_hold"
 WORD = "x" * 300  # that no line can hold, and nothing may break but the page itself
 WHEEL = "menagerie-1.0.0-py3-none-manylinux_2_28_x86_64.whl"
-# What ends to the right of the window, but for what stands in something that scrolls by itself.
+# What ends to the right of the window, but for what is in something that scrolls by itself.
 BEYOND = """() => [...document.querySelectorAll("body *")].filter((each) => {
   const scrolls = each.parentElement.closest(".scroll, .graph, .log, pre, svg");
   const box = each.getBoundingClientRect();
