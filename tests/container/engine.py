@@ -25,7 +25,7 @@ PLACE = ROOT / "build" / "containers"
 BASE = "localhost/menagerie-base:bookworm"
 DEBIAN = "bookworm"
 SLIM = ("doc", "info", "locale", "man")  # of /usr/share
-# More than the machine allows itself cannot be asked for; and where the kernel has both kinds of
+# More than the machine's own limit is refused; and where the kernel has both kinds of
 # cgroups, one runtime or the other refuses.
 LIMITS = ["--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096"]
 ENGINES: tuple[list[str], ...] = (
@@ -42,9 +42,9 @@ def call(*command: str | Path, log: Path | None = None) -> str:
             done = subprocess.run(command, stdout=file, stderr=file, check=False)
         assert done.returncode == 0, log.read_text(errors="replace")[-3000:]
         return ""
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, f"{command}: {told.stderr[-3000:]}"
-    return told.stdout
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}: {done.stderr[-3000:]}"
+    return done.stdout
 
 
 def storage(program: str) -> list[str]:
@@ -90,7 +90,7 @@ def folders_of(settings: Mapping[str, str]) -> list[str]:
     """The places of this machine that settings of pip name, for the builder to see."""
     words = [word.removeprefix("file://") for each in settings.values() for word in each.split()]
     paths = [Path(word) for word in words if word.startswith("/")]
-    # What an index links to lies beside it.
+    # What an index links to is next to it.
     paths = [path.parent if path.name == "simple" else path for path in paths]
     return sorted({f"{path}:{path}:ro" for path in paths if path.exists()})
 

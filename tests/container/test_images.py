@@ -1,6 +1,6 @@
 """The images, really built and run: compose's services, and a conversion by a worker among them.
 
-PostgreSQL, Redis and the S3 server run natively beside them, on the host's loopback.
+PostgreSQL, Redis and the S3 server run natively, on the host's loopback.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SECONDS = 180.0
 def images(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> dict[str, dict[str, Any]]:
-    """Both, of what git knows and no more."""
+    """Both images, built from the files in git and no others."""
     context = tmp_path_factory.mktemp("context")
     listed = engine.call("git", "-C", ROOT, "ls-files", "-z").split("\0")
     for name in filter(None, listed):
@@ -59,9 +59,9 @@ def images(
     for target in ("worker", "server"):
         seconds = engine.build(target, context)
         found[target] = engine.image(target)
-        told = f"\n{target}: {found[target]['Size'] / 1e9:.2f} GB in {seconds:.0f} s\n"
+        line = f"\n{target}: {found[target]['Size'] / 1e9:.2f} GB in {seconds:.0f} s\n"
         with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-            sys.stderr.write(told)
+            sys.stderr.write(line)
     return found
 
 
@@ -152,10 +152,10 @@ class Services:
     def log(self, name: str) -> str:
         """What a container said."""
         container = f"menagerie-{os.getpid()}-{name}"
-        told = subprocess.run(
+        done = subprocess.run(
             [*self.engine, "logs", container], capture_output=True, text=True, check=False
         )
-        return told.stdout + told.stderr
+        return done.stdout + done.stderr
 
     def close(self) -> None:
         """End all of it."""
@@ -215,10 +215,10 @@ def services(images: dict[str, dict[str, Any]], store: dict[str, str]) -> Iterat
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "MENAGERIE"))}
         made.environment = kept | known | store | {"MENAGERIE_HOME": str(folder / "desk")}
         apply = [sys.executable, "-m", "infra.apply"]
-        told = subprocess.run(
+        done = subprocess.run(
             apply, env=made.environment, cwd=ROOT, capture_output=True, text=True, check=False
         )
-        assert told.returncode == 0, told.stderr
+        assert done.returncode == 0, done.stderr
         made.start("worker", known | store)
         yield made
     finally:
@@ -226,7 +226,7 @@ def services(images: dict[str, dict[str, Any]], store: dict[str, str]) -> Iterat
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_the_images_are_small_and_nobodys(images: dict[str, dict[str, Any]]) -> None:
+def test_the_images_are_small_and_run_without_root(images: dict[str, dict[str, Any]]) -> None:
     """No CUDA, no tools of developers, no root; the server's has no torch at all."""
     assert images["worker"]["Size"] < LARGEST
     assert images["server"]["Size"] < LARGEST / 2

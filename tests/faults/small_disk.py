@@ -1,4 +1,4 @@
-"""A disk of some megabytes that really fills up, in a mount namespace: it takes no root.
+"""A disk of some megabytes that really fills up, in a mount namespace: it needs no root.
 
 Only its owner may write there, as Menagerie asks of its home.
 """

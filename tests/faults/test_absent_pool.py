@@ -1,4 +1,4 @@
-"""Pools in which nobody works: nothing hangs, and what waits is done when somebody comes."""
+"""Pools without a worker: nothing hangs, and waiting runs are done when a worker comes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_what_was_emulated_waits_in_the_store_for_a_mac(cluster: ToyCluster) -> 
     assert (again["outcome"], again["proof"]) == ("skipped", "validated")
 
 
-def test_a_pool_that_nobody_serves_ends_in_rows(cluster: ToyCluster) -> None:
+def test_a_pool_without_a_worker_ends_in_rows(cluster: ToyCluster) -> None:
     """Without any worker the parent gives up in time and says where to start one; no run stays."""
     cluster.kill("worker")
     cluster.wait_for(lambda: not cluster.online("linux-cpu"), "the worker is missed")
@@ -54,7 +54,7 @@ def test_a_pool_that_nobody_serves_ends_in_rows(cluster: ToyCluster) -> None:
 
 
 def test_an_hour_that_was_slept_through_is_caught_up(cluster: ToyCluster) -> None:
-    """Server and worker stand still, as on a laptop whose lid is shut, while a run falls due."""
+    """Server and worker are stopped, as on a laptop whose lid is shut, while a run falls due."""
     cluster.write_manifest(owl="fine")
     options = {"manifest": str(cluster.manifest), "store": cluster.store, "random_weights": 0}
     due = datetime.now(UTC) + timedelta(seconds=10)

@@ -1,4 +1,4 @@
-"""The script of the page for foreign clients works as it stands there."""
+"""The script of the page for foreign clients works as it is printed there."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_foreign_client_converts_and_reads_its_row(cluster: ToyCluster) -> Non
     assert len([line for line in script().splitlines() if line.strip()]) <= 30
     cluster.write_manifest(yak="fine", asp="segfaults")
     options = {"manifest": str(cluster.manifest), "store": cluster.store, "random_weights": 0}
-    for model, told in (("yak", "yak cpu published"), ("asp", "asp cpu crashed")):
+    for model, line in (("yak", "yak cpu published"), ("asp", "asp cpu crashed")):
         done = subprocess.run(
             [
                 sys.executable,
@@ -52,7 +52,7 @@ def test_a_foreign_client_converts_and_reads_its_row(cluster: ToyCluster) -> Non
                 "PREFECT_API_AUTH_STRING": AUTH,
             },
         )
-        assert told in done.stdout, done.stderr
+        assert line in done.stdout, done.stderr
 
 
 def test_a_request_without_token_is_refused(cluster: ToyCluster) -> None:

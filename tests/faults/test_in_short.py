@@ -1,6 +1,6 @@
 """The short part of the fault tests, which every test run includes: a real server and a worker.
 
-One conversion that goes through them, with a model that crashes beside it, and one kill.
+One conversion that goes through them, with a model that crashes in the same run, and one kill.
 """
 
 from __future__ import annotations

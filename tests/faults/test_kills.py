@@ -42,7 +42,7 @@ def test_a_killed_worker_leaves_its_run_to_finish_or_to_another(cluster: ToyClus
 
 
 def test_a_run_ends_with_its_worker(cluster: ToyCluster) -> None:
-    """Where nobody could cancel it any more it does not run on, nor does its model's process."""
+    """Where it could not be cancelled any more it does not run on, nor does its model's process."""
     cluster.write_manifest(owl="sleeps 300")
     cluster.convert()
     flow = cluster.flow_process("owl")
@@ -53,7 +53,7 @@ def test_a_run_ends_with_its_worker(cluster: ToyCluster) -> None:
 
 
 def test_a_lost_host_is_noticed_and_its_run_done_elsewhere(cluster: ToyCluster) -> None:
-    """Worker, flow and model process die at once, and nobody says so: the heartbeats' end does."""
+    """Worker, flow and model process die at once, unreported: the missing heartbeats show it."""
     cluster.write_manifest(dodo="sleeps 20")
     cluster.convert()
     cluster.flow_process("dodo")
@@ -67,7 +67,7 @@ def test_a_lost_host_is_noticed_and_its_run_done_elsewhere(cluster: ToyCluster) 
 
 
 def test_a_run_whose_worker_died_before_it_began_goes_back(cluster: ToyCluster) -> None:
-    """A worker takes it and is gone: it does not stand Pending for ever, in nobody's hands."""
+    """A worker takes it and is gone: it does not stay Pending for ever, without a worker."""
     cluster.write_manifest(jay="fine")
     options = {"manifest": str(cluster.manifest), "store": cluster.store, "random_weights": 0}
     cluster.kill("worker")

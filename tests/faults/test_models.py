@@ -15,7 +15,7 @@ pytestmark = pytest.mark.faults
 
 
 def test_models_that_crash_loop_and_eat(cluster: ToyCluster) -> None:
-    """A segfault, a stage without end, one without measure: rows that say so, beside two others.
+    """A segfault, an endless stage, one that eats memory: rows that say so, and two others.
 
     Each failed once, as a run of its own: that of the batch has done what it is for. Nothing of the
     failed ones is published.

@@ -29,7 +29,7 @@ READ_SECONDS = 3
 def way(
     cluster: ToyCluster, swift: SwiftServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Forwarder]:
-    """What lies between the only worker and the store; parent and test reach it directly."""
+    """What is between the only worker and the store; parent and test reach it directly."""
     cluster.store = f"s3://zoo/{tmp_path.name}"
     settings = {
         OWN_STORE: cluster.store,  # so that a run signs what it publishes
@@ -63,10 +63,8 @@ def outcomes(cluster: ToyCluster) -> dict[str, tuple[str, str | None]]:
     return {key.split()[0]: (row["outcome"], row["stage"]) for key, row in cluster.table().items()}
 
 
-def test_a_line_slower_than_its_time_outs_is_borne_with(
-    cluster: ToyCluster, way: Forwarder
-) -> None:
-    """A part takes five seconds where nobody may be silent for three: bytes move, so it is well."""
+def test_a_line_slower_than_its_time_outs_is_tolerated(cluster: ToyCluster, way: Forwarder) -> None:
+    """A part takes five seconds where three of silence are the limit: bytes move, so it is well."""
     way.pace = MIB
     cluster.write_manifest(ant=f"weighs {WEIGHTS}")
     cluster.convert()

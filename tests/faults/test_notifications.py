@@ -1,4 +1,4 @@
-"""Who MENAGERIE_NOTIFY names is notified once of a run with failures, and of lost workers."""
+"""The address in MENAGERIE_NOTIFY is notified once of a run with failures, and of lost workers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.faults
 
 @pytest.fixture
 def posted(cluster: ToyCluster) -> Iterator[list[dict[str, str]]]:
-    """What was posted to the webhook that the cluster's server is told of."""
+    """What was posted to the webhook that the cluster's server is configured with."""
     received: list[dict[str, str]] = []
 
     class Listener(BaseHTTPRequestHandler):
@@ -80,7 +80,7 @@ def test_the_nights_and_the_pools_are_reported(
     def reports(word: str) -> bool:
         return any(word in each["title"] for each in posted)
 
-    # A toy's library is none: the real judge of the nights refuses it.
+    # A toy's library does not load: the real judge of the nights refuses it.
     cluster.submit("verify-releases/verify-releases", {"store": cluster.store})
     cluster.wait_for(lambda: reports("1 refuted"), "the refuted release is reported")
     (tmp_path / "no-folder").write_text("a file")

@@ -113,7 +113,7 @@ class ToyCluster:
         self.wait_for(lambda: self.get("/health") is not None, "the server answers")
 
     def apply(self) -> None:
-        """Tell the server of pools, deployments and automations: ours, with toys as entrypoints.
+        """Apply pools, deployments and automations to the server: ours, with toys as entrypoints.
 
         A claimed run counts as lost after seconds, since no test has ten minutes.
         """
@@ -140,12 +140,12 @@ class ToyCluster:
         assert done.returncode == 0, done.stderr
 
     def start_worker(self, name: str = "worker", pool: str = "linux-cpu") -> None:
-        """Start a worker and wait until the server has heard of it."""
+        """Start a worker and wait until the server has its heartbeat."""
         self.start(name, ["-m", "prefect", "worker", "start", "--pool", pool, "--name", name])
         self.wait_for(lambda: name in self.online(pool), f"worker {name} is online")
 
     def online(self, pool: str) -> list[str]:
-        """The workers of a pool that were heard of lately."""
+        """The workers of a pool with a recent heartbeat."""
         found = self.post(f"/work_pools/{pool}/workers/filter", {})
         return [worker["name"] for worker in found if worker["status"] == "ONLINE"]
 
@@ -162,7 +162,7 @@ class ToyCluster:
             )
 
     def convert(self, name: str = "convert", *models: str, **arguments: Any) -> None:
-        """Start the parent flow in a process of its own, on nobody's worker."""
+        """Start the parent flow in a process of its own, on no worker."""
         options = {"manifest": str(self.manifest), "store": self.store, "random_weights": 0}
         options |= arguments.pop("options", {})
         call = json.dumps({"models": list(models), "options": options, **arguments})

@@ -2,7 +2,7 @@
 """The real flows over toy stages, for workers of a test's cluster.
 
 What a model does is said by its summary in the manifest: `fine`, `segfaults`, `sleeps`, `eats`; its
-model has a process of its own, as in earnest, and reports, seals and the store are the real ones.
+model has a process of its own, as in production; reports, seals and the store are the real ones.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if seconds := os.environ.get("MENAGERIE_TEST_LINE"):  # parts so small, and sile
     S3Objects.part_bytes, S3Objects.concurrency = 5 * 2**20, 1
     s3._CONFIG = s3._CONFIG.merge(Config(read_timeout=float(seconds)))
 
-TOLD: list[Any] = []  # what convert_zoo gave in this process, whatever became of it on the way
+RETURNED: list[Any] = []  # what convert_zoo gave in this process, whatever became of it on the way
 COMMAND = (sys.executable, str(Path(__file__).with_name("faulty_model.py")))
 
 
@@ -113,5 +113,5 @@ def convert_zoo(
     """See `flows.convert`."""
     with use_services(place()):
         ended = zoo.convert_zoo.fn(models, selected_tags, targets, options, limits=limits)
-    TOLD.append(ended)
+    RETURNED.append(ended)
     return ended  # type: ignore[return-value]

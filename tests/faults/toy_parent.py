@@ -9,6 +9,7 @@ from prefect import State
 
 call, result = json.loads(sys.argv[1]), Path(sys.argv[2])
 toy_flows.convert_zoo(**call, return_state=True)
-[told] = toy_flows.TOLD  # the server's answer to a final state can get lost, a busy SQLite's does
-outcome = told.result(raise_on_failure=False) if isinstance(told, State) else told
+# The server's answer to a final state can get lost, a busy SQLite's does.
+[returned] = toy_flows.RETURNED
+outcome = returned.result(raise_on_failure=False) if isinstance(returned, State) else returned
 result.write_text(getattr(outcome, "result", outcome).model_dump_json())  # of a run that failed

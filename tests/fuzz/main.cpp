@@ -1,7 +1,7 @@
 // libFuzzer for a compiler that has none: GCC, with which `make setup` builds.
 //
 // The library is the one of the atheris wheel. GCC calls a function at every edge, which counts the
-// edge where libFuzzer looks for counters beside its own (`__libfuzzer_extra_counters`).
+// edge where libFuzzer looks for counters besides its own (`__libfuzzer_extra_counters`).
 #include <cstddef>
 #include <cstdint>
 

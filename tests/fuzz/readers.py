@@ -216,7 +216,7 @@ def _promoted() -> tuple[ObjectReader, Ledger]:
 def _tuf(content: bytes) -> None:
     """Metadata and ledger of a store, or what this machine has kept of them.
 
-    The first byte tells which: one of the store's files, or all that was kept. Behind `=` stand its
+    The first byte says which: one of the store's files, or all that was kept. Behind `=` are its
     new bytes, else edits of four bytes each: a place, what is put there.
     """
     objects, ledger = _promoted()

@@ -3,7 +3,7 @@
 The C++ targets are built with the sanitizers into `build/fuzz`; the Python readers run under
 atheris, whose wheel also brings libFuzzer's library for GCC. On a platform that atheris has no
 wheel for, the C++ targets need Clang (`CXX=clang++ make fuzz`) and the Python readers are left to
-`test_readers.py`. What is found lies in `build/fuzz/found`; after the mending it goes to `corpus/`.
+`test_readers.py`. What is found is in `build/fuzz/found`; after the mending it goes to `corpus/`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def build() -> Path:
 
 
 def fuzz(name: str, command: list[str], seconds: int, environment: dict[str, str]) -> Outcome:
-    """Runs one target; its output goes to a log beside what it finds."""
+    """Runs one target; its output goes to a log next to what it finds."""
     kind, _, reader = name.partition("-")
     found, grown = BUILD / "found" / name, BUILD / "grown" / name
     for folder in (found, grown):
@@ -92,7 +92,7 @@ def fuzz(name: str, command: list[str], seconds: int, environment: dict[str, str
 
 
 def main() -> int:
-    """Fuzzes what was asked for; 1 if something was found."""
+    """Fuzzes the named targets; 1 if something was found."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--seconds", type=int, default=60, help="for each target")
     parser.add_argument("--jobs", type=int, default=2, help="targets at once")

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from readers import CORPUS, READERS, takes
 
 MUTATIONS = int(os.environ.get("MENAGERIE_MUTATIONS", "2000"))
-SLOW = {"tuf": 40, "archive": 2}  # times as dear as the others
+SLOW = {"tuf": 40, "archive": 2}  # times as slow as the others
 PIECES = [b"{", b"[", b'"', b"-1", b"18446744073709551616", b"1e999", b"\\ud800", b"\xff", b"\0",
           b"null", b"[[[[", b",", b"../", b"true", b"\x1b", b"0" * 30]  # fmt: skip
 

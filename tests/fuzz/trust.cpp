@@ -1,6 +1,6 @@
 // What is read before a signature is found good: a root's metadata, and signature.json.
 //
-// The first byte tells which of the two the rest is.
+// The first byte says which of the two the rest is.
 #include "common/trust.h"
 
 #include "scratch.h"
@@ -24,6 +24,6 @@ FUZZ(trust) {
   const auto place = fuzz::scratch("root.json", root ? bytes.substr(1) : kRoot);
   const Trust trust = Trust::read(place);
   const auto signature = fuzz::scratch("signed/signature.json", root ? "{}" : bytes.substr(1));
-  // whoever forges a signature of this key has earned the crash
+  // a forged signature of this key would be worth the crash
   MUST(!fuzz::takes([&](auto) { trust.require_signed(signature.parent_path(), "m"); }, ""));
 }

@@ -1,7 +1,7 @@
 """Hosts on one machine: each has a network, a name, processes and a `/mnt` of its own.
 
 The kernel's namespaces make them, which wants root. Cables between them can be pulled. What a host
-keeps lies under `/mnt`; no host sees what another has there, and the checkout can only be read.
+keeps is under `/mnt`; no host sees what another has there, and the checkout can only be read.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Host:
     def _command(self, command: Sequence[str]) -> list[str]:
         places = {"folder": self.folder, "all": self._network.folder, "checkout": ROOT}
         quoted = {key: shlex.quote(str(place)) for key, place in places.items()}
-        # A process of this host's own number 1: what it started ends with it.
+        # It is process 1 of a namespace of its own: what it started ends with it.
         spaces = ["unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
         own = " ".join(shlex.quote(f"{name}={value}") for name, value in self._own.items())
         enter = _ENTER.format(name=self.name, own=own, **quoted)
@@ -151,9 +151,9 @@ class Host:
         process.wait()
 
     def pull_cable(self) -> None:
-        """Nothing comes and nothing goes, and nobody is told."""
+        """Nothing comes in or goes out, and no process is notified."""
         ip("-n", self._network.space, "link", "set", self.name, "down")
 
     def plug_in(self) -> None:
-        """As before."""
+        """The network is as before."""
         ip("-n", self._network.space, "link", "set", self.name, "up")

@@ -118,7 +118,7 @@ class Team:
         return filled_in("container/worker.env.example", values) | self.trusting(host)
 
     def found(self) -> None:
-        """Steps 1 to 3: the store with its policies, database and server, what it is told."""
+        """Steps 1 to 3: the store with its policies, database and server, and its deployments."""
         hub = self.hub
         tls = f"{hub.address}:9000,{STATE}/server.pem,{STATE}/server.key"
         rights = Rights(BUCKET, tuple(self.keys.values()), tls_only=True)
@@ -173,7 +173,7 @@ class Team:
         self.until(lambda: f"{host.name} {pool}" in self.online(pool), f"{host.name} serves {pool}")
 
     def online(self, pool: str) -> list[str]:
-        """The workers of a pool that were heard of lately."""
+        """The workers of a pool with a recent heartbeat."""
         found = self.ask("POST", f"/work_pools/{pool}/workers/filter", {})
         return [worker["name"] for worker in found if worker["status"] == "ONLINE"]
 

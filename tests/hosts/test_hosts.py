@@ -33,7 +33,7 @@ CONVERSION_SECONDS = 900.0
 
 @pytest.fixture(scope="module")
 def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
-    """The server, the store and the desk; keys to sign with lie on the desk alone."""
+    """The server, the store and the desk; keys to sign with are on the desk alone."""
     made = Team(tmp_path_factory.mktemp("team"))
     try:
         made.found()
@@ -96,7 +96,7 @@ def test_a_host_that_is_cut_off_is_done_without_and_comes_back(team: Team, clock
     team.until(lambda: team.online("linux-cpu") == ["west linux-cpu"], "East is missed")
 
     east.plug_in()
-    team.until(lambda: "east linux-cpu" in team.online("linux-cpu"), "East is heard of again")
+    team.until(lambda: "east linux-cpu" in team.online("linux-cpu"), "East has a heartbeat again")
     said = east.log("linux-cpu")
     team.until(lambda: "gives way" in said.read_text(), "East leaves it to West", 600)
     west.kill("linux-cpu")
@@ -137,6 +137,6 @@ def test_a_mac_elsewhere_confirms_and_a_reader_pulls(team: Team) -> None:
         ["trust", str(STATE / "root.json")],
         ["pull", MODEL, "--target", "metal", "--output", str(STATE / "pulled")],
     ):
-        told = away.run(str(BIN / "menagerie"), *words, **reader)
-        assert told.returncode == 0, told.stderr
+        done = away.run(str(BIN / "menagerie"), *words, **reader)
+        assert done.returncode == 0, done.stderr
     assert (away.folder / "pulled" / "manifest.json").is_file()

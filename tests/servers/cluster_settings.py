@@ -1,4 +1,4 @@
-"""What supervisord is told of a process of the local cluster, read as supervisord reads it."""
+"""supervisord's settings of a process of the local cluster, read as supervisord reads them."""
 
 from __future__ import annotations
 

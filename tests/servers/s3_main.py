@@ -4,7 +4,7 @@ A place is [ADDRESS:]PORT, for TLS with a certificate's chain and its key: `,CHA
 product's server each key has its own rights, and the program ends with the process that started it.
 """
 
-# ruff: noqa: E402 - the path is set before what lies on it is imported
+# ruff: noqa: E402 - the path is set before what is on it is imported
 from __future__ import annotations
 
 import os

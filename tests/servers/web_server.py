@@ -19,8 +19,8 @@ class WebServer(ThreadingHTTPServer):
 
     `ranges`: whether it knows them. `break_after`: bytes of a body after which the next answer
     ends, once. `swap`: bodies by path that are sent instead of the files. `asked`: path and range
-    of each request, and `authorization`: the last header of that name. `absent`: the answer to who
-    asks for nothing, `words`: its phrase; `redirect`: a server to which all are sent.
+    of each request, and `authorization`: the last header of that name. `absent`: the answer for a
+    missing file, `words`: its phrase; `redirect`: a server to which all are sent.
     """
 
     def __init__(self, root: Path) -> None:
