@@ -28,7 +28,7 @@ BUDGET = 240.0
 UNLIMITED = tuple(
     f"tests/{part}/" for part in ("container", "faults", "infra/local", "sweep", "ui")
 )
-# Most tests make bundles by hand, which nobody signs; those of `tests/attacks` forbid that again.
+# Most tests make bundles by hand and sign none; those of `tests/attacks` forbid that again.
 # Keys that are made on the way go with the session, and not among the developer's own.
 os.environ.setdefault("MENAGERIE_ALLOW_UNSIGNED", "1")
 if "MENAGERIE_KEYS" not in os.environ:
@@ -116,11 +116,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The dearest files, and those over the budget."""
-    dearest = sorted(_costs.items(), key=lambda cost: -cost[1])[:5]
-    if sum(seconds for _, seconds in dearest) > BUDGET:
-        listing = ", ".join(f"{file} {seconds:.0f} s" for file, seconds in dearest)
-        terminalreporter.write_line(f"dearest by processor time: {listing}")
+    """The costliest files, and those over the budget."""
+    costliest = sorted(_costs.items(), key=lambda cost: -cost[1])[:5]
+    if sum(seconds for _, seconds in costliest) > BUDGET:
+        listing = ", ".join(f"{file} {seconds:.0f} s" for file, seconds in costliest)
+        terminalreporter.write_line(f"costliest by processor time: {listing}")
     for file, seconds in _over_budget().items():
         terminalreporter.write_line(f"OVER BUDGET: {file} took {seconds:.0f} of {BUDGET:.0f} s")
 

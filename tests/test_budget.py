@@ -1,6 +1,6 @@
 """How much code there is: lines and files of each floor, against one table.
 
-Run with `-rA` to see the figures. Lowering a number in `pyproject.toml` is anybody's; raising one
+Run with `-rA` to see the figures. Any commit may lower a number in `pyproject.toml`; raising one
 takes a sentence in a decision (`infra/adr`).
 """
 
@@ -32,7 +32,7 @@ def _sources() -> list[Path]:
 
 
 def _floor(path: Path) -> str | None:
-    """The table's name for where a file stands; None for tests, and for what stands at the top."""
+    """The table's name for a file's place; None for tests, and for files at the top."""
     top, *rest = path.parts
     if top == "runtime":
         if path.name == "shims.toml":
@@ -68,6 +68,6 @@ def test_a_floor_keeps_its_budget(floor: str, lines: int, files: int) -> None:
 
 
 def test_every_source_has_a_floor() -> None:
-    """What is no test belongs to a floor of the table, so that nothing grows beside it."""
+    """What is no test belongs to a floor of the table, so that nothing grows outside it."""
     outside = {p.parts[0] for p in _sources() if _floor(p) is None}
     assert outside <= {"tests", ".clang-format", "pyproject.toml"}

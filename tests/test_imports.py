@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 FLOORS = ("menagerie", "zoo", "transforms", "tasks", "flows")  # lowest first
-FOLDERS = {"menagerie": ROOT / "runtime"}  # where a floor's package lies, unless at the top
+FOLDERS = {"menagerie": ROOT / "runtime"}  # where a floor's package is, unless at the top
 
 # Library -> where it may be imported at all, as beginnings of paths.
 HOMES = {
@@ -30,7 +30,7 @@ HOMES = {
     "botocore": ("menagerie/store/s3.py", "zoo/store/s3.py"),
     "pydantic": ("zoo/", "transforms/", "tasks/", "flows/"),
     "typer": ("flows/cli/",),
-    "infra": ("nowhere",),  # it stands on the floors, and `zoo up` runs it as a program
+    "infra": ("nowhere",),  # it uses the floors, and `zoo up` runs it as a program
 }
 HEAVY = ("torch", "prefect", "boto3", "transformers", "torchvision")
 
@@ -105,7 +105,7 @@ def test_native_folders_include_one_way() -> None:
 
 
 def test_each_folder_of_kernels_is_read_alone() -> None:
-    """No folder of kernels includes another one: what chooses among them stands above them."""
+    """No folder of kernels includes another one: what chooses among them is above them."""
     breaches = [
         f"{file} includes {included}"
         for file, included in native_includes()

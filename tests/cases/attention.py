@@ -190,7 +190,7 @@ def _whole() -> Iterator[tuple[str, dict[str, Any], float]]:
             name: value.to(dtype) if isinstance(value, torch.Tensor) else value
             for name, value in of(33, 65, 40, 37).items()
         }
-        # Large scores tell: rounded to bfloat16, one of 30 is off by an eighth.
+        # Large scores show it: rounded to bfloat16, one of 30 is off by an eighth.
         halved["query"], halved["key"] = 3 * halved["query"], 3 * halved["key"]
         step = torch.finfo(dtype).eps
         yield f"{short(dtype)}", halved, step

@@ -22,9 +22,9 @@ _TOLERANCES = {torch.float16: 4e-3, torch.bfloat16: 2e-2, torch.float64: 1e-9}
 class Case:
     """One call of an operator, and eager's way to the same results.
 
-    `eager` takes the same arguments by the same names, `out` left away. Whatever the strides and
+    `eager` takes the same arguments by the same names, without `out`. Whatever the strides and
     offsets of the operands are, the results are eager's; `strides` says that theirs are too. A
-    tolerance is at least what results of the dtype may always have, unless `closely` is said. It is
+    tolerance is at least what results of the dtype may always have, unless `closely` is set. It is
     not tried with rows that repeat unless it is `crowded`.
     """
 
@@ -137,7 +137,7 @@ def tensors(arguments: Mapping[str, Any]) -> list[torch.Tensor]:
 def relaid(draw: st.DrawFn, value: torch.Tensor) -> torch.Tensor:
     """The same values elsewhere: axes in another order, gaps between them, an offset.
 
-    What lies in the gaps is poison. Axes of stride zero stay so. The stride of an axis of one
+    What is in the gaps is poison. Axes of stride zero stay so. The stride of an axis of one
     element is any: it means nothing.
     """
     axes = draw(st.permutations(range(value.dim())))
@@ -199,7 +199,7 @@ def crowded_arguments(draw: st.DrawFn, case: Case) -> dict[str, Any]:
     """The case's arguments, of other values: elements of the floating operands share memory.
 
     Each axis of such an operand is repeated (stride zero), slides by one element as a window does
-    (stride one), or lies as in a contiguous tensor.
+    (stride one), or is that of a contiguous tensor.
     """
 
     def crowded(value: torch.Tensor) -> torch.Tensor:

@@ -106,7 +106,7 @@ for number, low, high, activation in _ACTIVATIONS:
             lambda x, _, activation=activation: activation(x),
         )  # fmt: skip
 
-# What no number is, and numbers whose powers are none.
+# NaN and infinities, and numbers whose powers overflow.
 _EXTREMES = torch.tensor([torch.inf, -torch.inf, torch.nan, 1e30, -1e30])[:, None]
 for number, low, high, activation in _ACTIVATIONS:
     _add(

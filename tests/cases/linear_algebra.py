@@ -72,7 +72,7 @@ for sizes in _SIZES:
                 ),
                 tolerance=1e-4,
             )
-# Of vectors a factorisation leaves the signs free; there is none to choose in these.
+# A factorisation leaves the signs of vectors free; in these there is only one choice.
 TABLE.add(
     "symmetric_eigen",
     "a diagonal",

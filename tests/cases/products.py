@@ -43,7 +43,7 @@ for m, k, n in ((5, 7, 3), (1, 8, 6), (4, 1, 4), (9, 5, 1), (0, 3, 2), (3, 0, 2)
         {"out": torch.empty(m, n), "self": floats(m, k), "mat2": floats(k, n, seed=1)},
         _mm,
     )
-# Tiles that are full, that end within the matrix and that lie beside it; sums of several blocks;
+# Tiles that are full, that end within the matrix and that are outside it; sums of several blocks;
 # operands whose rows or columns are neighbours in memory.
 for dtype in FLOATS:
     for name, left, right in (
@@ -372,7 +372,7 @@ for attr, combine in (("add", torch.add), ("mul", torch.mul)):
 def _packed(
     n: int, k: int, group: int, dtype: torch.dtype, m: int, seed: int = 0
 ) -> dict[str, Any]:
-    """Operands of torchao's linear layer of four bits; two numbers lie in a byte."""
+    """Operands of torchao's linear layer of four bits; two numbers share a byte."""
     return {
         "A": floats(m, k, dtype=dtype, seed=seed),
         "B": integers(n, k // 2, low=0, high=256, dtype=torch.uint8, seed=seed),

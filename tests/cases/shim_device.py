@@ -137,7 +137,7 @@ class Device:
         return self.view(storage, value.shape, value.stride(), int(value.storage_offset()))
 
     def null(self) -> Handle:
-        """A handle that is none."""
+        """A null handle."""
         return Handle(self.lib, ctypes.c_void_p())
 
     def undefined(self) -> Handle:

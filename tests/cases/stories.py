@@ -37,7 +37,7 @@ kernel void scale(device float* out [[buffer(0)]], device const float* in [[buff
 """
 
 
-def tells(*names: str) -> Callable[[Story], Story]:
+def covers(*names: str) -> Callable[[Story], Story]:
     """Adds a story about these shims, named without `aoti_torch_`."""
 
     def add(story: Story) -> Story:
@@ -52,9 +52,9 @@ def _numbers(*groups: str) -> Iterable[str]:
     return (name.removeprefix(_PREFIX) for name in shims() if name.startswith(starts))
 
 
-@tells(*_numbers("device_type", "dtype", "layout", "memory_format"))
+@covers(*_numbers("device_type", "dtype", "layout", "memory_format"))
 def numbers(device: Device) -> None:
-    """Device types, dtypes, layouts and memory formats bear the numbers that torch gives them."""
+    """Device types, dtypes, layouts and memory formats have the numbers that torch gives them."""
     theirs = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
     for name in _numbers("device_type", "dtype", "layout", "memory_format"):
         arguments = [6] if name == "dtype_element_size" else []
@@ -62,7 +62,7 @@ def numbers(device: Device) -> None:
         assert device.answer(_PREFIX + name, *arguments) == expected, name
 
 
-@tells("grad_mode_is_enabled", "grad_mode_set_enabled", "check", "warn")
+@covers("grad_mode_is_enabled", "grad_mode_set_enabled", "check", "warn")
 def modes(device: Device) -> None:
     """Nothing is differentiated; a check that holds and a warning do nothing."""
     device.answer("aoti_torch_grad_mode_set_enabled", 1)
@@ -71,14 +71,14 @@ def modes(device: Device) -> None:
     device.answer("aoti_torch_warn", b"f", b"f.cpp", 1, b"mind")
 
 
-@tells("proxy_executor_call_function")
+@covers("proxy_executor_call_function")
 def proxy(device: Device) -> None:
     """There is no dispatcher behind this runtime."""
     name = "aoti_torch_proxy_executor_call_function"
     _fails(device, name, None, 3, 0, None, 0, None, fact="operator number 3 needs PyTorch")
 
 
-@tells("empty_strided", "create_tensor_from_blob", "_reinterpret_tensor", "copy_", "get_data_ptr",
+@covers("empty_strided", "create_tensor_from_blob", "_reinterpret_tensor", "copy_", "get_data_ptr",
        "get_dim", "get_sizes", "get_strides", "get_dtype")  # fmt: skip
 def placing(device: Device) -> None:
     """A tensor comes back from the device with its values, strides and dtype."""
@@ -89,9 +89,9 @@ def placing(device: Device) -> None:
         assert torch.equal(device.value(handle), value)
 
 
-@tells("create_tensor_from_blob_v2")
+@covers("create_tensor_from_blob_v2")
 def lending(device: Device) -> None:
-    """Memory of the caller's is used where it lies; other layouts than strided are refused."""
+    """The caller's memory is used in place; other layouts than strided are refused."""
     value = torch.arange(6.0)
     data = ctypes.c_void_p(value.data_ptr())
     one = ctypes.c_int64 * 1
@@ -104,7 +104,7 @@ def lending(device: Device) -> None:
     _fails(device, name, *refused, fact="layout 1")
 
 
-@tells("get_storage_size", "get_storage_numel", "get_numel", "get_storage_offset",
+@covers("get_storage_size", "get_storage_numel", "get_numel", "get_storage_offset",
        "get_device_type", "get_device_index", "get_layout")  # fmt: skip
 def asking(device: Device) -> None:
     """A view answers for itself and for the storage that it shares."""
@@ -121,7 +121,7 @@ def asking(device: Device) -> None:
         assert device.ask(what, view, ctypes.c_int32()) == expected
 
 
-@tells("get_size", "get_stride")
+@covers("get_size", "get_stride")
 def axes(device: Device) -> None:
     """Axes count from either end, and no further."""
     handle = device.place(torch.zeros(2, 3))
@@ -134,7 +134,7 @@ def axes(device: Device) -> None:
         _fails(device, name, handle.pointer, ctypes.c_int64(2), None, fact="axis 2 is not in")
 
 
-@tells("is_contiguous", "is_defined", "new_uninitialized_tensor", "assign_tensors",
+@covers("is_contiguous", "is_defined", "new_uninitialized_tensor", "assign_tensors",
        "assign_tensors_out", "new_tensor_handle", "delete_tensor_object")  # fmt: skip
 def handles(device: Device) -> None:
     """Second handles share the storage and outlive the first."""
@@ -154,7 +154,7 @@ def handles(device: Device) -> None:
     assert not _flag(device, "is_contiguous", device.place(torch.zeros(2, 3).T))
 
 
-@tells("as_strided", "_alloc_from_pool")
+@covers("as_strided", "_alloc_from_pool")
 def views(device: Device) -> None:
     """Views see each other's writes; none reaches beyond the storage."""
     values = torch.arange(12.0)
@@ -171,7 +171,7 @@ def views(device: Device) -> None:
            fact="ends at byte")  # fmt: skip
 
 
-@tells("clone", "clone_preserve_strides", "copy_", "zero_")
+@covers("clone", "clone_preserve_strides", "copy_", "zero_")
 def copies(device: Device) -> None:
     """Copies keep values and strides, convert dtypes and broadcast."""
     value = torch.arange(24.0).reshape(4, 6)[1:, ::2].T
@@ -189,7 +189,7 @@ def copies(device: Device) -> None:
     assert torch.equal(device.value(handle), torch.zeros(3, 3))
 
 
-@tells("index_put_out")
+@covers("index_put_out")
 def putting(device: Device) -> None:
     """What lists or masks name is written into a tensor, the very one or another, as eager does."""
     where = torch.tensor([2, -4, 1])
@@ -238,7 +238,7 @@ def _put(
     )  # fmt: skip
 
 
-@tells(*(f"{verb}_{str(d).removeprefix('torch.')}" for d in _SCALARS
+@covers(*(f"{verb}_{str(d).removeprefix('torch.')}" for d in _SCALARS
          for verb in ("item", "scalar_to_tensor")))  # fmt: skip
 def scalars(device: Device) -> None:
     """Numbers become tensors without axes, and come back from the device."""
@@ -254,7 +254,7 @@ def scalars(device: Device) -> None:
         _fails(device, f"aoti_torch_item_{name}", many.pointer, ctypes.byref(into), fact="")
 
 
-@tells("mps_create_shader_library", "mps_get_kernel_function", "mps_run_command_block",
+@covers("mps_create_shader_library", "mps_get_kernel_function", "mps_run_command_block",
        "mps_start_encoding", "mps_set_arg_tensor", "mps_set_arg_int", "mps_dispatch_single",
        "mps_dispatch_single_with_group_size", "mps_dispatch_array",
        "mps_dispatch_array_with_group_size", "mps_delete_shader_library")  # fmt: skip
@@ -287,7 +287,7 @@ def launching(device: Device) -> None:
     device.raw("aoti_torch_mps_delete_shader_library", library)
 
 
-@tells("mps_malloc", "mps_memcpy", "mps_copy_buffer", "mps_free")
+@covers("mps_malloc", "mps_memcpy", "mps_copy_buffer", "mps_free")
 def buffers(device: Device) -> None:
     """Bytes go into raw buffers and from one to the other."""
     first, second = ctypes.c_void_p(), ctypes.c_void_p()

@@ -26,17 +26,17 @@ def test_no_device_is_missing() -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.target)
 def test_every_shim_has_cases(kind: Any) -> None:
-    """Whoever adds a shim adds a case or a story of it."""
+    """A new shim comes with a case or a story of it."""
     promised = {name for name, shim in shims().items() if kind.target in shim.targets}
     covered = {
         f"aoti_torch_{kind.symbol}_{case.operator}" for case in CASES if case.runs_on(kind.target)
     }
-    told = set().union(*(names for _, names in STORIES))
-    assert promised - covered - told - _ELSEWHERE == set()
+    in_stories = set().union(*(names for _, names in STORIES))
+    assert promised - covered - in_stories - _ELSEWHERE == set()
 
 
 def test_every_case_is_of_a_shim() -> None:
-    """No case waits for a shim that nobody promises."""
+    """No case is of a shim that no device promises."""
     known = set(shims())
     for case in (*CASES, *REFUSALS):
         names = {f"aoti_torch_{kind.symbol}_{case.operator}" for kind in KINDS}
@@ -53,7 +53,7 @@ def test_every_case_is_of_a_shim() -> None:
     ],
 )
 def test_stories_hold(kind: Any, story: Story, names: frozenset[str]) -> None:
-    """Each story ends well, and has called all that it tells of."""
+    """Each story ends well, and has called all shims that it covers."""
     device = Device(kind)
     story(device)
     assert names <= device.called

@@ -88,7 +88,7 @@ def check_some(
 ) -> None:
     """Checks a case over examples of arguments.
 
-    The search lies inside a test, not around it: around, Hypothesis nests its settings once more at
+    The search is inside a test, not around it: around, Hypothesis nests its settings once more at
     each parameter of the test, and a thousand of them end Python's recursion.
     """
 
@@ -102,7 +102,7 @@ def check_some(
 
 @pytest.mark.parametrize(("kind", "case"), ON_DEVICE)
 def test_strides_and_offsets_do_not_matter(kind: Any, case: Case) -> None:
-    """The values stay eager's wherever and however the operands lie in memory."""
+    """The values stay eager's wherever and however the operands are laid out in memory."""
     check_some(kind, case, relaid_arguments(case.arguments), examples=3)
 
 
@@ -113,7 +113,7 @@ def test_elements_may_share_memory(kind: Any, case: Case) -> None:
 
 
 @pytest.mark.parametrize(("kind", "refusal"), REFUSED)
-def test_misfit_is_refused_by_name(kind: Any, refusal: Refusal) -> None:
+def test_what_does_not_fit_is_refused_by_name(kind: Any, refusal: Refusal) -> None:
     """What does not fit is an error that names the function and the fact."""
     device = Device(kind)
     with pytest.raises(ShimError) as caught:

@@ -73,7 +73,7 @@ struct Weight {
   }
 };
 
-// The definition, in double: what a number of a slice stands for when it was rounded.
+// The definition, in double: what a number of a slice is after it was rounded.
 std::vector<double> rounded_by_definition(const Floats& slice) {
   float lowest = 0, highest = 0;
   for (const float x : slice) {
@@ -137,7 +137,7 @@ TEST("the largest floats have a scale, too") {
   }
 }
 
-TEST("one number that is not finite, wherever it stands, makes a slice NaN") {
+TEST("one number that is not finite, wherever it is, makes a slice NaN") {
   for (const float odd : {kNaN, kInfinity, -kInfinity}) {
     for (const size_t place : {0U, 7U, 8U, 16U, 18U, 40000U, 69999U}) {
       Floats slice(place < 19 ? 19 : 70000, 1.5F);
@@ -221,7 +221,7 @@ TEST("a dense view of whole rows has integers behind it, and no other") {
   CHECK(!integers_behind(tensor_of(Floats(24), {6, 4})).has_value());
 }
 
-TEST("rows of half bytes lie behind a weight for who reads them, not to round the other operand") {
+TEST("rows of half bytes are readable behind a weight, but do not round the other operand") {
   auto known = std::make_shared<IntegerRows>();
   known->columns = 4;
   const auto storage = Storage::behind(known, 4 * 6 * sizeof(float), false, [] { return nullptr; });
@@ -232,7 +232,7 @@ TEST("rows of half bytes lie behind a weight for who reads them, not to round th
   CHECK(!integers_behind(weight).has_value());
 }
 
-TEST("the floats that integers stand for are made once, and only when somebody asks for them") {
+TEST("the floats that integers stand for are made once, and only when they are asked for") {
   int made = 0;
   const std::vector<float> floats{1, 2, 3};
   const auto storage = Storage::behind(std::make_shared<IntegerRows>(), 12, false, [&] {

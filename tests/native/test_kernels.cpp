@@ -311,7 +311,7 @@ bool is_product(const Tensor& out, const Tensor& left, const Tensor& right, bool
   return equal;
 }
 
-TEST("a small product takes its right operand as it lies or transposed") {
+TEST("a small product takes its right operand as it is stored or transposed") {
   for (const bool transposed : {false, true}) {
     const Tensor left = dense({13, 9}), out = dense({13, 21});
     const Tensor right = transposed ? dense({21, 9}) : dense({9, 21});

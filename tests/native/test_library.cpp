@@ -1,4 +1,4 @@
-// Loading a model library: the very file that was opened, whatever stands at its path by then.
+// Loading a model library: the very file that was opened, whatever is at its path by then.
 #include <filesystem>
 
 #include "check.h"

@@ -26,7 +26,7 @@ struct Number : menagerie::Prepared {
 
 }  // namespace
 
-TEST("what is made of a constant is made once, and forgotten with the last who uses it") {
+TEST("what is made of a constant is made once, and forgotten with its last user") {
   menagerie::ConstantCache cache;
   const menagerie::Key key("number");
   std::weak_ptr<menagerie::Storage> kept;
@@ -45,7 +45,7 @@ TEST("what is made of a constant is made once, and forgotten with the last who u
   CHECK(cache.get<Number>(key, nullptr, [] { return std::make_shared<Number>(2); })->value == 2);
 }
 
-TEST("of two who make the same at once, both get the first") {
+TEST("of two that make the same at once, both get the first") {
   menagerie::ConstantCache cache;
   const menagerie::Key key("number");
   std::shared_ptr<Number> first;
@@ -76,7 +76,7 @@ TEST("programs share what is made of a constant, and each asks the others for it
   CHECK(ask(third)->value == 2);
 }
 
-TEST("parts of lasting memory lie apart on lines of the cache, and outlive their neighbours") {
+TEST("parts of lasting memory are on separate lines of the cache, and outlive their neighbours") {
   const size_t sizes[] = {4, 10'000, 5'000'000, 70'000'000, 12};  // bytes
   std::vector<std::shared_ptr<float>> parts;
   for (const size_t bytes : sizes) {
@@ -107,7 +107,7 @@ TEST("freed blocks are handed out again, and returned when no run wants them") {
   CHECK(arena.cached() == 0);
 }
 
-TEST("what is left of a freed block serves further wishes, and it grows together again") {
+TEST("what is left of a freed block serves further requests, and it is merged again") {
   Arena arena;
   const Arena::Block large = arena.allocate(1 << 20);
   arena.release(large);
@@ -125,7 +125,7 @@ TEST("what is left of a freed block serves further wishes, and it grows together
   CHECK(arena.allocate(1 << 20).data == large.data);
 }
 
-TEST("a wish is met by what was freed last, whatever its size") {
+TEST("a request is met by what was freed last, whatever its size") {
   Arena arena;
   const Arena::Block first = arena.allocate(4096), second = arena.allocate(1 << 20);
   arena.release(first);

@@ -46,7 +46,7 @@ bool packs(const Weights& w, int64_t width) {
 
 }  // namespace
 
-TEST("every weight comes to its place in a panel, zero beside it, and nothing between taps") {
+TEST("every weight comes to its place in a panel, zero next to it, and nothing between taps") {
   for (const int64_t columns : {1, 5, 8, 14, 16, 23}) {
     for (const int64_t depth : {1, 7, 64, 131}) {
       for (const int64_t taps : {1, 3, 9}) {

@@ -1,4 +1,4 @@
-// The native tool's rule of when an output equals its golden: the numbers stand in the rule.
+// The native tool's rule of when an output equals its golden: the numbers are in the rule.
 #include <array>
 #include <cmath>
 #include <cstring>

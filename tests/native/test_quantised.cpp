@@ -45,7 +45,7 @@ TEST("eight bits are taken times the scale of their group") {
   CHECK(widened(file) == std::vector<float>({1, -1, 254, -254, 1.5, 0, -2, 2}));
 }
 
-TEST("four bits lie two in a byte, and a row of odd length ends in half of one") {
+TEST("four bits are packed two in a byte, and a row of odd length ends in half of one") {
   const check::Folder folder;
   const SafeTensors file(folder.write(
       "t", container(R"({"w.shape":{"dtype":"I64","shape":[2],"data_offsets":[0,16]},)"
@@ -103,7 +103,7 @@ TEST("without a scale for each group there is no weight") {
   REFUSES("are not bfloat16", of(R"("F32","shape":[2,2])", 16));
 }
 
-TEST("the range of what a weight meets is two ends with zero between, beside a scale a row") {
+TEST("the range of what a weight meets is two ends with zero between, with a scale a row") {
   const check::Folder folder;
   const auto rounding = [&](std::string_view ends, const std::string& scales = "[2]",
                             const std::string& dtype = "F32") {

@@ -10,7 +10,7 @@ Tensor image(int64_t height, int64_t width) {
   return empty_contiguous(Dtype::kFloat32, std::vector<int64_t>{1, 1, height, width});
 }
 
-// The points of a given window that lie inside, and its length where it ends at the padding.
+// The points of a given window that are inside, and its length where it ends at the padding.
 void check_stretch(const PooledAxis& axis, int64_t position) {
   const int64_t start = position * axis.stride - axis.padding;
   std::vector<int64_t> points;

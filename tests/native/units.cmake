@@ -1,4 +1,4 @@
-# What the C++ tests and the fuzz targets are built of, beside themselves: `units`.
+# What the C++ tests and the fuzz targets are built of, besides themselves: `units`.
 set(MENAGERIE_PORTABLE_KERNELS ON)
 include(${CMAKE_CURRENT_LIST_DIR}/../../runtime/kernels/sources.cmake)
 set(units
