@@ -140,7 +140,7 @@ def test_half_precision_is_computed(abi: Any, dtype: torch.dtype) -> None:
         ({"value": torch.randn(1, 2, 5, 8).double()}, "differ in dtype"),
     ],
 )
-def test_misfit_is_refused_by_name(
+def test_what_does_not_fit_is_refused_by_name(
     abi: Any, shim_error: type[Exception], change: dict[str, Any], fact: str
 ) -> None:
     """Operands that do not fit are an error that names the function and the fact."""

@@ -1,4 +1,4 @@
-"""The C API, from a program in C that has never heard of Python."""
+"""The C API, from a program in C that has nothing of Python."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_c_program_gets_eagers_values(bundles: Bundles, program: Path) -> None:
     np.testing.assert_allclose(values, golden["0/output/out0"][0], rtol=1e-4, atol=1e-5)
 
 
-def test_c_program_is_told_what_is_wrong(program: Path, tmp_path: Path) -> None:
+def test_c_program_learns_what_is_wrong(program: Path, tmp_path: Path) -> None:
     """A bundle that is not there is an error code and a message, not a crash."""
     done = subprocess.run(
         [str(program), str(tmp_path)], input=bytes(4 * 1200), capture_output=True, check=False

@@ -52,9 +52,9 @@ def test_pull_verify_run_and_bench(
     )
     capsys.readouterr()
     assert main(["bench", str(out), "--seconds", "0.05", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert 0 < told["minimum_ms"] <= told["median_ms"] <= told["p90_ms"]
-    assert told["threads"] == 1
+    times = json.loads(capsys.readouterr().out)
+    assert 0 < times["minimum_ms"] <= times["median_ms"] <= times["p90_ms"]
+    assert times["threads"] == 1
 
 
 def test_a_bundle_is_a_folder_a_zip_or_a_name(
@@ -81,7 +81,7 @@ def test_a_bundle_is_a_folder_a_zip_or_a_name(
         (["run", "x", "--treads", "2"], 2, "Did you mean --threads? See: menagerie run --help"),
     ],
 )
-def test_mistakes_are_told_in_a_line(
+def test_mistakes_are_reported_in_a_line(
     arguments: list[str],
     code: int,
     says: str,
@@ -91,6 +91,6 @@ def test_mistakes_are_told_in_a_line(
     """No traceback, the fact, and 2 for misuse."""
     monkeypatch.delenv("MENAGERIE_STORE", raising=False)
     assert main(arguments) == code
-    told = capsys.readouterr()
-    assert says in told.err + told.out
-    assert "Traceback" not in told.err
+    printed = capsys.readouterr()
+    assert says in printed.err + printed.out
+    assert "Traceback" not in printed.err

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _Rows(nn.Module):
-    """Rows that are computed where their concatenation is stored, and returned beside it."""
+    """Rows that are computed where their concatenation is stored, and returned with it."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -175,7 +175,7 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("change", "fact"), FAULTS)
-def test_misfit_is_refused_by_name(
+def test_what_does_not_fit_is_refused_by_name(
     abi: Any, shim_error: type[Exception], change: dict[str, Any], fact: str
 ) -> None:
     """What does not fit together is an error that names the function and the fact."""

@@ -73,7 +73,7 @@ def test_little_work_is_not_shared_out(folders: dict[str, Path]) -> None:
     assert _made_threads(folders["little"], 3) == 2
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor shares out nothing")
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
 def test_much_work_is_shared_out_to_the_processors(folders: dict[str, Path]) -> None:
     """A thread for each that the process may use, and no more."""
     assert 0 < _made_threads(folders["much"], None) < len(os.sched_getaffinity(0))

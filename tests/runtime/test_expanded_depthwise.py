@@ -86,7 +86,7 @@ class Blocks(nn.Module):
         self.windows = _windows()
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
-        """The mean over places of each block's result, one beside the other."""
+        """The mean over places of each block's result, side by side."""
         x = torch.relu(self.first(image))
         made = [block(x) for block in self.blocks] + [block(image) for block in self.windows]
         return torch.cat([*(each.mean((2, 3)) for each in made), *_extremes(made)], 1)

@@ -56,7 +56,7 @@ class Layers(nn.Module):
 
 
 class Windows(nn.Module):
-    """Convolutions of samples as speech models begin with, whose windows overlap or stand apart."""
+    """Convolutions of samples as speech models begin with, whose windows overlap or have gaps."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ def test_nan_and_infinity_reach_the_windows_that_hold_them(windows_session: Sess
     _assert_eagers(windows_session, Windows, samples)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="tells memory elsewhere")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads memory in /proc")
 def test_weights_are_held_once_whatever_the_rows(layers: Path) -> None:
     """Few rows and many would each like them packed their own way."""
     weights = sum(p.numel() * p.element_size() for p in _made(Layers).parameters())
@@ -171,7 +171,7 @@ def test_weights_are_held_once_whatever_the_rows(layers: Path) -> None:
         assert _resident() - before < weights / 2
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="tells memory elsewhere")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads memory in /proc")
 def test_sessions_of_one_bundle_share_what_is_packed(layers: Path) -> None:
     """A second one costs no second copy of the weights, and stays right when the first has ended."""
     weights = sum(p.numel() * p.element_size() for p in _made(Layers).parameters())
@@ -216,7 +216,7 @@ def _resident() -> int:
 def test_one_thread_and_two_agree_to_the_bit(
     request: pytest.FixtureRequest, kind: str, shape: tuple[int, ...]
 ) -> None:
-    """Each result is summed up in one order, whoever does it."""
+    """Each result is summed up in one order, by whichever thread."""
     rows = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     results = []
     for threads in (1, 2):

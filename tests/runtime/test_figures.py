@@ -38,7 +38,7 @@ def test_errors(value: float, expected: str) -> None:
     [(118.24, "118.2 dB"), (math.inf, "bit-equal"), (-math.inf, "\N{MINUS SIGN}∞ dB")],
 )
 def test_decibels(value: float, expected: str) -> None:
-    """Infinite SNR means equal bits; minus infinity is no such praise."""
+    """Infinite SNR means equal bits; minus infinity does not."""
     assert figures.decibels(value) == expected
 
 

@@ -113,7 +113,7 @@ def test_view_outlives_its_base(abi: Any) -> None:
 
 
 def test_writes_through_a_view_are_seen_by_the_base(abi: Any) -> None:
-    """Views alias: no copy stands between them."""
+    """Views alias: there is no copy between them."""
     base = torch.zeros(6)
     view = abi.call(
         "aoti_torch__reinterpret_tensor", self=base, ndim=1, sizes_ptr=[2], strides_ptr=[3],
@@ -124,7 +124,7 @@ def test_writes_through_a_view_are_seen_by_the_base(abi: Any) -> None:
 
 
 def test_pool_view_has_its_own_dtype(abi: Any) -> None:
-    """A view into a pool lies at a byte offset and reads other elements."""
+    """A view into a pool is at a byte offset and reads other elements."""
     pool = torch.arange(8, dtype=torch.int32)
     view = abi.call(
         "aoti_torch__alloc_from_pool", self=pool, offset_bytes=8, dtype=4, ndim=1, sizes_ptr=[2],
@@ -154,7 +154,7 @@ def test_view_outside_its_storage_is_refused(
     offset: int,
     fact: str,
 ) -> None:
-    """No view is made any element of which would lie outside the storage."""
+    """No view is made any element of which would be outside the storage."""
     with pytest.raises(shim_error, match=f"^aoti_torch__reinterpret_tensor: .*{fact}"):
         abi.call(
             "aoti_torch__reinterpret_tensor", self=torch.zeros(6), ndim=len(sizes),

@@ -140,7 +140,7 @@ def outcome(device: Device, base: Handle, step: Step) -> Handle | None:
 
 
 def reaches_outside(base: dict[str, Any], step: Step) -> bool:
-    """Whether a view has elements that the storage has not, which torch leaves to who asks."""
+    """Whether a view has elements that the storage has not, which torch leaves to the caller."""
     if step.name not in ("_reinterpret_tensor", "_alloc_from_pool"):
         return False
     pool = step.name == "_alloc_from_pool"
@@ -176,7 +176,9 @@ def test_handles_answer_as_torchs_do(dtype: torch.dtype, start: int, steps: list
 
 @given(views(), views(), st.sampled_from([torch.float32, torch.int32, torch.float16]))
 @example(View((4,), (2,), 0), View((4,), (2,), 1), torch.float32)  # rows between rows
-@example(View((3,), (0,), 0), View((3,), (1,), 4), torch.float32)  # one element, written thrice
+@example(
+    View((3,), (0,), 0), View((3,), (1,), 4), torch.float32
+)  # one element, written three times
 @example(View((4,), (1,), 0), View((1,), (1,), 2), torch.float32)  # a row to all rows
 @settings(max_examples=300, deadline=None)
 def test_copies_within_a_storage_are_torchs(target: View, source: View, dtype: torch.dtype) -> None:
@@ -248,7 +250,7 @@ REFUSED_HERE = {  # what torch does, and this runtime refuses rather than guess
 
 @pytest.mark.parametrize("case", REFUSED_HERE)
 def test_what_torch_takes_and_this_runtime_refuses(case: str) -> None:
-    """Each with the fact; beside views beyond their storage, and items of another dtype."""
+    """Each with the fact; besides views beyond their storage, and items of another dtype."""
     name, view, fact = REFUSED_HERE[case]
     base = OURS.blob(torch.zeros(LENGTH))
     shape = ctypes.c_int64(len(view.sizes)), _list(view.sizes), _list(view.strides)

@@ -43,18 +43,18 @@ def test_impossible_folder_is_one_line_of_advice(
         home()
 
 
-def test_a_home_that_nobody_has_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`~` of a user who is not there stands for no folder."""
+def test_a_home_of_no_user_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`~` of an unknown user is no folder."""
     monkeypatch.setenv("MENAGERIE_HOME", "~no_such_user_here/cache")
     with pytest.raises(UsageError, match=r"is not known.*Set MENAGERIE_HOME"):
         home()
 
 
 @pytest.mark.parametrize(("name", "mode"), [("", 0o1777), ("", 0o777), ("trust", 0o777)])
-def test_what_everybody_may_write_is_refused(
+def test_what_all_users_may_write_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, mode: int
 ) -> None:
-    """Such as /tmp, whoever owns it: strangers put folders of theirs there."""
+    """Such as /tmp, whichever user owns it: others put folders of theirs there."""
     (tmp_path / "all" / "trust").mkdir(parents=True)
     (tmp_path / "all" / name).chmod(mode)
     monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / "all"))
@@ -63,14 +63,14 @@ def test_what_everybody_may_write_is_refused(
         trusted_place()
 
 
-def test_a_place_that_cannot_be_looked_at_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the operating system says to the question whether it is there is told in a line."""
+def test_a_place_that_cannot_be_looked_at_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operating system's error, when asked whether it is there, is reported in a line."""
     monkeypatch.setenv("MENAGERIE_TRUST", f"/{'x' * 300}")
     with pytest.raises(StoreError, match="file name too long"):
         trusted_place()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="who is not root can give nothing away")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change a file's owner")
 @pytest.mark.parametrize("name", ["", "trust"])
 def test_another_user_s_folder_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

@@ -305,7 +305,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def answers(folders: Mapping[str, Path]) -> dict[str, list[str | None]]:
-    """What the C API and Session say of each bundle; what a crash has kept unsaid is absent."""
+    """What the C API and Session say of each bundle; what a crash has prevented is absent."""
     said: dict[str, list[str | None]] = {}
     left = list(folders)
     while left:

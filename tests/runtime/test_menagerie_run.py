@@ -31,7 +31,7 @@ UNSIGNED = {"MENAGERIE_ALLOW_UNSIGNED": "1"}
 
 
 def tool() -> Path:
-    """The built tool, beside the library it needs."""
+    """The built tool, next to the library it needs."""
     return native_tool()
 
 
@@ -47,7 +47,7 @@ def rows(output: str) -> list[list[str]]:
 
 
 def reseal(bundle: Path) -> None:
-    """Seals the files that lie in a bundle now."""
+    """Seals the files that are in a bundle now."""
     document = (bundle / "manifest.json").read_bytes()
     seal(bundle, parse_manifest(document, "manifest.json"))
 
@@ -71,7 +71,7 @@ def element(value: float, index: int = 0) -> Change:
 
 @pytest.fixture
 def bundle(bundles: Bundles, tmp_path: Path) -> Path:
-    """A bundle to spoil; it has a floating output, out0, and one of integers, out1."""
+    """A bundle to corrupt; it has a floating output, out0, and one of integers, out1."""
     return Path(shutil.copytree(bundles("sequence"), tmp_path / "bundle"))
 
 
@@ -103,8 +103,8 @@ def test_threads_make_no_difference(bundles: Bundles, threads: int) -> None:
     assert run("--threads", threads, bundles("image")).returncode == 0
 
 
-def test_bench_tells_its_times(bundles: Bundles) -> None:
-    """--bench adds a line of times in order and of as many runs as were asked for."""
+def test_bench_prints_its_times(bundles: Bundles) -> None:
+    """--bench adds a line of times in order and of as many runs as were given."""
     done = run("--bench", 5, "--program", "main", bundles("image"))
     assert done.returncode == 0, done.stderr
     line = done.stdout.splitlines()[-1]
@@ -131,7 +131,7 @@ def test_bench_tells_its_times(bundles: Bundles) -> None:
 def test_differing_golden_ends_with_1(
     bundle: Path, tensor: str, change: Change, differing: str
 ) -> None:
-    """A value, a NaN, a shape or a dtype that is not the golden one is told; the rest is ok."""
+    """A value, a NaN, a shape or a dtype that is not the golden one is reported; the rest is ok."""
     tensors = load_file(bundle / GOLDEN)
     save_file(tensors | {tensor: np.ascontiguousarray(change(tensors[tensor]))}, bundle / GOLDEN)
     reseal(bundle)
@@ -238,7 +238,7 @@ def test_tool_needs_neither_python_nor_torch() -> None:
 
 
 def test_signatures_for_others_are_passed_by(bundles: Bundles, tmp_path: Path) -> None:
-    """As every pulled release has one; whatever else lies there is refused as before."""
+    """As every pulled release has one; whatever else is there is refused as before."""
     copy = tmp_path / "copy"
     shutil.copytree(bundles("image"), copy)
     (copy / "model.sig").write_text("{}")

@@ -92,13 +92,13 @@ def session(bundle: Path) -> Iterator[Session]:
 def test_values_are_eagers_whatever_the_image(
     session: Session, stack: Stack, batch: int, height: int, width: int, seed: int
 ) -> None:
-    """Images down to three pixels, of whose windows most lie outside."""
+    """Images down to three pixels, of whose windows most are outside."""
     image = 3 * torch.randn(batch, 3, height, width, generator=torch.Generator().manual_seed(seed))
     assert_eagers(session, stack, image, rtol=1e-5, atol=1e-5)
 
 
 def test_one_thread_and_two_agree_to_the_bit(bundle: Path) -> None:
-    """Each result is summed up in one order, whoever does it."""
+    """Each result is summed up in one order, by whichever thread."""
     assert_threads_agree(bundle)
 
 
@@ -126,7 +126,7 @@ _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 class Few(nn.Module):
-    """Products so small that all are ours, of channels that lie apart in their memory."""
+    """Products so small that all are ours, of channels that are apart in their memory."""
 
     def __init__(self) -> None:
         super().__init__()

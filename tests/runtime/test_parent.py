@@ -20,7 +20,7 @@ def _asks(parent: str, sent: signal.Signals) -> int:
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
 def test_a_process_whose_parent_is_gone_ends_at_once(sent: signal.Signals) -> None:
-    """As where it is asked for too late, by one that has another parent by then."""
+    """As where it asks too late, with another parent by then."""
     assert _asks("os.getpid()", sent) == -sent
 
 

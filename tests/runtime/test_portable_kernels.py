@@ -12,7 +12,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 def test_the_runtime_is_configured_without_onednn(tmp_path: Path) -> None:
-    """Every source is found, and oneDNN is none of them."""
+    """Every source is found, and none is oneDNN's."""
     tools = Path(sys.executable).parent
     done = subprocess.run(
         [

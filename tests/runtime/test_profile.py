@@ -1,4 +1,4 @@
-"""A profile names every kernel and counts its work; nobody asking, nothing is noted."""
+"""A profile names every kernel and counts its work; nothing is recorded unless asked for."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_results_are_the_same_while_kernels_are_timed(
 def test_nothing_is_noted_unless_asked_for(
     bundles: Callable[[str], Path], image: np.ndarray
 ) -> None:
-    """And to ask anew begins anew."""
+    """And starting anew forgets what was recorded."""
     with Session(bundles("image"), threads=1) as session:
         with pytest.raises(SessionError, match="set profiling first"):
             session.kernel_times()
@@ -102,7 +102,7 @@ def test_nothing_is_noted_unless_asked_for(
         session.run({"image": image})
         assert session.kernel_times()
         session.set_profiling(on=True)
-        assert session.kernel_times() == (), "asked for anew, what was noted is forgotten"
+        assert session.kernel_times() == (), "started anew, what was recorded is forgotten"
 
 
 def test_kernels_take_no_longer_than_the_runs(
@@ -148,11 +148,11 @@ def test_the_command_prints_a_profile_as_json(
     """With everything that the table says."""
     folder = str(bundles("image"))
     assert cli.main(["bench", folder, "--profile", "--json", "--seconds", "0.05"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["threads"] == 1
-    assert 0 < sum(kernel["share"] for kernel in told["kernels"]) <= 1
-    assert told["peaks"]["flops"] > 0
-    assert sum("cpp_fused" in kernel["kernel"] for kernel in told["kernels"]) > 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["threads"] == 1
+    assert 0 < sum(kernel["share"] for kernel in document["kernels"]) <= 1
+    assert document["peaks"]["flops"] > 0
+    assert sum("cpp_fused" in kernel["kernel"] for kernel in document["kernels"]) > 0
 
 
 def test_the_largest_golden_case_is_profiled(bundles: Callable[[str], Path]) -> None:

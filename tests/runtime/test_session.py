@@ -239,16 +239,16 @@ def test_two_models_share_nothing(bundles: Bundles) -> None:
     image_in, image_out = golden(bundles("image"))
     sequence_in, sequence_out = golden(bundles("sequence"))
     image, sequence = (Session(bundles(n), threads=1) for n in ("image", "sequence"))
-    twin = Session(bundles("image"), threads=1)
+    second = Session(bundles("image"), threads=1)
     assert_equal(image.run(image_in), image_out)
     assert_equal(sequence.run(sequence_in), sequence_out)
-    assert_equal(twin.run(image_in), image_out)
+    assert_equal(second.run(image_in), image_out)
     calls = image.kernel_calls
     image.close()
-    assert_equal(twin.run(image_in), image_out)
+    assert_equal(second.run(image_in), image_out)
     assert_equal(sequence.run(sequence_in), sequence_out)
-    assert twin.kernel_calls == 2 * calls > 0
-    twin.close()
+    assert second.kernel_calls == 2 * calls > 0
+    second.close()
     sequence.close()
 
 
@@ -276,7 +276,7 @@ def test_threads_run_their_own_models_at_once(bundles: Bundles) -> None:
                 for _ in range(5):
                     assert_equal(own.run(inputs), outputs)
                     assert_equal(shared.run(inputs), outputs)
-        except BaseException as fault:  # noqa: BLE001  (told to the main thread)
+        except BaseException as fault:  # noqa: BLE001  (reported to the main thread)
             faults.append(fault)
 
     threads = [threading.Thread(target=work) for _ in range(4)]

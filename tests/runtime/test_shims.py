@@ -36,12 +36,12 @@ def _exported(library: Path) -> set[str]:
 def test_library_exports_exactly_the_list(target: str) -> None:
     """Every shim listed for a target is in its library, and nothing else but the C API is."""
     public = set(re.findall(r"\bmenagerie_\w+(?=\()", (ROOT / "include/menagerie.h").read_text()))
-    if target == "metal":  # the device that stands in for the GPU here is told its compiler
+    if target == "metal":  # the device that replaces the GPU here is given its compiler
         public.add("menagerie_emulator_configure")
     assert _exported(library_path(target)) == supported_symbols(target) | public
 
 
-def test_every_shim_stands_in_the_file_it_names() -> None:
+def test_every_shim_is_in_the_file_it_names() -> None:
     """`source` leads a reader to the implementation: by name, or by the macro that makes it."""
     for shim in SHIMS:
         text = (ROOT / shim.source).read_text()
@@ -52,7 +52,7 @@ def test_every_shim_stands_in_the_file_it_names() -> None:
         assert re.search(rf"\b({body}(?=\W)|{stem}\b)", text), shim
 
 
-def test_what_targets_share_stands_once() -> None:
+def test_what_targets_share_has_no_duplicates() -> None:
     """No two entries of the list are one operator for two devices, and none is defined twice."""
     operators = {
         shim.name: re.sub(r"^aoti_torch_(cpu|mps)_", "", shim.entry)
@@ -69,7 +69,7 @@ def test_what_targets_share_stands_once() -> None:
 
 
 def test_the_header_agrees_with_torch(tmp_path: Path) -> None:
-    """It is what the pinned torch's headers make of it, and compiles beside them."""
+    """It is what the pinned torch's headers make of it, and compiles along with them."""
     assert (ROOT / "common/shims.h").read_text() == header(SHIMS)
     source = tmp_path / "both.cpp"
     headers = (
@@ -96,7 +96,7 @@ def test_the_header_agrees_with_torch(tmp_path: Path) -> None:
 
 
 def test_every_function_that_torch_has_not_is_declared_by_lowering() -> None:
-    """A shim that nobody declares could never be called; a misspelt one is found here."""
+    """A shim that is not declared could never be called; a misspelt one is found here."""
     make_passes(["fuse_epilogues"])  # imports all passes, and they declare theirs
     for shim in SHIMS:
         if shim.parameters is None or shim.name.startswith(("menagerie_", "Sleef_")):
@@ -114,7 +114,7 @@ def test_every_function_that_torch_has_not_is_declared_by_lowering() -> None:
     ],
 )
 def test_numbers_are_torchs(name: str) -> None:
-    """Device types, dtypes, layouts and memory formats bear the numbers that torch gives them."""
+    """Device types, dtypes, layouts and memory formats have the numbers that torch gives them."""
     theirs = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
     arguments = [6] if name == "aoti_torch_dtype_element_size" else []
     for target in ("cpu", "metal"):
@@ -158,7 +158,7 @@ def test_faulty_list_is_refused(tmp_path: Path, text: str, fact: str) -> None:
         load(path)
 
 
-def test_command_prints_what_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_what_its_argument_names(capsys: pytest.CaptureFixture[str]) -> None:
     """`python -m tests.shims` prints the header or the table, else its usage."""
     assert main(["header"]) == 0
     assert capsys.readouterr().out == header(SHIMS)

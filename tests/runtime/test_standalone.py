@@ -148,8 +148,8 @@ def test_what_was_changed_is_not_run(copy: Path, changed: str) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_keys_of_ones_own_go_before_those_beside_it(copy: Path, tmp_path: Path) -> None:
-    """Whoever names others does not trust what came along."""
+def test_a_users_own_keys_go_before_those_beside_it(copy: Path, tmp_path: Path) -> None:
+    """A user who names others does not trust what came along."""
     other = Keyring.create(tmp_path / "other")
     done = run(copy, "--trust", str(other.folder / "root.json"))
     assert done.returncode == 1
@@ -244,7 +244,9 @@ def test_swifts_calls_are_those_of_the_header() -> None:
         assert constant in header
 
 
-def test_what_cannot_stand_alone_is_refused(wheel: Path, bundles: Bundles, tmp_path: Path) -> None:
+def test_what_cannot_be_standalone_is_refused(
+    wheel: Path, bundles: Bundles, tmp_path: Path
+) -> None:
     """A runtime made for this machine alone, another machine's wheel, no wheel, a Mac's bundle."""
 
     def fetch(place: Path) -> None:

@@ -76,7 +76,7 @@ class Shapes:
         ({"kind": ["box"], "radius": 1}, "shapes.0.kind: is"),
     ],
 )
-def test_what_is_wrong_is_told_of_the_kind_that_a_record_bears(
+def test_what_is_wrong_is_said_of_the_kind_that_a_record_has(
     shape: dict[str, Any], fact: str
 ) -> None:
     """Not of the first kind that there is, whose fields it was never meant to have."""
@@ -124,7 +124,7 @@ def test_a_document_becomes_its_type() -> None:
         ({"inner": [{"count": 2, "share": 10**400}]}, "a whole number has more than 64 bits"),
     ],
 )
-def test_what_does_not_fit_is_told_with_its_place(change: dict[str, Any], fact: str) -> None:
+def test_what_does_not_fit_is_reported_with_its_place(change: dict[str, Any], fact: str) -> None:
     """Strictly: true is no number, 1.0 no whole one, "1" neither."""
     with pytest.raises(Malformed) as caught:
         from_json(Outer, json.dumps(GOOD | change))

@@ -161,7 +161,7 @@ def test_the_links_of_a_run_make_a_bundle(
 ) -> None:
     """What its page prints works from outside: the zip file and the command.
 
-    Whoever has the link has no key; whoever types the command names one, as the page says. The
+    The link needs no key; the command names one, as the page says. The
     stage that publishes makes what is linked; a whole conversion would only take longer.
     """
     job = toy_job(tmp_path, model="image", store="s3://models/zoo")

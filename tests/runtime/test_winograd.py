@@ -87,7 +87,7 @@ def test_the_error_is_of_float32s_size(session: Session, stack: Stack) -> None:
 
 
 def test_one_thread_and_two_agree_to_the_bit(bundle: Path) -> None:
-    """Each tile is computed the same way, whoever does it."""
+    """Each tile is computed the same way, by whichever thread."""
     assert_threads_agree(bundle)
 
 

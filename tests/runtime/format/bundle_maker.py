@@ -27,7 +27,7 @@ FILES = {
 
 
 def placed(path: str, **more: Any) -> dict[str, Any]:
-    """A file of a draft, whose bytes nobody has looked at."""
+    """A file of a draft, whose bytes are not read yet."""
     return {"path": path, "sha256": "0" * 64, "bytes": 0, **more}
 
 

@@ -107,7 +107,7 @@ def test_only_an_empty_place_is_unpacked_into(archive: Path, tmp_path: Path) -> 
 
 
 def test_no_archive(tmp_path: Path) -> None:
-    """A missing file and a file that is no zip are told apart."""
+    """A missing file and a file that is no zip are distinct errors."""
     assert "no such file" in refusal(tmp_path / "none.zip", tmp_path / "out")
     (tmp_path / "text.zip").write_text("not a zip")
     assert "not a sound zip" in refusal(tmp_path / "text.zip", tmp_path / "out")

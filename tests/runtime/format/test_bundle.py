@@ -94,7 +94,7 @@ def test_equal_bundles_have_equal_manifests(tmp_path: Path) -> None:
     assert (one / "manifest.json").read_bytes() == (two / "manifest.json").read_bytes()
 
 
-def test_an_unlisted_file_cannot_be_asked_for(bundle: Path) -> None:
+def test_an_unlisted_file_has_no_path(bundle: Path) -> None:
     """`file` gives no path that the manifest does not list, least of all one that escapes."""
     opened = open_bundle(bundle)
     for name in ("nothing", "../bundle/report.json", "/etc/passwd"):
@@ -324,7 +324,7 @@ def test_rule_5_missing_file(bundle: Path) -> None:
 
 @pytest.mark.parametrize("name", ["extra", "programs/main/extra.so", ".manifest.json.partial"])
 def test_rule_5_extra_file(bundle: Path, name: str) -> None:
-    """A file that nobody sealed is refused, wherever it lies."""
+    """A file that was not sealed is refused, wherever it is."""
     (bundle / name).touch()
     assert name in refusal(bundle)
 

@@ -1,4 +1,4 @@
-"""What a bundle for Metal has besides: shaders, their header, and a twin to emulate it."""
+"""What a bundle for Metal has besides: shaders, their header, and a library to emulate it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 METAL_FILES = FILES | {
     "programs/main/model.dylib": b"the library for Macs",
-    "programs/main/model.linux-x86_64.so": b"its twin",
+    "programs/main/model.linux-x86_64.so": b"to emulate it",
     "programs/main/kernels.metal": b"kernel void k() {}",
     "shaders.h.metal": b"// all kernels' header",
 }
@@ -81,15 +81,15 @@ def test_rule_10_shaders_need_their_header() -> None:
 
 
 @pytest.mark.parametrize("lost", ["source_sha256", "requires"])
-def test_rule_11_a_twin_says_where_it_runs_and_what_it_comes_from(lost: str) -> None:
-    """Without both, nobody could tell which host loads it, nor that it is a twin."""
+def test_rule_11_an_emulation_library_says_where_it_runs_and_what_it_comes_from(lost: str) -> None:
+    """Without both, neither the host that loads it is known, nor that it emulates."""
     fields = _fields()
     del fields["programs"][0]["files"]["emulation"][lost]
     with pytest.raises(Malformed, match="emulation lacks requires or source_sha256"):
         draft(**fields)
 
 
-def test_a_role_that_nobody_here_knows_is_kept(tmp_path: Path) -> None:
+def test_an_unknown_role_is_kept(tmp_path: Path) -> None:
     """A target to come lists its own files, for the bundle and a program, and they survive."""
     write_files(tmp_path, METAL_FILES | {"plan.bin": b"plan", "programs/main/tiles.bin": b"tiles"})
     fields = _fields()

@@ -48,7 +48,7 @@ def test_inputs_of_any_strides_are_read(metal_bundles: Bundles) -> None:
 
 
 def test_one_of_two_models_can_go(metal_bundles: Bundles) -> None:
-    """Two models, and one of them twice, live beside each other; closing one harms none."""
+    """Two models, and one of them twice, live side by side; closing one harms none."""
     first = Session(metal_bundles("net"), threads=1)
     second = Session(metal_bundles("net"), threads=1)
     other = Session(metal_bundles("mixer"), threads=1)
@@ -64,7 +64,7 @@ def test_one_of_two_models_can_go(metal_bundles: Bundles) -> None:
 
 
 def test_twelve_loads_in_a_row(metal_bundles: Bundles) -> None:
-    """Nothing of a model that is gone stands in the way of the next one at its addresses."""
+    """Nothing of a model that is gone is in the way of the next one at its addresses."""
     inputs, expected = golden(metal_bundles("mixer"))
     for _ in range(12):
         with Session(metal_bundles("mixer"), threads=1) as session:
@@ -159,7 +159,7 @@ def _bench(bundle: Path, **environment: str) -> subprocess.CompletedProcess[str]
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="a Mac has the device itself")
 def test_times_of_an_emulated_device_are_called_so(metal_bundles: Bundles) -> None:
-    """Nobody may take the emulator's times for a GPU's."""
+    """The emulator's times are not to be taken for a GPU's."""
     done = _bench(metal_bundles("mixer"))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].startswith("emulated: the times are of this machine's")

@@ -1,7 +1,7 @@
 """The Apple device, compiled with the build's own flags, runs here over doubles of Apple's classes.
 
-The doubles compute by the emulated device and enforce what Apple documents (`double/`). What they
-would not notice on a Mac either is nothing that they can show: they know no timing and no driver.
+The doubles compute by the emulated device and enforce what Apple documents (`double/`). Faults of
+timing and of drivers they cannot show.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _SCENARIOS = re.findall(
 
 @pytest.fixture(scope="session")
 def double() -> Path:
-    """The library, built where it is not."""
+    """The library, built where it is missing."""
     return build_double()
 
 
 def run(script: str, *words: object, graphs: bool = False) -> subprocess.CompletedProcess[str]:
-    """A script of the double's, in a process that a fault may end; all products as graphs?"""
+    """A script of the double in its own process, which a fault may end; `graphs`: for products."""
     environment = os.environ | ({"MENAGERIE_METAL_GRAPH_FROM": "0"} if graphs else {})
     return subprocess.run(
         [sys.executable, str(_DOUBLE / script), *map(str, words)],
@@ -50,7 +50,7 @@ def run(script: str, *words: object, graphs: bool = False) -> subprocess.Complet
 
 
 def scenario(library: Path, name: str) -> str:
-    """What a scenario printed and said."""
+    """What a scenario printed, and how it ended."""
     done = run("scenarios.py", library, name, graphs=True)
     return f"{done.stdout}{done.stderr}\nended with {done.returncode}"
 
@@ -73,8 +73,8 @@ def test_every_operator_case(double: Path, graphs: bool) -> None:
     assert len(lines) > 1000
 
 
-# What a run makes the device do. Whoever changes a number on purpose writes it here, and the table in
-# benchmarks/metal.md anew.
+# What a run makes the device do. A number that is changed on purpose is changed here, and the table
+# in benchmarks/metal.md is made anew.
 _COUNTS = {
     "net": {"dispatches": 8, "encoders": 1, "graphs": 0, "commits": 1},
     "mixer": {"dispatches": 5, "encoders": 1, "graphs": 0, "commits": 1},
@@ -94,8 +94,8 @@ def test_bundle(double: Path, metal_bundles: Callable[[str], Path], name: str) -
     assert all(error < 1e-4 for error in found.values()), found
 
 
-# A file of metal/apple, what stands there and what stands there by mistake; the scenario that shows
-# it, and what is said then.
+# A file of metal/apple, its text and the mistaken one; the scenario that shows
+# it, and the message of the failure.
 _MISTAKES = {
     "encoder not ended": (
         "stream", {"      end_encoder();\n      if (buffer_ != nil) {": "      if (buffer_ != nil) {"},
@@ -178,9 +178,9 @@ _ALWAYS = {
 def test_mistake_is_noticed(double: Path, mistake: str, tmp_path: Path) -> None:
     """A deliberate mistake in the Apple device turns a scenario red, for the mistake's reason."""
     source, changes, name, said = _MISTAKES[mistake]
-    told = scenario(build_mistake(tmp_path, source, changes), name)
-    assert "held" not in told.splitlines()
-    assert said in told
+    printed = scenario(build_mistake(tmp_path, source, changes), name)
+    assert "held" not in printed.splitlines()
+    assert said in printed
 
 
 def test_reference_counting_is_required(double: Path, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_new_tensor_is_on_the_device(device: Device) -> None:
 
 
 def test_host_tensors_stay_on_the_host(device: Device) -> None:
-    """A tensor of device type CPU and a scalar made here lie in the host's memory."""
+    """A tensor of device type CPU and a scalar made here are in the host's memory."""
     assert device.ask("device_type", device.blob(torch.ones(2)), ctypes.c_int32()) == 0
     pointer = ctypes.c_void_p()
     device.raw("aoti_torch_scalar_to_tensor_float32", ctypes.c_float(1.5), ctypes.byref(pointer))

@@ -203,7 +203,7 @@ def test_groups_of_a_grid(
     group: list[int] | None,
     found: tuple[int, ...],
 ) -> None:
-    """A grid's groups are as asked for, else as torch has them; every thread runs once."""
+    """A grid's groups are as given, else as torch has them; every thread runs once."""
     function = shaders.function("groups")
     out = device.place(torch.zeros(3, dtype=torch.int32))
     shaders.bind(function, out)
@@ -216,7 +216,7 @@ def test_groups_of_a_grid(
 
 
 def test_group_size_in_a_row(device: Device, shaders: Shaders) -> None:
-    """A row's groups have the size that is asked for."""
+    """A row's groups have the size that is given."""
     function = shaders.function("groups")
     out = device.place(torch.zeros(3, dtype=torch.int32))
     shaders.bind(function, out)
@@ -254,7 +254,7 @@ FAULTS: dict[str, tuple[Callable[[Shaders, ctypes.c_void_p], None], str]] = {
         lambda s, _: dispatch_array(s, ctypes.c_void_p(), [1]),
         "the kernel function's handle is null",
     ),
-    "unknown kernel": (lambda s, _: s.launch("nobody", threads=1), "nobody"),
+    "unknown kernel": (lambda s, _: s.launch("absent", threads=1), "absent"),
 }
 
 

@@ -26,7 +26,7 @@ BLANK = 10
 
 
 class LevelSession:
-    """Stands in for `Session`: what the two programs give, by arithmetic.
+    """In place of `Session`: what the two programs give, by arithmetic.
 
     Attributes:
         heard: how many samples each call of `listen` was given.

@@ -34,7 +34,7 @@ TRANSDUCER: dict[str, Any] = {
 
 
 def lively(model: torch.nn.Module) -> None:
-    """Batch norm that does not stand at its start, where the encoder says one thing always."""
+    """Batch norm away from its initial state, in which the encoder always says the same."""
     for name, buffer in model.named_buffers():
         if name.endswith("running_var"):
             buffer.uniform_(0.1, 0.5)

@@ -34,7 +34,7 @@ def small_whisper() -> Any:
         decoder_start_token_id=41, init_std=0.5,
     )  # fmt: skip
     model: Any = WhisperForConditionalGeneration(config).eval()
-    with torch.no_grad():  # the library's positions stand for themselves; these are heard above
+    with torch.no_grad():  # the library's positions would outweigh what is heard
         model.model.encoder.embed_positions.weight.mul_(0.1)
         model.model.decoder.embed_positions.weight.mul_(0.5)
         tokens = model.model.decoder.embed_tokens.weight

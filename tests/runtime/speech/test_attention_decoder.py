@@ -36,7 +36,7 @@ _TAKES: dict[str, dict[str, Any]] = {
 
 
 class _Counting:
-    """Stands in for `Session`: the decoder says how many loud pieces its window has, then ends."""
+    """In place of `Session`: the decoder says how many loud pieces its window has, then ends."""
 
     windows: list[int]
 
@@ -83,7 +83,7 @@ def _words(*bounds: tuple[float, float], seconds: float) -> np.ndarray:
 
 
 def test_no_word_is_cut(bundle: Path) -> None:
-    """A word that lies over the end of two seconds is heard whole, in the next window."""
+    """A word that spans the end of two seconds is heard whole, in the next window."""
     samples = _words((0.2, 0.7), (1.0, 1.4), (1.8, 2.3), (2.5, 3.0), seconds=3.2)
     with Transcriber(bundle) as transcriber:
         found = transcriber.transcribe(samples, _RATE)
@@ -113,7 +113,7 @@ def test_a_window_without_a_pause_is_cut_all_the_same() -> None:
 
 
 def test_tokens_are_no_more_than_are_said_in_the_time() -> None:
-    """One at least, the first token beside; and never more than the model has positions."""
+    """One at least, besides the first token; and never more than the model has positions."""
 
     def emit(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return {"logits": np.array([[0.0, 0.0, 1.0]]) + 0 * inputs["position"][0]}

@@ -84,7 +84,7 @@ def test_an_offset_and_clipping_are_sound_all_the_same(tmp_path: Path) -> None:
 
 
 def test_samples_that_are_not_numbers_are_refused_with_their_moment(tmp_path: Path) -> None:
-    """In whichever block they stand."""
+    """In whichever block they are."""
     path, tone = tmp_path / "a.wav", _tone()
     tone[24_000] = np.nan
     soundfile.write(path, tone, _RATE, subtype="FLOAT")
@@ -132,7 +132,7 @@ def test_a_recording_that_broke_off_is_read_as_far_as_it_goes(tmp_path: Path) ->
 
 
 def test_a_header_without_samples_has_none(tmp_path: Path) -> None:
-    """Whoever transcribes it says so."""
+    """Transcribing it says so."""
     path = tmp_path / "a.wav"
     soundfile.write(path, np.empty(0), _RATE)
 
@@ -172,7 +172,7 @@ def test_raw_samples_come_in_pieces_of_any_size(size: int) -> None:
         (np.array([[0.5, -0.25]], np.float16), 0.125),
     ],
 )
-def test_samples_of_any_type_lie_between_minus_one_and_one(
+def test_samples_of_any_type_are_between_minus_one_and_one(
     samples: np.ndarray, value: float
 ) -> None:
     """As WAV files have those types."""

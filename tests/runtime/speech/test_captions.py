@@ -27,7 +27,7 @@ def test_subrip_numbers_its_cues() -> None:
 
 
 def test_webvtt_escapes_its_text() -> None:
-    """What browsers would take for a tag is none."""
+    """What browsers would take for a tag is escaped."""
     assert as_vtt(_TRANSCRIPT) == (
         "WEBVTT\n\n00:00:00.480 --> 00:00:01.200\none two\n"
         "\n01:00:00.000 --> 01:00:01.040\na&lt;b\n"

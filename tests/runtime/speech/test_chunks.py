@@ -52,7 +52,7 @@ def test_nothing_has_no_window() -> None:
 
 @pytest.mark.parametrize("shift", [0, 1], ids=["same frames", "a frame apart"])
 @pytest.mark.parametrize("spacing", [3, 4, 7])
-def test_what_two_chunks_hear_alike_stands_once(spacing: int, shift: int) -> None:
+def test_what_two_chunks_hear_alike_is_kept_once(spacing: int, shift: int) -> None:
     """Tokens in the overlap are neither lost nor doubled, though the chunks place them apart."""
     said = [Emission(number % 10, at, at + 1) for number, at in enumerate(range(2, 96, spacing))]
     seam, row = Seam(), []

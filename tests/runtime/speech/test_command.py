@@ -20,7 +20,7 @@ from level_model import RATE, LevelSession, make_levels, recording
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, Path]:
-    """Two recordings, and a file that is none."""
+    """Two recordings, and a file that is not one."""
     places = {name: tmp_path / name for name in ("one.wav", "two.flac", "bad.wav")}
     soundfile.write(places["one.wav"], recording({3: 1}, 12), RATE)
     soundfile.write(places["two.flac"], recording({2: 2, 6: 3}, 12), RATE)
@@ -37,7 +37,7 @@ def _run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, s
 def test_a_recording_is_a_line(
     levels: Path, files: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And several are each told apart by their names."""
+    """And several each have their name before them."""
     assert _run(capsys, levels, files["two.flac"]) == (0, "2 3\n", "")
     both = f"{files['one.wav']}: 1\n{files['two.flac']}: 2 3\n"
     assert _run(capsys, levels, files["one.wav"], files["two.flac"]) == (0, both, "")
@@ -127,7 +127,7 @@ def test_what_was_said_is_kept_in_an_encoding_that_lacks_it(
         (["a.wav", "b/a.flac", "--output", "x"], "two recordings would be written to it"),
     ],
 )
-def test_misuse_is_told_before_anything_is_loaded(
+def test_misuse_is_reported_before_anything_is_loaded(
     tmp_path: Path, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With exit code 2."""

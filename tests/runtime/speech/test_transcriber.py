@@ -52,7 +52,7 @@ def test_a_recording_longer_than_the_model_takes_is_heard_whole(
 
 
 def test_a_model_of_one_language_takes_none(levels: Path) -> None:
-    """Rather than to hear something else than was asked for."""
+    """Rather than to transcribe as another language than was given."""
     with pytest.raises(
         SpeechError, match=r"does not support language 'en'\. Leave the language out"
     ):
@@ -71,7 +71,7 @@ def test_the_shortest_recording_is_heard(levels: Path, heard: list[int], samples
 
 
 def test_a_shorter_chunk_is_heard_sooner(levels: Path, heard: list[int]) -> None:
-    """The same text; what is certain is told chunk by chunk."""
+    """The same text; what is certain is reported chunk by chunk."""
     said = {frame: frame % 10 for frame in range(5, 200, 7)}
     with Transcriber(levels, chunk=4.0) as transcriber:
         found = transcriber.transcribe(recording(said, 200), RATE)
@@ -128,7 +128,7 @@ def test_a_recipe_for_other_programs_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rate", [0, 999, 768_001, 10**15])
 def test_a_recipe_at_no_rate_of_recordings_is_refused(tmp_path: Path, rate: int) -> None:
-    """Else the blocks that a recording is resampled to would be as large as somebody likes."""
+    """Else the blocks that a recording is resampled to would have no bound."""
     bundle = make_levels(tmp_path / "a")
     manifest, path = open_bundle(bundle).manifest, bundle / "speech.json"
     path.write_text(path.read_text().replace("16000", str(rate)))

@@ -70,7 +70,7 @@ def test_special_tokens_are_no_text() -> None:
 
 
 @pytest.mark.parametrize(("pieces", "special"), [((), ()), (("a",), (1,))])
-def test_a_vocabulary_without_its_pieces_is_none(
+def test_a_vocabulary_without_its_pieces_is_refused(
     pieces: tuple[str, ...], special: tuple[int, ...]
 ) -> None:
     """No piece at all, or a special token beyond them."""

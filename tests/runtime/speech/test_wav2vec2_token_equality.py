@@ -68,8 +68,8 @@ def _expected(model: Any, samples: np.ndarray, library: Any) -> Heard:
     features = Wav2Vec2FeatureExtractor()(samples, sampling_rate=RATE, return_tensors="pt")
     with torch.inference_mode():
         best = model(**features).logits.argmax(-1)
-    (told,) = library.batch_decode(best, output_char_offsets=True).char_offsets
-    return [(each["char"], each["start_offset"], each["end_offset"]) for each in told]
+    (offsets,) = library.batch_decode(best, output_char_offsets=True).char_offsets
+    return [(each["char"], each["start_offset"], each["end_offset"]) for each in offsets]
 
 
 def _heard(run: Run, samples: np.ndarray) -> Heard:

@@ -137,7 +137,7 @@ def test_text_is_spread_evenly_over_its_segment_and_not_past_the_end() -> None:
 
 
 class Decoder:
-    """Says the tokens that it is told to, and keeps what it was fed."""
+    """Says the tokens that it is given, and keeps what it was fed."""
 
     def __init__(self, says: list[int], language: int = 12) -> None:
         self.says, self.language = says, language

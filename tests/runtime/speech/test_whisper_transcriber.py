@@ -33,7 +33,7 @@ _PIECES = [f"\u2581w{n}" for n in range(NO_TIMESTAMPS + POSITIONS + 2)]
 
 
 class EagerSession:
-    """Stands in for `Session`: the small Whisper's programs in eager PyTorch."""
+    """In place of `Session`: the small Whisper's programs in eager PyTorch."""
 
     whisper: Any
 
@@ -126,7 +126,7 @@ def test_shorter_windows_answer_sooner(bundle: Path) -> None:
 
 
 def test_the_language_that_is_spoken_can_be_given(bundle: Path) -> None:
-    """It stands in the prompt of every window; one that the model does not know is an error."""
+    """It is in the prompt of every window; one that the model does not know is an error."""
     samples = long_recording()[: 2 * _WINDOW]
     said = []
     for language in ("en", "de"):

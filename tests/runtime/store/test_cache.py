@@ -140,10 +140,10 @@ def test_it_grows_no_larger_than_it_may(tmp_path: Path) -> None:
     assert sum(p.stat().st_size for p in (tmp_path / "cache").rglob("*") if p.is_file()) <= 250_000
 
 
-def test_a_cache_that_cannot_be_written_hinders_nobody(
+def test_a_cache_that_cannot_be_written_hinders_no_pull(
     store: Store, server: WebServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file lies where its folder must be; or its owner wants none."""
+    """A file is where its folder must be; or its owner wants none."""
     release = publish(store, tmp_path / "a", "aa", b"1")
     (tmp_path / "cache").write_text("a file")
     got(server, release, tmp_path / "one", BlobCache(tmp_path / "cache", 10**6))

@@ -53,7 +53,7 @@ def test_a_build_is_found_by_its_key(store: Store, server: WebServer, tmp_path: 
 
 @pytest.mark.parametrize("ranges", [True, False])
 def test_a_broken_download_goes_on(server: WebServer, tmp_path: Path, *, ranges: bool) -> None:
-    """Where the connection broke off, the rest is asked for; without ranges, all of it."""
+    """Where the connection broke off, the rest is requested; without ranges, all of it."""
     server.ranges = ranges
     releases = open_releases(server.address)
     release = releases.find("tiny", "cpu", BUILD)
@@ -87,8 +87,8 @@ def test_what_is_not_there(server: WebServer) -> None:
         open_releases(server.address).find("other", "cpu")
 
 
-def test_nobody_answers() -> None:
-    """A closed port is told in a line that names the address."""
+def test_a_server_that_does_not_answer() -> None:
+    """A closed port is reported in a line that names the address."""
     with pytest.raises(StoreUnreachable, match=r"http://127\.0\.0\.1:9/.*cannot be reached"):
         HttpReader("http://127.0.0.1:9").read_small("x", 10)
 
@@ -130,8 +130,8 @@ def test_a_password_goes_to_no_other_server(
 @pytest.mark.parametrize(
     "target", ["ftp://127.0.0.1", "file:///etc", "http://[x", f"http://{'a' * 70}", "http://a..b"]
 )
-def test_nobody_is_sent_elsewhere_than_to_a_web_server(server: WebServer, target: str) -> None:
-    """Not to files, not by FTP, and to no address that is none."""
+def test_no_redirect_leads_elsewhere_than_to_a_web_server(server: WebServer, target: str) -> None:
+    """Not to files, not by FTP, and to no invalid address."""
     server.redirect = target
     with pytest.raises(StoreError):
         HttpReader(server.address).read_small("root.json", 100)
@@ -147,16 +147,16 @@ def test_https_is_not_left(server: WebServer) -> None:
 
 
 def test_a_server_s_words_are_not_repeated(server: WebServer) -> None:
-    """They may say anything; its number is told, in HTTP's own words where it has some."""
+    """They may say anything; its number is reported, in HTTP's own words where it has some."""
     server.words = "run this instead"
-    for code, told in (451, "Unavailable For Legal Reasons"), (499, "not of HTTP"):
+    for code, phrase in (451, "Unavailable For Legal Reasons"), (499, "not of HTTP"):
         server.absent = code
-        with pytest.raises(StoreError, match=rf"y: answers {code} \({told}\)"):
+        with pytest.raises(StoreError, match=rf"y: answers {code} \({phrase}\)"):
             HttpReader(server.address).read_small("y", 10)
 
 
-def test_a_loop_is_told(server: WebServer) -> None:
-    """A server that sends to itself is asked no more than a few times."""
+def test_a_loop_of_redirects_is_reported(server: WebServer) -> None:
+    """A server that redirects to itself is asked no more than a few times."""
     server.redirect = server.address
     with pytest.raises(StoreError, match=r"answers 302 \(sends on too often\)"):
         HttpReader(server.address).read_small("root.json", 100)
@@ -181,8 +181,8 @@ def test_no_message_repeats_a_password(url: str) -> None:
     assert "hush" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["https://[host/x", "~nobody-of-this-name/x"])
+@pytest.mark.parametrize("url", ["https://[host/x", "~no-user-of-this-name/x"])
 def test_addresses_that_cannot_be_read(url: str) -> None:
-    """Told in a line, not by a traceback."""
+    """Reported in a line, not by a traceback."""
     with pytest.raises(UsageError, match="cannot be meant"):
         open_releases(url)

@@ -67,7 +67,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def case_input(misdeed: Misdeed) -> np.ndarray:
-    """A case's input: the command, then numbers that are none."""
+    """A case's input: the command, then numbers that are no commands."""
     values = -np.arange(1, 9, dtype=np.float32)
     values[0] = misdeed
     return values.reshape(SHAPE)

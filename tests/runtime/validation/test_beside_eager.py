@@ -36,7 +36,7 @@ def timed(
     return measure_beside_eager(bundle, [program], target, threads=2, seconds=seconds)
 
 
-def test_both_are_timed_on_the_largest_case_with_the_threads_asked_for(
+def test_both_are_timed_on_the_largest_case_with_the_threads_given(
     make_bundle: MakeBundle, misdeed: type
 ) -> None:
     """The case that validation would time; the threads of the caller are as before."""
@@ -56,7 +56,7 @@ def test_both_are_timed_on_the_largest_case_with_the_threads_asked_for(
 
 
 def test_a_case_that_takes_seconds_is_not_timed(make_bundle: MakeBundle, misdeed: type) -> None:
-    """The largest of the others stands for it."""
+    """The largest of the others is timed instead."""
     bundle = make_bundle(main=[misdeed.NONE] * 3)
     [(_, artifact)], _ = timed(bundle, lambda _: None, 3, 5, 9, took=[0.1, 0.9, 6.0])
     assert artifact.case == 1
@@ -65,7 +65,7 @@ def test_a_case_that_takes_seconds_is_not_timed(make_bundle: MakeBundle, misdeed
 def test_an_artifact_that_cannot_be_run_has_no_latency(
     make_bundle: MakeBundle, misdeed: type
 ) -> None:
-    """Its crash harms nobody: the validation that follows says what is wrong with it."""
+    """Its crash ends nothing else: the validation that follows says what is wrong with it."""
     bundle = make_bundle(main=[misdeed.SEGMENTATION_FAULT])
     before = torch.get_num_threads()
     assert timed(bundle, lambda _: None, 3) == ((), ())
@@ -76,7 +76,7 @@ def test_an_artifact_that_cannot_be_run_has_no_latency(
 def test_nothing_is_run_where_nothing_would_compare(
     tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    """An emulated device's latency says nothing of a real one's; no time is none."""
+    """An emulated device's latency says nothing of a real one's; zero seconds time nothing."""
 
     def never(_: object) -> None:
         raise AssertionError("eager was run")

@@ -159,7 +159,7 @@ def test_an_output_says_what_it_passed_by() -> None:
     assert judge([np.nan], [np.nan], tolerance).passed_by is Bound.BITS
 
 
-def test_an_element_that_a_good_average_hides_is_told() -> None:
+def test_an_element_that_a_good_average_hides_is_reported() -> None:
     """At 100 dB one element in a million errs by as much as the largest value."""
     reference = np.zeros(10**5, np.float32)
     reference[:10] = 1000.0
@@ -193,14 +193,14 @@ def test_a_failure_says_where_and_how_far() -> None:
     ],
 )
 def test_non_finite_elements_must_match(ref: list[float], out: list[float], match: bool) -> None:
-    """NaN, +Inf and -Inf must stand where eager has them, however wide the tolerance."""
+    """NaN, +Inf and -Inf must be where eager has them, however wide the tolerance."""
     found = judge(ref, out, Tolerance(absolute=1e9))
     assert (found.nonfinite_match, found.passed) == (match, match)
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1))
 def test_integers_must_be_equal(left: int, right: int) -> None:
-    """int64 is judged by its bits: neighbours that float64 cannot tell apart still differ."""
+    """int64 is judged by its bits: neighbours that float64 cannot distinguish still differ."""
     assert judge([left], [right], None, Dtype.INT64).passed is (left == right)
 
 
@@ -230,7 +230,7 @@ def test_bfloat16_is_the_upper_half_of_float32(values: list[float]) -> None:
     )
 
 
-def test_same_bits_tells_zeros_and_nans_apart() -> None:
+def test_same_bits_distinguishes_zeros_and_nans() -> None:
     """Bit equality is stricter than ==: -0 is not 0, and a NaN equals itself."""
     assert not same_bits(np.array([0.0]), np.array([-0.0]))
     assert same_bits(np.array([np.nan]), np.array([np.nan]))

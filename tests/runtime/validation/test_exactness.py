@@ -1,4 +1,4 @@
-"""Beside a truth in float64, eager and artifact are each measured, and nothing is judged."""
+"""Eager and artifact are each measured against a truth in float64; nothing is judged."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_a_damaged_header_never_escapes(
         return
 
 
-def test_kinds_of_cases_are_told_where_they_are_known(tmp_path: Path) -> None:
+def test_kinds_of_cases_are_reported_where_they_are_known(tmp_path: Path) -> None:
     """A kind that a later version writes, and a bundle that says nothing, are no faults."""
     path = tmp_path / "golden.safetensors"
     tensors = golden_tensors([(1, 5), (2, 6), (3, 7)])

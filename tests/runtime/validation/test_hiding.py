@@ -94,7 +94,7 @@ def test_rounding_passes(tmp_path: Path) -> None:
 def test_a_hundredth_of_a_half_is_seen(
     tmp_path: Path, output: str, case: int, where: tuple[slice, slice]
 ) -> None:
-    """In one output of one case alone, whatever the size of what is wrong beside the rest."""
+    """In one output of one case alone, however small the wrong half is compared with the rest."""
 
     def spoil(number: int, outputs: dict[str, Array]) -> None:
         if number == case:

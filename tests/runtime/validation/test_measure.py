@@ -46,7 +46,7 @@ def test_runs_are_bounded(seconds: float, runs: int) -> None:
 
     found = latency(call, seconds=seconds, threads=1)
     assert (found.runs, calls) == (runs, runs + 1)
-    assert found.processor_ms is None  # too short to be told by a coarse clock
+    assert found.processor_ms is None  # too short for a coarse clock
 
 
 def test_the_machine_is_described() -> None:
@@ -77,7 +77,7 @@ def test_what_a_mac_has_loaded_is_known() -> None:
     assert images_of(cast("Any", loader)) == [path.decode() for path in paths]
 
 
-def test_a_system_that_does_not_tell_is_an_error() -> None:
-    """Freedom from torch is not claimed where nobody can know."""
+def test_a_system_without_a_list_of_libraries_is_an_error() -> None:
+    """Freedom from torch is not claimed where it cannot be known."""
     with pytest.raises(MenagerieError, match="does not tell which libraries"):
         images_of(cast("Any", SimpleNamespace()))

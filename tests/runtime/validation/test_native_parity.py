@@ -62,6 +62,6 @@ def test_the_tool_comes_to_the_same_verdicts(tmp_path: Path, libraries: Path, ex
         env={},
     )
     assert done.stderr == ""
-    told = [line.split()[-1] for line in done.stdout.splitlines()[2:]]
+    found = [line.split()[-1] for line in done.stdout.splitlines()[2:]]
     expected = {v.name: "ok" if v.passed else "DIFFERS" for v in verdicts}
-    assert expected == dict(zip(expected, told, strict=True))
+    assert expected == dict(zip(expected, found, strict=True))

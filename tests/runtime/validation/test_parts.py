@@ -71,7 +71,7 @@ def test_the_fact_names_the_part() -> None:
     assert found.passed_by is None
 
 
-def test_who_gives_an_error_alone_is_judged_by_that() -> None:
+def test_a_tolerance_of_an_error_alone_is_judged_by_that() -> None:
     """Without a ratio nothing is asked of parts."""
     eager = np.ones((2, 32), np.float32) * np.array([[1.0], [1e-3]], np.float32)
     output = eager * np.array([[1.0], [1.01]], np.float32)

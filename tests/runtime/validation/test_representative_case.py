@@ -1,4 +1,4 @@
-"""Which case is timed and run beside a second session, and which are run twice."""
+"""Which case is timed and run with a second session open, and which are run twice."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ def _program(folder: Path, session: _Session, *sizes: int) -> LoadedProgram:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "judging", "beside"),
+    ("sizes", "judging", "again"),
     [
-        ((300, 5, 600, 90), [300, 5, 5, 600, 90, 90], 90),  # the stand-in is run twice
+        ((300, 5, 600, 90), [300, 5, 5, 600, 90, 90], 90),  # the representative is run twice
         ((300, 5, 600, 20), [300, 5, 5, 600, 20, 20], 20),
         ((40, 40, 40), [40, 40, 40, 40], 40),  # three alike: the first twice
         ((600, 300), [600, 300, 300], 300),  # none is short
@@ -91,9 +91,9 @@ def test_what_takes_seconds_is_compared_once(
     monkeypatch: pytest.MonkeyPatch,
     sizes: tuple[int, ...],
     judging: list[int],
-    beside: int,
+    again: int,
 ) -> None:
-    """Every case is; quick ones and the stand-in are run again, and that beside a session."""
+    """Every case is; quick ones and the representative run again, that one beside a session."""
     session = _Session(monkeypatch)
     program = _program(tmp_path, session, *sizes)
     judged = judge_program(program, DEFAULT_TOLERANCES, step=lambda _: None, seconds=0, threads=1)
@@ -102,7 +102,7 @@ def test_what_takes_seconds_is_compared_once(
     assert session.runs == judging
     session.runs.clear()
     assert coexists(program, judged, lambda: session) == ""  # type: ignore[arg-type, return-value]
-    assert session.runs == [beside] * 3  # in the second, and in the first before and after its end
+    assert session.runs == [again] * 3  # in the second, and in the first before and after its end
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_what_takes_seconds_is_compared_once(
         ([9, 3, 15], [3.0], 0),  # so far
     ],
 )
-def test_the_largest_case_of_a_second_at_most_stands_for_all(
+def test_the_largest_case_of_a_second_at_most_represents_all(
     elements: list[int], seconds: list[float], case: int
 ) -> None:
     """What takes longer says no more when it is repeated."""
@@ -123,6 +123,6 @@ def test_the_largest_case_of_a_second_at_most_stands_for_all(
 
 
 def test_a_quarter_of_a_second_is_quick() -> None:
-    """Such a case is run twice whatever else stands for it."""
+    """Such a case is run twice, whichever case represents it."""
     assert is_quick(0.25)
     assert not is_quick(0.26)

@@ -24,7 +24,7 @@ _MIB = 2**20
 
 
 def test_neither_the_callers_memory_nor_pythons_counts(tmp_path: Path, libraries: Path) -> None:
-    """Beside a caller of 400 MiB, a program without weights takes what its library does."""
+    """With a caller of 400 MiB, a program without weights takes what its library does."""
     home = tmp_path / "programs" / "main"
     home.mkdir(parents=True)
     (home / "model.so").write_bytes((libraries / "model.so").read_bytes())

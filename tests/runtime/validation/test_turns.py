@@ -1,4 +1,4 @@
-"""Two sides in turns: who is called when, what is counted, and what becomes of a side that dies."""
+"""Two sides in turns: which is called when, what is counted, and what a side's death does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def spin() -> None:
 
 
 class Clock:
-    """Stands still but for what a turn takes."""
+    """Moves by what a turn takes, and no further."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
@@ -41,7 +41,7 @@ class Clock:
 def test_long_calls_are_repeated_less(
     monkeypatch: pytest.MonkeyPatch, turn_seconds: float, seconds: float, rounds: int
 ) -> None:
-    """At least one round and the time asked for; three unless they take twice that."""
+    """At least one round and the time given; three unless they take twice that."""
     clock = Clock(monkeypatch)
 
     def turn() -> Turn:
@@ -99,7 +99,7 @@ def test_a_partner_takes_its_turn_in_its_own_process() -> None:
 
 @pytest.mark.parametrize("code", ["raise SystemExit(3)", "serve(lambda: (lambda: exit(3)))"])
 def test_a_partner_that_dies_is_an_error(code: str) -> None:
-    """Before its first turn or in it; nobody waits for it."""
+    """Before its first turn or in it; it is not waited for."""
     partner = Partner("toy", [sys.executable, "-c", SERVE + code])
     try:
         with pytest.raises(SessionError, match="toy: its process gave no answer"):

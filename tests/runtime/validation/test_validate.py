@@ -90,7 +90,7 @@ def test_a_sound_bundle_passes_without_namespaces(
 
 
 def test_the_callers_memory_is_not_counted(make_bundle: MakeBundle, misdeed: type) -> None:
-    """Peak memory is the trial's own, however large the process that asked for it."""
+    """Peak memory is the trial's own, however large the process that started it."""
     ballast = bytearray(os.urandom(1)) * (300 << 20)
     report = tried(make_bundle(main=[misdeed.NONE]))
     assert report.peak_memory_bytes is not None
@@ -240,7 +240,7 @@ def test_the_accuracy_gate_must_equal_eagers(
         assert report.detail == "program main: accuracy 1 on 5 samples is not eager's 0.8"
 
 
-def test_steps_are_told_in_order(make_bundle: MakeBundle, misdeed: type) -> None:
+def test_steps_are_reported_in_order(make_bundle: MakeBundle, misdeed: type) -> None:
     """Progress names the step that is about to begin."""
     steps: list[str] = []
     validate(make_bundle(main=[misdeed.NONE] * 2), limits=QUICK, progress=steps.append)

@@ -1,4 +1,4 @@
-"""Outputs beside eager's with the verdict they deserve, for every judge that there is."""
+"""Outputs and eager's with the verdict they deserve, for every judge that there is."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _garbage() -> list[Verdict]:
 
 
 def _hidden() -> list[Verdict]:
-    """What is wrong by one part in a hundred beside much that is right, and larger."""
+    """What is wrong by one part in a hundred, among much that is right and larger."""
     normal = np.random.default_rng(10).normal
     images = normal(size=(2, 8, 6, 6))
     channels = images * np.array([1, 1e-3, 1, 1e-3, 1, 1e-3, 1, 1])[:, None, None]

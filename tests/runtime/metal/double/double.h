@@ -1,6 +1,6 @@
 // Doubles of the Metal and MPSGraph classes that the Apple device uses. They compute by the
 // emulated device, and end the process with a fact wherever Apple's documentation, or Metal's
-// validation, forbids what is done. A rule's source stands beside it: pages of
+// validation, forbids what is done. A rule's source is next to it: pages of
 // developer.apple.com/documentation by their last part.
 #pragma once
 
@@ -27,7 +27,7 @@ struct Knobs {
 Knobs& knobs();
 
 // What the device was made to do since the last menagerie_double_reset(). Bytes are those of the
-// operands that lie in the device's own buffers, whole buffers for kernels; operations are those of
+// operands that are in the device's own buffers, whole buffers for kernels; operations are those of
 // products and convolutions, two a term.
 struct Counts {
   int64_t dispatches = 0, threads = 0, encoders = 0, graphs = 0, commits = 0;

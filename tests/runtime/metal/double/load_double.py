@@ -52,7 +52,7 @@ def build_mistake(
     Args:
         folder: an empty one, for what is compiled.
         source: the file of metal/apple, without `.mm`.
-        changes: what stands there, and what is to stand in its place, in the file or in support.h.
+        changes: texts of the file or of support.h, each with its replacement.
         without: a flag of the compiler to leave out.
 
     Raises:

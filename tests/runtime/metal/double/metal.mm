@@ -257,7 +257,7 @@ extern "C" __attribute__((visibility("default"))) int64_t menagerie_double_count
   [self mustBeOpenFor:"setBuffer"];
   if (given == nil) fault("the buffer is nil");
   DoubleBuffer* bound = (DoubleBuffer*)given;
-  // Metal's validation: the offset lies in the buffer
+  // Metal's validation: the offset is within the buffer
   if (offset >= bound.length) {
     fault(text("offset", offset) + text(" of a buffer of", bound.length) + " bytes");
   }
@@ -373,7 +373,7 @@ enum class Stage { kOpen, kCommitted, kCompleted };
   // The queue has no room for more: the host would wait for the first.
   if (committed().size() > kMostUncompleted) [committed().front() execute];
 }
-// As late as a GPU may, and in the order of commits: whoever reads without waiting finds poison.
+// As late as a GPU may, and in the order of commits: a read without waiting finds poison.
 - (void)waitUntilCompleted {
   if (_stage == Stage::kOpen) fault("waitUntilCompleted before commit never ends");
   const std::lock_guard lock(running());
@@ -383,7 +383,7 @@ enum class Stage { kOpen, kCommitted, kCompleted };
   DoubleCommandBuffer* self_kept = self;
   committed().erase(committed().begin());
   if (knobs().failing_root >= 0 && knobs().failing_root-- == 0) {
-    _error = [NSError errorWithText:"the double was told to fail"];
+    _error = [NSError errorWithText:"the double is set to fail"];
   } else {
     try {
       for (const Work& work : _work) work();
@@ -518,7 +518,7 @@ enum class Stage { kOpen, kCommitted, kCompleted };
                                                error:(NSError**)error {
   if (descriptor == nil) fault("a residency set without a descriptor");
   if (knobs().no_residency_sets == 0) return [[DoubleResidencySet alloc] init];
-  *error = [NSError errorWithText:"the double was told to give no residency sets"];
+  *error = [NSError errorWithText:"the double is set to give no residency sets"];
   return nil;
 }
 @end

@@ -80,7 +80,7 @@ struct Object {
   Class* isa;
 };
 
-// Lies before each object.
+// Stored before each object.
 struct alignas(16) Header {
   std::atomic<long> count;
   Class* born;
@@ -176,7 +176,7 @@ std::vector<Object*>& released_later() {
   return *objects;
 }
 
-// How a thrown object is told from what C++ throws.
+// What distinguishes a thrown object from what C++ throws.
 struct Thrown {
   Object* object;
 };

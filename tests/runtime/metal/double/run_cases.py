@@ -46,7 +46,7 @@ def _run(name: str, body: Callable[[], None]) -> bool:
     print(json.dumps({"begins": name}), flush=True)
     try:
         body()
-    except Exception:  # noqa: BLE001 (each case is told)
+    except Exception:  # noqa: BLE001 (each case is reported)
         print(json.dumps({"ends": name, "failure": traceback.format_exc(limit=-2)}), flush=True)
         return False
     print(json.dumps({"ends": name, "failure": None}), flush=True)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 METAL = next(kind for kind in KINDS if kind.target == "metal")
 
 
-def tell(device: Device, **knobs: int) -> None:
+def configure(device: Device, **knobs: int) -> None:
     """Changes the double."""
     for name, value in knobs.items():
         device.lib.menagerie_double_set(name.encode(), value)
@@ -94,7 +94,7 @@ def commits_grow_rarer(device: Device) -> None:
 
 
 def copies_share_the_encoder(device: Device) -> None:
-    """What copies and clears memory as it lies ends no encoder; of any length, from any place."""
+    """What copies and clears dense memory ends no encoder; of any length, from any place."""
     shaders = Shaders(device)
     source, target = device.place(torch.arange(1031.0)), device.place(torch.ones(1031))
     bytes_, cleared = device.place(torch.arange(77).byte()), device.place(torch.ones(77).byte())
@@ -161,14 +161,14 @@ def long_sums_are_ours(device: Device) -> None:
 
 def graphs_commit(device: Device) -> None:
     """MPSGraph may commit what it finds and go on in a new root buffer."""
-    tell(device, graph_commits=1)
+    configure(device, graph_commits=1)
     numbers(device)
 
 
 def first_error(device: Device) -> None:
     """A command buffer fails that was committed before the last one: the run fails."""
-    tell(device, graph_commits=1, failing_root=0)
-    with fails("the double was told to fail", "the GPU's error is lost"):
+    configure(device, graph_commits=1, failing_root=0)
+    with fails("the double is set to fail", "the GPU's error is lost"):
         for _ in range(2):
             result = product(device, torch.ones(2, 2), torch.ones(2, 2))
         device.value(result)
@@ -176,7 +176,7 @@ def first_error(device: Device) -> None:
 
 def only_device(device: Device) -> None:
     """A process without a session at the screen finds the device in the list of all."""
-    tell(device, no_default_device=1)
+    configure(device, no_default_device=1)
     numbers(device)
 
 
@@ -199,7 +199,7 @@ def _lent(device: Device, values: torch.Tensor) -> Handle:
 
 def virtual_mac(device: Device) -> None:
     """Where wrapping gives buffers of length zero, memory is copied."""
-    tell(device, empty_wraps=1)
+    configure(device, empty_wraps=1)
     _, values = _mapped(torch.arange(4096.0))
     out = device.empty((4096,), (1,), torch.float32)
     Shaders(device).launch("scale", out, _lent(device, values), 2, threads=4096)
@@ -207,9 +207,9 @@ def virtual_mac(device: Device) -> None:
 
 
 def long_weights(device: Device) -> None:
-    """Memory longer than Metal's longest buffer is read through several; a tensor lies in one."""
+    """Memory longer than Metal's longest buffer is read through several; a tensor is in one."""
     pages = 16
-    tell(device, most_buffer_bytes=8 * mmap.PAGESIZE)
+    configure(device, most_buffer_bytes=8 * mmap.PAGESIZE)
     length = pages * mmap.PAGESIZE // 4
     _, values = _mapped(torch.arange(length).float())
     lent = _lent(device, values)
@@ -238,7 +238,7 @@ def weights_stay_resident(device: Device) -> None:
 
 def without_residency_sets(device: Device) -> None:
     """A device that gives no residency set runs all the same."""
-    tell(device, no_residency_sets=1)
+    configure(device, no_residency_sets=1)
     _, values = _mapped(torch.arange(4096.0))
     out = device.empty((4096,), (1,), torch.float32)
     Shaders(device).launch("scale", out, _lent(device, values), 2, threads=4096)
@@ -270,7 +270,7 @@ def changing_sizes_find_buffers_again(device: Device) -> None:
 
 
 def work_is_left_at_the_end(device: Device) -> None:
-    """Who has computed, and ends the process without asking for more results, ends it well."""
+    """A process that has computed, and ends without asking for more results, ends well."""
     values = device.place(torch.ones(8))
     Shaders(device).launch("add_one", values, threads=8)
     torch.testing.assert_close(device.value(values), torch.full((8,), 2.0))

@@ -78,7 +78,7 @@ class EmulatedDevice:
         return Library(self, handle)
 
     def buffer(self, values: NDArray[Any] | int) -> DeviceBuffer:
-        """Device memory: a copy of an array, or so many bytes that nobody has written."""
+        """Device memory: a copy of an array, or so many bytes that are not written yet."""
         array = values if isinstance(values, np.ndarray) else None
         length = array.nbytes if array is not None else int(values)  # type: ignore[call-overload]
         handle = ctypes.c_void_p()

@@ -33,7 +33,7 @@ print(len(os.listdir("/proc/self/task")))
 def test_a_large_grid_is_shared_out(emulated: EmulatedDevice, size: int, threads: int) -> None:
     """To all three threads; a small one is not, since waking them would take longer."""
     here = Path(__file__).parent
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, here / "kernels.metal", emulated.cache, str(size)],
         env={**os.environ, "PYTHONPATH": str(here), "OMP_NUM_THREADS": "3"}
         | {"OPENBLAS_NUM_THREADS": "1"},
@@ -41,4 +41,4 @@ def test_a_large_grid_is_shared_out(emulated: EmulatedDevice, size: int, threads
         text=True,
         check=True,
     )
-    assert told.stdout == f"{threads}\n"
+    assert done.stdout == f"{threads}\n"

@@ -39,7 +39,7 @@ def test_operands_live_until_they_are_used(kernels: Library, emulated: EmulatedD
 
 
 def test_fresh_memory_is_poisoned(kernels: Library, emulated: EmulatedDevice) -> None:
-    """What nobody has written reads as NaN, so that a read of it shows in the results."""
+    """What is not written reads as NaN, so that a read of it shows in the results."""
     out = emulated.buffer(np.zeros(50, F32))
     # Larger than anything that a test gives back: what comes from the pool keeps its values.
     kernels.run("add_one", [out, emulated.buffer(200_000_000)], [50], [50])

@@ -1,4 +1,4 @@
-"""Compiling shaders: errors name the place, what was made is kept, and nobody sees half of it."""
+"""Compiling shaders: errors name the place, what was made is kept, and never seen half made."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_extents_of_threadgroup_arrays_are_expressions(
     assert stored(device, kernel(0, body)) == floats
 
 
-def test_a_fault_of_the_translation_is_told(
+def test_a_fault_of_the_translation_is_reported(
     device: EmulatedDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever Python raises while a shader is compiled is said, not called an interruption."""
@@ -293,7 +293,7 @@ def test_killed_while_compiling(device: EmulatedDevice, tmp_path: Path) -> None:
 def test_configured_from_python(
     device: EmulatedDevice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Compiled shaders lie in Menagerie's home; without the wheel the error says what to install."""
+    """Compiled shaders are in Menagerie's home; without the wheel an error says what to install."""
     monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path))
     emulator.configure(library("metal"))
     assert stored(device, kernel(7)) == 7

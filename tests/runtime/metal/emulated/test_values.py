@@ -176,7 +176,7 @@ def test_threadgroup_atomics(kernels: Library, emulated: EmulatedDevice) -> None
 
 
 def test_vectors(kernels: Library) -> None:
-    """Vectors of three lie as four; swizzles, constructors and products are Metal's."""
+    """Vectors of three are stored as four; swizzles, constructors and products are Metal's."""
     values = random(8, 4)
     found = computed(kernels, "vectors", values, (8 * 4, F32)).reshape(8, 4)
     v = values[:, :3]
@@ -324,7 +324,7 @@ def test_fused_kernel_of_a_lowered_model(lowered: Library, emulated: EmulatedDev
 def test_what_one_thread_stores_between_reductions(
     lowered: Library, emulated: EmulatedDevice
 ) -> None:
-    """The threads of a SIMD group meet in the second reduction, whoever stored before it."""
+    """The threads of a SIMD group meet in the second reduction, whichever stored before it."""
     x = torch.from_numpy(random(5, 16))
     maxima, sums = emulated.buffer(5 * 4), emulated.buffer(5 * 4)
     lowered.run("softmax", [maxima, sums, emulated.buffer(x.numpy())], [5, 16], [1, 16])
