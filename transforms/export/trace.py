@@ -7,7 +7,6 @@ import keyword
 import math
 import re
 import warnings
-from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -351,26 +350,17 @@ def with_plain_inputs(program: ExportedProgram) -> ExportedProgram:
 def with_plain_state(program: ExportedProgram) -> ExportedProgram:
     """The same program, buffers that a call writes row after row, as an artifact keeps them."""
     held = {**program.state_dict, **program.constants}
-    tensors = {
-        name: tensor
-        for name, tensor in held.items()
-        if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided
-    }
-    owners = Counter(tensor.untyped_storage()._cdata for tensor in tensors.values())
     buffers = {
-        node: tensors[name]
+        node: held[name]
         for node, name in program.graph_signature.inputs_to_buffers.items()
-        if name in tensors and not tensors[name].is_contiguous()
+        if held[name].layout is torch.strided and not held[name].is_contiguous()
     }
     if not buffers:  # as nearly always: no graph need be copied
         return program
-    editor = ProgramEditor(program)
+    editor = ProgramEditor(program)  # which refuses a memory with two names, if it is written
     for node in editor.graph.nodes:
-        value = buffers.get(node.name)
-        if value is None or editor.constant(node) is not None:
-            continue
-        if owners[value.untyped_storage()._cdata] == 1:  # else torch would lose what they share
-            editor.set_constant(node, plain(value))
+        if node.name in buffers and editor.constant(node) is None:
+            editor.set_constant(node, plain(buffers[node.name]))
     let_views_copy(editor)
     return editor.finish()
 
