@@ -128,7 +128,7 @@ def test_refuses_with_a_reason(function: Any, reason: str) -> None:
     ("function", "merged"), [(_write_between, 0), (_write_result, 1), (_write_later_result, 1)]
 )
 def test_calls_are_merged_by_the_values_that_they_read(function: Any, merged: int) -> None:
-    """Not with one before a write to their operand; and a result that is written is one's own."""
+    """Not with one before a write to their operand; a write to a result makes a new value."""
     x = torch.randn(4, 4)
     program = _export(function, x)
     result, record = MergeCommonSubexpressions()(program)
