@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from menagerie.format.bundle_manifest import ReleaseState
-from transforms.stages import Identity, LowerRecord, TransformRecord
-from transforms.targets import target_named
+from transforms.stages import LowerRecord, TransformRecord
+from transforms.targets import Identity, target_named
 from zoo.base_models import Frozen
 from zoo.records import StageTime, Suspected, suspected
 from zoo.spec import ModelSpec

@@ -119,12 +119,8 @@ def test_each_folder_of_kernels_is_read_alone() -> None:
 
 
 def files_used(file: Path, known: Collection[str]) -> Iterator[str]:
-    """The modules among `known` that a file imports when it runs, lazily too."""
-    tree = ast.parse(file.read_text())
-    branches = [node for node in ast.walk(tree) if isinstance(node, ast.If)]
-    only_types = [b for b in branches if ast.unparse(b.test) == "TYPE_CHECKING"]
-    unseen = {inner for branch in only_types for inner in ast.walk(branch)}
-    for node in set(ast.walk(tree)) - unseen:
+    """The modules among `known` that a file imports: when it runs, lazily, or for its types."""
+    for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
         elif isinstance(node, ast.ImportFrom):

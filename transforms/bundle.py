@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from transforms.eager import Gate, SpeechParts
     from transforms.export.prepare import Prepared
     from transforms.quantisation import Range
-    from transforms.stages import Identity
-    from transforms.targets import Target
+    from transforms.targets import Identity, Target
     from transforms.targets.base import LoweredProgram
     from zoo.precision import WeightPrecision
 

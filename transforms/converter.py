@@ -33,8 +33,8 @@ from transforms.bundle import content_digest
 from transforms.export.prepare import Program, prepare_module
 from transforms.progress import in_parts, progress_to, report_step
 from transforms.quantisation import INTEGERS
-from transforms.stages import Identity, Stage, lower, prove, seal, transform
-from transforms.targets import target_named
+from transforms.stages import Stage, lower, prove, seal, transform
+from transforms.targets import Identity, target_named
 from zoo.build_key import code_digest
 from zoo.errors import MenagerieError, UsageError, ValidationError
 from zoo.precision import Precision, WeightPrecision

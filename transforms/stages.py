@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from transforms.eager import Gate, SpeechParts
     from transforms.export.prepare import Prepared
     from transforms.quantisation import Call, Range
-    from transforms.targets import PassItem, Target
+    from transforms.targets import Identity, PassItem, Target
 
 
 class Stage(StrEnum):
@@ -57,31 +57,6 @@ class Stage(StrEnum):
     VALIDATE = "validate"
     LOCATE = "locate"
     PUBLISH = "publish"
-
-
-@dataclass(frozen=True)
-class Identity:
-    """Which conversion this is, as its bundle and its report say it.
-
-    Attributes:
-        model: its name.
-        target: what it is lowered for.
-        build_key: the hash of all that makes the bundle.
-        source: where the weights are from.
-        random_weights: the seed, where they are random.
-        licence: an SPDX identifier, or nothing.
-        summary: a line about the model.
-        parameters: how many numbers the model has.
-    """
-
-    model: str
-    target: Target
-    build_key: str
-    source: str = ""
-    random_weights: int | None = None
-    licence: str = ""
-    summary: str = ""
-    parameters: int = 0
 
 
 class TransformRecord(Frozen):

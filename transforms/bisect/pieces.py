@@ -34,8 +34,8 @@ from transforms.graph.editor import ProgramEditor, fake_value
 from transforms.graph.interpret import capture, output_nodes
 from transforms.graph.layouts import as_array
 from transforms.graph.schemas import call_with
-from transforms.stages import Identity, lower, run_goldens, transform
-from transforms.targets import Target, target_named
+from transforms.stages import lower, run_goldens, transform
+from transforms.targets import Identity, Target, target_named
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

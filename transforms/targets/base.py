@@ -166,3 +166,28 @@ class LoweredProgram:
     constants: dict[str, torch.Tensor]
     record: LoweringRecord
     files: Mapping[str, LoweredFile] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Which conversion this is, as its bundle and its report say it.
+
+    Attributes:
+        model: its name.
+        target: what it is lowered for.
+        build_key: the hash of all that makes the bundle.
+        source: where the weights are from.
+        random_weights: the seed, where they are random.
+        licence: an SPDX identifier, or nothing.
+        summary: a line about the model.
+        parameters: how many numbers the model has.
+    """
+
+    model: str
+    target: Target
+    build_key: str
+    source: str = ""
+    random_weights: int | None = None
+    licence: str = ""
+    summary: str = ""
+    parameters: int = 0

@@ -26,7 +26,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from menagerie.store.base import Meter, silent
 from menagerie.store.layout import PUBLISHING, SWEEPING, blob_key, is_note_key, lease_key
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import FileEntry
     from menagerie.store.base import Progress
     from zoo.store.base import ObjectStore
-    from zoo.store.submissions import SubmittedFile
 
 _log = logging.getLogger(__name__)
 
@@ -72,11 +71,18 @@ def announce(objects: ObjectStore, digests: Iterable[str]) -> Iterator[None]:
             objects.delete(note)
 
 
+class PlainFile(Frozen):
+    """A file of a folder that is no bundle."""
+
+    sha256: Sha256
+    bytes: int = Field(ge=0)
+
+
 @contextmanager
 def publishing(
     objects: ObjectStore,
     folder: Path,
-    files: Mapping[str, FileEntry | SubmittedFile],
+    files: Mapping[str, FileEntry | PlainFile],
     progress: Progress = silent,
 ) -> Iterator[None]:
     """Puts a folder's files among the blobs, but those that are there, and counts on all.

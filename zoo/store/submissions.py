@@ -1,7 +1,7 @@
 """Manifest folders in a store: custom models, for workers that share no folder with us.
 
 A submission is a document, `submissions/<sha256>.json`, that lists the folder's files by path, size
-and sha256; the files lie among the blobs. Its name is the digest of the document: to name it
+and sha256; the files are among the blobs. Its name is the digest of the document: to name it
 is to name every byte, and a worker takes nothing else for it.
 """
 
@@ -21,9 +21,9 @@ from menagerie.format.bundle_manifest import FileEntry, bundle_path
 from menagerie.store.base import Progress, silent
 from menagerie.store.layout import submission_key
 from menagerie.store.pull import fetch_blob
-from zoo.base_models import Frozen, Sha256
+from zoo.base_models import Frozen
 from zoo.errors import HashMismatch, NotInStore, StoreError, UsageError
-from zoo.store.coordination import publishing
+from zoo.store.coordination import PlainFile, publishing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,18 +35,11 @@ _MOST_DOCUMENT_BYTES = 2**20
 _IGNORED = ("__pycache__",)
 
 
-class SubmittedFile(Frozen):
-    """A file of the folder."""
-
-    sha256: Sha256
-    bytes: int = Field(ge=0)
-
-
 class Submission(Frozen):
     """A manifest folder: the names of its models, and its files by their paths in it."""
 
     models: tuple[str, ...] = Field(min_length=1)
-    files: dict[Annotated[str, AfterValidator(bundle_path)], SubmittedFile] = Field(
+    files: dict[Annotated[str, AfterValidator(bundle_path)], PlainFile] = Field(
         min_length=1, max_length=_MOST_FILES
     )
 
@@ -87,7 +80,7 @@ def describe(folder: Path, models: tuple[str, ...]) -> Submission:
                 inside = bundle_path(path.relative_to(folder).as_posix())
             except ValueError as error:
                 raise UsageError(str(path), str(error), "Rename it") from error
-            files[inside] = SubmittedFile(sha256=sha256_of(path), bytes=path.stat().st_size)
+            files[inside] = PlainFile(sha256=sha256_of(path), bytes=path.stat().st_size)
             if len(files) > _MOST_FILES:
                 advice = "Submit a folder with the manifest and what it names alone"
                 raise UsageError(str(folder), f"holds more than {_MOST_FILES} files", advice)

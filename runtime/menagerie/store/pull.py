@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from menagerie.format.bundle_manifest import BundleManifest, FileEntry
     from menagerie.store.base import Advance, Meter, ObjectReader
-    from menagerie.store.releases import Release
 
 _AT_A_TIME = 4  # files: one connection seldom takes all that a line gives
 CACHE_GB = "MENAGERIE_CACHE_GB"
@@ -50,35 +49,35 @@ _CLONE = 0x40049409  # FICLONE of linux/fs.h
 
 def pull_bundle(
     objects: ObjectReader,
-    release: Release,
+    manifest: BundleManifest,
+    document: bytes,
     folder: Path,
     *,
     beside: Mapping[str, bytes],
     meter: Meter,
-    cache: BlobCache | None = None,
+    cache: BlobCache | None,
 ) -> Path:
-    """Makes `folder` the bundle of a release, with its document and its signatures, `beside`.
+    """Makes `folder` the bundle of a manifest, with its document and its signatures, `beside`.
 
     Files gather in a hidden folder beside it, named after the build; a later call finds them there.
     What `cache` has is not downloaded; what is, goes there as well.
     """
     folder = Path(os.path.normpath(folder.absolute()))  # `.` has no name
-    manifest, document, total = release.manifest, release.document, release.size
     if _is_there(folder, document):
         _complete(folder, beside)
-        meter.advance(total)
+        meter.advance(manifest.size)
         return folder
     require_free_place(folder)
     if folder.is_dir() and folder.samefile(Path.cwd()):
         fact = "is the current folder, and a pull puts a new one in its place"
         raise UsageError(str(folder), fact, "Name a folder in it, e.g. `-o bundle`")
     partial = folder.with_name(f".{folder.name}.{manifest.build_key[:16]}.partial")
-    with disk_errors(folder.parent, total):
+    with disk_errors(folder.parent, manifest.size):
         make_folders(folder.parent)
         with appearing(folder, partial) as inner:
             _remove_strangers(inner, manifest)
             gathered = sum(path.stat().st_size for path in inner.rglob("*") if path.is_file())
-            require_space(inner, total - gathered)
+            require_space(inner, manifest.size - gathered)
             _fetch_all(objects, inner, manifest, meter, cache)
             _complete(inner, beside)
             write_durably(inner / MANIFEST, document, partial=inner / PARTIAL)

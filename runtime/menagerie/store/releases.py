@@ -222,10 +222,11 @@ class ReleaseReader:
         beside = self.signatures(release)
         if not self._unsigned_too:
             check_signature(release.document, beside.get(SIGNATURE), self._place(release))
-        meter = Meter(release.size, progress)
-        near = isinstance(self._reader, FolderReader)  # a copy more would be of no use
-        kept = None if near else cache
-        return pull_bundle(self._reader, release, folder, beside=beside, meter=meter, cache=kept)
+        return pull_bundle(
+            self._reader, release.manifest, release.document, folder,
+            beside=beside, meter=Meter(release.size, progress),
+            cache=None if isinstance(self._reader, FolderReader) else cache,  # a copy is of no use
+        )  # fmt: skip
 
     def signatures(self, release: Release) -> dict[str, bytes]:
         """Its signatures, unchecked, by their names in its folder: ours, and other tools'."""
