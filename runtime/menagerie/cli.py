@@ -106,8 +106,7 @@ class Host:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line of `menagerie`; returns its exit code."""
     try:
-        given = sys.argv[1:] if arguments is None else arguments
-        return written_out(lambda: carry_out(given, Host()))
+        return written_out(lambda: carry_out(arguments, Host()))
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return _INTERRUPTED
@@ -121,8 +120,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return getattr(error, "exit_code", 1)
 
 
-def carry_out(arguments: Sequence[str], host: Host) -> int:
-    """Runs one command line; returns its exit code.
+def carry_out(arguments: Sequence[str] | None, host: Host) -> int:
+    """Runs one command line, None is the process's; returns its exit code.
 
     Raises:
         MenagerieError: what went wrong.

@@ -34,7 +34,7 @@ def write_in_any_encoding() -> None:
 
 
 def written_out(work: Callable[[], int]) -> int:
-    """What `work` returns, once standard output took all that it wrote; 0 if its reader has left.
+    """What `work` returns, once standard output took what it wrote, or has no reader any more.
 
     Raises:
         MenagerieError: standard output is closed, or takes no more, as a full disk.
@@ -42,9 +42,10 @@ def written_out(work: Callable[[], int]) -> int:
     write_in_any_encoding()
     if sys.stdout is None:  # type: ignore[unreachable, unused-ignore]
         raise UsageError("standard output", "is closed", "Send it to /dev/null to be rid of it")
+    code = 0
     try:
         try:
-            return work()
+            code = work()
         finally:
             sys.stdout.flush()
     except OSError as error:
@@ -55,10 +56,12 @@ def written_out(work: Callable[[], int]) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         else:
             raise
-        if isinstance(error, BrokenPipeError):  # `zoo list | head`
-            return 0
-        fact = f"takes no more: {error.strerror or error}"
-        raise MenagerieError("standard output", fact, "Send it to where there is room") from None
+        if isinstance(error.__context__, MenagerieError):  # why there is no more to write
+            raise error.__context__ from None
+        if not isinstance(error, BrokenPipeError):  # as of `zoo list | head`
+            why = f"takes no more: {error.strerror or error}"
+            raise MenagerieError("standard output", why, "Send it to where there is room") from None
+    return code
 
 
 def columns(head: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = ()) -> str:

@@ -18,10 +18,11 @@ import pytest
 from toy_zoo import toy_divergence, toy_job, toy_judgement
 
 from flows.cli import invoke
+from menagerie.errors import NotInStore
 from menagerie.figures import error, milliseconds
 from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.numerics import Dtype
-from menagerie.terminal import write_in_any_encoding, write_json
+from menagerie.terminal import write_in_any_encoding, write_json, written_out
 from menagerie.validation.findings import KernelTime, Peaks, Profile
 from transforms.goldens.cases import GoldenCase
 
@@ -79,6 +80,26 @@ def test_a_full_standard_output_is_said(command: str, unbuffered: str) -> None:
     fact = "takes no more: No space left on device"
     said = f"standard output: {fact}. Send it to where there is room\n"
     assert (done.stderr, done.returncode) == (said, 1)
+
+
+def test_an_error_is_said_though_the_reader_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failure stays one for scripts: `menagerie verify out | true`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as left:  # noqa: PTH123 - it has no path
+        monkeypatch.setattr(sys, "stdout", left)
+
+        def fail() -> int:
+            left.write("a line")
+            raise NotInStore("here", "is not there")
+
+        def report() -> int:
+            left.write("a line")
+            return 1
+
+        with pytest.raises(NotInStore):
+            written_out(fail)
+        assert written_out(report) == 1
 
 
 @pytest.mark.parametrize("command", ["menagerie --help", "menagerie version", "zoo list"])

@@ -104,8 +104,8 @@ class Aliasing:
         return any(self.share(n, node) for n in self._inputs)
 
 
-def _shared_with(node: Node) -> list[Node]:
-    """The arguments whose memory a call's result may share."""
+def _shared_with(node: Node, *, guess: bool = True) -> list[Node]:
+    """The arguments whose memory a call's result may share; without `guess`, what runs shows it."""
     if node.op != "call_function" or not tensors_of(node):
         return []
     schema = schema_of(node.target)
@@ -119,17 +119,17 @@ def _shared_with(node: Node) -> list[Node]:
         bound = bound_arguments(node)
         marked = [bound.get(a.name) for a in schema.arguments if a.alias_info]
         return [n for n in nodes_in(marked) if tensors_of(n)]
-    return _probed(node, sources) if is_composite(node.target) else []
+    return _probed(node, sources, guess) if is_composite(node.target) else []
 
 
-def _probed(node: Node, sources: list[Node]) -> list[Node]:
+def _probed(node: Node, sources: list[Node], guess: bool) -> list[Node]:
     """The arguments whose storage the call returns when it is run on their fake values."""
     tensors = [t for n in sources for t in tensors_of(n)]
     try:
         with no_new_guards(cast("FakeTensor", tensors[0]).fake_mode):
             result = call_with(node, lambda n: n.meta["val"])
     except Exception:  # noqa: BLE001 - what cannot be run may share
-        return sources
+        return sources if guess else []
     results = result if isinstance(result, (list, tuple)) else [result]
     returned = {t.untyped_storage()._cdata for t in results if isinstance(t, torch.Tensor)}
     return [n for n in sources if returned & {t.untyped_storage()._cdata for t in tensors_of(n)}]
@@ -144,13 +144,13 @@ def nodes_of(program: ExportedProgram) -> list[Node]:
 def functional(program: ExportedProgram) -> ExportedProgram:
     """The same program in inference form: nothing is written, composite operators are kept.
 
-    Where something is written, not those that return a view: torch takes each for one that makes
-    new memory, and what is written into the result of an `einsum` would be lost.
+    Where something is written, those seen to return a view are not: torch takes each for one that
+    makes new memory. What cannot run for all sizes, as an LSTM, stays: written out it fixes them.
     """
     nodes = nodes_of(program)
-    called: list[Any] = []
-    if any(map(writes, nodes)):
-        called = [n.target for n in nodes if is_composite(n.target) and _shared_with(n)]
+    written = any(map(writes, nodes))
+    seen = (n for n in nodes if written and is_composite(n.target) and _shared_with(n, guess=False))
+    called: list[Any] = [each.target for each in seen]
     with any_length():
         made: ExportedProgram = program.run_decompositions({t: as_torch_does(t) for t in called})
     return made

@@ -222,11 +222,9 @@ class ReleaseReader:
         beside = self.signatures(release)
         if not self._unsigned_too:
             check_signature(release.document, beside.get(SIGNATURE), self._place(release))
-        return pull_bundle(
-            self._reader, release.manifest, release.document, folder,
-            beside=beside, meter=Meter(release.size, progress),
-            cache=None if isinstance(self._reader, FolderReader) else cache,  # a copy is of no use
-        )  # fmt: skip
+        kept = None if isinstance(self._reader, FolderReader) else cache  # a copy is of no use
+        made, meter = (release.manifest, release.document), Meter(release.size, progress)
+        return pull_bundle(self._reader, *made, folder, beside=beside, meter=meter, cache=kept)
 
     def signatures(self, release: Release) -> dict[str, bytes]:
         """Its signatures, unchecked, by their names in its folder: ours, and other tools'."""

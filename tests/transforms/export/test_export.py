@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from torch import nn
+from torch.export import Dim
 
+from menagerie.session import Session
+from transforms import convert
 from transforms.export.call_signature import output_names
 from transforms.export.trace import dynamic_shapes, eager_of, trace
 from transforms.goldens.cases import make_goldens
@@ -16,6 +19,7 @@ from zoo.spec import Dimension, InputSpec, ProgramSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from torch.export import ExportedProgram
 
@@ -212,6 +216,35 @@ class _Transposing(nn.Module):
         y = x.exp()
         torch.einsum("ij->ji", y)[0].add_(1)
         return y * 2
+
+
+@pytest.mark.parametrize(
+    ("module", "example", "other"),
+    [
+        pytest.param(
+            nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True), nn.Upsample(scale_factor=2)),
+            (3, 3, 10, 12), (5, 3, 10, 12), id="resized",
+        ),
+        pytest.param(
+            nn.Sequential(nn.Linear(8, 8), nn.ReLU(inplace=True), nn.LSTM(8, 8)),
+            (9, 1, 8), (14, 1, 8), id="recurrent",
+        ),
+    ],
+)  # fmt: skip
+def test_sizes_stay_dynamic_where_something_is_written(
+    module: nn.Module, example: tuple[int, ...], other: tuple[int, ...], tmp_path: Path
+) -> None:
+    """What runs behind a ReLU in place is not written out for the example's size."""
+    made = convert(
+        module.eval(), (torch.randn(example),), dynamic_shapes=({0: Dim("n", min=2, max=20)},),
+        out=tmp_path / "out", measure_seconds=0,
+    )  # fmt: skip
+    x = torch.randn(other)
+    expected = module(x)
+    expected = expected if isinstance(expected, torch.Tensor) else expected[0]
+    with Session(made.folder) as session:
+        found = next(iter(session.run({"input": x.numpy()}).values()))
+    torch.testing.assert_close(torch.from_numpy(found), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_what_is_written_through_a_composite_view_is_kept() -> None:
