@@ -27,7 +27,7 @@ from transforms.graph.aliasing import functional
 from transforms.graph.editor import ProgramEditor
 from transforms.graph.guards import any_length, is_number_cached, switched_off, torch_unheard
 from transforms.graph.layouts import plain, same_layout
-from transforms.graph.schemas import declare
+from transforms.graph.schemas import declare, writes
 from transforms.passes.lay_out_weights import let_views_copy
 from zoo.errors import ExportError
 from zoo.sources.random_weights import misfit
@@ -272,9 +272,32 @@ def with_own_state(program: ExportedProgram) -> ExportedProgram:
 
 
 def _decomposed(program: ExportedProgram) -> ExportedProgram:
-    ready = with_tensor_indices(with_plain_state(program))
+    ready = with_tensor_indices(with_plain_state(_with_views(program)))
     with patch.object(FlexAttentionHOP, "__call__", _flex_attention):
         return functional(ready)
+
+
+# To torch's decompositions each makes new memory; in truth what is written into it is kept.
+_IN_TRUTH: dict[Any, Any] = {
+    aten.unsafe_chunk.default: aten.chunk.default,
+    aten.unsafe_split.Tensor: aten.split.Tensor,
+    aten.unsafe_split_with_sizes.default: aten.split_with_sizes.default,
+    aten.lift_fresh.default: aten.alias.default,
+}
+
+
+def _with_views(program: ExportedProgram) -> ExportedProgram:
+    """The same program; where something is written, what eager returns as a view is called one."""
+    if not any(map(writes, program.graph.nodes)):
+        return program
+    editor = ProgramEditor(program, as_written=True)
+    for node in editor.calls(*_IN_TRUTH):
+        node.target = _IN_TRUTH[node.target]
+    for node in editor.calls(aten.dropout.default):
+        x, share, train = node.args
+        if isinstance(x, Node) and not (share and train):
+            editor.replace(node, x)
+    return editor.finish()
 
 
 def _flex_attention(  # noqa: PLR0917 - PyTorch's own list

@@ -247,6 +247,35 @@ def test_sizes_stay_dynamic_where_something_is_written(
     torch.testing.assert_close(torch.from_numpy(found), expected, atol=1e-5, rtol=1e-5)
 
 
+class _Hiding(nn.Module):
+    """Hides in place, by a dropout that is off, and by torch's unsafe halves."""
+
+    def __init__(self, through: str) -> None:
+        super().__init__()
+        self.dropout, self.through = nn.Dropout(0.1), through
+
+    def forward(self, x: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+        """What is hidden is a value of the result, too."""
+        y = x * 2
+        if self.through == "dropout":
+            self.dropout(y).masked_fill_(hidden, 0.0)
+        else:
+            y.unsafe_chunk(2, 1)[0].masked_fill_(hidden[:, :2], 0.0)
+        return y + 1
+
+
+@pytest.mark.parametrize("through", ["dropout", "halves"])
+def test_what_a_condition_writes_is_kept(through: str, tmp_path: Path) -> None:
+    """The example hides nothing, so that its goldens would not show what was lost."""
+    module, x = _Hiding(through).eval(), torch.randn(3, 4)
+    given = (x, torch.zeros(3, 4, dtype=torch.bool))
+    made = convert(module, given, out=tmp_path / "out", measure_seconds=0)
+    hidden = torch.arange(12).reshape(3, 4) % 3 == 0
+    with Session(made.folder) as session:
+        (found,) = session.run({"x": x.numpy(), "hidden": hidden.numpy()}).values()
+    torch.testing.assert_close(torch.from_numpy(found), module(x, hidden))
+
+
 def test_what_is_written_through_a_composite_view_is_kept() -> None:
     """Torch's own decomposition would lose it."""
     module, x = _Transposing().eval(), torch.randn(2, 3)
