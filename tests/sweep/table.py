@@ -39,7 +39,7 @@ def sentence(results: Results) -> str:
     said = "; ".join(parts) or "nothing was tried yet"
     return (
         f"Of the {len(tried)} architectures that the sweep has tried so far, {said}; its "
-        f"[table](tests/sweep/TABLE.md) says how many are left."
+        f"[table](tests/sweep/TABLE.md) names the others."
     )
 
 
