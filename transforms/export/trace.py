@@ -282,13 +282,13 @@ _IN_TRUTH: dict[Any, Any] = {
     aten.unsafe_chunk.default: aten.chunk.default,
     aten.unsafe_split.Tensor: aten.split.Tensor,
     aten.unsafe_split_with_sizes.default: aten.split_with_sizes.default,
-    aten.lift_fresh.default: aten.alias.default,
 }
 
 
 def _with_views(program: ExportedProgram) -> ExportedProgram:
     """The same program; where something is written, what eager returns as a view is called one."""
-    if not any(map(writes, program.graph.nodes)):
+    views = any(n.target in {*_IN_TRUTH, aten.dropout.default} for n in program.graph.nodes)
+    if not views or not any(map(writes, program.graph.nodes)):
         return program
     editor = ProgramEditor(program, as_written=True)
     for node in editor.calls(*_IN_TRUTH):
