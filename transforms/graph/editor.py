@@ -61,7 +61,7 @@ class ProgramEditor:
     Args:
         program: any ExportedProgram. Weights are shared with it, not copied.
         place: what the program is called in errors.
-        as_written: keep calls that write, for who does not ask what they write.
+        as_written: keep calls that write, for callers that do not ask what they write.
     """
 
     def __init__(
