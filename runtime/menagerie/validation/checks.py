@@ -149,6 +149,13 @@ class Judged:
         if not is_quick(self.took[self.case]):
             self._run_again(self.case, self.outputs)
 
+    def add_profile(self, seconds: float, threads: int) -> None:
+        """Times the stand-in's kernels; measuring what the machine can do takes 256 MiB."""
+        session = self.program.session
+        if seconds > 0 and session.can_be_profiled:
+            run = from_the_start(session, self.program.goldens.inputs(self.case))
+            self.profile = profile(session, run, threads=threads, seconds=seconds)
+
     def _compare(self, case: int, spec: TensorSpec, eager: Array, found: Array) -> None:
         """An output with eager's and, where that is known, with the truth, which judges nothing."""
         bound = self.tolerances.get(spec.dtype)
@@ -186,8 +193,6 @@ def judge_program(
 ) -> Judged:
     """Compares every golden case with eager, runs some of them twice, and times one.
 
-    Which ones, `menagerie.validation.checks` says.
-
     Args:
         program: what to judge.
         tolerances: by output dtype; a dtype without one must be bit-equal.
@@ -206,8 +211,6 @@ def judge_program(
         step(f"program {program.entry.name}, timing case {found.case}")
         run = from_the_start(program.session, goldens.inputs(found.case))
         found.latency = latency(run, seconds=seconds, threads=threads, case=found.case)
-        if program.session.can_be_profiled:
-            found.profile = profile(program.session, run, threads=threads, seconds=seconds / 4)
     return found
 
 
@@ -221,7 +224,9 @@ def from_the_start(session: Session, inputs: Mapping[str, Array]) -> Callable[[]
     return run if session.keeps_state else lambda: session.run(inputs)
 
 
-def coexists(program: LoadedProgram, judged: Judged, open_again: Callable[[], Session]) -> str:
+def coexists(
+    program: LoadedProgram, judged: Judged, open_again: Callable[[BundleProgram], Session]
+) -> str:
     """Opens the program a second time beside the first, runs both, closes the second.
 
     They run the judgement's stand-in. A program that keeps state is run to the end of a golden run
@@ -235,7 +240,7 @@ def coexists(program: LoadedProgram, judged: Judged, open_again: Callable[[], Se
     calls = program.entry.state.calls if program.entry.state else 1
     last = judged.case - judged.case % calls + calls - 1
     before = judged.outputs if last == judged.case else program.run(last)
-    with open_again() as session:
+    with open_again(program.entry) as session:
         if calls > 1:
             program.run(last - 1)
         beside = program.run(last, session)

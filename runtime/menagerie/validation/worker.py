@@ -14,7 +14,6 @@ import resource
 import sys
 import threading
 import time
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -109,10 +108,7 @@ def _but_for(slack: int, what: str) -> str:
 
 
 def _version(bundle: Path) -> str:
-    """Version of the runtime that a bundle is for, and its device; empty where neither is known.
-
-    Why not, another check says: the bundle has no sound manifest, or the library cannot be loaded.
-    """
+    """Version and device of the runtime that a bundle is for; empty where another check fails."""
     path = bundle / "manifest.json"
     try:
         return version(parse_manifest(read_manifest(path), str(path)).runtime)
@@ -129,6 +125,8 @@ class _Trial:
         self._sender = sender
         self._bundle = open_bundle(Path(order.bundle))
         self._facts: list[str] = []  # that speak against it
+        timed = not emulates(self._bundle.manifest.requires)  # else no word on the real device's
+        self._seconds = order.limits.measure_seconds if timed else 0.0
 
     def run(self) -> ValidationReport:
         """Makes every check, each only after what it builds on."""
@@ -140,11 +138,12 @@ class _Trial:
             load_ms = (time.perf_counter() - start) * 1e3
             programs = {p.name: self._loaded(p, sessions[p.name]) for p in manifest.programs}
             judgements = {name: self._judge(program) for name, program in programs.items()}
-            peak = peak_memory_bytes()  # before a second session doubles it
+            peak = peak_memory_bytes()  # before profiles and second sessions take more
             for name, program in programs.items():
+                self._sender.step(f"program {name}, timing its kernels")
+                judgements[name].add_profile(self._seconds / 4, self._threads)
                 self._sender.step(f"program {name}, a second session beside the first")
-                again = partial(self._open, program.entry)
-                beside.append(coexists(program, judgements[name], again))
+                beside.append(coexists(program, judgements[name], self._open))
             self._facts += filter(None, beside)
             accurate = self._accuracy(programs)
             words = self._word_errors(programs)
@@ -174,14 +173,9 @@ class _Trial:
         return LoadedProgram(entry, session, goldens)
 
     def _judge(self, program: LoadedProgram) -> Judged:
-        manifest = self._bundle.manifest
+        tolerances, step = self._bundle.manifest.tolerances, self._sender.step
         judged = judge_program(
-            program,
-            manifest.tolerances,
-            step=self._sender.step,
-            # An emulated device's latency says nothing of a real one's.
-            seconds=0.0 if emulates(manifest.requires) else self._order.limits.measure_seconds,
-            threads=self._threads,
+            program, tolerances, step=step, seconds=self._seconds, threads=self._threads
         )
         self._facts += judged.facts
         self._sender.finding(judged.validation)

@@ -101,7 +101,7 @@ def test_what_takes_seconds_is_compared_once(
     assert [each.case for each in judged.validation.parity] == list(range(len(sizes)))
     assert session.runs == judging
     session.runs.clear()
-    assert coexists(program, judged, lambda: session) == ""  # type: ignore[arg-type, return-value]
+    assert coexists(program, judged, lambda _: session) == ""  # type: ignore[arg-type, return-value]
     assert session.runs == [again] * 3  # in the second, and in the first before and after its end
 
 

@@ -70,6 +70,9 @@ def test_a_sound_bundle_passes(make_bundle: MakeBundle, misdeed: type) -> None:
     assert program.deterministic
     assert program.latency is not None
     assert (program.latency.threads, program.latency.case) == (1, 0)
+    assert program.profile is not None
+    assert report.peak_memory_bytes is not None
+    assert report.peak_memory_bytes < 128 << 20  # without what its probe of the machine takes
     assert 0 < program.latency.minimum_ms <= program.latency.median_ms <= program.latency.p90_ms
     assert report.load_ms is not None
     assert report.load_ms > 0
