@@ -39,6 +39,7 @@ def written_out(work: Callable[[], int]) -> int:
     Raises:
         MenagerieError: standard output is closed, or takes no more, as a full disk.
     """
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115 - `2>&-` closes it
     write_in_any_encoding()
     if sys.stdout is None:  # type: ignore[unreachable, unused-ignore]
         raise UsageError("standard output", "is closed", "Send it to /dev/null to be rid of it")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +20,6 @@ from menagerie.validation.findings import KernelTime, Peaks, Profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from menagerie.validation.findings import KernelTime as Kernel
 
@@ -153,6 +155,14 @@ def test_the_command_prints_a_profile_as_json(
     assert 0 < sum(kernel["share"] for kernel in document["kernels"]) <= 1
     assert document["peaks"]["flops"] > 0
     assert sum("cpp_fused" in kernel["kernel"] for kernel in document["kernels"]) > 0
+
+
+def test_a_command_needs_no_standard_error(bundles: Callable[[str], Path]) -> None:
+    """As a shell's `2>&-` starts it: what goes on, warnings and errors are then for nobody."""
+    place, timing = Path(sys.executable).with_name("menagerie"), ("--seconds", "0.05")
+    for words, code in (((bundles("image"), *timing, "--allow-unsigned"), 0), (("nowhere/",), 2)):
+        command = ["/bin/sh", "-c", '"$@" 2>&-', "sh", place, "bench", *words]
+        assert subprocess.run(command, capture_output=True, check=False).returncode == code
 
 
 def test_the_largest_golden_case_is_profiled(bundles: Callable[[str], Path]) -> None:
