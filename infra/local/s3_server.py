@@ -92,4 +92,4 @@ def _spawn(listener: Any, app: Any) -> Any:
 
 if __name__ == "__main__":
     secrets = json.loads(os.environ["MENAGERIE_SWIFT_KEYS"])
-    serve(Path(sys.argv[1]), secrets, [listen(int(sys.argv[2]))])
+    serve(Path(sys.argv[1]).absolute(), secrets, [listen(int(sys.argv[2]))])

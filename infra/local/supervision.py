@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import subprocess
 import sys
 from contextlib import suppress
@@ -54,6 +53,7 @@ def child_environment(values: dict[str, str] | None = None) -> dict[str, str]:
     return {
         **{k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)},
         "PREFECT_HOME": str(cluster_folder() / "prefect"),
+        "PREFECT_SERVER_UI_STATIC_DIRECTORY": str(cluster_folder() / "prefect" / "ui"),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",
         "PREFECT_CLI_COLORS": "false",
@@ -71,21 +71,17 @@ def main(name: str, *arguments: str) -> None:
 
 
 def configuration(state: ClusterState) -> str:
-    """Supervisord's file for a cluster with these ports."""
+    """Supervisord's file for a cluster with these ports, to be read in the cluster's folder."""
     text, _, every = Path(__file__).with_name("supervisord.conf").read_text().partition("---\n")
-    folder = str(cluster_folder())
+    socket = manager_socket()
     values = {
         **{name: str(port) for name, port in state.ports.items()},
-        "folder": folder,
-        "folder_quoted": shlex.quote(folder),
-        "socket": str(manager_socket()),
-        "begin": shlex.join([sys.executable, "-m", "infra.local.supervision"]),
-        "bin": str(Path(sys.executable).parent),
+        "socket": socket.name if socket.parent == cluster_folder() else str(socket),
+        "begin": f"{Path(sys.executable).name} -m infra.local.supervision",
         "store": STORE,
         "pool": POOL,
     }
-    escaped = {name: value.replace("%", "%%") for name, value in values.items()}
-    return text.format(every=every.format(**escaped), **escaped)
+    return text.format(every=every, **values)
 
 
 def start_manager(text: str) -> None:
@@ -100,18 +96,19 @@ def start_manager(text: str) -> None:
             return
         ask_manager("shutdown")  # its file may name other ports
         manager.wait()
+    folder = cluster_folder()
     for name in ("logs", "tmp"):
-        (cluster_folder() / name).mkdir(mode=0o700, exist_ok=True)
-    file = cluster_folder() / "manager.conf"
-    write_private(file, text)
+        (folder / name).mkdir(mode=0o700, exist_ok=True)
+    write_private(folder / "manager.conf", text)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    env = child_environment({"PATH": path, "TMPDIR": str(folder / "tmp")})
     # It listens before it leaves this process, so that it can be asked at once.
-    command = [sys.executable, "-m", "supervisor.supervisord", "-c", str(file)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=child_environment()
-    )
+    command = [sys.executable, "-m", "supervisor.supervisord", "-c", "manager.conf"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=env)
     if done.returncode != 0:
         said = (done.stdout + done.stderr).strip().splitlines() or ["it said nothing"]
-        raise UsageError("supervisord", said[-1], "Run `pip install 'menagerie-zoo[cluster]'`")
+        fact = next((line for line in said if line.startswith("Error:")), said[-1])
+        raise UsageError("supervisord", fact, "Run `pip install 'menagerie-zoo[cluster]'`")
 
 
 if __name__ == "__main__":

@@ -228,20 +228,6 @@ def test_secrets_reach_the_processes_that_need_them_and_no_file() -> None:
         assert [secret.get_secret_value() in each for each in given] == holders
 
 
-@pytest.mark.parametrize("home", ["a folder", "it's"])
-def test_our_folder_may_have_any_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
-) -> None:
-    """Supervisord's file gives it to the processes as it is."""
-    monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / home))
-    (tmp_path / home).mkdir()
-    folder = str(tmp_path / home / "cluster")
-    command, _ = program("s3", saved())
-    assert command[-2] == f"{folder}/s3"
-    _, values = program("worker", saved())
-    assert values["TMPDIR"] == f"{folder}/tmp"
-
-
 def test_two_commands_do_not_change_a_cluster_at_once() -> None:
     """The second is refused at once."""
     with locked(), pytest.raises(MenagerieError, match="another"), locked():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import configparser
-import os
 import platform
 import shlex
 
@@ -18,9 +17,6 @@ def program(name: str, state: ClusterState) -> tuple[list[str], dict[str, str]]:
     parser = configparser.RawConfigParser()
     parser.read_string(configuration(state))
     values = dict_of_key_value_pairs(parser[f"program:{name}"]["environment"])
-    values = {
-        key: value.replace("%(ENV_PATH)s", os.environ["PATH"]) for key, value in values.items()
-    }
     command = parser[f"program:{name}"]["command"].replace("%(host_node_name)s", platform.node())
     return shlex.split(command), values
 

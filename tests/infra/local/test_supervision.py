@@ -47,8 +47,8 @@ PARENT = (
 
 @pytest.fixture(autouse=True)
 def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster of this test's."""
-    monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / "home"))
+    """A cluster of this test's, in a folder whose name supervisord's file could not hold."""
+    monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / "q\" ;#%{}'"))
 
 
 @pytest.fixture
