@@ -6,6 +6,7 @@ import logging
 import re
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -314,6 +315,17 @@ def test_a_failed_precision_names_its_costliest_layer(tmp_path: Path) -> None:
             tolerances={"float32": 1e-9},
             measure_seconds=0,
         )
+
+
+def test_folders_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compilers' and the bundle's own."""
+    folder = tmp_path / "100% \" ;#{}'"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    made = convert(nn.ReLU(), (torch.randn(3),), out=folder / "made", measure_seconds=0)
+    with Session(made.folder) as session:
+        found = session.run({session.inputs[0].name: np.array([-1, 0, 2], np.float32)})
+    assert found[session.outputs[0].name].tolist() == [0, 0, 2]
 
 
 def test_the_truth_is_in_the_report(tmp_path: Path) -> None:

@@ -71,9 +71,7 @@ class Compiler:
         *,
         linker: Compiler | None = None,
     ) -> None:
-        """Compile `sources` side by side and link them to the shared library `output`.
-
-        Another compiler driver may be given to link them, `linker`.
+        """Compile `sources` side by side, link them (by `linker`, if given) to a library, `output`.
 
         Raises:
             LoweringError: with the compiler's first error.
@@ -82,8 +80,9 @@ class Compiler:
             with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
                 objects = list(pool.map(lambda s: self._compile(s, Path(folder)), sources))
             linked = Path(folder) / output.name  # its name may be part of a signature
-            driver = linker or self
-            driver._run([*map(str, objects), "-shared", *link_flags, "-o", str(linked)])
+            # In the folder: zig takes no `%` in the path of what it writes.
+            words = [*map(str, objects), "-shared", *link_flags, "-o", linked.name]
+            (linker or self)._run(words, cwd=linked.parent)
             partial = output.with_suffix(f".{os.getpid()}.partial")
             shutil.copyfile(linked, partial)
             partial.replace(output)
