@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from bundle_maker import make_bundle
 
 from flows.cli import invoke
+from menagerie.format.archive import pack
 from zoo.signing.keyring import Keyring
 from zoo.signing.promotion import Promoter
 from zoo.store import open_store
@@ -130,7 +132,7 @@ def check(index: str, releases: list[Release]) -> dict[str, Page]:
         assert release.document in files
         assert release.build_key[:2].encode() in files  # its library
     for page in pages.values():
-        assert page.first_lines.splitlines()[-1].startswith("menagerie pull")
+        assert page.first_lines.splitlines()[-1].startswith(("menagerie pull", "curl"))
     return pages
 
 
@@ -148,12 +150,18 @@ def test_a_folder_behind_a_web_server(
 def test_a_private_bucket_has_one_address_for_all(
     bucket: Store, tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It needs no key; without its signature it shows nothing."""
+    """It needs no key, nor do its commands; without its signature it shows nothing."""
     releases = released(bucket, tmp_path / "keys", tmp_path)
+    archive = pack(tmp_path / "ab", tmp_path / "archive.zip")
+    bucket.put_archive(releases[0], archive)
     index = catalog("--store", bucket.url)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
-    check(index, releases)
+    pages = check(index, releases)
+    [page] = [page for place, page in pages.items() if place.endswith("/net.html")]
+    command = page.first_lines.splitlines()[-1]
+    subprocess.run(["/bin/sh", "-ec", command], cwd=tmp_path, check=True)
+    assert (tmp_path / "net" / "manifest.json").read_bytes() == releases[0].document
     with pytest.raises(OSError, match=r"HTTP Error 40[013]"):
         urlopen(index.partition("?")[0], timeout=30)  # noqa: S310
 

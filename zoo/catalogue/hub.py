@@ -138,7 +138,7 @@ def card(model: CataloguedModel, way: Way) -> str:
         pipeline_tag="automatic-speech-recognition" if model.speech else None,
         tags=["menagerie", *sorted(history.platform for history in current)],
     )
-    others = snippets(model, current[0], way.store)[1:]  # the first is among the first lines
+    others = snippets(model, current[0], way)[1:]  # the first is among the first lines
     return render_markdown(
         "card.md.j2",
         facts=Markup(facts.to_yaml()),  # noqa: S704 - YAML of its own writer

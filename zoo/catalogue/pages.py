@@ -85,12 +85,14 @@ class Way:
         store: what commands name as the store.
         link: of a key, what a link on the page says; a file is saved as the name given with it.
         whole: of a key, the address of the file by itself, for commands; None where there is none.
+        archive: of a model's latest release for a platform, for who has no key to the store.
     """
 
     site: Site
     store: str
     link: Callable[..., str]
     whole: Callable[[str], str | None]
+    archive: Callable[[str, History], str | None] = lambda *_: None
 
 
 def render_catalogue(models: Sequence[CataloguedModel], way: Way) -> str:
@@ -122,7 +124,7 @@ def render_model(name: str, known: Mapping[str, CataloguedModel], way: Way) -> s
         way: how its readers get to other pages, to files and to the store.
     """
     model = known[name]
-    platforms = [(history, snippets(model, history, way.store)) for history in model.histories]
+    platforms = [(history, snippets(model, history, way)) for history in model.histories]
     sides = side_by_side(name, known)
     return render(
         "model.html.j2",
@@ -144,22 +146,22 @@ def first_lines(latest: Sequence[tuple[CataloguedModel, History]], way: Way) -> 
         package, root = wheel and way.whole(WHEELS + wheel), way.whole(ROOT)
         places = {"pip install": package, "menagerie trust": root}
         commands = [f"{verb} {shlex.quote(place)}" for verb, place in places.items() if place]
-        return "\n".join([*commands, pull_command(model, history, way.store)])
+        return "\n".join([*commands, pull_command(model, history, way)])
     return ""
 
 
-def snippets(model: CataloguedModel, history: History, store: str) -> tuple[Command, ...]:
+def snippets(model: CataloguedModel, history: History, way: Way) -> tuple[Command, ...]:
     """Commands and Python for the latest release of a platform.
 
     Args:
         model: whose.
         history: of the platform.
-        store: the address at which a visitor reaches the store.
+        way: how the page's reader gets to the store.
     """
-    pull = pull_command(model, history, store)
+    pull = pull_command(model, history, way)
     heard = Command("Make text of a recording", f"menagerie transcribe {model.name} a.wav")
     run = "The same in Python" if model.speech else "Run it in Python, without PyTorch"
-    alone = history.platform == "cpu-linux-x86_64" and not model.speech  # which is a loop
+    alone = history.platform == "cpu-linux-x86_64" and pull.startswith("menagerie pull")
     command = f"{pull}-alone --standalone && {model.name}-alone/menagerie-run --bench 20"
     by_itself = Command("Without Python: a folder that proves and measures itself", command)
     return (
@@ -167,14 +169,17 @@ def snippets(model: CataloguedModel, history: History, store: str) -> tuple[Comm
         *([heard] if model.speech else []),
         Command("Prove it on your machine", f"menagerie verify {model.name}"),
         Command(run, _python(model, history)),
-        *([by_itself] if alone else []),
+        *([by_itself] if alone and not model.speech else []),  # speech is a loop
     )
 
 
-def pull_command(model: CataloguedModel, history: History, store: str) -> str:
+def pull_command(model: CataloguedModel, history: History, way: Way) -> str:
     """The command that gets the latest release of a platform."""
-    place = shlex.quote(store)
-    which, where = (place, "") if store.startswith(HUB) else (model.name, f" --store {place}")
+    if archive := history.current and way.archive(model.name, history):
+        place, file = shlex.quote(archive), f"{model.name}.zip"
+        return f"curl -fo {file} {place} && python3 -m zipfile -e {file} {model.name}"
+    place = shlex.quote(way.store)
+    which, where = (place, "") if way.store.startswith(HUB) else (model.name, f" --store {place}")
     return f"menagerie pull {which} --target {history.target}{where} -o {model.name}"
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable
     from pathlib import Path
 
+    from zoo.catalogue.collect import History
     from zoo.store import Store
     from zoo.store.base import ObjectStore
 
@@ -36,18 +37,22 @@ def _relative(site: Site, store: str, page: str) -> Way:
     return Way(site, shown, link, whole)
 
 
-def _signed(site: Site, objects: ObjectStore, pages: Container[str]) -> Way:
+def _signed(store: Store, pages: Container[str]) -> Way:
     """Of a page in a private bucket: each link carries a signature and is good for a week.
 
     Pages link the copies of one another that were made with such links.
     """
+    objects = store.objects
 
     def link(key: str, name: str = "") -> str:
         place = _copy_of(key) if key in pages else key
         saved = name or posixpath.basename(key)
         return objects.link(place, saved) or ""
 
-    return Way(site, objects.url, link, link)
+    def archive(model: str, history: History) -> str | None:
+        return store.link_archive(store.find(model, history.target, platform=history.platform))
+
+    return Way(kept_site(objects), objects.url, link, link, archive)
 
 
 def _copy_of(page: str) -> str:
@@ -106,7 +111,7 @@ def share_catalogue(store: Store) -> str | None:
     """
     objects, known = store.objects, _records(store.objects) or {}
     pages = {_page(name): name for name in known}
-    way = _signed(kept_site(objects), objects, {INDEX, *pages})
+    way = _signed(store, {INDEX, *pages})
     if not (address := way.link(INDEX)):
         return None
     for page, name in pages.items():

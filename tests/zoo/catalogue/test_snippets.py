@@ -16,7 +16,7 @@ import menagerie
 from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.numerics import Dtype
 from zoo.catalogue.collect import CataloguedModel, History
-from zoo.catalogue.pages import snippets
+from zoo.catalogue.pages import Site, Way, snippets
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +27,8 @@ def texts(store: str, **history: Any) -> list[str]:
     """The snippets of a model with one release for the CPU."""
     fields = {"target": "cpu", "platform": "cpu-linux-x86_64", "releases": (), "latest": None}
     made = History(**(fields | history))
-    return [each.line for each in snippets(CataloguedModel(name="tiny"), made, store)]
+    way = Way(Site(), store, lambda key, *_: key, lambda _: None)
+    return [each.line for each in snippets(CataloguedModel(name="tiny"), made, way)]
 
 
 def test_a_folder_with_a_blank_in_its_name_is_one_word() -> None:
