@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from torch._decomp import get_decompositions
 
 from transforms.graph.guards import any_length, no_new_guards
 from transforms.graph.schemas import (
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Graph, Node
 
+aten = torch.ops.aten
+
 # Views in truth, though their schemas declare none.
 _UNDECLARED = frozenset(
     {
@@ -43,6 +46,9 @@ _UNDECLARED = frozenset(
         "aten::_conj_physical",
     }
 )
+
+# Made like another value, but of a size and content that are said: they need not wait for it.
+_BY_SIZE = get_decompositions([aten.new_zeros, aten.new_ones, aten.new_full])
 
 # Composite, and what they return is new memory whatever their arguments.
 FRESH = frozenset(
@@ -151,6 +157,7 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     written = any(map(writes, nodes))
     seen = (n for n in nodes if written and is_composite(n.target) and _shared_with(n, guess=False))
     called: list[Any] = [each.target for each in seen]
+    table = _BY_SIZE | {target: as_torch_does(target) for target in called}
     with any_length():
-        made: ExportedProgram = program.run_decompositions({t: as_torch_does(t) for t in called})
+        made: ExportedProgram = program.run_decompositions(table)
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -74,6 +75,24 @@ def test_constructors_alone_fold_nothing() -> None:
     assert _calls(result) == [aten.add.Tensor]
     x = torch.randn(2, 6)
     torch.testing.assert_close(result.module()(x), module(x))
+
+
+def _shifted(_: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """A mask as shifted windows have it, written part by part into what is made like the input."""
+    parts, mask = (slice(0, 4), slice(4, 6), slice(6, 8)), x.new_zeros(8, 8)
+    for number, (rows, columns) in enumerate(itertools.product(parts, parts)):
+        mask[rows, columns] = number
+    windows = mask.view(2, 4, 2, 4).permute(0, 2, 1, 3).reshape(4, 16)
+    apart = windows[:, None] - windows[..., None]
+    return x + apart.masked_fill(apart != 0, -100.0)
+
+
+def test_a_mask_of_fixed_size_is_computed_once() -> None:
+    """Of the input it takes no more than dtype and device."""
+    module, x = _Model(_shifted), torch.randn(3, 4, 16, 16)
+    result, _ = FoldConstants()(_export(module, x, "training"))
+    assert _calls(result) == [aten.add.Tensor]
+    torch.testing.assert_close(result.module()(x), module(x), rtol=0, atol=0)
 
 
 def test_size_bound_keeps_a_broadcast_out_of_the_artifact() -> None:
