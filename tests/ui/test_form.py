@@ -49,7 +49,7 @@ def test_a_bad_value_is_stopped(cluster: Cluster, page: Page) -> None:
     picture(page, "form-refused")
     threads.fill("1")
     page.get_by_role("button", name="Submit").click()
-    expect(page.get_by_text("'model' is a required property")).to_be_visible()
+    expect(page.get_by_text("'model' is a required property", exact=True)).to_be_visible()
     assert page.url.endswith("/run")
     assert submitted(cluster) == []
 
