@@ -291,6 +291,7 @@ def test_what_only_a_mac_can_confirm_waits_until_one_comes(
                 {
                     **values,
                     **secrets_of("worker", state),
+                    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
                     "PREFECT_WORKER_WEBSERVER_PORT": str(port),
                 }
             ),
@@ -329,8 +330,9 @@ def test_a_form_cannot_run_foreign_code(cluster: Cluster, tmp_path: Path) -> Non
         ],
         300,
     )
-    wanted = {"task_runs": {"name": {"any_": ["evil for cpu"]}}}
-    [ended] = cluster.ask("/task_runs/filter", wanted)
+    states = {"type": {"any_": ["COMPLETED", "FAILED"]}}  # the server notes a task's end later
+    wanted = {"task_runs": {"name": {"any_": ["evil for cpu"]}, "state": states}}
+    [ended] = eventually(lambda: cluster.ask("/task_runs/filter", wanted), 60)
     assert ended["state"]["type"] == "FAILED"
     assert not (tmp_path / "ran").exists()
     assert "code from outside Menagerie" in ended["state"]["message"]
