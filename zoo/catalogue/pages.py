@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import urlsplit
 
@@ -85,14 +85,14 @@ class Way:
         store: what commands name as the store.
         link: of a key, what a link on the page says; a file is saved as the name given with it.
         whole: of a key, the address of the file by itself, for commands; None where there is none.
-        archive: of a model's latest release for a platform, for who has no key to the store.
+        archives: by model and platform, addresses of zip files, for who has no key to the store.
     """
 
     site: Site
     store: str
     link: Callable[..., str]
     whole: Callable[[str], str | None]
-    archive: Callable[[str, History], str | None] = lambda *_: None
+    archives: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
 def render_catalogue(models: Sequence[CataloguedModel], way: Way) -> str:
@@ -161,7 +161,8 @@ def snippets(model: CataloguedModel, history: History, way: Way) -> tuple[Comman
     pull = pull_command(model, history, way)
     heard = Command("Make text of a recording", f"menagerie transcribe {model.name} a.wav")
     run = "The same in Python" if model.speech else "Run it in Python, without PyTorch"
-    alone = history.platform == "cpu-linux-x86_64" and pull.startswith("menagerie pull")
+    zipped = (model.name, history.platform) in way.archives
+    alone = history.platform == "cpu-linux-x86_64" and not zipped and not model.speech  # a loop
     command = f"{pull}-alone --standalone && {model.name}-alone/menagerie-run --bench 20"
     by_itself = Command("Without Python: a folder that proves and measures itself", command)
     return (
@@ -169,13 +170,13 @@ def snippets(model: CataloguedModel, history: History, way: Way) -> tuple[Comman
         *([heard] if model.speech else []),
         Command("Prove it on your machine", f"menagerie verify {model.name}"),
         Command(run, _python(model, history)),
-        *([by_itself] if alone and not model.speech else []),  # speech is a loop
+        *([by_itself] if alone else []),
     )
 
 
 def pull_command(model: CataloguedModel, history: History, way: Way) -> str:
     """The command that gets the latest release of a platform."""
-    if archive := history.current and way.archive(model.name, history):
+    if archive := way.archives.get((model.name, history.platform)):
         place, file = shlex.quote(archive), f"{model.name}.zip"
         return f"curl -fo {file} {place} && python3 -m zipfile -e {file} {model.name}"
     place = shlex.quote(way.store)

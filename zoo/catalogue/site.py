@@ -13,10 +13,9 @@ from zoo.catalogue.collect import CataloguedModel, collect, siblings
 from zoo.catalogue.pages import CATALOGUE, ROOT, WHEELS, Site, Way, render_catalogue, render_model
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from zoo.catalogue.collect import History
     from zoo.store import Store
     from zoo.store.base import ObjectStore
 
@@ -37,22 +36,25 @@ def _relative(site: Site, store: str, page: str) -> Way:
     return Way(site, shown, link, whole)
 
 
-def _signed(store: Store, pages: Container[str]) -> Way:
+def _signed(store: Store, known: Mapping[str, CataloguedModel]) -> Way:
     """Of a page in a private bucket: each link carries a signature and is good for a week.
 
     Pages link the copies of one another that were made with such links.
     """
-    objects = store.objects
+    objects, pages = store.objects, {INDEX, *map(_page, known)}
 
     def link(key: str, name: str = "") -> str:
         place = _copy_of(key) if key in pages else key
         saved = name or posixpath.basename(key)
         return objects.link(place, saved) or ""
 
-    def archive(model: str, history: History) -> str | None:
-        return store.link_archive(store.find(model, history.target, platform=history.platform))
-
-    return Way(kept_site(objects), objects.url, link, link, archive)
+    latest = [(name, h) for name, model in known.items() for h in model.histories if h.current]
+    archives = {
+        (name, h.platform): address
+        for name, h in latest
+        if (address := store.link_archive(store.find(name, h.target, platform=h.platform)))
+    }
+    return Way(kept_site(objects), objects.url, link, link, archives)
 
 
 def _copy_of(page: str) -> str:
@@ -110,14 +112,13 @@ def share_catalogue(store: Store) -> str | None:
         StoreError: the store could not give or take it.
     """
     objects, known = store.objects, _records(store.objects) or {}
-    pages = {_page(name): name for name in known}
-    way = _signed(store, {INDEX, *pages})
-    if not (address := way.link(INDEX)):
+    if objects.link(INDEX, "") is None:
         return None
-    for page, name in pages.items():
-        objects.put_small(_copy_of(page), render_model(name, known, way).encode())
+    way = _signed(store, known)
+    for name in known:
+        objects.put_small(_copy_of(_page(name)), render_model(name, known, way).encode())
     objects.put_small(_copy_of(INDEX), render_catalogue(list(known.values()), way).encode())
-    return address
+    return way.link(INDEX)
 
 
 def kept_site(objects: ObjectStore) -> Site:
