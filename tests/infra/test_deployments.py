@@ -185,12 +185,13 @@ def test_automations_are_prefects(wanted: Wanted) -> None:
             "Failed",
             "Late",
             "Paused",
+            "Pending",
             "Running",
             "Scheduled",
             "Suspended",
             "With failures",  # by flows.convert
         )
-    } | {"prefect.work-pool.not-ready"}
+    } | {"prefect.work-pool.not-ready", "prefect.work-pool.ready"}
     for one in wanted.automations:
         for action in one["actions"]:
             if action.get("block_document_id") == "menagerie-notify":
@@ -198,7 +199,7 @@ def test_automations_are_prefects(wanted: Wanted) -> None:
         made = AutomationCore.model_validate(one)
         assert set(one) <= set(AutomationCore.model_fields)
         assert set(one["trigger"]) <= set(type(made.trigger).model_fields)
-        assert set(made.trigger.expect) <= emitted  # type: ignore[union-attr]
+        assert set(made.trigger.expect) | set(made.trigger.after) <= emitted  # type: ignore[union-attr]
 
 
 def test_crashed_runs_are_run_again_a_bounded_number_of_times(wanted: Wanted) -> None:
