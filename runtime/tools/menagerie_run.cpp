@@ -276,12 +276,12 @@ bool run(const Options& options) {
 int main(int count, char** values) {
   using namespace menagerie::tools;
   const std::vector<std::string> arguments(values + 1, values + count);
-  if (std::ranges::find(arguments, "--help") != arguments.end()) {
-    std::fputs(kUsage, stdout);
-    return 0;
-  }
+  const bool help = std::ranges::find(arguments, "--help") != arguments.end();
   try {
-    return run(parse(arguments)) ? 0 : 1;
+    const bool passed = help ? std::fputs(kUsage, stdout) >= 0 : run(parse(arguments));
+    menagerie::require(std::fflush(stdout) == 0 && std::ferror(stdout) == 0,
+                       "standard output takes no more. Send it to where there is room");
+    return passed ? 0 : 1;
   } catch (const UsageError& error) {
     std::fprintf(stderr, "menagerie-run: %s\n%s", error.what(), kUsage);
     return 2;

@@ -204,6 +204,19 @@ def test_help_goes_to_standard_output() -> None:
     assert done.stdout.startswith("usage: menagerie-run ")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a full device")
+@pytest.mark.parametrize("arguments", [["--help"], ["{bundle}"], ["{bundle}", "--bench", "1"]])
+def test_a_full_standard_output_ends_with_1(bundle: Path, arguments: list[str]) -> None:
+    """A log of a proof that could not be written is none."""
+    command = [str(tool()), *(each.format(bundle=bundle) for each in arguments)]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=UNSIGNED
+        )
+    said = "menagerie-run: standard output takes no more. Send it to where there is room\n"
+    assert (done.stderr, done.returncode) == (said, 1)
+
+
 def test_what_is_no_bundle_ends_with_1(bundle: Path, tmp_path: Path) -> None:
     """A folder that is not there and a program that is not in it are facts, not misuse."""
     done = run(tmp_path / "nowhere")
