@@ -191,7 +191,7 @@ def test_automations_are_prefects(wanted: Wanted) -> None:
             "Suspended",
             "With failures",  # by flows.convert
         )
-    } | {"prefect.work-pool.not-ready", "prefect.work-pool.ready"}
+    } | {"prefect.work-pool.not-ready"}
     for one in wanted.automations:
         for action in one["actions"]:
             if action.get("block_document_id") == "menagerie-notify":
