@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -35,10 +35,14 @@ def tool() -> Path:
     return native_tool()
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+def run(
+    *arguments: object, stdout: int | IO[str] = subprocess.PIPE
+) -> subprocess.CompletedProcess[str]:
     """The tool in an empty environment, unsigned bundles allowed: no search path may help it."""
     command = [str(tool()), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=UNSIGNED)
+    return subprocess.run(
+        command, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, env=UNSIGNED
+    )
 
 
 def rows(output: str) -> list[list[str]]:
@@ -208,11 +212,8 @@ def test_help_goes_to_standard_output() -> None:
 @pytest.mark.parametrize("arguments", [["--help"], ["{bundle}"], ["{bundle}", "--bench", "1"]])
 def test_a_full_standard_output_ends_with_1(bundle: Path, arguments: list[str]) -> None:
     """A log of a proof that could not be written is none."""
-    command = [str(tool()), *(each.format(bundle=bundle) for each in arguments)]
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=UNSIGNED
-        )
+        done = run(*(each.format(bundle=bundle) for each in arguments), stdout=full)
     said = "menagerie-run: standard output takes no more. Send it to where there is room\n"
     assert (done.stderr, done.returncode) == (said, 1)
 
