@@ -65,6 +65,7 @@ class ModelResult(Frozen):
     kept: str | None = None  # when that one was made, if it was not replaced by what was converted
     candidate: bool = False  # whether that one waits for its promotion
     retracted: str | None = None  # when and why that one was
+    doubts: tuple[str, ...] = ()  # of a proof that passed
 
     def with_report(self, report: ConversionReport, folder: Path) -> Self:
         """This row with the figures of `report`, which is in `folder`."""
@@ -77,6 +78,7 @@ class ModelResult(Frozen):
                 "eager_ms": summary.eager_ms,
                 "ratio": summary.ratio,
                 "diagnosis": report.diagnosis,
+                "doubts": report.validation.doubts,
                 "report": str(folder / "report.html"),
             }
         )
@@ -106,7 +108,7 @@ class ModelResult(Frozen):
         if self.retracted is not None:
             advice = "Mend its cause and convert it: that is another build"
             return f"was retracted on {self.retracted}. {advice}"
-        notes = []
+        notes = list(self.doubts)
         if self.kept is not None:
             notes.append(f"the store keeps its release of {self.kept}")
         elif self.proof is ReleaseState.EMULATED:

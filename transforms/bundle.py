@@ -6,6 +6,7 @@ import hashlib
 import json
 import platform
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ from menagerie.format.folder import seal
 from menagerie.numerics import DEFAULT_TOLERANCES
 from menagerie.speech.recipe import HELD_OUT_FILE, SPEECH_FILE
 from menagerie.typed_json import document
+from menagerie.validation.refuting import NOTE
 from transforms.export.call_signature import state_of
 from transforms.export.trace import WRAPPER_PREFIX
 from transforms.lowering.toolchain import find_compiler
@@ -32,6 +34,7 @@ from transforms.passes.round_weights import may_narrow, may_quantise
 from transforms.quantisation import Quantised, Scheme, quantised, scheme_of
 from transforms.sbom import SBOM_FILE, sbom_document
 from transforms.targets.base import LoweredFile
+from zoo.precision import Precision
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -110,6 +113,7 @@ class _Weights:
     """The model's weights file in the making: equal tensors are stored once."""
 
     def __init__(self, kept: WeightPrecision) -> None:
+        self.kept = kept
         self._scheme = scheme_of(kept)
         self._narrow = None if self._scheme else getattr(torch, kept.precision.value)
         self.tensors: dict[str, torch.Tensor] = {}
@@ -185,6 +189,7 @@ def _entry(
     files = {
         Role.LIBRARY: LoweredFile(lowered.library),
         Role.GOLDEN: LoweredFile(golden),
+        **_write_attempts(golden.with_name("refuting.safetensors"), prepared, weights.kept),
         **lowered.files,
     }
     state = tuple(n for n in state_of(prepared.program) if n in lowered.constants)
@@ -209,6 +214,20 @@ def _entry(
         symbols=lowered.record.symbols,
         state=State(constants=state, calls=prepared.calls) if state else None,
     )
+
+
+def _write_attempts(
+    path: Path, prepared: Prepared, kept: WeightPrecision
+) -> dict[str, LoweredFile]:
+    """Write what eager says to attempts to refute the program; nothing where it costs too much."""
+    found = prepared.refuting()
+    if found is None:
+        return {}
+    plan, tensors = found
+    if kept.precision is not Precision.FLOAT32:
+        plan = replace(plan, excuse=f"weights are kept in {kept.precision}")
+    save_with_metadata(tensors, path, {NOTE: document(plan).decode()})
+    return {Role.REFUTING: LoweredFile(path)}
 
 
 def _write_speech(folder: Path, speech: SpeechParts) -> dict[str, str]:

@@ -138,8 +138,10 @@ def convert(
 
     The proof runs in a fresh process without torch: on `inputs`, and, where sizes are dynamic, on
     inputs of the lowest, highest and odd sizes (`transforms.goldens.examples` says how they are
-    made). `out` appears when all of it has passed, not before, signed with keys of this user's own,
-    which are made on first use: so it opens on this machine, and elsewhere once they are trusted.
+    made); then on inputs that try to refute it, such as zeros, NaN, ends of the dtype and wrong
+    indices (`menagerie.validation.refuting`). `out` appears when all of it has passed, not before,
+    signed with keys of this user's own, which are made on first use: so it opens on this machine,
+    and elsewhere once they are trusted.
 
     Args:
         module: in eval mode, or exported already; or a mapping from names to `Program`s, or to
@@ -343,7 +345,9 @@ def _failed_proof(
         fact = f"output {wrong[1].output!r} of golden case {wrong[1].case}: {wrong[1].fact}"
     place = f"program {wrong[0]}" if wrong is not None else "validation"
     if search is None and wrong is None:
-        return ValidationError(place, fact, _NEXT_STEPS.get(validation.verdict, ""))
+        refuted = any(program.wrong_cases for program in validation.programs)
+        step = _SEARCH if refuted else _NEXT_STEPS.get(validation.verdict, "")
+        return ValidationError(place, fact, step)
     if search is None:
         finite = wrong is not None and wrong[1].nonfinite_match
         step = f"{rounding}. {_KEEP}" if rounding else _SEARCH + (_ALLOW if finite else "")

@@ -245,18 +245,17 @@ Suspected = tuple[str, int | None]  # a program, and the golden case that may sh
 def suspected(validation: ValidationReport, programs: Sequence[str]) -> tuple[Suspected, ...]:
     """What to search, the likeliest first; nothing where a search would tell nothing.
 
-    A program whose output was out of tolerance is tried with the first such golden case. One that
-    was not judged, since the runtime refused it or crashed, is tried with all its cases. Where only
-    the whole is wrong (two runs differ, say), every program is tried once.
+    A program whose output was out of tolerance is tried with the first such golden case, a refuted
+    one with what refuted it, whose numbers follow those of golden cases. One that was not judged,
+    since the runtime refused it or crashed, is tried with all its cases. Where only the whole is
+    wrong (two runs differ, say), every program is tried once.
     """
     if validation.passed or validation.verdict is Verdict.TIMED_OUT:
         return ()
-    judged = {p.program: p.parity for p in validation.programs}
+    judged = {p.program: p for p in validation.programs}
     found = [
         (name, case)
         for name in programs
-        for case in (
-            sorted(p.case for p in judged[name] if not p.passed)[:1] if name in judged else [None]
-        )
+        for case in (judged[name].wrong_cases[:1] if name in judged else [None])
     ]
     return tuple(found) or tuple((name, 0) for name in programs)

@@ -87,8 +87,10 @@ def compile_model(
         "state": manifest.state.value,
         "worst_abs": report.worst_abs,
         "worst_snr_db": report.worst_snr_db,
+        "doubts": report.validation.doubts,
         "bytes": manifest.size,
         "dimensions": {p.name: p.dimensions for p in manifest.programs},
     }
     sizes = "".join(f"; {span}" for span in bundle.sizes)
-    answer(fields, f"{output}: {made}; worst against eager {worst}{sizes}")
+    doubts = "".join(f"\n{doubt}" for doubt in report.validation.doubts)
+    answer(fields, f"{output}: {made}; worst against eager {worst}{sizes}{doubts}")

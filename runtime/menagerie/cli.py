@@ -491,6 +491,8 @@ def _verified(report: ValidationReport) -> str:
         for program in report.programs
         if program.latency is not None
     ]
+    tried = [(p.program, p.refuting) for p in report.programs if p.refuting is not None]
+    lines += [*(f"{name}: {found.summary}" for name, found in tried), *report.doubts]
     memory = "–" if report.peak_memory_bytes is None else size(report.peak_memory_bytes)  # noqa: RUF001
     if report.load_ms is not None:
         lines.append(f"load {milliseconds(report.load_ms)}, peak memory {memory}")

@@ -175,13 +175,15 @@ def diagnose(
     for name, case in suspects:
         program = programs[name]
         for number in range(len(program.goldens)) if case is None else (case,):
-            if number % program.calls:
+            if number < len(program.goldens) and number % program.calls:
                 later.append(f"program {name}")
+                continue
+            if not (inputs := program.inputs_of(number)):
                 continue
             found = locate(
                 program.program,
                 whole,
-                list(program.goldens[number].inputs.values()),
+                inputs,
                 target=target,
                 tolerances={**DEFAULT_TOLERANCES, **tolerances},
                 folder=folder,

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import inspect
 import os
+import signal
 import tempfile
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import torch
@@ -20,6 +22,7 @@ from torch.utils._pytree import TreeSpec, tree_leaves, tree_map, tree_unflatten
 
 from menagerie import process
 from menagerie.validation.findings import CaseKind
+from menagerie.validation.refuting import Attempt, Kind, Plan
 from transforms.export.call_signature import (
     Eager,
     axes_by_input,
@@ -44,6 +47,8 @@ from transforms.goldens.cases import (
     make_goldens,
 )
 from transforms.goldens.examples import example_goldens
+from transforms.goldens.refuting import Answers, answers, special
+from transforms.graph.layouts import as_array, as_tensor
 from zoo.errors import UsageError
 
 if TYPE_CHECKING:
@@ -57,16 +62,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def in_fork(work: Callable[[], T], classes: Sequence[type]) -> Callable[[], T]:
+def in_fork(
+    work: Callable[[], T], classes: Sequence[type], *, instead: Callable[[], T] | None = None
+) -> Callable[[], T]:
     """Begin `work` in a fork of this process; the function returned waits for what it gives.
 
     A process and not a thread, since torch.export changes `nn.Module` for all threads as it traces.
     This one must not have computed with several threads: a fork has only the one that calls it.
 
     Args:
-        work: what it changes in memory, it changes in the fork alone. Where it raises, or its
-            process dies, it is done again in this process, to the same end.
+        work: what it changes in memory, it changes in the fork alone.
         classes: of objects in its result, besides tensors, numbers, text, lists and dictionaries.
+        instead: done in this process where `work` raises, or its process dies; None: `work` again.
     """
     file = tempfile.TemporaryFile()  # noqa: SIM115 - open until the result is read
     caller = os.getpid()
@@ -76,14 +83,21 @@ def in_fork(work: Callable[[], T], classes: Sequence[type]) -> Callable[[], T]:
 
     def result() -> T:
         with file:
+            end.detach()
             if os.waitpid(process, 0)[1] != 0:
-                return work()
+                return (instead or work)()
             file.seek(0)
             with torch.serialization.safe_globals(list(classes)):
                 found: T = torch.load(file, weights_only=True)
             return found
 
+    end = weakref.finalize(result, _end, process)  # nobody waits for it: a later step failed
     return result
+
+
+def _end(process: int) -> None:
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
 
 
 def _write(work: Callable[[], object], file: IO[bytes], caller: int) -> NoReturn:
@@ -118,6 +132,20 @@ class Prepared:
     calls: int = 1
     exact: dict[str, torch.Tensor] = field(default_factory=dict)  # float64, by golden tensor
     operand_ranges: dict[str, Range] = field(default_factory=dict)  # if static, by parameter
+    refuting: Callable[[], Answers | None] = lambda: None  # waits for what a fork computes
+
+    def inputs_of(self, case: int) -> list[torch.Tensor]:
+        """Return the inputs of a golden case, or, after their numbers, of an attempt to refute it.
+
+        None of an attempt that eager refuses.
+        """
+        if case < len(self.goldens):
+            return list(self.goldens[case].inputs.values())
+        plan, _ = self.refuting() or (Plan(golden=0, attempts=()), {})
+        attempt, golden = plan.attempts[case - len(self.goldens)], self.goldens[plan.golden].inputs
+        arrays = {name: as_array(value) for name, value in golden.items()}
+        changed = {} if attempt.raises else attempt.inputs(arrays, self.signature.inputs)
+        return [as_tensor(changed[name], value) for name, value in golden.items() if changed]
 
 
 @without_fast_path()
@@ -159,9 +187,33 @@ def prepare(
     signature = signature_of(program, shapes, output_names(program), ranges)
     check_shapes(place, signature, cases)
     if not state_of(program):
-        return Prepared(spec.name, program, signature, cases, eager, exact=exact)
+        refuting = begin_answers(eager, program, signature, cases)
+        return Prepared(spec.name, program, signature, cases, eager, exact=exact, refuting=refuting)
     cases = make_goldens(model, spec, calls=spec.calls)
-    return Prepared(spec.name, program, signature, cases, eager.first, spec.calls)
+    refuting = begin_answers(eager, program, signature, cases)
+    return Prepared(
+        spec.name, program, signature, cases, eager.first, spec.calls, refuting=refuting
+    )
+
+
+def begin_answers(
+    eager: Eager, program: ExportedProgram, signature: Signature, goldens: Sequence[GoldenCase]
+) -> Callable[[], Answers | None]:
+    """Begin to compute what eager says to attempts to refute it; see `answers`.
+
+    In a fork, while the program is lowered, since eager may end its process at wrong integers;
+    another then leaves these out.
+    """
+    make = partial(
+        answers, eager, signature, goldens,
+        has_state=bool(state_of(program)), special=special(program),
+    )  # fmt: skip
+    classes = (Plan, Attempt, Kind)
+
+    def fewer() -> Answers | None:
+        return in_fork(partial(make, ends=False), classes, instead=lambda: None)()
+
+    return cache(in_fork(make, classes, instead=fewer))
 
 
 _MOST_CALLS = 64
@@ -237,10 +289,11 @@ def prepare_module(name: str, program: Program) -> Prepared:
     calls = program.calls if state_of(exported) else 1
     goldens = example_goldens(place, signature, example, eager, calls)
     check_shapes(place, signature, goldens)
+    refuting = begin_answers(eager, exported, signature, goldens)
     if state_of(exported):
-        return Prepared(name, exported, signature, goldens, eager.first, calls)
+        return Prepared(name, exported, signature, goldens, eager.first, calls, refuting=refuting)
     exact = exact_outputs(eager, goldens)
-    return Prepared(name, exported, signature, goldens, eager, exact=exact)
+    return Prepared(name, exported, signature, goldens, eager, exact=exact, refuting=refuting)
 
 
 def _sizes(

@@ -210,7 +210,7 @@ def run_cases(
             try:
                 given = inputs(planned, number, call)
                 began = time.perf_counter()
-                results = _run_exactly(run, given)
+                results = run_exactly(run, given)
                 seconds = time.perf_counter() - began
                 outputs = {name: value.clone() for name, value in results.items()}
             except ExportError:
@@ -232,8 +232,8 @@ def run_cases(
     return cases
 
 
-def _run_exactly(call: Call, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """What a call returns in one thread, of a copy of the inputs."""
+def run_exactly(call: Call, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return what a call gives in one thread, of a copy of the inputs."""
     # What a mode keeps it from compiling, torch would not compile outside either from then on.
     eager = torch.compiler.set_stance("force_eager")
     with torch.no_grad(), torch_threads(1), eager, TiesInOrder():  # type: ignore[no-untyped-call]
@@ -406,7 +406,7 @@ def exact_outputs(eager: Eager, cases: Sequence[GoldenCase]) -> dict[str, torch.
     try:
         run = replace(eager, module=copy.deepcopy(eager.module).double())
         wide = {n: v.double() if v.is_floating_point() else v for n, v in case.inputs.items()}
-        found = _run_exactly(run, wide)
+        found = run_exactly(run, wide)
     except Exception:  # noqa: BLE001 - whatever a model has against float64, there is no truth then
         return {}
     truth = {name: value.detach() for name, value in found.items()}  # a parameter may be an output

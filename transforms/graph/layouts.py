@@ -53,6 +53,12 @@ def as_array(value: torch.Tensor) -> np.ndarray[Any, Any]:
     return (dense.view(torch.uint16) if dense.dtype is torch.bfloat16 else dense).numpy()
 
 
+def as_tensor(value: np.ndarray[Any, Any], like: torch.Tensor) -> torch.Tensor:
+    """Return an array as a tensor of the dtype of `like`; bfloat16 is given as its bits."""
+    made = torch.from_numpy(value.copy())
+    return made.view(like.dtype) if made.dtype is torch.uint16 else made
+
+
 def layout(value: Any) -> tuple[Any, ...]:
     """Dtype, sizes, strides and offset of a fake tensor or of several; symbols by expression."""
     if isinstance(value, (list, tuple)):

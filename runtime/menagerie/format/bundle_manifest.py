@@ -106,6 +106,7 @@ class Role:
     # of a program
     LIBRARY: Final = "library"
     GOLDEN: Final = "golden"  # safetensors: `<case>/input/<name>` and `<case>/output/<name>`
+    REFUTING: Final = "refuting"  # what eager answers to menagerie.validation.refuting
     SHADERS: Final = "shaders"  # generated Metal kernels, without the bundle's shared header
     EMULATION: Final = "emulation"  # a library by which a host without the device proves it
     # of the bundle

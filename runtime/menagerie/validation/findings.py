@@ -10,6 +10,7 @@ import json
 import os
 from dataclasses import dataclass
 
+from menagerie.figures import count, seconds
 from menagerie.numerics import Dtype, TextEnum, Tolerance
 from menagerie.typed_json import plain
 
@@ -178,8 +179,55 @@ class Profile:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Refutation:
+    """One attempt to refute a program (`menagerie.validation.refuting`).
+
+    Attributes:
+        attempt: what it was, e.g. `one NaN`.
+        fact: what differs from eager; empty: nothing.
+        excuse: why that is only reported; empty: the program is refuted.
+    """
+
+    attempt: str
+    fact: str = ""
+    excuse: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refuting:
+    """All attempts to refute a program.
+
+    Attributes:
+        tried: those that there was time for.
+        planned: how many the bundle has.
+        seconds: that they took.
+        share: of the time of the whole proof until then, 0 to 1.
+    """
+
+    tried: tuple[Refutation, ...]
+    planned: int
+    seconds: float
+    share: float = 0.0
+
+    @property
+    def summary(self) -> str:
+        """One line, e.g. `12 of 12 attempts to refute it failed, in 0.06 s (2 % of the proof)`."""
+        agreed = sum(not attempt.fact for attempt in self.tried)
+        left = f", {self.planned - len(self.tried)} more not for time" * (
+            self.planned > len(self.tried)
+        )
+        return (
+            f"{agreed} of {count(len(self.tried), 'attempt')} to refute it failed{left}, "
+            f"in {seconds(self.seconds)} ({self.share:.0%} of the proof)"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class ProgramValidation:
-    """One program's golden cases, determinism and speed in the fresh process."""
+    """One program's golden cases, determinism and speed in the fresh process.
+
+    `constant` names outputs that are the same for all inputs tried: they prove nothing.
+    """
 
     program: str
     cases: tuple[CaseShape, ...]
@@ -189,6 +237,27 @@ class ProgramValidation:
     passed: bool
     exactness: tuple[Exactness, ...] = ()  # of outputs whose truth in float64 the bundle has
     profile: Profile | None = None  # on a processor; a GPU's kernels run on after their call
+    refuting: Refuting | None = None  # bundles of older versions have no attempts
+    constant: tuple[str, ...] = ()
+
+    @property
+    def wrong_cases(self) -> list[int]:
+        """Golden cases that differ from eager; after their numbers, attempts that refute it."""
+        tried = () if self.refuting is None else self.refuting.tried
+        cases = {each.case for each in self.parity if not each.passed}
+        refuted = (n for n, t in enumerate(tried, len(self.cases)) if t.fact and not t.excuse)
+        return [*sorted(cases), *refuted]
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What a reader of a proof that passed has to know, a sentence each."""
+        tried = () if self.refuting is None else self.refuting.tried
+        same = (f"output {name} is the same for all inputs tried" for name in self.constant)
+        differing = (
+            f"{t.attempt}: {t.fact}. Reported alone: {t.excuse}" for t in tried if t.excuse
+        )
+        facts = (*(f"{each}, which proves nothing of it" for each in same), *differing)
+        return tuple(f"program {self.program}, {fact}" for fact in facts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,6 +328,11 @@ class ValidationReport:
     def passed(self) -> bool:
         """Whether this bundle may be published."""
         return self.verdict is Verdict.PASSED
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """See `ProgramValidation`; of all programs."""
+        return tuple(doubt for program in self.programs for doubt in program.doubts)
 
     @property
     def worst_snr_db(self) -> float:

@@ -14,6 +14,7 @@ import resource
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,11 +45,15 @@ from menagerie.validation.findings import (
     WordErrors,
 )
 from menagerie.validation.goldens import GoldenCases
+from menagerie.validation.refuting import RefutingFile, refute
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from menagerie.format.bundle_manifest import BundleProgram
+
+
+_LEAST_SECONDS = 0.1  # for attempts to refute a program: a small one takes them all
 
 
 def main() -> int:
@@ -145,6 +150,7 @@ class _Trial:
                 self._sender.step(f"program {name}, a second session beside the first")
                 beside.append(coexists(program, judgements[name], self._open))
             self._facts += filter(None, beside)
+            self._refute(programs, judgements, start)
             accurate = self._accuracy(programs)
             words = self._word_errors(programs)
             self._refuse_torch()
@@ -180,6 +186,27 @@ class _Trial:
         self._facts += judged.facts
         self._sender.finding(judged.validation)
         return judged
+
+    def _refute(
+        self,
+        programs: Mapping[str, LoadedProgram],
+        judgements: Mapping[str, Judged],
+        start: float,
+    ) -> None:
+        """Try what could refute each program, in a fifth of the time since `start` at most."""
+        spent, tolerances = time.perf_counter() - start, self._bundle.manifest.tolerances
+        left = max(spent / 4, _LEAST_SECONDS)
+        for name, program in programs.items():
+            file = program.entry.files.get(Role.REFUTING)
+            if file is None:
+                continue
+            self._sender.step(f"program {name}, inputs that try to refute it")
+            attempts = RefutingFile(self._bundle.file(file.path))
+            golden = program.goldens.inputs
+            found = refute(program.session, golden, attempts, tolerances, seconds=left)
+            left, spent = left - found.seconds, spent + found.seconds
+            found = replace(found, share=found.seconds / spent)
+            self._facts += judgements[name].take(found, attempts)
 
     def _accuracy(self, programs: Mapping[str, LoadedProgram]) -> AccuracyResult | None:
         manifest = self._bundle.manifest

@@ -1,0 +1,178 @@
+"""Eager PyTorch's answers to what tries to refute a program (`menagerie.validation.refuting`).
+
+How much is tried depends on the program's work alone, so that two machines make the same file.
+"""
+
+from __future__ import annotations
+
+import copy
+import signal
+import warnings
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from menagerie.numerics import Dtype
+from menagerie.validation.refuting import Attempt, Kind, Plan, attempts
+from transforms.goldens.cases import run_exactly
+from transforms.graph.layouts import as_array, as_tensor, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from torch.export import ExportedProgram
+
+    from transforms.export.call_signature import Call, Eager, Signature
+    from transforms.goldens.cases import GoldenCase
+
+Answers = tuple[Plan, dict[str, torch.Tensor]]
+
+_WORK = 6e9  # FLOPs of eager for all attempts: some 0.3 s of one core
+_FEWEST = 2  # attempts, whatever they cost, up to ...
+_MOST_WORK = 1e11  # ... FLOPs of a call
+_OF_AN_ELEMENT = 100.0  # FLOPs that one of an input or an output stands for
+_IN_FLOAT64 = 3.0  # times the work: float64 takes twice as long as float32
+_BYTES = 2**20  # of all answers; a tenth of the weights where that is more
+_SECONDS = 60  # after which an eager that hangs is ended
+_MOST_SIZES = 6  # that are tried as indices
+_TEXT = 200  # characters of what eager says
+
+# Operators whose results of NaN, infinities and extremes docs/special-values.md lists.
+LISTED = (
+    "addcdiv", "addcmul", "digamma", "fmod", "ldexp", "lgamma", "nextafter", "pow", "remainder",
+    "softshrink", "zeta", "adaptive_max_pool2d", "adaptive_max_pool3d",
+)  # fmt: skip
+
+
+def special(program: ExportedProgram) -> str:
+    """Name the operators of a program that docs/special-values.md lists; empty without any."""
+    called = {
+        str(node.target).removeprefix("aten.").partition(".")[0] for node in program.graph.nodes
+    }
+    found = ", ".join(name for name in LISTED if name in called)
+    return f"docs/special-values.md lists {found}" if found else ""
+
+
+def answers(
+    eager: Eager,
+    signature: Signature,
+    goldens: Sequence[GoldenCase],
+    *,
+    has_state: bool,
+    special: str,
+    ends: bool = True,
+) -> Answers | None:
+    """Compute what eager says to each attempt, in a process that may be lost.
+
+    Args:
+        eager: the program.
+        signature: of the program.
+        goldens: its golden cases, of which the one with the fewest elements is changed.
+        has_state: whether each attempt begins at the first state, and a second call is a golden.
+        special: see `Plan`.
+        ends: also give integers other values, at which eager may end the process.
+
+    Returns:
+        The plan and its tensors, named as `menagerie.validation.refuting.RefutingFile` reads them;
+        None where a call costs too much.
+    """
+    signal.alarm(_SECONDS)
+    number = min(range(len(goldens)), key=lambda n: _elements(goldens[n].inputs))
+    case = goldens[number]
+    work = _work(eager.first, case)
+    if work > _MOST_WORK:
+        return None
+    wide = _in_float64(eager) if work * 2 * _IN_FLOAT64 <= _WORK else None
+    indices = _indices(eager, signature, case) if work * 100 <= _WORK and ends else {}
+    base = {name: as_array(value) for name, value in case.inputs.items()}
+    plan, tensors = list[Attempt](), dict[str, torch.Tensor]()
+    for attempt in attempts(signature.inputs, indices)[: _most(eager, case, work, wide)]:
+        if (attempt.input and not ends) or (has_state and attempt.kind is Kind.SECOND_CALL):
+            continue
+        changed = attempt.inputs(base, signature.inputs)
+        given = {name: as_tensor(value, case.inputs[name]) for name, value in changed.items()}
+        found, raises = _answer(eager.first if has_state else eager, wide, given)
+        tensors |= {f"{len(plan)}/{name}": value for name, value in found.items()}
+        plan.append(replace(attempt, raises=raises))
+    signal.alarm(0)
+    return Plan(golden=number, attempts=tuple(plan), special=special), tensors
+
+
+def _most(eager: Eager, case: GoldenCase, work: float, wide: Call | None) -> int:
+    """Return how many attempts their work and their answers' bytes allow."""
+    weights = sum(p.nbytes for p in eager.module.parameters())
+    answer = 1 + 2 * sum(value.nbytes for value in case.outputs.values())
+    by_work = _WORK / (work * (_IN_FLOAT64 if wide else 1.0))
+    return max(_FEWEST, int(min(by_work, max(_BYTES, weights / 10) / answer)))
+
+
+def _elements(tensors: Mapping[str, torch.Tensor]) -> int:
+    return sum(value.numel() for value in tensors.values())
+
+
+def _work(run: Call, case: GoldenCase) -> float:
+    with FlopCounterMode(display=False) as counter:
+        run_exactly(run, case.inputs)
+    elements = _elements(case.inputs) + _elements(case.outputs)
+    return float(counter.get_total_flops()) + _OF_AN_ELEMENT * elements
+
+
+def _in_float64(eager: Eager) -> Call | None:
+    try:
+        return replace(eager, module=copy.deepcopy(eager.module).double()).first
+    except Exception:  # noqa: BLE001 - whatever a model has against it
+        return None
+
+
+def _indices(eager: Eager, signature: Signature, case: GoldenCase) -> dict[str, list[int]]:
+    """Return -1, the largest index that eager takes, and the next, for each input of integers."""
+    tensors = [*case.inputs.values(), *eager.module.parameters()]
+    sizes = sorted({size for t in tensors for size in t.shape[:2]}, reverse=True)[:_MOST_SIZES]
+    found = {}
+    for spec in signature.inputs:
+        if spec.dtype in {Dtype.INT32, Dtype.INT64}:
+            given = (
+                (n, {**case.inputs, spec.name: torch.full_like(case.inputs[spec.name], n - 1)})
+                for n in sizes
+            )
+            taken = next((n for n, inputs in given if not _run(eager.first, inputs)[1]), 0)
+            found[spec.name] = [-1, taken - 1, taken] if taken else [-1]
+    return found
+
+
+def _run(call: Call, inputs: Mapping[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], str]:
+    """Return what eager answers, or what it says where it refuses."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return run_exactly(call, inputs), ""
+        except Exception as error:  # noqa: BLE001 - it may raise anything
+            return {}, " ".join(str(error).split())[:_TEXT] or type(error).__name__
+
+
+def _answer(
+    run: Call, wide: Call | None, inputs: Mapping[str, torch.Tensor]
+) -> tuple[dict[str, torch.Tensor], str]:
+    """Return eager's outputs and its doubts about them, or what it says where it refuses."""
+    outputs, raises = _run(run, inputs)
+    exact: Mapping[str, torch.Tensor] = {}
+    if wide is not None and not raises:
+        floats = {n: v.double() if v.is_floating_point() else v for n, v in inputs.items()}
+        exact = _run(wide, floats)[0]
+    found = {f"output/{name}": plain(value.detach()) for name, value in outputs.items()}
+    for name, value in outputs.items():
+        if name in exact and (doubt := _doubt(value.detach(), exact[name].detach())).any():
+            found[f"doubt/{name}"] = doubt
+    return found, raises
+
+
+def _doubt(value: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    """Return |value - exact| in float32; infinite where they are of different kinds."""
+    if value.shape != exact.shape:
+        return torch.full(value.shape, torch.inf)
+    left, right = value.double(), exact.to(value.dtype).double()
+    same = (left == right) | (left.isnan() & right.isnan())
+    apart = torch.where(left.isfinite() & right.isfinite(), (left - right).abs(), torch.inf)
+    return torch.where(same, 0.0, apart if value.is_floating_point() else torch.inf).float()
