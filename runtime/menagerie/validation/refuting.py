@@ -288,9 +288,17 @@ def _difference(
         eager, found = answers[f"output/{spec.name}"], outputs[spec.name]
         doubt = answers.get(f"doubt/{spec.name}")
         judged = _judged(eager, found, doubt, spec, tolerances.get(spec.dtype))
+        if attempt.kind is Kind.TINY and _loses(judged):
+            return f"output {spec.name}: SNR {judged.snr_db:.1f} dB", False
         if not judged.passed:
             return f"output {spec.name}: {judged.fact}", not judged.nonfinite_match
     return "", False
+
+
+def _loses(judged: OutputParity) -> bool:
+    """Return whether tiny numbers got lost, which no absolute error shows."""
+    least = None if judged.tolerance is None else judged.tolerance.snr_db
+    return bool(judged.scale) and least is not None and judged.snr_db < least
 
 
 def _judged(
@@ -303,4 +311,5 @@ def _judged(
         found = np.where(np.isfinite(doubt), found, eager)
     judged = compare(eager, found, spec.dtype, tolerance, case=0, name=spec.name)
     near = judged.nonfinite_match and judged.max_abs <= slack
-    return replace(judged, passed=judged.passed or near)
+    exact = judged.max_abs <= slack and slack > 0.0
+    return replace(judged, passed=judged.passed or near, snr_db=np.inf if exact else judged.snr_db)

@@ -1,0 +1,168 @@
+"""A proof refutes what golden cases hide: passes that are wrong on purpose, by `convert()`."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from transforms import convert, pipeline
+from transforms.goldens.refuting import LISTED
+from transforms.graph.graph_pass import GraphPass, Journal
+from transforms.graph.traced import write
+from zoo.errors import ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from transforms.graph.editor import ProgramEditor
+
+aten = torch.ops.aten
+ROOT = Path(__file__).parents[2]
+
+
+def _wrong(operator: object, function: Callable[..., torch.Tensor]) -> type[GraphPass]:
+    """Make a pass that computes something else in place of an operator."""
+
+    class Wrong(GraphPass):
+        """Replaces an operator with a wrong one."""
+
+        name = "wrong"
+        summary = "Replaces an operator with a wrong one"
+
+        def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+            """See the class."""
+            for node in editor.calls(operator):
+                with editor.graph.inserting_before(node):
+                    made = write(editor, function, *node.args[:2], like=node)
+                editor.replace(node, made)
+
+    return Wrong
+
+
+class _Apply(nn.Module):
+    def __init__(self, function: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *x: torch.Tensor) -> torch.Tensor:
+        """Apply the function."""
+        return self.function(*x)
+
+
+def _scaled(x: torch.Tensor) -> torch.Tensor:
+    return torch.where(x.abs() < 1e-20, 0.0, x.relu())
+
+
+ROWS = torch.randn(3, 5, generator=torch.Generator().manual_seed(0))
+TABLE, PLACES = torch.eye(7), torch.tensor([1, 4, 2])
+FAULTS = {
+    "one NaN": (aten.relu.default, lambda x: torch.where(x > 0, x, 0.0), torch.relu, (ROWS,)),
+    "zeros": (aten.relu.default, lambda x: torch.where(x == 0, 1.0, x.relu()), torch.relu, (ROWS,)),
+    "all equal": (
+        aten.relu.default,
+        lambda x: x.relu() + ((x.amax(-1, True) == x.amin(-1, True)) & (x > 0)),
+        torch.relu,
+        (ROWS,),
+    ),
+    "all negative": (
+        aten.relu.default, lambda x: x.relu() + (x < 0).all().float(), torch.relu, (ROWS,),
+    ),
+    "both infinities": (
+        aten.relu.default, lambda x: torch.where(x > 1e37, 1e30, x.relu()), torch.relu, (ROWS,),
+    ),
+    "tiny numbers": (aten.relu.default, _scaled, torch.relu, (ROWS,)),
+    "highest number in x_0": (
+        aten.neg.default,
+        lambda x: torch.where(x == 127, 0, -x).to(x.dtype),
+        torch.neg,
+        (torch.arange(-9, 6, dtype=torch.int8),),
+    ),
+    "index 7 in x_1": (
+        aten.embedding.default,
+        lambda w, i: F.embedding(torch.where((i < 0) | (i > 99), i, i % 7), w),
+        lambda w, i: F.embedding(i, w),
+        (TABLE, PLACES),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("attempt", FAULTS)
+def test_a_fault_that_golden_cases_hide_is_refuted(
+    attempt: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error names what refuted it, and nothing is left behind."""
+    operator, wrong, function, inputs = FAULTS[attempt]
+    monkeypatch.setattr(pipeline, "_PASSES", (*pipeline._PASSES, _wrong(operator, wrong)))
+    with pytest.raises(ValidationError, match=rf"program main, {re.escape(attempt)}: "):
+        convert(_Apply(function), inputs, out=tmp_path / "b", passes=["wrong"], measure_seconds=0)
+    assert not (tmp_path / "b").exists()
+
+
+def test_the_search_finds_the_node_with_what_refuted_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pass that loses NaN is named, though no golden case shows it."""
+    operator, wrong, function, inputs = FAULTS["one NaN"]
+    monkeypatch.setattr(pipeline, "_PASSES", (*pipeline._PASSES, _wrong(operator, wrong)))
+    with pytest.raises(ValidationError, match="by pass wrong"):
+        convert(
+            _Apply(function), inputs, out=tmp_path / "b", passes=["wrong"], measure_seconds=0,
+            search_seconds=60,
+        )  # fmt: skip
+
+
+def test_a_good_module_is_not_refuted(tmp_path: Path) -> None:
+    """All attempts agree; an output of zeros is said to prove nothing, and still passes."""
+
+    class Two(nn.Module):
+        """A layer, and a head of zeros."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.first, self.head = nn.Linear(5, 4), nn.Linear(4, 2)
+            nn.init.zeros_(self.head.weight)
+            nn.init.zeros_(self.head.bias)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            """Return both."""
+            hidden = torch.tanh(self.first(x))
+            return hidden, self.head(hidden)
+
+    report = convert(Two().eval(), (ROWS,), out=tmp_path / "b", measure_seconds=0).report
+    [program] = report.validation.programs
+    assert program.refuting is not None
+    assert len(program.refuting.tried) == program.refuting.planned >= 12
+    assert not any(attempt.fact for attempt in program.refuting.tried)
+    assert program.constant == ("output_1",)
+    assert "output_1 is the same for all inputs tried" in " ".join(report.validation.doubts)
+
+
+def test_eager_that_ends_its_process_costs_only_the_attempts_with_integers(tmp_path: Path) -> None:
+    """Conversion goes on, and what is tried is what eager survives."""
+
+    def lookup(table: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        if not torch.compiler.is_exporting() and int(index.min()) < 0:
+            os.abort()
+        return F.embedding(index, table)
+
+    report = convert(_Apply(lookup), (TABLE, PLACES), out=tmp_path / "b", measure_seconds=0).report
+    [program] = report.validation.programs
+    assert program.refuting is not None
+    tried = [attempt.attempt for attempt in program.refuting.tried]
+    assert "one NaN" in tried
+    assert not any("x_1" in attempt for attempt in tried)
+
+
+def test_every_operator_that_is_excused_is_documented() -> None:
+    """A difference that is only reported is one that docs/special-values.md describes."""
+    text = (ROOT / "docs" / "special-values.md").read_text()
+    names = {"pow": "**", "adaptive_max_pool2d": "adaptive max", "adaptive_max_pool3d": "adaptive"}
+    assert not [name for name in LISTED if names.get(name, name) not in text]
