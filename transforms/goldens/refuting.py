@@ -16,7 +16,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from menagerie.numerics import Dtype
-from menagerie.validation.refuting import Attempt, Kind, Plan, attempts
+from menagerie.validation.refuting import SPECIAL, Attempt, Kind, Plan, attempts
 from transforms.goldens.cases import run_exactly
 from transforms.graph.layouts import as_array, as_tensor, plain
 
@@ -101,7 +101,18 @@ def answers(
         tensors |= {f"{len(plan)}/{name}": value for name, value in found.items()}
         plan.append(replace(attempt, raises=raises))
     signal.alarm(0)
-    return Plan(golden=number, attempts=tuple(plan), special=special), tensors
+    ordinary = [n for n, tried in enumerate(plan) if tried.kind not in SPECIAL and not tried.raises]
+    known = [each.outputs for each in goldens]
+    known += [{name: tensors[f"{n}/output/{name}"] for name in case.outputs} for n in ordinary]
+    constant = tuple(name for name in case.outputs if _is_constant([k[name] for k in known]))
+    return Plan(golden=number, attempts=tuple(plan), special=special, constant=constant), tensors
+
+
+def _is_constant(outputs: Sequence[torch.Tensor]) -> bool:
+    """Return whether all are equal, or made of one number."""
+    values = torch.cat([each.flatten() for each in outputs])
+    same = len(outputs) > 1 and all(torch.equal(outputs[0], each) for each in outputs[1:])
+    return same or bool((values == values[:1]).all())
 
 
 def _most(eager: Eager, case: GoldenCase, work: float, wide: Call | None) -> int:

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from menagerie.tensor_files import Array
     from menagerie.validation.findings import Measurement, OutputParity, Profile, Refuting
     from menagerie.validation.goldens import GoldenCases
-    from menagerie.validation.refuting import RefutingFile
 
 _QUICK_SECONDS = 0.25  # run twice
 _MOST_SECONDS = 1.0  # timed, and run beside a second session
@@ -112,7 +111,6 @@ class Judged:
     latency: Measurement | None = None
     profile: Profile | None = None
     refuting: Refuting | None = None
-    constant: tuple[str, ...] = ()
     case: int = 0
     outputs: Mapping[str, Array] = field(default_factory=dict)
 
@@ -133,7 +131,6 @@ class Judged:
             exactness=tuple(self.exactness),
             profile=self.profile,
             refuting=self.refuting,
-            constant=self.constant,
         )
 
     def run(self, case: int) -> None:
@@ -161,10 +158,9 @@ class Judged:
             run = from_the_start(session, self.program.goldens.inputs(self.case))
             self.profile = profile(session, run, threads=threads, seconds=seconds)
 
-    def take(self, found: Refuting, file: RefutingFile) -> list[str]:
+    def take(self, found: Refuting) -> list[str]:
         """Add what attempts to refute the program found; return the facts that speak against it."""
         self.refuting = found
-        self.constant = _constant(self.program, file)
         place = f"program {self.program.entry.name}"
         facts = [f"{place}, {t.attempt}: {t.fact}" for t in found.tried if t.fact and not t.excuse]
         self.facts += facts
@@ -191,18 +187,6 @@ class Judged:
             self.deterministic = False
             place = _place(self.program, case)
             self.facts.append(f"{place}, output {name}: two runs of one input differ")
-
-
-def _constant(program: LoadedProgram, file: RefutingFile) -> tuple[str, ...]:
-    """Return the outputs of which eager gives the same whatever the inputs are."""
-    goldens = program.goldens
-    known = [goldens.outputs(case) for case in range(len(goldens))] + file.ordinary_outputs()
-    return tuple(
-        spec.name
-        for spec in program.entry.outputs
-        if all(same_bits(known[0][spec.name], outputs[spec.name]) for outputs in known[1:])
-        or len(np.unique(np.concatenate([outputs[spec.name].ravel() for outputs in known]))) == 1
-    )
 
 
 def _place(program: LoadedProgram, case: int) -> str:

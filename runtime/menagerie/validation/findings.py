@@ -201,12 +201,14 @@ class Refuting:
         tried: those that there was time for.
         planned: how many the bundle has.
         seconds: that they took.
+        constant: outputs that are the same for all inputs: their comparison proves nothing.
         share: of the time of the whole proof until then, 0 to 1.
     """
 
     tried: tuple[Refutation, ...]
     planned: int
     seconds: float
+    constant: tuple[str, ...] = ()
     share: float = 0.0
 
     @property
@@ -224,10 +226,7 @@ class Refuting:
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramValidation:
-    """One program's golden cases, determinism and speed in the fresh process.
-
-    `constant` names outputs that are the same for all inputs tried: they prove nothing.
-    """
+    """One program's golden cases, determinism and speed in the fresh process."""
 
     program: str
     cases: tuple[CaseShape, ...]
@@ -238,12 +237,11 @@ class ProgramValidation:
     exactness: tuple[Exactness, ...] = ()  # of outputs whose truth in float64 the bundle has
     profile: Profile | None = None  # on a processor; a GPU's kernels run on after their call
     refuting: Refuting | None = None  # bundles of older versions have no attempts
-    constant: tuple[str, ...] = ()
 
     @property
     def wrong_cases(self) -> list[int]:
         """Golden cases that differ from eager; after their numbers, attempts that refute it."""
-        tried = () if self.refuting is None else self.refuting.tried
+        tried = self.refuting.tried if self.refuting else ()
         cases = {each.case for each in self.parity if not each.passed}
         refuted = (n for n, t in enumerate(tried, len(self.cases)) if t.fact and not t.excuse)
         return [*sorted(cases), *refuted]
@@ -251,13 +249,14 @@ class ProgramValidation:
     @property
     def doubts(self) -> tuple[str, ...]:
         """What a reader of a proof that passed has to know, a sentence each."""
-        tried = () if self.refuting is None else self.refuting.tried
-        same = (f"output {name} is the same for all inputs tried" for name in self.constant)
-        differing = (
-            f"{t.attempt}: {t.fact}. Reported alone: {t.excuse}" for t in tried if t.excuse
+        found = self.refuting or Refuting(tried=(), planned=0, seconds=0.0)
+        same = (
+            f"output {n} is the same for all inputs: this proves nothing" for n in found.constant
         )
-        facts = (*(f"{each}, which proves nothing of it" for each in same), *differing)
-        return tuple(f"program {self.program}, {fact}" for fact in facts)
+        excused = (
+            f"{t.attempt}: {t.fact}. Reported alone: {t.excuse}" for t in found.tried if t.excuse
+        )
+        return tuple(f"program {self.program}, {fact}" for fact in (*same, *excused))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,7 @@
 """Inputs that try to refute a program: zeros, NaN, ends of a dtype, wrong indices, a second call.
 
-Golden cases look like the example, and what they never show can be wrong. Each attempt changes one
-golden case; eager PyTorch's answers are in the program's file of the role `refuting`, as
-`<attempt>/output/<name>`, and its inputs are made again here.
+Golden cases look like the example, and what they never show can be wrong. An attempt changes the
+inputs of one golden case; the program's file of the role `refuting` has eager PyTorch's answers.
 """
 
 from __future__ import annotations
@@ -31,12 +30,10 @@ if TYPE_CHECKING:
     from menagerie.validation.findings import OutputParity
 
 NOTE = "refuting"  # the key of `Plan` in the file's metadata
-_EQUAL = 3.3
-_TINY, _HUGE = 1e-25, 1e20  # whose squares float32 does not hold
 
 
 class Kind(TextEnum):
-    """What an attempt does with a golden case's inputs."""
+    """What an attempt does with inputs, in the order in which they are tried."""
 
     ONE_NAN = "one NaN"
     ZEROS = "zeros"
@@ -54,9 +51,11 @@ class Kind(TextEnum):
 
 
 _OVERFLOWING = frozenset((Kind.HUGE, Kind.HIGHEST, Kind.LOWEST))
-_SPECIAL = _OVERFLOWING | {Kind.ONE_NAN, Kind.INFINITIES, Kind.ALL_NAN, Kind.TINY}
+SPECIAL = _OVERFLOWING | {Kind.ONE_NAN, Kind.INFINITIES, Kind.ALL_NAN, Kind.TINY}
+_OF_INTEGERS = (Kind.ZEROS, Kind.HIGHEST, Kind.LOWEST, Kind.NEGATIVE)  # bool has the first two
 _ORDER = "sums overflow in an order of their own"
 _CHECKS = "eager checks values that an artifact does not"
+_TIMES_EAGERS = 10.0  # that an error may be, of eager's own beside float64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,15 +81,27 @@ class Attempt:
 
     def inputs(self, golden: Mapping[str, Array], specs: Sequence[TensorSpec]) -> dict[str, Array]:
         """Return a golden case's inputs, changed."""
-        return {
-            spec.name: _changed(self, golden[spec.name], spec.dtype)
-            if self.kind is not Kind.SECOND_CALL and self._changes(spec)
-            else golden[spec.name]
-            for spec in specs
-        }
+        made = {name: golden[name] for name in (spec.name for spec in specs)}
+        for spec in specs if self.kind is not Kind.SECOND_CALL else ():
+            if spec.name == self.input if self.input else spec.dtype.is_floating:
+                made[spec.name] = self._changed(made[spec.name], spec.dtype)
+        return made
 
-    def _changes(self, spec: TensorSpec) -> bool:
-        return spec.name == self.input if self.input else spec.dtype.is_floating
+    def _changed(self, golden: Array, dtype: Dtype) -> Array:
+        if dtype.is_floating:
+            bits = {Dtype.FLOAT16: 10, Dtype.BFLOAT16: 7, Dtype.FLOAT32: 23, Dtype.FLOAT64: 52}
+            exponent = {Dtype.FLOAT16: 15, Dtype.FLOAT64: 1023}.get(dtype, 127)
+            largest = 2.0**exponent * (2.0 - 2.0 ** -bits[dtype])
+            return narrow(_FLOATS[self.kind](widen(golden, dtype), largest), dtype)
+        if dtype is Dtype.BOOL:
+            return np.full_like(golden, self.kind is Kind.HIGHEST)
+        info = np.iinfo(stored(dtype))
+        if self.kind is Kind.NEGATIVE:
+            return -1 - (golden & 63) if info.min else golden
+        # The lowest one divided by -1 ends eager's process: of wide integers the next is taken.
+        lowest = info.min + (info.bits > 16)  # noqa: PLR2004
+        ends = {Kind.ZEROS: 0, Kind.HIGHEST: info.max, Kind.LOWEST: lowest}
+        return np.full_like(golden, ends.get(self.kind, self.value))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,13 +112,15 @@ class Plan:
         golden: number of the golden case that they change.
         attempts: in the order in which they are tried while there is time.
         excuse: why a difference is only reported; empty where it refutes.
-        special: why one with extreme numbers or NaN is only reported.
+        special: why one with NaN or extreme numbers is only reported.
+        constant: outputs that are the same for ordinary numbers, whatever these are.
     """
 
     golden: int
     attempts: tuple[Attempt, ...]
     excuse: str = ""
     special: str = ""
+    constant: tuple[str, ...] = ()
 
 
 def attempts(specs: Sequence[TensorSpec], indices: Mapping[str, Sequence[int]]) -> list[Attempt]:
@@ -119,48 +132,21 @@ def attempts(specs: Sequence[TensorSpec], indices: Mapping[str, Sequence[int]]) 
     """
     widths = {spec.dtype for spec in specs if spec.dtype.is_floating}
     kinds = list(Kind)[:-1] if widths else [Kind.SECOND_CALL]
-    if Dtype.FLOAT16 in widths:  # which has neither number
-        kinds = [kind for kind in kinds if kind not in {Kind.TINY, Kind.HUGE}]
-    found = [Attempt(kind=kind) for kind in kinds]
-    for spec in specs:
-        if not spec.dtype.is_floating:
-            ends = [Kind.ZEROS, Kind.HIGHEST, Kind.LOWEST, Kind.NEGATIVE]
-            found += [
-                Attempt(kind=kind, input=spec.name)
-                for kind in (ends[:2] if spec.dtype is Dtype.BOOL else ends)
-            ]
-            found += [
-                Attempt(kind=Kind.INDEX, input=spec.name, value=value)
-                for value in indices.get(spec.name, ())
-            ]
+    none = {Kind.TINY, Kind.HUGE} if Dtype.FLOAT16 in widths else set()  # which has neither number
+    found = [Attempt(kind=kind) for kind in kinds if kind not in none]
+    for spec in (spec for spec in specs if not spec.dtype.is_floating):
+        ends = _OF_INTEGERS[: 2 if spec.dtype is Dtype.BOOL else None]
+        found += [Attempt(kind=kind, input=spec.name) for kind in ends]
+        values = indices.get(spec.name, ())
+        found += [Attempt(kind=Kind.INDEX, input=spec.name, value=value) for value in values]
     return found
 
 
-def _changed(attempt: Attempt, golden: Array, dtype: Dtype) -> Array:
-    if dtype.is_floating:
-        return narrow(_FLOATS[attempt.kind](widen(golden, dtype), _largest(dtype)), dtype)
-    if dtype is Dtype.BOOL:
-        return np.full_like(golden, attempt.kind is Kind.HIGHEST)
-    info = np.iinfo(stored(dtype))
-    if attempt.kind is Kind.NEGATIVE:
-        return -1 - (golden & 63) if info.min else golden
-    # The lowest one divided by -1 ends eager's process: of wide integers the next is taken.
-    lowest = info.min + (info.bits > 16)  # noqa: PLR2004
-    ends = {Kind.ZEROS: 0, Kind.HIGHEST: info.max, Kind.LOWEST: lowest}
-    return np.full_like(golden, ends.get(attempt.kind, attempt.value))
-
-
-def _largest(dtype: Dtype) -> float:
-    if dtype is Dtype.BFLOAT16:
-        return 2.0**127 * (2.0 - 2.0**-7)
-    return float(np.finfo(stored(dtype)).max)
-
-
-def _at(values: Float64, **places: float) -> Float64:
-    """Put numbers at one or two places within a copy."""
+def _at(values: Float64, *put: float) -> Float64:
+    """Put numbers at places that divide a copy into equal parts."""
     found = values.copy()
-    for number, value in enumerate(places.values(), 1):
-        found.reshape(-1)[found.size * number // (len(places) + 1) :][:1] = value
+    for number, value in enumerate(put, 1):
+        found.reshape(-1)[found.size * number // (len(put) + 1) :][:1] = value
     return found
 
 
@@ -171,64 +157,24 @@ def _ties(values: Float64) -> Float64:
 
 
 _FLOATS: Mapping[Kind, Callable[[Float64, float], Float64]] = {
-    Kind.ONE_NAN: lambda x, _: _at(x, nan=np.nan),
+    Kind.ONE_NAN: lambda x, _: _at(x, np.nan),
     Kind.ZEROS: lambda x, _: np.zeros_like(x),
-    Kind.EQUAL: lambda x, _: np.full_like(x, _EQUAL),
+    Kind.EQUAL: lambda x, _: np.full_like(x, 3.3),
     Kind.NEGATIVE: lambda x, _: -1.0 - np.abs(x),
     Kind.TIES: lambda x, _: _ties(x),
-    Kind.INFINITIES: lambda x, _: _at(x, high=np.inf, low=-np.inf),
+    Kind.INFINITIES: lambda x, _: _at(x, np.inf, -np.inf),
     Kind.ALL_NAN: lambda x, _: np.full_like(x, np.nan),
-    Kind.TINY: lambda x, _: x * _TINY,
-    Kind.HUGE: lambda x, _: x * _HUGE,
+    Kind.TINY: lambda x, _: x * 1e-25,  # whose square float32 does not hold
+    Kind.HUGE: lambda x, _: x * 1e20,
     Kind.HIGHEST: np.full_like,
-    Kind.LOWEST: lambda x, most: np.full_like(x, -most),
+    Kind.LOWEST: lambda x, largest: np.full_like(x, -largest),
 }
-
-
-class RefutingFile:
-    """The attempts of a program, and what eager PyTorch answers.
-
-    Args:
-        path: the program's file of the role `refuting`.
-
-    Raises:
-        ArtifactError: it is broken.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._tensors = path, read_tensors(path)
-        try:
-            self.plan = from_json(Plan, read_notes(path).get(NOTE, "{}"))
-        except Malformed as error:
-            raise ArtifactError(str(path), f"its note {NOTE!r} {error}") from error
-
-    def answers(self, number: int) -> dict[str, Array]:
-        """Return what eager says to an attempt: `output/<name>`, and `doubt/<name>`.
-
-        Doubt is the distance of each element from what eager gives in float64, infinite where one
-        of the two is infinite or NaN; it is left out where there is none, or it is not known.
-        """
-        start = f"{number}/"
-        return {n.removeprefix(start): t for n, t in self._tensors.items() if n.startswith(start)}
-
-    def ordinary_outputs(self) -> list[dict[str, Array]]:
-        """Return eager's outputs of the attempts with finite numbers of ordinary size."""
-        numbers = [
-            n for n, a in enumerate(self.plan.attempts) if a.kind not in _SPECIAL and not a.raises
-        ]
-        answers = [self.answers(number) for number in numbers]
-        return [
-            {n[7:]: t for n, t in found.items() if n.startswith("output/")} for found in answers
-        ]
-
-
-_TIMES_EAGERS = 10.0  # that an error may be, of eager's own beside float64
 
 
 def refute(
     session: Session,
     golden: Callable[[int], Mapping[str, Array]],
-    file: RefutingFile,
+    file: Path,
     tolerances: Mapping[Dtype, Tolerance],
     *,
     seconds: float,
@@ -238,22 +184,35 @@ def refute(
     Args:
         session: of the program.
         golden: the inputs of a golden case, by its number.
-        file: the attempts.
+        file: safetensors; the note `NOTE` is a `Plan`, `<attempt>/output/<name>` eager's answer,
+            `<attempt>/doubt/<name>` how far that is from float64, infinite where one of the two is
+            infinite or NaN and the other not; left out where it is 0 or unknown.
         tolerances: by output dtype.
-        seconds: after which no attempt begins but the first.
+        seconds: within which all but the first attempt are expected to end.
+
+    Raises:
+        ArtifactError: the file is broken.
     """
-    began, base = time.perf_counter(), golden(file.plan.golden)
-    found = list[Refutation]()
-    for number, attempt in enumerate(file.plan.attempts):
-        if found and time.perf_counter() - began > seconds:
-            break
-        fact, is_overflow = _difference(session, attempt, base, file.answers(number), tolerances)
-        excuse = _excuse(file.plan, attempt, is_overflow=is_overflow) if fact else ""
-        found.append(Refutation(attempt=str(attempt), fact=fact, excuse=excuse))
+    began, found = time.perf_counter(), list[Refutation]()
+    try:
+        plan, tensors = from_json(Plan, read_notes(file)[NOTE]), read_tensors(file)
+        base = golden(plan.golden)
+        for number, attempt in enumerate(plan.attempts):
+            spent = time.perf_counter() - began
+            if found and spent * (1 + 1 / len(found)) > seconds:
+                break
+            start = f"{number}/"
+            answers = {n[len(start) :]: t for n, t in tensors.items() if n.startswith(start)}
+            fact, is_overflow = _difference(session, attempt, base, answers, tolerances)
+            excuse = _excuse(plan, attempt, is_overflow=is_overflow) if fact else ""
+            found.append(Refutation(attempt=str(attempt), fact=fact, excuse=excuse))
+    except (KeyError, Malformed) as error:
+        raise ArtifactError(str(file), f"has no sound attempts: {error}") from error
     return Refuting(
         tried=tuple(found),
-        planned=len(file.plan.attempts),
+        planned=len(plan.attempts),
         seconds=time.perf_counter() - began,
+        constant=plan.constant,
     )
 
 
@@ -263,7 +222,7 @@ def _excuse(plan: Plan, attempt: Attempt, *, is_overflow: bool) -> str:
         return plan.excuse
     if attempt.raises:
         return _CHECKS
-    special = plan.special if attempt.kind in _SPECIAL else ""
+    special = plan.special if attempt.kind in SPECIAL else ""
     return special or (_ORDER if is_overflow and attempt.kind in _OVERFLOWING else "")
 
 
@@ -285,20 +244,15 @@ def _difference(
     if attempt.raises:
         return f"answers where eager refuses: {attempt.raises}", False
     for spec in session.outputs:
-        eager, found = answers[f"output/{spec.name}"], outputs[spec.name]
-        doubt = answers.get(f"doubt/{spec.name}")
-        judged = _judged(eager, found, doubt, spec, tolerances.get(spec.dtype))
-        if attempt.kind is Kind.TINY and _loses(judged):
+        eager, doubt = answers[f"output/{spec.name}"], answers.get(f"doubt/{spec.name}")
+        tolerance = tolerances.get(spec.dtype)
+        judged = _judged(eager, outputs[spec.name], doubt, spec, tolerance)
+        least = 0.0 if tolerance is None else tolerance.snr_db or 0.0
+        if attempt.kind is Kind.TINY and judged.scale and judged.snr_db < least:
             return f"output {spec.name}: SNR {judged.snr_db:.1f} dB", False
         if not judged.passed:
             return f"output {spec.name}: {judged.fact}", not judged.nonfinite_match
     return "", False
-
-
-def _loses(judged: OutputParity) -> bool:
-    """Return whether tiny numbers got lost, which no absolute error shows."""
-    least = None if judged.tolerance is None else judged.tolerance.snr_db
-    return bool(judged.scale) and least is not None and judged.snr_db < least
 
 
 def _judged(
@@ -310,6 +264,6 @@ def _judged(
         slack = _TIMES_EAGERS * float(np.max(doubt, initial=0.0, where=np.isfinite(doubt)))
         found = np.where(np.isfinite(doubt), found, eager)
     judged = compare(eager, found, spec.dtype, tolerance, case=0, name=spec.name)
-    near = judged.nonfinite_match and judged.max_abs <= slack
-    exact = judged.max_abs <= slack and slack > 0.0
-    return replace(judged, passed=judged.passed or near, snr_db=np.inf if exact else judged.snr_db)
+    if slack and judged.nonfinite_match and judged.max_abs <= slack:
+        return replace(judged, passed=True, snr_db=np.inf)
+    return judged

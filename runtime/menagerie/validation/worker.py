@@ -45,7 +45,7 @@ from menagerie.validation.findings import (
     WordErrors,
 )
 from menagerie.validation.goldens import GoldenCases
-from menagerie.validation.refuting import RefutingFile, refute
+from menagerie.validation.refuting import refute
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -201,12 +201,11 @@ class _Trial:
             if file is None:
                 continue
             self._sender.step(f"program {name}, inputs that try to refute it")
-            attempts = RefutingFile(self._bundle.file(file.path))
-            golden = program.goldens.inputs
-            found = refute(program.session, golden, attempts, tolerances, seconds=left)
+            path, golden = self._bundle.file(file.path), program.goldens.inputs
+            found = refute(program.session, golden, path, tolerances, seconds=left)
             left, spent = left - found.seconds, spent + found.seconds
             found = replace(found, share=found.seconds / spent)
-            self._facts += judgements[name].take(found, attempts)
+            self._facts += judgements[name].take(found)
 
     def _accuracy(self, programs: Mapping[str, LoadedProgram]) -> AccuracyResult | None:
         manifest = self._bundle.manifest
