@@ -2,76 +2,115 @@
 
     python -m tests.suites                             # what is missing, for the CPU
     python -m tests.suites 'op_db/conv*' --target metal
-    python -m tests.suites --again                     # also what was not proven
+    python -m tests.suites --fraction 0.25 --seed 1    # a part, the same at every run
+    python -m tests.suites --again                     # also what was not proven whole
     python -m tests.suites --only-table
 
-Cases share programs, and are converted alone where a shared one fails. Results are kept after each
-program, so that a run that was ended goes on where it was.
+Cases of one dtype share programs, and what an error names is converted alone. Results are kept
+after each group of cases, so that a run that was ended goes on where it was.
 """
 
 from __future__ import annotations
 
 import argparse
 import fnmatch
+import hashlib
+import os
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TYPE_CHECKING
 
-from tests.suites.attempt import COUNTED, Outcome, State, sort_out, try_together
-from tests.suites.cases import cases
+from tests.suites.attempt import Outcome, State, attempt
+from tests.suites.cases import SAMPLES, cases
 from tests.suites.table import Results, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_SORTED_AT_ONCE = 60
+_SAMPLES_TOGETHER = 96
+_DOUBTFUL_TOGETHER = 12  # of cases that were not proven before
 
 
 def main() -> None:
     """Run and write."""
     arguments = _arguments()
     results = Results()
-    patterns = arguments.cases or ["*"]
-    chosen = [name for name in cases() if any(fnmatch.fnmatch(name, p) for p in patterns)]
-    for target in [] if arguments.only_table else arguments.target or ["cpu"]:
-        missing = [n for n in chosen if _lacks(results.of(target, n), again=arguments.again)]
-        for ended, (name, outcome) in enumerate(
-            _run(missing, target, results, arguments.together), 1
-        ):
-            results.add(target, name, outcome)
-            clock, of = time.strftime("%H:%M:%S"), f"{ended}/{len(missing)}"
-            print(f"{clock} {of} {target} {name}: {outcome.state}", flush=True)
-            if outcome.state in COUNTED and outcome.text:
-                print(f"    {outcome.text.splitlines()[0][:160]}", flush=True)
+    results.cases = len(cases())
+    if not arguments.only_table:
+        _run(arguments, results)
     write_table(results)
 
 
-def _run(
-    names: list[str], target: str, results: Results, together: int
-) -> Iterator[tuple[str, Outcome]]:
-    """Sort out what is not counted, then convert: what was not proven before, alone."""
-    for some in _parts(names, _SORTED_AT_ONCE):
-        able = []
-        for name, outcome in sort_out(some):
-            if outcome is None:
-                able.append(name)
-            else:
-                yield name, outcome
-        before = {name: results.of(target, name) or results.of("cpu", name) for name in able}
-        doubtful = [n for n, o in before.items() if o and o.state is not State.PROVEN]
-        for name in doubtful:
-            yield from try_together([name], target)
-        for group in _parts([n for n in able if n not in doubtful], together):
-            yield from try_together(group, target)
+def _run(arguments: argparse.Namespace, results: Results) -> None:
+    chosen = part_of(
+        [n for n in cases() if any(fnmatch.fnmatch(n, p) for p in arguments.cases or ["*"])],
+        arguments.fraction,
+        arguments.seed,
+    )
+    wanted = arguments.target or ["cpu"]
+    lacking = {
+        name: tuple(t for t in wanted if _lacks(results.of(t, name), again=arguments.again))
+        for name in chosen
+    }
+    groups = list(_groups({n: t for n, t in lacking.items() if t}, results))
+    left = sum(len(names) * len(targets) for names, targets in groups)
+    print(f"{left} cases in {len(groups)} groups, by {arguments.jobs} jobs", flush=True)
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        pending = [pool.submit(lambda group: list(attempt(*group)), group) for group in groups]
+        try:
+            for ended in as_completed(pending):
+                outcomes = ended.result()
+                results.add(outcomes)
+                left -= len(outcomes)
+                _print(outcomes, left)
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
-def _parts(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    for start in range(0, len(names), size):
-        yield names[start : start + size]
+def part_of(names: Sequence[str], fraction: float, seed: int) -> list[str]:
+    """Some of the names, chosen by their hashes: the same ones at every run, more by a fraction."""
+
+    def place(name: str) -> float:
+        return int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:8]) / 2**64
+
+    return [name for name in names if place(name) < fraction]
+
+
+def _groups(
+    lacking: dict[str, tuple[str, ...]], results: Results
+) -> Iterator[tuple[list[str], tuple[str, ...]]]:
+    """Cases that share programs: of one dtype, those that were not proven before by themselves."""
+    alike: dict[tuple[object, ...], list[str]] = {}
+    for name, targets in lacking.items():
+        before = [o for t in ("cpu", "metal") if (o := results.of(t, name))]
+        doubtful = any(o.state not in {State.PROVEN, State.NOT_COUNTED} for o in before)
+        alike.setdefault((targets, cases()[name].dtype, doubtful), []).append(name)
+    for (targets, dtype, doubtful), names in alike.items():
+        most = _DOUBTFUL_TOGETHER if doubtful else _SAMPLES_TOGETHER
+        size = max(1, most // SAMPLES[dtype])  # type: ignore[index]
+        for start in range(0, len(names), size):
+            yield names[start : start + size], targets  # type: ignore[misc]
 
 
 def _lacks(before: Outcome | None, *, again: bool) -> bool:
-    """Whether a case is to be run: what was counted and not proven only `again`."""
-    return before is None or (again and before.state in COUNTED - {State.PROVEN})
+    """Whether a case is to be run: one that was not proven whole only `again`."""
+    return before is None or (again and before.state not in {State.PROVEN, State.NOT_COUNTED})
+
+
+def _print(outcomes: Sequence[tuple[str, str, Outcome]], left: int) -> None:
+    clock = time.strftime("%H:%M:%S")
+    for target, name, outcome in outcomes:
+        if outcome.state is State.NOT_COUNTED:
+            continue
+        said = f"{outcome.state}, {outcome.proven} of {outcome.of}"
+        said += f", dynamic {outcome.dynamic}" * bool(outcome.dynamic)
+        said += f", other values {outcome.same} of {outcome.sets}" * bool(outcome.sets)
+        print(f"{clock} {target} {name}: {said}", flush=True)
+        for text in (outcome.text, outcome.dynamic_text, outcome.values_text):
+            if text:
+                print(f"    {text[:200]}", flush=True)
+    print(f"{clock} {left} left", flush=True)
 
 
 def _arguments() -> argparse.Namespace:
@@ -82,8 +121,11 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("cases", nargs="*", help="names or patterns; default: all")
     parser.add_argument("--target", action="append", help="default: cpu; may be repeated")
-    parser.add_argument("--again", action="store_true", help="also what was not proven")
-    parser.add_argument("--together", type=int, default=8, help="cases of a program; default: 8")
+    parser.add_argument("--again", action="store_true", help="also what was not proven whole")
+    parser.add_argument("--fraction", type=float, default=1.0, help="of the cases; default: 1")
+    parser.add_argument("--seed", type=int, default=0, help="which part of them; default: 0")
+    jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    parser.add_argument("--jobs", type=int, default=jobs, help="default: one for each processor")
     parser.add_argument("--only-table", action="store_true", help="write the table, run nothing")
     return parser.parse_args()
 

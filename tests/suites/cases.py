@@ -1,13 +1,13 @@
 """PyTorch's own tables of modules and operators as cases: `module_db` and `op_db`, by name.
 
-A case is an operator, or a module, with a dtype; its calls are a few of the inputs that PyTorch
-tests it with, layouts and edges among them. Several cases can share a program.
+A case is an operator, or a module, with a dtype. Its samples are inputs that PyTorch tests it with,
+in the order of what each adds: other arguments first, then other shapes, then other layouts.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
+import math
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -20,15 +20,24 @@ from torch.utils import _pytree as pytree
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-_DTYPES = (torch.float32, torch.int64, torch.bool)
-_CALLS = 6  # of a case
-_LOOKED_AT = 300  # inputs of a case, of which the calls are chosen
-_MOST_NUMBERS = 100_000  # of all inputs of a call
+# How many samples of a case are proven, by dtype.
+SAMPLES = {
+    torch.float32: 6,
+    torch.float16: 2,
+    torch.bfloat16: 2,
+    torch.int64: 3,
+    torch.int32: 2,
+    torch.int8: 2,
+    torch.uint8: 2,
+    torch.bool: 2,
+}
+_LOOKED_AT = 300  # inputs of a case, of which the samples are chosen
+_MOST_NUMBERS = 100_000  # of all inputs of a sample
 
 
 @dataclass(frozen=True)
 class Call:
-    """A function and what it is called with: tensors are inputs of the program, the rest is fixed.
+    """A function and its arguments: tensors are inputs of the program, the rest is fixed.
 
     Attributes:
         function: the operator, or a module in eval mode.
@@ -55,15 +64,6 @@ class Call:
         """Its inputs, in order."""
         return tuple(a for a in self.arguments if isinstance(a, torch.Tensor))
 
-    def is_fit(self) -> bool:
-        """Whether it can be proven: tensors, nothing complex, and no result of NaNs alone."""
-        given = [a for a in self.arguments if isinstance(a, complex | torch.Tensor)]
-        if not self.tensors or any(isinstance(a, complex) or a.is_complex() for a in given):
-            return False
-        with torch.no_grad():
-            results = self.run(self.tensors)
-        return all(not r.is_complex() and (not r.numel() or r.isfinite().any()) for r in results)
-
     def run(self, tensors: Iterable[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """The results that are tensors, computed from other tensors of the same kind."""
         given = (t.clone() for t in tensors) if self.writes else iter(tensors)
@@ -74,60 +74,140 @@ class Call:
 
 
 @dataclass(frozen=True)
+class Operator:
+    """An operator by its name in `op_db`: so a call can go to another process."""
+
+    name: str
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Call it."""
+        return _operators_by_name()[self.name](*arguments, **named)
+
+
+@cache
+def _operators_by_name() -> dict[str, Callable[..., Any]]:
+    return {info.full_name: info.op for info in op_db}
+
+
+@dataclass(frozen=True)
 class Case:
     """An operator or a module with a dtype, e.g. `op_db/add/float32`."""
 
     name: str
+    dtype: torch.dtype
     make: Callable[[], Iterator[Call]]
 
-    def calls(self) -> tuple[Call, ...]:
-        """Some of its inputs, spread over all of them; the same ones in every process.
+    @property
+    def budget(self) -> int:
+        """How many samples are to be proven."""
+        return SAMPLES[self.dtype]
 
-        Those that cannot be proven are left out where there are others.
+    def calls(self) -> Iterator[Call]:
+        """Its samples, the one that adds most to those before it first; the same in every process.
+
+        What PyTorch's generator raises on the way ends the list.
         """
         torch.manual_seed(0)
-        found = itertools.islice(self.make(), _LOOKED_AT)
-        fit = [call for call in found if sum(t.numel() for t in call.tensors) <= _MOST_NUMBERS]
-        fit = [call for call in fit if call.is_fit()] or fit
-        chosen = [fit[len(fit) * i // _CALLS] for i in range(_CALLS)] if fit else []
-        calls = list({id(call): call for call in chosen}.values())
-        # Where one writes, the others may with other values.
-        writes = any(_writes(call) for call in calls)
-        return tuple(dataclasses.replace(call, writes=writes) for call in calls)
+        calls: list[Call] = []
+        made = itertools.islice(self.make(), _LOOKED_AT)
+        while True:
+            try:
+                call = next(made, None)
+            except Exception:
+                if not calls:
+                    raise
+                call = None
+            if call is None:
+                return ranked(calls)
+            calls.append(call)
 
 
-def _writes(call: Call) -> bool:
-    held = [t.clone() for t in call.tensors]
-    with torch.no_grad():
-        call.run(held)
-    # By values: a batch norm in training writes without counting a version.
-    pairs = zip(held, call.tensors, strict=True)
-    return any(not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs)
+def ranked(calls: Sequence[Call]) -> Iterator[Call]:
+    """Calls in the order of what each adds: arguments weigh more than shapes, these than layouts."""
+    left = {position: _traits(call) for position, call in enumerate(calls)}
+    seen: set[tuple[Any, ...]] = set()
+    while left:
+        new = {p: sum(w for t, w in traits.items() if t not in seen) for p, traits in left.items()}
+        best = max(new, key=lambda position: (new[position], -position))
+        seen.update(left.pop(best))
+        yield calls[best]
+
+
+def _traits(call: Call) -> dict[tuple[Any, ...], int]:
+    """The properties by which a call may differ from others, with their weights."""
+    places = pytree.tree_unflatten(range(len(call.arguments)), call.structure)
+    paths = [pytree.keystr(path) for path, _ in pytree.tree_flatten_with_path(places)[0]]
+    pairs = list(zip(paths, call.arguments, strict=True))
+    fixed = {("argument", p, _kind(a)): 8 for p, a in pairs if not isinstance(a, torch.Tensor)}
+    if isinstance(call.function, torch.nn.Module):  # its constructor's arguments
+        fixed["module", repr(call.function), len(call.function.state_dict())] = 8
+    tensors = call.tensors
+    return {
+        **fixed,
+        ("given", *paths): 8,
+        ("dtypes", *(t.dtype for t in tensors)): 4,
+        ("axes", *(t.dim() for t in tensors)): 2,
+        ("empty", any(not t.numel() for t in tensors)): 2,
+        ("shapes", *(t.shape for t in tensors)): 2,
+        ("layouts", *(_layout(t) for t in tensors)): 1,
+    }
+
+
+def _kind(value: Any) -> str:
+    """A number that is drawn by chance is like others of its sign."""
+    if not isinstance(value, float) or value.is_integer():
+        return repr(value)
+    return str(value) if value != value or abs(value) == math.inf else f"float {value > 0}"
+
+
+def _layout(tensor: torch.Tensor) -> str:
+    if tensor.layout is not torch.strided:
+        return str(tensor.layout)
+    return "plain" if tensor.is_contiguous() else "expanded" if 0 in tensor.stride() else "strided"
+
+
+class _Part(torch.nn.Module):
+    """One call of a program: a module, so that errors name it."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__()
+        self.call = call
+        self.held = call.function if isinstance(call.function, torch.nn.Module) else None
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(_with_an_element(result) for result in self.call.run(tensors))
 
 
 class Together(torch.nn.Module):
-    """Several calls as one program."""
+    """Several calls as one program, which calls them `call_0`, `call_1`, ..."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
         super().__init__()
         self.calls = calls
-        modules = {str(i): c.function for i, c in enumerate(calls)}
-        self.held = torch.nn.ModuleDict(
-            {name: f for name, f in modules.items() if isinstance(f, torch.nn.Module)}
-        )
+        for number, call in enumerate(calls):
+            self.add_module(f"call_{number}", _Part(call))
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The results of all calls, one after another."""
         given = iter(tensors)
         results: list[torch.Tensor] = []
-        for call in self.calls:
-            results += call.run(itertools.islice(given, len(call.tensors)))
-        return tuple(_with_an_element(result) for result in results)
+        for call, part in zip(self.calls, self.children(), strict=True):
+            results += part(*itertools.islice(given, len(call.tensors)))
+        return tuple(results)
 
     @property
     def inputs(self) -> tuple[torch.Tensor, ...]:
         """The tensors of all calls."""
         return tuple(t for call in self.calls for t in call.tensors)
+
+    def names(self) -> dict[str, list[str]]:
+        """Names of inputs and outputs, which begin with the call's."""
+        with torch.no_grad():
+            counts = [(len(c.tensors), len(c.run(c.tensors))) for c in self.calls]
+        return {
+            kind: [f"call_{n}_{kind}_{k}" for n, c in enumerate(counts) for k in range(c[which])]
+            for which, kind in enumerate(("inputs", "outputs"))
+        }
 
 
 def _with_an_element(result: torch.Tensor) -> torch.Tensor:
@@ -145,29 +225,38 @@ def cases() -> dict[str, Case]:
 
 def _operators() -> Iterator[Case]:
     for info in op_db:
-        for dtype in _DTYPES:
+        for dtype in SAMPLES:
             if dtype in info.supported_dtypes("cpu"):
                 name = f"op_db/{info.full_name}/{str(dtype).removeprefix('torch.')}"
-                yield Case(name, lambda info=info, dtype=dtype: _samples(info, dtype))  # type: ignore[misc]
+                yield Case(name, dtype, lambda info=info, dtype=dtype: _samples(info, dtype))  # type: ignore[misc]
 
 
 def _samples(info: Any, dtype: torch.dtype) -> Iterator[Call]:
-    """What PyTorch compares with references (layouts, edges), else what it samples."""
-    for sample in info.reference_inputs("cpu", dtype, requires_grad=False):
-        yield Call.of(info.op, (sample.input, *sample.args), sample.kwargs)
+    """What PyTorch compares with references (layouts, edges); what it samples where that is big."""
+    small = False
+    for make in (info.reference_inputs, info.sample_inputs):
+        for sample in make("cpu", dtype, requires_grad=False) if not small else ():
+            call = Call.of(Operator(info.full_name), (sample.input, *sample.args), sample.kwargs)
+            if sum(t.numel() for t in call.tensors) <= _MOST_NUMBERS:
+                small = True
+                yield call
 
 
 def _modules() -> Iterator[Case]:
     for info in module_db:
-        name = f"module_db/{info.name}/float32"
-        yield Case(name, lambda info=info: _module_calls(info))  # type: ignore[misc]
+        for dtype in SAMPLES:
+            if dtype in info.dtypes:
+                name = f"module_db/{info.name}/{str(dtype).removeprefix('torch.')}"
+                yield Case(name, dtype, lambda info=info, dtype=dtype: _module_calls(info, dtype))  # type: ignore[misc]
 
 
-def _module_calls(info: Any) -> Iterator[Call]:
-    given = {"device": "cpu", "dtype": torch.float32, "requires_grad": False, "training": False}
+def _module_calls(info: Any, dtype: torch.dtype) -> Iterator[Call]:
+    given = {"device": "cpu", "dtype": dtype, "requires_grad": False, "training": False}
     for sample in info.module_inputs_func(info, **given):
         if sample.forward_input is None:
             continue
         made, called = sample.constructor_input, sample.forward_input
-        module = info.module_cls(*made.args, **made.kwargs).eval().requires_grad_(False)
-        yield Call.of(module, called.args, called.kwargs)
+        module = info.module_cls(*made.args, **made.kwargs).eval()
+        if info.is_lazy:  # its first call makes the parameters
+            module(*called.args, **called.kwargs)
+        yield Call.of(module.requires_grad_(False), called.args, called.kwargs)

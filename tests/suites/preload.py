@@ -1,4 +1,6 @@
 """What every process of the suites needs, imported once: the server of forks preloads it."""
 
-import tests.suites.cases  # noqa: F401
+import menagerie
+import tests.suites.choice
+import tests.suites.values
 import transforms  # noqa: F401
