@@ -115,9 +115,7 @@ def attempt(names: Sequence[str], targets: Sequence[str]) -> Iterator[tuple[str,
                 yield target, name, _outcome(facts[name], found[name], dynamic.get(name))
 
 
-def _outcome(
-    fact: Mapping[str, Any], results: Sequence[Result], dynamic: Result | None
-) -> Outcome:
+def _outcome(fact: Mapping[str, Any], results: Sequence[Result], dynamic: Result | None) -> Outcome:
     if not results:
         return Outcome(State.NOT_COUNTED, text=f"{fact['left']}: {fact['text']}".strip(": "))
     order = list(State)
@@ -213,7 +211,7 @@ def _convert_here(
         shapes = [
             shape
             for number, choice in enumerate(chosen)
-            for shape in dynamic_shapes(choice.dynamic, choice.axes, f"n{number}")
+            for shape in dynamic_shapes(choice.dynamic, choice.axes, choice.low, f"n{number}")
         ]
         return convert_calls(calls, target, Path(bundle), shapes)
     return convert_calls([choices[s.case].calls[s.place] for s in samples], target, Path(bundle))

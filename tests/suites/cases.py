@@ -123,7 +123,7 @@ class Case:
 
 
 def ranked(calls: Sequence[Call]) -> Iterator[Call]:
-    """Calls in the order of what each adds: arguments weigh more than shapes, these than layouts."""
+    """Calls by what each adds: arguments weigh more than shapes, these more than layouts."""
     left = {position: _traits(call) for position, call in enumerate(calls)}
     seen: set[tuple[Any, ...]] = set()
     while left:
@@ -157,7 +157,7 @@ def _kind(value: Any) -> str:
     """A number that is drawn by chance is like others of its sign."""
     if not isinstance(value, float) or value.is_integer():
         return repr(value)
-    return str(value) if value != value or abs(value) == math.inf else f"float {value > 0}"
+    return f"float {value > 0}" if math.isfinite(value) else str(value)
 
 
 def _layout(tensor: torch.Tensor) -> str:

@@ -1,6 +1,4 @@
 """What every process of the suites needs, imported once: the server of forks preloads it."""
 
-import menagerie
-import tests.suites.choice
-import tests.suites.values
 import transforms  # noqa: F401
+from tests.suites import attempt, choice, values  # noqa: F401

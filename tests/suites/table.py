@@ -140,8 +140,12 @@ def table(results: Results) -> str:
     """The table as Markdown: shares, and the reason of every case that is not proven whole."""
     lines = [_HEAD]
     for target, rows in sorted(results.records.items()):
-        run = f"{len(rows):,} of {results.cases:,} cases were run ({_percent(len(rows), results.cases)})"
-        lines += [f"## {target}", "", f"{run}.", ""]
+        lines += [
+            f"## {target}",
+            "",
+            f"Of all cases {_of((len(rows), results.cases))} were run.",
+            "",
+        ]
         lines += ["| | whole | samples | dynamic | other values |", "|---|---:|---:|---:|---:|"]
         for part, outcomes in parts(rows).items():
             if outcomes:

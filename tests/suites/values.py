@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 import menagerie
@@ -14,6 +13,8 @@ from menagerie.errors import SessionError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    import numpy as np
 
     from tests.suites.cases import Call
 
@@ -84,7 +85,7 @@ class _Runs:
         self.found: list[list[Any]] = [[0, 0, ""] for _ in calls]
 
     def all_with(self, kind: str) -> None:
-        """Try one kind of values in all calls at once, and alone what eager or the artifact refuses."""
+        """Try one kind of values in all calls at once; alone what eager or the artifact refuses."""
         given: dict[int, Inputs] = {}
         wanted: dict[int, Inputs] = {}
         for number, call in enumerate(self._calls):
@@ -101,7 +102,9 @@ class _Runs:
         results = self._run("all", kind, given) if len(given) > 1 else None
         for number, inputs in given.items():
             answer = results or self._run(str(number), kind, {number: inputs})
-            said = answer if isinstance(answer, str) else self._judge(number, wanted[number], answer)
+            said = (
+                answer if isinstance(answer, str) else self._judge(number, wanted[number], answer)
+            )
             self._count(number, f"{kind}: ", said)
 
     def _count(self, number: int, begin: str, said: str | None) -> None:
