@@ -6,6 +6,7 @@ in the order of what each adds: other arguments first, then other shapes, then o
 
 from __future__ import annotations
 
+import copyreg
 import itertools
 import math
 from dataclasses import dataclass
@@ -19,6 +20,15 @@ from torch.utils import _pytree as pytree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+
+def _of_torch(name: str) -> Any:
+    return getattr(torch, name)
+
+
+# torch pickles neither, and samples go to other processes.
+for _kind_of_value in (torch.memory_format, torch.layout):
+    copyreg.pickle(_kind_of_value, lambda v: (_of_torch, (str(v).removeprefix("torch."),)))
 
 # How many samples of a case are proven, by dtype.
 SAMPLES = {
