@@ -223,22 +223,33 @@ _SUM, _MEAN, _MAX = range(3)  # as torch.nn.functional.embedding_bag numbers the
 def _embedding_bag(  # noqa: PLR0917 - PyTorch's own list
     weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_freq: bool = False,  # noqa: ARG001
     mode: int = _SUM, sparse: bool = False, per_sample_weights: Tensor | None = None,  # noqa: ARG001
-    include_last_offset: bool = False, padding_idx: int | None = None,
+    include_last_offset: bool = False, padding_idx: int = -1,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Sums, means or largest values of rows, bag by bag; a bag begins at each offset."""
+    """Sums, means or largest values of rows, bag by bag; a bag begins at each offset.
+
+    Rows behind the last offset belong to the last bag, but are left out of sums where eager's fast
+    kernel forms them.
+    """
     starts = offsets[:-1] if include_last_offset else offsets
     bags, places = starts.shape[0], torch.arange(indices.shape[0], dtype=starts.dtype)
+    ascend = (offsets[1:] >= offsets[:-1]).all() & (offsets[:1] == 0).all()
+    fit = ascend & (offsets[-1:] <= indices.shape[0]).all()
+    aten._assert_async.msg(fit, "offsets do not ascend from 0 to the number of indices")
+    inside = ((indices >= 0) & (indices < weight.shape[0])).all()
+    aten._assert_async.msg(inside, "an index is outside the weight")
     bag = torch.searchsorted(starts, places, right=True) - 1
-    rows = weight[indices]
-    counted = torch.ones_like(bag)
-    if padding_idx is not None and padding_idx >= 0:
-        counted = (indices != padding_idx).to(bag.dtype)
-        rows = torch.where(counted.bool()[:, None], rows, -torch.inf if mode == _MAX else 0.0)
+    counted = indices != padding_idx
+    number = bag.new_zeros(bags).index_add(0, bag, counted.to(bag.dtype))
+    fast = include_last_offset and padding_idx < 0 and weight.dtype != torch.float64
+    read = places < offsets[-1:] if fast and mode != _MAX else counted
+    rows = weight[indices].to(torch.promote_types(weight.dtype, torch.float32))
     if per_sample_weights is not None:
         rows = rows * per_sample_weights[:, None]
-    number = bag.new_zeros(bags).index_add(0, bag, counted)
+    rows = torch.where(read[:, None], rows, -torch.inf if mode == _MAX else 0.0)
     empty = rows.new_zeros(bags, weight.shape[1])
     if mode == _MAX:
+        first = counted.cumsum(0) == (number.cumsum(0) - number + 1)[bag]
+        rows = torch.where(torch.isnan(rows) & ~first[:, None], -torch.inf, rows)
         wide = bag[:, None].expand_as(rows)
         largest = empty.scatter_reduce(0, wide, rows, "amax", include_self=False)
         result = torch.where((number > 0)[:, None], largest, 0.0)
@@ -246,7 +257,13 @@ def _embedding_bag(  # noqa: PLR0917 - PyTorch's own list
         result = empty.index_add(0, bag, rows)
         if mode == _MEAN:
             result = result / number.clamp(min=1).to(result.dtype)[:, None]
-    return result, bag, number, bag.new_zeros(0)
+    return result.to(weight.dtype), bag, number, bag.new_zeros(0)
+
+
+def _padded_bag(weight: Tensor, *how: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The same with a row that does not count, from the last where it is negative."""
+    *others, row = how
+    return _embedding_bag(weight, *others, -1 if row is None else row % weight.shape[0])
 
 
 _ZEROS, _BORDER, _REFLECTION = range(3)  # as torch.nn.functional.grid_sample numbers them
@@ -425,7 +442,7 @@ _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     aten.histc.default: _histc,
     chunked_loss._opoverload: _linear_cross_entropy,
     aten.embedding_bag.default: _embedding_bag,
-    aten.embedding_bag.padding_idx: _embedding_bag,
+    aten.embedding_bag.padding_idx: _padded_bag,
     aten._embedding_bag.default: _embedding_bag,
     aten._embedding_bag_forward_only.default: _embedding_bag,
     aten.grid_sampler.default: _grid_sampler,
