@@ -50,8 +50,11 @@ void matrix_product(const Product& product, const Tensor& output) {
   const Tensor left = packs && !a.is_contiguous() ? contiguous(a) : a;
   const Tensor right = packs ? product.b : onednn::gathered(product.b);
   const Product dense{left, right, product.bias, product.alpha, product.beta, product.epilogue};
-  if (!packs) return onednn::matmul(dense, target);
-  if (!simd::dense_product(dense, target)) onednn::inner_product(dense, target);
+  if (packs && simd::dense_product(dense, target)) return;
+  onednn::finish(product.epilogue, target, product.beta == 0, [&](const Epilogue& epilogue) {
+    const Product p{left, right, product.bias, product.alpha, product.beta, epilogue};
+    packs ? onednn::inner_product(p, target) : onednn::matmul(p, target);
+  });
 }
 
 void rounded_product(const Product& product, const IntegerWeight& integers, const Tensor& output) {

@@ -13,6 +13,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT MENAGERIE_PORTABLE_KERN
       kernels/onednn/matrix_product.cpp
       kernels/onednn/support.cpp
       kernels/onednn/winograd.cpp
+      kernels/portable/finish.cpp
       kernels/simd/convolutions.cpp
       kernels/simd/depthwise.cpp
       kernels/simd/expanders.cpp

@@ -197,7 +197,7 @@ std::shared_ptr<Kernel> kernel_of(const Call& call) {
   return Context::current().kernels().get<Kernel>(key_of(call), [&] { return make(call); });
 }
 
-void run(const Call& call) {
+void run_once(const Call& call) {
   const auto kernel = kernel_of(call);
   std::vector<void*> addresses{call.input.raw(), call.output.raw()};
   if (!call.weight.storage->is_constant()) addresses.push_back(call.weight.raw());
@@ -209,6 +209,13 @@ void run(const Call& call) {
     addresses.insert(addresses.end(), {&rounding.scale, &rounding.zero});
   }
   kernel->run(addresses);
+}
+
+void run(const Call& call) {
+  finish(call.epilogue, call.output, !in_place(call), [&](const Epilogue& epilogue) {
+    run_once({call.input, call.weight, call.bias, call.parameters, epilogue, call.output,
+              call.scales, call.rounding});
+  });
 }
 
 // Image `number` of a batch.

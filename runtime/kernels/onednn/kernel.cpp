@@ -1,10 +1,17 @@
 #include "kernels/onednn/kernel.h"
 
+#include <xmmintrin.h>
+
 #include <algorithm>
+#include <atomic>
 #include <vector>
 
 #include "common/context.h"
+#include "common/copy.h"
+#include "common/platform/threads.h"
+#include "kernels/onednn/onednn.h"
 #include "kernels/panels.h"
+#include "kernels/portable/finish.h"
 
 namespace menagerie::onednn {
 namespace {
@@ -105,9 +112,66 @@ void Kernel::run(const std::vector<void*>& addresses) {
   }
 }
 
+namespace {
+
+// MXCSR's mark of an invalid operation: MAXPS and MINPS leave it for a quiet NaN too (Intel's
+// manual, volume 2).
+constexpr unsigned kInvalid = 1;
+
+// Whether a thread has the mark, which is taken away.
+bool met_nan() {
+  std::atomic<bool> met = false;
+  const auto look = [](void* data) {
+    if ((_mm_getcsr() & kInvalid) == 0) return;
+    _mm_setcsr(_mm_getcsr() & ~kInvalid);
+    *static_cast<std::atomic<bool>*>(data) = true;
+  };
+  const int32_t threads = threads::chosen();
+  threads > 1 ? threads::run_on_each(look, &met, static_cast<size_t>(threads)) : look(&met);
+  return met;
+}
+
+// Whether oneDNN's makes a number of a NaN.
+bool loses_nan(kernels::Activation activation) {
+  using kernels::Activation;
+  return activation == Activation::kRelu || activation == Activation::kClamp ||
+         activation == Activation::kHardSigmoid;
+}
+
+// The activation in place, by a loop that lets a NaN pass.
+void activate_plainly(const kernels::Epilogue& epilogue, const Tensor& tensor) {
+  constexpr size_t kTask = 1 << 14;  // elements that are worth another thread
+  const bool direct = tensor.dtype == Dtype::kFloat32 &&
+                      extent(tensor.sizes(), tensor.strides()) == tensor.elements();
+  const Tensor values = direct ? tensor : widened(tensor);
+  threads::share_out(static_cast<size_t>(values.elements()), kTask, [&](threads::Tasks& tasks) {
+    for (size_t i = 0, end = 0; tasks.take(i, end);) {
+      portable::activate(epilogue, values.data<float>() + i, static_cast<int64_t>(end - i));
+    }
+  });
+  if (!direct) assign(values, tensor);
+}
+
+}  // namespace
+
+void finish(const kernels::Epilogue& epilogue, const Tensor& output, bool may_repeat,
+            const std::function<void(const kernels::Epilogue&)>& compute) {
+  if (!loses_nan(epilogue.activation)) return compute(epilogue);
+  if (may_repeat) {
+    _mm_setcsr(_mm_getcsr() & ~kInvalid);
+    compute(epilogue);
+    if (!met_nan()) return;
+  }
+  kernels::Epilogue plain = epilogue;
+  plain.activation = kernels::Activation::kNone;
+  compute(plain);
+  activate_plainly(epilogue, output);
+}
+
 void activate(const kernels::Epilogue& epilogue, const Tensor& tensor) {
   const auto wanted = eltwise_of(epilogue);
   if (!wanted) return;
+  if (loses_nan(epilogue.activation)) return activate_plainly(epilogue, tensor);
   Key key("activation");
   key.add(int64_t{Context::current().threads()});
   add_to_key(key, tensor);

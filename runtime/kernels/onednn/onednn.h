@@ -1,11 +1,17 @@
 // What oneDNN computes, as kernels/kernels.h specifies it; dispatch.cpp decides when.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "kernels/kernels.h"
 
 namespace menagerie::onednn {
+
+// Calls compute(epilogue). If the activation has met a NaN, of which oneDNN's makes a number, calls
+// it again without one, which is applied apart; at once where it may not be repeated.
+void finish(const kernels::Epilogue& epilogue, const Tensor& output, bool may_repeat,
+            const std::function<void(const kernels::Epilogue&)>& compute);
 
 // Convolution. Activations are computed channels-last, which its direct kernels take at full speed;
 // weights go to the layout it likes best, once for a constant.
