@@ -105,7 +105,7 @@ class MetalFunctions(mps.MetalOverrides):
     @staticmethod
     def remainder(a: Any, b: Any) -> str:
         """What a division downwards leaves."""
-        if a.dtype.is_floating_point or b.dtype.is_floating_point:
+        if any(each.dtype is not None and each.dtype.is_floating_point for each in (a, b)):
             return f"menagerie::remainder({a}, {b})"
         return _divided("kRemainder", a, b)
 
@@ -117,7 +117,8 @@ class MetalFunctions(mps.MetalOverrides):
 
 def _divided(division: str, a: Any, b: Any) -> str:
     """An integer division, which fails the run where it divides by zero."""
-    kind = mps.DTYPE_TO_METAL[torch.promote_types(a.dtype, b.dtype)]
+    known = [each.dtype or torch.int64 for each in (a, b)]  # an index has no dtype
+    kind = mps.DTYPE_TO_METAL[torch.promote_types(*known)]
     operands = f"static_cast<{kind}>({a}), static_cast<{kind}>({b})"
     if not (b.bounds.is_singleton() and b.bounds.lower != 0):
         fault = V.kernel.fault(f"an integer is divided by zero: {fault_place()}")

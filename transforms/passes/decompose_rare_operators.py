@@ -18,6 +18,7 @@ from torch.nn.modules.linear_cross_entropy import (
 from transforms.graph.editor import fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.schemas import as_torch_does
+from transforms.graph.traced import write
 from transforms.passes.linear_algebra import LINEAR_ALGEBRA, needs_factors
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class DecomposeRareOperators(GraphPass):
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Write out all calls, if there are any."""
+        _check_indices(editor, journal)
         found = [
             (node.name, node.target)
             for node in editor.calls(*_WRITTEN_OUT)
@@ -51,6 +53,49 @@ class DecomposeRareOperators(GraphPass):
         editor.decompose(_WRITTEN_OUT)
         for name, operator in found:
             journal.changed(f"wrote out {name}, {operator}")
+
+
+_NO_INDEX = 2**31 - 1  # outside every axis
+# Operators that refuse negative indices in eager PyTorch, where Inductor counts them from the end,
+# and which of their arguments the indices are.
+_INDEX_OF = {
+    **dict.fromkeys(
+        (aten.index_select.default, aten.index_add.default, aten.index_copy.default), 2
+    ),
+    **dict.fromkeys((aten.max_unpool2d.default, aten.max_unpool3d.default), 1),
+    **dict.fromkeys((aten.embedding_bag.padding_idx, aten._embedding_bag_forward_only.default), 1),
+    **dict.fromkeys((aten._embedding_bag.default, aten.embedding_bag.default), 1),
+    aten.repeat_interleave.Tensor: 0,
+    aten.repeat_interleave.self_Tensor: 1,
+}
+
+
+def _check_indices(editor: ProgramEditor, journal: Journal) -> None:
+    """Let indices that torch refuses fail the run."""
+    for node in editor.calls(*_INDEX_OF):
+        place, size = _INDEX_OF[node.target], node.kwargs.get("output_size")
+        known = editor.constant(node.args[place])
+        if size is None and (known is None or bool((known < 0).any())):
+            limits = node.args[2] if node.target.name().startswith("aten::max_unpool") else []
+            checked = write(editor, _without_negative, node.args[place], limits, like=node)
+        elif size is not None:
+            checked = write(editor, _checked_repeats, node.args[place], size, like=node)
+        else:
+            continue
+        node.update_arg(place, checked)
+        journal.changed(f"{node.name} refuses the indices that torch does")
+
+
+def _without_negative(index: Tensor, limits: Sequence[int]) -> Tensor:
+    """Replace indices below 0, or behind a plane of such sizes, by one outside every axis."""
+    outside = (index < 0) | (index >= math.prod(limits)) if limits else index < 0
+    return index.masked_fill(outside, _NO_INDEX)
+
+
+def _checked_repeats(repeats: Tensor, size: int) -> Tensor:
+    fits = (repeats >= 0).all() & (repeats.sum() == size)
+    aten._assert_async.msg(fits, "repeats are negative, or do not make the output's size")
+    return repeats
 
 
 def _is_common(node: Node) -> bool:
