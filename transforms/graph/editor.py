@@ -36,9 +36,10 @@ _CONSTANT_KINDS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TEN
 
 
 def _must_stay(node: Node) -> bool:
-    """Whether a call without users is more than dead code; assertions among them return nothing."""
-    schema = schema_of(node.target)
-    return node.is_impure() or (schema is not None and not schema.returns)
+    """Whether a call without users is more than dead code: an assertion, or an end of torch.vmap."""
+    schema, home = schema_of(node.target), getattr(node.target, "__module__", "")
+    vmap = home == "torch._functorch.predispatch"
+    return node.is_impure() or vmap or (schema is not None and not schema.returns)
 
 
 def fake_value(node: Node) -> Any:
