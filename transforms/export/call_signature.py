@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.types import py_sym_types
 from torch.utils._pytree import (
+    BUILTIN_TYPES,
+    SUPPORTED_NODES,
+    GetAttrKey,
+    TreeSpec,
+    _get_node_type,
     is_structseq_instance,
+    register_pytree_node,
     tree_flatten_with_path,
+    tree_leaves,
     tree_map,
     tree_unflatten,
 )
@@ -27,6 +37,8 @@ if TYPE_CHECKING:
 
 
 DTYPES = {getattr(torch, dtype.value): dtype for dtype in Dtype}  # that artifacts know
+CONSTANTS = (bool, int, float, str, type(None))  # that a call may be given beside its tensors
+_NO_OBJECTS = "Return tensors; a model of transformers keeps no cache with config.use_cache = False"
 Call = Callable[[Mapping[str, torch.Tensor]], dict[str, torch.Tensor]]  # by names
 Dimensions = dict[str, tuple[int, int, int]]  # name -> lowest and highest size, and step
 
@@ -76,23 +88,53 @@ def returned(program: ExportedProgram) -> list[Any]:
 def output_names(program: ExportedProgram) -> tuple[str, ...]:
     """A name for each value returned: its keys, or `output` and its positions."""
     spec = program.call_spec.out_spec
-    positions = tree_unflatten(list(range(spec.num_leaves)), spec)
+    # A cache is made of tensors of four axes, and of nothing else.
+    leaves = tree_unflatten([torch.zeros(1, 1, 1, 1)] * spec.num_leaves, spec)
     # Of the fields of its own results, such as topk's, torch's trees know nothing.
-    named = tree_map(_fields, positions, is_leaf=is_structseq_instance)
-    paths, _ = tree_flatten_with_path(named)
-    by_position = {position: _name(path) for path, position in paths}
-    return tuple(by_position[position] for position in sorted(by_position))
+    named = tree_map(_fields, leaves, is_leaf=is_structseq_instance)
+    return tuple(_name(path) for path, _ in tree_flatten_with_path(named)[0])
 
 
 def named_tensors(result: Any) -> Any:
-    """A result of forward; of a dataclass its fields, and where None is in it, only the others."""
-    result = tree_map(_opened, result)
-    leaves, _ = tree_flatten_with_path(result)
+    """A result of forward; by name those of a dataclass or cache, and those beside None."""
+    if any(is_dataclass(leaf) for leaf in tree_leaves(result)):
+        result = tree_map(_opened, result)
+    leaves, spec = tree_flatten_with_path(result)
     tensors = [(_name(path), leaf) for path, leaf in leaves if leaf is not None]
-    if len(tensors) == len(leaves):
+    for name, leaf in tensors:
+        if not isinstance(leaf, (torch.Tensor, *py_sym_types, *CONSTANTS)):
+            fact = f"its result {name} is a {type(leaf).__name__}, not a tensor"
+            raise ExportError("forward", fact, _NO_OBJECTS)
+    if len(tensors) == len(leaves) and is_plain(spec):
         return result
     named = dict(tensors)  # by position, where two would have one name
     return named if len(named) == len(tensors) else [leaf for _, leaf in tensors]
+
+
+def is_plain(spec: TreeSpec) -> bool:
+    """Whether a tree is of Python's own containers, which any torch can load from a file."""
+    own = spec.is_leaf() or spec.type in BUILTIN_TYPES or issubclass(spec.type, tuple)
+    return own and all(map(is_plain, spec.children()))
+
+
+def know_caches() -> None:
+    """Tell torch's trees of transformers' caches, where models of its were made."""
+    if "transformers.modeling_utils" not in sys.modules:
+        return
+    support = importlib.import_module("transformers.integrations.executorch")
+    support.register_dynamic_cache_export_support()
+    pair, names = support.EncoderDecoderCache, ("self_attention_cache", "cross_attention_cache")
+    if pair not in SUPPORTED_NODES:
+        register_pytree_node(
+            pair,
+            lambda cache: ([getattr(cache, name) for name in names], None),
+            lambda caches, _: pair(*caches),
+            serialized_type_name=f"{pair.__module__}.{pair.__name__}",
+            flatten_with_keys_fn=lambda cache: (
+                [(GetAttrKey(name), getattr(cache, name)) for name in names],
+                None,
+            ),
+        )
 
 
 def _opened(leaf: Any) -> Any:
@@ -231,14 +273,16 @@ def _dim_name(axes: Any, axis: int) -> str:
 
 
 def axes_by_input(
-    place: str, slots: Mapping[str, Any], tensors: Mapping[int | str, torch.Tensor], shapes: Any
-) -> dict[int | str, Any]:
-    """What `dynamic_shapes` says of each input, in torch.export's form or one for each in order.
+    place: str, slots: Mapping[str, Any], tensors: Mapping[Any, Any], shapes: Any
+) -> list[Any]:
+    """What `dynamic_shapes` says of each tensor and constant of the inputs, in order.
+
+    It is in torch.export's form, or has one for each input in order.
 
     Args:
         place: the program, in errors.
         slots: by parameter of forward, the key of its input; of `*args` and `**kwargs`, of several.
-        tensors: the inputs, by position or name.
+        tensors: the inputs, by position or name: tensors, or what holds several.
         shapes: as given; what it leaves out has fixed sizes.
 
     Raises:
@@ -248,7 +292,7 @@ def axes_by_input(
         fact = "takes inputs by `**`, and of those torch.export makes no size dynamic"
         raise UsageError(place, fact, "Name them among the parameters of forward")
     keys = [(n, k) for n, s in slots.items() for k in (s if isinstance(s, tuple) else [s])]
-    takes = ", ".join(f"{name} of {tensors[key].dim()} axes" for name, key in keys)
+    takes = ", ".join(f"{name} of {_count(tensors[key])}" for name, key in keys)
     fault = UsageError(place, f"`dynamic_shapes` does not fit its inputs: {takes}", _SHAPES)
     ordered = list(slots.values())
     if isinstance(shapes, Mapping):
@@ -266,14 +310,31 @@ def axes_by_input(
             raise fault
         each = zip(slot, axes or (), strict=False) if isinstance(slot, tuple) else [(slot, axes)]
         found.update(each)
-    for key, axes in found.items():
-        if isinstance(axes, Mapping):
-            count = tensors[key].dim()
-            placed = {a % count: size for a, size in axes.items() if a in range(-count, count)}
-            if len(placed) < len(axes):
-                raise fault
-            found[key] = placed
-    return found
+    try:
+        return [axes for key in tensors for axes in _spread(tensors[key], found.get(key))]
+    except (TypeError, ValueError):
+        raise fault from None
+
+
+def _count(value: Any) -> str:
+    number = len(tree_leaves(value))
+    return f"{value.dim()} axes" if isinstance(value, torch.Tensor) else f"{number} values"
+
+
+def _spread(value: Any, axes: Any) -> list[Any]:
+    """What that says of each tensor and constant in a value; ValueError where it does not fit."""
+    if isinstance(value, (torch.Tensor, *CONSTANTS)):
+        if not isinstance(axes, Mapping):
+            return [axes]
+        count = value.dim() if isinstance(value, torch.Tensor) else 0
+        return [{range(count)[axis]: size for axis, size in axes.items()}]
+    parts, _ = SUPPORTED_NODES[_get_node_type(value)].flatten_fn(value)
+    if isinstance(axes, Mapping):
+        if strange := axes.keys() - set(value):
+            raise ValueError(strange)
+        axes = [axes.get(key) for key in value]
+    pairs = zip(parts, [None] * len(parts) if axes is None else axes, strict=True)
+    return [each for pair in pairs for each in _spread(*pair)]
 
 
 def _fits(slot: Any, axes: Any) -> bool:

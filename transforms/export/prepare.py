@@ -18,14 +18,25 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import torch
 from torch.export import ExportedProgram
-from torch.utils._pytree import TreeSpec, tree_leaves, tree_map, tree_unflatten
+from torch.utils._pytree import (
+    TreeSpec,
+    keystr,
+    tree_flatten,
+    tree_flatten_with_path,
+    tree_leaves,
+    tree_map_only,
+    tree_structure,
+    tree_unflatten,
+)
 
 from menagerie import process
 from menagerie.validation.findings import CaseKind
 from menagerie.validation.refuting import Attempt, Kind, Plan
 from transforms.export.call_signature import (
+    CONSTANTS,
     Eager,
     axes_by_input,
+    know_caches,
     named_sizes,
     named_tensors,
     output_names,
@@ -217,8 +228,10 @@ def begin_answers(
 
 
 _MOST_CALLS = 64
-_LEFT_OUT = "Leave it out, and give those behind it by name: kwargs={'y': y}"
-_FLAT = "Wrap the module in one that takes tensors, by position or by name"
+_KNOWN = (
+    "Give tensors, numbers, text, None, or lists, tuples and dictionaries of them; let the module "
+    "keep a StaticCache, its tensors as buffers"
+)
 
 
 @dataclass(frozen=True)
@@ -264,26 +277,33 @@ def prepare_module(name: str, program: Program) -> Prepared:
     if not isinstance(program.calls, int) or not 1 <= program.calls <= _MOST_CALLS:
         fact = f"its golden cases cannot be {program.calls!r} calls"
         raise UsageError(place, fact, f"Give `calls` from 1 to {_MOST_CALLS}")
+    know_caches()
     arguments, keywords = _example(place, program)
     module = program.module
     if isinstance(module, ExportedProgram):
         module = with_plain_inputs(module)
+        keywords = _as_exported(place, module.call_spec.in_spec, arguments, keywords)
+    leaves, spec = tree_flatten((arguments, keywords))
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     sizes, wanted = _sizes(place, program, arguments, keywords)
     exported = trace(place, module, arguments, keywords, wanted)
-    spec = exported.call_spec.in_spec
     own = tuple(map(str, exported.graph_signature.user_inputs))
-    inputs = _names(place, program.names, "inputs", own)
+    inputs = _input_names(place, program, own, keywords)
     outputs = _names(place, program.names, "outputs", output_names(exported))
-    by_position = [sizes.get(position) for position in range(len(arguments))]
-    by_name = {name: sizes.get(name) for name in keywords}
-    ordered = zip(own, _in_order(place, spec, by_position, by_name), strict=True)
-    shapes, dimensions = named_sizes(place, exported, dict(ordered))
+    shapes, dimensions = named_sizes(place, exported, dict(zip(own, sizes, strict=True)))
     renamed = dict(zip(inputs, shapes.values(), strict=True))
     signature = signature_of(exported, renamed, outputs, dimensions)
-    example = dict(zip(inputs, _in_order(place, spec, arguments, keywords), strict=True))
+    example = dict(zip(inputs, tensors, strict=True))
+
+    def called_with(given: Mapping[str, torch.Tensor]) -> Any:
+        """What forward takes: the tensors given, and the constants of the example."""
+        values = iter(given.values())
+        each = (next(values) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
+        return tree_unflatten(each, spec)
+
     eager = Eager(
         module.module(check_guards=False) if isinstance(module, ExportedProgram) else module,
-        lambda given: tree_unflatten(list(given.values()), spec),
+        called_with,
         lambda result: dict(zip(outputs, tree_leaves(named_tensors(result)), strict=True)),
     )
     calls = program.calls if state_of(exported) else 1
@@ -297,49 +317,54 @@ def prepare_module(name: str, program: Program) -> Prepared:
 
 
 def _sizes(
-    place: str, program: Program, arguments: Sequence[torch.Tensor], keywords: Mapping[str, Any]
-) -> tuple[Mapping[int | str, Any], Any]:
-    """Its `dynamic_shapes` by the position or name of each input, and as torch.export has them."""
+    place: str, program: Program, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+) -> tuple[list[Any], Any]:
+    """Its `dynamic_shapes` by the tensors in their order, and as torch.export has them."""
     shapes, module = program.dynamic_shapes, program.module
+    leaves = tree_leaves((arguments, keywords))
+    tensors = [number for number, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    unknown = [None] * len(tensors)
     if not isinstance(shapes, (Mapping, list, tuple)):
-        return {}, shapes  # None, or what torch.export refuses
+        return unknown, shapes  # None, or what torch.export refuses
     if not any(shapes.values() if isinstance(shapes, Mapping) else shapes):
-        return {}, None
+        return unknown, None
     if isinstance(module, ExportedProgram):  # they are called, and not made dynamic
         own = {n.name: n.meta["val"] for n in module.graph.nodes if n.op == "placeholder"}
-        slots = {name: name for name in map(str, module.graph_signature.user_inputs)}
-        called = axes_by_input(place, slots, own, shapes)
-        return {**dict(enumerate(map(called.get, slots))), **called}, shapes
-    tensors: dict[Any, torch.Tensor] = {**dict(enumerate(arguments)), **keywords}
+        slots = [n for n in module.graph_signature.user_inputs if own.get(n) is not None]
+        called = {name: own[name] for name in map(str, slots)}
+        return axes_by_input(place, dict(zip(called, called, strict=True)), called, shapes), shapes
     try:
         bound = inspect.signature(module.forward).bind(
             *range(len(arguments)), **dict(zip(keywords, keywords, strict=True))
         )
     except TypeError:  # which torch.export says
-        return {}, shapes
-    found = axes_by_input(place, bound.arguments, tensors, shapes)
-    return found, tree_map(found.get, bound.arguments)
+        return unknown, shapes
+    values: dict[Any, Any] = {**dict(enumerate(arguments)), **keywords}
+    found = axes_by_input(place, bound.arguments, values, shapes)
+    wanted = torch.export.ShapesCollection()
+    for number in tensors:
+        wanted[leaves[number]] = found[number]
+    return [found[n] for n in tensors], wanted.dynamic_shapes(module, arguments, keywords)
 
 
-def _in_order(
-    place: str, spec: TreeSpec, arguments: Sequence[T], keywords: Mapping[str, T]
-) -> list[T]:
-    """Values in the order of a program's graph, of those for what its module is called with.
+def _as_exported(
+    place: str, spec: TreeSpec, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The keywords in the order in which a program was exported.
 
     Raises:
-        UsageError: the program was exported with other arguments.
+        UsageError: it was exported with other arguments.
     """
-    slots, named = tree_unflatten(list(range(spec.num_leaves)), spec)
-    if len(slots) != len(arguments) or named.keys() != keywords.keys():
-        wanted = f"{len(slots)} by position" + "".join(f", {name}=" for name in named)
+    slots, named = spec.children()
+    ordered = {name: keywords[name] for name in named.context if name in keywords}
+    if len(ordered) < len(keywords) or tree_structure((arguments, ordered)) != spec:
+        wanted = f"{slots.num_children} by position" + "".join(f", {n}=" for n in named.context)
         raise UsageError(place, f"was exported with {wanted}", "Give its inputs in the same way")
-    return [*arguments, *(keywords[name] for name in named)]
+    return ordered
 
 
-def _example(
-    place: str, program: Program
-) -> tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]:
-    """The tensors to call the program with, laid out as given; anything else is refused."""
+def _example(place: str, program: Program) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What to call the program with, tensors laid out as given; anything else is refused."""
     arguments: Any = program.inputs
     keywords: dict[str, Any] = dict(program.kwargs)
     if isinstance(arguments, torch.Tensor):
@@ -348,18 +373,46 @@ def _example(
         arguments, keywords = (), {**arguments, **keywords}
     if not arguments and not keywords and isinstance(program.module, ExportedProgram):
         arguments, keywords = program.module.example_inputs or ((), {})
-    for what, value in [*((f"input {i}", v) for i, v in enumerate(arguments)), *keywords.items()]:
-        if value is None:
-            raise UsageError(place, f"{what} is None", _LEFT_OUT)
-        if not isinstance(value, torch.Tensor):
-            raise UsageError(place, f"{what} is a {type(value).__name__}, not a tensor", _FLAT)
-        if value.device.type != "cpu":
-            raise UsageError(
-                place, f"{what} is on {value.device}", "Move it, and the module: .cpu()"
-            )
-    if not arguments and not keywords:
+    given = tuple(arguments), dict(keywords)
+    leaves, _ = tree_flatten_with_path(given)
+    for (_, key, *rest), leaf in leaves:
+        what = getattr(key, "key", "") or f"input {key.idx}"
+        what += keystr(tuple(rest))
+        if not isinstance(leaf, (torch.Tensor, *CONSTANTS)):
+            raise UsageError(place, f"{what} is a {type(leaf).__name__}, not a tensor", _KNOWN)
+        if isinstance(leaf, torch.Tensor) and leaf.device.type != "cpu":
+            fact = f"{what} is on {leaf.device}"
+            raise UsageError(place, fact, "Move it, and the module: .cpu()")
+    if not any(isinstance(leaf, torch.Tensor) for _, leaf in leaves):
         raise UsageError(place, "there are no inputs to call it with", "Give example tensors")
-    return tuple(arguments), keywords
+    # One object for each, so that sizes can be said of one that is given twice.
+    alone: tuple[tuple[Any, ...], dict[str, Any]] = tree_map_only(
+        torch.Tensor, torch.Tensor.detach, given
+    )
+    return alone
+
+
+def _input_names(
+    place: str, program: Program, own: Sequence[str], keywords: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """The names of the inputs: those given by keyword keep the keyword's, wherever it is listed.
+
+    Raises:
+        UsageError: names could be meant for one keyword or for another.
+    """
+    names = _names(place, program.names, "inputs", own)
+    count = len([t for t in tree_leaves(dict(keywords)) if isinstance(t, torch.Tensor)])
+    first, named = names[: len(own) - count], own[len(own) - count :]
+    if {*names[len(first) :]} == {*named}:
+        return *first, *named
+    called = list(keywords)
+    if isinstance(program.module, torch.nn.Module):
+        called = [n for n in inspect.signature(program.module.forward).parameters if n in keywords]
+    moved = any(name in named and name != mine for name, mine in zip(names, own, strict=True))
+    if moved or (names != own and called != [name for name in keywords if name in called]):
+        fact = f"the names {', '.join(names)} could be meant for its inputs in another order"
+        raise UsageError(place, fact, f"Give kwargs in forward's order, or keep {', '.join(own)}")
+    return names
 
 
 def _names(

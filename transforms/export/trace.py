@@ -16,12 +16,19 @@ from torch import Tensor
 from torch._dynamo.exc import UserError
 from torch._higher_order_ops.flex_attention import FlexAttentionHOP
 from torch._subclasses import FakeTensor
-from torch.export import ExportedProgram
+from torch.export import ExportedProgram, ModuleCallEntry, ModuleCallSignature
+from torch.export.graph_signature import ConstantArgument
 from torch.fx import Node
 from torch.nn.attention.flex_attention import _vmap_for_bhqkv
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map_only, tree_structure
 
-from transforms.export.call_signature import Eager, named_tensors, state_of
+from transforms.export.call_signature import (
+    Eager,
+    is_plain,
+    named_tensors,
+    output_names,
+    state_of,
+)
 from transforms.export.refusals import refuse_unsupported, without_assertions
 from transforms.graph.aliasing import functional
 from transforms.graph.editor import ProgramEditor
@@ -163,8 +170,8 @@ without_fast_path = functools.partial(
 def trace(
     place: str,
     module: torch.nn.Module | ExportedProgram,
-    arguments: tuple[torch.Tensor, ...] = (),
-    keywords: Mapping[str, torch.Tensor] | None = None,
+    arguments: tuple[Any, ...] = (),
+    keywords: Mapping[str, Any] | None = None,
     shapes: Any = None,
 ) -> ExportedProgram:
     """A module as a graph in inference form: functional, composite operators kept.
@@ -175,7 +182,8 @@ def trace(
     Args:
         place: named in errors.
         module: in eval mode; a program that is exported already is only brought into this form.
-        arguments: by position, as the module takes them; with any strides.
+        arguments: by position, as the module takes them; with any strides. Tensors within
+            others become inputs of their own, constants none.
         keywords: by name.
         shapes: `dynamic_shapes` of torch.export.
 
@@ -186,9 +194,9 @@ def trace(
     try:
         with torch.no_grad(), any_length(), is_number_cached():
             if isinstance(module, ExportedProgram):
-                program = _decomposed(module)
+                program = _decomposed(flat(module))
             else:
-                given, named = tree_map(plain, (arguments, dict(keywords or {})))
+                given, named = tree_map_only(Tensor, plain, (arguments, dict(keywords or {})))
                 program = _exported(place, module, given, named, shapes)
     except ExportError:
         raise
@@ -205,8 +213,8 @@ def trace(
 def _exported(
     place: str,
     module: torch.nn.Module,
-    arguments: tuple[torch.Tensor, ...],
-    keywords: dict[str, torch.Tensor],
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
     shapes: Any,
 ) -> ExportedProgram:
     """Export; where torch doubts that all sizes take the same way, let each be tried."""
@@ -219,7 +227,7 @@ def _exported(
             )
 
     try:
-        made = _decomposed(export())
+        made = _decomposed(flat(export()))
     except UserError as doubt:
         if not shapes:
             raise
@@ -227,7 +235,7 @@ def _exported(
             exported = export(prefer_deferred_runtime_asserts_over_guards=True)
         except Exception:  # noqa: BLE001 (torch raises many kinds, and said it plainer before)
             raise doubt from None
-        return without_assertions(place, _decomposed(exported))
+        return without_assertions(place, _decomposed(flat(exported)))
     return made
 
 
@@ -269,6 +277,29 @@ def with_own_state(program: ExportedProgram) -> ExportedProgram:
         holder = program.state_dict if name in program.state_dict else program.constants
         holder[name] = holder[name].detach().clone()
     return program
+
+
+def flat(program: ExportedProgram) -> ExportedProgram:
+    """The same program, called with its tensors by position; its results in Python's containers.
+
+    Constants are in the graph already. What is called with tensors alone stays as it is.
+    """
+    call, specs = program.call_spec, program.graph_signature.input_specs
+    constants = [spec for spec in specs if isinstance(spec.arg, ConstantArgument)]
+    taken = [given.is_leaf() for side in call.in_spec.children() for given in side.children()]
+    if all(taken) and not constants and is_plain(call.out_spec):
+        return program
+    editor = ProgramEditor(program, as_written=True)
+    editor.drop_inputs(constants)
+    made = editor.finish()
+    tensors = tuple(t for t in tree_leaves(program.example_inputs) if isinstance(t, Tensor))
+    results = dict.fromkeys(output_names(program))
+    specs_of_call = map(tree_structure, ((tensors, {}), results))
+    names = list(map(str, made.graph_signature.user_inputs))
+    signature = ModuleCallSignature([], [], *specs_of_call, forward_arg_names=names)
+    made.module_call_graph[:] = [ModuleCallEntry(fqn="", signature=signature)]
+    made.example_inputs = (tensors, {})
+    return made
 
 
 def _decomposed(program: ExportedProgram) -> ExportedProgram:
@@ -366,7 +397,7 @@ def with_plain_inputs(program: ExportedProgram) -> ExportedProgram:
         return program
     let_views_copy(editor)  # the strides of before may have allowed a view
     made = editor.finish()
-    made.example_inputs = tree_map(plain, made.example_inputs)
+    made.example_inputs = tree_map_only(Tensor, plain, made.example_inputs)
     return made
 
 

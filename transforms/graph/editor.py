@@ -23,7 +23,7 @@ from transforms.graph.guards import any_length
 from transforms.graph.schemas import call_with, hashable, schema_of, writes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from torch._ops import OpOverload
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -36,10 +36,10 @@ _CONSTANT_KINDS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TEN
 
 
 def _must_stay(node: Node) -> bool:
-    """Whether a call without users is more than dead code: an assertion, or an end of torch.vmap."""
+    """Whether a call without users is more than dead code; assertions among them return nothing."""
     schema, home = schema_of(node.target), getattr(node.target, "__module__", "")
-    vmap = home == "torch._functorch.predispatch"
-    return node.is_impure() or vmap or (schema is not None and not schema.returns)
+    ends = home == "torch._functorch.predispatch"  # of torch.vmap
+    return node.is_impure() or ends or (schema is not None and not schema.returns)
 
 
 def fake_value(node: Node) -> Any:
@@ -290,6 +290,7 @@ class ProgramEditor:
             constants=self._constants,
             verifiers=self._program.verifiers,
         )
+        made._guards_code = []  # they name inputs as forward does, and a flat program does not
         self._edit(made, made.graph, made.graph_module)
         return made
 
@@ -305,6 +306,13 @@ class ProgramEditor:
         kept = {spec.target for spec in self._specs}
         self._state = {k: v for k, v in self._state.items() if k in kept}
         self._constants = {k: v for k, v in self._constants.items() if k in kept}
+
+    def drop_inputs(self, specs: Sequence[InputSpec]) -> None:
+        """Let go of inputs that no node reads, such as the constants that export was given."""
+        names = {spec.arg.name for spec in specs}
+        for node in [n for n in self.graph.nodes if n.op == "placeholder" and n.name in names]:
+            self.graph.erase_node(node)
+        self._specs = [spec for spec in self._specs if spec.arg.name not in names]
 
     def _renamed_outputs(self) -> list[Any]:
         """Output specs name nodes; after a replacement they must name the new ones."""
