@@ -43,7 +43,9 @@ from transforms.export.call_signature import (
     signature_of,
     state_of,
 )
+from transforms.export.python_state import refuse_python_state
 from transforms.export.trace import (
+    WRAPPER_PREFIX,
     dynamic_shapes,
     eager_of,
     trace,
@@ -179,6 +181,8 @@ def prepare(
         ExportError: if eager fails on a case or the program cannot be exported.
     """
     place, eager = f"program {spec.name}", eager_of(model, spec)
+    example = tuple(first_inputs(model, spec, real).values())
+    refuse_python_state(place, eager.module, (example, {}), WRAPPER_PREFIX)
 
     def goldens() -> tuple[list[GoldenCase], dict[str, torch.Tensor]]:
         cases = make_goldens(model, spec, real=real)
@@ -189,7 +193,6 @@ def prepare(
     else:  # before the export, which leaves its fake tensors in what a module keeps by itself
         made = partial(lambda done: done, goldens())
     try:
-        example = tuple(first_inputs(model, spec, real).values())
         program = trace(place, eager.module, example, shapes=(dynamic_shapes(spec),))
     finally:
         cases, exact = made()  # where eager itself fails, that says more than the export's failure
@@ -283,6 +286,8 @@ def prepare_module(name: str, program: Program) -> Prepared:
     if isinstance(module, ExportedProgram):
         module = with_plain_inputs(module)
         keywords = _as_exported(place, module.call_spec.in_spec, arguments, keywords)
+    else:
+        refuse_python_state(place, module, (arguments, keywords))
     leaves, spec = tree_flatten((arguments, keywords))
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     sizes, wanted = _sizes(place, program, arguments, keywords)
