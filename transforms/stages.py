@@ -104,10 +104,13 @@ def transform(
             the target does not compute in, or a parameter to keep that there is not.
         PassError: if a pass broke its contract.
         LoweringError: if a program needs what the target lacks.
+        ExportError: if two programs have a buffer in common that one writes.
     """
+    from transforms.export.prepare import refuse_shared_state
     from transforms.graph.record import record_graph
 
     done, logs, graphs = [], [], []
+    refuse_shared_state(programs := tuple(programs))
     for prepared in in_parts(programs):
         before = prepared.program
         samples = (calibration or {}).get(prepared.name, ())

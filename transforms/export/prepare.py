@@ -7,12 +7,13 @@ is called with and its dynamic sizes (`Program`, `prepare_module`).
 from __future__ import annotations
 
 import inspect
+import itertools
 import os
 import signal
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -62,7 +63,7 @@ from transforms.goldens.cases import (
 from transforms.goldens.examples import example_goldens
 from transforms.goldens.refuting import Answers, answers, special
 from transforms.graph.layouts import as_array, as_tensor
-from zoo.errors import UsageError
+from zoo.errors import ExportError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,6 +146,7 @@ class Prepared:
     calls: int = 1
     exact: dict[str, torch.Tensor] = field(default_factory=dict)  # float64, by golden tensor
     operand_ranges: dict[str, Range] = field(default_factory=dict)  # if static, by parameter
+    memory: dict[str, int] = field(default_factory=dict)  # where what it reads or writes is
     refuting: Callable[[], Answers | None] = lambda: None  # waits for what a fork computes
 
     def inputs_of(self, case: int) -> list[torch.Tensor]:
@@ -200,34 +202,36 @@ def prepare(
     ranges = {n: (d.low, d.high, d.multiple_of) for n, d in spec.dimensions.items()}
     signature = signature_of(program, shapes, output_names(program), ranges)
     check_shapes(place, signature, cases)
-    if not state_of(program):
-        refuting = begin_answers(eager, program, signature, cases)
-        return Prepared(spec.name, program, signature, cases, eager, exact=exact, refuting=refuting)
-    cases = make_goldens(model, spec, calls=spec.calls)
-    refuting = begin_answers(eager, program, signature, cases)
-    return Prepared(
-        spec.name, program, signature, cases, eager.first, spec.calls, refuting=refuting
+    prepared = Prepared(
+        spec.name, program, signature, cases, eager, memory=_memory(eager.module, program)
     )
+    if not state_of(program):
+        return _with_answers(replace(prepared, exact=exact), eager)
+    cases = make_goldens(model, spec, calls=spec.calls)
+    prepared = replace(prepared, goldens=cases, eager=eager.first, calls=spec.calls)
+    return _with_answers(prepared, eager)
 
 
-def begin_answers(
-    eager: Eager, program: ExportedProgram, signature: Signature, goldens: Sequence[GoldenCase]
-) -> Callable[[], Answers | None]:
-    """Begin to compute what eager says to attempts to refute it; see `answers`.
+def _with_answers(prepared: Prepared, eager: Eager) -> Prepared:
+    """Begin to compute what eager says to attempts to refute the program; see `answers`.
 
-    In a fork, while the program is lowered, since eager may end its process at wrong integers;
-    another then leaves these out.
+    In a fork, while it is lowered, since eager may end its process at wrong integers; another then
+    leaves these out.
     """
     make = partial(
-        answers, eager, signature, goldens,
-        has_state=bool(state_of(program)), special=special(program),
-    )  # fmt: skip
+        answers,
+        eager,
+        prepared.signature,
+        prepared.goldens,
+        has_state=bool(state_of(prepared.program)),
+        special=special(prepared.program),
+    )
     classes = (Plan, Attempt, Kind)
 
     def fewer() -> Answers | None:
         return in_fork(partial(make, ends=False), classes, instead=lambda: None)()
 
-    return cache(in_fork(make, classes, instead=fewer))
+    return replace(prepared, refuting=cache(in_fork(make, classes, instead=fewer)))
 
 
 _MOST_CALLS = 64
@@ -314,11 +318,38 @@ def prepare_module(name: str, program: Program) -> Prepared:
     calls = program.calls if state_of(exported) else 1
     goldens = example_goldens(place, signature, example, eager, calls)
     check_shapes(place, signature, goldens)
-    refuting = begin_answers(eager, exported, signature, goldens)
+    made = Prepared(name, exported, signature, goldens, eager, memory=_memory(module, exported))
     if state_of(exported):
-        return Prepared(name, exported, signature, goldens, eager.first, calls, refuting=refuting)
-    exact = exact_outputs(eager, goldens)
-    return Prepared(name, exported, signature, goldens, eager, exact=exact, refuting=refuting)
+        return _with_answers(replace(made, eager=eager.first, calls=calls), eager)
+    return _with_answers(replace(made, exact=exact_outputs(eager, goldens)), eager)
+
+
+def _memory(module: torch.nn.Module | ExportedProgram, program: ExportedProgram) -> dict[str, int]:
+    """Storages of the tensors that it reads or writes, by name; of state, the module's own."""
+    held = {**program.state_dict, **program.constants, **dict(module.named_buffers())}
+    signature, state = program.graph_signature, state_of(program)
+    names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    names |= signature.inputs_to_lifted_tensor_constants
+    nodes = program.graph.find_nodes(op="placeholder")
+    read = {names[n.name] for n in nodes if n.name in names and n.users}
+    dense = {n: held[n] for n in {*read, *state} if held[n].layout is torch.strided}
+    return {n: tensor.untyped_storage()._cdata for n, tensor in dense.items()}
+
+
+def refuse_shared_state(programs: Sequence[Prepared]) -> None:
+    """Raise ExportError if a program writes a buffer that another has: each would keep its own."""
+    for one, other in itertools.permutations(programs, 2):
+        for name in state_of(one.program):
+            if one.memory.get(name) in other.memory.values():
+                fact = f"writes buffer {name.removeprefix(WRAPPER_PREFIX)!r}, which program "
+                fact += f"{other.name} has too, and a bundle's programs share no state"
+                raise ExportError(f"program {one.name}", fact, _SHARED)
+
+
+_SHARED = (
+    "Return what is kept and pass it in, or make both one program; where each is to keep its own, "
+    "give one a copy.deepcopy of the module"
+)
 
 
 def _sizes(

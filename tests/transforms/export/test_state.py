@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import threading
 from typing import TYPE_CHECKING, Any
@@ -90,10 +91,13 @@ def eagers(inputs: list[np.ndarray]) -> list[np.ndarray]:
 
 @pytest.fixture(scope="module", params=["cpu", "metal"])
 def cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle whose programs keep the same cache, on each target."""
+    """A bundle whose programs each keep a cache of equal first values, on each target."""
     module, folder = Cache().eval(), tmp_path_factory.mktemp(request.param) / "cache"
     x = torch.randn(1, 8)
-    programs = {"main": Program(module, (x,)), "second": Program(module, (x,), calls=2)}
+    programs = {
+        "main": Program(module, (x,)),
+        "second": Program(copy.deepcopy(module), (x,), calls=2),
+    }
     convert(programs, target=request.param, out=folder, measure_seconds=0.05)
     assert not module.keys.any()  # the module is as it was
     assert not module.count.any()
