@@ -79,10 +79,10 @@ suites: setup ## PyTorch's own tables of operators and modules through convert()
 	$(BIN)/python -m tests.suites $(foreach c,$(CASES),'$(c)') --target $(or $(TARGET),cpu)
 
 up: setup ## a local cluster: Prefect's server and UI, an S3 server, a worker
-	$(BIN)/zoo up
+	$(BIN)/zoo cluster up
 
 down: setup ## end the local cluster
-	$(BIN)/zoo down
+	$(BIN)/zoo cluster down
 
 # Files go to workers in the order of tests/conftest.py, the longest first.
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
@@ -122,7 +122,7 @@ test-ui: setup ## Prefect's UI in headless Chromium: the form, a run, its report
 test-faults: setup ## kill flows, workers, servers and networks of a real cluster (half an hour)
 	$(BIN)/python -m pytest -m faults
 
-test-cluster: setup ## a real cluster, from `zoo up` to `zoo down` (some minutes)
+test-cluster: setup ## a real cluster, from `zoo cluster up` to `zoo cluster down` (some minutes)
 	$(BIN)/python -m pytest -n0 -m cluster
 
 CONTAINER_TOOLS := buildah debootstrap podman redis-server runc

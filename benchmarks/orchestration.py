@@ -8,7 +8,7 @@ beside what was measured before with other sizes or the other database.
 `--sizes 10,100` takes fewer; of sizes beyond `--convert-up-to` releases are put into the store
 beforehand, and what is measured is the run that finds them, and the one after it, when
 nothing has changed. `--database postgresql+asyncpg://user@host/name` has
-the server use an empty database there, as a team's would; without it, SQLite, as `zoo up` does.
+the server use an empty database there, as a team's would; without it, SQLite.
 """
 
 from __future__ import annotations

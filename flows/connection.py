@@ -1,4 +1,4 @@
-"""Which Prefect server and store are meant: those that PREFECT_API_URL names, else `zoo up`'s.
+"""Address of the Prefect server and store: PREFECT_API_URL, else the local cluster's.
 
 Where neither is there, Prefect is embedded. On a worker all is set already, and flows find
 everything in their environment.

@@ -187,7 +187,7 @@ def how_to_get(store: str, release: Release) -> str:
     authority = f", and `{_AUTHORITY}` the certificate of its authority"
     trusted = authority if os.environ.get(_AUTHORITY) else ""
     keys = f"{' and '.join(f'`{name}`' for name in _KEYS)} name a key that may read the store"
-    local = "On the machine of `zoo up` they are found by themselves."
+    local = "On the machine of `zoo cluster up` they are found by themselves."
     lines += [f"{keys}{trusted}. {local}", ""]
     if archive is not None:
         until = datetime.now(UTC) + timedelta(seconds=LINK_SECONDS)

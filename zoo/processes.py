@@ -111,9 +111,9 @@ def is_worker() -> bool:
 
 
 def owns(store: str) -> bool:
-    """Whether it is this user's own store, though a worker asks: that of `zoo up`, and its worker.
+    """Return whether it is this user's own store: the local cluster's, whoever asks.
 
-    They run as the user whose keys they are, on his machine; a promotion by hand would judge by the
+    The cluster and its worker run as the owner of the keys; a promotion by hand would judge by the
     same manifest what the same processes proved.
     """
     return os.environ.get(OWN_STORE) == store

@@ -55,7 +55,7 @@ _TOP = {
     **_in("mounted", "pull", "verify", "run", "bench", "transcribe"),
     **_in("doctor", "doctor"),
 }
-# Shorter names, which the help leaves out: `zoo promote` is `zoo release promote`.
+# Shorter names, which the help leaves out: `zoo release promote` is `zoo release promote`.
 _ALIASES = {**_RELEASE, **_CLUSTER, **_DEBUG, "releases": _RELEASE["list"]}
 _ALIASES |= _in("mounted", "trust")
 
@@ -224,7 +224,7 @@ def _carried_out(arguments: Sequence[str]) -> int:
 def keep_off_proxies() -> None:
     """Have this process and its children go to loopback by themselves.
 
-    Where a proxy is set and loopback is not excepted, requests to a server of `zoo up` would go to
+    Where a proxy is set and loopback is not excepted, requests to the local cluster would go to
     the proxy, with the server's secret in them.
     """
     if not any(os.environ.get(name) or os.environ.get(name.upper()) for name in _PROXIES):

@@ -113,7 +113,7 @@ def store_url(given: str | None) -> str:
 
 
 def use_cluster(wanted: "Callable[[ClusterState], dict[str, str]]") -> "ClusterState | None":
-    """Put what is `wanted` of a cluster that `zoo up` started into this process's environment.
+    """Put variables of the running local cluster into this process's environment.
 
     Variables of Prefect that are set already stay as they are. Those of a store belong together:
     where its address or server is set to something else, none of the cluster's is added, else all

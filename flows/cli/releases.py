@@ -419,8 +419,8 @@ def push(
 
     **Examples**
 
-    - `zoo push hf://example/resnet18`
-    - `zoo push hf://example/small-resnet resnet18 --private --json`
+    - `zoo release push hf://example/resnet18`
+    - `zoo release push hf://example/small-resnet resnet18 --private --json`
     """
     from menagerie.typed_json import plain
     from zoo.catalogue.hub import push as push_to_hub
