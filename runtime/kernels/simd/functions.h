@@ -34,11 +34,11 @@ struct Sigmoid {
   }
 };
 
-// Zero to 2e-36 from -87 on: the sigmoid is never quite zero, and not to be multiplied by more.
+// Zero below -87, and NaN of minus infinity, as eager PyTorch's.
 struct Silu {
   template <class Lanes>
   static typename Lanes::Vector of(typename Lanes::Vector x) {
-    return Lanes::larger(Lanes::all(-87), x) * Sigmoid::of<Lanes>(x);
+    return x * Lanes::zero_below(x, Lanes::all(-87), Sigmoid::of<Lanes>(x));
   }
 };
 
@@ -59,7 +59,7 @@ struct HardSwish {
 
 // x * P(X <= x) of a normal X. What lies above 1/2 is an odd rational function, fitted over |x| <=
 // 5.2 by iteratively weighted least squares to 6e-8; farther out it is 1/2 to 1.4e-7. All x below
-// -5.2, minus infinity with them, give -7e-7.
+// -5.2 give zero, and minus infinity NaN, as eager PyTorch's.
 struct Gelu {
   template <class Lanes>
   static typename Lanes::Vector of(typename Lanes::Vector x) {
@@ -79,7 +79,7 @@ struct Gelu {
     below = Lanes::multiply_add(below, square, Lanes::all(1));
     const auto share =
         Lanes::multiply_add(bounded * above, Lanes::inverse(below), Lanes::all(0.5F));
-    return Lanes::larger(lowest, x) * share;
+    return x * Lanes::zero_below(x, lowest, share);
   }
 };
 

@@ -1,11 +1,10 @@
 """Operators that take indices: where eager PyTorch raises, so does the run; else they agree.
 
-All operators share one program, each with an index of its own, so that one index at a time is wrong.
+All operators share one program, each with its own index, so that one at a time is wrong.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -20,7 +19,6 @@ from zoo.errors import SessionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from menagerie import Session
 
@@ -85,6 +83,8 @@ OPERATORS: dict[str, Operator] = {
 
 
 class _All(nn.Module):
+    """All operators, each of the table and indices of its own."""
+
     def forward(self, table: Tensor, *indices: Tensor) -> tuple[Tensor, ...]:
         pairs = zip(OPERATORS.values(), indices, strict=True)
         return tuple(operator.function(table, index) for operator, index in pairs)
@@ -99,7 +99,9 @@ def _indices(operator: Operator) -> Tensor:
 
 
 @pytest.fixture(scope="module", params=["cpu", "metal"])
-def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+def session(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Session]:
     """All operators, converted together."""
     inputs = (_table(), *map(_indices, OPERATORS.values()))
     out = tmp_path_factory.mktemp("ranges") / "bundle"
@@ -110,7 +112,7 @@ def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_an_index_is_taken_as_eager_takes_it(session: Session, name: str) -> None:
-    """Negative, just outside and far outside: eager's values, or an error by node and line."""
+    """Negative, just outside and far outside: eager's values, or the run fails as eager does."""
     operator, table = OPERATORS[name], _table()
     size, far = operator.size, torch.iinfo(operator.dtype).max // 2
     values = [table, *map(_indices, OPERATORS.values())]
