@@ -6,6 +6,7 @@ import functools
 import keyword
 import math
 import re
+import traceback
 import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from torch import Tensor
 from torch._dynamo.exc import UserError
 from torch._higher_order_ops.flex_attention import FlexAttentionHOP
 from torch._subclasses import FakeTensor
+from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.export import ExportedProgram, ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import ConstantArgument
 from torch.fx import Node
@@ -77,6 +79,42 @@ declare(
 )
 
 aten = torch.ops.aten
+_MATRIX = 2
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+
+
+# Torch's own code asks the values whether to warn; a tensor that is traced has none.
+@aten.cov.default.py_impl(_COMPOSITE)
+def covariance(
+    self: Tensor,
+    *,
+    correction: int = 1,
+    fweights: Tensor | None = None,
+    aweights: Tensor | None = None,
+) -> Tensor:
+    """Covariances of rows, each observation with its weights (torch.cov)."""
+    rows = self if self.dim() == _MATRIX else self.reshape(1, -1)
+    given = [weights for weights in (fweights, aweights) if weights is not None]
+    weights = math.prod(given, start=rows.new_ones(rows.shape[1], dtype=torch.int64))
+    total = weights.sum()
+    if given:
+        fits = torch.stack([(each >= 0).all() for each in given]).all() & (total != 0)
+        aten._assert_async.msg(fits, "cov: a weight is negative, or their sum is zero")
+    lost = correction if aweights is None else correction * (weights * aweights).sum() / total
+    rows = rows - ((rows * weights).sum(1) / total)[:, None]
+    return (rows @ (rows * weights).t() / (total - lost).clamp(min=0)).squeeze()
+
+
+@aten.corrcoef.default.py_impl(_COMPOSITE)
+def correlation(self: Tensor) -> Tensor:
+    """Correlations of rows (torch.corrcoef)."""
+    found = covariance(self)
+    deviation = found.diagonal().sqrt() if found.dim() else None
+    return (
+        found / found if deviation is None else (found / deviation[:, None] / deviation).clip(-1, 1)
+    )
+
+
 _READ_OUT = (aten.item.default, aten._local_scalar_dense.default)
 WRAPPER_PREFIX = "model."  # CallableProgram holds the model under this name
 
@@ -449,8 +487,12 @@ def _failed(place: str, error: Exception) -> ExportError:
     text = str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     said = " ".join(lines[:3]) or type(error).__name__
-    if "data-dependent" in text:
-        sites = [f"{file}:{line}" for file, line in _LINES.findall(text) if "/torch/" not in file]
+    if "data-dependent" in text or isinstance(error, DataDependentOutputException):
+        raised = [
+            (each.filename, each.lineno) for each in traceback.extract_tb(error.__traceback__)
+        ]
+        lines_named = _LINES.findall(text) or raised
+        sites = [f"{file}:{line}" for file, line in lines_named if "/torch/" not in file]
         where = f" at {sites[-1]}" if sites else ""
         said = said.partition(" (unhinted")[0]
         fact = f"a size or a branch{where} depends on values of a tensor (torch.export: {said})"

@@ -9,6 +9,7 @@ something; of the first where none does.
 from __future__ import annotations
 
 import copy
+import functools
 import math
 import time
 from dataclasses import dataclass, replace
@@ -241,7 +242,7 @@ def run_exactly(call: Call, inputs: Mapping[str, torch.Tensor]) -> dict[str, tor
 
 
 class TiesInOrder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Inside, equal values of sorts and selections keep their order.
+    """Inside, equal values of sorts and selections keep their order; norms of halves round once.
 
     Eager leaves it open which of equal values comes first; an artifact, whose sorts are stable,
     could not be compared with it.
@@ -275,7 +276,19 @@ def _kth(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     return tuple(part if keepdim else part.squeeze(dim) for part in chosen)
 
 
+def _rounded_once(norm: Callable[..., Any], x: torch.Tensor, *how: Any) -> Any:
+    """A norm of halves by float32's kernel: eager's own adds noise, 0.7 for a row of one 65504."""
+    if x.dtype not in (torch.float16, torch.bfloat16):
+        return norm(x, *how)
+    wide = [t.float() if isinstance(t, torch.Tensor) else t for t in (x, *how)]
+    return tuple(result.to(x.dtype) for result in norm(*wide))
+
+
 _IN_ORDER: dict[object, Callable[..., Any]] = {
+    **{
+        norm: functools.partial(_rounded_once, norm)
+        for norm in (aten.native_layer_norm.default, aten.native_group_norm.default)
+    },
     aten.sort.default: _sorted,
     aten.sort.stable: lambda x, **how: aten.sort.stable(x, **{**how, "stable": True}),
     aten.topk.default: _first,

@@ -311,6 +311,16 @@ def _padded_bag(weight: Tensor, *how: Any) -> tuple[Tensor, Tensor, Tensor, Tens
     return _embedding_bag(weight, *others, -1 if row is None else row % weight.shape[0])
 
 
+def _nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
+    """Places of the first `size` elements that are not zero, filled up with `fill_value`."""
+    place = torch.searchsorted((self != 0).reshape(-1).cumsum(0), torch.arange(1, size + 1))
+    found, axes = place < self.numel(), [place.new_empty(size, 0)]
+    for extent in reversed(self.shape):
+        axes.insert(0, (place % torch.sym_max(extent, 1))[:, None])  # type: ignore[no-untyped-call]
+        place = place // torch.sym_max(extent, 1)  # type: ignore[no-untyped-call]
+    return torch.where(found[:, None], torch.cat(axes, 1), fill_value)
+
+
 _ZEROS, _BORDER, _REFLECTION = range(3)  # as torch.nn.functional.grid_sample numbers them
 
 
@@ -485,6 +495,7 @@ _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     aten.nanmedian.default: lambda self: _of_rows(_nanmedian)(self.reshape(-1))[0],
     aten.mode.default: _of_rows(_mode),
     aten.histc.default: _histc,
+    aten.nonzero_static.default: _nonzero_static,
     chunked_loss._opoverload: _linear_cross_entropy,
     aten.embedding_bag.default: _embedding_bag,
     aten.embedding_bag.padding_idx: _padded_bag,
