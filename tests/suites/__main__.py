@@ -27,7 +27,7 @@ from tests.suites.table import Results, write_table
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_SAMPLES_TOGETHER = 96
+_SAMPLES_TOGETHER = 128
 _DOUBTFUL_TOGETHER = 12  # of cases that were not proven before
 
 

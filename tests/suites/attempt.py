@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 _PRELOAD = "tests.suites.preload"
 _TEXT = 300  # characters of a reason that are kept
 BOUNDS = Bounds(seconds=240.0, gigabytes=8.0)
-_DYNAMIC_TOGETHER = 16  # each dynamic size adds golden cases to the program
+_DYNAMIC_TOGETHER = 64  # each dynamic size adds golden cases to the program
+_NAMED_AT_ONCE = ("ExportError", "UnsupportedKernels")  # errors that name all calls at fault
 _MOST_DEATHS = 12  # of processes in which a bundle runs on other values
 
 
@@ -188,7 +189,8 @@ def _convert(
     if named and len(named) < len(samples):
         alone = [[sample] for number, sample in enumerate(samples) if number in named]
         rest = [sample for number, sample in enumerate(samples) if number not in named]
-        parts: list[Sequence[Sample]] = [*alone, rest]
+        whole = answer["text"].startswith(_NAMED_AT_ONCE)
+        parts: list[Sequence[Sample]] = [*alone, *([rest] if whole else _halves(rest))]
     else:
         parts = _halves(samples)
     for part in parts:
@@ -265,7 +267,9 @@ def _values(work: tuple[Any, ...], folder: Path) -> dict[int, tuple[int, int, st
         if tried.answer is not None:
             return {int(n): (a, b, _short(text)) for n, (a, b, text) in tried.answer.items()}
         ended[json.loads(log.read_text())] = tried.text
-    return {}
+    return dict.fromkeys(
+        range(len(samples)), (0, 1, f"processes ended at {', '.join(ended)}"[:_TEXT])
+    )
 
 
 def _values_here(
