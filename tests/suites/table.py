@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.suites.attempt import Outcome, State
+from tests.suites.cases import SAMPLES
 from tests.sweep.table import README, cells
 
 if TYPE_CHECKING:
@@ -104,17 +105,14 @@ def share(outcomes: Sequence[Outcome]) -> Share:
 
 
 def parts(rows: Mapping[str, Outcome]) -> dict[str, list[Outcome]]:
-    """The outcomes of modules, of operators by dtype, and of all operators."""
-    found: dict[str, list[Outcome]] = {"modules": []}
-    operators = []
-    for name, outcome in rows.items():
-        suite, _, dtype = name.partition("/")[0], *name.rpartition("/")[1:]
-        if suite == "module_db":
-            found["modules"].append(outcome)
-        else:
-            found.setdefault(dtype, []).append(outcome)
-            operators.append(outcome)
-    return {**found, "all operators": operators}
+    """The outcomes of operators by dtype, of all operators, and of modules."""
+    operators = {name: outcome for name, outcome in rows.items() if name.startswith("op_db/")}
+    dtypes = [str(dtype).removeprefix("torch.") for dtype in SAMPLES]
+    return {
+        **{d: [o for n, o in operators.items() if n.endswith(f"/{d}")] for d in dtypes},
+        "all operators": list(operators.values()),
+        "modules": [outcome for name, outcome in rows.items() if name not in operators],
+    }
 
 
 def sentence(results: Results) -> str:
@@ -175,7 +173,8 @@ def _percent(part: int, whole: int) -> str:
 
 def _not_counted(rows: Mapping[str, Outcome]) -> str:
     left = [o.text.partition(":")[0] for o in rows.values() if o.state is State.NOT_COUNTED]
-    said = ", ".join(f"{count} {reason}" for reason, count in Counter(left).most_common())
+    counts = sorted(Counter(left).items(), key=lambda pair: (-pair[1], pair[0]))
+    said = ", ".join(f"{count} {reason}" for reason, count in counts)
     return f"Cases without a sample that is counted: {len(left)} ({said})." if left else ""
 
 
@@ -200,7 +199,7 @@ def _different(outcome: Outcome) -> tuple[str, str] | None:
 def _merged(rows: Mapping[str, Outcome], reason: Any) -> Iterator[str]:
     """A row for each operator: what is said of its first dtype, and for which others it is."""
     found: dict[str, list[tuple[str, str, str]]] = {}
-    for name, outcome in rows.items():
+    for name, outcome in sorted(rows.items()):
         if said := reason(outcome):
             case, _, dtype = name.rpartition("/")
             found.setdefault(case, []).append((dtype, *said))
