@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 KINDS = ("zeros", "negative", "extreme")
 # The largest error of an element, beside as much of its own size.
 _ERRORS = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 6e-2}
+# Whose order of equal values eager leaves open: their places are not compared.
+_OPEN = ("topk", "sort", "argsort", "kthvalue")
 Inputs = tuple[torch.Tensor, ...]
 
 
@@ -159,7 +161,10 @@ class _Runs:
 
     def _judge(self, number: int, wanted: Inputs, answer: Mapping[str, np.ndarray]) -> str:
         coarse = max(_ERRORS.get(t.dtype, 0.0) for t in (*self._calls[number].tensors, *wanted))
+        is_open = getattr(self._calls[number].function, "name", "") in _OPEN
         for place, eager in enumerate(wanted):
+            if is_open and eager.dtype is torch.int64 and (place or len(wanted) == 1):
+                continue
             found = _tensor(answer[f"call_{number}_outputs_{place}"], eager.dtype)
             if eager.numel() and (said := difference(found, eager, coarse)):
                 return f"result {place} {said}"
