@@ -82,11 +82,11 @@ def _by_kernel(  # noqa: PLR0917 - torch's own list
     mode: int, _: object, x: Tensor, state: Any, weights: Sequence[Tensor], has_biases: bool,
     reverse: bool = False, **__: Any,
 ) -> tuple[Tensor, Any]:  # fmt: skip
-    """One layer in one direction by the runtime's kernel."""
+    """One layer in one direction by the runtime's kernel; torch's own reads memory row after row."""
     begin, structure = tree_flatten(state)
-    hidden, memory = (value.unsqueeze(0) for value in (begin[0], begin[-1]))
+    hidden, memory = (value.unsqueeze(0).contiguous() for value in (begin[0], begin[-1]))
     y, *end = aten.mkldnn_rnn_layer(
-        x, *weights, *([] if has_biases else weights), hidden, memory, reverse, [],
+        x.contiguous(), *weights, *([] if has_biases else weights), hidden, memory, reverse, [],
         mode, hidden.shape[2], 1, has_biases, False, False, False,
     )  # fmt: skip
     return y, tree_unflatten([value.squeeze(0) for value in end[: len(begin)]], structure)
