@@ -312,7 +312,7 @@ def axes_by_input(
         found.update(each)
     try:
         return [axes for key in tensors for axes in _spread(tensors[key], found.get(key))]
-    except (TypeError, ValueError):
+    except (LookupError, TypeError, ValueError):
         raise fault from None
 
 
@@ -327,7 +327,10 @@ def _spread(value: Any, axes: Any) -> list[Any]:
         if not isinstance(axes, Mapping):
             return [axes]
         count = value.dim() if isinstance(value, torch.Tensor) else 0
-        return [{range(count)[axis]: size for axis, size in axes.items()}]
+        placed = {range(count)[axis]: size for axis, size in axes.items()}
+        if len(placed) < len(axes):
+            raise ValueError(axes)
+        return [placed]
     parts, _ = SUPPORTED_NODES[_get_node_type(value)].flatten_fn(value)
     if isinstance(axes, Mapping):
         if strange := axes.keys() - set(value):

@@ -121,6 +121,7 @@ WRAPPER_PREFIX = "model."  # CallableProgram holds the model under this name
 
 # What torch says of every recurrent layer, whose list of its own weights it takes for state.
 _SECOND_NAMES = r"The tensor attributes? (self\.(\w+\.)*_flat_weights\[\d+\],? )+w"
+_CAUSES = re.compile(r"Caused by: .*?([\w./-]+\.py):(\d+) in ")
 _LINES = re.compile(r'File "(.+?)", line (\d+)')
 _NO_NESTING = "for tensors within one, a model that returns them side by side is needed"
 
@@ -491,12 +492,14 @@ def _failed(place: str, error: Exception) -> ExportError:
         raised = [
             (each.filename, each.lineno) for each in traceback.extract_tb(error.__traceback__)
         ]
-        lines_named = _LINES.findall(text) or raised
+        lines_named = [*_CAUSES.findall(text), *_LINES.findall(text)] or raised
         sites = [f"{file}:{line}" for file, line in lines_named if "/torch/" not in file]
         where = f" at {sites[-1]}" if sites else ""
         said = said.partition(" (unhinted")[0]
         fact = f"a size or a branch{where} depends on values of a tensor (torch.export: {said})"
         advice = "Choose by torch.where, pad to a fixed size, or return a mask"
+        if "nms" in text:
+            advice = "Convert what scores boxes (`backbone`, `head`), and suppress boxes outside"
         return ExportError(place, fact, advice)
     step = next((step for each, step in _ADVICE.items() if each in text), _TRY_ALONE)
     return ExportError(place, f"torch.export failed: {said}", step)
