@@ -113,11 +113,11 @@ class ConvertedBundle:
 
 def convert(
     module: torch.nn.Module | ExportedProgram | Mapping[str, Program | tuple[Any, ...]],
-    inputs: Sequence[torch.Tensor] | Mapping[str, torch.Tensor] = (),
+    inputs: Sequence[Any] | Mapping[str, Any] = (),
     *,
     target: str | Target = "cpu",
     out: Path | str,
-    kwargs: Mapping[str, torch.Tensor] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     names: Mapping[str, Sequence[str]] | None = None,
     calls: int = 4,
@@ -147,14 +147,17 @@ def convert(
         module: in eval mode, or exported already; or a mapping from names to `Program`s, or to
             tuples of what makes one (module, inputs): several programs of one bundle, whose equal
             weights are stored once.
-        inputs: a tuple of example tensors, on the CPU, with any strides; or tensors by name. An
-            ExportedProgram has its own.
+        inputs: a tuple of examples, or examples by name: tensors on the CPU with any strides, or
+            lists, tuples, dictionaries and caches of them, whose tensors become inputs by path
+            (`images_0`, `batch_mask`). Numbers, booleans, text and None among them are constants
+            of the export. An ExportedProgram has its own.
         target: its name, or a Target.
         out: the folder to make; missing or empty.
-        kwargs: further tensors by name, as torch.export has them.
+        kwargs: further examples by name, as torch.export has them.
         dynamic_shapes: as torch.export has it, or one for each input in order; every range needs a
             largest size.
-        names: `{"inputs": [...], "outputs": [...]}`, either may be left out.
+        names: `{"inputs": [...], "outputs": [...]}`, either may be left out. Keywords keep names
+            of their own; others are in forward's order.
         calls: of a module that keeps state in buffers: how many calls, one after another, prove
             it. The artifact begins with the buffers as they are now; `Session.reset` brings these
             back.

@@ -247,9 +247,9 @@ class Program:
 
     Attributes:
         module: in eval mode; or a program that is exported already.
-        inputs: example tensors by position, on the CPU; a mapping is taken as `kwargs`. Left out:
-            those that an exported program has of its own.
-        kwargs: example tensors by name.
+        inputs: examples by position, as `convert` has them; a mapping is taken as `kwargs`. Left
+            out: those that an exported program has of its own.
+        kwargs: examples by name.
         dynamic_shapes: as torch.export has it; every range needs a largest size.
         names: `{"inputs": [...], "outputs": [...]}` in the graph's order; left out: what forward
             calls its inputs, and the result's keys, or `output` and its positions.
@@ -260,8 +260,8 @@ class Program:
     """
 
     module: torch.nn.Module | ExportedProgram
-    inputs: Sequence[torch.Tensor] | Mapping[str, torch.Tensor] = ()
-    kwargs: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    inputs: Sequence[Any] | Mapping[str, Any] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
     dynamic_shapes: Any = None
     names: Mapping[str, Sequence[str]] = field(default_factory=dict)
     calls: int = field(default=4, kw_only=True)

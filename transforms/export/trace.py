@@ -336,7 +336,7 @@ def flat(program: ExportedProgram) -> ExportedProgram:
     specs_of_call = map(tree_structure, ((tensors, {}), results))
     names = list(map(str, made.graph_signature.user_inputs))
     signature = ModuleCallSignature([], [], *specs_of_call, forward_arg_names=names)
-    made.module_call_graph[:] = [ModuleCallEntry(fqn="", signature=signature)]
+    made._module_call_graph = [ModuleCallEntry(fqn="", signature=signature)]
     made.example_inputs = (tensors, {})
     return made
 

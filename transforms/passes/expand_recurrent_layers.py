@@ -82,7 +82,7 @@ def _by_kernel(  # noqa: PLR0917 - torch's own list
     mode: int, _: object, x: Tensor, state: Any, weights: Sequence[Tensor], has_biases: bool,
     reverse: bool = False, **__: Any,
 ) -> tuple[Tensor, Any]:  # fmt: skip
-    """One layer in one direction by the runtime's kernel; torch's own reads memory row after row."""
+    """One layer in one direction by the runtime's kernel; torch's needs dense tensors."""
     begin, structure = tree_flatten(state)
     hidden, memory = (value.unsqueeze(0).contiguous() for value in (begin[0], begin[-1]))
     y, *end = aten.mkldnn_rnn_layer(
