@@ -260,6 +260,9 @@ def _range(
     bounds = program.range_constraints[symbol]
     if bounds.upper == int_oo:
         raise ExportError(place, f"{where} has no largest size", _BOUNDED)
+    if bounds.lower == bounds.upper:
+        fact = f"{where} has the size {step * int(bounds.upper)} alone"
+        raise ExportError(place, fact, "Leave it out of dynamic_shapes")
     return step * max(1, int(bounds.lower)), step * int(bounds.upper), step
 
 

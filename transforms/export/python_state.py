@@ -38,6 +38,7 @@ from transforms.bundle import content_digest
 from transforms.export.call_signature import named_tensors
 from transforms.goldens.cases import run_exactly
 from transforms.goldens.examples import redrawn
+from transforms.graph.record import NOT_THEIRS
 from zoo.errors import ExportError
 from zoo.sources.random_weights import torch_threads
 
@@ -55,7 +56,6 @@ _OPAQUE = ("torch.", "logging.", "threading.", "builtins.")  # whose things are 
 _VALUES = (int, float, complex, str, bytes, type(None), torch.dtype)
 _NAMED = (int, float, dict, list, set, deque, Tensor, FunctionType)  # of globals and classes
 _UNNAMED = {"_parameters", "_modules", "__func__", "__self__", "__wrapped__"}
-_NOT_THEIRS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
 _NONE = (0, None)
 _UNSEEN = "Keep state in buffers, and pass noise as an input"
 
@@ -134,12 +134,18 @@ def _run(module: nn.Module, *calls: Inputs) -> Iterator[Results]:
 def _equal(one: Results, other: Results) -> bool:
     if isinstance(one, str) or isinstance(other, str) or len(one) != len(other):
         return one == other
+    plain = [p for p in zip(one, other, strict=True) if all(map(_is_plain, p))]
     return all(
         content_digest(a) == content_digest(b)
         or (a.shape == b.shape and a.is_floating_point()
             and torch.allclose(a.double(), b.double(), 1e-4, 1e-7, equal_nan=True))
-        for a, b in zip(one, other, strict=True)
+        for a, b in plain
     )  # fmt: skip
+
+
+def _is_plain(thing: Any) -> bool:
+    known = type(thing) in {Tensor, nn.Parameter} and not thing.is_nested
+    return known and thing.layout is torch.strided and thing.device.type == "cpu"
 
 
 def _is_memory(module: nn.Module, used: nn.Module, inputs: Inputs, *, evolves: bool) -> bool:
@@ -206,7 +212,7 @@ def _value(thing: Any) -> object:
     """What tells a thing from what it was before."""
     if isinstance(thing, _VALUES):
         return type(thing), thing
-    if type(thing) in {Tensor, nn.Parameter} and thing.layout is torch.strided:
+    if _is_plain(thing):
         return content_digest(thing)
     if hasattr(thing, "tobytes"):  # NumPy's
         return thing.tobytes()
@@ -224,7 +230,7 @@ def _lines(module: nn.Module, inputs: Inputs, changed: list[Keys]) -> dict[Keys,
             if keys not in lines and _value(_at(module, keys)) != before[keys]:
                 lines[keys] = last
         their = frame.f_back if event == "return" else frame  # whose line goes on
-        while their is not None and their.f_code.co_filename.startswith(_NOT_THEIRS):
+        while their is not None and their.f_code.co_filename.startswith(NOT_THEIRS):
             their = their.f_back
         if their is not None:
             file, number = their.f_code.co_filename, their.f_lineno

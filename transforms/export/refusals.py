@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 import torch
+from torch._guards import detect_fake_mode
 from torch.export.graph_signature import OutputKind
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._sympy.interp import sympy_interp
@@ -54,8 +55,15 @@ def without_assertions(place: str, program: ExportedProgram) -> ExportedProgram:
         if symbol.is_Symbol
     }
     axes = _axes(editor)
+    mode: Any = detect_fake_mode([node.meta.get("val") for node in editor.graph.nodes])
+    # Not every one is in the graph: none of floats, and those not that another seems to imply.
+    for asserted in mode.shape_env.deferred_runtime_asserts.get(None, ()):
+        _settle(place, mode.shape_env.replace(asserted.expr), ranges, axes)
     for node in editor.calls(*_ASSERTIONS):
-        _settle(place, node, ranges, axes)
+        condition: Any = node.args[0]
+        value = condition.meta["val"] if isinstance(condition, torch.fx.Node) else condition
+        if isinstance(value, torch.SymBool):  # else torch knew the answer
+            _settle(place, value.node.shape_env.replace(value.node.expr), ranges, axes)
         editor.graph.erase_node(node)
     return editor.finish()
 
@@ -79,13 +87,8 @@ def _in_words(expression: Any, axes: _Axes) -> str:
     return str(expression.xreplace({s: sympy.Symbol(n, integer=True) for s, n in named.items()}))
 
 
-def _settle(place: str, node: Node, ranges: Mapping[Any, range], axes: _Axes) -> None:
+def _settle(place: str, expression: Any, ranges: Mapping[Any, range], axes: _Axes) -> None:
     """Try an assertion with every size; an ExportError says where it does not hold."""
-    condition = node.args[0]
-    value = condition.meta["val"] if isinstance(condition, torch.fx.Node) else condition
-    if not isinstance(value, torch.SymBool):
-        return  # torch knew the answer
-    expression = value.node.shape_env.replace(value.node.expr)
     symbols = sorted(expression.free_symbols, key=str)
     if any(symbol not in ranges for symbol in symbols):
         fact = f"what is computed decides a size: {expression}"
@@ -132,6 +135,7 @@ class _AllAtOnce(TensorReferenceAnalysis):
     """Arithmetic of positive sizes, as tensors of them."""
 
     mod: Any = staticmethod(torch.remainder)
+    python_mod = mod
     int_truediv: Any = staticmethod(lambda a, b: a.double() / b)
 
 

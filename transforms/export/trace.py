@@ -34,8 +34,15 @@ from transforms.export.call_signature import (
 from transforms.export.refusals import refuse_unsupported, without_assertions
 from transforms.graph.aliasing import functional
 from transforms.graph.editor import ProgramEditor
-from transforms.graph.guards import any_length, is_number_cached, switched_off, torch_unheard
+from transforms.graph.guards import (
+    any_length,
+    is_number_cached,
+    plain_words,
+    switched_off,
+    torch_unheard,
+)
 from transforms.graph.layouts import plain, same_layout
+from transforms.graph.record import NOT_THEIRS
 from transforms.graph.schemas import declare, writes
 from transforms.passes.lay_out_weights import let_views_copy
 from zoo.errors import ExportError
@@ -484,30 +491,37 @@ def _unwritable(module: torch.nn.Module | ExportedProgram) -> tuple[str, str] | 
 
 
 def _failed(place: str, error: Exception) -> ExportError:
-    """What torch found, in a user's words where we have some."""
-    text = str(error)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = " ".join(lines[:3]) or type(error).__name__
-    if "data-dependent" in text or isinstance(error, DataDependentOutputException):
-        raised = [
-            (each.filename, each.lineno) for each in traceback.extract_tb(error.__traceback__)
+    """What torch found, in a user's words where we have some, and at which line of the user's."""
+    text, where = str(error), ""
+    for each in (error, error.__context__):
+        calls = traceback.extract_tb(each.__traceback__ if each else None)
+        lines = [
+            *_CAUSES.findall(text),
+            *_LINES.findall(text),
+            *((call.filename, call.lineno) for call in calls),
         ]
-        lines_named = [*_CAUSES.findall(text), *_LINES.findall(text)] or raised
-        sites = [f"{file}:{line}" for file, line in lines_named if "/torch/" not in file]
-        where = f" at {sites[-1]}" if sites else ""
-        said = said.partition(" (unhinted")[0]
+        sites = [f" at {name}:{line}" for name, line in lines if not name.startswith(NOT_THEIRS)]
+        where = where or "".join(sites[-1:])
+    if "data-dependent" in text or isinstance(error, DataDependentOutputException):
+        said = text.strip().partition("\n")[0].partition(" (unhinted")[0]
         fact = f"a size or a branch{where} depends on values of a tensor (torch.export: {said})"
         advice = "Choose by torch.where, pad to a fixed size, or return a mask"
         if "nms" in text:
             advice = "Convert what scores boxes (`backbone`, `head`), and suppress boxes outside"
         return ExportError(place, fact, advice)
     step = next((step for each, step in _ADVICE.items() if each in text), _TRY_ALONE)
-    return ExportError(place, f"torch.export failed: {said}", step)
+    if fixed := _SPECIALISED.findall(text):
+        step = _ONE if all(size in {"1", unit} for unit, size in fixed) else _FIXED
+    said = plain_words(text) or "it cannot follow an operation of the model"
+    return ExportError(place, f"torch.export failed{where}: {said}", step)
 
 
+_SPECIALISED = re.compile(r"marked (?:(\d+)\*)?\w+ as dynamic but .*? constant \((\d+)\)")
+_ONE = (
+    "Where the example has 1 there, or k of k * Dim, give another size: torch takes these for fixed"
+)
+_FIXED = "The model works for the example's size alone: leave that axis out of dynamic_shapes"
 _ADVICE = {  # by what torch says
-    "specialized it to be a constant": "Where the example has 1 there, or k of k * Dim, give "
-    "another size: torch takes these for fixed. Else the model fixes it: leave that axis out",
     "Constraints violated": "Narrow the range of the dimension to what the model allows",
     "was assigned during export": "Make it in __init__, by register_buffer, or call the module "
     "once before",
@@ -520,6 +534,8 @@ _ADVICE = {  # by what torch says
     "pack them",
     "Pending unbacked symbols": "A size depends on values, as nonzero and combinations have: make "
     "such tables in __init__",
+    "fake tensor in the exported program": "Write into no tensor through `.data`, and into none "
+    "that the module holds but a buffer",
     "expected compiled_fn to be GraphModule": "A buffer that is written may be one memory with "
     "another: register the memory once",
 }

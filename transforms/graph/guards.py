@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
+import re
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -106,10 +108,17 @@ def any_length() -> Iterator[None]:
     torch 2.13 follows the steps of the MKL kernel on fake values, where a reshape asks whether the
     number of frames divides the batch (`_exec_fft` of torch/_meta_registrations.py): an STFT would
     be fit for some lengths of a signal only. Without MKL it says the shape alone. And it takes all
-    steps of an LSTM, GRU or RNN to find the shape of the last, which fixes how many there are.
+    steps of an LSTM, GRU or RNN to find the shape of the last, which fixes how many there are. And
+    it takes `(n / 4) % 1` for 0, since its remainders are of integers.
     """
-    with patch("torch.backends.mkl.is_available", return_value=False), one_layer_by(_of_all_steps):
+    mkl = patch("torch.backends.mkl.is_available", return_value=False)
+    remainder = patch.object(torch.SymFloat, "__mod__", _remainder)
+    with mkl, one_layer_by(_of_all_steps), remainder:
         yield
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    return a - b * math.floor(a / b)
 
 
 @contextmanager
@@ -124,6 +133,20 @@ def torch_unheard() -> Iterator[None]:
         # It prints the graph of an export that fails, by a name that it finds in its module first.
         stack.enter_context(patch("torch.export._trace.print", create=True))
         yield
+
+
+_ASIDE = re.compile(  # of no use to who only converts a model
+    r"report a|file an issue|https?:|/issues|INTERNAL|TORCH_LOGS|draft_export|^\w+ = |tlparse|"
+    r"Suggested fixes|mark_dynamic|Dim\.(AUTO|DYNAMIC)|traceback:|program constant|our tracing|"
+    r"lifted_tensor|erroneously tracing|custom (kernel|op)|While executing|following|num_users|"
+    r"refer to|error above|new_dynamic_size|more times than|^File |^def "
+)
+
+
+def plain_words(text: str) -> str:
+    """The first of what torch says, without what is for its developers."""
+    sentences = re.split(r"(?<=[.!:)])\s+|\s*\n\s*", text.strip())
+    return " ".join([s for s in sentences if s and not _ASIDE.search(s)][:4])
 
 
 @contextmanager

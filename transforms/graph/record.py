@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from transforms.graph.schemas import tensors_of
 from zoo.records import GraphNode, GraphRecord, NodeKind
 
@@ -14,6 +16,13 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
+# Files whose lines are no user's.
+NOT_THEIRS = (
+    str(Path(torch.__file__).parent),
+    str(Path(__file__).parents[1]),
+    "<string>",
+    "<eval_with",
+)
 _WORDS = {
     NodeKind.HEAVY: ("conv", "linear", "matmul", "mm", "attention", "einsum", "lstm", "gru"),
     NodeKind.NORM: ("norm",),

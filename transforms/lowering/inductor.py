@@ -74,7 +74,7 @@ from torch.utils import _pytree as pytree
 
 from menagerie.paths import built
 from transforms.export.call_signature import state_of
-from transforms.graph.guards import is_number_cached, torch_unheard
+from transforms.graph.guards import is_number_cached, plain_words, torch_unheard
 from transforms.graph.record import origin
 from transforms.lowering.cpp_codegen import located, not_the_pinned, numbers_as_eager
 from zoo.errors import LoweringError
@@ -199,7 +199,7 @@ def generate_code(
         return captured.code
     except Exception as error:
         where = f" at {failed[0]}" if failed else ""
-        reason = _LACKING.sub(r"the target has no function \1", first_line(error))
+        reason = _LACKING.sub(r"the target has no function \1", plain_words(first_line(error)))
         step = "Write it with other operators, or convert for another target" if failed else ""
         raise LoweringError("inductor", f"code generation failed{where}: {reason}", step) from error
     raise not_the_pinned("inductor", "torch no longer calls AotCodeCompiler.compile")

@@ -116,7 +116,7 @@ def check_signature(
 
 _ADVICE = (
     "Trust its owner's root (`menagerie trust root.json`), or take it as it is with "
-    "--allow-unsigned, as native code of unproven origin"
+    "--allow-unsigned, in Python allow_unsigned=True, as native code of unproven origin"
 )
 
 
