@@ -63,8 +63,8 @@ _INDEX_OF = {
         (aten.index_select.default, aten.index_add.default, aten.index_copy.default), 2
     ),
     **dict.fromkeys((aten.max_unpool2d.default, aten.max_unpool3d.default), 1),
-    **dict.fromkeys((aten.embedding_bag.padding_idx, aten._embedding_bag_forward_only.default), 1),
-    **dict.fromkeys((aten._embedding_bag.default, aten.embedding_bag.default), 1),
+    **dict.fromkeys((aten.embedding_bag.padding_idx, aten.embedding_bag.default), 1),
+    **dict.fromkeys((aten._embedding_bag_forward_only.default, aten._embedding_bag.default), 1),
     aten.repeat_interleave.Tensor: 0,
     aten.repeat_interleave.self_Tensor: 1,
 }
@@ -75,20 +75,17 @@ def _check_indices(editor: ProgramEditor, journal: Journal) -> None:
     for node in editor.calls(*_INDEX_OF):
         place, size = _INDEX_OF[node.target], node.kwargs.get("output_size")
         known = editor.constant(node.args[place])
-        if size is None and (known is None or bool((known < 0).any())):
-            limits = node.args[2] if node.target.name().startswith("aten::max_unpool") else []
-            checked = write(editor, _without_negative, node.args[place], limits, like=node)
-        elif size is not None:
-            checked = write(editor, _checked_repeats, node.args[place], size, like=node)
-        else:
+        if size is None and known is not None and bool((known >= 0).all()):
             continue
-        node.update_arg(place, checked)
+        check: Any = _without_negative if size is None else _checked_repeats
+        limit = node.args[2] if "max_unpool" in node.target.name() else size
+        node.update_arg(place, write(editor, check, node.args[place], limit, like=node))
         journal.changed(f"{node.name} refuses the indices that torch does")
 
 
-def _without_negative(index: Tensor, limits: Sequence[int]) -> Tensor:
+def _without_negative(index: Tensor, plane: Sequence[int] | None) -> Tensor:
     """Replace indices below 0, or behind a plane of such sizes, by one outside every axis."""
-    outside = (index < 0) | (index >= math.prod(limits)) if limits else index < 0
+    outside = (index < 0) | (index >= math.prod(plane)) if plane else index < 0
     return index.masked_fill(outside, _NO_INDEX)
 
 
@@ -340,15 +337,16 @@ def _grid_sampler_3d(
     ]
     elements = input.reshape(batch, channels, -1)
 
-    def corner(places: Sequence[Tensor]) -> Tensor:
+    def corner(places: Sequence[Tensor], share: Tensor | float = 1.0) -> Tensor:
         inside = torch.ones_like(places[0], dtype=torch.bool)
         offset = torch.zeros_like(places[0], dtype=torch.int64)
         for place, size in zip(places, sizes, strict=True):
-            inside = inside & (place >= 0) & (place < size)
-            offset = offset * size + place.clamp(0, size - 1).to(torch.int64)
+            within = (place >= 0) & (place < size)  # which NaN is not
+            inside = inside & within
+            offset = offset * size + torch.where(within, place, 0).to(torch.int64)
         flat = offset.reshape(batch, 1, -1).expand(-1, channels, -1)
         found = elements.gather(2, flat).reshape(batch, channels, *grid.shape[1:4])
-        return torch.where(inside[:, None], found, 0.0)
+        return torch.where(inside[:, None], found * share, 0.0)
 
     if interpolation_mode == 1:  # nearest
         return corner([place.round() for place in at])
@@ -360,7 +358,7 @@ def _grid_sampler_3d(
         share = torch.ones((), dtype=input.dtype)
         for place, begin, step in zip(at, low, upper, strict=True):
             share = share * (place - begin if step else begin + 1 - place)
-        result = result + corner(places) * share[:, None]
+        result = result + corner(places, share[:, None])
     return result
 
 
@@ -374,7 +372,8 @@ def _place(at: Tensor, size: int, padding_mode: int, align_corners: bool) -> Ten
         away = (place - low).abs()
         rest, turns = away % span, (away / span).floor()
         place = torch.where(turns % 2 == 0, rest, span - rest) + low
-    return place if padding_mode == _ZEROS else place.clamp(0, size - 1)
+    inside = torch.where(place <= size - 1, place.clamp(min=0), size - 1)  # the last for NaN
+    return place if padding_mode == _ZEROS else inside
 
 
 def _resize(  # noqa: PLR0917
