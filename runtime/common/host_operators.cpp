@@ -51,11 +51,13 @@ struct Mask {
   bool holds(Index index) const { return wide.data<bool>()[offset_of(wide, index)]; }
 };
 
-// The place of a value in a row of elements that lie next to each other.
+// The place of a value in a row of elements that lie next to each other. NaN compares as in torch.
 template <class T>
 int64_t place_of(const T* row, int64_t length, T value, bool from_right) {
-  const T* found = from_right ? std::upper_bound(row, row + length, value, is_less<T>)
-                              : std::lower_bound(row, row + length, value, is_less<T>);
+  const auto after = [](T wanted, T element) { return element > wanted; };
+  const auto before = [](T element, T wanted) { return !(element >= wanted); };
+  const T* found = from_right ? std::upper_bound(row, row + length, value, after)
+                              : std::lower_bound(row, row + length, value, before);
   return found - row;
 }
 

@@ -229,6 +229,7 @@ for name, self_ in (
 ):
     TABLE.add("nonzero", name, {"self": self_}, aten.nonzero)
 
+_WITH_NAN = torch.tensor([0.0, torch.nan, 16.0, torch.inf])
 _EDGES = torch.tensor([-1.0, 0.0, 0.0, 1.5, 2.0])
 for right in (0, 1):
     for out_int32 in (0, 1):
@@ -250,6 +251,7 @@ for right in (0, 1):
             (_EDGES, values),
             (floats(3, 8).sort(-1).values, floats(3, 4, seed=1)),
             (integers(6).sort().values, integers(4, low=-9, high=9)),
+            (torch.tensor([-0.0, 0.5, 1.0, 16.0, torch.nan, torch.nan]), _WITH_NAN),
         ):
             TABLE.add(
                 "searchsorted_Tensor",

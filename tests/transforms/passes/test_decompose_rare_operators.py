@@ -55,6 +55,9 @@ def _resized(mode: str, size: tuple[int, int], align: bool) -> Callable[..., tor
 _VOLUMES = _noise(2, 3, 5, 6, 7)
 _INDICES, _WEIGHT = torch.tensor([1, 3, 3, 3, 5, 9, 0]), _noise(10, 3)
 _GRID = _noise(2, 3, 2, 4, 3) * 1.2
+_FAR_GRID = _GRID.clone()  # in a corner, NaN and places outside of every volume
+_FAR_GRID[0, 0, 0] = torch.tensor([[NAN] * 3, [0.5, NAN, 0], [torch.inf] * 3, [-torch.inf] * 3])
+_FAR_GRID[1, 2, 1, 3] = torch.tensor([3e38, -3e38, 0.1])
 _BYTES = _drawn(4, 5).to(torch.uint8)
 
 
@@ -143,6 +146,10 @@ for mode in ("bilinear", "nearest"):
             CALLS[f"grid_sample, {mode}, {padding}, {align}"] = (
                 _sampled(mode=mode, padding_mode=padding, align_corners=align),
                 (_VOLUMES, _GRID),
+            )
+            CALLS[f"grid_sample at NaN, {mode}, {padding}, {align}"] = (
+                _sampled(mode=mode, padding_mode=padding, align_corners=align),
+                (_VOLUMES, _FAR_GRID),
             )
 for mode in ("bilinear", "bicubic"):
     for size in ((5, 7), (20, 33), (1, 1), (9, 12), (3, 40)):
