@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from menagerie import Session
 
+# index_reduce is called unfinished by torch.
+pytestmark = pytest.mark.filterwarnings("ignore:index_reduce:UserWarning")
+
 ROWS, COLUMNS = 4, 3
 
 
