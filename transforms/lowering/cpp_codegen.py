@@ -64,6 +64,7 @@ OUTSIDE: Final = "an index is out of range"
 
 # What of an operator's name shows that it indexes by values or divides integers.
 _CAN_FAIL = ("embedding", "gather", "index", "take", "scatter", "div", "mod", "remainder", "assert")
+_BYTES = (torch.uint8, torch.int8, torch.bool)
 # By Inductor's name, the name in checked_loops.h.
 _DIVISIONS = {
     "truncdiv": "kTruncated",
@@ -104,6 +105,7 @@ def numbers_as_eager() -> Iterator[None]:
     make = lowering.make_pointwise
     with ExitStack() as stack:
         stack.enter_context(patch.object(lowering, "_div_rn", make(_floor_of_quotient)))
+        stack.enter_context(patch.object(ir.Reduction, "create", classmethod(_reduce)))
         for name, division in _DIVISIONS.items():
             scalar = _scalar_division(division, getattr(CppOverrides, name))
             stack.enter_context(patch.object(CppOverrides, name, staticmethod(scalar)))
@@ -111,6 +113,39 @@ def numbers_as_eager() -> Iterator[None]:
             vector.__name__ = name  # by which a vector's function finds that of scalars
             stack.enter_context(patch.object(CppVecOverrides, name, staticmethod(vector)))
         yield
+
+
+_plain_reduction = ir.Reduction.create.__func__  # type: ignore[attr-defined]
+
+
+def _reduce(
+    cls: type[ir.Reduction],
+    device: torch.device,
+    dst_dtype: torch.dtype,
+    src_dtype: torch.dtype,
+    inner_fn: Callable[..., Any],
+    *given: Any,
+    **keywords: Any,
+) -> Any:
+    """A reduction; of bytes as int32.
+
+    A vector has more lanes of bytes than its loop has steps. Inductor loads a 1 into the others,
+    and reduces them as well. A true bool is NaN in a vector.
+    """
+    as_it_is = src_dtype not in _BYTES or keywords.get("reduction_type") == "any"
+    if as_it_is or device.type != "cpu":
+        return _plain_reduction(cls, device, dst_dtype, src_dtype, inner_fn, *given, **keywords)
+
+    def widened(*index: Any) -> Any:
+        value = inner_fn(*index)
+        if isinstance(value, tuple):  # with its place
+            return (ops.to_dtype(value[0], torch.int32), *value[1:])
+        return ops.to_dtype(value, torch.int32)
+
+    wide = torch.int32 if dst_dtype in _BYTES else dst_dtype
+    result = _plain_reduction(cls, device, wide, torch.int32, widened, *given, **keywords)
+    result.realize()
+    return lowering.to_dtype(result, dst_dtype)
 
 
 def _scalar_division(division: str, of_floats: Callable[[Any, Any], Any]) -> Callable[..., Any]:

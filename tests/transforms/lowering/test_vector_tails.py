@@ -1,0 +1,102 @@
+"""Reductions whose rows end within a vector, of every dtype, by values that show stray lanes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import menagerie
+from transforms import convert
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from torch import Tensor
+
+SIZES = (9, 20)
+DTYPES = (torch.uint8, torch.int8, torch.bool, torch.float32)
+
+_REDUCTIONS: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "amax": lambda x, d: x.amax(d),
+    "amin": lambda x, d: x.amin(d),
+    "place of max": lambda x, d: x.max(d).indices,
+    "place of min": lambda x, d: x.min(d).indices,
+    "any": lambda x, d: x.any(d),
+    "all": lambda x, d: x.all(d),
+    "sum": lambda x, d: x.sum(d),
+    "max of a mask": lambda x, d: (x == 1).to(torch.uint8).amax(d),
+    "min of a mask": lambda x, d: (x == 0).to(torch.int8).amin(d),
+    "place in a mask": lambda x, d: (x == 1).to(torch.uint8).argmax(d),
+}
+_NARROW: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "sum as it is": lambda x, d: x.sum(d, dtype=x.dtype),
+    "product": lambda x, d: x.prod(d, dtype=x.dtype),
+    "scaled max": lambda x, d: x.amax(d).float() * 2.5,
+}
+
+
+def _reductions(dtype: torch.dtype) -> dict[str, Callable[[Tensor, int], Tensor]]:
+    return _REDUCTIONS | (_NARROW if dtype in (torch.uint8, torch.int8) else {})
+
+
+class _Reduced(nn.Module):
+    """Every reduction of every input, along rows, along columns and of its transpose."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.reductions = _reductions(dtype)
+
+    def forward(self, *inputs: Tensor) -> dict[str, Tensor]:
+        """The results by reduction, size and axis."""
+        return {
+            f"{name} of {x.shape[1]} along {axis}": reduce(x, axis)
+            for name, reduce in self.reductions.items()
+            for x in inputs
+            for axis in (0, 1)
+        }
+
+
+def _fills(shape: tuple[int, int], dtype: torch.dtype) -> Iterator[Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    if dtype == torch.bool:
+        yield torch.rand(shape, generator=generator) > 0.5
+        extremes: list[float] = [0, 1]
+    elif dtype.is_floating_point:
+        yield torch.randn(shape, generator=generator).to(dtype)
+        yield -1 - torch.rand(shape, generator=generator).to(dtype)
+        extremes = [0, -3, float("-inf"), float("inf"), float("nan"), torch.finfo(dtype).min]
+    else:
+        least, most = torch.iinfo(dtype).min, torch.iinfo(dtype).max
+        yield torch.randint(least, most, shape, generator=generator).to(dtype)
+        yield torch.randint(least, least + 100, shape, generator=generator).to(dtype)
+        yield torch.randint(0, 2, shape, generator=generator).to(dtype)  # ties
+        extremes = [0, 1, least, most]
+    for extreme in extremes:
+        yield torch.full(shape, extreme, dtype=dtype)
+        last = torch.full(shape, extreme, dtype=dtype)
+        last.view(-1)[-1] = 1
+        yield last
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_no_lane_behind_a_row_counts(dtype: torch.dtype, tmp_path: Path) -> None:
+    """Reductions of any dtype are eager's bit by bit (sums of floats: to 1e-3) for any values."""
+    module = _Reduced(dtype)
+    values = [[*_fills((size - 2, size), dtype)] for size in SIZES]
+    with torch.no_grad():
+        given = tuple(each[0] for each in values)
+        bundle = convert(module, given, out=tmp_path / "reduced", measure_seconds=0)
+        with menagerie.open(bundle.folder) as session:
+            names = [each.name for each in session.inputs]
+            for inputs in zip(*values, strict=True):
+                results = session.run(
+                    {n: x.numpy() for n, x in zip(names, inputs, strict=True)}
+                ).values()
+                for (name, want), found in zip(module(*inputs).items(), results, strict=True):
+                    close = 1e-3 if name.startswith("sum") and dtype.is_floating_point else 0
+                    np.testing.assert_allclose(found, want.numpy(), close, close, err_msg=name)
