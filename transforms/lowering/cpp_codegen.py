@@ -310,7 +310,14 @@ class _Vectors(_Checked, CppVecKernel):
 
 
 class _Tiles(_Vectors, CppTile2DKernel):
-    pass
+    def store(self, name: str, index: Any, value: Any, mode: Any = None) -> None:
+        """Store as many bools as a tile's row has; torch stores as many as a vector has of bytes.
+
+        See pytorch #196681 for a kin of it.
+        """
+        rest = self.tail_size or (self.num_elems if V.graph.get_dtype(name) == torch.bool else None)
+        with patch.object(self, "tail_size", rest):
+            super().store(name, index, value, mode)  # type: ignore[no-untyped-call]
 
 
 class _Loops(CppKernelProxy):

@@ -100,3 +100,22 @@ def test_no_lane_behind_a_row_counts(dtype: torch.dtype, tmp_path: Path) -> None
                 for (name, want), found in zip(module(*inputs).items(), results, strict=True):
                     close = 1e-3 if name.startswith("sum") and dtype.is_floating_point else 0
                     np.testing.assert_allclose(found, want.numpy(), close, close, err_msg=name)
+
+
+def test_a_transposed_tile_of_bools_fits(tmp_path: Path) -> None:
+    """A comparison of bytes that is stored transposed is eager's, and so are its neighbours."""
+
+    class Compared(nn.Module):
+        def forward(self, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, ...]:
+            return (a.t() == b) | c, a.t() + b, a.t() == b
+
+    generator = torch.Generator().manual_seed(3)
+    shapes = ((20, 24), (24, 20), (24, 20))
+    a, b, c = (torch.randint(0, 2, shape, generator=generator) for shape in shapes)
+    given = (a.to(torch.uint8), b.to(torch.uint8), c.bool())
+    bundle = convert(Compared(), given, out=tmp_path / "tile", measure_seconds=0)
+    with menagerie.open(bundle.folder) as session:
+        names = [each.name for each in session.inputs]
+        found = session.run({n: x.numpy() for n, x in zip(names, given, strict=True)})
+    for result, want in zip(found.values(), Compared()(*given), strict=True):
+        np.testing.assert_array_equal(result, want.numpy())
