@@ -46,12 +46,15 @@ from torch._inductor.codegen.cpp import (
 )
 from torch._inductor.codegen.cpp_utils import cexpr, cexpr_index
 from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
+from torch._inductor.decomposition import decompositions
 from torch._inductor.utils import IndentedBuffer
 from torch._inductor.virtualized import V, ops
 
 from menagerie.paths import built
 from transforms.graph.record import origin
 from zoo.errors import LoweringError
+
+aten = torch.ops.aten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -106,6 +109,8 @@ def numbers_as_eager() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(patch.object(lowering, "_div_rn", make(_floor_of_quotient)))
         stack.enter_context(patch.object(ir.Reduction, "create", classmethod(_reduce)))
+        stack.enter_context(patch.object(lowering, "var_mean_sum_", _var_mean))
+        stack.enter_context(patch.dict(decompositions, _DEVIATIONS))
         for name, division in _DIVISIONS.items():
             scalar = _scalar_division(division, getattr(CppOverrides, name))
             stack.enter_context(patch.object(CppOverrides, name, staticmethod(scalar)))
@@ -146,6 +151,46 @@ def _reduce(
     result = _plain_reduction(cls, device, wide, torch.int32, widened, *given, **keywords)
     result.realize()
     return lowering.to_dtype(result, dst_dtype)
+
+
+_mean, _plain_var_mean = lowering.mean, lowering.var_mean_sum_
+
+
+def _var_mean(*given: Any, **keywords: Any) -> Any:
+    """Variance and mean in passes over the row; exactly 0 and the number where all are equal."""
+    with patch.object(lowering, "mean", _corrected_mean):
+        return _plain_var_mean(*given, **keywords)  # type: ignore[no-untyped-call]
+
+
+def _std(
+    x: torch.Tensor,
+    dim: int | list[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> torch.Tensor:
+    """The deviation, computed near 1: eager's squares are doubles, which do not overflow."""
+    if x.dtype == torch.float64 or x.dim() == 0 or 0 in x.shape:
+        return torch.var(x, dim, correction=correction, keepdim=keepdim).sqrt()
+    single, axes = x.float(), [dim] if isinstance(dim, int) else dim or list(range(x.dim()))
+    size = single.abs().amax(axes, keepdim=True)
+    unit = torch.where(size > 2.0**50, 2.0**-80, torch.where(size < 2.0**-40, 2.0**80, 1.0))
+    variance = torch.var(single * unit, axes, correction=correction, keepdim=True)
+    result = (variance.sqrt() / unit).to(x.dtype)
+    return result if keepdim else result.squeeze(axes)
+
+
+def _std_mean(x: torch.Tensor, dim: Any = None, **given: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    return _std(x, dim, **given), torch.mean(x, dim, keepdim=given.get("keepdim", False))
+
+
+_DEVIATIONS = {aten.std.correction: _std, aten.std_mean.correction: _std_mean}
+
+
+def _corrected_mean(x: Any, axis: Any, keepdim: bool) -> Any:
+    """The mean with the mean of what it leaves, which is its rounding."""
+    near = _mean(x, axis, keepdim)
+    return lowering.add(near, _mean(lowering.sub(x, near), axis, keepdim))
 
 
 def _scalar_division(division: str, of_floats: Callable[[Any, Any], Any]) -> Callable[..., Any]:

@@ -39,6 +39,8 @@ _OPTIONS: dict[str, object] = {
     # Not this machine's thread count: decide loops' parallelism for eight, run with any number.
     "cpp.threads": 8,
     "cpp.dynamic_threads": True,
+    # Welford's algorithm for rows of any length: exactly 0 for the variance of equal numbers.
+    "cpp.use_two_step_variance_threshold": 0,
     # Take the vector width from the baseline below instead of probing this machine.
     "cpp.vec_isa_ok": True,
 }
