@@ -107,12 +107,12 @@ def test_a_transposed_tile_of_bools_fits(tmp_path: Path) -> None:
 
     class Compared(nn.Module):
         def forward(self, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, ...]:
-            return (a.t() == b) | c, a.t() + b, a.t() == b
+            return (a.t() == b) & (b > c), a.t() + b
 
     generator = torch.Generator().manual_seed(3)
     shapes = ((20, 24), (24, 20), (24, 20))
-    a, b, c = (torch.randint(0, 2, shape, generator=generator) for shape in shapes)
-    given = (a.to(torch.uint8), b.to(torch.uint8), c.bool())
+    values = (torch.randint(0, 2, shape, generator=generator) for shape in shapes)
+    given = tuple(each.to(torch.uint8) for each in values)
     bundle = convert(Compared(), given, out=tmp_path / "tile", measure_seconds=0)
     with menagerie.open(bundle.folder) as session:
         names = [each.name for each in session.inputs]
