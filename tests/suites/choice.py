@@ -92,7 +92,8 @@ def choice(name: str) -> Choice:
         reason, text = left[0] if left else (Left.EMPTY if empty else Left.NO_TENSOR, "")
         return Choice(left=reason, text=text)
     calls = tuple([*kept, *empty][: case.budget])
-    for call in kept[:2]:
+    long = [c for c in kept if c.tensors[0].dim() and c.tensors[0].shape[0] >= _LEAST]
+    for call in long[:3]:
         if varying := _varying(call):
             return Choice(calls, call, *varying)
     return Choice(calls)
@@ -193,8 +194,6 @@ def _varying(call: Call) -> tuple[tuple[bool, ...], int] | None:
     eager takes no less, as indices go up to it.
     """
     first, *others = call.tensors
-    if not first.dim() or first.shape[0] < _LEAST:
-        return None
     equal = tuple(bool(t.dim()) and t.shape[0] == first.shape[0] for t in others)
     for axes in dict.fromkeys([(True, *(False for _ in others)), (True, *equal)]):
         for low in (_LEAST, first.shape[0]):
