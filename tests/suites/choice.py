@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _DRAWS = re.compile(
     r"aten\.(rand|normal|bernoulli|multinomial|uniform|exponential|geometric|cauchy|log_normal"
-    r"|poisson(?!_nll)|binomial|dropout|native_dropout|feature_dropout|alpha_dropout|rrelu)"
+    r"|poisson(?!_nll)|binomial|dropout|native_dropout|feature_(alpha_)?dropout|alpha_dropout|rrelu)"
 )
 _EMPTY = re.compile(r"aten\.(new_)?empty")
 _SPARE = 8  # samples that are tried beyond those wanted
