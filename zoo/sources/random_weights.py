@@ -127,7 +127,8 @@ def _enliven_parameter(parameter: Tensor, offset: float) -> None:
     A matrix's gain is by how much it scales the deviation of independent inputs. Biases are drawn
     about `offset`.
     """
-    if not parameter.is_floating_point() or parameter.numel() < _FEWEST:
+    fewest = _FEWEST if parameter.dim() < 2 or parameter.any() else 1  # noqa: PLR2004
+    if not parameter.is_floating_point() or parameter.numel() < fewest:
         return
     constant = bool((parameter == parameter.flatten()[0]).all())
     if parameter.numel() == max(parameter.shape):

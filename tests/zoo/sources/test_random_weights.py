@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -11,6 +13,7 @@ import torch
 from torch import nn
 
 from zoo.errors import SourceError
+from zoo.sources import load_library
 from zoo.sources.random_weights import enliven
 
 if TYPE_CHECKING:
@@ -55,6 +58,47 @@ def test_constants_become_alive(make_spec: Callable[..., ModelSpec]) -> None:
     for a, b, c in zip(net.parameters(), same.parameters(), other.parameters(), strict=True):
         assert torch.equal(a, b)
         assert not torch.equal(a, c)
+
+
+def _zeroed(*layers: nn.Module) -> nn.Module:
+    for layer in layers:
+        nn.init.zeros_(layer.weight)  # type: ignore[arg-type]
+    return nn.Sequential(*layers).eval()
+
+
+def _transformer() -> nn.Module:
+    """ViT's head is zero, as vit_b_16's is; the rest is small."""
+    load_library("torchvision")
+    build = importlib.import_module("torchvision.models").VisionTransformer
+    sizes = {"image_size": 8, "patch_size": 4, "hidden_dim": 8, "mlp_dim": 8, "num_classes": 5}
+    module: nn.Module = build(num_layers=1, num_heads=2, **sizes).eval()
+    return module
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (_transformer, [2, 3, 8, 8]),
+        (lambda: _zeroed(nn.Conv2d(3, 1, 2, bias=False)), [2, 3, 8, 8]),
+        (lambda: _zeroed(nn.Linear(4, 1, bias=False), nn.Linear(1, 1)), [2, 4]),
+        (lambda: _zeroed(nn.ConvTranspose1d(4, 1, 1), nn.Conv1d(1, 1, 1)), [2, 4, 4]),
+    ],
+)
+def test_no_head_stays_at_zero(
+    make: Callable[[], nn.Module], shape: list[int], make_spec: Callable[..., ModelSpec]
+) -> None:
+    """Two inputs have two outputs, whatever its library initialises with zeros; seeds repeat."""
+    found = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        module = make()
+        name = next(iter(inspect.signature(module.forward).parameters))
+        inputs = [{"name": name, "shape": shape}]
+        enliven(module, make_spec(_FACTORY, programs=[{"inputs": inputs}]), "m")
+        with torch.no_grad():
+            found.append((module(torch.ones(shape)), module(-torch.ones(shape))))
+    assert float((found[0][0] - found[0][1]).abs().max()) > 1e-3
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
 
 
 def test_statistics_are_those_of_what_arrives(make_spec: Callable[..., ModelSpec]) -> None:
