@@ -122,7 +122,8 @@ def _pdist(self: Tensor, p: float = 2) -> Tensor:
     """Distances of all pairs of rows, each directly: a product of matrices would cancel."""
     rows, others = torch.triu_indices(self.shape[0], self.shape[0], 1)
     distances: Tensor = aten._cdist_forward(self, self, p, 2)
-    return distances[rows, others]
+    odd = torch.isnan(self[rows] - self[others]).any(-1)  # cdist's largest distance passes over it
+    return torch.where(odd, torch.nan, distances[rows, others])
 
 
 def _addbmm(
@@ -185,13 +186,16 @@ def _adaptive_average(self: Tensor, output_size: Sequence[int]) -> Tensor:
 
 
 def _adaptive_maximum(self: Tensor, output_size: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """The same, and each position; of equal values in a box that is the first."""
+    """The same, and each position: a box's last NaN, else the first of equal values."""
     sizes = self.shape[-len(output_size) :]
     where = torch.arange(math.prod(sizes)).reshape(sizes).expand(self.shape)
     for axis in range(-1, -len(output_size) - 1, -1):
         boxes, first, _ = _windows(self, axis, output_size[axis], -torch.inf)
         largest, place = boxes.max(-1)
         place = torch.maximum(place, first)  # where all are -inf
+        nan = torch.isnan(boxes)
+        last = (nan * torch.arange(nan.shape[-1])).amax(-1)
+        place = torch.where(nan.any(-1), last, place)
         where = where.movedim(axis, -1).gather(-1, place).movedim(-1, axis)
         self = largest.movedim(-1, axis)
     return self, where

@@ -93,7 +93,8 @@ def _triangular_solve(
     unitriangular: bool = False,
 ) -> tuple[Tensor, Tensor]:
     matrix = a.mT if transpose else a
-    return _triangle(matrix, self, upper=upper != transpose, unit=unitriangular), a.clone()
+    found = _triangle(matrix, self, upper=upper != transpose, unit=unitriangular)
+    return found, a.expand(*found.shape[:-2], *a.shape[-2:]).clone()
 
 
 def _cholesky(self: Tensor, upper: bool = False) -> Tensor:
@@ -272,7 +273,7 @@ _HALVINGS = 24
 
 def _matrix_exp(a: Tensor) -> Tensor:
     """The series of a matrix halved until it is small, squared as often."""
-    norm = a.abs().sum(-2).amax(-1)[..., None, None]
+    norm = torch.nn.functional.pad(a.abs().sum(-2), (0, 1)).amax(-1)[..., None, None]
     halved = torch.where(norm > 1, norm.log2().ceil(), 0.0).clamp(max=_HALVINGS)
     small = a / torch.exp2(halved)
     result = term = _identity(a)
