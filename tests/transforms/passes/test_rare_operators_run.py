@@ -1,0 +1,114 @@
+"""Artifacts of rare operators equal eager for inputs unlike their example, and raise as it does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import menagerie
+from menagerie.errors import MenagerieError
+from transforms import convert
+from zoo.errors import ExportError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+NAN, INF = float("nan"), float("inf")
+_NOISE = torch.Generator().manual_seed(1)
+
+
+class _Rare(nn.Module):
+    """Bags in all modes, covariances, places of what is not zero, and norms of halves."""
+
+    def forward(
+        self, w: torch.Tensor, i: torch.Tensor, o: torch.Tensor, x: torch.Tensor,
+        f: torch.Tensor, a: torch.Tensor, m: torch.Tensor, h: torch.Tensor,
+    ) -> list[torch.Tensor]:  # fmt: skip
+        bags = [
+            F.embedding_bag(i, w, o, mode=mode, padding_idx=row, include_last_offset=last)
+            for mode in ("sum", "mean", "max")
+            for row in (None, -2)
+            for last in (False, True)
+        ]
+        spread = [torch.cov(x), torch.cov(x[0]), torch.corrcoef(x), torch.corrcoef(x[0])]
+        spread += [torch.cov(x, correction=0, fweights=f), torch.cov(x, fweights=f, aweights=a)]
+        places = [torch.nonzero_static(m, size=3), torch.nonzero_static(x, size=40, fill_value=7)]
+        return [*bags, *spread, *places, F.layer_norm(h, (1,))]
+
+
+_EXAMPLE = {
+    "w": torch.randn(5, 3, generator=_NOISE),
+    "i": torch.tensor([1, 2, 3, 4, 0, 1, 4, 3]),
+    "o": torch.tensor([0, 2, 8]),
+    "x": torch.randn(4, 6, generator=_NOISE),
+    "f": torch.tensor([1, 2, 1, 3, 1, 1]),
+    "a": torch.rand(6, generator=_NOISE),
+    "m": torch.rand(2, 3, 2, generator=_NOISE) > 0.5,
+    "h": torch.randn(7, 1, generator=_NOISE).half(),
+}
+_ODD = [[1.0, NAN, 2.0], [3, 4, -INF], [5, 6, INF], [-INF, NAN, NAN], [NAN, 2, 3]]
+_OTHERS: list[dict[str, Any]] = [
+    {"o": torch.tensor([0, 0, 3]), "m": torch.zeros(2, 3, 2, dtype=torch.bool)},
+    {"w": torch.tensor(_ODD), "o": torch.tensor([0, 4, 6]), "x": torch.full((4, 6), 3.3)},
+    {"i": torch.full((8,), 3), "o": torch.tensor([0, 8, 8]), "m": torch.ones(2, 3, 2).bool()},
+    {"x": torch.zeros(4, 6), "h": torch.zeros(7, 1).half()},
+    {"i": torch.tensor([-1, 0, 3, 3, 4, 1, 1, 1])},
+    {"i": torch.tensor([1, 2, 3, 4, 5, 1, 1, 1])},
+    {"o": torch.tensor([1, 2, 3])},
+    {"o": torch.tensor([0, 2, 20])},
+    {"f": -_EXAMPLE["f"]},
+    {"f": 0 * _EXAMPLE["f"]},
+    {"a": -_EXAMPLE["a"]},
+]
+
+
+@pytest.mark.parametrize("target", ["cpu", "metal"])
+def test_other_values_than_the_example(target: str, tmp_path: Path) -> None:
+    """NaN, empty and padded bags, equal rows; and where eager raises, so does the artifact."""
+    made = convert(
+        _Rare(), tuple(_EXAMPLE.values()), target=target, out=tmp_path / "out", measure_seconds=0
+    )
+    with menagerie.open(made.folder) as session:
+        for other in _OTHERS:
+            inputs = {**_EXAMPLE, **other}
+            feed = {name: tensor.numpy() for name, tensor in inputs.items()}
+            try:
+                wanted = _Rare()(*inputs.values())
+            except RuntimeError:
+                with pytest.raises(MenagerieError):
+                    session.run(feed)
+                continue
+            found = [torch.from_numpy(value) for value in session.run(feed).values()]
+            torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
+class _Asks(nn.Module):
+    def __init__(self, question: Callable[[torch.Tensor], bool]) -> None:
+        super().__init__()
+        self._question = question
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if self._question(x) else x
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda x: torch.equal(x, x + 1),
+        lambda x: torch.allclose(x, x + 1),
+        lambda x: bool((x > 0).any()),
+        lambda x: (x > 0).any().is_nonzero(),
+        lambda x: 3.0 in x,
+    ],
+)
+def test_a_branch_on_values_is_refused_by_its_line(
+    question: Callable[[torch.Tensor], bool], tmp_path: Path
+) -> None:
+    """No operator's name alone: the file, and what to write instead."""
+    with pytest.raises(ExportError, match=r"at \S+\.py:\d+ depends on values.*torch\.where"):
+        convert(_Asks(question), (torch.randn(3),), out=tmp_path / "out", measure_seconds=0)
