@@ -73,6 +73,26 @@ def scheme_of(kept: WeightPrecision) -> Scheme | None:
     return replace(scheme, group=kept.group)
 
 
+def with_second_names(
+    kept: WeightPrecision, before: ExportedProgram, after: ExportedProgram
+) -> WeightPrecision:
+    """The same, what is to be kept named as after the passes: of a tied weight one name is left."""
+    tensors: dict[str, Any] = before.state_dict
+    keep = []
+    for wanted in kept.keep:
+        names = [n for n in tensors if is_called(n, wanted)]
+        gone = [tensors[n] for n in names if n not in after.state_dict]
+        keep += [wanted] if not names or len(gone) < len(names) else []
+        keep += [n.removeprefix(WRAPPER_PREFIX) for n in after.state_dict
+                 if any(tensors.get(n) is each for each in gone)]  # fmt: skip
+    return replace(kept, keep=tuple(keep))
+
+
+def is_called(name: str, layer: str) -> bool:
+    """Whether a parameter's name begins with that, up to a dot or an underscore."""
+    return f"{name.removeprefix(WRAPPER_PREFIX)}.".startswith((f"{layer}.", f"{layer}_"))
+
+
 @dataclass(frozen=True)
 class Quantised:
     """A weight of `shape`; its rows are along its first axis, all else is one row."""

@@ -135,14 +135,19 @@ def _rewritten(
 ) -> tuple[ExportedProgram, PassLog, dict[str, Range]]:
     """Run the whole list; where weights are rounded, also what that costs and what they meet."""
     from transforms.pipeline import passes_in, rounding_passes, run_passes
-    from transforms.quantisation import fitting_calls, operand_ranges, rounding_costs
+    from transforms.quantisation import (
+        fitting_calls,
+        operand_ranges,
+        rounding_costs,
+        with_second_names,
+    )
 
     run = functools.partial(run_passes, target=target, name=prepared.name)
     before = prepared.program
     if kept.precision is Precision.FLOAT32:
         return *run(before, passes_in(kept, passes, target)), {}
-    rounding = rounding_passes(kept, target)
     whole, log = run(before, target.general_passes if passes is None else passes)
+    rounding = rounding_passes(with_second_names(kept, before, whole), target)
     rounded, last = run(whole, rounding)
     inputs = list(prepared.goldens[0].inputs.values())
     calls = fitting_calls(f"program {prepared.name}", calibration, inputs)

@@ -9,7 +9,7 @@ import torch
 from transforms.export.trace import WRAPPER_PREFIX
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.passes.axes import is_layout
-from transforms.quantisation import INTEGERS, quantised, scheme_of
+from transforms.quantisation import INTEGERS, is_called, quantised, scheme_of
 from zoo.errors import UsageError
 from zoo.precision import Precision, WeightPrecision
 
@@ -92,7 +92,7 @@ class QuantiseWeights(GraphPass):
             if value is None or not editor.is_parameter(node):
                 continue
             names.append(editor.constant_name(node).removeprefix(WRAPPER_PREFIX))
-            layers = {n for n in self._kept.keep if f"{names[-1]}.".startswith((f"{n}.", f"{n}_"))}
+            layers = {n for n in self._kept.keep if is_called(names[-1], n)}
             if layers:
                 kept |= layers
                 continue
