@@ -3,11 +3,16 @@
 Names are imported when they are asked for: the targets alone need no torch.
 """
 
+import sys
 import warnings
 from importlib import import_module
+from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
     from transforms.converter import ConvertedBundle, convert
     from transforms.export.prepare import Program
     from transforms.pipeline import available_passes, run_passes
@@ -30,3 +35,24 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+class _TorchvisionFinder:
+    """Has torchvision imported with our operators: its own need not fit torch, or have kernels."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> "ModuleSpec | None":
+        spec = PathFinder.find_spec(name, path, target) if name == "torchvision" else None
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def with_operators(module: "ModuleType") -> None:
+                from zoo.models.torchvision_operators import torchvision_operators
+
+                with torchvision_operators():
+                    execute(module)
+
+            vars(spec.loader)["exec_module"] = with_operators
+        return spec
+
+
+sys.meta_path.insert(0, _TorchvisionFinder())
