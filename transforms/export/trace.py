@@ -313,7 +313,15 @@ def assigned_in_place(module: torch.nn.Module) -> Iterator[None]:
                 owner._buffers[name] = old
         return named_tensors(result)
 
-    with patch.object(module, "forward", keeping):
+    known, register = set(map(id, module.modules())), torch.nn.Module.register_buffer
+
+    def checked(owner: torch.nn.Module, name: str, *value: Any, **how: Any) -> None:
+        if id(owner) in known and name not in owner._buffers:
+            raise RuntimeError(f"buffer {name!r} is registered in forward")
+        register(owner, name, *value, **how)
+
+    registering = patch.object(torch.nn.Module, "register_buffer", checked)
+    with patch.object(module, "forward", keeping), registering:
         yield
 
 
@@ -536,6 +544,8 @@ _ADVICE = {  # by what torch says
     "such tables in __init__",
     "fake tensor in the exported program": "Write into no tensor through `.data`, and into none "
     "that the module holds but a buffer",
+    "is registered in forward": "Register it in __init__, with its first value",
+    "is missing nn_module_stack": "Assign a new tensor to a buffer: self.last = x.clone()",
     "expected compiled_fn to be GraphModule": "A buffer that is written may be one memory with "
     "another: register the memory once",
 }

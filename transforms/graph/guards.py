@@ -139,7 +139,7 @@ _ASIDE = re.compile(  # of no use to who only converts a model
     r"report a|file an issue|https?:|/issues|INTERNAL|TORCH_LOGS|draft_export|^\w+ = |tlparse|"
     r"Suggested fixes|mark_dynamic|Dim\.(AUTO|DYNAMIC)|traceback:|program constant|our tracing|"
     r"lifted_tensor|erroneously tracing|custom (kernel|op)|While executing|following|num_users|"
-    r"refer to|error above|new_dynamic_size|more times than|^File |^def "
+    r"refer to|error above|new_dynamic_size|more times than|^File |^def |nn_module_stack"
 )
 
 
