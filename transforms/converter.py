@@ -155,7 +155,7 @@ def convert(
         out: the folder to make; missing or empty.
         kwargs: further examples by name, as torch.export has them.
         dynamic_shapes: as torch.export has it, or one for each input in order; every range needs a
-            largest size.
+            largest size, and begins at 1 where `min` is 0, torch's default: no size of 0 is taken.
         names: `{"inputs": [...], "outputs": [...]}`, either may be left out. Keywords keep names
             of their own; others are in forward's order.
         calls: of a module that keeps state in buffers: how many calls, one after another, prove
@@ -180,7 +180,7 @@ def convert(
     Raises:
         UsageError: the call itself is wrong.
         ExportError: torch.export or eager fails, or the program needs what no target has, each by
-            its module and line.
+            its module and line; or keeps state that is in no buffer.
         LoweringError: the target lacks kernels (UnsupportedKernels, all at once), or its compiler
             failed.
         ValidationError: the artifact differs from eager: which output, by how much, what to do.
