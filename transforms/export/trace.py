@@ -528,7 +528,7 @@ _SPECIALISED = re.compile(r"marked (?:(\d+)\*)?\w+ as dynamic but .*? constant \
 _ONE = (
     "Where the example has 1 there, or k of k * Dim, give another size: torch takes these for fixed"
 )
-_FIXED = "The model works for the example's size alone: leave that axis out of dynamic_shapes"
+_FIXED = "No other size goes through, since the model fixes it: leave that axis out"
 _ADVICE = {  # by what torch says
     "Constraints violated": "Narrow the range of the dimension to what the model allows",
     "was assigned during export": "Make it in __init__, by register_buffer, or call the module "
