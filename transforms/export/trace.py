@@ -126,8 +126,8 @@ _READ_OUT = (aten.item.default, aten._local_scalar_dense.default)
 WRAPPER_PREFIX = "model."  # CallableProgram holds the model under this name
 
 
-# What torch says of every recurrent layer, whose list of its own weights it takes for state.
-_SECOND_NAMES = r"The tensor attributes? (self\.(\w+\.)*_flat_weights\[\d+\],? )+w"
+# What torch says of every recurrent layer too; `python_state` has seen whether it matters.
+_ASSIGNED = r"The tensor attributes? (.|\n)* assigned during export"
 _CAUSES = re.compile(r"Caused by: .*?([\w./-]+\.py):(\d+) in ")
 _LINES = re.compile(r'File "(.+?)", line (\d+)')
 _NO_NESTING = "for tensors within one, a model that returns them side by side is needed"
@@ -267,7 +267,7 @@ def _exported(
 
     def export(**how: Any) -> ExportedProgram:
         with assigned_in_place(module), torch_unheard(), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", _SECOND_NAMES)
+            warnings.filterwarnings("ignore", _ASSIGNED)
             return torch.export.export(
                 module, arguments, keywords, dynamic_shapes=shapes, strict=False, **how
             )
