@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
@@ -241,3 +243,52 @@ def test_what_has_no_kernel_is_a_loop(layer: nn.Module, dtype: torch.dtype) -> N
     program, _ = run_passes(_export(Results(), x), target="cpu")
     assert len(program.graph.nodes) < 100
     _check(Results(), x)
+
+
+_EAGER_LAYERS = st.fixed_dictionaries({
+    "kind": st.sampled_from((nn.LSTM, nn.GRU, nn.RNN)),
+    "num_layers": st.integers(1, 2),
+    "bidirectional": st.booleans(),
+    "batch_first": st.booleans(),
+    "bias": st.booleans(),
+    "proj_size": st.sampled_from((0, 0, 3)),
+    "nonlinearity": st.sampled_from(("tanh", "relu")),
+    "steps": st.sampled_from((1, 3, 9)),
+    "stated": st.booleans(),
+})  # fmt: skip
+
+
+_BATCH_FIRST = {
+    "kind": nn.LSTM, "num_layers": 1, "bidirectional": True, "batch_first": True, "bias": True,
+    "proj_size": 0, "nonlinearity": "tanh", "steps": 9, "stated": True,
+}  # fmt: skip
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@example(how=_BATCH_FIRST)
+@given(how=_EAGER_LAYERS)
+def test_the_pass_alone_keeps_what_eager_computes(how: dict[str, Any]) -> None:
+    """Of every argument of a layer. torch itself has a kernel of LSTMs alone to run longer ones."""
+    how = dict(how)
+    kind, steps, stated = how.pop("kind"), how.pop("steps"), how.pop("stated")
+    relu, projected = how.pop("nonlinearity"), how.pop("proj_size")
+    own = {nn.LSTM: {"proj_size": projected}, nn.GRU: {}, nn.RNN: {"nonlinearity": relu}}
+    layer = kind(5, 4, **how, **own[kind]).eval()
+    torch.manual_seed(steps)
+    x, count = torch.randn(steps, 3, 5), layer.num_layers * (1 + layer.bidirectional)
+    hidden, cell = torch.randn(count, 3, layer.proj_size or 4), torch.randn(count, 3, 4)
+    state = (hidden, cell) if kind is nn.LSTM else hidden
+    inputs = (x.transpose(0, 1) if layer.batch_first else x, *([state] if stated else []))
+    short = kind is nn.LSTM or steps <= 3
+    with torch.no_grad():
+        program = torch.export.export(layer, inputs, strict=False)
+        made, _ = run_passes(
+            program, ["expand_recurrent_layers" if short else "loop_over_recurrent_layers"]
+        )
+        pairs = zip(
+            tree_leaves(made.module(check_guards=False)(*inputs)),
+            tree_leaves(layer(*inputs)),
+            strict=True,
+        )
+        for found, expected in pairs:
+            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
