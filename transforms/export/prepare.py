@@ -377,7 +377,7 @@ def _sizes(
         return unknown, shapes
     values: dict[Any, Any] = {**dict(enumerate(arguments)), **keywords}
     found = axes_by_input(place, bound.arguments, values, shapes)
-    wanted = torch.export.ShapesCollection()
+    wanted: Any = torch.export.ShapesCollection()  # type: ignore[no-untyped-call]
     for number in tensors:
         wanted[leaves[number]] = found[number]
     return [found[n] for n in tensors], wanted.dynamic_shapes(module, arguments, keywords)
@@ -412,8 +412,7 @@ def _example(place: str, program: Program) -> tuple[tuple[Any, ...], dict[str, A
     given = tuple(arguments), dict(keywords)
     leaves, _ = tree_flatten_with_path(given)
     for (_, key, *rest), leaf in leaves:
-        what = getattr(key, "key", "") or f"input {key.idx}"
-        what += keystr(tuple(rest))
+        what = getattr(key, "key", f"input {getattr(key, 'idx', '')}") + keystr(tuple(rest))
         if not isinstance(leaf, (torch.Tensor, *CONSTANTS)):
             raise UsageError(place, f"{what} is a {type(leaf).__name__}, not a tensor", _KNOWN)
         if isinstance(leaf, torch.Tensor) and leaf.device.type != "cpu":

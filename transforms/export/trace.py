@@ -347,10 +347,9 @@ def flat(program: ExportedProgram) -> ExportedProgram:
     editor.drop_inputs(constants)
     made = editor.finish()
     tensors = tuple(t for t in tree_leaves(program.example_inputs) if isinstance(t, Tensor))
-    results = dict.fromkeys(output_names(program))
-    specs_of_call = map(tree_structure, ((tensors, {}), results))
     names = list(map(str, made.graph_signature.user_inputs))
-    signature = ModuleCallSignature([], [], *specs_of_call, forward_arg_names=names)
+    results = tree_structure(dict.fromkeys(output_names(program)))
+    signature = ModuleCallSignature([], [], tree_structure((tensors, {})), results, names)
     made._module_call_graph = [ModuleCallEntry(fqn="", signature=signature)]
     made.example_inputs = (tensors, {})
     return made
@@ -512,7 +511,7 @@ def _failed(place: str, error: Exception) -> ExportError:
         where = where or "".join(sites[-1:])
     if "data-dependent" in text or isinstance(error, DataDependentOutputException):
         said = text.strip().partition("\n")[0].partition(" (unhinted")[0]
-        fact = f"a size or a branch{where} depends on values of a tensor (torch.export: {said})"
+        fact = f"a size or a branch depends on values of a tensor{where or f' ({said})'}"
         advice = "Choose by torch.where, pad to a fixed size, or return a mask"
         if "nms" in text:
             advice = "Convert what scores boxes (`backbone`, `head`), and suppress boxes outside"
