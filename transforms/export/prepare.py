@@ -236,8 +236,8 @@ def _with_answers(prepared: Prepared, eager: Eager) -> Prepared:
 
 _MOST_CALLS = 64
 _KNOWN = (
-    "Give tensors, numbers, text, None, or lists, tuples and dictionaries of them; let the module "
-    "keep a StaticCache, its tensors as buffers"
+    "Give tensors, numbers, text, None, or lists, tuples and dictionaries of them; a module "
+    "may keep a cache of fixed size in buffers"
 )
 
 

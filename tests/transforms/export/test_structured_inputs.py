@@ -213,16 +213,19 @@ def test_a_result_that_holds_no_tensors_names_the_way_out(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "builder",
+    ("builder", "options"),
     [
-        "fasterrcnn_mobilenet_v3_large_fpn",
-        "ssdlite320_mobilenet_v3_large",
-        "retinanet_resnet50_fpn",
+        ("fasterrcnn_mobilenet_v3_large_fpn", {"min_size": 64, "max_size": 64}),
+        ("ssdlite320_mobilenet_v3_large", {"topk_candidates": 5}),
+        ("retinanet_resnet50_fpn", {"min_size": 64, "max_size": 64}),
     ],
 )
-def test_detectors_are_refused_by_line(builder: str, tmp_path: Path) -> None:
+def test_detectors_are_refused_by_line(
+    builder: str, options: dict[str, int], tmp_path: Path
+) -> None:
     """How many boxes are left depends on the picture: said with the line, and what to convert."""
-    module = getattr(detection, builder)(weights=None, weights_backbone=None).eval()
+    options |= {"num_classes": 2}
+    module = getattr(detection, builder)(weights=None, weights_backbone=None, **options).eval()
     with pytest.raises(ExportError) as error:
         convert(module, ([torch.rand(3, 64, 64)],), out=tmp_path / "made")
     text = str(error.value)
