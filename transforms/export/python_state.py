@@ -50,7 +50,11 @@ Inputs = tuple[tuple[Any, ...], dict[str, Any]]  # by position and by name, nest
 Keys = tuple[Any, ...]  # from the module on: attributes, items, names in a function
 Results = list[Tensor] | str  # or why a call failed
 
+_HASHED = 2**16  # bytes; larger tensors are summed up
 _ROUNDS = 4  # of three calls each, of a module that changes with every call
+_MOST_CALLED = (
+    5_000_000  # numbers in parameters: of larger ones that did not change, no second call
+)
 _MOST_COPIED = 200_000_000  # numbers in parameters: 0.8 GB
 _OPAQUE = ("torch.", "logging.", "threading.", "builtins.")  # whose things are not opened
 _VALUES = (int, float, complex, str, bytes, type(None), torch.dtype)
@@ -74,9 +78,13 @@ def refuse_python_state(place: str, module: nn.Module, inputs: Inputs, prefix: s
         return  # torch.export says so
     used = _copied(module)
     before, [first] = _contents(used), _run(used, inputs)
-    middle, [second] = _contents(used), _run(used, inputs)
+    middle = _contents(used)
+    large = sum(p.numel() for p in used.parameters()) > _MOST_CALLED
+    if isinstance(first, str) or (large and not _changes(before, middle)):
+        return
+    [second] = _run(used, inputs)
     alike = _equal(first, second)
-    if isinstance(first, str) or (alike and not _changes(before, middle)):
+    if alike and not _changes(before, middle):
         return
     after = _contents(used)
     changed = _changes(middle, after) or _changes(before, middle)
@@ -216,10 +224,16 @@ def _value(thing: Any) -> object:
     if isinstance(thing, _VALUES):
         return type(thing), thing
     if _is_plain(thing):
-        return content_digest(thing)
+        return content_digest(thing) if thing.nbytes < _HASHED or thing.nbytes % 8 else _sum(thing)
     if hasattr(thing, "tobytes"):  # NumPy's
         return thing.tobytes()
     return repr(thing) if type(thing).__module__ in {"builtins", "itertools"} else id(thing)
+
+
+def _sum(weights: Tensor) -> bytes:
+    """Return a sum over all bits, ten times as fast as a hash."""
+    words = weights.detach().contiguous().view(-1).view(torch.uint8).view(torch.int64)
+    return str((weights.shape, int(words.sum()))).encode()
 
 
 def _lines(module: nn.Module, inputs: Inputs, changed: list[Keys]) -> dict[Keys, str]:

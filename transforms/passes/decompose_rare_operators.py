@@ -73,12 +73,13 @@ _INDEX_OF = {
 def _check_indices(editor: ProgramEditor, journal: Journal) -> None:
     """Let indices that torch refuses fail the run."""
     for node in editor.calls(*_INDEX_OF):
-        place, size = _INDEX_OF[node.target], node.kwargs.get("output_size")
+        operator: Any = node.target
+        place, size = _INDEX_OF[operator], node.kwargs.get("output_size")
         known = editor.constant(node.args[place])
         if size is None and known is not None and bool((known >= 0).all()):
             continue
         check: Any = _without_negative if size is None else _checked_repeats
-        limit = node.args[2] if "max_unpool" in node.target.name() else size
+        limit = node.args[2] if "max_unpool" in operator.name() else size
         node.update_arg(place, write(editor, check, node.args[place], limit, like=node))
         journal.changed(f"{node.name} refuses the indices that torch does")
 
@@ -309,7 +310,8 @@ def _embedding_bag(  # noqa: PLR0917 - PyTorch's own list
 def _padded_bag(weight: Tensor, *how: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The same with a row that does not count, from the last where it is negative."""
     *others, row = how
-    return _embedding_bag(weight, *others, -1 if row is None else row % weight.shape[0])
+    bag: Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]] = _embedding_bag
+    return bag(weight, *others, -1 if row is None else row % weight.shape[0])
 
 
 def _nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Tensor:

@@ -283,7 +283,8 @@ WORDS: dict[str, tuple[Callable[[Any, torch.Tensor], Any], Any, str]] = {
     ),
     "numpy": (lambda _, x: x.numpy(), None, r"failed at .*test_python_state\.py:\d+: "),
     "fixed": (
-        lambda _, x: x.view(2, 3) * 2, ({1: N},), r"\(3\)\. No other .* the model fixes it: leave that axis out",
+        lambda _, x: x.view(2, 3) * 2, ({1: N},),
+        r"\(3\)\. No other .* the model fixes it: leave that axis out",
     ),
     "data": (
         lambda _, x: x + nn.Parameter(torch.ones(3)).data.mul_(2), None, r"through `\.data`",
