@@ -290,10 +290,11 @@ def _resized(draw: Draw) -> Case:
         *(draw(st.integers(1, 12)) for _ in range(2)),
     ]
     x = tensors(draw, sizes, _of(draw, *FLOATS, *HALVES), odd=False)
-    how: dict[str, Any] = {"size": (draw(st.integers(1, 20)), draw(st.integers(1, 20)))}
+    # To a width of 1 eager gives other numbers for the same images in channels_last.
+    how: dict[str, Any] = {"size": (draw(st.integers(1, 20)), draw(st.integers(2, 20)))}
     if draw(st.booleans()):
         how = {
-            "scale_factor": (_of(draw, 0.4, 1.0, 1.7, 3.0), _of(draw, 0.4, 1.0, 1.7, 3.0)),
+            "scale_factor": (_of(draw, 0.4, 1.0, 1.7, 3.0), _of(draw, 1.3, 1.0, 1.7, 3.0)),
             "recompute_scale_factor": _of(draw, None, True),
         }
     return lambda x: F.interpolate(x, mode=mode, antialias=True, align_corners=align, **how), (x,)
