@@ -309,9 +309,8 @@ def _embedding_bag(  # noqa: PLR0917 - PyTorch's own list
 
 def _padded_bag(weight: Tensor, *how: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The same with a row that does not count, from the last where it is negative."""
-    *others, row = how
-    bag: Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]] = _embedding_bag
-    return bag(weight, *others, -1 if row is None else row % weight.shape[0])
+    row = -1 if how[-1] is None else how[-1] % weight.shape[0]
+    return _embedding_bag(weight, *(*how[:-1], row))
 
 
 def _nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
