@@ -61,7 +61,7 @@ from transforms.goldens.cases import (
     make_goldens,
 )
 from transforms.goldens.examples import example_goldens
-from transforms.goldens.refuting import Answers, answers, special
+from transforms.goldens.refuting import Answers, answers, excuses
 from transforms.graph.layouts import as_array, as_tensor
 from zoo.errors import ExportError, UsageError
 
@@ -224,7 +224,7 @@ def _with_answers(prepared: Prepared, eager: Eager) -> Prepared:
         prepared.signature,
         prepared.goldens,
         has_state=bool(state_of(prepared.program)),
-        special=special(prepared.program),
+        excuses=excuses(prepared.program),
     )
     classes = (Plan, Attempt, Kind)
 

@@ -43,17 +43,18 @@ _TEXT = 200  # characters of what eager says
 # Operators whose results of NaN, infinities and extremes docs/special-values.md lists.
 LISTED = (
     "addcdiv", "addcmul", "digamma", "fmod", "ldexp", "lgamma", "nextafter", "pow", "remainder",
-    "softshrink", "zeta", "adaptive_max_pool2d", "adaptive_max_pool3d",
+    "softshrink", "zeta", "adaptive_max_pool", "upsample_", "grid_sampler", "hardswish",
+    "binary_cross_entropy", "var",
 )  # fmt: skip
+_WINOGRAD = "Winograd's algorithm spreads NaN (docs/special-values.md)"
 
 
-def special(program: ExportedProgram) -> str:
-    """Name the operators of a program that docs/special-values.md lists; empty without any."""
-    called = {
-        str(node.target).removeprefix("aten.").partition(".")[0] for node in program.graph.nodes
-    }
-    found = ", ".join(name for name in LISTED if name in called)
-    return f"docs/special-values.md lists {found}" if found else ""
+def excuses(program: ExportedProgram) -> dict[str, str]:
+    """Return `special` and `spread` of a program's plan, by the operators that it calls."""
+    called = [str(n.target).removeprefix("aten.") for n in program.graph.nodes]
+    found = ", ".join(each for each in LISTED if any(name.startswith(each) for name in called))
+    special = f"docs/special-values.md lists {found}" if found else ""
+    return {"special": special, "spread": _WINOGRAD if any("conv" in n for n in called) else ""}
 
 
 def answers(
@@ -62,7 +63,7 @@ def answers(
     goldens: Sequence[GoldenCase],
     *,
     has_state: bool,
-    special: str,
+    excuses: Mapping[str, str],
     ends: bool = True,
 ) -> Answers | None:
     """Compute what eager says to each attempt, in a process that may be lost.
@@ -72,7 +73,7 @@ def answers(
         signature: of the program.
         goldens: its golden cases, of which the one with the fewest elements is changed.
         has_state: whether each attempt begins at the first state, and a second call is a golden.
-        special: see `Plan`.
+        excuses: see `excuses`.
         ends: also give integers other values, at which eager may end the process.
 
     Returns:
@@ -105,7 +106,7 @@ def answers(
     known = [each.outputs for each in goldens]
     known += [{name: tensors[f"{n}/output/{name}"] for name in case.outputs} for n in ordinary]
     constant = tuple(name for name in case.outputs if _is_constant([k[name] for k in known]))
-    return Plan(golden=number, attempts=tuple(plan), special=special, constant=constant), tensors
+    return Plan(golden=number, attempts=tuple(plan), constant=constant, **excuses), tensors
 
 
 def _is_constant(outputs: Sequence[torch.Tensor]) -> bool:

@@ -16,7 +16,7 @@ from menagerie.errors import ArtifactError, SessionError
 from menagerie.numerics import Dtype, TextEnum
 from menagerie.tensor_files import narrow, read_notes, read_tensors, stored, widen
 from menagerie.typed_json import Malformed, from_json
-from menagerie.validation.compare import compare
+from menagerie.validation.compare import compare, measure
 from menagerie.validation.findings import Refutation, Refuting
 
 if TYPE_CHECKING:
@@ -113,6 +113,7 @@ class Plan:
         attempts: in the order in which they are tried while there is time.
         excuse: why a difference is only reported; empty where it refutes.
         special: why one with NaN or extreme numbers is only reported.
+        spread: why NaN beyond eager's is only reported.
         constant: outputs that are the same for ordinary numbers, whatever these are.
     """
 
@@ -120,6 +121,7 @@ class Plan:
     attempts: tuple[Attempt, ...]
     excuse: str = ""
     special: str = ""
+    spread: str = ""
     constant: tuple[str, ...] = ()
 
 
@@ -203,8 +205,8 @@ def refute(
                 break
             start = f"{number}/"
             answers = {n[len(start) :]: t for n, t in tensors.items() if n.startswith(start)}
-            fact, is_overflow = _difference(session, attempt, base, answers, tolerances)
-            excuse = _excuse(plan, attempt, is_overflow=is_overflow) if fact else ""
+            fact, way = _difference(session, attempt, base, answers, tolerances)
+            excuse = _excuse(plan, attempt, way) if fact else ""
             found.append(Refutation(attempt=str(attempt), fact=fact, excuse=excuse))
     except (KeyError, Malformed) as error:
         raise ArtifactError(str(file), f"has no sound attempts: {error}") from error
@@ -216,14 +218,25 @@ def refute(
     )
 
 
-def _excuse(plan: Plan, attempt: Attempt, *, is_overflow: bool) -> str:
+class _Way(TextEnum):
+    """How an output differs from eager's."""
+
+    NUMBERS = "numbers"
+    KINDS = "kinds"  # of infinite, NaN and other elements
+    MORE_NAN = "more NaN"  # where eager has other elements, and no other difference
+
+
+def _excuse(plan: Plan, attempt: Attempt, way: _Way) -> str:
     """Return why a difference is only reported; empty where it refutes the program."""
     if plan.excuse or attempt.input:
         return plan.excuse
     if attempt.raises:
         return _CHECKS
-    special = plan.special if attempt.kind in SPECIAL else ""
-    return special or (_ORDER if is_overflow and attempt.kind in _OVERFLOWING else "")
+    if attempt.kind not in SPECIAL:
+        return ""
+    spread = plan.spread if way is _Way.MORE_NAN else ""
+    is_overflow = way is not _Way.NUMBERS and attempt.kind in _OVERFLOWING
+    return plan.special or spread or _ORDER * is_overflow
 
 
 def _difference(
@@ -232,27 +245,31 @@ def _difference(
     base: Mapping[str, Array],
     answers: Mapping[str, Array],
     tolerances: Mapping[Dtype, Tolerance],
-) -> tuple[str, bool]:
-    """Return what one attempt shows, and whether that is of infinities or NaN alone."""
+) -> tuple[str, _Way]:
+    """Return what one attempt shows, empty where nothing, and how outputs differ."""
     session.reset()
     try:
         outputs = session.run(attempt.inputs(base, session.inputs))
     except SessionError as error:
-        return ("" if attempt.raises else f"fails where eager answers: {error}"), False
+        return "" if attempt.raises else f"fails where eager answers: {error}", _Way.NUMBERS
     finally:
         session.reset()
     if attempt.raises:
-        return f"answers where eager refuses: {attempt.raises}", False
+        return f"answers where eager refuses: {attempt.raises}", _Way.NUMBERS
     for spec in session.outputs:
         eager, doubt = answers[f"output/{spec.name}"], answers.get(f"doubt/{spec.name}")
         tolerance = tolerances.get(spec.dtype)
         judged = _judged(eager, outputs[spec.name], doubt, spec, tolerance)
         least = 0.0 if tolerance is None else tolerance.snr_db or 0.0
         if attempt.kind is Kind.TINY and judged.scale and judged.snr_db < least:
-            return f"output {spec.name}: SNR {judged.snr_db:.1f} dB", False
+            return f"output {spec.name}: SNR {judged.snr_db:.1f} dB", _Way.NUMBERS
+        if not judged.passed and judged.nonfinite_match:
+            return f"output {spec.name}: {judged.fact}", _Way.NUMBERS
         if not judged.passed:
-            return f"output {spec.name}: {judged.fact}", not judged.nonfinite_match
-    return "", False
+            left, right = (widen(each, spec.dtype) for each in (eager, outputs[spec.name]))
+            more = measure(np.where(np.isnan(right), right, left), right).nonfinite_match
+            return f"output {spec.name}: {judged.fact}", _Way.MORE_NAN if more else _Way.KINDS
+    return "", _Way.NUMBERS
 
 
 def _judged(
