@@ -374,12 +374,14 @@ class Order:
         pipe: file descriptor for the events.
         limits: of the whole trial.
         allow_unsigned: also try what no trusted key has signed.
+        began: when the trial was asked for, in seconds since 1970.
     """
 
     bundle: str
     pipe: int
     limits: Limits
     allow_unsigned: bool
+    began: float
 
 
 @dataclass(frozen=True, kw_only=True)

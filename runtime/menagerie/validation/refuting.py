@@ -146,7 +146,7 @@ def attempts(specs: Sequence[TensorSpec], indices: Mapping[str, Sequence[int]]) 
 
 def _at(values: Float64, *put: float) -> Float64:
     """Put numbers at places that divide a copy into equal parts."""
-    found = values.copy()
+    found: Float64 = values.copy()
     for number, value in enumerate(put, 1):
         found.reshape(-1)[found.size * number // (len(put) + 1) :][:1] = value
     return found
@@ -154,8 +154,10 @@ def _at(values: Float64, *put: float) -> Float64:
 
 def _ties(values: Float64) -> Float64:
     """Return signs alone, and of all rows the first."""
-    rows = np.sign(values)
-    return np.broadcast_to(rows[..., :1, :], rows.shape) if rows.ndim > 1 else rows
+    rows: Float64 = np.sign(values)
+    if rows.ndim > 1:
+        rows[...] = rows[..., :1, :]
+    return rows
 
 
 _FLOATS: Mapping[Kind, Callable[[Float64, float], Float64]] = {

@@ -86,7 +86,11 @@ def _start(
     bundle: Path, limits: Limits, pipe: int, *, unsigned_too: bool
 ) -> tuple[subprocess.Popen[bytes], str]:
     order = Order(
-        bundle=str(bundle.absolute()), pipe=pipe, limits=limits, allow_unsigned=unsigned_too
+        bundle=str(bundle.absolute()),
+        pipe=pipe,
+        limits=limits,
+        allow_unsigned=unsigned_too,
+        began=time.time(),
     )
     program = [sys.executable, "-m", "menagerie.validation.worker"]
     command, sandbox = contained(

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import BundleProgram
 
 
-_LEAST_SECONDS = 0.1  # for attempts to refute a program: a small one takes them all
+_LEAST_SECONDS = 0.05  # for attempts to refute a program: a small one takes them all
 
 
 def main() -> int:
@@ -150,7 +150,7 @@ class _Trial:
                 self._sender.step(f"program {name}, a second session beside the first")
                 beside.append(coexists(program, judgements[name], self._open))
             self._facts += filter(None, beside)
-            self._refute(programs, judgements, start)
+            self._refute(programs, judgements)
             accurate = self._accuracy(programs)
             words = self._word_errors(programs)
             self._refuse_torch()
@@ -188,13 +188,11 @@ class _Trial:
         return judged
 
     def _refute(
-        self,
-        programs: Mapping[str, LoadedProgram],
-        judgements: Mapping[str, Judged],
-        start: float,
+        self, programs: Mapping[str, LoadedProgram], judgements: Mapping[str, Judged]
     ) -> None:
-        """Try what could refute each program, in a fifth of the time since `start` at most."""
-        spent, tolerances = time.perf_counter() - start, self._bundle.manifest.tolerances
+        """Try what could refute each program, in a fifth of the trial's time at most."""
+        spent = time.time() - self._order.began
+        tolerances = self._bundle.manifest.tolerances
         left = max(spent / 4, _LEAST_SECONDS)
         for name, program in programs.items():
             file = program.entry.files.get(Role.REFUTING)
