@@ -180,7 +180,7 @@ def _answer(
     found = {f"output/{name}": plain(value.detach()) for name, value in outputs.items()}
     for name, value in outputs.items():
         if name in exact and (doubt := _doubt(value.detach(), exact[name].detach())).any():
-            found[f"doubt/{name}"] = doubt
+            found[f"doubt/{name}"] = plain(doubt)
     return found, raises
 
 
