@@ -1,38 +1,28 @@
 """State that Python keeps between calls, which no artifact has: refused by name and line.
 
-A module is called twice on its example, from the same buffers and random seed. Where nothing that
-it holds has changed and both results are equal, it keeps nothing. Else it is called in other orders
-and on other inputs. What changes is refused where results do, and where it is a tensor written in
-place, which torch.export cannot record. What leaves all results as they were is no state: tables
-that a first call makes, `functools.cache`, notes of the last call, a counter that nothing reads.
-
-Looked at are attributes of all submodules, of their classes and of objects that they hold, nested
-lists and dictionaries, and what functions close over, have for defaults or name among globals.
+A module is called twice on its example, from the same buffers and random seed. If a value that it
+holds changes, it is also called in other orders and on other inputs. State is refused if results
+depend on it, or if it is a tensor that is written in place, which torch.export cannot record.
+Tables that a first call makes, notes of the last call and counters that nothing reads are harmless.
 """
 
 from __future__ import annotations
 
 import copy
 import inspect
-import linecache
 import sys
+import traceback
 from collections import deque
 from contextlib import suppress
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
-from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from types import FunctionType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
-from torch.utils._pytree import (
-    TreeSpec,
-    tree_flatten,
-    tree_leaves,
-    tree_map_only,
-    tree_unflatten,
-)
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from transforms.bundle import content_digest
 from transforms.export.call_signature import named_tensors
@@ -42,117 +32,78 @@ from transforms.graph.record import NOT_THEIRS
 from zoo.errors import ExportError
 from zoo.sources.random_weights import torch_threads
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from types import FrameType
-
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]  # by position and by name, nested or constant
-Keys = tuple[Any, ...]  # from the module on: attributes, items, names in a function
-Results = list[Tensor] | str  # or why a call failed
+Keys = tuple[Any, ...]  # path from the module: attributes, items, names in a function
+Contents = dict[Keys, tuple[object, object]]  # each thing and its value
 
-_HASHED = 2**16  # bytes; larger tensors are summed up
 _ROUNDS = 4  # of three calls each, of a module that changes with every call
-_MOST_CALLED = (
-    5_000_000  # numbers in parameters: of larger ones that did not change, no second call
-)
-_MOST_COPIED = 200_000_000  # numbers in parameters: 0.8 GB
-_OPAQUE = ("torch.", "logging.", "threading.", "builtins.")  # whose things are not opened
-_VALUES = (int, float, complex, str, bytes, type(None), torch.dtype)
-_NAMED = (int, float, dict, list, set, deque, Tensor, FunctionType)  # of globals and classes
-_UNNAMED = {"_parameters", "_modules", "__func__", "__self__", "__wrapped__"}
-_NONE = (0, None)
+_MOST_COPIED = 2**20  # numbers in a parameter; larger ones are shared with copies
+_OPAQUE = ("torch.", "logging.", "threading.", "builtins.")  # homes of objects that stay closed
 _UNSEEN = "Keep state in buffers, and pass noise as an input"
+_STEP = (
+    "Only buffers are kept: self.register_buffer('state', torch.zeros(...)), written in place, "
+    "and calls=3 for a proof of three calls in a row. Or pass it in and return it"
+)
 
 
 @torch_threads(1)  # a fork may follow, which has this thread alone
 def refuse_python_state(place: str, module: nn.Module, inputs: Inputs, prefix: str = "") -> None:
-    """Raise ExportError where results depend on what Python keeps from call to call.
+    """Raise ExportError if results depend on state in Python; names lose the prefix.
 
-    Args:
-        place: the program, in errors.
-        module: stays as it is, but for what closures, classes and globals hold.
-        inputs: an example; where eager fails on it, later stages say so.
-        prefix: of names that messages leave out.
+    If eager fails on the example, or weights are lazy, later stages report it.
     """
     if any(map(is_lazy, module.parameters())):
-        return  # torch.export says so
+        return
     used = _copied(module)
     before, [first] = _contents(used), _run(used, inputs)
-    middle = _contents(used)
-    large = sum(p.numel() for p in used.parameters()) > _MOST_CALLED
-    if isinstance(first, str) or (large and not _changes(before, middle)):
-        return
-    [second] = _run(used, inputs)
+    middle, [second] = _contents(used), _run(used, inputs)
+    evolves = _changes(middle, _contents(used))
+    changed = evolves or _changes(before, middle)
     alike = _equal(first, second)
-    if alike and not _changes(before, middle):
+    if not first or (alike and not changed):
         return
-    after = _contents(used)
-    changed = _changes(middle, after) or _changes(before, middle)
-    written = [
-        k for k in changed if isinstance(after.get(k, _NONE)[1], bytes)  # of a tensor
-        and before.get(k, _NONE)[0] == after[k][0]
-    ]  # fmt: skip
-    if alike and not written and _is_memory(module, used, inputs, evolves=middle != after):
+    written = [k for k, (old, new) in changed.items() if old is new and isinstance(new, Tensor)]
+    if alike and not written and _is_memory(module, used, inputs, _ROUNDS if evolves else 1):
         return
     if not changed:
         fact = "gives other results when it is called with the same inputs again"
         raise ExportError(place, fact, _UNSEEN)
     grown = (k[:-1] if k not in before and isinstance(k[-1], int) else k for k in changed)
-    named = {k: _named(k).removeprefix(prefix) for k in [*(written or dict.fromkeys(grown))][:4]}
-    lines = _lines(_copied(module), inputs, [*named])
-    facts = "".join(f"\n  {named[k]!r} is changed by {lines.get(k, 'a call')}" for k in named)
-    buffer = next(iter(named.values())).split(".")[-1].split("[")[0].strip("_")
-    step = (
-        f"Only buffers are kept: self.register_buffer({buffer!r}, torch.zeros(...)), written in "
-        "place, and calls=3 for a proof of three calls in a row. Or pass it in and return it"
-    )
-    raise ExportError(place, f"keeps state in Python, which an artifact lacks:{facts}", step)
+    lines = _lines(_copied(module), inputs, [*(written or dict.fromkeys(grown))][:4])
+    facts = [f"\n  {_name(k).removeprefix(prefix)!r} is changed by {lines[k]}" for k in lines]
+    fact = f"keeps state in Python, which an artifact lacks:{''.join(facts)}"
+    raise ExportError(place, fact, _STEP)
 
 
 def _copied(module: nn.Module) -> nn.Module:
-    weights = list(module.parameters())
-    shared = sum(p.numel() for p in weights) > _MOST_COPIED
+    shared: dict[int, Any] = {id(p): p for p in module.parameters() if p.numel() > _MOST_COPIED}
     try:
-        return copy.deepcopy(module, {id(p): p for p in weights if shared})
+        return copy.deepcopy(module, shared)
     except Exception:  # noqa: BLE001 - whatever keeps it from being copied, it is called itself
         return module
 
 
-def _run(module: nn.Module, *calls: Inputs, fresh: bool = False) -> Iterator[Results]:
-    """Results of calls in a row, from its buffers as they are, which stay so.
+def _run(module: nn.Module, *calls: Inputs, fresh: bool = False) -> list[list[Tensor]]:
+    """Return results of calls in a row (none of one that fails), which leave buffers as they are.
 
-    Where it is fresh, these alone go on from call to call.
+    If it is fresh, only buffers go on from call to call.
     """
     buffers = {n: value.detach().clone() for n, value in module.named_buffers()}
 
-    def call(given: Mapping[str, Tensor], leaves: list[Any], spec: TreeSpec) -> dict[str, Tensor]:
-        mixed = [given.get(str(n), leaf) for n, leaf in enumerate(leaves)]
+    def call(_: object, inputs: Inputs) -> dict[str, Tensor]:
+        given = tree_map_only(Tensor, Tensor.clone, inputs)
+        called = _copied(module) if fresh else module
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            called = _copied(module) if fresh else module
-            result = torch.func.functional_call(called, buffers, *tree_unflatten(mixed, spec))
-        found = enumerate(tree_leaves(named_tensors(result)))
-        return {str(n): value.clone() for n, value in found if isinstance(value, Tensor)}
+            result = named_tensors(torch.func.functional_call(called, buffers, *given))
+        return {str(n): t.clone() for n, t in enumerate(tree_leaves(result)) if _is_plain(t)}
 
+    results: list[list[Tensor]] = []
     for inputs in calls:
-        leaves, spec = tree_flatten(inputs)
-        tensors = {str(n): leaf for n, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
-        try:
-            yield list(run_exactly(partial(call, leaves=leaves, spec=spec), tensors).values())
-        except Exception as error:  # noqa: BLE001 - a model may raise whatever it likes
-            yield f"{type(error).__name__}: {error}"
-
-
-def _equal(one: Results, other: Results) -> bool:
-    if isinstance(one, str) or isinstance(other, str) or len(one) != len(other):
-        return one == other
-    plain = [p for p in zip(one, other, strict=True) if all(map(_is_plain, p))]
-    return all(
-        content_digest(a) == content_digest(b)
-        or (a.shape == b.shape and a.is_floating_point()
-            and torch.allclose(a.double(), b.double(), 1e-4, 1e-7, equal_nan=True))
-        for a, b in plain
-    )  # fmt: skip
+        results.append([])
+        with suppress(Exception):  # a model may raise whatever it likes
+            results[-1] += run_exactly(partial(call, inputs=inputs), {}).values()
+    return results
 
 
 def _is_plain(thing: Any) -> bool:
@@ -160,118 +111,101 @@ def _is_plain(thing: Any) -> bool:
     return known and thing.layout is torch.strided and thing.device.type == "cpu"
 
 
-def _is_memory(module: nn.Module, used: nn.Module, inputs: Inputs, *, evolves: bool) -> bool:
-    """Whether no result depends on what was called before, in whichever order."""
-    other = tree_map_only(Tensor, lambda t: redrawn(t, t.shape, seed="other"), inputs)
-    other = tree_map_only(Tensor, lambda t: t * -2 if t.is_floating_point() else t, other)
-    known = list(_run(module, inputs, other, inputs, fresh=True))  # as an artifact would
-    rounds = (_run(used, inputs, other, inputs) for _ in range(_ROUNDS if evolves else 1))
-    return all(all(map(_equal, known, found)) for found in rounds)
+def _equal(one: list[Tensor], other: list[Tensor]) -> bool:
+    return len(one) == len(other) and all(
+        content_digest(a) == content_digest(b)
+        or (a.shape == b.shape and a.is_floating_point()
+            and torch.allclose(a.double(), b.double(), 1e-4, 1e-7, equal_nan=True))
+        for a, b in zip(one, other, strict=True)
+    )  # fmt: skip
 
 
-def _contents(module: nn.Module) -> dict[Keys, tuple[int, object]]:
-    """What it holds, without its buffers: each thing's id and value, by the first way to it."""
-    found: dict[Keys, tuple[int, object]] = {}
-    seen, waiting = set[int](), deque[tuple[Keys, object]]([((), module)])
-    while waiting:
-        keys, thing = waiting.popleft()
-        if isinstance(thing, _VALUES):
-            found[keys] = id(thing), (type(thing), thing)
+def _other(tensor: Tensor) -> Tensor:
+    floating = tensor.is_floating_point()
+    return tensor * -2 if floating else redrawn(tensor, tensor.shape, seed="other")
+
+
+def _is_memory(module: nn.Module, used: nn.Module, inputs: Inputs, rounds: int) -> bool:
+    """Return whether results are the same whatever was called before."""
+    calls = inputs, tree_map_only(Tensor, _other, inputs), inputs
+    known = _run(module, *calls, fresh=True)  # as an artifact would
+    return all(all(map(_equal, known, _run(used, *calls))) for _ in range(rounds))
+
+
+def _contents(module: nn.Module) -> Contents:
+    """Return what a module holds besides buffers; the list of things grows as it is read."""
+    contents, seen, things = Contents(), set[int](), [(Keys(), module)]
+    for keys, thing in things:
+        parts = _parts(thing)
+        if not parts:
+            contents[keys] = thing, _value(thing)
         elif id(thing) not in seen:
             seen.add(id(thing))
-            parts = _parts(thing)
-            waiting.extend(((*keys, key), part) for key, part in parts.items())
-            if not parts:
-                found[keys] = id(thing), _value(thing)
-    return found
+            things += [((*keys, key), part) for key, part in parts.items()]
+    return contents
 
 
-def _changes(one: Mapping[Keys, Any], other: Mapping[Keys, Any]) -> list[Keys]:
-    return [k for k in {**other, **one} if one.get(k, _NONE)[1] != other.get(k, _NONE)[1]]
+def _changes(one: Contents, other: Contents) -> dict[Keys, tuple[object, object]]:
+    pairs = {k: (one.get(k, (0, None)), other.get(k, (1, None))) for k in {**other, **one}}
+    return {k: (old, new) for k, ((old, was), (new, value)) in pairs.items() if was != value}
 
 
 def _parts(thing: Any) -> dict[Any, Any]:
-    """What can be changed in a thing, by name or position; empty if it is opened no further."""
+    """Return what a thing holds, by name or position; nothing if it is not opened."""
     if isinstance(thing, dict):
-        return {k if isinstance(k, (str, int)) else repr(k): v for k, v in thing.items()}
+        return dict(thing)
     if isinstance(thing, (list, tuple, deque)):
         return dict(enumerate(thing))
-    if isinstance(thing, (MethodType, partial)):
-        names = ("__func__", "__self__", "func", "args", "keywords")
-        return {n: getattr(thing, n) for n in names if hasattr(thing, n)}
-    home = thing.__module__ if isinstance(thing, FunctionType) else type(thing).__module__
+    home = (thing if isinstance(thing, FunctionType) else type(thing)).__module__
     is_opaque = f"{home}.".startswith(_OPAQUE) and not isinstance(thing, nn.Module)
-    if is_opaque or isinstance(thing, (*_VALUES, Tensor, type)):
+    if is_opaque or isinstance(thing, (Tensor, type)):
         return {}
-    own: dict[Any, Any] = {}
-    for each in type(thing).__mro__[::-1]:
-        if not f"{each.__module__}.".startswith(_OPAQUE):
-            own |= {n: v for n, v in vars(each).items() if isinstance(v, _NAMED)}
-            slots = getattr(each, "__slots__", ())
-            own |= {n: getattr(thing, n) for n in slots if hasattr(thing, n)}
-    own |= getattr(thing, "__dict__", {})
-    if isinstance(thing, FunctionType):
-        own |= {"__defaults__": thing.__defaults__, "__kwdefaults__": thing.__kwdefaults__}
-        with suppress(ValueError):  # of a cell that is empty yet
-            closed = inspect.getclosurevars(thing)
-            own |= {n: v for n, v in closed.globals.items() if isinstance(v, _NAMED)}
-            own |= closed.nonlocals
-    return {n: v for n, v in own.items() if n != "_buffers"}
+    own = {n: v for n, v in getattr(thing, "__dict__", {}).items() if n != "_buffers"}
+    with suppress(TypeError, ValueError):  # not a function, or a cell is empty yet
+        closed = inspect.getclosurevars(thing)
+        own |= {"__defaults__": thing.__defaults__, **closed.globals, **closed.nonlocals}
+    return own
 
 
 def _value(thing: Any) -> object:
-    """What tells a thing from what it was before."""
-    if isinstance(thing, _VALUES):
-        return type(thing), thing
+    """Return a value that differs once a thing has changed."""
     if _is_plain(thing):
-        return content_digest(thing) if thing.nbytes < _HASHED or thing.nbytes % 8 else _sum(thing)
+        return content_digest(thing)
     if hasattr(thing, "tobytes"):  # NumPy's
         return thing.tobytes()
     return repr(thing) if type(thing).__module__ in {"builtins", "itertools"} else id(thing)
 
 
-def _sum(weights: Tensor) -> bytes:
-    """Return a sum over all bits, ten times as fast as a hash."""
-    words = weights.detach().contiguous().view(-1).view(torch.uint8).view(torch.int64)
-    return str((weights.shape, int(words.sum()))).encode()
-
-
 def _lines(module: nn.Module, inputs: Inputs, changed: list[Keys]) -> dict[Keys, str]:
-    """By a call under a tracer: the line of the user's after which each is another for once."""
-    lines, last = dict[Keys, str](), "a call"
-    before = {keys: _value(_at(module, keys)) for keys in changed}
+    """Return the user's line after which each thing first differs, by a call under a tracer."""
+    root: Any = module
+    lines, last, values = dict[Keys, str](), "a call", dict[Keys, object]()
 
-    def trace(frame: FrameType, event: str, _: object) -> Any:
+    def trace(frame: Any, event: str, _: object) -> Any:
         nonlocal last
         for keys in changed:
-            if keys not in lines and _value(_at(module, keys)) != before[keys]:
-                lines[keys] = last
-        their = frame.f_back if event == "return" else frame  # whose line goes on
-        while their is not None and their.f_code.co_filename.startswith(NOT_THEIRS):
-            their = their.f_back
-        if their is not None:
-            file, number = their.f_code.co_filename, their.f_lineno
-            where = f"{'/'.join(Path(file).parts[-3:])}:{number}"
-            last = f"{where} ({linecache.getline(file, number).strip()})"
-        return trace if their is frame else None
+            value = _value(reduce(lambda thing, key: _parts(thing).get(key), keys, root))
+            if values.setdefault(keys, value) != value:
+                lines.setdefault(keys, last)
+        # After a return, its caller's line goes on.
+        for user, number in traceback.walk_stack(frame.f_back if event == "return" else frame):
+            file = user.f_code.co_filename
+            if not file.startswith(NOT_THEIRS):
+                code = traceback.FrameSummary(file, number, "").line
+                last = f"{'/'.join(Path(file).parts[-3:])}:{number} ({code})"
+                return trace if user is frame else None
+        return None
 
     outer = sys.gettrace()
     sys.settrace(trace)
     try:
-        list(_run(module, inputs))
+        _run(module, inputs)
     finally:
         sys.settrace(outer)
-    trace(sys._getframe(), "end", None)
-    return lines
+    return {keys: lines.get(keys, "a call") for keys in changed}
 
 
-def _at(thing: Any, keys: Keys) -> Any:
-    for key in keys:
-        thing = _parts(thing).get(key)
-    return thing
-
-
-def _named(keys: Keys) -> str:
-    """`cell.hidden`, `history[0]`."""
-    parts = (f"[{k}]" if isinstance(k, int) else f".{k}" for k in keys if k not in _UNNAMED)
-    return "".join(parts).lstrip(".")
+def _name(keys: Keys) -> str:
+    """Return `cell.hidden`, `history[0]`."""
+    shown = (k for k in keys if k not in ("_parameters", "_modules"))
+    return "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in shown).lstrip(".")
