@@ -105,13 +105,14 @@ def in_fork(
                 found: T = torch.load(file, weights_only=True)
             return found
 
-    end = weakref.finalize(result, _end, process)  # nobody waits for it: a later step failed
+    end = weakref.finalize(result, _end, process, file)  # nobody waits for it: a later step failed
     return result
 
 
-def _end(process: int) -> None:
+def _end(process: int, file: IO[bytes]) -> None:
     os.kill(process, signal.SIGKILL)
     os.waitpid(process, 0)
+    file.close()
 
 
 def _write(work: Callable[[], object], file: IO[bytes], caller: int) -> NoReturn:
