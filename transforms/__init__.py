@@ -10,9 +10,6 @@ from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from importlib.machinery import ModuleSpec
-    from types import ModuleType
-
     from transforms.converter import ConvertedBundle, convert
     from transforms.export.prepare import Program
     from transforms.pipeline import available_passes, run_passes
@@ -40,18 +37,12 @@ def __getattr__(name: str) -> Any:
 class _TorchvisionFinder:
     """Has torchvision imported with our operators: its own need not fit torch, or have kernels."""
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> "ModuleSpec | None":
-        spec = PathFinder.find_spec(name, path, target) if name == "torchvision" else None
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        spec: Any = PathFinder.find_spec(name, path, target) if name == "torchvision" else None
+        if spec and spec.loader:
+            from zoo.models.torchvision_operators import torchvision_operators
 
-            def with_operators(module: "ModuleType") -> None:
-                from zoo.models.torchvision_operators import torchvision_operators
-
-                with torchvision_operators():
-                    execute(module)
-
-            vars(spec.loader)["exec_module"] = with_operators
+            spec.loader.exec_module = torchvision_operators()(spec.loader.exec_module)
         return spec
 
 

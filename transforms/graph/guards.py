@@ -112,13 +112,9 @@ def any_length() -> Iterator[None]:
     it takes `(n / 4) % 1` for 0, since its remainders are of integers.
     """
     mkl = patch("torch.backends.mkl.is_available", return_value=False)
-    remainder = patch.object(torch.SymFloat, "__mod__", _remainder)
+    remainder = patch.object(torch.SymFloat, "__mod__", lambda a, b: a - b * math.floor(a / b))
     with mkl, one_layer_by(_of_all_steps), remainder:
         yield
-
-
-def _remainder(a: Any, b: Any) -> Any:
-    return a - b * math.floor(a / b)
 
 
 @contextmanager

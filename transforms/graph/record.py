@@ -17,12 +17,7 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
 # Files whose lines are no user's.
-NOT_THEIRS = (
-    str(Path(torch.__file__).parent),
-    str(Path(__file__).parents[1]),
-    "<string>",
-    "<eval_with",
-)
+NOT_THEIRS = (*torch.__path__, str(Path(__file__).parents[1]), "<string>", "<eval_with")
 _WORDS = {
     NodeKind.HEAVY: ("conv", "linear", "matmul", "mm", "attention", "einsum", "lstm", "gru"),
     NodeKind.NORM: ("norm",),
