@@ -36,6 +36,9 @@ Inputs = tuple[tuple[Any, ...], dict[str, Any]]  # by position and by name, nest
 Keys = tuple[Any, ...]  # path from the module: attributes, items, names in a function
 Contents = dict[Keys, tuple[object, object]]  # each thing and its value
 
+_MOST_CALLED = (
+    5_000_000  # numbers in parameters; larger modules that did not change are called once
+)
 _ROUNDS = 4  # of three calls each, of a module that changes with every call
 _MOST_COPIED = 2**20  # numbers in a parameter; larger ones are shared with copies
 _OPAQUE = ("torch.", "logging.", "threading.", "builtins.")  # homes of objects that stay closed
@@ -56,7 +59,10 @@ def refuse_python_state(place: str, module: nn.Module, inputs: Inputs, prefix: s
         return
     used = _copied(module)
     before, [first] = _contents(used), _run(used, inputs)
-    middle, [second] = _contents(used), _run(used, inputs)
+    middle, weights = _contents(used), sum(p.numel() for p in used.parameters())
+    if weights > _MOST_CALLED and not _changes(before, middle):
+        return  # a proof calls it again
+    [second] = _run(used, inputs)
     evolves = _changes(middle, _contents(used))
     changed = evolves or _changes(before, middle)
     alike = _equal(first, second)
