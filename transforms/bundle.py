@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 import shutil
@@ -29,6 +28,7 @@ from menagerie.typed_json import document
 from menagerie.validation.refuting import NOTE
 from transforms.export.call_signature import state_of
 from transforms.export.trace import WRAPPER_PREFIX
+from transforms.graph.layouts import content_digest
 from transforms.lowering.toolchain import find_compiler
 from transforms.passes.round_weights import may_narrow, may_quantise
 from transforms.quantisation import Quantised, Scheme, quantised, scheme_of
@@ -162,15 +162,6 @@ def _stored(weight: Quantised, scheme: Scheme) -> dict[str, torch.Tensor]:
         return {"": weight.values.reshape(weight.shape), _SCALES: weight.scales}
     shape = torch.tensor(weight.shape, dtype=torch.int64)
     return {"": weight.packed(), _SCALES: weight.scales, _SHAPE: shape}
-
-
-def content_digest(value: torch.Tensor) -> bytes:
-    """SHA-256 of a tensor's dtype, shape and elements, in any layout."""
-    value = value.detach().cpu().contiguous()
-    digest = hashlib.sha256(f"{value.dtype}{tuple(value.shape)}".encode())
-    flat = value.as_strided((value.numel(),), (1,))  # of one element, strides may be any
-    digest.update(flat.view(torch.uint8).numpy().data if value.numel() else b"")
-    return digest.digest()
 
 
 def _entry(

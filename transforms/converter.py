@@ -29,8 +29,8 @@ from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
 from menagerie.validation import Limits
 from menagerie.validation.findings import Verdict
 from transforms.bisect import diagnose
-from transforms.bundle import content_digest
 from transforms.export.prepare import Program, prepare_module
+from transforms.graph.layouts import content_digest
 from transforms.progress import in_parts, progress_to, report_step
 from transforms.quantisation import INTEGERS
 from transforms.stages import Stage, lower, prove, seal, transform

@@ -13,7 +13,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT MENAGERIE_PORTABLE_KERN
       kernels/onednn/matrix_product.cpp
       kernels/onednn/support.cpp
       kernels/onednn/winograd.cpp
-      kernels/portable/finish.cpp
+      kernels/finish.cpp
       kernels/simd/convolutions.cpp
       kernels/simd/depthwise.cpp
       kernels/simd/expanders.cpp
@@ -34,7 +34,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT MENAGERIE_PORTABLE_KERN
       "$<IF:$<BOOL:${MENAGERIE_ZIG}>,-mcpu=x86_64_v4+avx512vnni,-march=x86-64-v4;-mavx512vnni>")
 else()
   set(kernel_libraries)
-  set(kernel_sources kernels/portable/convolution.cpp kernels/portable/finish.cpp
+  set(kernel_sources kernels/portable/convolution.cpp kernels/finish.cpp
                      kernels/portable/matrix_product.cpp kernels/portable/product.cpp
                      kernels/portable/softmax.cpp)
 endif()

@@ -46,7 +46,11 @@ LISTED = (
     "softshrink", "zeta", "adaptive_max_pool", "upsample_", "grid_sampler", "hardswish",
     "binary_cross_entropy", "var", "max_pool2d_with_indices",
 )  # fmt: skip
-_WINOGRAD = "Winograd's algorithm spreads NaN (docs/special-values.md)"
+# What has NaN where eager has other elements, by a part of the operator's name.
+_SPREADS = {
+    "conv": "Winograd's algorithm spreads NaN (docs/special-values.md)",
+    "scaled_dot_product": "eager's attention loses NaN (docs/special-values.md)",
+}
 
 
 def excuses(program: ExportedProgram) -> dict[str, str]:
@@ -54,7 +58,8 @@ def excuses(program: ExportedProgram) -> dict[str, str]:
     called = [str(n.target).removeprefix("aten.") for n in program.graph.nodes]
     found = ", ".join(each for each in LISTED if any(name.startswith(each) for name in called))
     special = f"docs/special-values.md lists {found}" if found else ""
-    return {"special": special, "spread": _WINOGRAD if any("conv" in n for n in called) else ""}
+    spreads = (why for part, why in _SPREADS.items() if any(part in name for name in called))
+    return {"special": special, "spread": next(spreads, "")}
 
 
 def answers(

@@ -5,6 +5,7 @@ The trial is made on fake values before anything is edited, so that a pass can r
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -57,6 +58,15 @@ def as_tensor(value: np.ndarray[Any, Any], like: torch.Tensor) -> torch.Tensor:
     """Return an array as a tensor of the dtype of `like`; bfloat16 is given as its bits."""
     made = torch.from_numpy(value.copy())
     return made.view(like.dtype) if made.dtype is torch.uint16 else made
+
+
+def content_digest(value: torch.Tensor) -> bytes:
+    """SHA-256 of a tensor's dtype, shape and elements, in any layout."""
+    value = value.detach().cpu().contiguous()
+    digest = hashlib.sha256(f"{value.dtype}{tuple(value.shape)}".encode())
+    flat = value.as_strided((value.numel(),), (1,))  # of one element, strides may be any
+    digest.update(flat.view(torch.uint8).numpy().data if value.numel() else b"")
+    return digest.digest()
 
 
 def layout(value: Any) -> tuple[Any, ...]:

@@ -9,9 +9,9 @@
 #include "common/context.h"
 #include "common/copy.h"
 #include "common/platform/threads.h"
+#include "kernels/finish.h"
 #include "kernels/onednn/onednn.h"
 #include "kernels/panels.h"
-#include "kernels/portable/finish.h"
 
 namespace menagerie::onednn {
 namespace {

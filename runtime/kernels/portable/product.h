@@ -11,7 +11,7 @@
 
 #include "common/caches.h"
 #include "common/shim_types.h"
-#include "kernels/portable/finish.h"
+#include "kernels/finish.h"
 
 namespace menagerie::portable {
 

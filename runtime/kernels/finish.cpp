@@ -1,4 +1,4 @@
-#include "kernels/portable/finish.h"
+#include "kernels/finish.h"
 
 #include <algorithm>
 #include <cmath>
