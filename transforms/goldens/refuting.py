@@ -44,7 +44,7 @@ _TEXT = 200  # characters of what eager says
 LISTED = (
     "addcdiv", "addcmul", "digamma", "fmod", "ldexp", "lgamma", "nextafter", "pow", "remainder",
     "softshrink", "zeta", "adaptive_max_pool", "upsample_", "grid_sampler", "hardswish",
-    "binary_cross_entropy", "var", "max_pool2d_with_indices",
+    "binary_cross_entropy", "var", "max_pool2d_with_indices", "_fft_", "fft_", "stft",
 )  # fmt: skip
 # What has NaN where eager has other elements, by a part of the operator's name.
 _SPREADS = {
