@@ -53,7 +53,7 @@ class Kind(TextEnum):
 _OVERFLOWING = frozenset((Kind.HUGE, Kind.HIGHEST, Kind.LOWEST))
 SPECIAL = _OVERFLOWING | {Kind.ONE_NAN, Kind.INFINITIES, Kind.ALL_NAN, Kind.TINY}
 _OF_INTEGERS = (Kind.ZEROS, Kind.HIGHEST, Kind.LOWEST, Kind.NEGATIVE)  # bool has the first two
-_ORDER = "sums overflow in an order of their own"
+_ORDER = "products and sums of infinities have an order of their own"
 _CHECKS = "eager checks values that an artifact does not"
 _TIMES_EAGERS = 10.0  # that an error may be, of eager's own beside float64
 
@@ -238,6 +238,7 @@ def _excuse(plan: Plan, attempt: Attempt, way: _Way) -> str:
         return ""
     spread = plan.spread if way is _Way.MORE_NAN else ""
     is_overflow = way is not _Way.NUMBERS and attempt.kind in _OVERFLOWING
+    is_overflow |= way is _Way.MORE_NAN and attempt.kind is Kind.INFINITIES
     return plan.special or spread or _ORDER * is_overflow
 
 
