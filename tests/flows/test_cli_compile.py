@@ -115,7 +115,7 @@ def test_a_saved_program_is_opened_only_on_demand(zoo: Run, tmp_path: Path) -> N
         (("my_net:Counter", "-i", "2x4", "--dynamic", "x:0,x:0=1..4"), 2, "x:0 is given twice"),
         (("my_net:Counter", "-i", "2x4", "--dynamic", "y:0=1..4"), 2, "there is no input 'y'"),
         (("my_net:Counter", "-i", "2x4", "--dynamic", "x:0=4..1"), 2, "is no dynamic size"),
-        (("my_net:Counter", "-i", "2x4"), 1, "parameter 'calls' is written"),
+        (("my_net:Counter", "-i", "2x4"), 1, "'calls' is changed by"),
         (("my_net:Counter", "-i", "2x4", "-t", "tpu"), 2, "there is no such target"),
         (
             ("my_net:broken", "-i", "2x4"),

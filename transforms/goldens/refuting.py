@@ -45,6 +45,7 @@ LISTED = (
     "addcdiv", "addcmul", "digamma", "fmod", "ldexp", "lgamma", "nextafter", "pow", "remainder",
     "softshrink", "zeta", "adaptive_max_pool", "upsample_", "grid_sampler", "hardswish",
     "binary_cross_entropy", "var", "max_pool2d_with_indices", "_fft_", "fft_", "stft",
+    "multi_margin_loss",
 )  # fmt: skip
 # What has NaN where eager has other elements, by a part of the operator's name.
 _SPREADS = {
@@ -55,7 +56,10 @@ _SPREADS = {
 
 def excuses(program: ExportedProgram) -> dict[str, str]:
     """Return `special` and `spread` of a program's plan, by the operators that it calls."""
-    called = [str(n.target).removeprefix("aten.") for n in program.graph.nodes]
+    nodes = list(program.graph.nodes)
+    called = [str(node.target).removeprefix("aten.") for node in nodes]
+    # A function that export has written out: `function.multi_margin_loss`.
+    called += [str(node.meta.get("torch_fn", ("", ""))[1]).split(".")[-1] for node in nodes]
     found = ", ".join(each for each in LISTED if any(name.startswith(each) for name in called))
     special = f"docs/special-values.md lists {found}" if found else ""
     spreads = (why for part, why in _SPREADS.items() if any(part in name for name in called))
