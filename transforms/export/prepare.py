@@ -82,7 +82,8 @@ def in_fork(
     """Begin `work` in a fork of this process; the function returned waits for what it gives.
 
     A process and not a thread, since torch.export changes `nn.Module` for all threads as it traces.
-    This one must not have computed with several threads: a fork has only the one that calls it.
+    The fork has the calling thread alone, and computes in it. Where nobody keeps the function that
+    is returned, the fork is ended.
 
     Args:
         work: what it changes in memory, it changes in the fork alone.
@@ -124,6 +125,7 @@ def _write(work: Callable[[], object], file: IO[bytes], caller: int) -> NoReturn
     try:
         # Else it would keep the pipes open by which others see that its parent was killed.
         process.end_with(caller)
+        torch.set_num_threads(1)  # a pool of threads is not in a fork: a call would wait for it
         torch.save(work(), file)
         file.flush()
         code = 0

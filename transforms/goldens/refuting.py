@@ -110,7 +110,6 @@ def answers(
         found, raises = _answer(eager.first if has_state else eager, wide, given)
         tensors |= {f"{len(plan)}/{name}": value for name, value in found.items()}
         plan.append(replace(attempt, raises=raises))
-    signal.alarm(0)
     ordinary = [n for n, tried in enumerate(plan) if tried.kind not in SPECIAL and not tried.raises]
     known = [each.outputs for each in goldens]
     known += [{name: tensors[f"{n}/output/{name}"] for name in case.outputs} for n in ordinary]

@@ -97,7 +97,7 @@ from transforms.export.prepare import in_fork
 def wait():
     print("begun", flush=True)
     signal.pause()
-in_fork(wait, [])
+kept = in_fork(wait, [])
 signal.pause()
 """
     command = [sys.executable, "-c", program]
