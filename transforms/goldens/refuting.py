@@ -52,18 +52,22 @@ _SPREADS = {
     "conv": "Winograd's algorithm spreads NaN (docs/special-values.md)",
     "scaled_dot_product": "eager's attention loses NaN (docs/special-values.md)",
 }
+# What sums products, by a part of the operator's name.
+_PRODUCTS = ("conv", "linear", "mm", "matmul", "einsum", "attention", "lstm", "gru", "rnn")
+_ORDER = "sums of products overflow by their order (docs/special-values.md)"
 
 
 def excuses(program: ExportedProgram) -> dict[str, str]:
-    """Return `special` and `spread` of a program's plan, by the operators that it calls."""
+    """Return reasons of a program's plan by their names, by the operators that it calls."""
     nodes = list(program.graph.nodes)
-    called = [str(node.target).removeprefix("aten.") for node in nodes]
+    called = [str(node.target).removeprefix("aten.").removeprefix("special_") for node in nodes]
     # A function that export has written out: `function.multi_margin_loss`.
     called += [str(node.meta.get("torch_fn", ("", ""))[1]).split(".")[-1] for node in nodes]
     found = ", ".join(each for each in LISTED if any(name.startswith(each) for name in called))
     special = f"docs/special-values.md lists {found}" if found else ""
     spreads = (why for part, why in _SPREADS.items() if any(part in name for name in called))
-    return {"special": special, "spread": next(spreads, "")}
+    order = _ORDER * any(part in name for name in called for part in _PRODUCTS)
+    return {"special": special, "spread": next(spreads, ""), "order": order}
 
 
 def answers(

@@ -50,7 +50,8 @@ class Kind(TextEnum):
     INDEX = "index"
 
 
-_OVERFLOWING = frozenset((Kind.HUGE, Kind.HIGHEST, Kind.LOWEST))
+_ENDS = frozenset((Kind.HIGHEST, Kind.LOWEST))
+_OVERFLOWING = _ENDS | {Kind.HUGE}
 SPECIAL = _OVERFLOWING | {Kind.ONE_NAN, Kind.INFINITIES, Kind.ALL_NAN, Kind.TINY}
 _OF_INTEGERS = (Kind.ZEROS, Kind.HIGHEST, Kind.LOWEST, Kind.NEGATIVE)  # bool has the first two
 _ORDER = "products and sums of infinities have an order of their own"
@@ -114,6 +115,7 @@ class Plan:
         excuse: why a difference is only reported; empty where it refutes.
         special: why one with NaN or extreme numbers is only reported.
         spread: why NaN beyond eager's is only reported.
+        order: why other numbers at the ends of a float's range are only reported.
         constant: outputs that are the same for ordinary numbers, whatever these are.
     """
 
@@ -122,6 +124,7 @@ class Plan:
     excuse: str = ""
     special: str = ""
     spread: str = ""
+    order: str = ""
     constant: tuple[str, ...] = ()
 
 
@@ -230,7 +233,9 @@ class _Way(TextEnum):
 
 def _excuse(plan: Plan, attempt: Attempt, way: _Way) -> str:
     """Return why a difference is only reported; empty where it refutes the program."""
-    if plan.excuse or attempt.input:
+    if attempt.input:
+        return plan.excuse or plan.special * (attempt.kind in _ENDS and way is _Way.KINDS)
+    if plan.excuse:
         return plan.excuse
     if attempt.raises:
         return _CHECKS
@@ -239,7 +244,8 @@ def _excuse(plan: Plan, attempt: Attempt, way: _Way) -> str:
     spread = plan.spread if way is _Way.MORE_NAN else ""
     is_overflow = way is not _Way.NUMBERS and attempt.kind in _OVERFLOWING
     is_overflow |= way is _Way.MORE_NAN and attempt.kind is Kind.INFINITIES
-    return plan.special or spread or _ORDER * is_overflow
+    order = plan.order if attempt.kind in _ENDS else ""
+    return plan.special or spread or order or _ORDER * is_overflow
 
 
 def _difference(
