@@ -278,7 +278,7 @@ def test_no_kernel_has_more_buffers_than_metal_knows() -> None:
 
 
 def test_no_thread_of_a_layer_norm_walks_over_its_row() -> None:
-    """Sums that a group's threads share: the mean, squares of deviations, and what rounding left."""
+    """A group's threads share its sums: the mean, squares of deviations, what rounding left."""
     program = torch.export.export(nn.LayerNorm(384).eval(), (torch.randn(4, 384),))
     [shader] = metal._generate("main", program.run_decompositions({})).shaders.values()
     assert shader.count("threadgroup_sum") == 3
