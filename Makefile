@@ -75,8 +75,8 @@ convert: setup ## convert, prove and publish the default models
 sweep: setup ## which architectures convert: runs what the table lacks (MODELS="vit* swin*", TARGET=metal)
 	$(BIN)/python -m tests.sweep $(foreach m,$(MODELS),'$(m)') --target $(or $(TARGET),cpu)
 
-suites: setup ## PyTorch's own tables of operators and modules through convert() (CASES="op_db/conv*", TARGET=metal, FRACTION=0.25)
-	$(BIN)/python -m tests.suites $(foreach c,$(CASES),'$(c)') --target $(or $(TARGET),cpu) --fraction $(or $(FRACTION),1)
+suites: setup ## PyTorch's own tables of operators and modules through convert() (CASES="op_db/conv*", TARGET=metal, FRACTION=0.25, MEMORY=address)
+	$(BIN)/python -m tests.suites $(foreach c,$(CASES),'$(c)') --target $(or $(TARGET),cpu) --fraction $(or $(FRACTION),1) $(if $(MEMORY),--memory $(MEMORY))
 
 up: setup ## a local cluster: Prefect's server and UI, an S3 server, a worker
 	$(BIN)/zoo cluster up

@@ -4,6 +4,7 @@
     python -m tests.suites 'op_db/conv*' --target metal
     python -m tests.suites --fraction 0.25 --seed 1    # a part, the same at every run
     python -m tests.suites --again                     # also what was not proven whole
+    python -m tests.suites --fraction 0.02 --memory address  # watched; results are printed alone
     python -m tests.suites --only-table
 
 Cases of one dtype share programs, and what an error names is converted alone. Results are kept
@@ -16,12 +17,16 @@ import argparse
 import fnmatch
 import hashlib
 import os
+import shutil
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.suites.attempt import Outcome, State, attempt
 from tests.suites.cases import SAMPLES, cases
+from tests.suites.memory import Memory, watch
 from tests.suites.table import Results, write_table
 
 if TYPE_CHECKING:
@@ -34,6 +39,15 @@ _DOUBTFUL_TOGETHER = 12  # of cases that were not proven before
 def main() -> None:
     """Run and write."""
     arguments = _arguments()
+    if arguments.memory:
+        scratch = Path(sys.prefix) / f"suites-{os.getpid()}"  # which the proof's sandbox can read
+        scratch.mkdir(mode=0o700, exist_ok=True)  # the same one once memory is watched
+        try:
+            watch(arguments.memory, scratch)
+            _run(arguments, Results(scratch / "results.json"))
+        finally:
+            shutil.rmtree(scratch)
+        return
     results = Results()
     results.cases = len(cases())
     if not arguments.only_table:
@@ -124,6 +138,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--again", action="store_true", help="also what was not proven whole")
     parser.add_argument("--fraction", type=float, default=1.0, help="of the cases; default: 1")
     parser.add_argument("--seed", type=int, default=0, help="which part of them; default: 0")
+    parser.add_argument("--memory", type=Memory, choices=list(Memory), help="how it is watched")
     jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     parser.add_argument("--jobs", type=int, default=jobs, help="default: one for each processor")
     parser.add_argument("--only-table", action="store_true", help="write the table, run nothing")

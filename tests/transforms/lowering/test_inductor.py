@@ -143,8 +143,8 @@ class Cumulative(nn.Module):
         return torch.ops.aten._fft_r2c.default(y, [2], 0, True).abs()
 
 
-def _generate(module: nn.Module, x: torch.Tensor):  # noqa: ANN202 - the type is private to lowering
-    program = torch.export.export(module.eval(), (x,), strict=False).run_decompositions({})
+def _generate(module: nn.Module, *inputs: torch.Tensor):  # noqa: ANN202 - private to lowering
+    program = torch.export.export(module.eval(), inputs, strict=False).run_decompositions({})
     return generate_code(program, _OPTIONS, BACKEND)
 
 
@@ -191,6 +191,23 @@ def test_a_process_that_found_no_vectors_writes_them_all_the_same() -> None:
     with patch.object(cpu_vec_isa, "valid_vec_isa_list", list):
         assert _generate(nn.ReLU(), torch.randn(4, 64)).kernels == plain
     assert "at::vec::Vectorized<float>" in plain
+
+
+class Transposed(nn.Module):
+    """A comparison of bytes that a tile stores transposed, beside another result."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return where two are equal, transposed, and their sum."""
+        return (x == y).t().contiguous(), x + y
+
+
+def test_no_row_of_a_tile_is_stored_by_a_whole_vector() -> None:
+    """A vector has 32 bytes, and a tile's row is 8 elements."""
+    x = torch.zeros(24, 20, dtype=torch.uint8)
+    kernels = _generate(Transposed(), x, x.clone()).kernels
+    stores = re.findall(r"\.store\(tmp\d+ \+ .*\(\d+L\*x0_inner\)(.*)\);", kernels)
+    assert stores
+    assert all(", static_cast<int64_t>(" in count for count in stores)
 
 
 def test_missing_kernels_are_listed_with_module_and_line() -> None:
