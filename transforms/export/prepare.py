@@ -45,6 +45,7 @@ from transforms.export.call_signature import (
     state_of,
 )
 from transforms.export.python_state import refuse_python_state
+from transforms.export.static_caches import with_caches_as_state
 from transforms.export.trace import (
     WRAPPER_PREFIX,
     dynamic_shapes,
@@ -288,6 +289,11 @@ def prepare_module(name: str, program: Program) -> Prepared:
         fact = f"its golden cases cannot be {program.calls!r} calls"
         raise UsageError(place, fact, f"Give `calls` from 1 to {_MOST_CALLS}")
     know_caches()
+    if isinstance(program.inputs, Mapping):
+        program = replace(program, inputs=(), kwargs={**program.inputs, **program.kwargs})
+    if isinstance(program.module, torch.nn.Module):
+        stateful, rest = with_caches_as_state(program.module, program.inputs, program.kwargs)
+        program = replace(program, module=stateful, kwargs=rest)
     arguments, keywords = _example(place, program)
     module = program.module
     if isinstance(module, ExportedProgram):
@@ -408,8 +414,6 @@ def _example(place: str, program: Program) -> tuple[tuple[Any, ...], dict[str, A
     keywords: dict[str, Any] = dict(program.kwargs)
     if isinstance(arguments, torch.Tensor):
         raise UsageError(place, "its inputs are a tensor", "Give a tuple of tensors: (x,)")
-    if isinstance(arguments, Mapping):
-        arguments, keywords = (), {**arguments, **keywords}
     if not arguments and not keywords and isinstance(program.module, ExportedProgram):
         arguments, keywords = program.module.example_inputs or ((), {})
     given = tuple(arguments), dict(keywords)
