@@ -17,7 +17,7 @@ from transforms.graph.graph_pass import GraphPass, check_program
 from transforms.graph.guards import dynamic_sizes_kept
 from transforms.passes.round_weights import NarrowWeights, QuantiseWeights
 from transforms.quantisation import INTEGERS
-from transforms.targets import PassGroup, PassItem, Target, target_named
+from transforms.targets import PassItem, Target, target_named
 from zoo.base_models import Frozen
 from zoo.errors import UsageError
 from zoo.precision import FLOATS, Precision, WeightPrecision
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 
-_OF_PRECISIONS: tuple[type[GraphPass], ...] = (NarrowWeights, QuantiseWeights)
+OF_PRECISIONS: tuple[type[GraphPass], ...] = (NarrowWeights, QuantiseWeights)
 
 
 def _in_folder() -> tuple[type[GraphPass], ...]:
@@ -44,7 +44,7 @@ def _in_folder() -> tuple[type[GraphPass], ...]:
         for module in modules
         for each in vars(module).values()
         if isinstance(each, type) and issubclass(each, GraphPass)
-        if each.__module__ == module.__name__ and each not in _OF_PRECISIONS
+        if each.__module__ == module.__name__ and each not in OF_PRECISIONS
     }
     listed = [item for name in ("cpu", "metal") for item in target_named(name).passes]
     order = dict.fromkeys([name for name in listed if name in known] + sorted(known))
@@ -59,6 +59,28 @@ def available_passes() -> dict[str, type[GraphPass]]:
     return {p.name: p for p in _PASSES}
 
 
+def passes_over(
+    program: ExportedProgram, passes: Sequence[GraphPass], *, name: str = "main"
+) -> Iterator[tuple[GraphPass, PassRecord, ExportedProgram]]:
+    """Run passes over a program, which is copied once and checked after each of them.
+
+    Yields:
+        Each pass, its record and the program after it, whose graph the next pass changes.
+
+    Raises:
+        PassError: if a pass broke its contract.
+        LoweringError: if the program needs what the target lacks, or a pass fixed a dynamic size.
+    """
+    place, modified = f"program {name}", False
+    check_program(program, "before the passes")
+    with dynamic_sizes_kept(place, program):
+        editor = ProgramEditor(program, place)
+        for graph_pass in passes:
+            record = graph_pass.run(editor)
+            modified |= record.modified
+            yield graph_pass, record, editor.program if modified else program
+
+
 def run_passes(
     program: ExportedProgram,
     passes: Sequence[PassItem] | None = None,
@@ -66,11 +88,11 @@ def run_passes(
     target: Target | str = "cpu",
     name: str = "main",
 ) -> tuple[ExportedProgram, PassLog]:
-    """Run graph passes over a program; it is copied once, and checked behind each of them.
+    """Run graph passes over a program; see `passes_over` for errors.
 
     Args:
         program: any ExportedProgram; never changed.
-        passes: names, choices with options, or groups, in order; None for all of the target's.
+        passes: names or choices with options, in order; None for all of the target's.
         target: whose list to take.
         name: the program's name in the log.
 
@@ -79,43 +101,21 @@ def run_passes(
 
     Raises:
         UsageError: for a pass that does not exist or an option it does not take.
-        PassError: if a pass broke its contract.
-        LoweringError: if the program needs what the target lacks, or a pass fixed a dynamic size.
     """
-    place = f"program {name}"
-    check_program(program, "before the passes")
-    items = passes_in(FLOATS, None, target) if passes is None else passes
-    with dynamic_sizes_kept(place, program):
-        editor = ProgramEditor(program, place)
-        records = tuple(_run(editor, items))
-    modified = any(record.modified for record in records)
-    return editor.program if modified else program, PassLog(program=name, records=records)
-
-
-def _run(editor: ProgramEditor, items: Sequence[PassItem]) -> Iterator[PassRecord]:
-    """Run passes and groups of them over what the editor holds."""
-    for item in items:
-        if not isinstance(item, PassGroup):
-            yield _make(item).run(editor)
-            continue
-        changed = True
-        while changed:
-            changed = False
-            for record in _run(editor, item.members):
-                changed = changed or (item.until_unchanged and record.modified)
-                yield record
+    made = make_passes(passes_in(FLOATS, None, target) if passes is None else passes)
+    records, result = [], program
+    for _, record, result in passes_over(program, made, name=name):  # noqa: B007
+        records.append(record)
+    return result, PassLog(program=name, records=tuple(records))
 
 
 def make_passes(passes: Sequence[PassItem]) -> list[GraphPass]:
-    """The passes by name, in order, those of groups among them once.
+    """The passes by name, in order.
 
     Raises:
         UsageError: for a pass that does not exist or an option it does not take.
     """
-    made: list[GraphPass] = []
-    for item in passes:
-        made += make_passes(item.members) if isinstance(item, PassGroup) else [_make(item)]
-    return made
+    return [_make(item) for item in passes]
 
 
 def passes_in(
@@ -158,7 +158,7 @@ def rounding_passes(kept: WeightPrecision, target: Target) -> tuple[PassChoice, 
 
 def _make(choice: str | PassChoice) -> GraphPass:
     choice = PassChoice(name=choice) if isinstance(choice, str) else choice
-    known = {each.name: each for each in (*_PASSES, *_OF_PRECISIONS)}
+    known = {each.name: each for each in (*_PASSES, *OF_PRECISIONS)}
     if choice.name not in known:
         raise UsageError(
             "passes", f"there is no pass {choice.name!r}", f"Known: {', '.join(known)}"
@@ -214,38 +214,22 @@ def explain_program(
     *,
     target: Target | str = "cpu",
 ) -> tuple[ExportedProgram, ProgramExplanation]:
-    """Run the passes over one program and say what they did.
-
-    Args:
-        name: of the program.
-        program: exported, before any pass; never changed.
-        passes: as `run_passes` takes them; None for all of the target's.
-        target: whose list to take.
-
-    Returns:
-        What became of the program, and why.
-
-    Raises:
-        UsageError: for a pass that does not exist or an option it does not take.
-        PassError: if a pass broke its contract.
-    """
-    items = passes_in(FLOATS, None, target) if passes is None else passes
-    editor = ProgramEditor(program, f"program {name}")
+    """Run the passes over one program as `run_passes` does, and describe what each of them did."""
+    made = make_passes(passes_in(FLOATS, None, target) if passes is None else passes)
     first = before = _histogram(program)
-    steps = []
-    for graph_pass in make_passes(items):
-        record = graph_pass.run(editor)
-        after = _histogram(editor.program)
+    steps, result, nodes = [], program, len(program.graph.nodes)
+    for graph_pass, record, result in passes_over(program, made, name=name):
+        after = _histogram(result)
         counts = (c for c in _counts(before, after) if c.before != c.after)
         changed = sorted(counts, key=lambda c: (-abs(c.after - c.before), c.operator))
         steps.append(
             PassExplanation(summary=graph_pass.summary, record=record, operators=tuple(changed))
         )
         before = after
-    return editor.program, ProgramExplanation(
+    return result, ProgramExplanation(
         program=name,
-        nodes_before=len(program.graph.nodes),
-        nodes_after=len(editor.program.graph.nodes),
+        nodes_before=nodes,
+        nodes_after=len(result.graph.nodes),
         passes=tuple(steps),
         operators=_counts(first, before),
     )

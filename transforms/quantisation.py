@@ -74,18 +74,17 @@ def scheme_of(kept: WeightPrecision) -> Scheme | None:
 
 
 def with_second_names(
-    kept: WeightPrecision, before: ExportedProgram, after: ExportedProgram
-) -> WeightPrecision:
-    """The same, what is to be kept named as after the passes: of a tied weight one name is left."""
-    tensors: dict[str, Any] = before.state_dict
-    keep = []
-    for wanted in kept.keep:
-        names = [n for n in tensors if is_called(n, wanted)]
-        gone = [tensors[n] for n in names if n not in after.state_dict]
-        keep += [wanted] if not names or len(gone) < len(names) else []
-        keep += [n.removeprefix(WRAPPER_PREFIX) for n in after.state_dict
-                 if any(tensors.get(n) is each for each in gone)]  # fmt: skip
-    return replace(kept, keep=tuple(keep))
+    keep: Iterable[str], before: Mapping[str, Any], after: Mapping[str, Any]
+) -> list[str]:
+    """Layers to keep, as they are called after the passes: of a tied weight one name is left."""
+    found = []
+    for wanted in keep:
+        names = [n for n in before if is_called(n, wanted)]
+        gone = [before[n] for n in names if n not in after]
+        found += [wanted] if not names or len(gone) < len(names) else []
+        found += [n.removeprefix(WRAPPER_PREFIX) for n in after
+                  if any(before.get(n) is each for each in gone)]  # fmt: skip
+    return found
 
 
 def is_called(name: str, layer: str) -> bool:

@@ -25,8 +25,10 @@ from zoo.bundle_differences import reseal
 from zoo.precision import FLOATS, Precision, WeightPrecision
 from zoo.records import (
     ConversionReport,
+    LayerCost,
     LoweringRecord,
     PassLog,
+    PassRecord,
     ProgramGraphs,
     StageTime,
     with_latencies,
@@ -134,29 +136,24 @@ def _rewritten(
     calibration: Iterable[Call],
 ) -> tuple[ExportedProgram, PassLog, dict[str, Range]]:
     """Run the whole list; where weights are rounded, also what that costs and what they meet."""
-    from transforms.pipeline import passes_in, rounding_passes, run_passes
-    from transforms.quantisation import (
-        fitting_calls,
-        operand_ranges,
-        rounding_costs,
-        with_second_names,
-    )
+    from transforms.pipeline import OF_PRECISIONS, make_passes, passes_in, passes_over
+    from transforms.quantisation import fitting_calls, operand_ranges, rounding_costs
 
-    run = functools.partial(run_passes, target=target, name=prepared.name)
-    before = prepared.program
-    if kept.precision is Precision.FLOAT32:
-        return *run(before, passes_in(kept, passes, target)), {}
-    whole, log = run(before, target.general_passes if passes is None else passes)
-    rounding = rounding_passes(with_second_names(kept, before, whole), target)
-    rounded, last = run(whole, rounding)
-    inputs = list(prepared.goldens[0].inputs.values())
-    calls = fitting_calls(f"program {prepared.name}", calibration, inputs)
-    ranges = operand_ranges(whole, rounded, calls)
-    integers = kept.precision.multiplies_integers
-    costs = rounding_costs(whole, rounded, inputs, integers=integers, ranges=ranges)
-    finished, device = run(rounded, target.device_passes)
-    records = (*log.records, *last.records, *device.records)
-    return finished, PassLog(program=prepared.name, records=records, rounding=costs), ranges
+    name, inputs = prepared.name, list(prepared.goldens[0].inputs.values())
+    after = before = prepared.program
+    records: list[PassRecord] = []
+    costs: tuple[LayerCost, ...] = ()
+    ranges: dict[str, Range] = {}
+    made = make_passes(passes_in(kept, passes, target))
+    for graph_pass, record, after in passes_over(before, made, name=name):
+        records.append(record)
+        if isinstance(graph_pass, OF_PRECISIONS) and kept.precision is not Precision.FLOAT32:
+            calls = fitting_calls(f"program {name}", calibration, inputs)
+            ranges = operand_ranges(before, after, calls)
+            integers = kept.precision.multiplies_integers
+            costs = rounding_costs(before, after, inputs, integers=integers, ranges=ranges)
+        before = after
+    return after, PassLog(program=name, records=tuple(records), rounding=costs), ranges
 
 
 def lower(

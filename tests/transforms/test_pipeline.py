@@ -14,7 +14,7 @@ from transforms import available_passes, run_passes
 from transforms.graph.editor import ProgramEditor
 from transforms.graph.graph_pass import GraphPass, Journal, check_program
 from transforms.pipeline import make_passes, passes_in
-from transforms.targets import PassGroup, all_targets, target_named
+from transforms.targets import all_targets, target_named
 from zoo.errors import PassError, UsageError
 from zoo.precision import Precision, WeightPrecision
 from zoo.spec import PassChoice
@@ -75,31 +75,6 @@ def test_a_precision_rounds_between_the_general_passes_and_the_devices() -> None
     at = names.index("narrow_weights")
     assert names[at - 1] == "remove_dead_code"
     assert names[at + 1 :] == _names("cpu")[at:]
-
-
-def test_groups_repeat_until_nothing_changes(program: torch.export.ExportedProgram) -> None:
-    """A list holds lists; one that repeats ends with a round in which no pass changed anything."""
-    x = torch.randn(4, 3)
-
-    class Deep(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.neg().neg().neg() + 1
-
-    exported = torch.export.export(Deep(), (x,), strict=False).run_decompositions({})
-    group = PassGroup(("merge_common_subexpressions", "remove_dead_code"), until_unchanged=True)
-    result, log = run_passes(exported, [group, "fold_constants"])
-    assert [r.name for r in log.records] == [*group.members, "fold_constants"]
-    torch.testing.assert_close(result.module()(x), Deep()(x))
-    _, again = run_passes(_repeated(x), [group])
-    assert [r.modified for r in again.records] == [True, False, False, False]
-
-
-def _repeated(x: torch.Tensor) -> torch.export.ExportedProgram:
-    class Repeated(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.sin() * x.sin()
-
-    return torch.export.export(Repeated(), (x,), strict=False).run_decompositions({})
 
 
 def test_programs_are_edited_by_passes_alone() -> None:

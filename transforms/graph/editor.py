@@ -69,6 +69,7 @@ class ProgramEditor:
         self, program: ExportedProgram, place: str = "program main", *, as_written: bool = False
     ) -> None:
         self.place = place
+        self.first_state: Mapping[str, Any] = program.state_dict  # before any pass
         if not as_written and any(map(writes, nodes_of(program))):
             program = functional(program)
         graph = copy.deepcopy(program.graph)

@@ -9,7 +9,7 @@ import torch
 from transforms.export.trace import WRAPPER_PREFIX
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.passes.axes import is_layout
-from transforms.quantisation import INTEGERS, is_called, quantised, scheme_of
+from transforms.quantisation import INTEGERS, is_called, quantised, scheme_of, with_second_names
 from zoo.errors import UsageError
 from zoo.precision import Precision, WeightPrecision
 
@@ -87,12 +87,13 @@ class QuantiseWeights(GraphPass):
         """Round every weight that may be."""
         scheme = scheme_of(self._kept) or INTEGERS[self._kept.precision]
         rounded, kept, names = 0, set[str](), list[str]()
+        keep = with_second_names(self._kept.keep, editor.first_state, editor.program.state_dict)
         for node in editor.graph.nodes:
             value = editor.constant(node)
             if value is None or not editor.is_parameter(node):
                 continue
             names.append(editor.constant_name(node).removeprefix(WRAPPER_PREFIX))
-            layers = {n for n in self._kept.keep if is_called(names[-1], n)}
+            layers = {n for n in keep if is_called(names[-1], n)}
             if layers:
                 kept |= layers
                 continue
@@ -106,7 +107,7 @@ class QuantiseWeights(GraphPass):
                 continue
             editor.set_constant(node, found.wide())
             rounded += 1
-        if unknown := sorted(set(self._kept.keep) - kept):
+        if unknown := sorted(set(keep) - kept):
             fact = f"is to keep {unknown[0]!r}, which names no parameter of the program"
             raise UsageError(f"pass {self.name}", fact, f"Such are: {', '.join(names[:4])}")
         if rounded:

@@ -30,20 +30,7 @@ if TYPE_CHECKING:
 ROUND_WEIGHTS = "round_weights"
 
 
-@dataclass(frozen=True)
-class PassGroup:
-    """Passes that belong together, as one member of a list of passes.
-
-    Attributes:
-        members: passes by name, choices with options, or groups, in order.
-        until_unchanged: run them again and again, until a round changes nothing.
-    """
-
-    members: tuple[PassItem, ...]
-    until_unchanged: bool = False
-
-
-PassItem: TypeAlias = "str | PassChoice | PassGroup"
+PassItem: TypeAlias = "str | PassChoice"
 
 
 class Target(ABC):
