@@ -15,6 +15,15 @@ from transforms import passes as folder
 from transforms.graph.editor import ProgramEditor
 from transforms.graph.graph_pass import GraphPass, check_program
 from transforms.graph.guards import dynamic_sizes_kept
+from transforms.passes.canonical import (
+    CallViews,
+    CanonicalPass,
+    KeepPlainState,
+    LookUpTensorIndices,
+    TakePlainInputs,
+)
+from transforms.passes.drop_assertions import DropAssertions
+from transforms.passes.metal.move_to_device import MoveToDevice
 from transforms.passes.round_weights import NarrowWeights, QuantiseWeights
 from transforms.quantisation import INTEGERS
 from transforms.targets import PassItem, Target, target_named
@@ -31,6 +40,10 @@ if TYPE_CHECKING:
 
 
 OF_PRECISIONS: tuple[type[GraphPass], ...] = (NarrowWeights, QuantiseWeights)
+_OF_EXPORT = {
+    each.name: each.summary
+    for each in (TakePlainInputs, CallViews, KeepPlainState, LookUpTensorIndices, DropAssertions)
+}
 
 
 def _in_folder() -> tuple[type[GraphPass], ...]:
@@ -44,7 +57,8 @@ def _in_folder() -> tuple[type[GraphPass], ...]:
         for module in modules
         for each in vars(module).values()
         if isinstance(each, type) and issubclass(each, GraphPass)
-        if each.__module__ == module.__name__ and each not in OF_PRECISIONS
+        if each.__module__ == module.__name__
+        if not issubclass(each, (*OF_PRECISIONS, CanonicalPass, MoveToDevice))
     }
     listed = [item for name in ("cpu", "metal") for item in target_named(name).passes]
     order = dict.fromkeys([name for name in listed if name in known] + sorted(known))
@@ -213,11 +227,16 @@ def explain_program(
     passes: Sequence[PassItem] | None = None,
     *,
     target: Target | str = "cpu",
+    exported: Sequence[PassRecord] = (),
 ) -> tuple[ExportedProgram, ProgramExplanation]:
-    """Run the passes over one program as `run_passes` does, and describe what each of them did."""
+    """Run the passes over one program as `run_passes` does, and describe what each of them did.
+
+    The records of those that export ran come first.
+    """
     made = make_passes(passes_in(FLOATS, None, target) if passes is None else passes)
     first = before = _histogram(program)
-    steps, result, nodes = [], program, len(program.graph.nodes)
+    steps = [PassExplanation(summary=_OF_EXPORT[r.name], record=r, operators=()) for r in exported]
+    result, nodes = program, len(program.graph.nodes)
     for graph_pass, record, result in passes_over(program, made, name=name):
         after = _histogram(result)
         counts = (c for c in _counts(before, after) if c.before != c.after)

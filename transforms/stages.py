@@ -153,7 +153,8 @@ def _rewritten(
             integers = kept.precision.multiplies_integers
             costs = rounding_costs(before, after, inputs, integers=integers, ranges=ranges)
         before = after
-    return after, PassLog(program=name, records=tuple(records), rounding=costs), ranges
+    log = PassLog(program=name, records=(*prepared.passes, *records), rounding=costs)
+    return after, log, ranges
 
 
 def lower(

@@ -53,7 +53,8 @@ def explain(
         )
         passes = passes_in(spec.kept, spec.passes, target)
         explained = [
-            (p, *explain_program(p.name, p.program, passes, target=target)) for p in prepared
+            (p, *explain_program(p.name, p.program, passes, target=target, exported=p.passes))
+            for p in prepared
         ]
     explanation = Explanation(model=model, target=target, programs=tuple(e for *_, e in explained))
     shown = [line for program in explanation.programs for line in _shown_program(program)]

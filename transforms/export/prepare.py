@@ -51,7 +51,6 @@ from transforms.export.trace import (
     dynamic_shapes,
     eager_of,
     trace,
-    with_plain_inputs,
     without_fast_path,
 )
 from transforms.goldens.cases import (
@@ -64,7 +63,9 @@ from transforms.goldens.cases import (
 from transforms.goldens.examples import example_goldens
 from transforms.goldens.refuting import Answers, answers, excuses
 from transforms.graph.layouts import as_array, as_tensor
+from transforms.passes.canonical import TakePlainInputs, run_canonical
 from zoo.errors import ExportError, UsageError
+from zoo.records import PassRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,6 +152,7 @@ class Prepared:
     exact: dict[str, torch.Tensor] = field(default_factory=dict)  # float64, by golden tensor
     operand_ranges: dict[str, Range] = field(default_factory=dict)  # if static, by parameter
     memory: dict[str, int] = field(default_factory=dict)  # where what it reads or writes is
+    passes: tuple[PassRecord, ...] = ()  # of export
     refuting: Callable[[], Answers | None] = lambda: None  # waits for what a fork computes
 
     def inputs_of(self, case: int) -> list[torch.Tensor]:
@@ -186,7 +188,7 @@ def prepare(
     Raises:
         ExportError: if eager fails on a case or the program cannot be exported.
     """
-    place, eager = f"program {spec.name}", eager_of(model, spec)
+    place, eager, records = f"program {spec.name}", eager_of(model, spec), list[PassRecord]()
     example = tuple(first_inputs(model, spec, real).values())
     refuse_python_state(place, eager.module, (example, {}), WRAPPER_PREFIX)
 
@@ -199,15 +201,22 @@ def prepare(
     else:  # before the export, which leaves its fake tensors in what a module keeps by itself
         made = partial(lambda done: done, goldens())
     try:
-        program = trace(place, eager.module, example, shapes=(dynamic_shapes(spec),))
+        shapes = (dynamic_shapes(spec),)
+        program = trace(place, eager.module, example, shapes=shapes, records=records)
     finally:
         cases, exact = made()  # where eager itself fails, that says more than the export's failure
-    shapes = {i.name: i.shape for i in spec.inputs}
+    sizes = {i.name: i.shape for i in spec.inputs}
     ranges = {n: (d.low, d.high, d.multiple_of) for n, d in spec.dimensions.items()}
-    signature = signature_of(program, shapes, output_names(program), ranges)
+    signature = signature_of(program, sizes, output_names(program), ranges)
     check_shapes(place, signature, cases)
     prepared = Prepared(
-        spec.name, program, signature, cases, eager, memory=_memory(eager.module, program)
+        spec.name,
+        program,
+        signature,
+        cases,
+        eager,
+        memory=_memory(eager.module, program),
+        passes=tuple(records),
     )
     if not state_of(program):
         return _with_answers(replace(prepared, exact=exact), eager)
@@ -295,16 +304,16 @@ def prepare_module(name: str, program: Program) -> Prepared:
         stateful, rest = with_caches_as_state(program.module, program.inputs, program.kwargs)
         program = replace(program, module=stateful, kwargs=rest)
     arguments, keywords = _example(place, program)
-    module = program.module
+    module, records = program.module, list[PassRecord]()
     if isinstance(module, ExportedProgram):
-        module = with_plain_inputs(module)
+        module = run_canonical(place, module, [TakePlainInputs()], records)
         keywords = _as_exported(place, module.call_spec.in_spec, arguments, keywords)
     else:
         refuse_python_state(place, module, (arguments, keywords))
     leaves, spec = tree_flatten((arguments, keywords))
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     sizes, wanted = _sizes(place, program, arguments, keywords)
-    exported = trace(place, module, arguments, keywords, wanted)
+    exported = trace(place, module, arguments, keywords, wanted, records=records)
     own = tuple(map(str, exported.graph_signature.user_inputs))
     inputs = _input_names(place, program, own, keywords)
     outputs = _names(place, program.names, "outputs", output_names(exported))
@@ -327,7 +336,15 @@ def prepare_module(name: str, program: Program) -> Prepared:
     calls = program.calls if state_of(exported) else 1
     goldens = example_goldens(place, signature, example, eager, calls)
     check_shapes(place, signature, goldens)
-    made = Prepared(name, exported, signature, goldens, eager, memory=_memory(module, exported))
+    made = Prepared(
+        name,
+        exported,
+        signature,
+        goldens,
+        eager,
+        memory=_memory(module, exported),
+        passes=tuple(records),
+    )
     if state_of(exported):
         return _with_answers(replace(made, eager=eager.first, calls=calls), eager)
     return _with_answers(replace(made, exact=exact_outputs(eager, goldens)), eager)

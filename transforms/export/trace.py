@@ -16,11 +16,9 @@ import torch
 from torch import Tensor
 from torch._dynamo.exc import UserError
 from torch._higher_order_ops.flex_attention import FlexAttentionHOP
-from torch._subclasses import FakeTensor
 from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.export import ExportedProgram, ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import ConstantArgument
-from torch.fx import Node
 from torch.nn.attention.flex_attention import _vmap_for_bhqkv
 from torch.utils._pytree import tree_leaves, tree_map_only, tree_structure
 
@@ -31,7 +29,7 @@ from transforms.export.call_signature import (
     output_names,
     state_of,
 )
-from transforms.export.refusals import refuse_unsupported, without_assertions
+from transforms.export.refusals import refuse_unsupported
 from transforms.graph.aliasing import functional
 from transforms.graph.editor import ProgramEditor
 from transforms.graph.guards import (
@@ -41,11 +39,17 @@ from transforms.graph.guards import (
     switched_off,
     torch_unheard,
 )
-from transforms.graph.layouts import plain, same_layout
+from transforms.graph.layouts import plain
 from transforms.graph.record import NOT_THEIRS
-from transforms.graph.schemas import declare, writes
-from transforms.passes.lay_out_weights import let_views_copy
-from zoo.errors import ExportError
+from transforms.graph.schemas import declare
+from transforms.passes.canonical import (
+    CallViews,
+    KeepPlainState,
+    LookUpTensorIndices,
+    run_canonical,
+)
+from transforms.passes.drop_assertions import DropAssertions
+from zoo.errors import ExportError, MenagerieError
 from zoo.sources.random_weights import misfit
 
 if TYPE_CHECKING:
@@ -53,6 +57,7 @@ if TYPE_CHECKING:
 
     from torch.export import Dim
 
+    from zoo.records import PassRecord
     from zoo.spec import ProgramSpec
 
 
@@ -122,7 +127,6 @@ def correlation(self: Tensor) -> Tensor:
     )
 
 
-_READ_OUT = (aten.item.default, aten._local_scalar_dense.default)
 WRAPPER_PREFIX = "model."  # CallableProgram holds the model under this name
 
 
@@ -219,6 +223,8 @@ def trace(
     arguments: tuple[Any, ...] = (),
     keywords: Mapping[str, Any] | None = None,
     shapes: Any = None,
+    *,
+    records: list[PassRecord] | None = None,
 ) -> ExportedProgram:
     """A module as a graph in inference form: functional, composite operators kept.
 
@@ -232,19 +238,21 @@ def trace(
             others become inputs of their own, constants none.
         keywords: by name.
         shapes: `dynamic_shapes` of torch.export.
+        records: takes the record of each pass of export.
 
     Raises:
         ExportError: if tracing fails, finds a dimension's range too wide, or the program needs what
             no target has.
     """
+    made = [] if records is None else records
     try:
         with torch.no_grad(), any_length(), is_number_cached():
             if isinstance(module, ExportedProgram):
-                program = _decomposed(flat(module))
+                program = _decomposed(place, flat(module), made)
             else:
                 given, named = tree_map_only(Tensor, plain, (arguments, dict(keywords or {})))
-                program = _exported(place, module, given, named, shapes)
-    except ExportError:
+                program = _exported(place, module, given, named, shapes, records=made)
+    except MenagerieError:
         raise
     except Exception as error:  # torch raises many kinds here; all mean the same to the user
         if isinstance(error, (SyntaxError, UnicodeError)) and (found := _unwritable(module)):
@@ -262,6 +270,8 @@ def _exported(
     arguments: tuple[Any, ...],
     keywords: dict[str, Any],
     shapes: Any,
+    *,
+    records: list[PassRecord],
 ) -> ExportedProgram:
     """Export; where torch doubts that all sizes take the same way, let each be tried."""
 
@@ -273,7 +283,7 @@ def _exported(
             )
 
     try:
-        made = _decomposed(flat(export()))
+        return _decomposed(place, flat(export()), records)
     except UserError as doubt:
         if not shapes:
             raise
@@ -281,8 +291,8 @@ def _exported(
             exported = export(prefer_deferred_runtime_asserts_over_guards=True)
         except Exception:  # noqa: BLE001 (torch raises many kinds, and said it plainer before)
             raise doubt from None
-        return without_assertions(place, _decomposed(flat(exported)))
-    return made
+        records.clear()
+        return _decomposed(place, flat(exported), records, deferred=True)
 
 
 @contextmanager
@@ -355,33 +365,17 @@ def flat(program: ExportedProgram) -> ExportedProgram:
     return made
 
 
-def _decomposed(program: ExportedProgram) -> ExportedProgram:
-    ready = with_tensor_indices(with_plain_state(_with_views(program)))
+_BEFORE = CallViews(), KeepPlainState(), LookUpTensorIndices()
+
+
+def _decomposed(
+    place: str, program: ExportedProgram, records: list[PassRecord], *, deferred: bool = False
+) -> ExportedProgram:
+    """The program in inference form, by passes and by torch's own trace between them."""
+    program = run_canonical(place, program, _BEFORE, records)
     with patch.object(FlexAttentionHOP, "__call__", _flex_attention):
-        return functional(ready)
-
-
-# To torch's decompositions each makes new memory; in truth what is written into it is kept.
-_IN_TRUTH: dict[Any, Any] = {
-    aten.unsafe_chunk.default: aten.chunk.default,
-    aten.unsafe_split.Tensor: aten.split.Tensor,
-    aten.unsafe_split_with_sizes.default: aten.split_with_sizes.default,
-}
-
-
-def _with_views(program: ExportedProgram) -> ExportedProgram:
-    """The same program; where something is written, what eager returns as a view is called one."""
-    views = any(n.target in {*_IN_TRUTH, aten.dropout.default} for n in program.graph.nodes)
-    if not views or not any(map(writes, program.graph.nodes)):
-        return program
-    editor = ProgramEditor(program, as_written=True)
-    for node in editor.calls(*_IN_TRUTH):
-        node.target = _IN_TRUTH[node.target]
-    for node in editor.calls(aten.dropout.default):
-        x, share, train = node.args
-        if isinstance(x, Node) and not (share and train):
-            editor.replace(node, x)
-    return editor.finish()
+        program = functional(program)
+    return run_canonical(place, program, [DropAssertions(deferred=deferred)], records)
 
 
 def _flex_attention(  # noqa: PLR0917 - PyTorch's own list
@@ -405,71 +399,6 @@ def _flex_attention(  # noqa: PLR0917 - PyTorch's own list
     weights = torch._safe_softmax(scores, -1).to(query.dtype)
     divisor = scores.logsumexp(-1) / math.log(2)
     return weights @ value, divisor, divisor
-
-
-def with_tensor_indices(program: ExportedProgram) -> ExportedProgram:
-    """The same program; `x[i]` of a tensor i without axes looks i up, and does not read it out."""
-    if all(_index_read(node) is None for node in program.graph.nodes):
-        return program
-    editor = ProgramEditor(program)
-    for node in editor.calls(aten.select.int):
-        index = _index_read(node)
-        x: Any = node.args[0]
-        axis: Any = node.args[1]
-        if index is not None:
-            indices = [None] * (axis % x.meta["val"].dim()) + [index]
-            with editor.graph.inserting_before(node):
-                editor.replace(node, editor.call(aten.index.Tensor, x, indices, like=node))
-    return editor.finish()
-
-
-def _index_read(node: Node) -> Any:
-    """The tensor that a selection's index is read out of, if so; None for others."""
-    item = node.args[2] if node.target is aten.select.int else None
-    if not isinstance(item, Node) or item.target not in _READ_OUT:
-        return None
-    index: Any = item.args[0]
-    return index if index.meta["val"].dtype in {torch.int32, torch.int64} else None
-
-
-def with_plain_inputs(program: ExportedProgram) -> ExportedProgram:
-    """The same program for row-major inputs, whatever strides it was exported with.
-
-    Where these are others, it is not in inference form: that traces it anew, by what is said here.
-    """
-    editor = ProgramEditor(program, as_written=True)  # golden cases are computed with it
-    given = set(program.graph_signature.user_inputs)
-    changed = False
-    for node in editor.graph.nodes:
-        value = node.meta.get("val")
-        if node.name in given and isinstance(value, FakeTensor) and value.layout is torch.strided:
-            with value.fake_mode:
-                node.meta["val"] = torch.empty(value.shape, dtype=value.dtype)
-            changed = changed or not same_layout(value, node.meta["val"])
-    if not changed:
-        return program
-    let_views_copy(editor)  # the strides of before may have allowed a view
-    made = editor.finish()
-    made.example_inputs = tree_map_only(Tensor, plain, made.example_inputs)
-    return made
-
-
-def with_plain_state(program: ExportedProgram) -> ExportedProgram:
-    """The same program, buffers that a call writes row after row, as an artifact keeps them."""
-    held = {**program.state_dict, **program.constants}
-    buffers = {
-        node: held[name]
-        for node, name in program.graph_signature.inputs_to_buffers.items()
-        if held[name].layout is torch.strided and not held[name].is_contiguous()
-    }
-    if not buffers:  # as nearly always: no graph need be copied
-        return program
-    editor = ProgramEditor(program)  # which refuses a memory with two names, if it is written
-    for node in editor.graph.nodes:
-        if node.name in buffers and editor.constant(node) is None:
-            editor.set_constant(node, plain(buffers[node.name]))
-    let_views_copy(editor)
-    return editor.finish()
 
 
 def dynamic_shapes(spec: ProgramSpec) -> tuple[dict[int, Dim], ...]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+from torch.export.passes import move_to_device_pass
 
 from transforms.graph.aliasing import Aliasing, functional, nodes_of
 from transforms.graph.guards import any_length
@@ -168,7 +169,9 @@ class ProgramEditor:
             (n.op, str(n.target), hashable((n.args, n.kwargs), index.__getitem__)) for n in index
         )
         constants = tuple((spec.kind, spec.target, id(self._value(spec))) for spec in self._specs)
-        return nodes, constants
+        values = (n.meta.get("val") for n in index if n.op == "placeholder")
+        strides = tuple(str(v.stride()) for v in values if getattr(v, "layout", 0) is torch.strided)
+        return nodes, constants, strides
 
     # Changing
 
@@ -264,6 +267,11 @@ class ProgramEditor:
         """
         with any_length():
             program = self.finish().run_decompositions(dict(table))
+        self._edit(program, program.graph, program.graph_module)
+
+    def move_to(self, device: str) -> None:
+        """Put all values on a device."""
+        program = move_to_device_pass(self.finish(), device)
         self._edit(program, program.graph, program.graph_module)
 
     # Handing back

@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from torch.export.passes import move_to_device_pass
 
 from menagerie.figures import count
 from menagerie.format.bundle_manifest import Role
 from menagerie.paths import built
 from menagerie.shims import supported_symbols
-from transforms.graph.editor import ProgramEditor
 from transforms.graph.guards import dynamic_sizes_kept
 from transforms.graph.record import origin
 from transforms.lowering.coverage import check_kernels, check_library, own_shims
@@ -32,6 +30,7 @@ from transforms.lowering.toolchain import (
     link_model_library,
     linked_for_macos,
 )
+from transforms.passes.metal.move_to_device import MoveToDevice
 from transforms.progress import report_step
 from transforms.targets.base import LoweredFile, LoweredProgram
 from transforms.targets.cpu import host_requirements
@@ -67,9 +66,6 @@ _RUNTIME = "libmenagerie_metal.so"
 _STUB = Source("stub", "", ("-fPIC",), kept=True)
 
 _FOREIGN_DTYPES = (torch.float64, torch.complex64, torch.complex128)
-
-# With the index: the graph's guards compare with it.
-_DEVICE = "mps:0"
 
 
 def emulation_name() -> str | None:
@@ -142,8 +138,8 @@ def _generate(name: str, program: ExportedProgram) -> GeneratedCode:
     with metal_on_any_host(), dynamic_sizes_kept(place, program):
         options = _OPTIONS | {"aot_inductor.custom_ops_to_c_shims": own_shims(program, "mps")}
         try:
-            copy = ProgramEditor(program).finish()
-            code = generate_code(move_to_device_pass(copy, _DEVICE), options, backend)
+            moved, _ = MoveToDevice()(program, place)
+            code = generate_code(moved, options, backend)
         except LoweringError as error:
             raise _explained(place, program, error) from error
     if code.generated_kernels:

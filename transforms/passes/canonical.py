@@ -1,0 +1,188 @@
+"""Passes that export itself runs, so that a program is one that all others can take.
+
+They see it as torch.export leaves it. One that would change nothing does not copy it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch._subclasses import FakeTensor
+from torch.fx import Node
+from torch.utils._pytree import tree_map_only
+
+from transforms.graph.editor import ProgramEditor
+from transforms.graph.graph_pass import GraphPass, Journal
+from transforms.graph.layouts import plain, same_layout
+from transforms.graph.schemas import writes
+from transforms.passes.lay_out_weights import let_views_copy
+from zoo.records import PassRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torch.export import ExportedProgram
+
+aten = torch.ops.aten
+
+
+class CanonicalPass(GraphPass):
+    """A pass of export."""
+
+    as_written: ClassVar[bool] = False  # whether it takes calls that write
+
+    @abstractmethod
+    def applies(self, program: ExportedProgram) -> bool:
+        """Whether it would change the program."""
+
+    def __call__(
+        self, program: ExportedProgram, place: str = "program main"
+    ) -> tuple[ExportedProgram, PassRecord]:
+        """See `GraphPass`."""
+        if self.applies(program):
+            editor = ProgramEditor(program, place, as_written=self.as_written)
+            record = self.run(editor)
+            return editor.program, record
+        count = len(program.graph.nodes)
+        record = PassRecord(name=self.name, modified=False, nodes_before=count, nodes_after=count)
+        return program, record
+
+
+def run_canonical(
+    place: str,
+    program: ExportedProgram,
+    passes: Iterable[CanonicalPass],
+    records: list[PassRecord],
+) -> ExportedProgram:
+    """Run passes one after another; their records are appended to `records`."""
+    for graph_pass in passes:
+        program, record = graph_pass(program, place)
+        records.append(record)
+    return program
+
+
+class TakePlainInputs(CanonicalPass):
+    """Replaces inputs of other strides with row-major ones.
+
+    Where it changes any, the program is not in inference form: that traces it anew.
+    """
+
+    as_written = True  # golden cases are computed with it
+
+    def applies(self, program: ExportedProgram) -> bool:
+        """Whether an input has other strides."""
+        return bool(_made_plain(program))
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        """Lay out inputs and examples."""
+        values = _made_plain(editor.program)
+        editor.set_values({n: values[n.name] for n in editor.graph.nodes if n.name in values})
+        let_views_copy(editor)  # the strides of before may have allowed a view
+        made = editor.finish()
+        made.example_inputs = tree_map_only(Tensor, plain, made.example_inputs)
+        journal.changed(f"inputs are row-major now: {', '.join(values)}")
+
+
+def _made_plain(program: ExportedProgram) -> dict[str, Tensor]:
+    """Row-major fake values of the inputs that are laid out otherwise."""
+    given = set(program.graph_signature.user_inputs)
+    made = {}
+    for node in program.graph.nodes:
+        value = node.meta.get("val")
+        if node.name in given and isinstance(value, FakeTensor) and value.layout is torch.strided:
+            with value.fake_mode:
+                fresh = torch.empty(value.shape, dtype=value.dtype)
+            if not same_layout(value, fresh):
+                made[node.name] = fresh
+    return made
+
+
+# To torch's decompositions each makes new memory; in truth what is written into it is kept.
+_IN_TRUTH: dict[Any, Any] = {
+    aten.unsafe_chunk.default: aten.chunk.default,
+    aten.unsafe_split.Tensor: aten.split.Tensor,
+    aten.unsafe_split_with_sizes.default: aten.split_with_sizes.default,
+}
+
+
+class CallViews(CanonicalPass):
+    """Replaces calls that return a view in eager with views, where something is written."""
+
+    as_written = True
+
+    def applies(self, program: ExportedProgram) -> bool:
+        """Whether there is such a call, and something is written."""
+        nodes = program.graph.nodes
+        views = any(n.target in {*_IN_TRUTH, aten.dropout.default} for n in nodes)
+        return views and any(map(writes, nodes))
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        """Replace each call; dropout that drops nothing is its input."""
+        for node in editor.calls(*_IN_TRUTH):
+            node.target = _IN_TRUTH[node.target]
+            journal.changed(f"{node.name} is {node.target} now")
+        for node in editor.calls(aten.dropout.default):
+            x, share, train = node.args
+            if isinstance(x, Node) and not (share and train):
+                journal.changed(f"{node.name} is {x.name}")
+                editor.replace(node, x)
+
+
+class KeepPlainState(CanonicalPass):
+    """Replaces buffers that a call writes with row-major ones, as an artifact keeps them."""
+
+    def applies(self, program: ExportedProgram) -> bool:
+        """Whether a buffer, written or not, has other strides: which are written comes out last."""
+        return bool(_scattered(program))
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        """Lay out each; the editor has refused a memory with two names, if it is written."""
+        buffers = _scattered(editor.program)
+        for node in editor.graph.nodes:
+            if node.name in buffers and editor.constant(node) is None:
+                editor.set_constant(node, plain(buffers[node.name]))
+                journal.changed(f"buffer {editor.constant_name(node)} is row-major now")
+        let_views_copy(editor)
+
+
+def _scattered(program: ExportedProgram) -> dict[str, Tensor]:
+    """Buffers that are not laid out row after row."""
+    held = {**program.state_dict, **program.constants}
+    buffers = {n: held[name] for n, name in program.graph_signature.inputs_to_buffers.items()}
+    dense = {n: value for n, value in buffers.items() if value.layout is torch.strided}
+    return {n: value for n, value in dense.items() if not value.is_contiguous()}
+
+
+_READ_OUT = (aten.item.default, aten._local_scalar_dense.default)
+
+
+class LookUpTensorIndices(CanonicalPass):
+    """Replaces `x[i]` of a tensor i without axes, which reads i out, with a lookup."""
+
+    def applies(self, program: ExportedProgram) -> bool:
+        """Whether there is such an index."""
+        return any(_index_read(node) is not None for node in program.graph.nodes)
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        """Replace each selection."""
+        for node in editor.calls(aten.select.int):
+            index = _index_read(node)
+            x: Any = node.args[0]
+            axis: Any = node.args[1]
+            if index is not None:
+                indices = [None] * (axis % x.meta["val"].dim()) + [index]
+                with editor.graph.inserting_before(node):
+                    editor.replace(node, editor.call(aten.index.Tensor, x, indices, like=node))
+                journal.changed(f"{node.name} looks {index.name} up")
+
+
+def _index_read(node: Node) -> Any:
+    """The tensor that a selection's index is read out of, if so; None for others."""
+    item = node.args[2] if node.target is aten.select.int else None
+    if not isinstance(item, Node) or item.target not in _READ_OUT:
+        return None
+    index: Any = item.args[0]
+    return index if index.meta["val"].dtype in {torch.int32, torch.int64} else None

@@ -1,0 +1,154 @@
+"""Drops what a program asserts of its sizes, once that holds for all of them.
+
+Where the code of a model asks something of a dynamic size, torch.export looks for a proof that the
+answer is the same for the whole range, by algebra alone; it gives up on minima, divisions and
+remainders, such as those of a cache that is repeated for grouped queries. It can leave the question
+in the graph instead, as an assertion. A range has ends, so all its sizes can be tried, in one
+computation of tensors of them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import sympy
+import torch
+from torch._guards import detect_fake_mode
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import TensorReferenceAnalysis
+
+from transforms.passes.canonical import CanonicalPass
+from zoo.errors import ExportError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from torch.export import ExportedProgram
+
+    from transforms.graph.editor import ProgramEditor
+    from transforms.graph.graph_pass import Journal
+
+
+_MOST_TRIED = 10_000_000  # combinations of sizes: seconds for each assertion
+_LARGEST_STEP = 64  # of the sizes that are looked for where not every size will do
+_ASSERTIONS = (torch.ops.aten._assert_scalar.default,)
+
+
+class DropAssertions(CanonicalPass):
+    """Replaces what a program asserts of its sizes with nothing, once that holds for all of them.
+
+    It takes programs exported with `prefer_deferred_runtime_asserts_over_guards`. An `ExportError`
+    says that an assertion does not hold for some size, or that there are too many to try.
+
+    Args:
+        deferred: whether the program was exported so.
+    """
+
+    def __init__(self, *, deferred: bool) -> None:
+        self._deferred = deferred
+
+    def applies(self, program: ExportedProgram) -> bool:  # noqa: ARG002
+        """Whether it was exported so."""
+        return self._deferred
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        """Try each assertion, and drop it."""
+        place = editor.place
+        ranges = {
+            symbol: range(int(bounds.lower), int(bounds.upper) + 1)
+            for symbol, bounds in editor.program.range_constraints.items()
+            if symbol.is_Symbol
+        }
+        axes = _axes(editor)
+        mode: Any = detect_fake_mode([node.meta.get("val") for node in editor.graph.nodes])
+        # Not every one is in the graph: none of floats, and those not that another seems to imply.
+        for asserted in mode.shape_env.deferred_runtime_asserts.get(None, ()):
+            _settle(place, mode.shape_env.replace(asserted.expr), ranges, axes)
+        for node in editor.calls(*_ASSERTIONS):
+            condition: Any = node.args[0]
+            value = condition.meta["val"] if isinstance(condition, torch.fx.Node) else condition
+            if isinstance(value, torch.SymBool):  # else torch knew the answer
+                _settle(place, value.node.shape_env.replace(value.node.expr), ranges, axes)
+            editor.graph.erase_node(node)
+            journal.changed(f"{node.name} holds for all sizes")
+
+
+_Axes = dict[Any, tuple[str, int]]  # of which input each size's symbol is which axis
+
+
+def _axes(editor: ProgramEditor) -> _Axes:
+    found: _Axes = {}
+    for node in editor.graph.nodes:
+        value: Any = node.meta.get("val") if node.op == "placeholder" else None
+        for axis, size in enumerate(getattr(value, "shape", ())):
+            if isinstance(size, torch.SymInt):
+                found.setdefault(size.node.expr, (node.name, axis))
+    return found
+
+
+def _in_words(expression: Any, axes: _Axes) -> str:
+    """An expression of sizes with `x.shape[1]` for the symbol of axis 1 of x."""
+    named = {s: "{}.shape[{}]".format(*axes[s]) for s in expression.free_symbols if s in axes}
+    return str(expression.xreplace({s: sympy.Symbol(n, integer=True) for s, n in named.items()}))
+
+
+def _settle(place: str, expression: Any, ranges: Mapping[Any, range], axes: _Axes) -> None:
+    """Try an assertion with every size; an ExportError says where it does not hold."""
+    symbols = sorted(expression.free_symbols, key=str)
+    if any(symbol not in ranges for symbol in symbols):
+        fact = f"what is computed decides a size: {expression}"
+        raise ExportError(place, fact, "Let sizes follow from the inputs' shapes alone")
+    named = {s: "axis {1} of {0}".format(*axes[s]) if s in axes else str(s) for s in symbols}
+    advice = f"Narrow the range of {' or '.join(named.values())}"
+    if math.prod(len(ranges[symbol]) for symbol in symbols) > _MOST_TRIED:
+        asked = _in_words(expression, axes)
+        fact = f"whether {asked} holds for all sizes is unknown, and they are too many to try"
+        raise ExportError(place, fact, advice)
+    sizes = [ranges[symbol] for symbol in symbols]
+    held = _held(expression, dict(zip(symbols, sizes, strict=True)))
+    for places in (~held).nonzero()[:1].tolist():
+        found = zip(named.values(), sizes, places, strict=True)
+        known = ", ".join(f"{name} = {each[place]}" for name, each, place in found)
+        fact = f"is another program at {known}: {_in_words(expression, axes)} does not hold there"
+        axis_by_axis = enumerate(zip(named.values(), sizes, strict=True))
+        fitting = [n + _where_it_holds(held.movedim(i, 0), each) for i, (n, each) in axis_by_axis]
+        step = f"Narrow the range of {' or '.join(fitting)}{_together(held, sizes)}"
+        raise ExportError(place, fact, step)
+
+
+def _together(held: torch.Tensor, sizes: Sequence[range]) -> str:
+    """What to do where it holds of sizes that are all the same."""
+    common = set.intersection(*map(set, sizes)) if len(sizes) > 1 else set()
+    same = common and all(held[tuple(map(range.index, sizes, [n] * len(sizes)))] for n in common)
+    return ", or give all one Dim: it holds where they are equal" if same else ""
+
+
+def _where_it_holds(held: torch.Tensor, sizes: range) -> str:
+    """Which of the first axis' sizes would do with all others, for torch.export; empty if none."""
+    fits = held.reshape(len(sizes), -1).all(1)
+    fit = [size for size, each in zip(sizes, fits, strict=True) if each]
+    if len(fit) > 1 and fit == list(range(fit[0], fit[-1] + 1)):
+        return f": it holds from {fit[0]} to {fit[-1]}"
+    for step in range(2, min(_LARGEST_STEP, sizes[-1] // 2) + 1):
+        low, high = max(2, -(-sizes[0] // step)), sizes[-1] // step  # torch takes no least Dim of 1
+        if low < high and set(range(low * step, sizes[-1] + 1, step)) <= set(fit):
+            return f": it holds of multiples of {step}, {step} * Dim(..., min={low}, max={high})"
+    return ""
+
+
+class _AllAtOnce(TensorReferenceAnalysis):
+    """Arithmetic of positive sizes, as tensors of them."""
+
+    mod: Any = staticmethod(torch.remainder)
+    python_mod = mod
+    int_truediv: Any = staticmethod(lambda a, b: a.double() / b)
+
+
+def _held(expression: Any, ranges: Mapping[Any, range]) -> torch.Tensor:
+    """Of which sizes it holds, an axis for each symbol."""
+    sizes = [torch.arange(each.start, each.stop) for each in ranges.values()]
+    grid = torch.meshgrid(sizes, indexing="ij") if sizes else ()
+    found = sympy_interp(_AllAtOnce, dict(zip(ranges, grid, strict=True)), expression)
+    held: torch.Tensor = found.expand([len(each) for each in sizes])
+    return held

@@ -1,0 +1,24 @@
+"""Moves a program to Metal's device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from transforms.graph.graph_pass import GraphPass, Journal
+
+if TYPE_CHECKING:
+    from transforms.graph.editor import ProgramEditor
+
+DEVICE = "mps:0"  # with the index: the graph's guards compare with it
+
+
+class MoveToDevice(GraphPass):
+    """Replaces the CPU with Metal's device in weights and calls.
+
+    Lowering runs it, last of all passes: what it makes cannot be interpreted on the CPU.
+    """
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        """Move everything."""
+        editor.move_to(DEVICE)
+        journal.changed(f"moved to {DEVICE}")
