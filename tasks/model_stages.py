@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from menagerie.figures import count
 from tasks.job import ExportRecord, PullRecord
 from tasks.stage_table import ModelHolder
 from transforms.bisect import diagnose
 from transforms.eager import accuracy_gate, speech_parts
 from transforms.export.prepare import Prepared, prepare
 from transforms.goldens.entry import real_sample
-from transforms.progress import in_parts, report_step
 from transforms.quantisation import samples
-from transforms.stages import LowerRecord, TransformRecord, lower, transform
-from transforms.targets import target_named
+from transforms.stages import LowerRecord, TransformRecord, export, lower, transform
+from transforms.targets import Settings, target_named
 from zoo import sources
 from zoo.errors import ExportError
 from zoo.sources.context import Context, resolve_inside
@@ -43,7 +41,6 @@ class ModelStages(ModelHolder):
     def __init__(self, job: Job, *, forks: bool = False) -> None:
         self._job = job
         self._forks = forks
-        self._target = target_named(job.target)
         self._loaded: LoadedModel | None = None
         self._original: dict[str, Prepared] = {}  # before the passes
         self._prepared: tuple[Prepared, ...] = ()  # after them
@@ -62,11 +59,9 @@ class ModelStages(ModelHolder):
 
     def export(self) -> ExportRecord:
         """Export every program and compute its golden cases with eager PyTorch, once as well."""
-        for program in in_parts(self._job.spec.programs):
-            if program.name not in self._original:
-                self._original[program.name] = made = self._export(program)
-                cases = count(len(made.goldens), "golden case")
-                report_step(f"program {made.name}: exported, {cases}")
+        if not self._original:
+            made = export(self._job.spec.programs, self._export)
+            self._original = {program.name: program for program in made}
         return ExportRecord(programs=tuple(self._original))
 
     def transform(self) -> TransformRecord:
@@ -74,9 +69,7 @@ class ModelStages(ModelHolder):
         spec = self._job.spec
         self._prepared, record = transform(
             self._original.values(),
-            spec.passes,
-            self._target,
-            kept=spec.kept,
+            self._settings(),
             calibration={program.name: self._calibration(program) for program in spec.programs},
         )
         return record
@@ -88,11 +81,9 @@ class ModelStages(ModelHolder):
             job.bundle,
             job.identity(_pulled(self._model())),
             self._prepared,
-            tolerances=job.spec.own_tolerances,
+            self._settings(),
             gate=self._gate(),
             speech=self._speech(),
-            kept=job.spec.kept,
-            threads=job.threads,
         )
 
     def locate(self, suspects: Sequence[Suspected]) -> Diagnosis:
@@ -104,23 +95,29 @@ class ModelStages(ModelHolder):
         return diagnose(
             self._original,
             suspects,
-            job.spec.passes,
-            target=self._target,
-            kept=job.spec.kept,
-            tolerances=job.spec.own_tolerances,
+            self._settings(),
             folder=job.reproducer,
             seconds=job.search_seconds,
         )
 
     def switch_to(self, job: Job) -> bool:
         """See `ModelHolder.switch_to`; the job is one of the same model."""
-        self._job, self._target = job, target_named(job.target)
-        self._prepared = ()
+        self._job, self._prepared = job, ()
         return True
 
     def __exit__(self, *_: object) -> None:
         self._loaded = None
         self._prepared, self._original = (), {}
+
+    def _settings(self) -> Settings:
+        job, spec = self._job, self._job.spec
+        return Settings(
+            target=target_named(job.target),
+            passes=spec.passes,
+            kept=spec.kept,
+            tolerances=spec.own_tolerances,
+            threads=job.threads,
+        )
 
     def _export(self, spec: ProgramSpec) -> Prepared:
         real = real_sample(self._job.spec, spec, self._context())

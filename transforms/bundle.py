@@ -40,11 +40,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from menagerie.numerics import Dtype, Tolerance
     from transforms.eager import Gate, SpeechParts
     from transforms.export.prepare import Prepared
     from transforms.quantisation import Range
-    from transforms.targets import Identity, Target
+    from transforms.targets import Identity, Settings, Target
     from transforms.targets.base import LoweredProgram
     from zoo.precision import WeightPrecision
 
@@ -58,11 +57,10 @@ def write_bundle(
     identity: Identity,
     programs: Sequence[Prepared],
     lowered: Sequence[LoweredProgram],
+    settings: Settings,
     *,
-    tolerances: Mapping[Dtype, Tolerance],
     gate: Gate | None = None,
     speech: SpeechParts | None = None,
-    kept: WeightPrecision,
 ) -> BundleManifest:
     """Write weights, goldens and the manifest into `folder` and seal it with state `lowered`.
 
@@ -71,13 +69,11 @@ def write_bundle(
         identity: what the bundle is.
         programs: after the passes, at least one.
         lowered: of each what the target made, its library in the folder already.
-        tolerances: those that differ from the usual ones.
+        settings: as of `transforms.stages.lower`.
         gate: left out: there is none.
         speech: left out: the model understands none.
-        kept: how float32 weights are kept, where that loses nothing.
     """
-    target = identity.target
-    weights = _Weights(kept)
+    target, weights = settings.target, _Weights(settings.kept)
     pairs = zip(programs, lowered, strict=True)
     entries = tuple(_entry(folder, prepared, made, weights) for prepared, made in pairs)
     save_file(weights.tensors, folder / _WEIGHTS)
@@ -97,7 +93,7 @@ def write_bundle(
         requires=target.requirements(),
         programs=entries,
         accuracy=gate.facts if gate is not None else None,
-        tolerances={**DEFAULT_TOLERANCES, **tolerances},
+        tolerances={**DEFAULT_TOLERANCES, **settings.tolerances},
         random_weights=identity.random_weights,
         source=identity.source,
         licence=identity.licence,

@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from torch.export import ExportedProgram
 
 from menagerie.durable import disk_errors
-from menagerie.figures import count, decibels
+from menagerie.figures import decibels
 from menagerie.format.archive import require_free_place
 from menagerie.format.folder import open_bundle
 from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
@@ -31,10 +31,10 @@ from menagerie.validation.findings import Verdict
 from transforms.bisect import diagnose
 from transforms.export.prepare import Program, prepare_module
 from transforms.graph.layouts import content_digest
-from transforms.progress import in_parts, progress_to, report_step
+from transforms.progress import progress_to
 from transforms.quantisation import INTEGERS
-from transforms.stages import Stage, lower, prove, seal, transform
-from transforms.targets import Identity, target_named
+from transforms.stages import Stage, export, lower, prove, seal, transform
+from transforms.targets import Identity, Settings, target_named
 from zoo.build_key import code_digest
 from zoo.errors import MenagerieError, UsageError, ValidationError
 from zoo.precision import Precision, WeightPrecision
@@ -194,17 +194,15 @@ def convert(
     _check_time(threads, measure_seconds=measure_seconds, search_seconds=search_seconds)
     kept = _kept(precision, keep, group)
     _check_calibration(programs, kept.precision)
-    request = _Request(
-        name=_model_name(model, programs),
+    settings = Settings(
         target=target_named(target),
         passes=passes,
-        tolerances=_tolerances(tolerances, kept.precision),
         kept=kept,
-        licence=licence,
+        tolerances=_tolerances(tolerances, kept.precision),
         threads=threads,
-        measure_seconds=measure_seconds,
-        search_seconds=search_seconds,
+        seconds=measure_seconds,
     )
+    request = _Request(_model_name(model, programs), licence, settings, search_seconds)
     with disk_errors(folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)
         place = tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.")
@@ -245,13 +243,8 @@ class _Request:
     """What is asked for."""
 
     name: str
-    target: Target
-    passes: Sequence[PassItem] | None
-    tolerances: Mapping[Dtype, Tolerance]
-    kept: WeightPrecision
     licence: str
-    threads: int
-    measure_seconds: float
+    settings: Settings
     search_seconds: float
 
 
@@ -274,35 +267,22 @@ def _convert(
         stages.append(StageTime(stage=stage, seconds=seconds))
         return stages
 
-    originals = []
-    for name, program in in_parts(programs.items()):
-        originals.append(prepare_module(name, program))
-        report_step(f"program {name}: exported, {count(len(originals[-1].goldens), 'golden case')}")
+    originals = export(programs.items(), lambda item: prepare_module(*item))
     ended(Stage.EXPORT)
     samples = {name: program.calibration for name, program in programs.items()}
-    target, kept = request.target, request.kept
-    after, transformed = transform(
-        originals, request.passes, target, kept=kept, calibration=samples
-    )
+    settings = request.settings
+    after, transformed = transform(originals, settings, calibration=samples)
     ended(Stage.TRANSFORM)
     identity = Identity(
         request.name,
-        target,
-        _key(request, after),
+        settings.target,
+        _key(request.name, settings, after),
         licence=request.licence,
         parameters=sum(t.numel() for p in after for t in p.program.parameters()),
     )
-    lowered = lower(
-        bundle,
-        identity,
-        after,
-        tolerances=request.tolerances,
-        kept=kept,
-        threads=request.threads,
-        seconds=request.measure_seconds,
-    )
+    lowered = lower(bundle, identity, after, settings)
     ended(Stage.LOWER)
-    limits = Limits(threads=request.threads, measure_seconds=request.measure_seconds)
+    limits = Limits(threads=settings.threads, measure_seconds=settings.seconds)
     times = functools.partial(ended, Stage.VALIDATE)
     draft = open_bundle(bundle, check_hashes=False).manifest
     report = prove(bundle, draft, identity, transformed, lowered, limits=limits, stages=times)
@@ -325,10 +305,7 @@ def _search(
         return diagnose(
             programs,
             suspected(report.validation, list(programs)),
-            request.passes,
-            target=request.target,
-            kept=request.kept,
-            tolerances=request.tolerances,
+            request.settings,
             folder=folder,
             seconds=request.search_seconds,
         )
@@ -365,19 +342,20 @@ def _failed_proof(
     return ValidationError(place, fact, f"First wrong: {node}, by {blamed}.{again}")
 
 
-def _key(request: _Request, programs: Sequence[Prepared]) -> str:
+def _key(name: str, settings: Settings, programs: Sequence[Prepared]) -> str:
     """The hash of the programs as they are lowered, their weights, the target and our code."""
-    facts = request.name, request.target.name, request.target.platform, str(request.kept)
+    target = settings.target
+    facts = name, target.name, target.platform, str(settings.kept)
     digest = hashlib.sha256(" ".join(facts).encode())
     digest.update(code_digest().encode())
-    digest.update(str(sorted(request.target.versions().items())).encode())
+    digest.update(str(sorted(target.versions().items())).encode())
     digest.update(torch.__version__.encode())
     for each in programs:
         digest.update(str(sorted(each.operand_ranges.items())).encode())
         digest.update(f"{each.name} {each.signature} {each.program.graph}".encode())
-        for name, value in sorted({**each.program.state_dict, **each.program.constants}.items()):
+        for key, value in sorted({**each.program.state_dict, **each.program.constants}.items()):
             if isinstance(value, torch.Tensor):
-                digest.update(name.encode() + content_digest(value))
+                digest.update(key.encode() + content_digest(value))
     return digest.hexdigest()
 
 

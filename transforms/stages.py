@@ -13,7 +13,7 @@ import itertools
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from menagerie.figures import count, printable
 from menagerie.format.bundle_manifest import ReleaseState
@@ -22,7 +22,7 @@ from menagerie.validation.findings import Measurement, ValidationReport
 from transforms.progress import in_parts, report_step
 from zoo.base_models import Frozen
 from zoo.bundle_differences import reseal
-from zoo.precision import FLOATS, Precision, WeightPrecision
+from zoo.precision import Precision
 from zoo.records import (
     ConversionReport,
     LayerCost,
@@ -42,11 +42,13 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from menagerie.format.bundle_manifest import BundleManifest
-    from menagerie.numerics import Dtype, Tolerance
     from transforms.eager import Gate, SpeechParts
     from transforms.export.prepare import Prepared
     from transforms.quantisation import Call, Range
-    from transforms.targets import Identity, PassItem, Target
+    from transforms.targets import Identity, Settings
+
+
+T = TypeVar("T")
 
 
 class Stage(StrEnum):
@@ -81,21 +83,27 @@ class LowerRecord(Frozen):
     weights_bytes: int
 
 
+def export(programs: Iterable[T], prepare: Callable[[T], Prepared]) -> tuple[Prepared, ...]:
+    """Export programs and make their golden cases, one after another, by `prepare`."""
+    made = []
+    for program in in_parts(programs):
+        made.append(prepare(program))
+        cases = count(len(made[-1].goldens), "golden case")
+        report_step(f"program {made[-1].name}: exported, {cases}")
+    return tuple(made)
+
+
 def transform(
     programs: Iterable[Prepared],
-    passes: Sequence[PassItem] | None,
-    target: Target,
+    settings: Settings,
     *,
-    kept: WeightPrecision = FLOATS,
     calibration: Mapping[str, Iterable[Call]] | None = None,
 ) -> tuple[tuple[Prepared, ...], TransformRecord]:
     """Run the graph passes over every program, and round weights to a precision.
 
     Args:
         programs: as they were exported.
-        passes: in place of the target's general ones; None for these.
-        target: what they are lowered for.
-        kept: how the weights will be kept.
+        settings: of which target, passes and precision count here.
         calibration: for `int8-static`: samples of the inputs of each program, by its name.
 
     Returns:
@@ -116,7 +124,7 @@ def transform(
     for prepared in in_parts(programs):
         before = prepared.program
         samples = (calibration or {}).get(prepared.name, ())
-        after, log, ranges = _rewritten(prepared, passes, target, kept, samples)
+        after, log, ranges = _rewritten(prepared, settings, samples)
         done.append(replace(prepared, program=after, operand_ranges=ranges))
         logs.append(log)
         graphs.append(
@@ -129,22 +137,19 @@ def transform(
 
 
 def _rewritten(
-    prepared: Prepared,
-    passes: Sequence[PassItem] | None,
-    target: Target,
-    kept: WeightPrecision,
-    calibration: Iterable[Call],
+    prepared: Prepared, settings: Settings, calibration: Iterable[Call]
 ) -> tuple[ExportedProgram, PassLog, dict[str, Range]]:
     """Run the whole list; where weights are rounded, also what that costs and what they meet."""
     from transforms.pipeline import OF_PRECISIONS, make_passes, passes_in, passes_over
     from transforms.quantisation import fitting_calls, operand_ranges, rounding_costs
 
-    name, inputs = prepared.name, list(prepared.goldens[0].inputs.values())
+    name, kept = prepared.name, settings.kept
+    inputs = list(prepared.goldens[0].inputs.values())
     after = before = prepared.program
     records: list[PassRecord] = []
     costs: tuple[LayerCost, ...] = ()
     ranges: dict[str, Range] = {}
-    made = make_passes(passes_in(kept, passes, target))
+    made = make_passes(passes_in(kept, settings.passes, settings.target))
     for graph_pass, record, after in passes_over(before, made, name=name):
         records.append(record)
         if isinstance(graph_pass, OF_PRECISIONS) and kept.precision is not Precision.FLOAT32:
@@ -161,26 +166,20 @@ def lower(
     folder: Path,
     identity: Identity,
     programs: Sequence[Prepared],
+    settings: Settings,
     *,
-    tolerances: Mapping[Dtype, Tolerance] | None = None,
     gate: Gate | None = None,
     speech: SpeechParts | None = None,
-    kept: WeightPrecision = FLOATS,
-    threads: int = 1,
-    seconds: float = 1.0,
 ) -> LowerRecord:
-    """Lower programs for the identity's target, write the bundle of them, and time it.
+    """Lower programs, write the bundle of them, and time it.
 
     Args:
         folder: to be made.
         identity: what the bundle is.
         programs: after the passes; equal weights of theirs are stored once.
-        tolerances: those that differ from the usual ones.
+        settings: those that `transform` was given.
         gate: the accuracy gate, if there is one.
         speech: the recipe, if the model understands speech.
-        kept: how weights are kept, where that loses nothing; `transform` rounds them.
-        threads: that the artifact and eager are timed with.
-        seconds: that each program is timed for, in turns with eager; 0: none is.
 
     Raises:
         UnsupportedKernels: listing every fallback kernel that the target's runtime lacks.
@@ -189,24 +188,14 @@ def lower(
     from transforms.bundle import write_bundle
     from transforms.eager import measure_beside_eager
 
-    target = identity.target
-    made = []
+    target, made = settings.target, []
     for each in in_parts(programs, end=_LOWERED):
         made.append(target.lower(each.program, folder, name=each.name))
         kernels = count(made[-1].record.generated_kernels, "kernel")
         report_step(f"program {each.name}: {kernels} compiled")
-    manifest = write_bundle(
-        folder,
-        identity,
-        programs,
-        made,
-        tolerances=tolerances or {},
-        gate=gate,
-        speech=speech,
-        kept=kept,
-    )
+    manifest = write_bundle(folder, identity, programs, made, settings, gate=gate, speech=speech)
     artifacts, eager = measure_beside_eager(
-        folder, programs, target, threads=threads, seconds=seconds
+        folder, programs, target, threads=settings.threads, seconds=settings.seconds
     )
     return LowerRecord(
         lowering=tuple(each.record for each in made),

@@ -124,7 +124,7 @@ def bisect(
     """
     with messages().status(f"looking for a divergence in {model}"):
         from transforms.bisect import diagnose
-        from transforms.targets import target_named
+        from transforms.targets import Settings, target_named
 
         spec, prepared = prepare_model(
             model, manifest, random_weights, allow_factories=allow_factories
@@ -137,10 +137,12 @@ def bisect(
         found = diagnose(
             {each.name: each for each in programs},
             [(each.name, None) for each in programs],
-            spec.passes,
-            target=target_named(target),
-            kept=spec.kept,
-            tolerances=spec.own_tolerances,
+            Settings(
+                target=target_named(target),
+                passes=spec.passes,
+                kept=spec.kept,
+                tolerances=spec.own_tolerances,
+            ),
             folder=output,
             seconds=math.inf if seconds is None else seconds,
         )

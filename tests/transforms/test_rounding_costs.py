@@ -13,7 +13,7 @@ from transforms import convert, quantisation
 from transforms.export.prepare import Program, prepare_module
 from transforms.quantisation import INTEGERS, quantised, to_eight_bits
 from transforms.stages import transform
-from transforms.targets import target_named
+from transforms.targets import Settings, target_named
 from zoo.precision import Precision, WeightPrecision
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _x() -> torch.Tensor:
 def _costs(module: nn.Module, x: torch.Tensor, precision: Precision) -> tuple[LayerCost, ...]:
     prepared = prepare_module("main", Program(module.eval(), (x,)))
     kept = WeightPrecision(precision)
-    _, record = transform([prepared], None, target_named("cpu"), kept=kept)
+    _, record = transform([prepared], Settings(target=target_named("cpu"), kept=kept))
     return record.passes[0].rounding
 
 
@@ -127,7 +127,8 @@ def test_other_operands_stay_as_they_are() -> None:
     for precision in (Precision.INT8, Precision.INT8_WEIGHT_ONLY):
         prepared = prepare_module("main", Program(_Odd().eval(), (_x(),)))
         kept = WeightPrecision(precision)
-        _, record = transform([prepared], [], target_named("cpu"), kept=kept)
+        settings = Settings(target=target_named("cpu"), passes=(), kept=kept)
+        _, record = transform([prepared], settings)
         costs.append({cost.parameter: cost.result_snr_db for cost in record.passes[0].rounding})
     integers, floats = costs
     assert set(integers) == {"left", "right"}

@@ -35,7 +35,7 @@ from transforms.graph.interpret import capture, output_nodes
 from transforms.graph.layouts import as_array
 from transforms.graph.schemas import call_with
 from transforms.stages import lower, run_goldens, transform
-from transforms.targets import Identity, Target, target_named
+from transforms.targets import Identity, Settings, Target, target_named
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -275,10 +275,12 @@ def lower_piece(
     Raises:
         LoweringError: if it cannot be lowered.
     """
-    made = target_named(target)
-    programs, _ = transform([_prepared(program, inputs)], (), made)
-    identity = Identity("piece", made, "0" * 64, "a piece of a model")
-    lower(bundle, identity, programs, tolerances=tolerances, seconds=0)
+    settings = Settings(
+        target=target_named(target), passes=(), tolerances=tolerances or {}, seconds=0
+    )
+    programs, _ = transform([_prepared(program, inputs)], settings)
+    identity = Identity("piece", settings.target, "0" * 64, "a piece of a model")
+    lower(bundle, identity, programs, settings)
     return tuple(tensor.name for tensor in programs[0].signature.outputs)
 
 

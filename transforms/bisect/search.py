@@ -29,7 +29,6 @@ from transforms.graph.schemas import producers
 from transforms.pipeline import make_passes, passes_in
 from transforms.targets import target_named
 from zoo.errors import LoweringError, MenagerieError, PassError, UsageError
-from zoo.precision import FLOATS, WeightPrecision
 from zoo.records import Diagnosis, Divergence, DivergenceStage
 from zoo.spec import PassChoice
 
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from transforms.bisect.pieces import Judge, Tolerances
     from transforms.export.prepare import Prepared
     from transforms.graph.graph_pass import GraphPass
-    from transforms.targets import PassItem, Target
+    from transforms.targets import Settings, Target
     from zoo.records import Suspected
 
 _PROBES = 8  # inner nodes looked at in one lowering
@@ -148,11 +147,8 @@ _NOT_AFTER_A_RESET = (
 def diagnose(
     programs: Mapping[str, Prepared],
     suspects: Iterable[Suspected],
-    passes: Sequence[PassItem] | None,
+    settings: Settings,
     *,
-    target: Target,
-    kept: WeightPrecision = FLOATS,
-    tolerances: Tolerances,
     folder: Path,
     seconds: float,
 ) -> Diagnosis:
@@ -163,15 +159,12 @@ def diagnose(
         suspects: programs and golden cases that may show the fault, the likeliest first; no case
             means any of them. Of a program that keeps state only the first call of a run can be
             searched.
-        passes: as `transforms.stages.transform` took them.
-        target: where the program is wrong.
-        kept: how its weights are kept.
-        tolerances: those that differ from the usual ones.
+        settings: as `transforms.stages.transform` took them.
         folder: for a small program that shows the fault; missing or empty.
         seconds: for the whole search.
     """
     end, later = time.monotonic() + seconds, list[str]()
-    whole = make_passes(passes_in(kept, passes, target))
+    whole = make_passes(passes_in(settings.kept, settings.passes, settings.target))
     for name, case in suspects:
         program = programs[name]
         for number in range(len(program.goldens)) if case is None else (case,):
@@ -184,8 +177,8 @@ def diagnose(
                 program.program,
                 whole,
                 inputs,
-                target=target,
-                tolerances={**DEFAULT_TOLERANCES, **tolerances},
+                target=settings.target,
+                tolerances={**DEFAULT_TOLERANCES, **settings.tolerances},
                 folder=folder,
                 seconds=end - time.monotonic(),
             )

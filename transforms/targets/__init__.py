@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
-from transforms.targets.base import ROUND_WEIGHTS, Identity, PassItem, Target
+from transforms.targets.base import ROUND_WEIGHTS, Identity, PassItem, Settings, Target
 from transforms.targets.cpu import CpuTarget
 from transforms.targets.metal import MetalTarget
 from zoo.errors import UsageError
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
-    "ROUND_WEIGHTS", "Identity", "PassItem", "Target", "all_targets", "register", "target_named",
+    "ROUND_WEIGHTS", "Identity", "PassItem", "Settings", "Target", "all_targets", "register",
+    "target_named",
 ]  # fmt: skip
 
 _ENTRY_POINTS = "menagerie.targets"  # of other distributions: a name, and a Target's class

@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from menagerie.format.bundle_manifest import platform_name
 from zoo.errors import UsageError
-from zoo.precision import Precision
+from zoo.precision import FLOATS, Precision, WeightPrecision
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     import torch
     from torch.export import ExportedProgram
 
     from menagerie.format.bundle_manifest import Requirements
+    from menagerie.numerics import Dtype, Tolerance
     from zoo.errors import Check
     from zoo.records import LoweringRecord
     from zoo.spec import PassChoice
@@ -153,6 +154,27 @@ class LoweredProgram:
     constants: dict[str, torch.Tensor]
     record: LoweringRecord
     files: Mapping[str, LoweredFile] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How the programs of a model are converted.
+
+    Attributes:
+        target: what they are lowered for.
+        passes: in place of the target's general ones; None for these.
+        kept: how weights are kept, where that loses nothing; `transform` rounds them.
+        tolerances: those that differ from the usual ones, by dtype.
+        threads: that the artifact and eager are timed with.
+        seconds: that each program is timed for, in turns with eager; 0: none is.
+    """
+
+    target: Target
+    passes: Sequence[PassItem] | None = None
+    kept: WeightPrecision = FLOATS
+    tolerances: Mapping[Dtype, Tolerance] = field(default_factory=dict)
+    threads: int = 1
+    seconds: float = 1.0
 
 
 @dataclass(frozen=True)

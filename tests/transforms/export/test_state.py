@@ -16,13 +16,12 @@ from torch.export import Dim
 
 from menagerie.format.folder import open_bundle
 from menagerie.library import native_tool
-from menagerie.numerics import DEFAULT_TOLERANCES
 from menagerie.session import Session
 from transforms import Program, convert
 from transforms.bisect import diagnose
 from transforms.export.call_signature import state_of
 from transforms.export.prepare import prepare, prepare_module
-from transforms.targets import target_named
+from transforms.targets import Settings, target_named
 from zoo.errors import ExportError, SessionError, UsageError
 from zoo.spec import Dimension, InputSpec, ProgramSpec
 
@@ -269,8 +268,7 @@ def test_the_search_for_a_wrong_node_says_what_it_cannot_search(tmp_path: Path) 
     """It runs calls from the first state alone: of a fault in a later call it says just that."""
     prepared = prepare_module("main", Program(Cache().eval(), (torch.randn(1, 8),)))
     found = diagnose(
-        {"main": prepared}, [("main", 1), ("main", 3)], None,
-        target=target_named("cpu"), tolerances=DEFAULT_TOLERANCES,
+        {"main": prepared}, [("main", 1), ("main", 3)], Settings(target=target_named("cpu")),
         folder=tmp_path / "found", seconds=60,
     )  # fmt: skip
     assert found.divergence is None
