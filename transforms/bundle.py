@@ -64,14 +64,7 @@ def write_bundle(
 ) -> BundleManifest:
     """Write weights, goldens and the manifest into `folder` and seal it with state `lowered`.
 
-    Args:
-        folder: the bundle, holding each program's files where the target's `lower` put them.
-        identity: what the bundle is.
-        programs: after the passes, at least one.
-        lowered: of each what the target made, its library in the folder already.
-        settings: as of `transforms.stages.lower`.
-        gate: left out: there is none.
-        speech: left out: the model understands none.
+    The files of each program are in the folder already, as the target's `lower` made them.
     """
     target, weights = settings.target, _Weights(settings.kept)
     pairs = zip(programs, lowered, strict=True)

@@ -51,14 +51,8 @@ def accuracy_gate(
 ) -> Gate:
     """Measure eager's accuracy: the fraction of samples whose highest output is their label.
 
-    Args:
-        model: in eval mode.
-        programs: the entry's.
-        spec: which program and output judge, and how many samples a call takes.
-        data: see `menagerie.validation.checks.accuracy`.
-
-    Raises:
-        SourceError: if the data or the program are not as that asks for.
+    The data are as `menagerie.validation.checks.accuracy` has them; a SourceError says where they
+    or the program are not.
     """
     asked = AccuracyData(
         program=spec.program,
@@ -88,14 +82,7 @@ def speech_parts(
 ) -> SpeechParts:
     """Read an entry's recordings and count eager's word errors on them.
 
-    Args:
-        model: in eval mode.
-        spec: what its entry says of speech.
-        programs: the entry's.
-        context: where the entry is.
-
-    Raises:
-        SourceError: if the recordings cannot be had, or the recipe is not valid.
+    Raise SourceError if the recordings cannot be had, or the recipe is not valid.
     """
     if spec.gate is None:
         return SpeechParts(recipe(spec), None)
@@ -141,20 +128,13 @@ def measure_beside_eager(
 ) -> tuple[ProgramTimes, ProgramTimes]:
     """Time the programs of a bundle and eager PyTorch in turns, on the same inputs and threads.
 
-    The artifact runs in a process of its own without torch, eager in this one. The golden case is
-    a representative one (`menagerie.validation.checks`), by the times that eager took.
-
-    Args:
-        bundle: written, not yet proven.
-        programs: all of them.
-        target: that they were lowered for.
-        threads: that each side uses.
-        seconds: how long a program is timed for, both sides together.
+    The artifact runs in a process of its own without torch, eager in this one. The golden case is a
+    representative one (`menagerie.validation.checks`), by the times that eager took. Both sides of
+    a program take `seconds` together.
 
     Returns:
-        The artifacts' times, and eager's. Neither where there is no time for it, where this machine
-        only emulates the target's device, or where a program cannot be run: why, is found out and
-        said by the validation that follows.
+        The artifacts' times, and eager's. Neither if there is no time for it, if this machine only
+        emulates the target's device, or if a program cannot be run: the validation says why.
     """
     if seconds <= 0 or target.emulated_here:
         return (), ()

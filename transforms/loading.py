@@ -109,15 +109,11 @@ def read_input(text: str) -> torch.Tensor:
 
 
 def read_program(path: Path, *, unpickle: bool) -> torch.export.ExportedProgram:
-    """A program of torch.export.save.
-
-    Args:
-        path: of the file.
-        unpickle: whether to open one that was not written here, of which torch unpickles parts.
+    """Read a program of torch.export.save; if it was not written here, only with `unpickle`.
 
     Raises:
         UsageError: there is no such file.
-        SourceRefused: it was not written here, and `unpickle` is not given; none of it was read.
+        SourceRefused: it was not written here, and torch would unpickle parts; none of it was read.
         SourceError: it cannot be read.
     """
     if not path.is_file():

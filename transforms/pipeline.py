@@ -102,19 +102,13 @@ def run_passes(
     target: Target | str = "cpu",
     name: str = "main",
 ) -> tuple[ExportedProgram, PassLog]:
-    """Run graph passes over a program; see `passes_over` for errors.
+    """Run graph passes over a program, which is never changed; see `passes_over` for errors.
 
     Args:
-        program: any ExportedProgram; never changed.
+        program: any ExportedProgram.
         passes: names or choices with options, in order; None for all of the target's.
         target: whose list to take.
         name: the program's name in the log.
-
-    Returns:
-        The rewritten program and what each pass did to it.
-
-    Raises:
-        UsageError: for a pass that does not exist or an option it does not take.
     """
     made = make_passes(passes_in(FLOATS, None, target) if passes is None else passes)
     records, result = [], program
@@ -135,15 +129,9 @@ def make_passes(passes: Sequence[PassItem]) -> list[GraphPass]:
 def passes_in(
     kept: WeightPrecision, passes: Sequence[PassItem] | None, target: Target | str
 ) -> tuple[PassItem, ...]:
-    """The whole list for a model: its own or the target's, what a precision asks for, the device's.
+    """Return a model's whole list: its own or the target's, the precision's pass, the device's.
 
-    Args:
-        kept: how weights will be kept.
-        passes: None for the target's own list.
-        target: what the program is lowered for.
-
-    Raises:
-        UsageError: the target cannot compute in the precision.
+    Raise UsageError if the target cannot compute in the precision.
     """
     target = target_named(target)
     chosen = target.general_passes if passes is None else passes

@@ -170,11 +170,12 @@ def rounding_costs(
     integers: bool,
     ranges: Mapping[str, Range] | None = None,
 ) -> tuple[LayerCost, ...]:
-    """How far rounding one layer at a time moves its result, and the outputs.
+    """Measure how far rounding one layer at a time moves its result, and the outputs.
 
     Every rounded layer is computed twice from exact operands, with its weights whole and rounded.
-    The eight that this moves most are then rounded one at a time, all others whole, and the
-    program is run to its end; of a program with more than 200 million parameters none is.
+    The eight that this moves most are then rounded one at a time, all others whole, and the program
+    is run to its end; of a program with more than 200 million parameters none is. The costs are of
+    every rounded parameter that a product reads, the dearest first.
 
     Args:
         before: with whole weights.
@@ -182,9 +183,6 @@ def rounding_costs(
         inputs: a golden case's, in order.
         integers: whether the other operand is rounded too.
         ranges: by parameter, of that operand; left out: what each slice of it holds.
-
-    Returns:
-        A cost for every rounded parameter that a product reads, the dearest first.
     """
     layers, names = changed_weights(before, after), before.graph_signature.inputs_to_parameters
     by_node = {node: (ranges or {}).get(names[node.name]) for node in layers}
@@ -230,14 +228,10 @@ def rounding_costs(
 def to_eight_bits(
     operand: torch.Tensor, axes: tuple[int, ...], ends: Range | None = None
 ) -> torch.Tensor:
-    """What eight bits keep of each slice: 255 steps from its smallest to its largest, zero exact.
+    """Return what eight bits keep of each slice: 255 steps from its smallest to its largest number.
 
-    The same as `round_slices` of the runtime (`runtime/common/quantised.h`).
-
-    Args:
-        operand: float32.
-        axes: those within a slice.
-        ends: the smallest and the largest, instead of each slice's own; what is beyond is cut.
+    Zero is exact, as in `round_slices` of the runtime (`runtime/common/quantised.h`). `axes` are
+    those within a slice; `ends` replace each slice's own, and what is beyond them is cut.
     """
     if ends is None:
         low = operand.amin(axes, keepdim=True).clamp(max=0)
@@ -352,19 +346,11 @@ def other_operand(product: Node, weight: Node) -> tuple[int, tuple[int, ...]] | 
 def operand_ranges(
     before: ExportedProgram, after: ExportedProgram, calls: Iterable[Call]
 ) -> dict[str, Range]:
-    """The range of what meets each rounded weight in products, over all calls in float32.
+    """Return the range of what meets each rounded weight in products, over all calls in float32.
 
-    Args:
-        before: the program with whole weights.
-        after: the same graph with rounded ones.
-        calls: one for each sample, or several of them.
-
-    Returns:
-        By the parameter's name in the program; those alone whose products the runtime computes in
-        integers.
-
-    Raises:
-        UsageError: a sample makes numbers that are not finite.
+    It has those parameters alone whose products the runtime computes in integers. `after` is the
+    same graph as `before` with rounded weights. Raise UsageError if a sample makes numbers that are
+    not finite.
     """
     ranges, names = dict[str, Range](), before.graph_signature.inputs_to_parameters
 

@@ -101,13 +101,7 @@ def transform(
 ) -> tuple[tuple[Prepared, ...], TransformRecord]:
     """Run the graph passes over every program, and round weights to a precision.
 
-    Args:
-        programs: as they were exported.
-        settings: of which target, passes and precision count here.
-        calibration: for `int8-static`: samples of the inputs of each program, by its name.
-
-    Returns:
-        The programs after the passes, and what these did.
+    `calibration` has, for `int8-static`, samples of the inputs of each program, by its name.
 
     Raises:
         UsageError: for a pass that does not exist or an option it does not take, a precision that
@@ -171,15 +165,7 @@ def lower(
     gate: Gate | None = None,
     speech: SpeechParts | None = None,
 ) -> LowerRecord:
-    """Lower programs, write the bundle of them, and time it.
-
-    Args:
-        folder: to be made.
-        identity: what the bundle is.
-        programs: after the passes; equal weights of theirs are stored once.
-        settings: those that `transform` was given.
-        gate: the accuracy gate, if there is one.
-        speech: the recipe, if the model understands speech.
+    """Lower programs, write the bundle of them, equal weights once, and time it.
 
     Raises:
         UnsupportedKernels: listing every fallback kernel that the target's runtime lacks.
@@ -276,16 +262,9 @@ def seal(
 ) -> BundleManifest:
     """Put the report into a bundle that passed, and seal it in the state that was proven.
 
-    That is `validated`, or `emulated` where this host emulates the target's device.
-
-    Args:
-        bundle: as it was lowered.
-        draft: its manifest, read before the bundle ran: a run may write into its folder.
-        report: of a proof that passed.
-        graphs: for the picture in the report.
-
-    Raises:
-        ArtifactError: if a file of the bundle changed while it ran.
+    That is `validated`, or `emulated` where this host emulates the target's device. The draft is
+    the manifest read before the bundle ran, since a run may write into its folder. Raise
+    ArtifactError if a file of the bundle changed while it ran.
     """
     write_report(report, bundle, graphs=graphs)
     emulated = report.validation.emulated

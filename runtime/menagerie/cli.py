@@ -340,15 +340,10 @@ def _seconds(text: str) -> float:
 
 @contextmanager
 def bundle_at(named: str, target: str, releases: Callable[[], ReleaseReader]) -> Iterator[Path]:
-    """The folder of the bundle that is named; of a zip or a published model, a temporary one.
-
-    Args:
-        named: a folder, a zip file, the name of a model, or hf://ORG/NAME.
-        target: of a model's release.
-        releases: opens the store of published models.
+    """Yield the folder of a bundle: a folder, or a temporary one of a zip or a published model.
 
     Raises:
-        UsageError: it can be neither a path nor a name.
+        UsageError: the name can be neither a path nor a model's nor hf://ORG/NAME.
         ArtifactError: the zip breaks the format.
         NotInStore: it is neither a path nor a published model.
     """

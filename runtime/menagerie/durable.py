@@ -52,13 +52,10 @@ def make_folders(folder: Path) -> None:
 
 
 def write_durably(path: Path, content: bytes, *, partial: Path) -> None:
-    """Replaces `path` by `content`: a reader sees the old bytes or the new ones, never a mixture.
+    """Replace `path` by `content`: a reader sees the old bytes or the new ones, never a mixture.
 
-    Args:
-        path: the file to make or replace; its folder exists.
-        content: all of its bytes.
-        partial: where the bytes are gathered first, on the same file system; a link there is
-            not followed.
+    The bytes are gathered in `partial` first, on the same file system; a link there is not
+    followed.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     with os.fdopen(os.open(partial, flags, 0o666), "wb") as file:
@@ -71,14 +68,10 @@ def write_durably(path: Path, content: bytes, *, partial: Path) -> None:
 
 @contextmanager
 def disk_errors(place: str | Path, needed: int = 0) -> Iterator[None]:
-    """Turns what the operating system says about files under `place` into errors of ours.
-
-    Args:
-        place: the folder that is read or written.
-        needed: how many bytes the work needs there, for the message.
+    """Turn what the operating system says about files under `place` into errors of ours.
 
     Raises:
-        StoreFull: no space, no quota, or a file above the process's size limit.
+        StoreFull: no space (of `needed` bytes), no quota, or a file above the process's size limit.
         StoreError: any other refusal of the operating system.
     """
     try:

@@ -118,15 +118,10 @@ class ShaderCompiler:
 
 
 def configure(library: ctypes.CDLL, compiler: ShaderCompiler | None = None) -> None:
-    """Gives a loaded Metal runtime its compiler of shaders.
+    """Give a loaded Metal runtime its compiler of shaders; left out, the wheel's.
 
-    Args:
-        library: the runtime.
-        compiler: left out, the wheel's, which keeps what it makes in ``emulator/`` of Menagerie's
-            home, in a folder for each version of the wheel.
-
-    Raises:
-        MenagerieError: the wheel is not installed.
+    That keeps what it makes in ``emulator/`` of Menagerie's home, in a folder for each version of
+    the wheel. Raise MenagerieError if the wheel is not installed.
     """
     made = compiler or ShaderCompiler(
         (str(zig_program()),), home() / "emulator" / f"ziglang-{zig_version()}"

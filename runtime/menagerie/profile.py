@@ -46,16 +46,9 @@ def machine_peaks(threads: int) -> Peaks:
 def profile(
     session: Session, run: Callable[[], object], *, threads: int, seconds: float
 ) -> Profile:
-    """Times each kernel of a session's runs, after one run that is not counted.
+    """Time each kernel of a CPU session's runs, at least three, after one that is not counted.
 
-    Args:
-        session: for the CPU.
-        run: runs it once.
-        threads: how many the session uses.
-        seconds: how long to go on; three runs are made at least.
-
-    Raises:
-        SessionError: the session is for a GPU, or a run fails.
+    Raise SessionError if the session is for a GPU, or a run fails.
     """
     run()
     session.set_profiling(on=True)
@@ -165,13 +158,9 @@ def take_turn(
 def latency(
     run: Callable[[], object], *, seconds: float, threads: int, case: int | None = None
 ) -> Measurement:
-    """Times a call again and again, after one unmeasured call.
+    """Time a call again and again, at least 3 times and at most 1000, after one unmeasured call.
 
-    Args:
-        run: the call.
-        seconds: how long to go on measuring; at least 3 and at most 1000 calls are made.
-        threads: how many threads the call uses; noted only.
-        case: the golden case whose inputs are used; noted only.
+    Threads and golden case are only noted.
     """
     run()
     turn = take_turn(run, seconds, fewest=_FEWEST_RUNS, most=_MOST_RUNS)

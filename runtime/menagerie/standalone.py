@@ -58,10 +58,10 @@ _EXAMPLE = """, as examples/run.c does:
 def make_standalone(
     place: Path, fetch: Callable[[Path], object], runtime: Path | None = None
 ) -> Path:
-    """Makes `place` such a folder; it appears when it is whole, and not before.
+    """Make `place`, absent or an empty folder, such a folder; it appears when it is whole.
 
     Args:
-        place: absent, or an empty folder.
+        place: the folder.
         fetch: puts the bundle into the folder that it is given; called again after an interruption,
             it finds what it had put there.
         runtime: a wheel of `menagerie` for the bundle's platform; left out: the installed package.

@@ -47,14 +47,10 @@ _MOST_AXES = 64  # numpy's limit
 
 
 def read_inputs(given: Sequence[str], wanted: Sequence[TensorSpec]) -> dict[str, Array]:
-    """The arrays by input name.
+    """Read arrays by input name: `NAME=FILE.npy` for each; a bare path goes to the only input.
 
-    Args:
-        given: `NAME=FILE.npy` for each input; a bare path goes to the only input.
-        wanted: what the program takes. bfloat16 may be given as float32, which numpy has.
-
-    Raises:
-        UsageError: a name is unknown or missing, or a file is not one array.
+    bfloat16 may be given as float32, which numpy has. Raise UsageError if a name is unknown or
+    missing, or a file is not one array.
     """
     listing = ", ".join(f"{w.name}: {w.dtype} {[*w.shape]}".replace("'", "") for w in wanted)
     arrays = {}
@@ -140,17 +136,10 @@ def widen(array: Array, dtype: Dtype) -> Float64:
 
 
 def narrow(array: Array, dtype: Dtype) -> Array:
-    """Rounds floats to nearest even, as torch does, for a program that takes `dtype`.
+    """Round floats to nearest even, as torch does, for a program that takes `dtype`.
 
-    Args:
-        array: any shape; uint16 is taken for the bits of bfloat16.
-        dtype: what is wanted.
-
-    Returns:
-        `array` itself where it is of that type already.
-
-    Raises:
-        ValueError: one of the two is not a floating type, so that values could be lost.
+    uint16 is taken for the bits of bfloat16; an array of that type already is returned itself.
+    Raise ValueError if one of the two is not a floating type, so that values could be lost.
     """
     if array.dtype == stored(dtype):
         return array

@@ -108,14 +108,10 @@ def _ready(
 def time_in_turns(
     sides: Sequence[Callable[[], Turn]], *, seconds: float, threads: int, case: int | None = None
 ) -> list[Measurement]:
-    """Lets each side take its turn again and again, after one turn that is not counted.
+    """Let each side take its turn again and again, after one turn that is not counted.
 
-    Args:
-        sides: take a turn each.
-        seconds: how long to go on; at least one round, and three unless they take twice as
-            long: calls of many seconds differ little from each other.
-        threads: how many threads each uses; noted only.
-        case: the golden case whose inputs are used; noted only.
+    It goes on for `seconds`: at least one round, and three unless they take twice as long, since
+    calls of many seconds differ little from each other. Threads and golden case are only noted.
     """
     for side in sides:
         side()

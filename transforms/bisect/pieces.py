@@ -79,17 +79,12 @@ def with_outputs(program: ExportedProgram, names: Sequence[str]) -> ExportedProg
 def extract(
     program: ExportedProgram, names: Collection[str], inputs: Sequence[torch.Tensor]
 ) -> Piece:
-    """Some nodes of a program as a program of their own.
+    """Return the named nodes of a program as a program of their own.
 
     What flows into them from other nodes becomes its inputs, with the values that it has when the
-    whole program runs on `inputs`; weights stay weights; sizes become constants. It returns every
-    chosen node that something else needs. A node that picks one of several results comes with the
-    node that makes them.
-
-    Args:
-        program: where the nodes are.
-        names: of the nodes.
-        inputs: a tensor for each user input of `program`, in order.
+    whole program runs on `inputs`, a tensor for each user input; weights stay weights; sizes become
+    constants. It returns every chosen node that something else needs. A node that picks one of
+    several results comes with the node that makes them.
     """
     chosen = [n for n in program.graph.nodes if n.name in names]
     feeding = _feeding(chosen)
@@ -227,19 +222,11 @@ def judge_rewritten(
 def judge_lowered(
     piece: Piece, tolerances: Tolerances, *, target: Target | str
 ) -> dict[str, OutputParity]:
-    """Lower a piece, and validate the bundle of it as any other: in a process without torch.
+    """Lower a piece as it is before the device's passes, and run its bundle without torch.
 
-    Args:
-        piece: its program before the passes for the device, with example inputs.
-        tolerances: when two tensors are equal.
-        target: where it runs; emulated where this machine has no such device.
-
-    Returns:
-        How far each output is from eager's, by its node's name; infinitely if the run crashed,
-        was refused by the runtime, or took longer than ten minutes.
-
-    Raises:
-        LoweringError: if it cannot be lowered.
+    Return how far each output is from eager's, by its node's name; infinitely if the run crashed,
+    was refused by the runtime, or took longer than ten minutes. Raise LoweringError if the piece
+    cannot be lowered.
     """
     with tempfile.TemporaryDirectory(prefix="menagerie-") as temporary:
         bundle = Path(temporary) / "bundle"
@@ -260,20 +247,10 @@ def lower_piece(
     target: Target | str = "cpu",
     tolerances: Tolerances | None = None,
 ) -> tuple[str, ...]:
-    """Lower any program and write a bundle of it, its golden case what it yields.
+    """Run the device's passes over any program, lower it, and write a bundle of it.
 
-    Args:
-        bundle: a folder to be made.
-        program: as it is before the target's passes for its device, which are run.
-        inputs: a tensor for each input, in order.
-        target: where it is to run.
-        tolerances: those that differ from the usual ones.
-
-    Returns:
-        The names of its outputs, in order.
-
-    Raises:
-        LoweringError: if it cannot be lowered.
+    The golden case is what it yields for `inputs`, a tensor for each input in order; the names of
+    its outputs are returned. Raise LoweringError if it cannot be lowered.
     """
     settings = Settings(
         target=target_named(target), passes=(), tolerances=tolerances or {}, seconds=0

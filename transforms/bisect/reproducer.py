@@ -63,19 +63,11 @@ def save(
     choice: PassChoice | None,
     tolerances: Tolerances,
 ) -> Divergence:
-    """Write a reproducer, all of it or nothing.
+    """Write a reproducer into a missing or empty folder, all of it or nothing.
 
-    Args:
-        folder: missing or empty; made when missing.
-        piece: the program before the wrong pass, or the one that the target computes wrongly.
-        divergence: what was found.
-        target: where it was found.
-        choice: the wrong pass; None in lowering.
-        tolerances: by which it was judged.
-
-    Returns:
-        The divergence with its reproducer; without, if it calls operators that a fresh process
-        does not have.
+    The piece is the program before the wrong pass, which is `choice`, or, where that is None, the
+    one that the target computes wrongly. The divergence returned names the reproducer; there is
+    none if the piece calls operators that a fresh process does not have.
     """
     targets = {node.target for node in piece.program.graph.nodes}
     called = [each for each in targets if isinstance(each, torch._ops.OpOverload)]
@@ -119,12 +111,7 @@ def write_program(program: ExportedProgram, file: Path) -> bytes:
 def rerun(
     folder: Path, *, unpickle: bool = False, judge: Judge | None = None
 ) -> dict[str, OutputParity]:
-    """Run a reproducer again: how far each output is from eager's, now.
-
-    Args:
-        folder: as `save` wrote it.
-        unpickle: whether to open one that was not written here.
-        judge: lowers and runs a piece; left out: as the target it was found on does.
+    """Run a reproducer again by `judge`, or on its target; return how far it is from eager now.
 
     Raises:
         UsageError: if the pass it is about does not exist any more.

@@ -156,9 +156,8 @@ def diagnose(
 
     Args:
         programs: by name, before the passes.
-        suspects: programs and golden cases that may show the fault, the likeliest first; no case
-            means any of them. Of a program that keeps state only the first call of a run can be
-            searched.
+        suspects: programs and golden cases that may show the fault, the likeliest first; None means
+            any case. Of a program that keeps state only the first call of a run can be searched.
         settings: as `transforms.stages.transform` took them.
         folder: for a small program that shows the fault; missing or empty.
         seconds: for the whole search.

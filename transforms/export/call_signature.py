@@ -214,17 +214,11 @@ _INDEPENDENT = "Sizes of a bundle are independent, each a multiple of a number"
 def named_sizes(
     place: str, program: ExportedProgram, inputs: Mapping[str, Any]
 ) -> tuple[Shapes, Dimensions]:
-    """Every input's shape with names for its dynamic axes, and the ranges of these.
+    """Return every input's shape with names for its dynamic axes, and the ranges of these.
 
-    A dimension has the name of its `torch.export.Dim`, else its input's and axis's.
-
-    Args:
-        place: the program, in errors.
-        program: as exported.
-        inputs: by name, in order, the `dynamic_shapes` of each, for the names in it.
-
-    Raises:
-        ExportError: if a range has no end, or a size is not a multiple of an independent one.
+    A dimension has the name of its `torch.export.Dim` in `inputs`, which has the `dynamic_shapes`
+    of each input in order; else its input's and axis's. Raise ExportError if a range has no end, or
+    a size is not a multiple of an independent one.
     """
     found: dict[str, str] = {}  # the expression of a size, and its name
     roots: dict[str, str] = {}  # a symbol, and the expression that it was seen in
@@ -278,15 +272,13 @@ def _dim_name(axes: Any, axis: int) -> str:
 def axes_by_input(
     place: str, slots: Mapping[str, Any], tensors: Mapping[Any, Any], shapes: Any
 ) -> list[Any]:
-    """What `dynamic_shapes` says of each tensor and constant of the inputs, in order.
-
-    It is in torch.export's form, or has one for each input in order.
+    """Return what `dynamic_shapes` says of each tensor and constant of the inputs, in order.
 
     Args:
         place: the program, in errors.
         slots: by parameter of forward, the key of its input; of `*args` and `**kwargs`, of several.
         tensors: the inputs, by position or name: tensors, or what holds several.
-        shapes: as given; what it leaves out has fixed sizes.
+        shapes: in torch.export's form, or one for each input; what it leaves out has fixed sizes.
 
     Raises:
         UsageError: it does not fit the inputs.

@@ -84,8 +84,7 @@ def in_fork(
     """Begin `work` in a fork of this process; the function returned waits for what it gives.
 
     A process and not a thread, since torch.export changes `nn.Module` for all threads as it traces.
-    The fork has the calling thread alone, and computes in it. Where nobody keeps the function that
-    is returned, the fork is ended.
+    The fork has the calling thread alone. It is ended if the function returned is dropped.
 
     Args:
         work: what it changes in memory, it changes in the fork alone.
@@ -179,14 +178,9 @@ def prepare(
 ) -> Prepared:
     """Make the golden cases of one program, and export it with the inputs of the first.
 
-    Args:
-        model: the whole model, in eval mode; float inputs take the dtype of its parameters.
-        spec: the program.
-        real: inputs of the last golden case, where the entry has samples.
-        forks: make the golden cases in a fork while it is exported; see `in_fork`.
-
-    Raises:
-        ExportError: if eager fails on a case or the program cannot be exported.
+    Float inputs take the dtype of the model's parameters; `real`, if the entry has samples, are the
+    inputs of the last case. With `forks` the cases are made in a fork meanwhile, see `in_fork`.
+    Raise ExportError if eager fails on a case or the program cannot be exported.
     """
     place, eager, records = f"program {spec.name}", eager_of(model, spec), list[PassRecord]()
     example = tuple(first_inputs(model, spec, real).values())
@@ -284,10 +278,6 @@ class Program:
 @without_fast_path()
 def prepare_module(name: str, program: Program) -> Prepared:
     """Export a program and make its golden cases; see `example_goldens` for these.
-
-    Args:
-        name: the program's name in the bundle.
-        program: what to export.
 
     Raises:
         UsageError: inputs or names are not what a bundle can have.

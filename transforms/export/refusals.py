@@ -41,13 +41,9 @@ def refuse_unsupported(
     """Raise ExportError if a program, in inference form, needs what no target has.
 
     Named with module path and source line: parameters and inputs that are written, and buffers by
-    modules in training mode; random numbers; sizes and values read from tensors; dtypes that
-    artifacts do not know; inputs and results that are no tensors.
-
-    Args:
-        place: the program, in the message.
-        program: as it was exported; nothing has been rewritten yet.
-        module: what it was exported from; None where it is unknown.
+    modules in training mode (of `module`, where the program was exported from one); random numbers;
+    sizes and values read from tensors; dtypes that artifacts do not know; inputs and results that
+    are no tensors.
     """
     nodes = {node.name: node for node in program.graph.nodes}
     used = _used(program)

@@ -226,19 +226,12 @@ def trace(
     *,
     records: list[PassRecord] | None = None,
 ) -> ExportedProgram:
-    """A module as a graph in inference form: functional, composite operators kept.
+    """Return a module as a graph in inference form: functional, composite operators kept.
 
     Code is made for the strides of an example, and one input of a tensor given twice. So each is
-    laid out anew as artifacts take it, row after row, in memory of its own.
-
-    Args:
-        place: named in errors.
-        module: in eval mode; a program that is exported already is only brought into this form.
-        arguments: by position, as the module takes them; with any strides. Tensors within
-            others become inputs of their own, constants none.
-        keywords: by name.
-        shapes: `dynamic_shapes` of torch.export.
-        records: takes the record of each pass of export.
+    laid out anew as artifacts take it, row after row, in memory of its own. Tensors within others
+    become inputs of their own, constants none. A program that is exported already is only brought
+    into this form. Records of export's passes are appended to `records`.
 
     Raises:
         ExportError: if tracing fails, finds a dimension's range too wide, or the program needs what

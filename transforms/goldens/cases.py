@@ -69,14 +69,10 @@ class PlannedCase:
 def planned_cases(
     spec: ProgramSpec, real: Mapping[str, torch.Tensor] | None = None
 ) -> list[PlannedCase]:
-    """Every case: in noise each dimension is seen at an odd middle value, low and high.
+    """Plan every case: in noise each dimension is seen at an odd middle value, low and high.
 
-    The first case is the middle one, so that it serves as a typical size where one is needed.
-    Noise repeats middle, low and high with other seeds until `golden_cases` are reached.
-
-    Args:
-        spec: the program.
-        real: a tensor for each input, where the entry has samples.
+    The first case is the middle one, so that it serves as a typical size where one is needed. Noise
+    repeats middle, low and high with other seeds until `golden_cases` are reached.
     """
     noise, last = telling_sizes(spec.dimensions), _lifelike_case(spec, real)
     count = max(len(noise), spec.golden_cases - len(last))
@@ -132,13 +128,9 @@ def make_inputs(
 ) -> dict[str, torch.Tensor]:
     """Sample every input of a program.
 
-    Args:
-        spec: the program.
-        planned: a case; unless it is noise, pictures and speech are like such, and masks let all of
-            them be seen.
-        seed: of this case; each input draws from its own generator, so order does not matter.
-        dtype: the model's; inputs declared float32 take it, so that half models get half inputs.
-        real: a tensor for each input, where the entry has samples: those of that case.
+    Unless the case is noise, pictures and speech are like such, and masks let all of them be seen.
+    Each input draws from its own generator, so order does not matter. Those declared float32 take
+    the model's dtype, so that half models get half inputs. `real` are those of a case with samples.
     """
     if planned.kind is CaseKind.SAMPLE and real is not None:
         return {i.name: real[i.name].to(input_dtype(i, dtype)) for i in spec.inputs}
@@ -161,17 +153,10 @@ def make_goldens(
     calls: int = 1,
     real: Mapping[str, torch.Tensor] | None = None,
 ) -> list[GoldenCase]:
-    """The golden cases of a manifest's program.
+    """Make the golden cases of a manifest's program by `run_cases`; the model's buffers stay.
 
-    Args:
-        model: the whole model; its buffers stay as they are.
-        spec: the program.
-        calls: see `run_cases`.
-        real: inputs of the last case, where the entry has samples; they are one call's, so a run
-            of several has none of them.
-
-    Raises:
-        ExportError: see `run_cases`.
+    Where the entry has samples, `real` are the inputs of the last case; they are one call's, so a
+    run of several has none of them.
     """
     dtype = model_dtype(model)
 
@@ -197,8 +182,8 @@ def run_cases(
         plan: the cases.
         inputs: of a case, by its number, and of one of its calls.
         eager: the program; neither it nor what it returns changes the inputs.
-        calls: how many follow each other from the first state on, with inputs of their own; only
-            of a program with state more than one. The cases are these calls, run after run.
+        calls: how many follow each other from the first state on; more than one only of a program
+            with state. The cases are these calls, run after run.
 
     Raises:
         ExportError: if inputs cannot be drawn or eager fails on a case, naming its sizes; or if its
@@ -397,17 +382,12 @@ _LEAST_SNR = 1e3  # eager's norm over its error: below it the float64 model is a
 
 
 def exact_outputs(eager: Eager, cases: Sequence[GoldenCase]) -> dict[str, torch.Tensor]:
-    """The outputs of one golden case with weights, inputs and arithmetic in float64.
+    """Return one golden case's outputs with weights, inputs and arithmetic in float64, by name.
 
-    Args:
-        eager: the program in float32, which keeps no state; not changed.
-        cases: all; the floating inputs of one are widened, so both see the same numbers.
-
-    Returns:
-        Float64 outputs by their names in the golden file. Left out is what the model does not
-        allow: one that is large or fails in float64; an output that is not floating, stays float32,
-        or differs from eager's by more than a thousandth, since something in the model then depends
-        on the dtype.
+    The floating inputs are widened, so both see the same numbers. Left out is what the model does
+    not allow: a case that is large or fails in float64; an output that is not floating, stays
+    float32, or differs from eager's by more than a thousandth, since something in the model then
+    depends on the dtype.
     """
     number = next((n for n, case in enumerate(cases) if case.kind in _LIKE_DATA), 0)
     case = cases[number]

@@ -37,18 +37,9 @@ _FULL = 2.0**15  # a sample of 16 bits is a fraction of this
 def real_sample(
     spec: ModelSpec, program: ProgramSpec, context: Context
 ) -> dict[str, torch.Tensor] | None:
-    """Inputs of one call: as few samples as the program takes, or the shortest recording.
+    """Return inputs of one call: as few samples as the program takes, or the shortest recording.
 
-    Args:
-        spec: the entry.
-        program: of it.
-        context: where the entry is.
-
-    Returns:
-        A tensor for each input; None where the entry has no samples that fit.
-
-    Raises:
-        SourceError: its data cannot be read.
+    None if the entry has no samples that fit. Raise SourceError if its data cannot be read.
     """
     if spec.accuracy is not None and spec.accuracy.program == program.name:
         found = load_file(resolve_inside(spec.accuracy.data, context))
@@ -132,19 +123,10 @@ def main() -> int:
 def check_goldens(
     name: str, spec: ModelSpec, origin: Path, folder: Path, *, allow_factories: bool
 ) -> None:
-    """Returns if a bundle's golden cases are those of its model.
+    """Raise ValidationError if a bundle's golden cases are not those of its model.
 
-    Args:
-        name: of the model.
-        spec: its entry.
-        origin: the manifest file of the entry.
-        folder: the bundle's.
-        allow_factories: whether builders from outside Menagerie may run.
-
-    Raises:
-        ValidationError: inputs are others than the entry's seeds give, or an output is farther from
-            eager's than the entry's tolerance.
-        SourceError: the model cannot be had here.
+    Its inputs are then others than the entry's seeds give, or an output is farther from eager's
+    than the entry's tolerance. Raise SourceError if the model cannot be had here.
     """
     bundle = open_bundle(folder)
     seed = bundle.manifest.random_weights

@@ -47,17 +47,9 @@ def example_goldens(
     eager: Eager,
     calls: int,
 ) -> list[GoldenCase]:
-    """Run eager on the inputs given, and on some of every telling size.
+    """Run eager on the inputs given, with their strides, and on some of every telling size.
 
-    Args:
-        place: the program, in errors.
-        signature: how it is called.
-        example: a tensor for each input, with the strides that it was given with.
-        eager: the program itself.
-        calls: see `run_cases`.
-
-    Raises:
-        ExportError: see `run_cases`.
+    See `run_cases` for `calls` and errors.
     """
     own = {
         size: example[spec.name].shape[axis]

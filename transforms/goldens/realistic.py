@@ -118,16 +118,9 @@ _DECADES = 8.0  # that Whisper's front end keeps below its loudest bin
 
 
 def draw(content: Content, shape: Sequence[int], values: Values, *, seed: str) -> torch.Tensor:
-    """An input like pictures or speech.
+    """Return a float32 input like pictures or speech, the same for the same seed.
 
-    Args:
-        content: what it holds.
-        shape: as `Content` says.
-        values: pictures and samples are there; features are in the range of their front end's.
-        seed: the same gives the same tensor.
-
-    Returns:
-        float32.
+    `values` of pictures and samples are there; features are in the range of their front end's.
     """
     generator = generator_of(f"lifelike {seed}")
     rows = shape[0] if len(shape) > 1 else 1

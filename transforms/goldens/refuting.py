@@ -86,12 +86,12 @@ def answers(
         signature: of the program.
         goldens: its golden cases, of which the one with the fewest elements is changed.
         has_state: whether each attempt begins at the first state, and a second call is a golden.
-        excuses: see `excuses`.
+        excuses: as `excuses` returns them.
         ends: also give integers other values, at which eager may end the process.
 
     Returns:
-        The plan and its tensors, named as `menagerie.validation.refuting.RefutingFile` reads them;
-        None where a call costs too much.
+        The plan and its tensors, named as `menagerie.validation.refuting.refute` reads them; None
+        if a call costs too much.
     """
     faulthandler.disable()  # the fork's end is no fault of the caller
     signal.alarm(_SECONDS)

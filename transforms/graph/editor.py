@@ -178,11 +178,7 @@ class ProgramEditor:
     def call(self, target: OpOverload | Any, *args: Any, like: Node, **kwargs: Any) -> Node:
         """Insert a call before the graph's insertion point, with value and origin filled in.
 
-        Args:
-            target: the operator.
-            args: its arguments, nodes among them.
-            like: the node whose module path and source line the new one takes.
-            kwargs: its keyword arguments.
+        It takes module path and source line from the node `like`.
         """
         node = self.graph.call_function(target, args, kwargs)
         for key in _ORIGIN_KEYS:
@@ -211,12 +207,8 @@ class ProgramEditor:
     def add_constant(self, name: str, value: torch.Tensor, *, learned: bool = True) -> Node:
         """Add a frozen weight and return its placeholder; `name` is made unique.
 
-        One that was added by this name and is equal is returned instead.
-
-        Args:
-            name: its qualified name, if that is still free.
-            value: the tensor.
-            learned: a parameter; else a buffer, such as the basis of a transform.
+        One that was added by this name and is equal is returned instead. What is not `learned` is a
+        buffer, such as the basis of a transform.
         """
         fqn, count = name, 0
         while fqn in self._state or fqn in self._constants:

@@ -105,10 +105,7 @@ class GraphPass(ABC):
     def __call__(
         self, program: ExportedProgram, place: str = "program main"
     ) -> tuple[ExportedProgram, PassRecord]:
-        """Run the pass alone, on a copy of `program`.
-
-        Returns:
-            The rewritten program (the very same object if nothing changed) and the record.
+        """Run the pass alone, on a copy; if it changes nothing, the very same program is returned.
 
         Raises:
             PassError: if a precondition does not hold or the result is not well formed.
@@ -122,15 +119,11 @@ _OURS_TO_MEND = "This is a fault of the pass, not of the model"
 
 
 def check_program(program: ExportedProgram, stage: str) -> None:
-    """Raise PassError unless `program` is well formed.
+    """Raise PassError, naming the stage that made the program, unless it is well formed.
 
     Checked: torch's own specification (order and names of nodes, a fake value at every call, a
     signature that fits the graph's inputs and outputs); and that every constant exists with the
     shape and dtype that its placeholder claims, which torch does not look at.
-
-    Args:
-        program: what a stage produced.
-        stage: that stage's name, the place in the message.
     """
     try:
         program.graph.lint()

@@ -58,17 +58,10 @@ def surely_equal(one: Sequence[Any], other: Sequence[Any]) -> bool:
 
 @contextmanager
 def dynamic_sizes_kept(place: str, program: ExportedProgram) -> Iterator[None]:
-    """Raise if what is done inside the block has assumed a value of an input's dynamic size.
+    """Raise LoweringError after a block that has assumed a value of an input's dynamic size.
 
-    A question such as `a.shape == b.shape` fixes a symbol without a word, and what is
-    generated then is for the example's size alone.
-
-    Args:
-        place: what is lowered, for the message.
-        program: its inputs are looked at.
-
-    Raises:
-        LoweringError: one has; at the end of the block.
+    A question such as `a.shape == b.shape` fixes a symbol without a word, and what is generated
+    then is for the example's size alone.
     """
     sizes = [
         (node.name, axis, size, str(size.node.expr))

@@ -104,19 +104,13 @@ def evaluate(editor: ProgramEditor, node: Node, values: Mapping[Node, Any]) -> A
 def downstream_values(
     editor: ProgramEditor, fresh: Mapping[Node, Any], returned: Collection[Node] = ()
 ) -> dict[Node, Any]:
-    """The fake values that change when the nodes in `fresh` take the values given there.
+    """Return the fake values that change when the nodes in `fresh` take the values given there.
 
-    Args:
-        editor: of the program.
-        fresh: values by node.
-        returned: nodes that have to be laid out as before.
-
-    Returns:
-        `fresh` and, for each node downstream whose layout changes with it, its new value.
+    Those are `fresh` and, for each node downstream whose layout changes with it, its new value.
 
     Raises:
         Unfit: if a node downstream cannot take its new operands, or relies on their old layout, or
-            one of `returned` changes.
+            one of `returned`, which have to be laid out as before, changes.
     """
     values = {n: v for n, v in fresh.items() if not same_layout(v, n.meta["val"])}
     changed = set(values)

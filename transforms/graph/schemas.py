@@ -139,13 +139,9 @@ def tensors_of(node: Node) -> list[torch.Tensor]:
 
 
 def hashable(value: Any, of_node: Callable[[Node], Any] = lambda node: node) -> Any:
-    """A hashable form of arguments, equal exactly where they mean the same.
+    """Return arguments in a hashable form, equal exactly where they mean the same.
 
-    1, 1.0 and True are three arguments.
-
-    Args:
-        value: arguments, or one of them.
-        of_node: what a node is taken for.
+    1, 1.0 and True are three arguments; a node is what `of_node` takes it for.
     """
     if isinstance(value, torch.fx.Node):
         return of_node(value)
@@ -231,17 +227,14 @@ def declare(
 ) -> torch.library.Library:
     """Declare an operator for the process, or what it lacks; once, however often it is called.
 
-    The runtime reads operands by any strides.
+    The runtime reads operands by any strides, and lays out results by `memory_format`.
 
     Args:
         schema: name, parameters and results, as torch writes them.
         compute: the results by torch's own operators; what a program is interpreted with.
         shape: uninitialised results for arguments of which torch's operators cannot tell them.
-        memory_format: how the runtime lays out its results.
+        memory_format: of the runtime's results.
         namespace: of the operator's name.
-
-    Returns:
-        What holds the declaration, kept alive by this cache.
     """
 
     def laid_out(*arguments: Any) -> Any:

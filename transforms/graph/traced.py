@@ -59,14 +59,10 @@ def trace(
     *,
     ours: bool = True,
 ) -> GraphModule:
-    """The graph of what a function computes of fake values; its errors are passed on.
+    """Return the graph of what plain torch code computes of fake values; its errors are passed on.
 
-    Args:
-        editor: of the program that the values are of.
-        function: plain torch code.
-        values: fake tensors and sizes.
-        ours: it is written for all sizes, whatever torch asks of dynamic ones on the way; and its
-            composite operators stay whole. Else such a question is an error.
+    If it is `ours`, it is written for all sizes, whatever torch asks of dynamic ones on the way,
+    and its composite operators stay whole. Else such a question is an error.
     """
     mode = editor.fake_mode
     guarded = guards_not_noted(mode) if ours else no_new_guards(mode)
@@ -82,14 +78,9 @@ def inline(
     *,
     same_strides: bool = True,
 ) -> Any:
-    """Put a traced graph in front of a node; its results by their nodes.
+    """Put a traced graph in front of the node `like`, whose origin it takes; return its results.
 
-    Args:
-        editor: of the program.
-        traced: as `trace` gives it.
-        operands: in place of its inputs.
-        like: the node, whose module path and source line it takes.
-        same_strides: the operands are laid out as what was traced with. Else views copy.
+    Views in it copy unless operands are laid out as what was traced with (`same_strides`).
     """
     given, made = iter(operands), dict[Any, Any]()
     with editor.graph.inserting_before(like):
@@ -113,13 +104,10 @@ def write(
     *operands: Any,
     like: Node,
 ) -> Any:
-    """Compute a function in front of a node; its results by their nodes.
+    """Compute plain torch code in front of the node `like`, whose origin it takes.
 
-    Args:
-        editor: of the program.
-        function: plain torch code.
-        operands: its arguments, nodes and structures of them, for which it is given their values.
-        like: the node, whose module path and source line it takes.
+    Operands are nodes and structures of them, for which the function is given their values; the
+    results are nodes.
     """
     nodes: dict[Node, None] = {}
     torch.fx.map_arg(operands, nodes.setdefault)

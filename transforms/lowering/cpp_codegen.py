@@ -390,15 +390,10 @@ _FIELDS = (
 
 
 def model_facts(constructor: str, inputs: Sequence[str], outputs: int) -> str:
-    """What is a model's own in its constructor, as C++ data; `ModelFacts` of cpp_wrapper.h.
+    """Return what is a model's own in its constructor, as C++ data; `ModelFacts` of cpp_wrapper.h.
 
-    Args:
-        constructor: C++ as Inductor writes it, a statement a line.
-        inputs: their names.
-        outputs: how many there are.
-
-    Raises:
-        LoweringError: torch says more or less of a constant than it did.
+    `constructor` is C++ as Inductor writes it, a statement a line. Raise LoweringError if torch
+    says more or less of a constant than it did.
     """
     constants: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for found in filter(None, map(_FIELD.fullmatch, constructor.split("\n"))):

@@ -87,13 +87,7 @@ _BASELINES["aarch64"] = _BASELINES["arm64"]
 def lower(
     program: ExportedProgram, library: Path, *, name: str = "main", compiler: Compiler | None = None
 ) -> LoweredProgram:
-    """Compile one program.
-
-    Args:
-        program: after all of the target's graph passes.
-        library: where the shared library goes; its folder must exist.
-        name: the program's name, the place in errors.
-        compiler: left out: the machine's own.
+    """Compile one program, after all of the target's passes; the library's folder must exist.
 
     Raises:
         UnsupportedKernels: listing every fallback kernel that the CPU runtime lacks.

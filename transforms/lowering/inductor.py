@@ -156,15 +156,9 @@ class _Captured(BaseException):
 def generate_code(
     program: ExportedProgram, options: Mapping[str, Any], backend: Backend
 ) -> GeneratedCode:
-    """Run Inductor's code generation over a program; nothing is compiled.
+    """Run Inductor's code generation, with options by dotted name; nothing is compiled.
 
-    Args:
-        program: the program after the graph passes.
-        options: Inductor's configuration, by dotted name.
-        backend: what writes the code for the program's device.
-
-    Raises:
-        LoweringError: if Inductor cannot generate code for the program.
+    Raise LoweringError if it cannot generate code for the program.
     """
     arguments, keywords = program.example_inputs
     options = {**_ALWAYS, **options}
@@ -319,15 +313,10 @@ _simplified = sizevars.stride_at_vec_range
 def stride_in_range(
     index: sympy.Expr, variable: sympy.Symbol, vector_length: int | None = None
 ) -> sympy.Expr:
-    """The difference that one step of a variable makes; of a long index it is not simplified.
+    """Return the difference that one step of a loop's variable makes; of a long index unsimplified.
 
     What is not simplified still has the variable in it, which is to Inductor a stride that varies:
     the loop is generated without vectors there, and its results are the same.
-
-    Args:
-        index: an offset in elements.
-        variable: of the loop.
-        vector_length: steps that are computed at once; None: one.
     """
     if not index.has(variable):
         return sympy.S.Zero

@@ -76,12 +76,7 @@ def emulation_name() -> str | None:
 
 
 def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> LoweredProgram:
-    """Compile one program.
-
-    Args:
-        program: after all of the target's graph passes, on the CPU.
-        folder: the bundle's; it must exist. The program's files go to `programs/<name>/`.
-        name: the program's name, the place in errors.
+    """Compile one program, on the CPU after all of the target's passes, to `programs/<name>/`.
 
     Raises:
         UnsupportedKernels: listing every fallback kernel that the Metal runtime lacks.

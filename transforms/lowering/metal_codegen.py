@@ -299,16 +299,9 @@ class MetalScheduling(mps.MetalScheduling):
 def metal_code(
     wrapper: str, shaders: Mapping[str, str], program: str, shaders_path: str
 ) -> MetalCode:
-    """What Inductor wrote under this file's classes, ready to compile.
+    """Return what Inductor wrote under this file's classes, ready to compile.
 
-    Args:
-        wrapper: the C++.
-        shaders: `MetalWrapper.shaders`.
-        program: the program's name.
-        shaders_path: where the bundle will hold the shaders.
-
-    Raises:
-        LoweringError: if the wrapper is not built as torch's pinned version builds it.
+    Raise LoweringError if the wrapper is not built as torch's pinned version builds it.
     """
     place = f"program {program}"
     text = "\n".join(_shader(place, name, source) for name, source in shaders.items())

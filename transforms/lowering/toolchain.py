@@ -161,17 +161,12 @@ _SPACE = re.compile(r"(?<!\\)\s+")
 def compiled_once(
     folder: Path, text: str, compile_it: Callable[[list[str]], None], *, is_header: bool = False
 ) -> Path:
-    """The object file of a C++ source in `folder`; of a header itself, its compiled form beside it.
+    """Return the object file of a C++ source in `folder`; of a header, its compiled form beside it.
 
-    A reinstalled torch or compiler changes files under unchanged paths: clang then refuses what
-    was compiled from the earlier ones, and GCC silently goes on with them. So the size and time of
-    every file that was read is noted, and compared before each use.
-
-    Args:
-        folder: one for each text, compiler and its flags; made when missing.
-        text: the source.
-        compile_it: calls the compiler with the arguments it is given.
-        is_header: whether it is one.
+    A reinstalled torch or compiler changes files under unchanged paths: clang then refuses what was
+    compiled from the earlier ones, and GCC silently goes on with them. So the size and time of
+    every file that was read is noted, and compared before each use. Each text, compiler and set of
+    flags has a folder of its own.
     """
     names, how = ("kept.cpp", "kept.o"), ["-c"]
     if is_header:
@@ -239,15 +234,8 @@ def link_model_library(
 ) -> None:
     """Compile a model's sources and link its library; by the host's own linker where it is clang's.
 
-    Args:
-        compiler: the host's.
-        sources: the C++.
-        output: where the library goes.
-        needed: the runtime's library, which the model's will name as needed, without its path.
-        libraries: further ones of GCC, by file name: `libgomp.so.1`.
-
-    Raises:
-        LoweringError: with the first error of compiler or linker.
+    It names the runtime's library `needed`, without its path, and further ones of GCC by file name
+    (`libgomp.so.1`). Raise LoweringError with the first error of compiler or linker.
     """
     if platform.system() != "Linux" or "clang" in compiler.version:
         flags = ["-fopenmp"] if libraries else []
@@ -313,18 +301,11 @@ def linked_for_macos() -> Path:
 
 
 def link_mach_library(sources: Sequence[Source], output: Path, target: str) -> None:
-    """Compile and link `sources`, and sign the library ad hoc.
+    """Compile and link `sources` against the target's runtime, and sign the library ad hoc.
 
     What it leaves undefined of our runtime is bound to the runtime by its install name (two-level
-    namespace), so that it finds ours even where libtorch, with the same names, is loaded too.
-
-    Args:
-        sources: the C++.
-        output: where the library goes.
-        target: whose runtime it is linked against.
-
-    Raises:
-        LoweringError: if the compiler fails, or a symbol is nowhere to be had.
+    namespace), so that it finds ours even where libtorch, with the same names, is loaded too. Raise
+    LoweringError if the compiler fails, or a symbol is nowhere to be had.
     """
     with tempfile.TemporaryDirectory(prefix="menagerie-") as folder:
         stub = Path(folder) / "libmenagerie_metal.tbd"

@@ -227,13 +227,9 @@ def follow(node: Node, axes: Axes) -> Axes | None:
 
 
 def axis_order(node: Node, rank: int) -> tuple[int, ...]:
-    """Which axis of its source each axis of the permutation `node` is.
+    """Return which axis of its source, of any rank, each axis of a permutation is.
 
     Read off a tensor without memory whose axes have sizes of their own: 2, 3, 4 ...
-
-    Args:
-        node: permutes the axes of its first argument.
-        rank: of that argument, any.
     """
     probe = torch.empty(tuple(range(2, 2 + rank)), device="meta")
     moved = node.target(probe, *node.args[1:], **node.kwargs)  # type: ignore[operator]

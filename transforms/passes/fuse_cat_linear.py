@@ -66,14 +66,9 @@ def _part_all(
     fault: Callable[[_Match], str | None],
     part: Callable[[_Match], None],
 ) -> None:
-    """Part every concatenation that is correct to part and worth it.
+    """Part every concatenation that `matched` reads, if there is no `fault` and it is worth it.
 
-    Args:
-        nodes: of the graph.
-        journal: what is done, and what not and why, is noted there.
-        matched: reads a node.
-        fault: why parting would be wrong, or would not pay, besides the shapes' reasons.
-        part: puts linears of the parts in place.
+    A fault is why parting would be wrong, or would not pay, besides the shapes' reasons.
     """
     for node in list(nodes):
         match = matched(node)

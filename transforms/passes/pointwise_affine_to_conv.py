@@ -88,16 +88,9 @@ def compute_in_frames(
     fixed: AbstractSet[Node],
     wanted: Callable[[Chain], bool],
 ) -> dict[Node, str]:
-    """Rewrite chains until none is left that pays.
+    """Rewrite chains that are `wanted` until none is left that pays; nodes that are `fixed` stay.
 
-    Args:
-        editor: of the program.
-        journal: what is computed otherwise is noted there.
-        fixed: nodes that stay what and where they are.
-        wanted: whether a chain is looked at.
-
-    Returns:
-        The maps that stay, and why.
+    Return the maps that stay, and why.
     """
     pinned, frames = pinned_nodes(editor), set(fixed)
     refused: dict[Node, str] = {}

@@ -345,14 +345,9 @@ def manifest_document(manifest: BundleManifest) -> bytes:
 
 
 def parse_manifest(document: bytes, place: str) -> BundleManifest:
-    """Reads manifest.json.
+    """Read manifest.json, whose bytes come from `place`.
 
-    Args:
-        document: the file's bytes.
-        place: where they come from, for the message.
-
-    Raises:
-        ArtifactError: rules 1 to 4 of FORMAT.md are broken.
+    Raise ArtifactError if rules 1 to 4 of FORMAT.md are broken.
     """
     if len(document) > MAX_MANIFEST_BYTES:
         fact = f"{len(document):,} bytes, above the {MAX_MANIFEST_BYTES:,} allowed"

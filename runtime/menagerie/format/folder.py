@@ -62,14 +62,11 @@ class Bundle:
 
 
 def seal(folder: Path, draft: BundleManifest) -> BundleManifest:
-    """Makes `folder` a bundle: hashes every file in it and writes manifest.json last.
+    """Make `folder` a bundle: hash every file in it and write manifest.json last.
 
-    A folder may be sealed again after files were added or changed; until then it does not open.
-
-    Args:
-        folder: holds every file of the bundle, and nothing else.
-        draft: the manifest, its files by role; what it says of their bytes counts for nothing. A
-            file that it does not name gets a role after its path.
+    A folder may be sealed again after files were added or changed; until then it does not open. It
+    holds every file of the bundle, and nothing else. What the draft says of their bytes counts for
+    nothing; a file that it does not name gets a role after its path.
 
     Raises:
         ArtifactError: a file breaks the format, or the draft names one that is not there.
@@ -98,14 +95,10 @@ def seal(folder: Path, draft: BundleManifest) -> BundleManifest:
 
 
 def open_bundle(path: Path, *, check_hashes: bool = True) -> Bundle:
-    """Opens a bundle folder after checking every rule of the format.
+    """Open a bundle folder after checking every rule of the format.
 
-    Args:
-        path: the folder.
-        check_hashes: also read every file and compare its sha256; sizes are always compared.
-
-    Raises:
-        ArtifactError: a rule is broken; nothing of the bundle was used.
+    Sizes are always compared, every file's sha256 only with `check_hashes`. Raise ArtifactError if
+    a rule is broken; nothing of the bundle was used.
     """
     if not path.is_dir():
         fact = "is a file, not a bundle folder" if path.exists() else "there is no such folder"

@@ -46,7 +46,7 @@ class Recording:
 
 
 def sound(place: str, samples: np.ndarray, rate: int, before: int = 0) -> Samples:
-    """Samples as float32 from -1 to 1 in one channel.
+    """Return samples as float32 from -1 to 1 in one channel.
 
     Args:
         place: for messages.
@@ -108,15 +108,10 @@ def open_audio(path: Path) -> Iterator[Recording]:
 
 
 def raw_audio(stream: BinaryIO, rate: int, place: str = "standard input") -> Recording:
-    """Signed 16-bit little-endian samples of one channel, as they come.
+    """Read signed 16-bit little-endian samples of one channel, as they come, until the stream ends.
 
-    Args:
-        stream: where from, until it ends; half a sample at its end is left out.
-        rate: samples a second.
-        place: for messages.
-
-    Raises:
-        SpeechError: the rate is no rate.
+    Half a sample at its end is left out. Raise SpeechError if the rate, in samples a second, is
+    none.
     """
     require_rate(place, rate)
     return Recording(place, rate, None, _read_raw(stream, rate, place))

@@ -70,19 +70,14 @@ class Prediction:
 def greedy_transducer(
     encoded: Floats, head: TransducerHead, emit: Program, window: int, state: tuple[int, ...]
 ) -> list[Emission]:
-    """Walks through the frames as `transformers` does with its transducers.
+    """Walk through the frames as `transformers` does with its transducers.
 
-    At each frame the joint network says a token, blank or not, and with TDT a duration, by which
-    to go on; after a blank by one frame at least. An RNN-T goes on by one frame after a blank, or
+    At each frame the joint network says a token, blank or not, and with TDT a duration, by which to
+    go on; after a blank by one frame at least. An RNN-T goes on by one frame after a blank, or
     after `most_symbols` tokens at one frame. A blank leaves the prediction network as it is, so
     that the frames of a window need but one call.
 
-    Args:
-        encoded: (frames, width), of real frames alone.
-        head: the tokens' meanings.
-        emit: the program of that name.
-        window: how many frames it takes.
-        state: shape of the LSTM's states.
+    `encoded` is (frames, width), of real frames alone; the program `emit` takes `window` of them.
     """
     frames, emissions = len(encoded), list[Emission]()
     padded = np.concatenate([encoded, np.zeros((window, encoded.shape[1]), encoded.dtype)])
@@ -275,16 +270,11 @@ def greedy_whisper(head: WhisperHead, decoder: Decoder) -> list[int]:
 
 
 def segments(said: Sequence[int], head: WhisperHead, steps: int) -> tuple[list[Segment], int]:
-    """What timestamps make of a window's tokens, and after how many steps the next window begins.
+    """Split a window's tokens by timestamps; return also the steps after which the next begins.
 
     Two timestamps in a row end a segment and begin the next. What follows the last such pair is cut
-    by the window's end and left to the next window; unless a single timestamp closes it, behind
-    which nothing is said.
-
-    Args:
-        said: of a window.
-        head: the tokens' meanings.
-        steps: how long the window is, of the recording.
+    by the window's end, of `steps`, and left to the next window; unless a single timestamp closes
+    it, behind which nothing is said.
     """
     stamp = head.no_timestamps + 1
     timed = [token >= stamp for token in said]

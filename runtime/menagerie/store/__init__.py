@@ -51,17 +51,9 @@ def opened(
     web: Callable[[str], T] | None,
     forms: str,
 ) -> T:
-    """What is made of a store's address.
+    """Call what takes a store's address: a folder and the address, a bucket and a prefix, or a URL.
 
-    Args:
-        url: the address.
-        folder: takes a folder and the address.
-        bucket: takes a bucket's name and a prefix.
-        web: takes the address of a web server; None: it is no store.
-        forms: which addresses there are, for messages.
-
-    Raises:
-        UsageError: the address has another form.
+    Raise UsageError, which lists the forms, if the address has another one.
     """
     if not url:
         raise UsageError("store", "its address is empty", forms)

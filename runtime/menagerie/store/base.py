@@ -89,15 +89,10 @@ class ObjectReader(ABC):
 
     @abstractmethod
     def parts(self, key: str, start: int = 0, end: int | None = None) -> Parts:
-        """The bytes under `key`, a few at a time.
+        """Yield the bytes under `key`, a few at a time, from `start` to before `end`.
 
-        Args:
-            key: of the file.
-            start: the first byte that is wanted; who cannot begin there begins at 0.
-            end: behind the last one that is wanted; more may come. None: all.
-
-        Raises:
-            NotInStore: there is nothing under `key`.
+        Who cannot begin at `start` begins at 0; more than to `end` may come. Raise NotInStore if
+        there is nothing under `key`.
         """
 
     def get_file(self, key: str, destination: Path, size: int, advance: Advance) -> None:

@@ -177,14 +177,10 @@ def _remove_strangers(partial: Path, manifest: BundleManifest) -> None:
 
 @contextmanager
 def appearing(folder: Path, partial: Path) -> Iterator[Path]:
-    """A private folder in which files gather; it becomes `folder` when the block ends well.
+    """Yield a private folder in which files gather; it becomes `folder` when the block ends well.
 
-    Args:
-        folder: absent or empty.
-        partial: beside it; what an interrupted call left there is found again.
-
-    Raises:
-        StoreError: another process is at it, or another user has put something there.
+    What an interrupted call left in `partial`, beside it, is found again. Raise StoreError if
+    another process is at it, or another user has put something there.
     """
     with _private_folder(partial) as descriptor:
         through = Path(f"/proc/self/fd/{descriptor}")  # a path that cannot be turned elsewhere

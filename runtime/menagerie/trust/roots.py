@@ -88,13 +88,9 @@ def parse_root(document: bytes, place: str) -> TrustRoot:
 
 
 def trusted_roots(place: Path | None = None) -> tuple[TrustRoot, ...]:
-    """The roots that are trusted here; none where there are none.
+    """Return the roots that are trusted here, by default of `trusted_place()`; there may be none.
 
-    Args:
-        place: a file or a folder; left out: `trusted_place()`.
-
-    Raises:
-        ArtifactError: one of them is damaged.
+    Raise ArtifactError if one of them is damaged.
     """
     place = place or trusted_place()
     with disk_errors(place):

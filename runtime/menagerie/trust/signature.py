@@ -121,15 +121,10 @@ _ADVICE = (
 
 
 def is_signed(signature: bytes, key: bytes, message: bytes) -> bool:
-    """Whether the holder of an Ed25519 key (RFC 8032) signed `message`.
+    """Return whether the holder of an Ed25519 key (RFC 8032, 32 bytes) signed `message`.
 
-    Args:
-        signature: 64 bytes; of another length it is none.
-        key: 32 bytes, the public key.
-        message: of any length.
-
-    Raises:
-        SessionError: the runtime is not built.
+    A signature of another length than 64 bytes is none. Raise SessionError if the runtime is not
+    built.
     """
     if len(signature) != _SIGNATURE_BYTES or len(key) != _KEY_BYTES:
         return False

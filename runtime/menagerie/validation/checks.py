@@ -44,13 +44,9 @@ def is_quick(seconds: float) -> bool:
 
 
 def representative_case(elements: Sequence[int], seconds: Sequence[float]) -> int:
-    """The case that represents all: the largest of those that take a second at most.
+    """Return the case that represents all: the largest of those that take a second at most.
 
     Where none does, it is the quickest. Of equals it is the first.
-
-    Args:
-        elements: of each case's inputs.
-        seconds: that each case took, as many.
     """
     cases = range(len(seconds))
     short = [case for case in cases if seconds[case] <= _MOST_SECONDS]
@@ -201,14 +197,10 @@ def judge_program(
     seconds: float,
     threads: int,
 ) -> Judged:
-    """Compares every golden case with eager, runs some of them twice, and times one.
+    """Compare every golden case with eager, run some of them twice, and time one for `seconds`.
 
-    Args:
-        program: what to judge.
-        tolerances: by output dtype; a dtype without one must be bit-equal.
-        step: called with where the judgement is, before anything can go wrong there.
-        seconds: how long to measure the latency; 0 leaves it out.
-        threads: how many threads the session uses.
+    A dtype without a tolerance must be bit-equal. `step` is called with where the judgement is,
+    before anything can go wrong there.
     """
     goldens = program.goldens
     found = Judged(program, tolerances, goldens.elements())
@@ -237,14 +229,12 @@ def from_the_start(session: Session, inputs: Mapping[str, Array]) -> Callable[[]
 def coexists(
     program: LoadedProgram, judged: Judged, open_again: Callable[[BundleProgram], Session]
 ) -> str:
-    """Opens the program a second time beside the first, runs both, closes the second.
+    """Open the program a second time beside the first, run both, close the second.
 
     They run the judgement's stand-in. A program that keeps state is run to the end of a golden run
     of calls, but for the last call while the second session runs: it must neither see nor move the
-    first one's state.
-
-    Returns:
-        The fact that speaks against it; empty when all runs gave the bits of the judgement.
+    first one's state. Return the fact that speaks against it; empty when all runs gave the same
+    bits.
     """
     place = f"program {program.entry.name}"
     calls = program.entry.state.calls if program.entry.state else 1
@@ -266,18 +256,12 @@ def coexists(
 
 
 def accuracy(program: Program, gate: AccuracyData, path: Path) -> AccuracyResult:
-    """Measures top-1 accuracy on the gate's data; of eager itself, too, when a bundle is made.
+    """Measure top-1 accuracy on the gate's data; of eager itself, too, when a bundle is made.
 
-    The last batch is filled up with the last sample, since a program may take one size only.
-
-    Args:
-        program: the one that the gate names, each call from its first state on.
-        gate: which output holds the logits, and the batch size.
-        path: safetensors with the program's inputs and `labels`, samples along the first axis.
-            Floating inputs are rounded to what the program takes.
-
-    Raises:
-        ArtifactError: the data lacks a tensor or samples, the program the gate's output.
+    The last batch is filled up with the last sample, since a program may take one size only. The
+    file is safetensors with the program's inputs and `labels`, samples along the first axis;
+    floating inputs are rounded to what the program takes. Each call is from its first state on.
+    Raise ArtifactError if the data lacks a tensor or samples, the program the gate's output.
     """
     labels, data = _samples(program.inputs, path)
     correct = 0
@@ -303,16 +287,10 @@ def accuracy(program: Program, gate: AccuracyData, path: Path) -> AccuracyResult
 def word_errors(
     programs: Mapping[str, LoadedProgram], recipe: Recipe, gate: WordGate, path: Path
 ) -> tuple[WordErrors, ...]:
-    """Counts each head's word errors on the gate's recordings, beside eager's.
-
-    Args:
-        programs: all of the bundle.
-        recipe: of the bundle.
-        gate: eager's errors.
-        path: the recordings; see `menagerie.speech.word_errors.read_held_out`.
+    """Count each head's word errors on the gate's recordings, beside eager's.
 
     Raises:
-        ArtifactError: they cannot be read.
+        ArtifactError: the recordings (`menagerie.speech.word_errors.read_held_out`) cannot be read.
         SpeechError: a program does not take what the recipe says.
     """
     held_out = read_held_out(path)

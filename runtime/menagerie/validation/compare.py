@@ -258,19 +258,11 @@ def compare(
     case: int,
     name: str,
 ) -> OutputParity:
-    """Compares one output of one golden case with eager's.
+    """Compare one output of one golden case with eager's; bfloat16 as uint16.
 
     It passes when it is bit-equal; or when non-finite elements match and the error lies within a
     bound of the tolerance, measured by the output's scale, and no part hides behind the rest (see
-    `menagerie.numerics.Tolerance`).
-
-    Args:
-        reference: eager's output; bfloat16 as uint16.
-        output: the artifact's.
-        dtype: the element type that both stand for.
-        tolerance: None for bit equality (integers, booleans).
-        case: number of the golden case.
-        name: name of the output.
+    `menagerie.numerics.Tolerance`). Without a tolerance (integers, booleans) it must be bit-equal.
     """
     judged = partial(
         OutputParity, case=case, output=name, dtype=dtype, shape=output.shape, tolerance=tolerance

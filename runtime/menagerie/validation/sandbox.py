@@ -55,7 +55,7 @@ def contained(
     writable: Iterable[Path] = (),
     layered: Iterable[Path] = (),
 ) -> Contained:
-    """The command that runs `command` in a sandbox, and the sandbox's name.
+    """Return the command that runs `command` in a sandbox, and the sandbox's name.
 
     Args:
         command: a program and its arguments.
@@ -64,9 +64,8 @@ def contained(
         layered: folders that it may read, and write for itself: what it writes goes with it. A
             Mac has no such copies: there it only reads them.
 
-    Returns:
-        The command as it is, and `none`, where this machine has no sandbox. Its variables
-        PYTHONPATH, HOME and MENAGERIE_HOME are those that a supervisor of ours finds itself by.
+    Without a sandbox it is the command itself, and `none`. PYTHONPATH, HOME and MENAGERIE_HOME are
+    those that a supervisor of ours finds itself by.
     """
     sandbox = sandbox_name()
     files = [*map(str, readable)]

@@ -380,16 +380,10 @@ def _steps(chain: _Chain) -> tuple[list[int], list[float], list[float]]:
 
 
 def _input_and_factor(convolution: Node) -> tuple[Node, Node | None]:
-    """What a convolution reads, and the factor of each of its channels, or none.
+    """Return what a convolution reads, (N, C, H, W), and its channels' factor, (N or 1, C, 1, 1).
 
     Only a pointwise convolution takes factors: it reads each element about once, and so each is
     multiplied about once. The images themselves are then never written multiplied.
-
-    Args:
-        convolution: a call of one of torch's convolutions.
-
-    Returns:
-        The images (N, C, H, W), and the factor (N or 1, C, 1, 1) that they are multiplied by.
     """
     given = bound_arguments(convolution)
     product: Node = given["input"]
