@@ -88,19 +88,14 @@ def _store_of_the_environment(given: str | None) -> str:
 
 @dataclass(frozen=True)
 class Host:
-    """What differs with the program that offers these commands.
+    """What differs with the program that offers these commands."""
 
-    Attributes:
-        program: its name.
-        store: the address of the store that is meant, from what `--store` says.
-        target: the name of a target, from what `--target` says; raises UsageError for no target.
-        default_store: which store that is without `--store`, for the help.
-    """
-
-    program: str = "menagerie"
+    program: str = "menagerie"  # its name
+    # The address of the store that is meant, from what `--store` says
     store: Callable[[str | None], str] = _store_of_the_environment
+    # The name of a target, from what `--target` says; raises UsageError for no target
     target: Callable[[str], str] = str
-    default_store: str = "$MENAGERIE_STORE"
+    default_store: str = "$MENAGERIE_STORE"  # which store that is without `--store`, for the help
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

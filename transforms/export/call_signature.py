@@ -167,17 +167,12 @@ def state_of(program: ExportedProgram) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Eager:
-    """A program as eager PyTorch runs it: called with tensors by name, it gives tensors by name.
+    """A program as eager PyTorch runs it: called with tensors by name, it gives tensors by name."""
 
-    Attributes:
-        module: in eval mode.
-        arguments: what its forward takes by position and by keyword, of tensors by name.
-        results: outputs by name, of what forward returns.
-    """
-
-    module: torch.nn.Module
+    module: torch.nn.Module  # in eval mode
+    # What its forward takes by position and by keyword, of tensors by name
     arguments: Callable[[Mapping[str, torch.Tensor]], tuple[tuple[Any, ...], dict[str, Any]]]
-    results: Callable[[Any], dict[str, torch.Tensor]]
+    results: Callable[[Any], dict[str, torch.Tensor]]  # outputs by name, of what forward returns
 
     def __call__(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """One call; what it writes, stays written."""

@@ -51,18 +51,12 @@ class GoldenCase:
 
 @dataclass(frozen=True)
 class PlannedCase:
-    """Sizes of the dynamic dimensions, and what the inputs will be like.
+    """Sizes of the dynamic dimensions, and what the inputs will be like."""
 
-    Attributes:
-        dimensions: by name.
-        kind: of the inputs.
-        fixed: in errors, what it is called where no size is dynamic.
-        step: what to do where eager fails on it.
-    """
-
-    dimensions: dict[str, int]
-    kind: CaseKind
-    fixed: str = "its fixed sizes"
+    dimensions: dict[str, int]  # by name
+    kind: CaseKind  # of the inputs
+    fixed: str = "its fixed sizes"  # in errors, what it is called where no size is dynamic
+    # What to do where eager fails on it
     step: str = "Mend the inputs, arguments or ranges in the manifest"
 
 

@@ -130,16 +130,12 @@ class Target(ABC):
 
 @dataclass(frozen=True)
 class LoweredFile:
-    """A file beside a program's library; what else is said of it is in the manifest too.
+    """A file beside a program's library; what else is said of it is in the manifest too."""
 
-    Attributes:
-        path: in the bundle's folder.
-        source_sha256: of the source that it and the library were both compiled from, if it was.
-        requires: of a machine that loads it, where that is not the library's.
-    """
-
-    path: Path
+    path: Path  # in the bundle's folder
+    # Of the source that it and the library were both compiled from, if it was
     source_sha256: str | None = None
+    # Of a machine that loads it, where that is not the library's
     requires: Requirements | None = None
 
 
@@ -158,45 +154,28 @@ class LoweredProgram:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How the programs of a model are converted.
+    """How the programs of a model are converted."""
 
-    Attributes:
-        target: what they are lowered for.
-        passes: in place of the target's general ones; None for these.
-        kept: how weights are kept, where that loses nothing; `transform` rounds them.
-        tolerances: those that differ from the usual ones, by dtype.
-        threads: that the artifact and eager are timed with.
-        seconds: that each program is timed for, in turns with eager; 0: none is.
-    """
-
-    target: Target
+    target: Target  # what they are lowered for
+    # In place of the target's general ones; None for these
     passes: Sequence[PassItem] | None = None
+    # How weights are kept, where that loses nothing; `transform` rounds them
     kept: WeightPrecision = FLOATS
+    # Those that differ from the usual ones, by dtype
     tolerances: Mapping[Dtype, Tolerance] = field(default_factory=dict)
-    threads: int = 1
-    seconds: float = 1.0
+    threads: int = 1  # that the artifact and eager are timed with
+    seconds: float = 1.0  # that each program is timed for, in turns with eager; 0: none is
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Which conversion this is, as its bundle and its report say it.
+    """Which conversion this is, as its bundle and its report say it."""
 
-    Attributes:
-        model: its name.
-        target: what it is lowered for.
-        build_key: the hash of all that makes the bundle.
-        source: where the weights are from.
-        random_weights: the seed, where they are random.
-        licence: an SPDX identifier, or nothing.
-        summary: a line about the model.
-        parameters: how many numbers the model has.
-    """
-
-    model: str
-    target: Target
-    build_key: str
-    source: str = ""
-    random_weights: int | None = None
-    licence: str = ""
-    summary: str = ""
-    parameters: int = 0
+    model: str  # its name
+    target: Target  # what it is lowered for
+    build_key: str  # the hash of all that makes the bundle
+    source: str = ""  # where the weights are from
+    random_weights: int | None = None  # the seed, where they are random
+    licence: str = ""  # an SPDX identifier, or nothing
+    summary: str = ""  # a line about the model
+    parameters: int = 0  # how many numbers the model has

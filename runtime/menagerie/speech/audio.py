@@ -30,18 +30,12 @@ _INSTALL = "Install the extra `speech` of menagerie, or soundfile and soxr by th
 
 @dataclass(frozen=True)
 class Recording:
-    """A recording that is read block by block.
+    """A recording that is read block by block."""
 
-    Attributes:
-        place: its name, for messages.
-        rate: samples a second.
-        seconds: how long it says it is; None where it is unknown, as of a pipe.
-        blocks: (samples,) float32 in order, channels folded; can be gone through once.
-    """
-
-    place: str
-    rate: int
-    seconds: float | None
+    place: str  # its name, for messages
+    rate: int  # samples a second
+    seconds: float | None  # how long it says it is; None where it is unknown, as of a pipe
+    # (samples,) float32 in order, channels folded; can be gone through once
     blocks: Iterable[Samples]
 
 

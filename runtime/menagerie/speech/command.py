@@ -27,19 +27,12 @@ _LONG = 30.0  # seconds, from which on a recording's progress is shown
 
 @dataclass(frozen=True)
 class Order:
-    """What a command line asks for.
+    """What a command line asks for."""
 
-    Attributes:
-        audio: files, or `-` for raw samples on standard input.
-        form: `txt`, `srt`, `vtt` or `json`.
-        folder: where to write a file for each recording; None for standard output.
-        rate: of raw samples, a second.
-    """
-
-    audio: Sequence[str]
-    form: str = "txt"
-    folder: Path | None = None
-    rate: int = 16_000
+    audio: Sequence[str]  # files, or `-` for raw samples on standard input
+    form: str = "txt"  # `txt`, `srt`, `vtt` or `json`
+    folder: Path | None = None  # where to write a file for each recording; None for standard output
+    rate: int = 16_000  # of raw samples, a second
 
     def __post_init__(self) -> None:
         if self.form not in FORMATS:

@@ -24,17 +24,11 @@ _FULL = 32768.0  # a sample of 16 bits is a fraction of this
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Recordings at the model's rate, and what each says.
+    """Recordings at the model's rate, and what each says."""
 
-    Attributes:
-        samples: (all samples,) int16, one recording after another.
-        lengths: (recordings,) int64.
-        texts: what each says, words with spaces between them.
-    """
-
-    samples: np.ndarray
-    lengths: np.ndarray
-    texts: tuple[str, ...]
+    samples: np.ndarray  # (all samples,) int16, one recording after another
+    lengths: np.ndarray  # (recordings,) int64
+    texts: tuple[str, ...]  # what each says, words with spaces between them
 
     @property
     def words(self) -> int:

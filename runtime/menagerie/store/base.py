@@ -50,16 +50,11 @@ class Meter:
 
 @dataclass(frozen=True)
 class StoredFile:
-    """What a listing says of a file.
+    """What a listing says of a file."""
 
-    Attributes:
-        key: where it is stored.
-        bytes: its size.
-        modified: when it was written, in seconds since 1970 by the clock of the store's machine.
-    """
-
-    key: str
-    bytes: int
+    key: str  # where it is stored
+    bytes: int  # its size
+    # When it was written, in seconds since 1970 by the clock of the store's machine
     modified: float
 
 

@@ -44,15 +44,10 @@ _NOTE = re.compile(r"(?:publishing|sweeping)/[0-9a-f]{32}\.json|sweeping/clock-[
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys of files of one kind: called with names, such as a build's, it gives a file's.
+    """The keys of files of one kind: called with names, such as a build's, it gives a file's."""
 
-    Attributes:
-        folder: what they begin with, a slash at its end.
-        ending: what they end with.
-    """
-
-    folder: str
-    ending: str = ".json"
+    folder: str  # what they begin with, a slash at its end
+    ending: str = ".json"  # what they end with
 
     def __call__(self, *names: str, confirmed: bool = False) -> str:
         """The key of the file of these names; `confirmed`: of what a device wrote afterwards."""

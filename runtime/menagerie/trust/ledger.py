@@ -32,24 +32,16 @@ FORMAT_NAME: Final = "menagerie-ledger"
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerEntry:
-    """One decision over a release.
+    """One decision over a release."""
 
-    Attributes:
-        action: `promote` makes it the latest, `admit` only lets it be used, `rollback` makes it the
-            latest again and takes that rank from all after it, `retract` forbids its use.
-        build_key: which release.
-        document: sha256 of its manifest.json; of a retraction the last one's.
-        state: how it was proven.
-        when: by the clock of who signed.
-        reason: in people's words.
-    """
-
+    # `promote` makes it the latest, `admit` only lets it be used, `rollback` makes it the latest
+    # again and takes that rank from all after it, `retract` forbids its use
     action: Literal["promote", "admit", "rollback", "retract"]
-    build_key: Sha256
-    document: Sha256
-    state: ReleaseState
-    when: Moment
-    reason: str = ""
+    build_key: Sha256  # which release
+    document: Sha256  # sha256 of its manifest.json; of a retraction the last one's
+    state: ReleaseState  # how it was proven
+    when: Moment  # by the clock of who signed
+    reason: str = ""  # in people's words
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,21 +56,13 @@ def allows_unsigned(asked: bool | None = None) -> bool:
 
 @dataclass(frozen=True)
 class TrustRoot:
-    """What a trusted root says of those who sign releases.
+    """What a trusted root says of those who sign releases."""
 
-    Attributes:
-        keys: their Ed25519 public keys, 32 bytes each, by key id.
-        threshold: so many of them must have signed.
-        version: of the root, from 1.
-        document: its metadata, byte for byte.
-        place: where it was read.
-    """
-
-    keys: Mapping[str, bytes]
-    threshold: int
-    version: int
-    document: bytes
-    place: str
+    keys: Mapping[str, bytes]  # their Ed25519 public keys, 32 bytes each, by key id
+    threshold: int  # so many of them must have signed
+    version: int  # of the root, from 1
+    document: bytes  # its metadata, byte for byte
+    place: str  # where it was read
 
 
 def parse_root(document: bytes, place: str) -> TrustRoot:

@@ -89,12 +89,7 @@ def _differing(left: Mapping[str, Array], right: Mapping[str, Array]) -> str:
 
 @dataclass
 class Judged:
-    """A program's judgement, which grows case by case.
-
-    Attributes:
-        case: the stand-in, on which all is done that is done again and again.
-        outputs: the stand-in's.
-    """
+    """A program's judgement, which grows case by case."""
 
     program: LoadedProgram
     tolerances: Mapping[Dtype, Tolerance]
@@ -107,8 +102,8 @@ class Judged:
     latency: Measurement | None = None
     profile: Profile | None = None
     refuting: Refuting | None = None
-    case: int = 0
-    outputs: Mapping[str, Array] = field(default_factory=dict)
+    case: int = 0  # the stand-in, on which all is done that is done again and again
+    outputs: Mapping[str, Array] = field(default_factory=dict)  # the stand-in's
 
     @property
     def validation(self) -> ProgramValidation:

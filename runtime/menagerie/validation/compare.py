@@ -35,21 +35,13 @@ _HALF_DECADES = (-40, 20)  # errors outside [1e-20, 1e10) are counted in the fir
 
 @dataclass(frozen=True)
 class Part:
-    """The indices `first` to `last` of an axis, whatever the others' are.
+    """The indices `first` to `last` of an axis, whatever the others' are."""
 
-    Attributes:
-        axis: counted from 0.
-        first: the lowest index.
-        last: the highest index.
-        snr_db: 20 log10(|ref|2 / |ref - out|2) over the part.
-        level_db: the same of the output's mean power a element over the part's mean error.
-    """
-
-    axis: int
-    first: int
-    last: int
-    snr_db: float
-    level_db: float
+    axis: int  # counted from 0
+    first: int  # the lowest index
+    last: int  # the highest index
+    snr_db: float  # 20 log10(|ref|2 / |ref - out|2) over the part
+    level_db: float  # the same of the output's mean power a element over the part's mean error
 
     def judged(self, slack_db: float) -> float:
         """The SNR of a whole output that asks for as much as this part reaches."""

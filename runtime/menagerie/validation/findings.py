@@ -121,21 +121,14 @@ class Measurement:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelTime:
-    """All calls of one kernel.
+    """All calls of one kernel."""
 
-    Attributes:
-        kernel: a generated kernel's name, or a fallback kernel's with its operands' sizes.
-        calls: how many.
-        milliseconds: of all together, by the wall's clock.
-        flops: of products, convolutions and attention; a multiplication and an addition are two.
-        bytes: of operands and results, each once a call.
-    """
-
-    kernel: str
-    calls: int
-    milliseconds: float
+    kernel: str  # a generated kernel's name, or a fallback kernel's with its operands' sizes
+    calls: int  # how many
+    milliseconds: float  # of all together, by the wall's clock
+    # Of products, convolutions and attention; a multiplication and an addition are two
     flops: float
-    bytes: float
+    bytes: float  # of operands and results, each once a call
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,21 +141,13 @@ class Peaks:
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """Where the time of a program's runs goes.
+    """Where the time of a program's runs goes."""
 
-    Attributes:
-        threads: how many a run used.
-        runs: how many were timed.
-        milliseconds: a run's mean, by the wall's clock.
-        peaks: of this machine with as many threads.
-        kernels: sums over all runs, the longest first.
-    """
-
-    threads: int
-    runs: int
-    milliseconds: float
-    peaks: Peaks
-    kernels: tuple[KernelTime, ...]
+    threads: int  # how many a run used
+    runs: int  # how many were timed
+    milliseconds: float  # a run's mean, by the wall's clock
+    peaks: Peaks  # of this machine with as many threads
+    kernels: tuple[KernelTime, ...]  # sums over all runs, the longest first
 
     def share(self, kernel: KernelTime) -> float:
         """Of the runs' time, 0 to 1."""
@@ -180,36 +165,23 @@ class Profile:
 
 @dataclass(frozen=True, kw_only=True)
 class Refutation:
-    """One attempt to refute a program (`menagerie.validation.refuting`).
+    """One attempt to refute a program (`menagerie.validation.refuting`)."""
 
-    Attributes:
-        attempt: what it was, e.g. `one NaN`.
-        fact: what differs from eager; empty: nothing.
-        excuse: why that is only reported; empty: the program is refuted.
-    """
-
-    attempt: str
-    fact: str = ""
-    excuse: str = ""
+    attempt: str  # what it was, e.g. `one NaN`
+    fact: str = ""  # what differs from eager; empty: nothing
+    excuse: str = ""  # why that is only reported; empty: the program is refuted
 
 
 @dataclass(frozen=True, kw_only=True)
 class Refuting:
-    """All attempts to refute a program.
+    """All attempts to refute a program."""
 
-    Attributes:
-        tried: those that there was time for.
-        planned: how many the bundle has.
-        seconds: that they took.
-        constant: outputs that are the same for all inputs: their comparison proves nothing.
-        share: of the time of the whole proof until then, 0 to 1.
-    """
-
-    tried: tuple[Refutation, ...]
-    planned: int
-    seconds: float
+    tried: tuple[Refutation, ...]  # those that there was time for
+    planned: int  # how many the bundle has
+    seconds: float  # that they took
+    # Outputs that are the same for all inputs: their comparison proves nothing
     constant: tuple[str, ...] = ()
-    share: float = 0.0
+    share: float = 0.0  # of the time of the whole proof until then, 0 to 1
 
     @property
     def summary(self) -> str:
@@ -343,20 +315,15 @@ class ValidationReport:
 class Limits:
     """How much of the machine a validation may take.
 
-    Attributes:
-        seconds: wall time of the whole validation.
-        memory_bytes: private memory; None: the machine's.
-        threads: None: one a core.
-        measure_seconds: time spent on measuring each program's latency; 0: none. On an emulated
-            device it is never measured.
-
     Raises:
         ValueError: a limit is not greater than 0 (the measuring time: less than 0).
     """
 
-    seconds: float = 900.0
-    memory_bytes: int | None = None
-    threads: int | None = None
+    seconds: float = 900.0  # wall time of the whole validation
+    memory_bytes: int | None = None  # private memory; None: the machine's
+    threads: int | None = None  # None: one a core
+    # Time spent on measuring each program's latency; 0: none. On an emulated device it is never
+    # measured.
     measure_seconds: float = 2.0
 
     def __post_init__(self) -> None:
@@ -367,21 +334,13 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What the worker is asked for.
+    """What the worker is asked for."""
 
-    Attributes:
-        bundle: its folder, absolute.
-        pipe: file descriptor for the events.
-        limits: of the whole trial.
-        allow_unsigned: also try what no trusted key has signed.
-        began: when the trial was asked for, in seconds since 1970.
-    """
-
-    bundle: str
-    pipe: int
-    limits: Limits
-    allow_unsigned: bool
-    began: float
+    bundle: str  # its folder, absolute
+    pipe: int  # file descriptor for the events
+    limits: Limits  # of the whole trial
+    allow_unsigned: bool  # also try what no trusted key has signed
+    began: float  # when the trial was asked for, in seconds since 1970
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,19 +61,12 @@ _TIMES_EAGERS = 10.0  # that an error may be, of eager's own beside float64
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One try.
+    """One try."""
 
-    Attributes:
-        kind: what it does.
-        input: the one input that it changes; empty: every floating one.
-        value: of an index.
-        raises: what eager PyTorch says where it refuses these inputs.
-    """
-
-    kind: Kind
-    input: str = ""
-    value: int = 0
-    raises: str = ""
+    kind: Kind  # what it does
+    input: str = ""  # the one input that it changes; empty: every floating one
+    value: int = 0  # of an index
+    raises: str = ""  # what eager PyTorch says where it refuses these inputs
 
     def __str__(self) -> str:
         """As reports call it, e.g. `one NaN` or `index -1 in words`."""
@@ -107,24 +100,15 @@ class Attempt:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """All attempts of a program.
+    """All attempts of a program."""
 
-    Attributes:
-        golden: number of the golden case that they change.
-        attempts: in the order in which they are tried while there is time.
-        excuse: why a difference is only reported; empty where it refutes.
-        special: why one with NaN or extreme numbers is only reported.
-        spread: why NaN beyond eager's is only reported.
-        order: why other numbers at the ends of a float's range are only reported.
-        constant: outputs that are the same for ordinary numbers, whatever these are.
-    """
-
-    golden: int
-    attempts: tuple[Attempt, ...]
-    excuse: str = ""
-    special: str = ""
-    spread: str = ""
-    order: str = ""
+    golden: int  # number of the golden case that they change
+    attempts: tuple[Attempt, ...]  # in the order in which they are tried while there is time
+    excuse: str = ""  # why a difference is only reported; empty where it refutes
+    special: str = ""  # why one with NaN or extreme numbers is only reported
+    spread: str = ""  # why NaN beyond eager's is only reported
+    order: str = ""  # why other numbers at the ends of a float's range are only reported
+    # Outputs that are the same for ordinary numbers, whatever these are
     constant: tuple[str, ...] = ()
 
 
