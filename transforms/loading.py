@@ -77,13 +77,11 @@ def load_program(
 
 
 def read_input(text: str) -> torch.Tensor:
-    """An example tensor: `SHAPE[:DTYPE[:LOW..HIGH]]`, or a .npy file.
+    """Make an example tensor of `SHAPE[:DTYPE[:LOW..HIGH]]`, or read a .npy file.
 
     Floats are drawn from the standard normal distribution, always the same, and take no range;
-    integers from LOW to HIGH, both included, by default 0 and 1.
-
-    Raises:
-        UsageError: the text is neither, or its range does not fit its dtype.
+    integers from LOW to HIGH, both included, by default 0 and 1. Raise UsageError if the text is
+    neither, or its range does not fit its dtype.
     """
     if text.endswith(".npy"):
         return torch.from_numpy(read_array(text))

@@ -45,11 +45,9 @@ def progress_to(listener: Callable[[StepDone], None]) -> Iterator[None]:
 
 
 def report_step(text: str, share: float = 1.0) -> None:
-    """Report to the listener, if there is one, that a step is done.
+    """Report to the listener, if there is one, that a step is done; no full stop at the end.
 
-    Args:
-        text: a sentence without its full stop.
-        share: of the part of the stage that is at work (`in_parts`), or of the whole stage.
+    The share is of the part of the stage that is at work (`in_parts`), or of the whole stage.
     """
     if (listening := _PROGRESS.get()) is not None:
         done = listening.start + listening.width * share

@@ -114,11 +114,9 @@ class Quantised:
 
 
 def quantised(weight: torch.Tensor, scheme: Scheme) -> Quantised | None:
-    """The nearest weight of the scheme; None for one with NaN, an infinity or nothing in it.
+    """Return the nearest weight of the scheme, of float32 and two axes or more.
 
-    Args:
-        weight: float32, of two axes or more.
-        scheme: bits, and numbers that share a scale.
+    None for one with NaN, an infinity or nothing in it.
     """
     if weight.numel() == 0 or not bool(torch.isfinite(weight).all()):
         return None
@@ -172,17 +170,12 @@ def rounding_costs(
 ) -> tuple[LayerCost, ...]:
     """Measure how far rounding one layer at a time moves its result, and the outputs.
 
-    Every rounded layer is computed twice from exact operands, with its weights whole and rounded.
-    The eight that this moves most are then rounded one at a time, all others whole, and the program
-    is run to its end; of a program with more than 200 million parameters none is. The costs are of
-    every rounded parameter that a product reads, the dearest first.
-
-    Args:
-        before: with whole weights.
-        after: the same graph with rounded ones.
-        inputs: a golden case's, in order.
-        integers: whether the other operand is rounded too.
-        ranges: by parameter, of that operand; left out: what each slice of it holds.
+    Every rounded layer is computed twice from exact operands, with its weights whole (`before`) and
+    rounded (`after`, the same graph); with `integers` the other operand is rounded too, to its
+    range by parameter, if it has one. The eight that this moves most are then rounded one at a
+    time, all others whole, and the program is run to its end; of a program with more than 200
+    million parameters none is. The costs are of every rounded parameter that a product reads, the
+    dearest first.
     """
     layers, names = changed_weights(before, after), before.graph_signature.inputs_to_parameters
     by_node = {node: (ranges or {}).get(names[node.name]) for node in layers}

@@ -56,11 +56,9 @@ RUNTIME_PARTS: Final = (JSON_PART, MONOCYPHER, ONEDNN)
 
 
 def sbom_document(folder: Path, draft: BundleManifest) -> bytes:
-    """The document over a bundle that is about to be sealed; the same for the same bundle.
+    """Return the document over a bundle that is about to be sealed; the same for the same bundle.
 
-    Args:
-        folder: holds its files.
-        draft: its manifest; of its files only the paths count.
+    Of the draft's files only the paths count.
     """
     model = f"model:{draft.model}"
     inside, beside = _inside(draft), _beside(draft)

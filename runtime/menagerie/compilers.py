@@ -31,12 +31,10 @@ def find_host_compiler() -> HostCompiler | None:
 
 
 def zig_program() -> Path:
-    """The wheel's program, which is clang and lld by its first argument.
+    """Return the wheel's program, which is clang and lld by its first argument.
 
-    Called directly, not through ``python -m ziglang``: that would start an interpreter more.
-
-    Raises:
-        MenagerieError: the wheel is not installed.
+    Called directly, not through ``python -m ziglang``: that would start an interpreter more. Raise
+    MenagerieError if the wheel is not installed.
     """
     found = importlib.util.find_spec("ziglang")
     for folder in (found.submodule_search_locations or []) if found else []:

@@ -15,12 +15,10 @@ _PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 def end_with(parent: int, sent: signal.Signals = signal.SIGKILL) -> None:
-    """On Linux, have the kernel send this process a signal when its parent ends, however it ends.
+    """On Linux, have the kernel send this process `sent` when its parent ends, however it ends.
 
-    Args:
-        parent: its process id, known from before this process began: where it is gone already, the
-            kernel would say nothing more, and the signal is sent at once.
-        sent: the signal.
+    The parent's id is known from before this process began: where it is gone already, the kernel
+    would say nothing more, and the signal is sent at once.
     """
     if sys.platform != "linux":
         return

@@ -49,14 +49,9 @@ def measure(
     seconds: float = 3.0,
     allow_unsigned: bool | None = None,
 ) -> Measurement:
-    """Times a program on the largest of its golden inputs, in this process.
+    """Time a program on the largest of its golden inputs, in this process.
 
-    Args:
-        folder: the bundle's.
-        program: which of its programs.
-        threads: how many a run uses.
-        seconds: how long to go on measuring, after one call that is not counted.
-        allow_unsigned: as of `menagerie.session.Session`.
+    It goes on for `seconds`, after one call that is not counted.
 
     Raises:
         ArtifactError: the bundle breaks the format.

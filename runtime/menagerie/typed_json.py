@@ -78,12 +78,10 @@ def from_json(kind: type[T], text: str | bytes) -> T:
 
 
 def load(text: str | bytes) -> Any:
-    """Parses JSON; duplicate keys and what is no JSON or no UTF-8 are refused.
+    """Parse JSON, or raise Malformed in one printable line.
 
-    So are numbers that C's readers do not hold: whole ones of more than 64 bits, and infinite ones.
-
-    Raises:
-        Malformed: in one printable line.
+    Refused are duplicate keys, what is no JSON or no UTF-8, and numbers that C's readers do not
+    hold: whole ones of more than 64 bits, and infinite ones.
     """
     try:
         decoded = text.decode("utf-8") if isinstance(text, bytes) else text
@@ -104,11 +102,9 @@ def load(text: str | bytes) -> Any:
 
 
 def document(value: object, *, sparse: bool = False) -> bytes:
-    """The one canonical form of a dataclass as a JSON file: sorted keys, an entry a line.
+    """Return the one canonical form of a dataclass as a JSON file: sorted keys, an entry a line.
 
-    Args:
-        value: the dataclass.
-        sparse: whether to leave out the fields that are None, as they are when left out.
+    A `sparse` one lacks fields that are None, as they are when left out.
     """
     fields_of = plain(value, sparse=sparse)
     text = json.dumps(fields_of, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False)

@@ -61,7 +61,7 @@ def locate(
     folder: Path | None = None,
     seconds: float = math.inf,
 ) -> Divergence | None:
-    """Find the first divergence from eager.
+    """Find the first divergence from eager; None when every output is as eager's.
 
     First each pass is applied and the result interpreted in eager PyTorch: a pass after which an
     output is out of tolerance is the culprit. If none is, inner nodes of the program are made
@@ -80,9 +80,6 @@ def locate(
         folder: an empty or missing folder for the reproducer; left out: none is saved.
         seconds: after so many the search ends with what it knows, once the lowering under way is
             done: the divergence is then not `certain`, its reproducer larger than it might be.
-
-    Returns:
-        The divergence, or None when every output is as eager's.
 
     Raises:
         UsageError: if `folder` holds files already.

@@ -81,17 +81,10 @@ def answers(
 ) -> Answers | None:
     """Compute what eager says to each attempt, in a process that may be lost.
 
-    Args:
-        eager: the program.
-        signature: of the program.
-        goldens: its golden cases, of which the one with the fewest elements is changed.
-        has_state: whether each attempt begins at the first state, and a second call is a golden.
-        excuses: as `excuses` returns them.
-        ends: also give integers other values, at which eager may end the process.
-
-    Returns:
-        The plan and its tensors, named as `menagerie.validation.refuting.refute` reads them; None
-        if a call costs too much.
+    The golden case with the fewest elements is changed. With `has_state` each attempt begins at the
+    first state, and a second call is a golden case; without `ends` integers get no other values, at
+    which eager may end the process. The tensors are named as `menagerie.validation.refuting.refute`
+    reads them; None if a call costs too much.
     """
     faulthandler.disable()  # the fork's end is no fault of the caller
     signal.alarm(_SECONDS)

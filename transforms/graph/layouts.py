@@ -107,10 +107,8 @@ def downstream_values(
     """Return the fake values that change when the nodes in `fresh` take the values given there.
 
     Those are `fresh` and, for each node downstream whose layout changes with it, its new value.
-
-    Raises:
-        Unfit: if a node downstream cannot take its new operands, or relies on their old layout, or
-            one of `returned`, which have to be laid out as before, changes.
+    Raise Unfit if a node downstream cannot take its new operands, or relies on their old layout, or
+    one of `returned`, which have to be laid out as before, changes.
     """
     values = {n: v for n, v in fresh.items() if not same_layout(v, n.meta["val"])}
     changed = set(values)

@@ -66,11 +66,9 @@ def check_library(place: str, library: Path, target: str) -> tuple[str, ...]:
 
 
 def own_shims(program: ExportedProgram, device: str) -> dict[torch._ops.OpOverload, list[str]]:
-    """Each such operator with the C declaration of its function, as Inductor takes them.
+    """Return each such operator with the C declaration of its function, as Inductor takes them.
 
-    Args:
-        program: what is lowered.
-        device: as names of functions have it, `cpu` or `mps`.
+    Functions are named after the device, `cpu` or `mps`.
     """
     declarations = {s.name: s.declaration for s in load() if s.parameters is not None}
     found = {}

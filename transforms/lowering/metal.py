@@ -180,10 +180,8 @@ _HOST_FLAGS = ("-std=c++20", "-O1", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", 
 def provide_mps() -> None:
     """See to it that tensors can live on the device `mps`, for the rest of this process.
 
-    On Linux the device is in host memory and computes on the CPU; a Mac has the real one.
-
-    Raises:
-        LoweringError: if the device cannot be compiled.
+    On Linux the device is in host memory and computes on the CPU; a Mac has the real one. Raise
+    LoweringError if the device cannot be compiled.
     """
     if torch.backends.mps.is_built():
         return

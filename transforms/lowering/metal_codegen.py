@@ -38,11 +38,10 @@ if TYPE_CHECKING:
 
 
 def _called(function: str, *, single: bool = False) -> Any:
-    """What writes a call of a function of Metal's, or of metal_functions.h.
+    """Return what writes a call of a function of Metal's, or of metal_functions.h.
 
-    Args:
-        function: its name.
-        single: convert the operands, so that what is stored in halves is computed in float.
+    If it is `single`, operands are converted, so that what is stored in halves is computed in
+    float.
     """
 
     def call(*operands: CSEVariable) -> str:

@@ -104,12 +104,9 @@ def _fault(match: _Match) -> str | None:
 
 
 def _sum_of_parts(match: _Match, linear: Callable[..., Node], add: Callable[..., Node]) -> Node:
-    """One linear a part, added up from the left.
+    """Return one linear a part, added up from the left.
 
-    Args:
-        match: of the parts.
-        linear: makes one, of the part's number and node, and its first column and its last.
-        add: makes a sum.
+    `linear` makes one, of the part's number and node, and its first column and its last.
     """
     terms, start = [], 0
     for number, (part, value) in enumerate(zip(match.parts, match.values, strict=True)):
@@ -242,11 +239,10 @@ def checked_gate(place: str, gate: str) -> str:
 
 
 def denial(shape: Shape, least_bytes: int = _LEAST_BYTES) -> str | None:
-    """Why the rewrite would not pay; None if it does.
+    """Return why the rewrite would not pay; None if it does.
 
-    Args:
-        shape: with the fewest rows that may come.
-        least_bytes: a smaller concatenation stays in the caches and costs next to nothing.
+    The shape is with the fewest rows that may come. A concatenation of fewer than `least_bytes`
+    stays in the caches and costs next to nothing.
     """
     additions, width = len(shape.widths) - 1, sum(shape.widths)
     added = shape.features * additions

@@ -84,11 +84,10 @@ class Elementwise(Step):
 
 
 def read_step(editor: ProgramEditor, node: Node) -> Step | str | None:
-    """What `node` does to each position.
+    """Return what `node` does to each position; None for an operator that is no step.
 
-    Returns:
-        The step; a reason where `node` is an affine map that cannot be taken; None for any other
-        operator. Whether axes fit is not looked at here.
+    It is a reason if `node` is an affine map that cannot be taken. Whether axes fit is not looked
+    at.
     """
     if node.target in _AFFINE:
         if not fake_value(node).dtype.is_floating_point:

@@ -52,13 +52,10 @@ class Order:
 
 
 def transcribe(transcriber: Transcriber, order: Order) -> int:
-    """Transcribes every recording; one that cannot be read does not keep the others from it.
+    """Transcribe every recording, and return the exit code: 1 if one could not be read.
 
     Text of standard input is written as it becomes certain. What standard output's encoding lacks
     is escaped, for no letter of what was said may look like another.
-
-    Returns:
-        The exit code: 0, or 1 if a recording failed.
     """
     if order.folder is not None:
         order.folder.mkdir(parents=True, exist_ok=True)

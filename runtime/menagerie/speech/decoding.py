@@ -41,11 +41,9 @@ def moved(emissions: Iterable[Emission], frames: int) -> list[Emission]:
 
 
 def greedy_ctc(logits: Floats, blank: int) -> list[Emission]:
-    """The best token of every frame, repetitions taken together and blanks left out.
+    """Return the best token of every frame, repetitions taken together and blanks left out.
 
-    Args:
-        logits: (frames, tokens), of real frames alone.
-        blank: the token that says nothing.
+    `logits` is (frames, tokens), of real frames alone.
     """
     best = logits.argmax(-1)
     bounds = np.flatnonzero(np.diff(best, prepend=-1, append=-1))
@@ -149,13 +147,7 @@ class Decoder:
 
 
 def greedy_attention(head: AttentionHead, decoder: Decoder, seconds: float) -> list[int]:
-    """The best token after each, to the end; without first and last.
-
-    Args:
-        head: the tokens' meanings.
-        decoder: of a window.
-        seconds: how long the window is.
-    """
+    """Return the best token after each, to the window's end; without first and last."""
     most = head.most_tokens
     if head.pace is not None:
         most = min(most, 1 + math.ceil(seconds * head.pace))
@@ -172,11 +164,9 @@ def spread(tokens: Sequence[int], start: int, end: int) -> list[Emission]:
 
 
 def quietest(samples: Floats, frame: int) -> int:
-    """Where to cut a window whose end may lie within a word: a pause in its last third.
+    """Find where to cut a window whose end may lie within a word: a pause in its last third.
 
-    Args:
-        samples: (n,), more than `frame`.
-        frame: the cut is a multiple of it.
+    `samples` is (n,), more than `frame`, of which the cut is a multiple.
     """
     frames = len(samples) // frame
     power = np.square(samples[: frames * frame].reshape(frames, frame)).mean(1)
@@ -208,12 +198,7 @@ class Rules:
         self._not_first = [token for token in head.begin_suppress if token < tokens]
 
     def choose(self, scores: Floats, said: Sequence[int]) -> int:
-        """The best token after those that were said, the prompt left out.
-
-        Args:
-            scores: (tokens,).
-            said: in this window.
-        """
+        """Return the best token after those that were said in this window, the prompt left out."""
         scores = scores.copy()
         scores[self._never] = -np.inf
         if not said:
@@ -298,12 +283,9 @@ def segments(said: Sequence[int], head: WhisperHead, steps: int) -> tuple[list[S
 
 
 def emissions(found: Sequence[Segment], head: WhisperHead, steps: int) -> list[Emission]:
-    """The segments' text, spread evenly over each: of a token's own time Whisper tells nothing.
+    """Spread the segments' text evenly over each: of a token's own time Whisper tells nothing.
 
-    Args:
-        found: of a window.
-        head: the tokens' meanings.
-        steps: how long the window is, of the recording; nothing is said behind it.
+    Nothing is said behind `steps`, the window's length in the recording.
     """
     made = []
     for segment in found:

@@ -116,11 +116,9 @@ class Recogniser:
             self._emit.size("position", 0, place)
 
     def window(self, samples: Samples, last: bool = True) -> tuple[list[Emission], int]:
-        """What is said in a window, and how many samples further the next one begins.
+        """Return what is said in a window, and how many samples further the next one begins.
 
-        Args:
-            samples: (n,) at the recipe's rate, at most `sizes.high`.
-            last: whether they end the recording.
+        `samples` is (n,) at the recipe's rate, at most `sizes.high`; `last` ends the recording.
         """
         head, frame = self._head, self._frame
         if isinstance(head, (CtcHead, TransducerHead)):
@@ -151,12 +149,10 @@ class Recogniser:
     def listen(
         self, blocks: Iterable[Samples], longest: int, overlap: int
     ) -> Iterator[tuple[list[Emission], int]]:
-        """What each further window makes certain, and how many samples were heard with it.
+        """Yield what each further window makes certain, and how many samples were heard with it.
 
-        Args:
-            blocks: (samples,) each, of any sizes; without a sample there is no window.
-            longest: samples in a window.
-            overlap: of these, how many it shares with the one before.
+        Blocks are (samples,) each, of any sizes; without a sample there is no window. A window of
+        `longest` samples shares `overlap` with the one before.
         """
         blocks, held, first, seam = iter(blocks), np.empty(0, np.float32), 0, Seam()
         while True:
@@ -193,12 +189,9 @@ class Seam:
     _end: int = 0  # frame at which the last window ended
 
     def join(self, first: int, last: int, heard: list[Emission]) -> list[Emission]:
-        """Adds a window from frame `first` to `last`; returns what is certain since.
+        """Add a window from frame `first` to before `last`; return what is certain since.
 
-        Args:
-            first: its first frame, counted from the recording's beginning.
-            last: the first frame after it.
-            heard: what was emitted in it, frames counted from the recording's beginning.
+        All frames are counted from the recording's beginning.
         """
         cut = _cut(first, self._end, [*self._held, *heard]) if first < self._end else first
         certain = [one for one in self._held if one.start < cut]

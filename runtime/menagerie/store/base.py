@@ -91,12 +91,9 @@ class ObjectReader(ABC):
         """
 
     def get_file(self, key: str, destination: Path, size: int, advance: Advance) -> None:
-        """Appends to `destination` what it lacks of the `size` bytes under `key`, and no more.
+        """Append to `destination` what it lacks of the `size` bytes under `key`, and no more.
 
-        Where the connection breaks, it asks for the rest.
-
-        Raises:
-            NotInStore: there is nothing under `key`.
+        Where the connection breaks, it asks for the rest. Raise NotInStore if there is nothing.
         """
         with disk_errors(destination.parent, size):
             for pause in (*self.pauses, None):

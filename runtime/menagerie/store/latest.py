@@ -58,12 +58,9 @@ def trusted_ledger(objects: ObjectReader, model: str, platform: str) -> Ledger |
 
 
 def _require_later(objects: ObjectReader, key: str, ledger: Ledger | None, place: str) -> None:
-    """A ledger only grows, and what it said stays; remembers what it says now.
+    """Remember what a ledger says; raise Untrusted if another was seen, or there is none now.
 
-    Who withholds one hides retractions.
-
-    Raises:
-        Untrusted: another one was seen here before, or there is none any more.
+    A ledger only grows, and what it said stays. Who withholds one hides retractions.
     """
     name = hashlib.sha256(f"{objects.place}\n{key}".encode()).hexdigest()
     path = home() / "seen" / f"{name}.json"

@@ -49,12 +49,9 @@ class Part:
 
 
 def weakest_part(reference: Float64, output: Float64, slack_db: float) -> Part | None:
-    """The part that is judged the worst; None without any error or without parts.
+    """Return the part that is judged the worst; None without any error or without parts.
 
-    Args:
-        reference: eager's output; what is not finite in either counts as zero.
-        output: of the same shape.
-        slack_db: see `Part.judged`.
+    What is not finite in either counts as zero; `Part.judged` says what `slack_db` is.
     """
     finite = np.isfinite(reference) & np.isfinite(output)
     signal = np.where(finite, reference, 0.0)

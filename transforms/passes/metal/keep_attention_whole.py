@@ -86,12 +86,10 @@ def attention(  # noqa: PLR0917
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """`softmax(scale query key^T + mask) value`, of (..., L, E), (..., S, E) and (..., S, V).
+    """Compute softmax(scale query key^T + mask) value of (..., L, E), (..., S, E), (..., S, V).
 
-    The mask broadcasts to (..., L, S). The axes before heads become one batch.
-
-    Raises:
-        NotImplementedError: attention with dropout.
+    The mask broadcasts to (..., L, S). The axes before heads become one batch. Raise
+    NotImplementedError for attention with dropout.
     """
     if dropout_p != 0.0:
         raise NotImplementedError("attention with dropout")
