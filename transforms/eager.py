@@ -80,10 +80,7 @@ class SpeechParts(NamedTuple):
 def speech_parts(
     model: torch.nn.Module, spec: SpeechSpec, programs: Sequence[ProgramSpec], context: Context
 ) -> SpeechParts:
-    """Read an entry's recordings and count eager's word errors on them.
-
-    Raise SourceError if the recordings cannot be had, or the recipe is not valid.
-    """
+    """Read an entry's recordings, or raise SourceError, and count eager's word errors on them."""
     if spec.gate is None:
         return SpeechParts(recipe(spec), None)
     known, plain = held_out(resolve_inside(spec.gate.folder, context), spec.rate), recipe(spec)

@@ -118,11 +118,7 @@ def run_passes(
 
 
 def make_passes(passes: Sequence[PassItem]) -> list[GraphPass]:
-    """The passes by name, in order.
-
-    Raises:
-        UsageError: for a pass that does not exist or an option it does not take.
-    """
+    """Make passes by name, in order; UsageError if there is no such one, or option of it."""
     return [_make(item) for item in passes]
 
 
@@ -139,11 +135,7 @@ def passes_in(
 
 
 def rounding_passes(kept: WeightPrecision, target: Target) -> tuple[PassChoice, ...]:
-    """What a precision asks for; nothing for float32.
-
-    Raises:
-        UsageError: the target cannot compute in the precision.
-    """
+    """Return the precision's pass, if it has one; UsageError if the target lacks the precision."""
     precision = kept.precision
     target.require(precision)
     if precision is Precision.FLOAT32:
@@ -217,10 +209,7 @@ def explain_program(
     target: Target | str = "cpu",
     exported: Sequence[PassRecord] = (),
 ) -> tuple[ExportedProgram, ProgramExplanation]:
-    """Run the passes over one program as `run_passes` does, and describe what each of them did.
-
-    The records of those that export ran come first.
-    """
+    """Describe what each pass does, as `run_passes` runs them, after the records of export's."""
     made = make_passes(passes_in(FLOATS, None, target) if passes is None else passes)
     first = before = _histogram(program)
     steps = [PassExplanation(summary=_OF_EXPORT[r.name], record=r, operators=()) for r in exported]

@@ -114,10 +114,7 @@ class Quantised:
 
 
 def quantised(weight: torch.Tensor, scheme: Scheme) -> Quantised | None:
-    """Return the nearest weight of the scheme, of float32 and two axes or more.
-
-    None for one with NaN, an infinity or nothing in it.
-    """
+    """Round a float32 weight of two axes or more; None for one with NaN, infinities or nothing."""
     if weight.numel() == 0 or not bool(torch.isfinite(weight).all()):
         return None
     rows = weight.detach().reshape(weight.shape[0], -1)

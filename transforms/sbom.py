@@ -56,10 +56,7 @@ RUNTIME_PARTS: Final = (JSON_PART, MONOCYPHER, ONEDNN)
 
 
 def sbom_document(folder: Path, draft: BundleManifest) -> bytes:
-    """Return the document over a bundle that is about to be sealed; the same for the same bundle.
-
-    Of the draft's files only the paths count.
-    """
+    """Return the document over a bundle that is about to be sealed; always the same for one."""
     model = f"model:{draft.model}"
     inside, beside = _inside(draft), _beside(draft)
     runtime = f"menagerie-{draft.runtime}"

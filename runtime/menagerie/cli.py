@@ -398,11 +398,7 @@ def _found(
 
 
 def model_name(text: str) -> str:
-    """`text`, if it can be a model's name.
-
-    Raises:
-        UsageError: if not: it was meant as a path, and there is nothing there.
-    """
+    """Return `text` if it can be a model's name; else UsageError: it is no path that exists."""
     from menagerie.format.bundle_manifest import NAME
 
     if not re.fullmatch(NAME, text):
@@ -589,11 +585,7 @@ def _version(order: argparse.Namespace) -> int:
 def _say(
     order: argparse.Namespace, text: str, fields: dict[str, Any], *, good: bool | None = None
 ) -> int:
-    """The result: as JSON where it was asked for, else as text, its last line a verdict or not.
-
-    Returns:
-        The exit code: 1 for a bad verdict.
-    """
+    """Write the result as JSON or as text, its last line a verdict or not; 1 for a bad one."""
     if order.json:
         write_json(fields)
     else:

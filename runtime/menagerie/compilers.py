@@ -54,10 +54,7 @@ def zig_version() -> str:
 
 
 def zig_environment() -> dict[str, str]:
-    """Variables that keep zig's cache in Menagerie's own folder.
-
-    It builds libc++ once a target and set of flags, which takes a minute or two.
-    """
+    """Variables that keep zig's cache, which takes minutes to fill, in Menagerie's own folder."""
     cache = home() / "zig"
     return {
         "ZIG_GLOBAL_CACHE_DIR": str(cache / "global"),

@@ -118,10 +118,7 @@ def times(factor: float) -> str:
 
 
 def speed(ratio: float | None) -> str:
-    """What the artifact's time over eager's means: `1.35× faster than eager`, or slower, or even.
-
-    None, where nothing compares, is `not compared`.
-    """
+    """Word the artifact's time over eager's: `1.35× faster than eager`; None is `not compared`."""
     if ratio is None or ratio <= 0:
         return "not compared"
     if abs(ratio - 1) < _SAME_SPEED:

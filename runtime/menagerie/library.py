@@ -50,20 +50,12 @@ class KernelTimeView(ctypes.Structure):
 
 
 def library_path(target: str = "cpu") -> Path:
-    """The shared library of a target inside the installed package.
-
-    Raises:
-        SessionError: it has not been built.
-    """
+    """Return a target's library in the installed package; SessionError if it is not built."""
     return built(_file_name(target))
 
 
 def native_tool() -> Path:
-    """`menagerie-run`; it may be copied elsewhere together with the libraries beside it.
-
-    Raises:
-        SessionError: this installation has none.
-    """
+    """`menagerie-run`, which may be copied with the libraries beside it; SessionError if none."""
     return built("menagerie-run")
 
 
@@ -121,11 +113,7 @@ def _loaded(target: str) -> ctypes.CDLL:
 
 
 def _check_processor(path: Path, cpuinfo: Path = Path("/proc/cpuinfo")) -> None:
-    """Refuses a processor that lacks what the library is compiled for, before it could crash there.
-
-    Raises:
-        SessionError: naming the instructions that are missing.
-    """
+    """Raise SessionError if the processor lacks instructions that the library needs."""
     if not cpuinfo.is_file():
         return
     words = set(cpuinfo.read_text(encoding="utf-8", errors="replace").split())

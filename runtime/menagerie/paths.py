@@ -18,11 +18,7 @@ def package_folders() -> tuple[Path, ...]:
 
 
 def built(name: str) -> Path:
-    """A file of the package that its build makes: a library or a program.
-
-    Raises:
-        SessionError: it has not been built.
-    """
+    """Return a library or program that the build makes; SessionError if it has not been built."""
     for folder in package_folders():
         if (path := folder / name).is_file():
             return path

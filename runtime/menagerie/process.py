@@ -50,11 +50,7 @@ def peak_memory_bytes() -> int:
 
 
 def foreign_libraries() -> tuple[str, ...]:
-    """Names of PyTorch's libraries that are mapped into this process.
-
-    Raises:
-        MenagerieError: this system does not tell.
-    """
+    """List PyTorch's libraries mapped into this process; MenagerieError if that is unknown."""
     maps = Path("/proc/self/maps")
     if maps.exists():
         names = {line.rpartition("/")[2] for line in maps.read_text().splitlines() if "/" in line}
@@ -64,11 +60,7 @@ def foreign_libraries() -> tuple[str, ...]:
 
 
 def images_of(loader: ctypes.CDLL) -> list[str]:
-    """The paths of what macOS's loader has mapped (dyld(3): `_dyld_get_image_name`).
-
-    Raises:
-        MenagerieError: the loader is another one.
-    """
+    """List what macOS's loader has mapped (dyld(3)); MenagerieError if it is another loader."""
     try:
         count, name = (
             getattr(loader, f"_dyld_{what}") for what in ("image_count", "get_image_name")

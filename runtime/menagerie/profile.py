@@ -29,11 +29,7 @@ _LEAST_PROCESSOR_MS = 100.0  # some systems count processor time in ticks of mil
 
 
 def machine_peaks(threads: int) -> Peaks:
-    """Measures this machine, in some tenths of a second.
-
-    Raises:
-        SessionError: there is no memory for it.
-    """
+    """Measure this machine, in some tenths of a second; SessionError if memory is short."""
     flops, moved = ctypes.c_double(), ctypes.c_double()
     answer = library("cpu").menagerie_machine_peaks(
         threads, ctypes.byref(flops), ctypes.byref(moved)

@@ -181,11 +181,7 @@ class Session:
             self._check(library.menagerie_program_set_profiling(self._open_program(), int(on)))
 
     def kernel_times(self) -> tuple[KernelTime, ...]:
-        """All kernels of the runs since `set_profiling`, the longest first.
-
-        Raises:
-            SessionError: the session is closed, or its kernels are not timed.
-        """
+        """Kernels of the runs since `set_profiling`, longest first; SessionError if not timed."""
         count = ctypes.c_size_t()
         with self._one_call:
             program, ask = self._open_program(), self._library.menagerie_program_kernel_times
@@ -248,11 +244,7 @@ class Session:
         raise SessionError(str(self._folder), message)
 
     def _refuse_forked(self) -> None:
-        """The threads of a run stay behind in the process that forked: a child would wait for ever.
-
-        Raises:
-            SessionError: this is such a child, and the run would use several threads.
-        """
+        """Raise SessionError in a forked child, which would wait for threads left in its parent."""
         if self._threads == 1:
             return
         here, before = os.getpid(), _threaded_in.get(self._target)

@@ -69,11 +69,7 @@ class _Kernel:
 
 
 def translate(preprocessed: str) -> str:
-    """The C++ of preprocessed Metal source.
-
-    Raises:
-        MenagerieError: naming the line of what is not emulated, or the text is too long.
-    """
+    """Translate preprocessed Metal to C++; MenagerieError names a line that is not emulated."""
     if len(preprocessed) > _MOST_CHARACTERS:
         fact = f"has more than {_MOST_CHARACTERS} characters when its macros are expanded"
         raise MenagerieError("the Metal source", fact)

@@ -107,11 +107,7 @@ def _fill(inner: Path, fetch: Callable[[Path], object], runtime: Path | None) ->
 
 
 def _runtime_files(runtime: Path | None, machine: str) -> Mapping[str, bytes]:
-    """What the runtime is made of, by its path in the folder.
-
-    Raises:
-        UsageError: it is no wheel for that kind of machine, or not made for others than this one.
-    """
+    """Return the runtime's files by path; UsageError if a wheel is not for other such machines."""
     if runtime is None:
         found = {}
         for name in (*_NEEDED, *_OPTIONAL):

@@ -69,11 +69,7 @@ def read_inputs(given: Sequence[str], wanted: Sequence[TensorSpec]) -> dict[str,
 
 
 def read_array(path: str) -> Array:
-    """The array of a `.npy` file.
-
-    Raises:
-        UsageError: it cannot be read, or is not one array.
-    """
+    """Read a `.npy` file; UsageError if it cannot be read, or is not one array."""
     try:
         with Path(path).open("rb") as file:
             several = file.read(len(_ZIP)) == _ZIP
@@ -170,11 +166,7 @@ def read_tensors(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def read_notes(path: Path) -> dict[str, str]:
-    """What a safetensors file says beside its tensors, as `__metadata__`; empty without any.
-
-    Raises:
-        ArtifactError: it cannot be read.
-    """
+    """Read `__metadata__` of a safetensors file, if any; ArtifactError if it cannot be read."""
     try:
         header, _ = _header(path)
         notes = header.get("__metadata__", {}) if isinstance(header, dict) else {}

@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 
 def write_json(value: Any) -> None:
-    """Writes `value` as JSON to standard output, and nothing else goes there.
-
-    JSON has no NaN and no infinity: they become strings, the same as in report.json.
-    """
+    """Write JSON alone to standard output; NaN and infinities as texts, as in report.json."""
     from menagerie.typed_json import plain
 
     sys.stdout.write(shown_json(plain(value), indent=2, allow_nan=False) + "\n")

@@ -66,21 +66,14 @@ def measure(
 def measure_kernels(
     folder: Path, program: str = "main", *, threads: int = 1, seconds: float = 3.0
 ) -> Profile:
-    """Times each kernel of a program for the CPU on the largest of its golden inputs.
-
-    Arguments and errors are those of `measure`.
-    """
+    """Time each kernel of a program for the CPU on its largest golden inputs, as `measure`."""
     session, run, _ = _ready(folder, program, threads, None)
     with session:
         return profile(session, run, threads=threads, seconds=seconds)
 
 
 def is_emulated(folder: Path) -> bool:
-    """Whether this machine emulates the device of a bundle, so that times are the emulator's.
-
-    Raises:
-        ArtifactError: the bundle breaks the format.
-    """
+    """Tell whether times are an emulator's; ArtifactError if the bundle breaks the format."""
     return emulates(open_bundle(folder, check_hashes=False).manifest.requires)
 
 
@@ -150,11 +143,7 @@ class Partner:
         self._answers = cast("IO[str]", self._process.stdout)
 
     def turn(self) -> Turn:
-        """Asks for a turn and waits for it.
-
-        Raises:
-            SessionError: the process ended, or gave no answer in five minutes.
-        """
+        """Ask for a turn; SessionError if the process ends, or does not answer in five minutes."""
         with contextlib.suppress(BrokenPipeError):  # reading says so
             self._requests.write("\n")
             self._requests.flush()
@@ -185,11 +174,7 @@ def artifact(bundle: Path, program: str, case: int, threads: int) -> Iterator[Pa
 
 
 def serve(load: Callable[[], Callable[[], object]]) -> None:
-    """Takes a turn for every line of standard input, and answers it on standard output.
-
-    Args:
-        load: makes the call that is timed; what it prints goes to standard error.
-    """
+    """Take a turn of what `load` makes for every line of standard input, and answer it."""
     with os.fdopen(os.dup(sys.stdout.fileno()), "w") as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         run = load()

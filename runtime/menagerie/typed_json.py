@@ -68,11 +68,7 @@ def at_least(low: int) -> Callable[[int], int]:
 
 
 def from_json(kind: type[T], text: str | bytes) -> T:
-    """Reads a JSON document as `kind`, a dataclass.
-
-    Raises:
-        Malformed: it is not JSON, has a key twice, or does not fit; names the place.
-    """
+    """Read a JSON document as a dataclass; Malformed names the place where it does not fit."""
     value: T = check(kind, load(text))
     return value
 
@@ -131,11 +127,7 @@ def plain(value: object, *, sparse: bool = False) -> Any:
 
 
 def check(kind: Any, value: object, place: str = "") -> Any:
-    """`value`, made of what JSON has, as the type `kind`.
-
-    Raises:
-        Malformed: it does not fit; `place` and the steps below it are named.
-    """
+    """Read what JSON has as the type `kind`; Malformed names the place where it does not fit."""
     if is_dataclass(kind):
         return _record(kind, value, place)
     reader = _GENERICS.get(get_origin(kind))

@@ -205,11 +205,7 @@ def differences(
 def judge_rewritten(
     piece: Piece, tolerances: Tolerances, *, graph_pass: GraphPass
 ) -> dict[str, OutputParity]:
-    """Run a piece in eager PyTorch before and after a pass.
-
-    Raises:
-        PassError: if the pass breaks its contract on it.
-    """
+    """Run a piece in eager before and after a pass; PassError if that breaks its contract."""
     rewritten, _ = graph_pass(piece.program)
     names = [n.name for n in output_nodes(piece.program)]
     after = [n.name for n in output_nodes(rewritten)]

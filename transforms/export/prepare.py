@@ -155,10 +155,7 @@ class Prepared:
     refuting: Callable[[], Answers | None] = lambda: None  # waits for what a fork computes
 
     def inputs_of(self, case: int) -> list[torch.Tensor]:
-        """Return the inputs of a golden case, or, after their numbers, of an attempt to refute it.
-
-        None of an attempt that eager refuses.
-        """
+        """Return a golden case's inputs, or, after their numbers, an attempt's; none if eager refuses."""
         if case < len(self.goldens):
             return list(self.goldens[case].inputs.values())
         plan, _ = self.refuting() or (Plan(golden=0, attempts=()), {})
@@ -402,11 +399,7 @@ def _sizes(
 def _as_exported(
     place: str, spec: TreeSpec, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The keywords in the order in which a program was exported.
-
-    Raises:
-        UsageError: it was exported with other arguments.
-    """
+    """Order keywords as the program was exported; UsageError if that had other arguments."""
     slots, named = spec.children()
     ordered = {name: keywords[name] for name in named.context if name in keywords}
     if len(ordered) < len(keywords) or tree_structure((arguments, ordered)) != spec:

@@ -288,11 +288,7 @@ def model_dtype(model: torch.nn.Module) -> torch.dtype:
 
 
 def _check_outputs(place: str, cases: Sequence[GoldenCase]) -> None:
-    """Refuse outputs that can prove nothing: whatever is compared with them is equal.
-
-    Raises:
-        ExportError: naming the output.
-    """
+    """Raise ExportError for an output that equals whatever is compared with it."""
     for name in cases[0].outputs:
         values = [case.outputs[name] for case in cases]
         if not any(value.numel() for value in values):
@@ -310,11 +306,7 @@ def _check_outputs(place: str, cases: Sequence[GoldenCase]) -> None:
 
 
 def check_shapes(place: str, signature: Signature, cases: Sequence[GoldenCase]) -> None:
-    """Refuse a program whose results have other axes than eager's at some sizes.
-
-    Raises:
-        ExportError: naming the output and the sizes.
-    """
+    """Raise ExportError for results that have other axes than eager's at some sizes."""
     for case in cases:
         for spec in signature.outputs:
             found = tuple(case.outputs[spec.name].shape)

@@ -47,10 +47,7 @@ def example_goldens(
     eager: Eager,
     calls: int,
 ) -> list[GoldenCase]:
-    """Run eager on the inputs given, with their strides, and on some of every telling size.
-
-    See `run_cases` for `calls` and errors.
-    """
+    """Run eager on the inputs given, and on some of every telling size; see `run_cases`."""
     own = {
         size: example[spec.name].shape[axis]
         for spec in signature.inputs

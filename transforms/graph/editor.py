@@ -176,10 +176,7 @@ class ProgramEditor:
     # Changing
 
     def call(self, target: OpOverload | Any, *args: Any, like: Node, **kwargs: Any) -> Node:
-        """Insert a call before the graph's insertion point, with value and origin filled in.
-
-        It takes module path and source line from the node `like`.
-        """
+        """Insert a call before the insertion point, with a value, and the origin of `like`."""
         node = self.graph.call_function(target, args, kwargs)
         for key in _ORIGIN_KEYS:
             if key in like.meta:
@@ -253,10 +250,7 @@ class ProgramEditor:
             self.graph.erase_node(old)
 
     def decompose(self, table: Mapping[OpOverload, Callable[..., Any]]) -> None:
-        """Trace the program anew with each operator in `table` computed by its function.
-
-        Nodes of before are gone: all of the graph is new.
-        """
+        """Trace the whole graph anew with each operator in `table` computed by its function."""
         with any_length():
             program = self.finish().run_decompositions(dict(table))
         self._edit(program, program.graph, program.graph_module)
@@ -269,10 +263,7 @@ class ProgramEditor:
     # Handing back
 
     def finish(self) -> ExportedProgram:
-        """The edited program: dead nodes and unused constants gone, signature and weights true.
-
-        It shares the graph with the editor: what is edited afterwards changes it.
-        """
+        """Make the edited program, which shares its graph with the editor; drop what is dead."""
         self.graph.eliminate_dead_code(is_impure_node=_must_stay)
         self.drop_unused_constants()
         self.graph.lint()

@@ -73,11 +73,7 @@ class GraphPass(ABC):
         """Raise an error of ours if the result lacks what this pass promises."""
 
     def run(self, editor: ProgramEditor) -> PassRecord:
-        """Run the pass over the program that `editor` holds, and check what became of it.
-
-        Raises:
-            PassError: if a precondition does not hold or the result is not well formed.
-        """
+        """Run the pass over the editor's program; PassError if either is not as it should be."""
         started = time.perf_counter()
         journal = Journal()
         before, nodes = editor.fingerprint(), len(editor.graph.nodes)

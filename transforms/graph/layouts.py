@@ -89,11 +89,7 @@ def _plain(size: Any) -> Any:
 
 
 def evaluate(editor: ProgramEditor, node: Node, values: Mapping[Node, Any]) -> Any:
-    """The fake value of a call when some of its arguments have the given values.
-
-    Raises:
-        Unfit: if the operator cannot take them.
-    """
+    """Compute a call's fake value of the given ones; Unfit if the operator cannot take them."""
     try:
         with no_new_guards(editor.fake_mode):
             return call_with(node, lambda n: values.get(n, n.meta.get("val")))

@@ -72,11 +72,7 @@ def qualified_name(target: Any) -> str:
 
 
 def bound(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments by their name in an operator's schema and in its order, defaults filled in.
-
-    Raises:
-        ValueError: if it has no schema.
-    """
+    """Arguments by their name in an operator's schema and in its order, defaults filled in."""
     schema = schema_of(operator)
     if schema is None:
         raise ValueError(f"{operator} has no schema")
@@ -139,10 +135,7 @@ def tensors_of(node: Node) -> list[torch.Tensor]:
 
 
 def hashable(value: Any, of_node: Callable[[Node], Any] = lambda node: node) -> Any:
-    """Return arguments in a hashable form, equal exactly where they mean the same.
-
-    1, 1.0 and True are three arguments; a node is what `of_node` takes it for.
-    """
+    """Return arguments in a hashable form; 1, 1.0 and True differ; a node is as `of_node` says."""
     if isinstance(value, torch.fx.Node):
         return of_node(value)
     if isinstance(value, (list, tuple)):

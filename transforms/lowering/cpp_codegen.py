@@ -335,10 +335,7 @@ class _Scalars(_Checked):
     """Steps one by one, of a whole loop or of what steps of vectors leave."""
 
     def codegen_conditions(self, code: Any, prefix: Any = None, var: Any = None) -> bool:
-        """The steps at which a body runs: one that has a loop of its own inside runs once.
-
-        Torch does so for its own class alone.
-        """
+        """Return the steps at which a body runs: once, if it has a loop of its own inside."""
         whole = dict(list(zip(self.itervars, self.ranges, strict=True))[1:])
         held = self.active_ranges
         self.active_ranges = {
@@ -356,10 +353,7 @@ class _Vectors(_Checked, CppVecKernel):
 
 class _Tiles(_Vectors, CppTile2DKernel):
     def store(self, name: str, index: Any, value: Any, mode: Any = None) -> None:
-        """Store as many bools as a tile's row has; torch stores as many as a vector has of bytes.
-
-        See pytorch #196681 for a kin of it.
-        """
+        """Store as many bools as a tile's row has; torch stores a vector's bytes (pytorch #196681)."""
         rest = self.tail_size or (self.num_elems if V.graph.get_dtype(name) == torch.bool else None)
         with patch.object(self, "tail_size", rest):
             super().store(name, index, value, mode)  # type: ignore[no-untyped-call]

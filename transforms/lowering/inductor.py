@@ -156,10 +156,7 @@ class _Captured(BaseException):
 def generate_code(
     program: ExportedProgram, options: Mapping[str, Any], backend: Backend
 ) -> GeneratedCode:
-    """Run Inductor's code generation, with options by dotted name; nothing is compiled.
-
-    Raise LoweringError if it cannot generate code for the program.
-    """
+    """Generate code by options with dotted names, or raise LoweringError; nothing is compiled."""
     arguments, keywords = program.example_inputs
     options = {**_ALWAYS, **options}
     if state_of(program):

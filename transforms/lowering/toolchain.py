@@ -71,11 +71,7 @@ class Compiler:
         *,
         linker: Compiler | None = None,
     ) -> None:
-        """Compile `sources` side by side, link them (by `linker`, if given) to a library, `output`.
-
-        Raises:
-            LoweringError: with the compiler's first error.
-        """
+        """Compile `sources` side by side, and link them; LoweringError has the first error."""
         with tempfile.TemporaryDirectory(prefix="menagerie-") as folder:
             with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
                 objects = list(pool.map(lambda s: self._compile(s, Path(folder)), sources))
@@ -131,11 +127,7 @@ class Compiler:
 
 @functools.cache
 def find_compiler() -> Compiler:
-    """The C++ compiler of this machine, as `menagerie.compilers` chooses it.
-
-    Raises:
-        LoweringError: if there is none.
-    """
+    """This machine's C++ compiler, as `menagerie.compilers` chooses it; LoweringError if none."""
     found = find_host_compiler()
     if found is None:
         fact = "there is no C++ compiler on the PATH"

@@ -228,11 +228,7 @@ class Shape(NamedTuple):
 
 
 def checked_gate(place: str, gate: str) -> str:
-    """`gate` if there is such a one.
-
-    Raises:
-        UsageError: there is not.
-    """
+    """Return `gate`, or raise UsageError if there is no such one."""
     if gate in GATES:
         return gate
     raise UsageError(place, f"has no gate {gate!r}", f"It takes: {', '.join(GATES)}")

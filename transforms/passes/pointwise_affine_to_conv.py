@@ -88,7 +88,7 @@ def compute_in_frames(
     fixed: AbstractSet[Node],
     wanted: Callable[[Chain], bool],
 ) -> dict[Node, str]:
-    """Rewrite chains that are `wanted` until none is left that pays; nodes that are `fixed` stay.
+    """Rewrite `wanted` chains until none is left that pays; nodes that are `fixed` stay.
 
     Return the maps that stay, and why.
     """
@@ -141,11 +141,7 @@ class _Writer:
         self._returned: set[Node] = set()  # steps whose counterpart's storage a caller gets
 
     def write(self) -> None:
-        """Replace the chain.
-
-        Raises:
-            Unfit: a node downstream cannot take the new strides; the graph is as it was.
-        """
+        """Replace the chain; Unfit, the graph as it was, if a node cannot take the new strides."""
         editor, made = self._editor, self._make()
         members = set(self._chain.members)
         old = {n: p for n, p in self._plan.placed.items() if p.anchor in members}

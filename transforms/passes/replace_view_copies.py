@@ -65,11 +65,7 @@ class ReplaceViewCopies(GraphPass):
 
 
 def _replace(editor: ProgramEditor, aliasing: Aliasing, journal: Journal, node: Node) -> None:
-    """Turn one copy into a view.
-
-    Raises:
-        Unfit: it has to stay.
-    """
+    """Turn one copy into a view, or raise Unfit if it has to stay."""
     source, copy = node.all_input_nodes[0], node.target
     if reason := next(_refusals(aliasing, node, source), None):
         raise Unfit(reason)

@@ -41,11 +41,7 @@ def all_targets() -> Mapping[str, Target]:
 
 
 def target_named(name: str | Target) -> Target:
-    """The target called `name`; a target itself is handed back.
-
-    Raises:
-        UsageError: there is none of that name.
-    """
+    """Return the target called `name`, or itself; UsageError if there is none."""
     if isinstance(name, Target):
         return name
     known = _KNOWN if name in _KNOWN else all_targets()

@@ -70,11 +70,7 @@ class Target(ABC):
         """What a machine must be to run an artifact that is lowered here."""
 
     def require(self, precision: Precision) -> None:
-        """Nothing where the target's runtime computes in the precision.
-
-        Raises:
-            UsageError: it does not.
-        """
+        """Raise UsageError if the target's runtime does not compute in the precision."""
         if precision.multiplies_integers and not self.multiplies_integers:
             raise UsageError(
                 f"precision {precision}",
@@ -83,11 +79,7 @@ class Target(ABC):
             )
 
     def shared_files(self, folder: Path) -> Mapping[str, str]:  # noqa: ARG002
-        """Write what all programs of a bundle share; the files by their role in the manifest.
-
-        Args:
-            folder: the bundle's, with its programs lowered.
-        """
+        """Write what all programs in the bundle's folder share; return the files by their role."""
         return {}
 
     def versions(self) -> Mapping[str, str]:

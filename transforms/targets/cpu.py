@@ -118,11 +118,7 @@ def _has() -> frozenset[str]:
 
 
 def host_requirements() -> Requirements:
-    """What a machine must be to run libraries that are compiled for machines like this one.
-
-    Raises:
-        LoweringError: this processor is not known.
-    """
+    """What a machine must be to run libraries for ones like this; LoweringError if unknown."""
     machine = platform.machine()
     if machine not in INSTRUCTIONS:
         fact = f"there is no baseline for {machine}"

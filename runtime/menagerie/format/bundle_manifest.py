@@ -40,11 +40,7 @@ _DAMAGED = "The bundle is damaged or not a bundle: pull or convert it again"
 
 
 def bundle_path(text: str) -> str:
-    """Returns `text` if it is a path that rule 4 of FORMAT.md allows.
-
-    Raises:
-        ValueError: it is not; the message says why.
-    """
+    """Return `text` if rule 4 of FORMAT.md allows the path; else ValueError says why not."""
     if len(text) > _LONGEST:
         raise ValueError(f"a path has at most {_LONGEST} characters")
     if not all(_SEGMENT.fullmatch(segment) for segment in text.split("/")):
@@ -58,11 +54,7 @@ def bundle_path(text: str) -> str:
 
 
 def moment(text: str) -> datetime:
-    """The time that `text` names in ISO 8601.
-
-    Raises:
-        ValueError: it names none, or no time zone.
-    """
+    """Parse a time in ISO 8601; ValueError if it is none, or has no time zone."""
     if not _MOMENT.fullmatch(text):
         raise ValueError("a time names its zone, e.g. 2030-01-31T12:00:00+00:00")
     return datetime.fromisoformat(text)
@@ -345,10 +337,7 @@ def manifest_document(manifest: BundleManifest) -> bytes:
 
 
 def parse_manifest(document: bytes, place: str) -> BundleManifest:
-    """Read manifest.json, whose bytes come from `place`.
-
-    Raise ArtifactError if rules 1 to 4 of FORMAT.md are broken.
-    """
+    """Read manifest.json; ArtifactError at `place` if rules 1 to 4 of FORMAT.md are broken."""
     if len(document) > MAX_MANIFEST_BYTES:
         fact = f"{len(document):,} bytes, above the {MAX_MANIFEST_BYTES:,} allowed"
         raise ArtifactError(place, fact, _DAMAGED)

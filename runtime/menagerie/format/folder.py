@@ -51,11 +51,7 @@ class Bundle:
     signature: bytes | None = None
 
     def file(self, name: str) -> Path:
-        """The path of a file that the manifest lists.
-
-        Raises:
-            ArtifactError: the manifest does not list it.
-        """
+        """Return the path of a file; ArtifactError if the manifest does not list it."""
         if name not in self.manifest.listed:
             raise ArtifactError(f"{self.folder}/{name}", "the manifest does not list this file")
         return self.folder / name
@@ -140,11 +136,7 @@ def role_of(path: str, taken: Container[str]) -> str:
 
 
 def read_manifest(path: Path) -> bytes:
-    """The bytes of a manifest.json, one more at most than any may have.
-
-    Raises:
-        ArtifactError: it is missing or no regular file.
-    """
+    """Read manifest.json, a byte too many at most; ArtifactError if it is no regular file."""
     content = _beginning(path, MAX_MANIFEST_BYTES + 1)
     if content is None:
         fact = "is missing, so this is not a bundle"
@@ -153,11 +145,7 @@ def read_manifest(path: Path) -> bytes:
 
 
 def read_signature(folder: Path) -> bytes | None:
-    """The bytes of a bundle's signature.json, a few too many at most; None where there is none.
-
-    Raises:
-        ArtifactError: it is no regular file.
-    """
+    """Read signature.json, if there is one; ArtifactError if it is no regular file."""
     return _beginning(folder / SIGNATURE, _MOST_SIGNATURE_BYTES)
 
 

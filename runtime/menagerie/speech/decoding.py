@@ -233,10 +233,7 @@ def _log_sum(scores: Floats) -> float:
 
 
 def greedy_whisper(head: WhisperHead, decoder: Decoder) -> list[int]:
-    """The tokens of a window, timestamps among them, without prompt and end.
-
-    Arguments are those of `greedy_attention`.
-    """
+    """Return the tokens of a window as `greedy_attention` does, timestamps among them."""
     scores = decoder.feed(head.start)
     if head.languages:
         heard = max(head.languages.values(), key=lambda token: float(scores[token]))

@@ -189,11 +189,7 @@ class Recipe:
 
 
 def read_recipe(path: Path, programs: Collection[str]) -> Recipe:
-    """The recipe of a bundle that has these programs.
-
-    Raises:
-        ArtifactError: it is no such document, or names a program that is not there.
-    """
+    """Read the recipe for a bundle of these programs; ArtifactError if it does not fit them."""
     if path.stat().st_size > _MOST_BYTES:
         raise ArtifactError(str(path), f"is larger than {_MOST_BYTES:,} bytes")
     try:

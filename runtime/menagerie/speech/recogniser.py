@@ -56,11 +56,7 @@ class Program:
     dimensions: Mapping[str, tuple[int, int, int]]
 
     def axis(self, name: str, axis: int, place: str) -> int | str:
-        """A size, or the name of a dimension.
-
-        Raises:
-            SpeechError: there is no such input or axis.
-        """
+        """A size, or a dimension's name; SpeechError if there is no such input or axis."""
         for spec in self.inputs:
             if spec.name == name and len(spec.shape) > axis:
                 return spec.shape[axis]

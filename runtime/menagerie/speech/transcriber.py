@@ -113,11 +113,7 @@ class Transcriber:
     def transcribe_recording(
         self, recording: Recording, progress: Progress | None = None
     ) -> Transcript:
-        """The text of a recording that is read block by block.
-
-        Raises:
-            SpeechError: it cannot be read, or holds no sample.
-        """
+        """Return the text of a recording, read block by block; SpeechError if that fails."""
         tokens: list[Token] = []
         done = 0.0
         for found, done in self.listen(recording):
@@ -127,11 +123,7 @@ class Transcriber:
         return self.transcript(tokens, done)
 
     def listen(self, recording: Recording) -> Iterator[tuple[list[Token], float]]:
-        """The tokens that each further window makes certain, and how many seconds were heard.
-
-        Raises:
-            SpeechError: the recording cannot be read, or holds no sample.
-        """
+        """Yield what each window makes certain, and the seconds heard; SpeechError if none."""
         heard, blocks = 0, at_rate(recording, self.recipe.rate)
         for found, heard in self._recogniser.listen(blocks, self._longest, self._overlap):
             yield self._tokens(found, heard), heard / self.recipe.rate

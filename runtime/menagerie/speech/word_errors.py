@@ -42,11 +42,7 @@ class HeldOut:
 
 
 def read_held_out(path: Path) -> HeldOut:
-    """Recordings of a safetensors file: `samples`, `lengths`, and `text`, UTF-8, a line for each.
-
-    Raises:
-        ArtifactError: the file lacks one, or they do not go together.
-    """
+    """Read `samples`, `lengths` and lines of `text`; ArtifactError if they do not fit together."""
     tensors = read_tensors(path)
     if missing := {"samples", "lengths", "text"} - set(tensors):
         raise ArtifactError(str(path), f"lacks {min(missing)!r}")
@@ -65,10 +61,7 @@ def read_held_out(path: Path) -> HeldOut:
 def count_errors(
     recipe: Recipe, head: str, programs: Mapping[str, Program], held_out: HeldOut, place: str
 ) -> int:
-    """How many words, over all recordings, a head misses, adds or gets wrong.
-
-    Arguments and errors are those of `menagerie.speech.recogniser.Recogniser`.
-    """
+    """Count words that a head misses, adds or gets wrong; errors as of `Recogniser`."""
     recogniser = Recogniser(recipe, recipe.heads[head], programs, place)
     speller = Speller(recipe.vocabulary)
     errors, first = 0, 0

@@ -51,10 +51,7 @@ def opened(
     web: Callable[[str], T] | None,
     forms: str,
 ) -> T:
-    """Call what takes a store's address: a folder and the address, a bucket and a prefix, or a URL.
-
-    Raise UsageError, which lists the forms, if the address has another one.
-    """
+    """Open an address by what takes its form; UsageError lists the forms if it has none of them."""
     if not url:
         raise UsageError("store", "its address is empty", forms)
     try:

@@ -50,11 +50,7 @@ def _authorization() -> str:
 
 
 def repository(address: str) -> tuple[str, str]:
-    """`ORG/NAME` and the revision, `main` where none is given, of an `hf://ORG/NAME[@REVISION]`.
-
-    Raises:
-        UsageError: it is no such address.
-    """
+    """Part `hf://ORG/NAME[@REVISION]`, by default at `main`; UsageError for another address."""
     found = _ADDRESS.fullmatch(address)
     if found is None or ".." in (found[2] or ""):
         fact = "is no repository of the Hub"

@@ -126,11 +126,7 @@ def _fetch_all(
 def fetch_blob(
     objects: ObjectReader, path: Path, entry: FileEntry, advance: Advance, wanted: str = _PUBLISHED
 ) -> bool:
-    """Completes one file and checks it; a resumed file that is wrong is fetched anew, once.
-
-    Returns:
-        Whether anything of it came from the store.
-    """
+    """Complete and check a file, a wrong one anew; return whether any of it is from the store."""
     resumed = path.stat().st_size if path.exists() else 0
     advance(resumed)
     objects.get_file(blob_key(entry.sha256), path, entry.bytes, advance)

@@ -46,11 +46,7 @@ def trusted_place() -> Path:
 
 
 def allows_unsigned(asked: bool | None = None) -> bool:
-    """Whether unsigned bundles are taken.
-
-    Args:
-        asked: what a caller said; None: `MENAGERIE_ALLOW_UNSIGNED=1` decides.
-    """
+    """Whether unsigned bundles are taken; None: `MENAGERIE_ALLOW_UNSIGNED=1` decides."""
     return os.environ.get(ALLOW_UNSIGNED) == "1" if asked is None else asked
 
 
@@ -80,10 +76,7 @@ def parse_root(document: bytes, place: str) -> TrustRoot:
 
 
 def trusted_roots(place: Path | None = None) -> tuple[TrustRoot, ...]:
-    """Return the roots that are trusted here, by default of `trusted_place()`; there may be none.
-
-    Raise ArtifactError if one of them is damaged.
-    """
+    """Return roots trusted here, of `trusted_place()` if left out; ArtifactError if damaged."""
     place = place or trusted_place()
     with disk_errors(place):
         paths = sorted(place.glob("*.json"))[:_MOST_ROOTS] if place.is_dir() else [place]
@@ -111,11 +104,7 @@ def add_root(document: bytes, place: str, folder: Path | None = None) -> TrustRo
 
 
 def bounded(content: bytes, most: int) -> bytes:
-    """`content`, if it has at most so many bytes.
-
-    Raises:
-        Malformed: it has more.
-    """
+    """Return `content`, or raise Malformed if it has more than so many bytes."""
     if len(content) > most:
         raise Malformed(f"has more than {most:,} bytes")
     return content

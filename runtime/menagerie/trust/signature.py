@@ -62,11 +62,7 @@ def signature_document(signatures: Mapping[str, bytes]) -> bytes:
 
 
 def read_signatures(content: bytes, place: str) -> dict[str, bytes]:
-    """The signatures of a signature.json by key id.
-
-    Raises:
-        ArtifactError: it is none.
-    """
+    """Return the signatures of a signature.json by key id; ArtifactError if it is none."""
     try:
         found = from_json(_Signatures, bounded(content, MAX_SIGNATURE_BYTES))
     except Malformed as error:

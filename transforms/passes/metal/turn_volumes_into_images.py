@@ -60,11 +60,7 @@ class TurnVolumesIntoImages(GraphPass):
             let_views_copy(editor)
 
     def ensures(self, editor: ProgramEditor) -> None:
-        """No convolution is left along three axes: no kernel of the device is.
-
-        Raises:
-            LoweringError: one is.
-        """
+        """Raise LoweringError if a convolution is left along three axes: no kernel takes one."""
         for node in editor.calls(*_ALL):
             if fake_value(bound_arguments(node)["weight"]).dim() == _RANK:
                 fact = f"{node.name}, {origin(node)}, convolves along three axes, the device two"
