@@ -155,7 +155,7 @@ class Prepared:
     refuting: Callable[[], Answers | None] = lambda: None  # waits for what a fork computes
 
     def inputs_of(self, case: int) -> list[torch.Tensor]:
-        """Return a golden case's inputs, or, after their numbers, an attempt's; none if eager refuses."""
+        """Return the inputs of a golden case, or of an attempt, whose numbers follow theirs."""
         if case < len(self.goldens):
             return list(self.goldens[case].inputs.values())
         plan, _ = self.refuting() or (Plan(golden=0, attempts=()), {})

@@ -353,7 +353,7 @@ class _Vectors(_Checked, CppVecKernel):
 
 class _Tiles(_Vectors, CppTile2DKernel):
     def store(self, name: str, index: Any, value: Any, mode: Any = None) -> None:
-        """Store as many bools as a tile's row has; torch stores a vector's bytes (pytorch #196681)."""
+        """Store as many bools as a tile's row has: torch stores a vector (pytorch #196681)."""
         rest = self.tail_size or (self.num_elems if V.graph.get_dtype(name) == torch.bool else None)
         with patch.object(self, "tail_size", rest):
             super().store(name, index, value, mode)  # type: ignore[no-untyped-call]
