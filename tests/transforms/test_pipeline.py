@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,11 +11,13 @@ import torch
 from torch import nn
 
 import transforms
-from transforms import available_passes, run_passes
+from transforms import Program, available_passes, run_passes
+from transforms.export.prepare import prepare_module
 from transforms.graph.editor import ProgramEditor
 from transforms.graph.graph_pass import GraphPass, Journal, check_program
 from transforms.pipeline import make_passes, passes_in
-from transforms.targets import all_targets, target_named
+from transforms.stages import transform
+from transforms.targets import Settings, all_targets, target_named
 from zoo.errors import PassError, UsageError
 from zoo.precision import Precision, WeightPrecision
 from zoo.spec import PassChoice
@@ -77,22 +80,63 @@ def test_a_precision_rounds_between_the_general_passes_and_the_devices() -> None
     assert names[at + 1 :] == _names("cpu")[at:]
 
 
+_MUTATORS = {
+    "ProgramEditor", "call_function", "create_node", "decompose", "drop_inputs", "eliminate_dead_code",
+    "erase_node", "move_to", "move_to_device_pass", "node_copy", "replace_all_uses_with",
+    "replace_input_with", "run_decompositions", "set_constant",
+}  # fmt: skip
+
+
+def _mutators_called(file: Path) -> set[str]:
+    """Names of what changes a program among the functions that a file calls."""
+    calls = [
+        node.func for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)
+    ]
+    names = {f.attr if isinstance(f, ast.Attribute) else getattr(f, "id", "") for f in calls}
+    return names & _MUTATORS
+
+
 def test_programs_are_edited_by_passes_alone() -> None:
     """So that every change of a program has a journal, a check behind it and a line in a report.
 
-    Export makes a program before there are passes; the search for a fault cuts pieces out of one.
+    The search for a fault cuts pieces out of a program, export leaves out constant inputs, a
+    reader of files drops what torch adds to them, and the runner of passes makes an editor.
     """
-    editors = ("ProgramEditor(", ".erase_node(", ".create_node(", ".replace_all_uses_with(")
-    allowed = ("graph", "passes", "export", "bisect")
-    root = Path(transforms.__file__).parent
-    found = [
-        path.relative_to(root).as_posix()
-        for path in root.rglob("*.py")
-        if path.relative_to(root).parts[0] not in allowed
-        and any(editor in path.read_text() for editor in editors)
-    ]
-    # The first drops what torch adds to a file; the others make an editor, of all passes or a copy.
-    assert sorted(found) == ["loading.py", "lowering/metal.py", "pipeline.py"]
+    root = Path(transforms.__file__).parents[1]
+    found = {
+        path.relative_to(root).as_posix(): names
+        for floor in ("transforms", "tasks", "flows", "zoo")
+        for path in (root / floor).rglob("*.py")
+        if path.relative_to(root).parts[:2]
+        not in {("transforms", "graph"), ("transforms", "passes")}
+        if (names := _mutators_called(path))
+    }
+    assert found == {
+        "transforms/bisect/pieces.py": {
+            "ProgramEditor", "create_node", "eliminate_dead_code", "erase_node", "node_copy",
+        },
+        "transforms/export/trace.py": {"ProgramEditor", "drop_inputs"},
+        "transforms/loading.py": {"erase_node"},
+        "transforms/pipeline.py": {"ProgramEditor"},
+    }  # fmt: skip
+
+
+def test_weights_are_rounded_in_the_one_copy_of_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A precision's costs are measured between two passes, and make no copy of their own."""
+    copies: list[object] = []
+    made = ProgramEditor.__init__
+
+    def counted(self: ProgramEditor, *arguments: Any, **keywords: Any) -> None:
+        copies.append(self)
+        made(self, *arguments, **keywords)
+
+    prepared = prepare_module("main", Program(nn.Linear(64, 32).eval(), (torch.randn(2, 64),)))
+    monkeypatch.setattr(ProgramEditor, "__init__", counted)
+    kept = WeightPrecision(Precision.INT8)
+    _, record = transform([prepared], Settings(target=target_named("cpu"), kept=kept))
+    assert len(copies) == 1
+    assert [cost.parameter for cost in record.passes[0].rounding] == ["weight"]
+    assert record.passes[0].records[0].name == "call_views"  # export's passes come first
 
 
 def test_a_program_is_copied_once_for_a_list(

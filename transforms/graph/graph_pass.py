@@ -58,7 +58,7 @@ class GraphPass(ABC):
 
     def __init_subclass__(cls) -> None:
         """Take name and summary from the class, where neither it nor a pass above it sets them."""
-        if not hasattr(cls, "name"):
+        if ABC not in cls.__bases__ and not hasattr(cls, "name"):
             cls.name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
             cls.summary = (cls.__doc__ or "").partition("\n")[0].removesuffix(".")
 

@@ -5,7 +5,7 @@ They see it as torch.export leaves it. One that would change nothing does not co
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 
 
-class CanonicalPass(GraphPass):
+class CanonicalPass(GraphPass, ABC):
     """A pass of export."""
 
     as_written: ClassVar[bool] = False  # whether it takes calls that write
