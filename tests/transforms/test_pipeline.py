@@ -81,9 +81,9 @@ def test_a_precision_rounds_between_the_general_passes_and_the_devices() -> None
 
 
 _MUTATORS = {
-    "ProgramEditor", "call_function", "create_node", "decompose", "drop_inputs", "eliminate_dead_code",
-    "erase_node", "move_to", "move_to_device_pass", "node_copy", "replace_all_uses_with",
-    "replace_input_with", "run_decompositions", "set_constant",
+    "ProgramEditor", "call_function", "create_node", "decompose", "drop_inputs",
+    "eliminate_dead_code", "erase_node", "move_to", "move_to_device_pass", "node_copy",
+    "replace_all_uses_with", "replace_input_with", "run_decompositions", "set_constant",
 }  # fmt: skip
 
 
