@@ -238,13 +238,9 @@ def to_eight_bits(
 class ProductRun(Recorder):
     """Runs a program and calls `product` for each operator that reads one of some weights.
 
-    Operators that only rearrange a weight belong to it: `weights` has what they make of another
-    tensor in its place.
-
-    Args:
-        program: whose graph is run; its weights and buffers stay as they are.
-        weights: by placeholder, a tensor that may take a weight's place.
-        product: given the run, a node, its value and the weights that it reads, the value to take.
+    That is given the run, the node, its value and the weights that it reads, and returns the value
+    to take. `weights` has, by placeholder, a tensor that may take a weight's place. Operators that
+    only rearrange a weight belong to it: `weights` has what they make of the other tensor as well.
     """
 
     def __init__(

@@ -61,12 +61,7 @@ _KEPT: list[object] = []  # answers, to which a runtime holds no reference of Py
 
 @dataclass(frozen=True)
 class ShaderCompiler:
-    """Makes shared libraries of Metal source.
-
-    Args:
-        command: what the arguments of clang and lld follow.
-        folder: where what is compiled is kept; processes may share it.
-    """
+    """Compiles Metal by `command`, clang and lld, to libraries in a folder that processes share."""
 
     command: tuple[str, ...]
     folder: Path

@@ -117,13 +117,7 @@ def _more_rounds(made: int, passed: float, seconds: float) -> bool:
 
 
 class Partner:
-    """A process that takes a turn whenever it is asked to.
-
-    Args:
-        name: what an error calls it.
-        command: what to start; it calls `serve`.
-        environment: of the process; None: this one's.
-    """
+    """A process, by a command that calls `serve`, that takes a turn whenever it is asked to."""
 
     def __init__(
         self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None

@@ -140,12 +140,8 @@ _NO_NESTING = "for tensors within one, a model that returns them side by side is
 class CallableProgram(torch.nn.Module):
     """One program of a model as a function of tensors: fixed arguments set, outputs picked.
 
-    Args:
-        model: the whole model, in eval mode.
-        spec: which part to call, with what, and which of its results to keep.
-
-    Raises:
-        ExportError: if the model has no such part, or it takes no inputs of these names.
+    The model, in eval mode, is the whole one; an ExportError says that it has no part as the spec
+    names it, or that this takes no inputs of these names.
     """
 
     def __init__(self, model: torch.nn.Module, spec: ProgramSpec) -> None:

@@ -65,11 +65,7 @@ FRESH = frozenset(
 
 
 class Aliasing:
-    """The sets of nodes that may share memory.
-
-    Args:
-        graph: left unchanged. Nodes made later must be `adopt`ed before they are asked about.
-    """
+    """The sets of nodes that may share memory; later nodes are asked about once `adopt`ed."""
 
     def __init__(self, graph: Graph) -> None:
         self._sharing: dict[Node, set[Node]] = {}  # the set that a node is in

@@ -135,10 +135,8 @@ _FORMS: dict[Any, Form] = {
 class ComplexProgram:
     """Which complex numbers of a program can be carried as planes, and the rewrite that does it.
 
-    Args:
-        editor: of the program.
-        forms: of operators that are not known here. Calls of these on real tensors are rewritten
-            whatever they give.
+    Operators that are not known here have `forms`; calls of these on real tensors are rewritten
+    whatever they give.
     """
 
     def __init__(self, editor: ProgramEditor, forms: Mapping[Any, Form]) -> None:

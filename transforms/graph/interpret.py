@@ -23,12 +23,7 @@ def output_nodes(program: ExportedProgram) -> list[Node]:
 
 
 class Recorder(torch.fx.Interpreter):
-    """Runs a program in eager PyTorch and keeps a copy of the values of some of its nodes.
-
-    Args:
-        program: any; its weights and buffers are left as they are.
-        wanted: the names of the nodes to keep.
-    """
+    """Runs a program in eager PyTorch and keeps a copy of the values of `wanted` nodes."""
 
     def __init__(self, program: ExportedProgram, wanted: Collection[str]) -> None:
         super().__init__(GraphModule(program.graph_module, program.graph))

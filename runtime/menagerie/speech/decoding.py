@@ -122,15 +122,9 @@ def greedy_transducer(
 
 
 class Decoder:
-    """A decoder's step and how far it went; it begins anew with every window.
+    """A decoder's step and how far it went (`fed`); it begins anew with every window.
 
-    Args:
-        emit: the program of that name.
-        keys: what `listen` gave for the window.
-        values: as `keys`.
-
-    Attributes:
-        fed: how many tokens it was given.
+    Keys and values are those that `listen` gave for the window.
     """
 
     def __init__(self, emit: Program, keys: Floats, values: Floats) -> None:
@@ -184,12 +178,7 @@ class Segment(NamedTuple):
 
 
 class Rules:
-    """Which token follows, of those that may.
-
-    Args:
-        head: the tokens' meanings.
-        tokens: how many there are.
-    """
+    """Which token follows, of those that may."""
 
     def __init__(self, head: WhisperHead, tokens: int) -> None:
         self._head = head

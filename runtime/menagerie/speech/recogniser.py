@@ -73,20 +73,11 @@ class Program:
 class Recogniser:
     """One head of a model: a recording in, tokens with their frames out, window by window.
 
-    Of a head that says what is in each frame, windows of a long recording overlap. A decoder that
-    is fed its own tokens says where the next window begins: Whisper by its timestamps, in frames of
-    20 ms; one without times has it cut at a pause. Whisper scales a window by its own loudest bin;
-    `transformers` scales a long recording as a whole.
-
-    Args:
-        recipe: how the programs work together.
-        head: one of its heads.
-        programs: those that the head names.
-        place: for messages.
-
-    Attributes:
-        sizes: how many samples a window has; shorter ones are padded.
-        overlaps: whether windows overlap.
+    Of a head that says what is in each frame, windows of a long recording overlap (`overlaps`). A
+    decoder that is fed its own tokens says where the next window begins: Whisper by its timestamps,
+    in frames of 20 ms; one without times has it cut at a pause. Whisper scales a window by its own
+    loudest bin; `transformers` scales a long recording as a whole. A window has `sizes` samples;
+    shorter ones are padded.
 
     Raises:
         SpeechError: a program does not take what the recipe's kind of head gives it.

@@ -53,11 +53,7 @@ class Transcript:
 
 
 class Speller:
-    """Writes tokens out.
-
-    Args:
-        vocabulary: of the model.
-    """
+    """Writes tokens of a model's vocabulary out."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._pieces = vocabulary.pieces

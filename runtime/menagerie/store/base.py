@@ -61,10 +61,8 @@ class StoredFile:
 class ObjectReader(ABC):
     """Files under keys: parts of `[A-Za-z0-9._-]`, joined by `/`, never starting with a dot.
 
-    Every method raises StoreError or one of its kinds when it fails.
-
-    Attributes:
-        url: the store's address as a person wrote it, without secrets.
+    Every method raises StoreError or one of its kinds when it fails. `url` is the store's address
+    as a person wrote it, without secrets.
     """
 
     url: str

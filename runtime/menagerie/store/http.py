@@ -81,12 +81,9 @@ def _opener() -> OpenerDirector:
 class HttpReader(ObjectReader):
     """Keys are paths below `url`, an http or https address.
 
-    Certificates are checked. A user's name and password in the address are sent, and never shown.
-
-    Args:
-        url: the address.
-        authorization: the header of that name, for this server alone; empty: by the address.
-        login: what a person does to be let in, for messages.
+    Certificates are checked. A user's name and password in the address are sent, and never shown;
+    another `authorization` header goes to this server alone. `login` is what a person does to be
+    let in, for messages.
     """
 
     def __init__(self, url: str, *, authorization: str = "", login: str = _LOGIN) -> None:

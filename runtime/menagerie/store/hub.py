@@ -59,14 +59,10 @@ def repository(address: str) -> tuple[str, str]:
 
 
 class HubReleases(ReleaseReader):
-    """The releases of a model in a repository, one a platform.
+    """The releases of a model in a repository, one a platform, `hf://ORG/NAME[@REVISION]`.
 
     They are copies: whether a publisher has retracted one since only his own store says.
-
-    Args:
-        address: `hf://ORG/NAME` or `hf://ORG/NAME@REVISION`; `$HF_ENDPOINT` names another server,
-            and `$HF_TOKEN` opens what is private.
-        allow_unsigned: see ReleaseReader.
+    `$HF_ENDPOINT` names another server, and `$HF_TOKEN` opens what is private.
     """
 
     def __init__(self, address: str, *, allow_unsigned: bool | None = None) -> None:

@@ -227,14 +227,10 @@ def _foreign(place: Path, fact: str) -> StoreError:
 
 
 class BlobCache:
-    """Files under their sha256; those that were used longest ago go first.
+    """At most so many bytes of files under their sha256; those used longest ago go first.
 
-    A cache that cannot be read or written is as good as none: no pull fails for it. What it
-    gives is not trusted: a pull checks the sha256 as of what the store gives.
-
-    Args:
-        folder: made when something is kept.
-        most: bytes of all files; 0: nothing is kept.
+    A cache that cannot be read or written is as good as none: no pull fails for it. What it gives
+    is not trusted: a pull checks the sha256 as of what the store gives.
     """
 
     def __init__(self, folder: Path, most: int) -> None:

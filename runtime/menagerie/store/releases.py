@@ -125,13 +125,7 @@ class Release:
 
 
 class ReleaseReader:
-    """The releases of a store, to be read; `menagerie.store.open_releases` makes one.
-
-    Args:
-        objects: the store.
-        allow_unsigned: also find and pull what no trusted key has signed; None: the variable
-            MENAGERIE_ALLOW_UNSIGNED decides.
-    """
+    """The releases of a store, to be read; see `menagerie.store.open_releases`, which makes one."""
 
     def __init__(self, objects: ObjectReader, *, allow_unsigned: bool | None = None) -> None:
         self._reader = objects

@@ -58,13 +58,7 @@ _CONFIG = Config(
 
 
 class S3Reader(ObjectReader):
-    """Keys are keys of the bucket, under `prefix`.
-
-    Args:
-        bucket: its name.
-        prefix: of all keys; may be empty.
-        given: arguments of boto3's client that the environment is not to decide, as `endpoint_url`.
-    """
+    """Keys are keys of the bucket, under `prefix`; `given` goes before boto3's environment."""
 
     def __init__(self, bucket: str, prefix: str, **given: Any) -> None:
         self._bucket = bucket

@@ -313,11 +313,7 @@ class ValidationReport:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How much of the machine a validation may take.
-
-    Raises:
-        ValueError: a limit is not greater than 0 (the measuring time: less than 0).
-    """
+    """How much of the machine a validation may take; ValueError for a limit that is none."""
 
     seconds: float = 900.0  # wall time of the whole validation
     memory_bytes: int | None = None  # private memory; None: the machine's
@@ -353,11 +349,7 @@ class Event:
 
 
 class Sender:
-    """The worker's end of the pipe; every event is with the caller before the next thing happens.
-
-    Args:
-        descriptor: the pipe's writing end.
-    """
+    """The worker's end of the pipe; the caller has each event before the next thing happens."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_inheritable(descriptor, False)  # what the artifact may spawn has no part in it

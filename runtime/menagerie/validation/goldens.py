@@ -20,12 +20,7 @@ if TYPE_CHECKING:
 class GoldenCases:
     """The golden cases of one program: tensors named `<case>/input/<name>`, `<case>/output/<name>`.
 
-    Args:
-        path: the program's golden file.
-        program: its entry in the bundle's manifest.
-
-    Raises:
-        ArtifactError: the file is broken or lacks a tensor of a case.
+    Raise ArtifactError if the file is broken or lacks a tensor of a case.
     """
 
     def __init__(self, path: Path, program: BundleProgram) -> None:
