@@ -160,7 +160,7 @@ class ProgramEditor:
         return str(self._by_name[node.name].target)
 
     def fingerprint(self) -> tuple[Any, ...]:
-        """A value equal for two states exactly when graph, signature and constants are the same.
+        """Return what is equal for two states if graph, inputs, signature and constants are.
 
         Constants are compared by identity of their tensors: no weight is edited in place.
         """
@@ -169,9 +169,9 @@ class ProgramEditor:
             (n.op, str(n.target), hashable((n.args, n.kwargs), index.__getitem__)) for n in index
         )
         constants = tuple((spec.kind, spec.target, id(self._value(spec))) for spec in self._specs)
-        values = (n.meta.get("val") for n in index if n.op == "placeholder")
-        strides = tuple(str(v.stride()) for v in values if getattr(v, "layout", 0) is torch.strided)
-        return nodes, constants, strides
+        inputs = (n.meta.get("val") for n in index if n.op == "placeholder")
+        dense = [v for v in inputs if getattr(v, "layout", None) is torch.strided]
+        return nodes, constants, [(str(value.stride()), value.device) for value in dense]
 
     # Changing
 
