@@ -39,6 +39,7 @@ from zoo.build_key import code_digest
 from zoo.errors import MenagerieError, UsageError, ValidationError
 from zoo.precision import Precision, WeightPrecision
 from zoo.records import ConversionReport, Diagnosis, StageTime, dearest, suspected
+from zoo.report.summary import cause
 from zoo.signing.promotion import sign_own
 from zoo.spec import Group, usual_tolerances
 
@@ -332,14 +333,9 @@ def _failed_proof(
         finite = wrong is not None and wrong[1].nonfinite_match
         step = f"{rounding}. {_KEEP}" if rounding else _SEARCH + (_ALLOW if finite else "")
         return ValidationError(place, fact, step)
-    if search.divergence is None:
-        return ValidationError(place, fact, search.detail)
-    found = search.divergence
-    line = f", {found.source_line}" if found.source_line else ""
-    blamed = f"pass {found.pass_name}" if found.pass_name else "lowering"
-    node = f"{found.node} ({found.operator} of {found.module_path or 'model'}{line})"
-    again = f" Run it alone: {found.command}" if found.command else ""
-    return ValidationError(place, fact, f"First wrong: {node}, by {blamed}.{again}")
+    command = search.divergence.command if search.divergence is not None else ""
+    again = f". Run it alone: {command}" if command else ""
+    return ValidationError(place, fact, cause(search) + again)
 
 
 def _key(name: str, settings: Settings, programs: Sequence[Prepared]) -> str:
