@@ -23,7 +23,7 @@ import torch
 from menagerie.format.folder import open_bundle
 from menagerie.timing import measure
 from menagerie.validation.goldens import GoldenCases
-from transforms.export.trace import CallableProgram
+from transforms.graph.callable import CallableProgram
 from zoo import sources
 from zoo.manifest import load_manifest
 

@@ -9,8 +9,7 @@ from tasks.stage_table import ModelHolder
 from transforms.bisect import diagnose
 from transforms.eager import accuracy_gate, speech_parts
 from transforms.export.prepare import Prepared, prepare
-from transforms.goldens.entry import real_sample
-from transforms.quantisation import samples
+from transforms.goldens.entry import real_sample, samples
 from transforms.stages import LowerRecord, TransformRecord, export, lower, transform
 from transforms.targets import Settings, target_named
 from zoo import sources
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
     from tasks.job import Job
     from transforms.eager import Gate, SpeechParts
-    from transforms.quantisation import Call
+    from transforms.passes.quantisation import Call
     from zoo.records import Diagnosis, Suspected
     from zoo.sources import LoadedModel
     from zoo.spec import ProgramSpec

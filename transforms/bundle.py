@@ -26,14 +26,14 @@ from menagerie.numerics import DEFAULT_TOLERANCES
 from menagerie.speech.recipe import HELD_OUT_FILE, SPEECH_FILE
 from menagerie.typed_json import document
 from menagerie.validation.refuting import NOTE
-from transforms.export.call_signature import state_of
-from transforms.export.trace import WRAPPER_PREFIX
+from transforms.graph.call_signature import state_of
+from transforms.graph.callable import WRAPPER_PREFIX
 from transforms.graph.layouts import content_digest
+from transforms.lowering.result import LoweredFile
 from transforms.lowering.toolchain import find_compiler
+from transforms.passes.quantisation import Quantised, Scheme, quantised, scheme_of
 from transforms.passes.round_weights import may_narrow, may_quantise
-from transforms.quantisation import Quantised, Scheme, quantised, scheme_of
 from transforms.sbom import SBOM_FILE, sbom_document
-from transforms.targets.base import LoweredFile
 from zoo.precision import Precision
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
     from transforms.eager import Gate, SpeechParts
     from transforms.export.prepare import Prepared
-    from transforms.quantisation import Range
+    from transforms.lowering.result import LoweredProgram
+    from transforms.passes.quantisation import Range
     from transforms.targets import Identity, Settings, Target
-    from transforms.targets.base import LoweredProgram
     from zoo.precision import WeightPrecision
 
 _WEIGHTS = "weights.safetensors"

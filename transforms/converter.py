@@ -31,8 +31,8 @@ from menagerie.validation.findings import Verdict
 from transforms.bisect import diagnose
 from transforms.export.prepare import Program, prepare_module
 from transforms.graph.layouts import content_digest
+from transforms.passes.quantisation import INTEGERS
 from transforms.progress import progress_to
-from transforms.quantisation import INTEGERS
 from transforms.stages import Stage, export, lower, prove, seal, transform
 from transforms.targets import Identity, Settings, target_named
 from zoo.build_key import code_digest

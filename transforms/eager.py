@@ -15,9 +15,9 @@ from menagerie.speech.recogniser import Program
 from menagerie.speech.word_errors import HeldOut, count_errors
 from menagerie.timing import artifact, time_in_turns
 from menagerie.validation.checks import accuracy, representative_case
-from transforms.export.call_signature import DTYPES
-from transforms.export.trace import eager_of
 from transforms.goldens.cases import input_dtype, model_dtype
+from transforms.graph.call_signature import DTYPES
+from transforms.graph.callable import eager_of
 from transforms.graph.layouts import as_array
 from transforms.progress import in_parts, report_step
 from zoo.errors import SessionError, SourceError

@@ -24,8 +24,8 @@ from transforms.passes.canonical import (
 )
 from transforms.passes.drop_assertions import DropAssertions
 from transforms.passes.metal.move_to_device import MoveToDevice
+from transforms.passes.quantisation import INTEGERS
 from transforms.passes.round_weights import NarrowWeights, QuantiseWeights
-from transforms.quantisation import INTEGERS
 from transforms.targets import PassItem, Target, target_named
 from zoo.base_models import Frozen
 from zoo.errors import UsageError

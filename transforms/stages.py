@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import BundleManifest
     from transforms.eager import Gate, SpeechParts
     from transforms.export.prepare import Prepared
-    from transforms.quantisation import Call, Range
+    from transforms.passes.quantisation import Call, Range
     from transforms.targets import Identity, Settings
 
 
@@ -134,8 +134,8 @@ def _rewritten(
     prepared: Prepared, settings: Settings, calibration: Iterable[Call]
 ) -> tuple[ExportedProgram, PassLog, dict[str, Range]]:
     """Run the whole list; where weights are rounded, also what that costs and what they meet."""
+    from transforms.passes.quantisation import fitting_calls, operand_ranges, rounding_costs
     from transforms.pipeline import OF_PRECISIONS, make_passes, passes_in, passes_over
-    from transforms.quantisation import fitting_calls, operand_ranges, rounding_costs
 
     name, kept = prepared.name, settings.kept
     inputs = list(prepared.goldens[0].inputs.values())

@@ -69,7 +69,7 @@ class Task:
         """The module of the first program, with the inputs as tensors."""
         import torch
 
-        from transforms.export.trace import CallableProgram
+        from transforms.graph.callable import CallableProgram
         from zoo import sources
         from zoo.manifest import load_manifest
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
-    from transforms.targets.base import LoweredProgram
+    from transforms.lowering.result import LoweredProgram
 
 MODELS = Path(__file__).parents[2] / "zoo" / "models"
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from menagerie.session import Session
 from transforms import convert
-from transforms.quantisation import samples
+from transforms.goldens.entry import samples
 from zoo.errors import SourceError, UsageError
 from zoo.spec import InputSpec, ProgramSpec
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from menagerie.session import Session
 from transforms import convert
-from transforms.export.trace import without_fast_path
+from transforms.graph.callable import without_fast_path
 from zoo.errors import ExportError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from torch import nn
 
 from transforms import convert, quantisation
 from transforms.export.prepare import Program, prepare_module
-from transforms.quantisation import INTEGERS, quantised, to_eight_bits
+from transforms.passes.quantisation import INTEGERS, quantised, to_eight_bits
 from transforms.stages import transform
 from transforms.targets import Settings, target_named
 from zoo.precision import Precision, WeightPrecision

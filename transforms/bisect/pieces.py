@@ -27,9 +27,9 @@ from menagerie.numerics import Dtype, Tolerance
 from menagerie.validation import Limits
 from menagerie.validation.compare import compare
 from menagerie.validation.findings import OutputParity, Verdict
-from transforms.export.call_signature import DTYPES, Eager, given, signature_of
 from transforms.export.prepare import Prepared
 from transforms.goldens.cases import GoldenCase
+from transforms.graph.call_signature import DTYPES, Eager, given, signature_of
 from transforms.graph.editor import ProgramEditor, fake_value
 from transforms.graph.interpret import capture, output_nodes
 from transforms.graph.layouts import as_array

@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 
 from menagerie.numerics import Dtype, Tolerance
 from transforms.bisect.pieces import Piece, judge_lowered, judge_rewritten
-from transforms.export.call_signature import given
+from transforms.graph.call_signature import given
 from transforms.loading import known, read_program
 from transforms.pipeline import make_passes
 from zoo.base_models import Frozen

@@ -33,7 +33,19 @@ from torch.utils._pytree import (
 from menagerie import process
 from menagerie.validation.findings import CaseKind
 from menagerie.validation.refuting import Attempt, Kind, Plan
-from transforms.export.call_signature import (
+from transforms.export.python_state import refuse_python_state
+from transforms.export.static_caches import with_caches_as_state
+from transforms.export.trace import dynamic_shapes, trace
+from transforms.goldens.cases import (
+    GoldenCase,
+    check_shapes,
+    exact_outputs,
+    first_inputs,
+    make_goldens,
+)
+from transforms.goldens.examples import example_goldens
+from transforms.goldens.refuting import Answers, answers, excuses
+from transforms.graph.call_signature import (
     CONSTANTS,
     Eager,
     axes_by_input,
@@ -44,24 +56,7 @@ from transforms.export.call_signature import (
     signature_of,
     state_of,
 )
-from transforms.export.python_state import refuse_python_state
-from transforms.export.static_caches import with_caches_as_state
-from transforms.export.trace import (
-    WRAPPER_PREFIX,
-    dynamic_shapes,
-    eager_of,
-    trace,
-    without_fast_path,
-)
-from transforms.goldens.cases import (
-    GoldenCase,
-    check_shapes,
-    exact_outputs,
-    first_inputs,
-    make_goldens,
-)
-from transforms.goldens.examples import example_goldens
-from transforms.goldens.refuting import Answers, answers, excuses
+from transforms.graph.callable import WRAPPER_PREFIX, eager_of, without_fast_path
 from transforms.graph.layouts import as_array, as_tensor
 from transforms.passes.canonical import TakePlainInputs, run_canonical
 from zoo.errors import ExportError, UsageError
@@ -70,8 +65,8 @@ from zoo.records import PassRecord
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from transforms.export.call_signature import Call, Signature
-    from transforms.quantisation import Range
+    from transforms.graph.call_signature import Call, Signature
+    from transforms.passes.quantisation import Range
     from zoo.spec import ProgramSpec
 
 

@@ -24,9 +24,9 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from transforms.export.call_signature import named_tensors
 from transforms.goldens.cases import run_exactly
 from transforms.goldens.examples import redrawn
+from transforms.graph.call_signature import named_tensors
 from transforms.graph.layouts import content_digest
 from transforms.graph.record import NOT_THEIRS
 from zoo.errors import ExportError

@@ -8,7 +8,7 @@ import torch
 from torch.export.graph_signature import OutputKind
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-from transforms.export.call_signature import DTYPES
+from transforms.graph.call_signature import DTYPES
 from transforms.graph.record import origin
 from transforms.graph.schemas import is_random, producers, schema_of, tensors_of
 from zoo.errors import ExportError

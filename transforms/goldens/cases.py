@@ -20,8 +20,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from menagerie.validation.findings import CaseKind
-from transforms.export.trace import eager_of, without_fast_path
 from transforms.goldens.realistic import Content, Values, content_of, draw, generator_of, sizes_of
+from transforms.graph.callable import eager_of, without_fast_path
 from transforms.graph.layouts import plain
 from zoo.errors import ExportError
 from zoo.sources.random_weights import torch_threads
@@ -30,7 +30,7 @@ from zoo.spec import Dimension, InputSpec, ProgramSpec, SampleKind
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from transforms.export.call_signature import Call, Eager, Signature
+    from transforms.graph.call_signature import Call, Eager, Signature
 
 aten = torch.ops.aten
 

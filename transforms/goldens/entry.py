@@ -18,17 +18,19 @@ from safetensors.torch import load_file
 from menagerie.format.folder import open_bundle
 from menagerie.validation.compare import compare
 from menagerie.validation.goldens import GoldenCases
-from transforms.goldens.cases import make_goldens
+from transforms.goldens.cases import input_dtype, make_goldens
 from transforms.graph.layouts import as_array
-from transforms.quantisation import samples
 from zoo import sources
-from zoo.errors import MenagerieError, ValidationError
+from zoo.errors import MenagerieError, SourceError, ValidationError
 from zoo.manifest import load_manifest
 from zoo.sources.context import Context, resolve_inside
 from zoo.speech import held_out
 
 if TYPE_CHECKING:
-    from zoo.spec import ModelSpec, ProgramSpec, SpeechSpec, WordGate
+    from collections.abc import Iterator
+
+    from transforms.passes.quantisation import Call
+    from zoo.spec import InputSpec, ModelSpec, ProgramSpec, SpeechSpec, WordGate
 
 
 _FULL = 2.0**15  # a sample of 16 bits is a fraction of this
@@ -176,3 +178,65 @@ def _differs(name: str, fact: str) -> ValidationError:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+def samples(program: ProgramSpec, data: Path, *, alone: bool) -> Iterator[Call]:
+    """The calls that a file of samples makes for a program.
+
+    Args:
+        program: of the entry.
+        data: safetensors; of each input as many slices along the first axis as there are samples.
+        alone: whether it is the only program, so that its inputs are there by their own names;
+            else as `<program>/<input>`.
+
+    Raises:
+        SourceError: the file lacks an input, or has too few samples of one for a call, or of a
+            shape or dtype that the program does not take; or inputs' first axes differ.
+    """
+    tensors = load_file(data)
+    names = [spec.name if alone else f"{program.name}/{spec.name}" for spec in program.inputs]
+    if missing := [name for name in names if name not in tensors]:
+        raise SourceError(data.name, f"the samples for calibration lack {missing[0]!r}")
+    found = [
+        _fitting(data.name, name, tensors[name], spec)
+        for name, spec in zip(names, program.inputs, strict=True)
+    ]
+    count = min(len(tensor) for tensor in found)
+    if count == 0 or any(len(tensor) != count for tensor in found):
+        sizes = ", ".join(f"{n}: {len(t)}" for n, t in zip(names, found, strict=True))
+        raise SourceError(data.name, f"needs as many samples of each input, and one: {sizes}")
+    least, most = _samples_a_call(data.name, program, count)
+    for start in range(0, count, most):
+        if count - start >= least:
+            yield [tensor[start : start + most] for tensor in found]
+
+
+def _samples_a_call(place: str, program: ProgramSpec, count: int) -> tuple[int, int]:
+    """The fewest and the most."""
+    firsts = {spec.shape[0] for spec in program.inputs}
+    if len(firsts) > 1:
+        fact = f"the first axes of program {program.name}'s inputs differ, so are no samples"
+        raise SourceError(place, fact)
+    (first,) = firsts
+    if isinstance(first, int):
+        least = most = first
+    else:
+        least, most = program.dimensions[first].low, program.dimensions[first].high
+    if count < least:
+        raise SourceError(
+            place, f"has {count} samples, program {program.name} takes {least} a call"
+        )
+    return least, most
+
+
+def _fitting(place: str, name: str, tensor: torch.Tensor, spec: InputSpec) -> torch.Tensor:
+    wanted = input_dtype(spec, torch.float32)
+    fits = tensor.dim() == len(spec.shape) > 0 and all(
+        not isinstance(size, int) or size == found
+        for size, found in zip(spec.shape[1:], tensor.shape[1:], strict=True)
+    )
+    if not fits or tensor.dtype is not wanted:
+        fact = f"{name!r} has {list(tensor.shape)} of {tensor.dtype}, the program takes"
+        fact = f"{fact} {list(spec.shape)} of {wanted}".replace("torch.", "")
+        raise SourceError(place, fact, "Give samples along the first axis")
+    return tensor

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from menagerie.format.bundle_manifest import TensorSpec
-    from transforms.export.call_signature import Eager, Signature
+    from transforms.graph.call_signature import Eager, Signature
 
 _LIFELIKE = frozenset({CaseKind.PICTURE, CaseKind.SPEECH})
 _GIVEN = "the given inputs"

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
-    from transforms.export.call_signature import Call, Eager, Signature
     from transforms.goldens.cases import GoldenCase
+    from transforms.graph.call_signature import Call, Eager, Signature
 
 Answers = tuple[Plan, dict[str, torch.Tensor]]
 

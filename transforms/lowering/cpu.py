@@ -19,9 +19,9 @@ from transforms.lowering.cpp_codegen import (
     wrapper_prelude,
 )
 from transforms.lowering.inductor import Backend, generate_code
+from transforms.lowering.result import LoweredProgram
 from transforms.lowering.toolchain import Compiler, Source, find_compiler, link_model_library
 from transforms.progress import report_step
-from transforms.targets.base import LoweredProgram
 from zoo.errors import LoweringError
 from zoo.records import LoweringRecord
 

@@ -73,7 +73,7 @@ from torch.utils import _cpp_embed_headers
 from torch.utils import _pytree as pytree
 
 from menagerie.paths import built
-from transforms.export.call_signature import state_of
+from transforms.graph.call_signature import state_of
 from transforms.graph.guards import is_number_cached, plain_words, torch_unheard
 from transforms.graph.record import origin
 from transforms.lowering.cpp_codegen import located, not_the_pinned, numbers_as_eager

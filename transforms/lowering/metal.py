@@ -23,6 +23,7 @@ from transforms.lowering.coverage import check_kernels, check_library, own_shims
 from transforms.lowering.cpp_codegen import interface, wrapper_prelude
 from transforms.lowering.inductor import Backend, generate_code, metal_on_any_host
 from transforms.lowering.metal_codegen import MetalScheduling, MetalWrapper, metal_code
+from transforms.lowering.result import LoweredFile, LoweredProgram, host_requirements
 from transforms.lowering.toolchain import (
     Source,
     find_compiler,
@@ -32,8 +33,6 @@ from transforms.lowering.toolchain import (
 )
 from transforms.passes.metal.move_to_device import MoveToDevice
 from transforms.progress import report_step
-from transforms.targets.base import LoweredFile, LoweredProgram
-from transforms.targets.cpu import host_requirements
 from zoo.errors import LoweringError
 from zoo.records import LoweringRecord
 

@@ -6,10 +6,16 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from transforms.export.trace import WRAPPER_PREFIX
+from transforms.graph.callable import WRAPPER_PREFIX
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.passes.axes import is_layout
-from transforms.quantisation import INTEGERS, is_called, quantised, scheme_of, with_second_names
+from transforms.passes.quantisation import (
+    INTEGERS,
+    is_called,
+    quantised,
+    scheme_of,
+    with_second_names,
+)
 from zoo.errors import UsageError
 from zoo.precision import Precision, WeightPrecision
 
@@ -49,8 +55,8 @@ class QuantiseWeights(GraphPass):
     CPU's runtime multiplies them once when it loads, and a run takes what it takes in float32;
     Metal's products read the integers themselves. With `int8` and `int8-static` the CPU's runtime
     rounds the other operand of a linear layer, a product or a convolution when it is known, too,
-    and multiplies integers (`runtime/kernels/kernels.h`). `transforms.quantisation` says how is
-    rounded.
+    and multiplies integers (`runtime/kernels/kernels.h`). `transforms.passes.quantisation` says
+    how is rounded.
 
     Rounded are parameters that linear layers, products, convolutions and embeddings read, with at
     least 16 numbers to a row of their first axis, or 32 where a row is a window of a convolution.

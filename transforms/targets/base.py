@@ -18,13 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    import torch
     from torch.export import ExportedProgram
 
     from menagerie.format.bundle_manifest import Requirements
     from menagerie.numerics import Dtype, Tolerance
+    from transforms.lowering.result import LoweredProgram
     from zoo.errors import Check
-    from zoo.records import LoweringRecord
     from zoo.spec import PassChoice
 
 # In a target's list: the place of the pass that a precision asks for, if it asks for one.
@@ -118,30 +117,6 @@ class Target(ABC):
 
     def __str__(self) -> str:
         return self.name
-
-
-@dataclass(frozen=True)
-class LoweredFile:
-    """A file beside a program's library; what else is said of it is in the manifest too."""
-
-    path: Path  # in the bundle's folder
-    # Of the source that it and the library were both compiled from, if it was
-    source_sha256: str | None = None
-    # Of a machine that loads it, where that is not the library's
-    requires: Requirements | None = None
-
-
-@dataclass(frozen=True)
-class LoweredProgram:
-    """A compiled program: its library, and the tensors it expects by constant name.
-
-    `files` are the others that the target's runtime asks for, by their role in the manifest.
-    """
-
-    library: Path
-    constants: dict[str, torch.Tensor]
-    record: LoweringRecord
-    files: Mapping[str, LoweredFile] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from menagerie.compilers import zig_version
-from menagerie.format.bundle_manifest import Requirements
-from menagerie.host import INSTRUCTIONS, RUNTIME_ABI
+from menagerie.host import INSTRUCTIONS
+from transforms.lowering.result import host_requirements
 from transforms.targets.base import ROUND_WEIGHTS, PassItem, Target
-from zoo.errors import Check, Health, LoweringError
+from zoo.errors import Check, Health
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from torch.export import ExportedProgram
 
-    from transforms.targets.base import LoweredProgram
+    from menagerie.format.bundle_manifest import Requirements
+    from transforms.lowering.result import LoweredProgram
 
 
 class CpuTarget(Target):
@@ -115,17 +116,3 @@ def _has() -> frozenset[str]:
         return frozenset(shown.stdout.lower().split())
     flags = next((line for line in listing.splitlines() if line.startswith("flags")), "")
     return frozenset(flags.split())
-
-
-def host_requirements() -> Requirements:
-    """What a machine must be to run libraries for ones like this; LoweringError if unknown."""
-    machine = platform.machine()
-    if machine not in INSTRUCTIONS:
-        fact = f"there is no baseline for {machine}"
-        raise LoweringError("cpu", fact, "x86_64 and arm64 are known")
-    return Requirements(
-        system=platform.system().lower(),
-        machine=machine,
-        instructions=INSTRUCTIONS[machine],
-        runtime_abi=RUNTIME_ABI,
-    )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
-    from transforms.targets.base import LoweredProgram
+    from transforms.lowering.result import LoweredProgram
 
 _SHADER_HEADER = "shaders.h.metal"
 

@@ -32,8 +32,8 @@ from transforms import run_passes
 from transforms.lowering import metal
 from transforms.lowering.inductor import metal_header
 from transforms.lowering.metal_codegen import metal_code
+from transforms.lowering.result import host_requirements
 from transforms.targets import target_named
-from transforms.targets.cpu import host_requirements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -11,9 +11,10 @@ from torch.export import Dim
 
 from menagerie.session import Session
 from transforms import convert
-from transforms.export.call_signature import output_names
-from transforms.export.trace import dynamic_shapes, eager_of, trace
+from transforms.export.trace import dynamic_shapes, trace
 from transforms.goldens.cases import make_goldens
+from transforms.graph.call_signature import output_names
+from transforms.graph.callable import eager_of
 from zoo.errors import ExportError
 from zoo.spec import Dimension, InputSpec, ProgramSpec
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from transforms.export.call_signature import state_of
 from transforms.export.prepare import Program, prepare_module
 from transforms.export.trace import trace
+from transforms.graph.call_signature import state_of
 from zoo.errors import ExportError
 
 X = torch.randn(3, 4)

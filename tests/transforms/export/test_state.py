@@ -19,8 +19,8 @@ from menagerie.library import native_tool
 from menagerie.session import Session
 from transforms import Program, convert
 from transforms.bisect import diagnose
-from transforms.export.call_signature import state_of
 from transforms.export.prepare import prepare, prepare_module
+from transforms.graph.call_signature import state_of
 from transforms.targets import Settings, target_named
 from zoo.errors import ExportError, SessionError, UsageError
 from zoo.spec import Dimension, InputSpec, ProgramSpec

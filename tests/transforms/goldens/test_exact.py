@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from menagerie.validation.findings import CaseKind
-from transforms.export.trace import eager_of
 from transforms.goldens.cases import exact_outputs, make_goldens
+from transforms.graph.callable import eager_of
 from zoo.spec import ProgramSpec
 
 _SPEC = ProgramSpec.model_validate({"inputs": [{"name": "x", "shape": [4, 64]}]})

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
-    from transforms.targets.base import LoweredProgram
+    from transforms.lowering.result import LoweredProgram
 
 
 class Small(nn.Module):

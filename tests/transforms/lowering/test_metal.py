@@ -17,8 +17,8 @@ from tests.transforms.lowering.linked_library import LinkedLibrary
 from transforms import convert, run_passes
 from transforms.lowering import metal
 from transforms.lowering.inductor import metal_header
+from transforms.lowering.result import host_requirements
 from transforms.targets import target_named
-from transforms.targets.cpu import host_requirements
 from zoo.errors import LoweringError, UnsupportedKernels
 from zoo.models.torchvision_operators import torchvision_operators
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
-    from transforms.targets.base import LoweredProgram
+    from transforms.lowering.result import LoweredProgram
 
 
 def test_library_is_for_macs_with_apple_silicon(dylib: Path) -> None:

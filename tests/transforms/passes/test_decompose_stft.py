@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from transforms import convert
-from transforms.export.trace import dynamic_shapes, eager_of, trace
+from transforms.export.trace import dynamic_shapes, trace
+from transforms.graph.callable import eager_of
 from transforms.graph.graph_pass import check_program
 from transforms.lowering.cpu import BACKEND
 from transforms.lowering.inductor import generate_code

@@ -20,8 +20,8 @@ from menagerie.format.bundle_manifest import parse_manifest
 from menagerie.format.folder import seal
 from menagerie.session import Session
 from transforms import convert
+from transforms.passes.quantisation import INTEGERS, Scheme, quantised
 from transforms.pipeline import run_passes
-from transforms.quantisation import INTEGERS, Scheme, quantised
 from zoo.errors import UsageError
 from zoo.precision import Precision
 from zoo.spec import PassChoice

@@ -18,27 +18,22 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors.torch import load_file
 
 from menagerie.validation.compare import measure
-from transforms.export.trace import WRAPPER_PREFIX
-from transforms.goldens.cases import input_dtype
+from transforms.graph.callable import WRAPPER_PREFIX
 from transforms.graph.editor import fake_value
 from transforms.graph.interpret import Recorder, output_nodes
 from transforms.graph.record import origin
 from transforms.passes.axes import is_layout
-from zoo.errors import SourceError, UsageError
+from zoo.errors import UsageError
 from zoo.precision import Precision, WeightPrecision
 from zoo.records import LayerCost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-    from pathlib import Path
 
     from torch.export import ExportedProgram
     from torch.fx import Node
-
-    from zoo.spec import InputSpec, ProgramSpec
 
 
 _UPPER_HALF = -(1 << 16)  # of a float32's bits: what bfloat16 keeps of them
@@ -381,65 +376,3 @@ def _form(value: object) -> str:
     if not isinstance(value, torch.Tensor):
         return f"a {type(value).__name__}"
     return f"{value.dtype} of {value.dim()} axes".removeprefix("torch.")
-
-
-def samples(program: ProgramSpec, data: Path, *, alone: bool) -> Iterator[Call]:
-    """The calls that a file of samples makes for a program.
-
-    Args:
-        program: of the entry.
-        data: safetensors; of each input as many slices along the first axis as there are samples.
-        alone: whether it is the only program, so that its inputs are there by their own names;
-            else as `<program>/<input>`.
-
-    Raises:
-        SourceError: the file lacks an input, or has too few samples of one for a call, or of a
-            shape or dtype that the program does not take; or inputs' first axes differ.
-    """
-    tensors = load_file(data)
-    names = [spec.name if alone else f"{program.name}/{spec.name}" for spec in program.inputs]
-    if missing := [name for name in names if name not in tensors]:
-        raise SourceError(data.name, f"the samples for calibration lack {missing[0]!r}")
-    found = [
-        _fitting(data.name, name, tensors[name], spec)
-        for name, spec in zip(names, program.inputs, strict=True)
-    ]
-    count = min(len(tensor) for tensor in found)
-    if count == 0 or any(len(tensor) != count for tensor in found):
-        sizes = ", ".join(f"{n}: {len(t)}" for n, t in zip(names, found, strict=True))
-        raise SourceError(data.name, f"needs as many samples of each input, and one: {sizes}")
-    least, most = _samples_a_call(data.name, program, count)
-    for start in range(0, count, most):
-        if count - start >= least:
-            yield [tensor[start : start + most] for tensor in found]
-
-
-def _samples_a_call(place: str, program: ProgramSpec, count: int) -> tuple[int, int]:
-    """The fewest and the most."""
-    firsts = {spec.shape[0] for spec in program.inputs}
-    if len(firsts) > 1:
-        fact = f"the first axes of program {program.name}'s inputs differ, so are no samples"
-        raise SourceError(place, fact)
-    (first,) = firsts
-    if isinstance(first, int):
-        least = most = first
-    else:
-        least, most = program.dimensions[first].low, program.dimensions[first].high
-    if count < least:
-        raise SourceError(
-            place, f"has {count} samples, program {program.name} takes {least} a call"
-        )
-    return least, most
-
-
-def _fitting(place: str, name: str, tensor: torch.Tensor, spec: InputSpec) -> torch.Tensor:
-    wanted = input_dtype(spec, torch.float32)
-    fits = tensor.dim() == len(spec.shape) > 0 and all(
-        not isinstance(size, int) or size == found
-        for size, found in zip(spec.shape[1:], tensor.shape[1:], strict=True)
-    )
-    if not fits or tensor.dtype is not wanted:
-        fact = f"{name!r} has {list(tensor.shape)} of {tensor.dtype}, the program takes"
-        fact = f"{fact} {list(spec.shape)} of {wanted}".replace("torch.", "")
-        raise SourceError(place, fact, "Give samples along the first axis")
-    return tensor
