@@ -242,20 +242,12 @@ _KNOWN = (
 
 @dataclass(frozen=True)
 class Program:
-    """One program of a bundle, in torch.export's own terms.
+    """One program of a bundle, by arguments that `transforms.convert` describes.
 
-    Attributes:
-        module: in eval mode; or a program that is exported already.
-        inputs: examples by position, as `convert` has them; a mapping is taken as `kwargs`. Left
-            out: those that an exported program has of its own.
-        kwargs: examples by name.
-        dynamic_shapes: as torch.export has it; every range needs a largest size.
-        names: `{"inputs": [...], "outputs": [...]}` in the graph's order; left out: what forward
-            calls its inputs, and the result's keys, or `output` and its positions.
-        calls: of a module that keeps state in buffers: how many calls, one after another, each
-            golden case is, from the buffers as they are now. The first takes `inputs`.
-        calibration: for the precision `int8-static`: samples, each the inputs of a call in the
-            graph's order, positions before names.
+    A mapping of inputs is taken as `kwargs`; an exported program has examples of its own. Names
+    left out are what forward calls its inputs, and the result's keys, or `output` and its
+    positions. Where the module keeps state in buffers, each golden case is so many `calls`, one
+    after another.
     """
 
     module: torch.nn.Module | ExportedProgram

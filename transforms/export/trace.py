@@ -24,19 +24,9 @@ from torch.utils._pytree import tree_leaves, tree_map_only, tree_structure
 
 from transforms.export.refusals import refuse_unsupported
 from transforms.graph.aliasing import functional
-from transforms.graph.call_signature import (
-    is_plain,
-    named_tensors,
-    output_names,
-    state_of,
-)
+from transforms.graph.call_signature import is_plain, named_tensors, output_names, state_of
 from transforms.graph.editor import ProgramEditor
-from transforms.graph.guards import (
-    any_length,
-    is_number_cached,
-    plain_words,
-    torch_unheard,
-)
+from transforms.graph.guards import any_length, is_number_cached, plain_words, torch_unheard
 from transforms.graph.layouts import plain
 from transforms.graph.record import NOT_THEIRS
 from transforms.graph.schemas import declare

@@ -59,25 +59,20 @@ _NORMS = {None: 0, "backward": 0, "ortho": 1, "forward": 2}  # as the core opera
 class DecomposeStft(GraphPass):
     """Replaces STFT(x) with Unfold(x) @ cos and @ -sin, and all complex numbers with real ones.
 
-    `torch.stft` (with or without `center`), the real FFT that it decomposes to and
-    `torch.fft.rfft` become two matrix products: the frames, which are windowed views of the signal
-    without what the window makes zero, folded in the middle, times the Fourier basis, into which
-    the normalisation is multiplied. `torch.fft.irfft` and `torch.istft` are products with such a
-    basis and a sum of overlapping frames. Transforms of complex signals and of several axes
-    (`torch.fft.fft`, `rfft2`, `irfftn`, `hfft` and the like) are products axis by axis. The basis
-    is formed in float64 from exactly reduced angles and rounded once. Complex numbers, of a
-    spectrum, a constant, `view_as_complex`, `complex` or `polar`, are carried as real and imaginary
-    planes, so that none is left.
+    `torch.stft` (with or without `center`), the real FFT that it decomposes to and `torch.fft.rfft`
+    become two matrix products: the frames, which are windowed views of the signal without what the
+    window makes zero, folded in the middle, times the Fourier basis, into which the normalisation
+    is multiplied. `torch.fft.irfft` and `torch.istft` are products with such a basis and a sum of
+    overlapping frames; transforms of complex signals and of several axes go axis by axis. The basis
+    is formed in float64 from exactly reduced angles and rounded once. Complex numbers, wherever
+    they are from, are carried as real and imaginary planes, so that none is left.
 
     For finite signals the result differs from the FFT's by rounding. |z| is sqrt(re^2 + im^2),
     which overflows above 1.8e19 in float32 where the FFT's hypot does not.
 
     Refuses complex numbers that leave the program or meet an operator without a real form, frames
-    longer than `largest_frame`, or of a length that is not fixed, and signals that are not float32
-    or float64.
-
-    Args:
-        largest_frame: the longest transform, in samples; the basis has about its square elements.
+    longer than `largest_frame` samples (the basis has about its square elements), or of a length
+    that is not fixed, and signals that are not float32 or float64.
     """
 
     def __init__(self, *, largest_frame: int = 4096) -> None:

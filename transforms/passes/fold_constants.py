@@ -40,11 +40,8 @@ class FoldConstants(GraphPass):
     Folded are functional calls with at least one weight, buffer or lifted tensor beneath them; a
     mere `full` or `arange` costs less to make than to read. Views of constants cost nothing and
     stay, reading what was folded beneath them. Results are computed by eager PyTorch and stored
-    contiguous.
-
-    Args:
-        max_growth: by how many bytes all results together may exceed the constants that they
-            replace, so that a broadcast does not swell the artifact.
+    contiguous; all together they exceed what they replace by at most `max_growth` bytes, so that a
+    broadcast does not swell the artifact.
 
     Refuses beyond that bound; where a result is returned, since a constant's memory would be the
     program's own for all calls; where something downstream relies on strides that the stored

@@ -121,16 +121,12 @@ class FuseCatLinear(GraphPass):
 
     The columns of the weight are parted as the last axis of the concatenation is, and stored as
     constants of their own; the bias is added once. Linear, mm, addmm and matmul by a constant, also
-    behind a view that keeps the last axis.
+    behind a view that keeps the last axis. Sizes are never specialised: a dynamic number of rows
+    counts as its lower bound.
 
-    Whether it pays is a matter of the target: `denial` says what was measured on the CPU.
-    Sizes are never specialised: a dynamic number of rows counts as its lower bound.
-
-    Refuses, with a reason, another axis than the last, parts of other leading shapes or dtypes,
-    a concatenation with other users, and what the gate denies.
-
-    Args:
-        gate: "measured", or "open" to rewrite every correct match, as suits other targets.
+    Refuses, with a reason, another axis than the last, parts of other leading shapes or dtypes, a
+    concatenation with other users, and what the gate denies: "measured" by `denial` on the CPU, or
+    nothing where it is "open", as suits other targets.
     """
 
     def __init__(self, *, gate: str = "measured") -> None:
@@ -292,12 +288,9 @@ _VALUES = ("example_value", "val")  # where a graph keeps its fake tensors
 class CatLinearPreGradPass(CustomGraphPass):
     """Replaces Linear(Cat(x, y), w, b) with Linear(x, w_x, b) + Linear(y, w_y) in place.
 
-    Left alone is whatever FuseCatLinear refuses, and a concatenation behind which something is
-    written before the linear. `journal` notes over all graphs what was rewritten, and what was
-    refused and why.
-
-    Args:
-        gate: "measured", on the CPU alone; or "open" to rewrite every correct match anywhere.
+    Left alone is whatever FuseCatLinear refuses, by the same gate, and a concatenation behind which
+    something is written before the linear. `journal` notes over all graphs what was rewritten, and
+    what was refused and why.
     """
 
     def __init__(self, *, gate: str = "measured") -> None:

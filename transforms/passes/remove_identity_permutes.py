@@ -55,17 +55,13 @@ class _Step(NamedTuple):
 class RemoveIdentityPermutes(GraphPass):
     """Replaces permute(permute(x, p), q) with permute(x, p[q]), and with x where that is nothing.
 
-    Two rewrites, repeated until none applies:
-
-    1. A node that holds the elements of an ancestor in the same order, with the same sizes and
-       strides, is that ancestor. Followed are permutations, composed axis by axis; regroupings that
-       keep row-major order (view, squeeze, ...); copies (contiguous, clone, ...); slices and
-       expansions that leave the sizes alone. Strides of the permuted and copied kind may differ if
-       all that follows can take the ancestor's.
-    2. Permutations in a row become one.
-
-    Before, pointwise calls are computed where that saves permutations: permute(f(permute(x, p)), q)
-    becomes f(x) when p and q cancel.
+    A node that holds the elements of an ancestor in the same order, with the same sizes and
+    strides, is that ancestor; permutations in a row become one. Followed are permutations, composed
+    axis by axis; regroupings that keep row-major order (view, squeeze, ...); copies (contiguous,
+    clone, ...); slices and expansions that leave the sizes alone. Strides of the permuted and
+    copied kind may differ if all that follows can take the ancestor's. Before, pointwise calls are
+    computed where that saves permutations: permute(f(permute(x, p)), q) becomes f(x) when p and q
+    cancel.
 
     Axes decide, not sizes: swapping two axes of equal size is no identity. Strides are those that
     the program was exported with; those of what is returned may become contiguous.

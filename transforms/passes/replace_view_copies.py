@@ -29,16 +29,11 @@ class ReplaceViewCopies(GraphPass):
     """Replaces X_copy(x) with X(x) for every view operator X, in ATen or edge dialect.
 
     A copy and a view hold the same numbers, but a caller who is handed the view can tell them
-    apart. So a copy stays, with a reason, when
-
-    1. it is returned and as a view would share memory with an input, a weight, a buffer or another
-       output, or would be laid out otherwise than the copy;
-    2. the operand's strides allow no view, or an operator downstream cannot take the view's
-       strides or relies on the copy's (`as_strided`, custom and random operators);
-    3. the view would only mark its numbers as conjugated or negated, a mark that generated code
-       does not see.
-
-    Strides of all that follows are computed anew.
+    apart. So a copy stays, with a reason, if it is returned and as a view would share memory with
+    an input, a weight, a buffer or another output, or would be laid out otherwise; if strides allow
+    no view, or an operator downstream cannot take the view's or relies on the copy's (`as_strided`,
+    custom and random operators); or if the view would only mark its numbers as conjugated or
+    negated, a mark that generated code does not see. Strides of all that follows are computed anew.
     """
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:

@@ -50,29 +50,23 @@ def may_quantise(value: torch.Tensor) -> bool:
 class QuantiseWeights(GraphPass):
     """Replaces the weights of products and tables with integers times a scale, in float32.
 
-    The graph stays one of float32, as `narrow_weights` leaves it: the bundle keeps the integers and
-    scales. Those of the weight-only precisions shrink the file to 0.26 or 0.15 of float32's: the
-    CPU's runtime multiplies them once when it loads, and a run takes what it takes in float32;
+    The graph stays one of float32: the bundle keeps the integers and scales, in 0.26 or 0.15 of the
+    bytes. With weight-only precisions the CPU's runtime multiplies them once when it loads, and
     Metal's products read the integers themselves. With `int8` and `int8-static` the CPU's runtime
-    rounds the other operand of a linear layer, a product or a convolution when it is known, too,
-    and multiplies integers (`runtime/kernels/kernels.h`). `transforms.passes.quantisation` says
-    how is rounded.
+    rounds the other operand of a linear layer, a product or a convolution too, and multiplies
+    integers (`runtime/kernels/kernels.h`). `transforms.passes.quantisation` says how is rounded.
 
     Rounded are parameters that linear layers, products, convolutions and embeddings read, with at
     least 16 numbers to a row of their first axis, or 32 where a row is a window of a convolution.
-    Biases, gains, depthwise kernels, and buffers (bases of transforms, tables of positions,
-    statistics) stay as they are. So does a first convolution of 3 x 3 over three channels: with
-    `int8` it gains no time and loses 0.6 dB in MobileNetV2. A last classifier is rounded: it gains
-    even for one row.
+    Biases, gains, depthwise kernels, and buffers stay as they are. So does a first convolution of 3
+    x 3 over three channels: with `int8` it gains no time and loses 0.6 dB in MobileNetV2. A last
+    classifier is rounded: it gains even for one row.
 
     Args:
         precision: `int8`, `int8-static`, `int8-weight-only` or `int4-weight-only`.
         keep: parameters that stay, by their names or what these begin with up to a dot or an
             underscore, such as a layer's name; spaces between them.
         group: how many integers of a row share a scale; left out: what is usual for the precision.
-
-    Raises:
-        UsageError: another precision is asked for, or a name to keep is no parameter's.
     """
 
     def __init__(
@@ -139,21 +133,14 @@ def may_narrow(value: torch.Tensor) -> bool:
 class NarrowWeights(GraphPass):
     """Replaces weights of float32 with the nearest numbers of float16 or bfloat16.
 
-    The graph stays one of float32: what it computes with the rounded weights is what the artifact
-    computes, since a bundle keeps such a weight in the narrow type and the runtime widens it when
-    it is loaded. So the file shrinks to half, products and sums lose nothing to the narrow type,
-    and no run is slower than float32's: no processor that we compile for multiplies these types
-    faster than float32 without AMX.
+    The graph stays one of float32: the bundle keeps such a weight in the narrow type and the
+    runtime widens it when it is loaded. So the file shrinks to half, products and sums lose nothing
+    to the narrow type, and no run is slower: no processor that we compile for multiplies these
+    types faster than float32 without AMX.
 
     Rounded are constants of at least two axes; biases, gains and statistics weigh little and stay.
     Refused is a weight that float16 cannot hold: one with larger numbers, or numbers so small that
     the rounding's norm exceeds the half unit that a normal number may lose.
-
-    Args:
-        dtype: `float16` or `bfloat16`.
-
-    Raises:
-        UsageError: another dtype is asked for.
     """
 
     def __init__(self, dtype: str = "float16") -> None:
