@@ -195,42 +195,41 @@ def prepare(
     ranges = {n: (d.low, d.high, d.multiple_of) for n, d in spec.dimensions.items()}
     signature = signature_of(program, sizes, output_names(program), ranges)
     check_shapes(place, signature, cases)
-    prepared = Prepared(
-        spec.name,
-        program,
-        signature,
-        cases,
-        eager,
-        memory=_memory(eager.module, program),
-        passes=tuple(records),
-    )
-    if not state_of(program):
-        return _with_answers(replace(prepared, exact=exact), eager)
-    cases = make_goldens(model, spec, calls=spec.calls)
-    prepared = replace(prepared, goldens=cases, eager=eager.first, calls=spec.calls)
-    return _with_answers(prepared, eager)
+    if state_of(program):
+        cases, exact = make_goldens(model, spec, calls=spec.calls), {}
+    prepared = Prepared(spec.name, program, signature, cases, eager, spec.calls, exact)
+    return _completed(prepared, eager, eager.module, records)
 
 
-def _with_answers(prepared: Prepared, eager: Eager) -> Prepared:
+def _completed(
+    prepared: Prepared,
+    eager: Eager,
+    module: torch.nn.Module | ExportedProgram,
+    records: Sequence[PassRecord],
+) -> Prepared:
     """Begin to compute what eager says to attempts to refute the program; see `answers`.
 
     In a fork, while it is lowered, since eager may end its process at wrong integers; another then
     leaves these out.
     """
+    program, has_state = prepared.program, bool(state_of(prepared.program))
+    reasons = excuses(program)
     make = partial(
-        answers,
-        eager,
-        prepared.signature,
-        prepared.goldens,
-        has_state=bool(state_of(prepared.program)),
-        excuses=excuses(prepared.program),
+        answers, eager, prepared.signature, prepared.goldens, has_state=has_state, excuses=reasons
     )
     classes = (Plan, Attempt, Kind)
 
     def fewer() -> Answers | None:
         return in_fork(partial(make, ends=False), classes, instead=lambda: None)()
 
-    return replace(prepared, refuting=cache(in_fork(make, classes, instead=fewer)))
+    return replace(
+        prepared,
+        eager=eager.first if has_state else eager,
+        calls=prepared.calls if has_state else 1,
+        memory=_memory(module, program),
+        passes=tuple(records),
+        refuting=cache(in_fork(make, classes, instead=fewer)),
+    )
 
 
 _MOST_CALLS = 64
@@ -310,18 +309,9 @@ def prepare_module(name: str, program: Program) -> Prepared:
     calls = program.calls if state_of(exported) else 1
     goldens = example_goldens(place, signature, example, eager, calls)
     check_shapes(place, signature, goldens)
-    made = Prepared(
-        name,
-        exported,
-        signature,
-        goldens,
-        eager,
-        memory=_memory(module, exported),
-        passes=tuple(records),
-    )
-    if state_of(exported):
-        return _with_answers(replace(made, eager=eager.first, calls=calls), eager)
-    return _with_answers(replace(made, exact=exact_outputs(eager, goldens)), eager)
+    exact = {} if state_of(exported) else exact_outputs(eager, goldens)
+    made = Prepared(name, exported, signature, goldens, eager, program.calls, exact)
+    return _completed(made, eager, module, records)
 
 
 def _memory(module: torch.nn.Module | ExportedProgram, program: ExportedProgram) -> dict[str, int]:
