@@ -76,14 +76,11 @@ def available_passes() -> dict[str, type[GraphPass]]:
 def passes_over(
     program: ExportedProgram, passes: Sequence[GraphPass], *, name: str = "main"
 ) -> Iterator[tuple[GraphPass, PassRecord, ExportedProgram]]:
-    """Run passes over a program, which is copied once and checked after each of them.
+    """Run passes over one copy of a program, which is checked after each of them.
 
-    Yields:
-        Each pass, its record and the program after it, whose graph the next pass changes.
-
-    Raises:
-        PassError: if a pass broke its contract.
-        LoweringError: if the program needs what the target lacks, or a pass fixed a dynamic size.
+    Yield each pass, its record and the program after it, whose graph the next pass changes. Raise
+    PassError if a pass broke its contract, and LoweringError if the program needs what the target
+    lacks, or a pass fixed a dynamic size.
     """
     place, modified = f"program {name}", False
     check_program(program, "before the passes")
@@ -102,14 +99,7 @@ def run_passes(
     target: Target | str = "cpu",
     name: str = "main",
 ) -> tuple[ExportedProgram, PassLog]:
-    """Run graph passes over a program, which is never changed; see `passes_over` for errors.
-
-    Args:
-        program: any ExportedProgram.
-        passes: names or choices with options, in order; None for all of the target's.
-        target: whose list to take.
-        name: the program's name in the log.
-    """
+    """Run passes, None for all of the target's, over a program, which stays; see `passes_over`."""
     made = make_passes(passes_in(FLOATS, None, target) if passes is None else passes)
     records, result = [], program
     for _, record, result in passes_over(program, made, name=name):  # noqa: B007

@@ -167,9 +167,7 @@ def lower(
 ) -> LowerRecord:
     """Lower programs, write the bundle of them, equal weights once, and time it.
 
-    Raises:
-        UnsupportedKernels: listing every fallback kernel that the target's runtime lacks.
-        LoweringError: if code generation or a compiler fails.
+    Raise LoweringError or its kind UnsupportedKernels, see `Target.lower`.
     """
     from transforms.bundle import write_bundle
     from transforms.eager import measure_beside_eager

@@ -67,11 +67,10 @@ class ShaderCompiler:
     folder: Path
 
     def compiled(self, source: bytes, prelude: bytes) -> Path:
-        """The library, from the folder if it is there.
+        """Return the library, from the folder if it is there.
 
-        Raises:
-            MenagerieError: with the compiler's first error, or the line that is not emulated; or
-                others may write into the folder.
+        Raise MenagerieError with the compiler's first error, or the line that is not emulated; or
+        if others may write into the folder.
         """
         own = ((PACKAGE / name).read_bytes() for name in ("emulator.py", "shader_source.py"))
         parts = (*own, *map(str.encode, self.command), prelude, source)

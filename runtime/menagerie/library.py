@@ -80,10 +80,9 @@ def _file_name(target: str) -> str:
 
 
 def library(target: str = "cpu") -> ctypes.CDLL:
-    """A target's C library, loaded once and for itself: only lowered models see its symbols.
+    """Load a target's C library, once and for itself: only lowered models see its symbols.
 
-    Raises:
-        SessionError: it is not built, cannot be loaded, or is older than this Python.
+    Raise SessionError if it is not built, cannot be loaded, or is older than this Python.
     """
     with _ONE_LOADS:
         return _loaded(target)

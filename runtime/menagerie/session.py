@@ -168,10 +168,10 @@ class Session:
             }
 
     def set_profiling(self, *, on: bool) -> None:
-        """Notes from now on how long each kernel takes, or no more; what was noted is forgotten.
+        """Note from now on how long each kernel takes, or no more; what was noted is forgotten.
 
-        Raises:
-            SessionError: the session is closed, or its kernels run on after their call, on a GPU.
+        Raise SessionError if the session is closed, or on a GPU, where kernels run on after their
+        call.
         """
         if on and not self.can_be_profiled:
             fact = f"kernels of {self._target} run on after their call, so they cannot be timed"

@@ -33,10 +33,9 @@ class Shim:
 
 
 def load(path: Path = SHIMS_FILE) -> tuple[Shim, ...]:
-    """Reads the list, in its own order: an entry for each target, or of each word, becomes several.
+    """Read the list in its order: an entry for each target, or each word, becomes several.
 
-    Raises:
-        ValueError: an entry lacks a field, has an unknown one, or is a duplicate.
+    Raise ValueError if an entry lacks a field, has an unknown one, or is a duplicate.
     """
     import tomllib  # type: ignore[import-not-found, unused-ignore] # since Python 3.11: what only runs artifacts goes without
 

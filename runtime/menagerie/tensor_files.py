@@ -90,10 +90,9 @@ def readable(array: Array, dtype: Dtype) -> Array:
 
 
 def write_outputs(answers: Mapping[str, Array], path: Path) -> None:
-    """Writes one output to a `.npy` file, or all of them to a `.npz` file by their names.
+    """Write one output to a `.npy` file, or all of them to a `.npz` file by their names.
 
-    Raises:
-        UsageError: there are several, and `path` ends in something else than `.npz`.
+    Raise UsageError if there are several, and `path` ends in something else than `.npz`.
     """
     if path.suffix == ".npz":
         _write_archive(answers, path)
@@ -153,10 +152,9 @@ def narrow(array: Array, dtype: Dtype) -> Array:
 
 
 def read_tensors(path: Path) -> dict[str, NDArray[Any]]:
-    """Maps every tensor of a safetensors file, read-only; bfloat16 as uint16.
+    """Map every tensor of a safetensors file, read-only; bfloat16 as uint16.
 
-    Raises:
-        ArtifactError: the file is not valid safetensors, or holds an element type of no program.
+    Raise ArtifactError if the file is not valid, or holds an element type of no program.
     """
     try:
         header, offset = _header(path)

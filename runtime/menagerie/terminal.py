@@ -31,10 +31,9 @@ def write_in_any_encoding() -> None:
 
 
 def written_out(work: Callable[[], int]) -> int:
-    """What `work` returns, once standard output took what it wrote, or has no reader any more.
+    """Return what `work` does, once standard output took what it wrote, or has no reader any more.
 
-    Raises:
-        MenagerieError: standard output is closed, or takes no more, as a full disk.
+    Raise MenagerieError if standard output is closed, or takes no more, as a full disk.
     """
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115 - `2>&-` closes it
     write_in_any_encoding()

@@ -414,10 +414,9 @@ def _example(place: str, program: Program) -> tuple[tuple[Any, ...], dict[str, A
 def _input_names(
     place: str, program: Program, own: Sequence[str], keywords: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """The names of the inputs: those given by keyword keep the keyword's, wherever it is listed.
+    """Name the inputs: those given by keyword keep the keyword's, wherever it is listed.
 
-    Raises:
-        UsageError: names could be meant for one keyword or for another.
+    Raise UsageError if names could be meant for one keyword or for another.
     """
     names = _names(place, program.names, "inputs", own)
     count = len([t for t in tree_leaves(dict(keywords)) if isinstance(t, torch.Tensor)])

@@ -226,8 +226,7 @@ class ComplexProgram:
     def replace(self) -> list[Node]:
         """Rewrite the sources and all that consumes them. The complex nodes go with the dead code.
 
-        Returns:
-            The real results that took the place of others; their strides may differ from those.
+        Return the real results that took the place of others; their strides may differ from those.
         """
         rewritten = {n for source in self.sources for n in (source, *_consumers(source))}
         fresh: list[Node] = []

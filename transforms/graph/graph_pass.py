@@ -101,11 +101,7 @@ class GraphPass(ABC):
     def __call__(
         self, program: ExportedProgram, place: str = "program main"
     ) -> tuple[ExportedProgram, PassRecord]:
-        """Run the pass alone, on a copy; if it changes nothing, the very same program is returned.
-
-        Raises:
-            PassError: if a precondition does not hold or the result is not well formed.
-        """
+        """Run the pass alone, on a copy; without a change, the very same program is returned."""
         editor = ProgramEditor(program, place)
         record = self.run(editor)
         return editor.program if record.modified else program, record

@@ -40,11 +40,9 @@ def check_kernels(place: str, uses: Mapping[str, tuple[str, ...]], target: str) 
 
 
 def check_library(place: str, library: Path, target: str) -> tuple[str, ...]:
-    """The shim symbols that a finished library imports, sorted.
+    """Return the shim symbols that a finished library imports, sorted.
 
-    Raises:
-        UnsupportedKernels: if the runtime does not offer one of them.
-        LoweringError: if the library needs anything of libtorch.
+    Raise UnsupportedKernels for one that the runtime lacks, and LoweringError for libtorch's.
     """
     if (nm := shutil.which("nm")) is None:
         raise LoweringError("coverage", "there is no `nm` on the PATH", "Install binutils")

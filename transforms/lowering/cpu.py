@@ -87,12 +87,7 @@ _BASELINES["aarch64"] = _BASELINES["arm64"]
 def lower(
     program: ExportedProgram, library: Path, *, name: str = "main", compiler: Compiler | None = None
 ) -> LoweredProgram:
-    """Compile one program, after all of the target's passes; the library's folder must exist.
-
-    Raises:
-        UnsupportedKernels: listing every fallback kernel that the CPU runtime lacks.
-        LoweringError: if code generation or the compiler fails.
-    """
+    """Compile one program to a library in a folder that exists; see `Target.lower`."""
     started = time.perf_counter()
     place = f"program {name}"
     machine = platform.machine()

@@ -75,12 +75,7 @@ def emulation_name() -> str | None:
 
 
 def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> LoweredProgram:
-    """Compile one program, on the CPU after all of the target's passes, to `programs/<name>/`.
-
-    Raises:
-        UnsupportedKernels: listing every fallback kernel that the Metal runtime lacks.
-        LoweringError: if code generation or a compiler fails.
-    """
+    """Compile one program, on the CPU, to `programs/<name>/`; see `Target.lower`."""
     started = time.perf_counter()
     place = f"program {name}"
     own = folder / "programs" / name

@@ -274,11 +274,10 @@ _MACH_FLAGS = ("-Wl,-dead_strip", "-Wl,-s")
 
 @functools.cache
 def mach_compiler() -> Compiler:
-    """The compiler for arm64 macOS on this host.
+    """Return this host's compiler for arm64 macOS.
 
-    Raises:
-        LoweringError: if a Mac has no command line tools.
-        MenagerieError: if the `ziglang` wheel is missing elsewhere.
+    Raise LoweringError if a Mac has no command line tools, MenagerieError elsewhere without the
+    `ziglang` wheel.
     """
     if platform.system() == "Darwin":
         host = find_compiler()

@@ -357,11 +357,7 @@ def operand_ranges(
 
 
 def fitting_calls(place: str, calls: Iterable[Call], example: Call) -> Iterator[Call]:
-    """The calls, each checked against an example's tensors.
-
-    Raises:
-        UsageError: one has another number of inputs, or one of another dtype or number of axes.
-    """
+    """Yield the calls, or raise UsageError if their number, dtypes or axes are not an example's."""
     wanted = [_form(tensor) for tensor in example]
     for call in calls:
         is_list = isinstance(call, (list, tuple))

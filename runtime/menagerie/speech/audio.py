@@ -73,12 +73,10 @@ def sound(place: str, samples: np.ndarray, rate: int, before: int = 0) -> Sample
 
 @contextmanager
 def open_audio(path: Path) -> Iterator[Recording]:
-    """An audio file, in whatever format libsndfile knows.
+    """Open an audio file of any format that libsndfile knows, or raise OSError.
 
-    Raises:
-        SpeechError: it is no audio file, has no sample, or a block of it cannot be read; soundfile
-            is not installed.
-        OSError: it cannot be opened.
+    Raise SpeechError if it is none, has no sample or a block that cannot be read, or soundfile is
+    not installed.
     """
     place = str(path)
     soundfile = _library("soundfile", place)
@@ -112,11 +110,7 @@ def raw_audio(stream: BinaryIO, rate: int, place: str = "standard input") -> Rec
 
 
 def at_rate(recording: Recording, rate: int) -> Iterator[Samples]:
-    """The recording's blocks at another rate; soxr's high quality keeps what both rates have.
-
-    Raises:
-        SpeechError: soxr is needed and not installed.
-    """
+    """Return the blocks at another rate by soxr's high quality; SpeechError if it is missing."""
     if recording.rate == rate:
         yield from recording.blocks
         return

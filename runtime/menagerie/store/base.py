@@ -121,12 +121,7 @@ class ObjectReader(ABC):
                     return
 
     def read_small(self, key: str, limit: int) -> bytes:
-        """The bytes under `key`.
-
-        Raises:
-            NotInStore: there is nothing under `key`.
-            TooLarge: there are more than `limit` bytes.
-        """
+        """Read the bytes under `key`; NotInStore if there are none, TooLarge beyond `limit`."""
         content = b""
         for _, part in self.parts(key):
             content += part

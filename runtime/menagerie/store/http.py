@@ -33,12 +33,7 @@ _HERE = {"localhost", "127.0.0.1", "::1"}
 
 
 def read_address(address: str, limit: int) -> bytes:
-    """Reads a small file whose bytes the network must not have changed.
-
-    Raises:
-        UsageError: its address is not https, nor of this machine.
-        StoreError: it is not to be had.
-    """
+    """Read a small file, or raise StoreError, from https or this machine, else UsageError."""
     parts = urlsplit(address)
     if parts.scheme != "https" and (parts.scheme != "http" or parts.hostname not in _HERE):
         fact = "could be changed on its way"

@@ -25,10 +25,9 @@ _ADDRESS = re.compile(rf"hf://({_PART}/{_PART})(?:@([A-Za-z0-9._/-]+))?")
 
 
 def endpoint(asked: str = "") -> str:
-    """The Hub's address: the one asked for, `$HF_ENDPOINT` as its own tools read it, or the public.
+    """Return the Hub's address: the one asked for, that of `$HF_ENDPOINT`, or the public one.
 
-    Raises:
-        UsageError: it is no https or http address, or has a password, which pages would show.
+    Raise UsageError if it is no https or http address, or has a password, which pages would show.
     """
     address = (asked or os.environ.get("HF_ENDPOINT", "") or ENDPOINT).rstrip("/")
     try:

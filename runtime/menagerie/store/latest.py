@@ -25,16 +25,11 @@ if TYPE_CHECKING:
 
 
 def trusted_ledger(objects: ObjectReader, model: str, platform: str) -> Ledger | None:
-    """The ledger of a model for a platform; None where there is none.
+    """Return the ledger of a model for a platform, if there is one; Untrusted if it is not signed.
 
     With the extra `tuf` installed, the store's metadata is checked too: then a mirror can neither
     show an old state for longer than the metadata allows nor mix states. Without it, an older
     ledger than this machine has seen before is refused, and no more.
-
-    Raises:
-        Untrusted: no trusted key has signed it, or it is an old or another one.
-        ArtifactError: it is damaged.
-        StoreError: the store could not be asked.
     """
     key = ledger_key(model, platform)
     place = f"{objects.url}/{key}"

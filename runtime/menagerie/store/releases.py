@@ -179,11 +179,10 @@ class ReleaseReader:
         raise self._nothing(model, target, wanted)
 
     def ledger(self, model: str, platform: str) -> Ledger | None:
-        """The signed history of a model's releases for a platform; None where there is none.
+        """Return the signed history of a model's releases for a platform, if there is one.
 
-        Raises:
-            Untrusted: no trusted key has signed it, or it is older than one seen here before.
-            ArtifactError: it is damaged.
+        Raise Untrusted if no trusted key has signed it, or it is older than one seen here before,
+        and ArtifactError if it is damaged.
         """
         return trusted_ledger(self._reader, model, platform)
 
@@ -234,12 +233,7 @@ class ReleaseReader:
         return kind(*release.names, confirmed=release.confirmed)
 
     def read_file(self, entry: FileEntry, most: int = MAX_MANIFEST_BYTES) -> bytes:
-        """A file of at most `most` bytes of a release, by its entry in the manifest.
-
-        Raises:
-            HashMismatch: the store's bytes are not the published ones.
-            TooLarge: it is larger.
-        """
+        """Read a file of a release; TooLarge beyond `most` bytes, HashMismatch if changed."""
         key = blob_key(entry.sha256)
         content = self._reader.read_small(key, min(entry.bytes, most))
         if hashlib.sha256(content).hexdigest() != entry.sha256:

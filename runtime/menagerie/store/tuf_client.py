@@ -61,13 +61,11 @@ class _Fetcher(FetcherInterface):
 def current_ledger(
     objects: ObjectReader, key: str, roots: tuple[TrustRoot, ...], place: str
 ) -> tuple[bytes, tuple[TrustRoot, ...]]:
-    """The bytes of a ledger as the store's metadata has them, and the root of today.
+    """Return the bytes of a ledger as the store's metadata has them, and the root of today.
 
-    Raises:
-        NotInStore: the metadata names none.
-        Untrusted: no trusted root leads to the metadata, they are expired, older than seen before
-            or do not fit together, or the ledger is not the one that they name.
-        StoreError: the store could not be asked.
+    Raise NotInStore if the metadata names none, and Untrusted if no trusted root leads to the
+    metadata, they are expired, older than seen before or do not fit together, or the ledger is not
+    the one that they name.
     """
     faults: list[Untrusted] = []
     for root in roots:

@@ -125,12 +125,7 @@ def envelope(payload: bytes, signatures: Mapping[str, bytes], kind: str = LEDGER
 def open_envelope(
     content: bytes, place: str, *, kind: str, roots: Iterable[TrustRoot] | None = None
 ) -> bytes:
-    """The bytes in a DSSE envelope, once enough trusted keys are found to have signed them.
-
-    Raises:
-        Untrusted: they have not.
-        ArtifactError: it is no envelope of this kind.
-    """
+    """Return a DSSE envelope's bytes; Untrusted, or ArtifactError if it is none of this kind."""
     try:
         fields = _fields(load(content), kind)
         payload = _bytes(fields.get("payload"))
@@ -145,12 +140,7 @@ def open_envelope(
 
 
 def read_ledger(content: bytes, place: str, roots: Iterable[TrustRoot] | None = None) -> Ledger:
-    """The ledger in a signed envelope.
-
-    Raises:
-        Untrusted: no trusted keys have signed it.
-        ArtifactError: it is damaged.
-    """
+    """Read the ledger in a signed envelope; Untrusted, or ArtifactError if it is damaged."""
     payload = open_envelope(content, place, kind=LEDGER_TYPE, roots=roots)
     try:
         return from_json(Ledger, payload)

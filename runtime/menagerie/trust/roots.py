@@ -29,13 +29,10 @@ _MOST_ROOTS = 100
 
 
 def trusted_place() -> Path:
-    """The trusted roots: `$MENAGERIE_TRUST`, a file or a folder of them, else `trust` in `home()`.
+    """Return `$MENAGERIE_TRUST`, a file or folder of trusted roots, else `trust` in `home()`.
 
-    `menagerie-run` looks there too.
-
-    Raises:
-        UsageError: another user owns or may write it, who could have put any root there.
-        StoreError: it cannot be looked at.
+    `menagerie-run` looks there too. Raise UsageError if another user owns or may write it, who
+    could have put any root there, and StoreError if it cannot be looked at.
     """
     asked = os.environ.get(TRUST)
     place = Path(asked).expanduser().absolute() if asked else home() / "trust"
@@ -62,11 +59,7 @@ class TrustRoot:
 
 
 def parse_root(document: bytes, place: str) -> TrustRoot:
-    """Reads root metadata; its own signatures are for those who hand it on, not for its owner.
-
-    Raises:
-        ArtifactError: it is none.
-    """
+    """Read root metadata, or raise ArtifactError; its signatures are for those who hand it on."""
     try:
         keys, threshold, version = _read(bounded(document, MAX_ROOT_BYTES))
     except Malformed as error:
@@ -88,12 +81,7 @@ def trusted_roots(place: Path | None = None) -> tuple[TrustRoot, ...]:
 
 
 def add_root(document: bytes, place: str, folder: Path | None = None) -> TrustRoot:
-    """Trusts a root from now on: keeps it among the trusted ones, for its owner alone to write.
-
-    Raises:
-        ArtifactError: it is no root.
-        StoreError: it cannot be kept.
-    """
+    """Trust a root from now on, kept for its owner alone to write; ArtifactError if it is none."""
     root = parse_root(document, place)
     folder = folder or trusted_place()
     with disk_errors(folder):

@@ -78,18 +78,11 @@ def check_signature(
     kind: str = BUNDLE_TYPE,
     roots: Iterable[TrustRoot] | None = None,
 ) -> None:
-    """Returns if enough trusted keys have signed these very bytes.
+    """Raise Untrusted unless enough trusted keys have signed these very bytes.
 
-    Args:
-        content: what was signed, a manifest for one.
-        signatures: a signature.json, or what was read from one; None: there is none.
-        place: whose, for messages.
-        kind: media type of `content`.
-        roots: whom to trust; left out: whom this machine's owner chose.
-
-    Raises:
-        Untrusted: nobody has signed it, or none who is trusted, or another text.
-        ArtifactError: `signatures` is damaged.
+    Signatures are a signature.json, or what was read from one; None: there is none. Roots left out
+    are those that this machine's owner chose; `kind` is the media type of `content`. Raise
+    ArtifactError if the signatures are damaged.
     """
     if signatures is None:
         raise Untrusted(place, "nobody has signed this bundle, and it is native code", _ADVICE)

@@ -284,9 +284,8 @@ def word_errors(
 ) -> tuple[WordErrors, ...]:
     """Count each head's word errors on the gate's recordings, beside eager's.
 
-    Raises:
-        ArtifactError: the recordings (`menagerie.speech.word_errors.read_held_out`) cannot be read.
-        SpeechError: a program does not take what the recipe says.
+    Raise ArtifactError if they (`menagerie.speech.word_errors.read_held_out`) cannot be read, and
+    SpeechError if a program does not take what the recipe says.
     """
     held_out = read_held_out(path)
     callable_programs = {name: program.called() for name, program in programs.items()}

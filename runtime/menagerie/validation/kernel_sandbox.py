@@ -132,13 +132,10 @@ def _add(ruleset: int, path: Path, rights: int) -> None:
 
 
 def give_up_calls() -> None:
-    """Takes from this process what it could reach the network or others with.
+    """Take from this process what it could reach the network or others with, or raise OSError.
 
     It opens no socket, signals itself alone, leaves neither its session nor its namespaces, and
     looks into no other process.
-
-    Raises:
-        OSError: the kernel refuses, or this machine's calls are not known here.
     """
     machine = platform.machine()
     if machine not in _ARCHITECTURES:

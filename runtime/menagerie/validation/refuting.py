@@ -113,12 +113,7 @@ class Plan:
 
 
 def attempts(specs: Sequence[TensorSpec], indices: Mapping[str, Sequence[int]]) -> list[Attempt]:
-    """Return what can be tried with such inputs, what refutes most first.
-
-    Args:
-        specs: the program's inputs.
-        indices: values for whole inputs of integers, by name.
-    """
+    """List what can be tried with such inputs, what refutes most first; `indices` by input."""
     widths = {spec.dtype for spec in specs if spec.dtype.is_floating}
     kinds = list(Kind)[:-1] if widths else [Kind.SECOND_CALL]
     none = {Kind.TINY, Kind.HUGE} if Dtype.FLOAT16 in widths else set()  # which has neither number

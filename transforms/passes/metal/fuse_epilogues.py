@@ -85,11 +85,7 @@ class Call:
 
 
 def calls_of(node: Node, value: Node) -> list[Call] | None:
-    """The steps that make `node` of `value`, one of its operands.
-
-    Returns:
-        None where no steps do, or the result has another shape or dtype than `value`.
-    """
+    """Return the steps that make `node` of `value`, one of its operands, in its shape and dtype."""
     if node.op != "call_function" or not isinstance(fake_value(node), torch.Tensor):
         return None
     made, before = fake_value(node), fake_value(value)
