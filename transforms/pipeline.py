@@ -199,8 +199,9 @@ def explain_program(
     target: Target | str = "cpu",
     exported: Sequence[PassRecord] = (),
 ) -> tuple[ExportedProgram, ProgramExplanation]:
-    """Describe what each pass does, as `run_passes` runs them, after the records of export's."""
+    """Describe what each pass does: export's, by their records, the list's and lowering's."""
     made = make_passes(passes_in(FLOATS, None, target) if passes is None else passes)
+    made += target_named(target).lowering_passes()
     first = before = _histogram(program)
     steps = [PassExplanation(summary=_OF_EXPORT[r.name], record=r, operators=()) for r in exported]
     result, nodes = program, len(program.graph.nodes)

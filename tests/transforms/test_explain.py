@@ -6,10 +6,18 @@ import pytest
 import torch
 from torch import nn
 
-from transforms import run_passes
+from transforms import Program, run_passes
+from transforms.export.prepare import prepare_module
 from transforms.passes.fold_batch_norm import FoldBatchNorm
-from transforms.pipeline import Explanation, OperatorCount, explain_program
+from transforms.pipeline import (
+    Explanation,
+    OperatorCount,
+    explain_program,
+    make_passes,
+    passes_in,
+)
 from zoo.errors import UsageError
+from zoo.precision import WeightPrecision
 from zoo.spec import PassChoice
 
 
@@ -31,6 +39,19 @@ class _TwoNorms(nn.Module):
 def _program() -> torch.export.ExportedProgram:
     module = _TwoNorms().eval()
     return torch.export.export(module, (torch.randn(1, 3, 6, 6),), strict=False)
+
+
+@pytest.mark.parametrize(("target", "last"), [("cpu", []), ("metal", ["move_to_device"])])
+def test_export_and_lowering_are_in_the_list(target: str, last: list[str]) -> None:
+    """Their passes too, each with a line of what it does: no rewrite is made beside the list."""
+    prepared = prepare_module("main", Program(nn.ReLU(), (torch.randn(4),)))
+    program, exported = prepared.program, prepared.passes
+    _, found = explain_program("main", program, target=target, exported=exported)
+    names = [step.record.name for step in found.passes]
+    first = ["call_views", "keep_plain_state", "look_up_tensor_indices", "drop_assertions"]
+    own = [each.name for each in make_passes(passes_in(WeightPrecision(), None, target))]
+    assert names == [*first, *own, *last]
+    assert all(step.summary.startswith("Replaces ") for step in found.passes[:4])
 
 
 def test_changes_refusals_and_counts_of_a_pass_are_reported() -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from menagerie.format.bundle_manifest import Requirements
     from menagerie.numerics import Dtype, Tolerance
+    from transforms.graph.graph_pass import GraphPass
     from transforms.lowering.result import LoweredProgram
     from zoo.errors import Check
     from zoo.spec import PassChoice
@@ -76,6 +77,10 @@ class Target(ABC):
                 f"the runtime of target {self.name} does not multiply integers",
                 f"Take {Precision.INT8_WEIGHT_ONLY}: as small a file, computed in float32",
             )
+
+    def lowering_passes(self) -> tuple[GraphPass, ...]:
+        """Return passes that `lower` runs after all others, able to run in this process."""
+        return ()
 
     def shared_files(self, folder: Path) -> Mapping[str, str]:  # noqa: ARG002
         """Write what all programs in the bundle's folder share; return the files by their role."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
+    from transforms.graph.graph_pass import GraphPass
     from transforms.lowering.result import LoweredProgram
 
 _SHADER_HEADER = "shaders.h.metal"
@@ -58,6 +59,14 @@ class MetalTarget(Target):
         from transforms.lowering import metal
 
         return metal.lower(program, bundle, name=name)
+
+    def lowering_passes(self) -> tuple[GraphPass, ...]:
+        """See `Target.lowering_passes`."""
+        from transforms.lowering.metal import provide_mps
+        from transforms.passes.metal.move_to_device import MoveToDevice
+
+        provide_mps()
+        return (MoveToDevice(),)
 
     def requirements(self) -> Requirements:
         """See `Target.requirements`; the same wherever it is lowered."""
