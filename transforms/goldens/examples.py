@@ -3,16 +3,12 @@
 The first case is those inputs. Where sizes are dynamic, inputs of the lowest, the highest and odd
 sizes follow. Their floats and integers are drawn with replacement from the given tensor's own
 elements, so that every value is one that the program is known to take; their booleans are the given
-ones, repeated or cut along each axis, so that masks keep their form.
-
-Where an input is a picture or speech by its name and shape, a last case has such ones: made by
-chance, with the mean, the deviation and the ends of the given tensor's elements.
-
-Where an example was expanded, a case has other values in each repetition, drawn like these or, of
-booleans, rolled: else a program that mixes up rows would not show it.
-
-Where a program keeps state, each of these is the first of several calls in a row; the later ones'
-inputs are drawn in the same way.
+ones, repeated or cut along each axis, so that masks keep their form. Where an input is a picture or
+speech by its name and shape, a last case has such ones: made by chance, with the mean, the
+deviation and the ends of the given tensor's elements. Where an example was expanded, a case has
+other values in each repetition: else a program that mixes up rows would not show it. Where a
+program keeps state, each of these is the first of several calls in a row, whose inputs are drawn in
+the same way.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ One of its options is set for programs that keep state in buffers: `joint_graph_
 off. It takes a buffer of one element, such as a count of calls, for a constant (torch's
 `UniformValueConstantFolder._deduce_value`), and what is read of it stays as it was at first.
 
-For Metal, on any host, while code is generated and no longer:
+For Metal, on any host:
 
 - `torch.mps.is_available`, `torch.backends.mps.is_available`: Inductor generates Metal code only
   where they say that there is a device; on Linux `mps_host.cpp` gives it one.
