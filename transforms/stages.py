@@ -210,15 +210,9 @@ def prove(
 ) -> ConversionReport:
     """Run the bundle in a fresh process without torch, and put the report over it together.
 
-    Args:
-        bundle: sealed as `lowered`; it stays as it is.
-        draft: its manifest, read before the bundle runs.
-        identity: what it is.
-        transformed: what the passes said.
-        lowered: what lowering said; where that has latencies, the artifact is not timed again.
-        limits: of the run.
-        stages: how long each stage took, asked when the run is over.
-        judge: `menagerie.validation.validate`, or a replacement in tests.
+    The bundle is sealed as `lowered` and stays as it is; the draft is its manifest, read before it
+    runs. It is not timed again where `lowered` has latencies. `stages` is asked for times when the
+    run is over; `judge` is a replacement in tests.
     """
     limits = replace(limits, measure_seconds=0.0) if lowered.artifact_latency else limits
     checks = sum(each.golden_cases + _CHECKS for each in draft.programs)

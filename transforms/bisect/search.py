@@ -67,24 +67,19 @@ def locate(
     output is out of tolerance is the culprit. If none is, inner nodes of the program are made
     outputs, several in one lowering, and the search narrows to the first node that is wrong though
     what feeds it is right. Since more outputs change what is fused, the node is then lowered alone,
-    and with more and more of its producers, until the fault shows in a small piece.
+    and with more and more of its producers, until the fault shows in a small piece. It is lowered
+    and run by `judge`, or as the target does; a crash is located like a wrong number.
 
     Args:
         program: before the passes, in functional form.
         passes: all of them, those for the device among them, in order.
         inputs: a tensor for each input, in order.
         target: where the program runs.
-        judge: lowers and runs a piece there; left out: as the target does. A crash is located like
-            a wrong number.
+        judge: left out: by the target.
         tolerances: when two tensors are equal, by dtype.
-        folder: an empty or missing folder for the reproducer; left out: none is saved.
+        folder: an empty or missing one for the reproducer, else UsageError; None: none is saved.
         seconds: after so many the search ends with what it knows, once the lowering under way is
-            done: the divergence is then not `certain`, its reproducer larger than it might be.
-
-    Raises:
-        UsageError: if `folder` holds files already.
-        LoweringError: if the program, or a part of it, cannot be lowered at all.
-        MenagerieError: if the time was up before anything was known.
+            done: the divergence is then not `certain`; MenagerieError where nothing is known yet.
     """
     if folder is not None and folder.is_dir() and any(folder.iterdir()):
         raise UsageError(str(folder), "is not empty", "Name a new folder for the reproducer")

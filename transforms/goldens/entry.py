@@ -181,17 +181,12 @@ if __name__ == "__main__":
 
 
 def samples(program: ProgramSpec, data: Path, *, alone: bool) -> Iterator[Call]:
-    """The calls that a file of samples makes for a program.
+    """Yield the calls that a file of samples makes for a program of an entry.
 
-    Args:
-        program: of the entry.
-        data: safetensors; of each input as many slices along the first axis as there are samples.
-        alone: whether it is the only program, so that its inputs are there by their own names;
-            else as `<program>/<input>`.
-
-    Raises:
-        SourceError: the file lacks an input, or has too few samples of one for a call, or of a
-            shape or dtype that the program does not take; or inputs' first axes differ.
+    The safetensors have of each input as many slices along the first axis as there are samples,
+    named after the input if the program is `alone`, else `<program>/<input>`. Raise SourceError if
+    the file lacks an input, has too few samples of one for a call, or of a shape or dtype that the
+    program does not take; or if inputs' first axes differ.
     """
     tensors = load_file(data)
     names = [spec.name if alone else f"{program.name}/{spec.name}" for spec in program.inputs]

@@ -220,14 +220,9 @@ def declare(
 ) -> torch.library.Library:
     """Declare an operator for the process, or what it lacks; once, however often it is called.
 
-    The runtime reads operands by any strides, and lays out results by `memory_format`.
-
-    Args:
-        schema: name, parameters and results, as torch writes them.
-        compute: the results by torch's own operators; what a program is interpreted with.
-        shape: uninitialised results for arguments of which torch's operators cannot tell them.
-        memory_format: of the runtime's results.
-        namespace: of the operator's name.
+    Its schema is as torch writes them; a program is interpreted with `compute`, torch's own
+    operators. For arguments of which these cannot tell the shape, `shape` makes uninitialised
+    results. The runtime reads operands by any strides, and lays out results by `memory_format`.
     """
 
     def laid_out(*arguments: Any) -> Any:

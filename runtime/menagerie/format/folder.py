@@ -62,11 +62,8 @@ def seal(folder: Path, draft: BundleManifest) -> BundleManifest:
 
     A folder may be sealed again after files were added or changed; until then it does not open. It
     holds every file of the bundle, and nothing else. What the draft says of their bytes counts for
-    nothing; a file that it does not name gets a role after its path.
-
-    Raises:
-        ArtifactError: a file breaks the format, or the draft names one that is not there.
-        StoreFull: no space for the manifest.
+    nothing; a file that it does not name gets a role after its path. Raise ArtifactError if a file
+    breaks the format, or the draft names one that is not there.
     """
     found = dict(_scan(folder))
     with disk_errors(folder):

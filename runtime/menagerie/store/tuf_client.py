@@ -63,9 +63,8 @@ def current_ledger(
 ) -> tuple[bytes, tuple[TrustRoot, ...]]:
     """Return the bytes of a ledger as the store's metadata has them, and the root of today.
 
-    Raise NotInStore if the metadata names none, and Untrusted if no trusted root leads to the
-    metadata, they are expired, older than seen before or do not fit together, or the ledger is not
-    the one that they name.
+    Raise NotInStore if the metadata names none, and Untrusted if no trusted root leads to them, or
+    they are expired, older than seen before or do not fit together or with the ledger.
     """
     faults: list[Untrusted] = []
     for root in roots:

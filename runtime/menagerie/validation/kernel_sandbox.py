@@ -80,17 +80,11 @@ _OWN = ("cpuinfo", "meminfo", "stat", "sys", "filesystems")  # of /proc, what te
 def give_up_files(
     readable: Iterable[Path], writable: Iterable[Path], devices: Iterable[Path]
 ) -> None:
-    """Takes every file from this process but those; what is missing is passed over.
+    """Take every file from this process but those; what is missing is passed over.
 
-    Signals to processes outside, their memory, and TCP go too where the kernel's version can.
-
-    Args:
-        readable: files and folders, to read and run.
-        writable: folders, to do anything in.
-        devices: special files, to read and write.
-
-    Raises:
-        OSError: the kernel has no Landlock, or refuses.
+    Readable ones can be run too, writable ones are folders, and devices are special files. Signals
+    to processes outside, their memory, and TCP go too where the kernel's version can. Raise OSError
+    if the kernel has no Landlock, or refuses.
     """
     version = landlock_version()
     handled = max((rights for least, rights in _KNOWN.items() if least <= version), default=0)

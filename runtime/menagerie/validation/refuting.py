@@ -165,19 +165,17 @@ def refute(
     *,
     seconds: float,
 ) -> Refuting:
-    """Run the attempts, as many as there is time for, and compare each with eager.
+    """Run the attempts, as many as there are `seconds` for, and compare each with eager.
 
     Args:
         session: of the program.
         golden: the inputs of a golden case, by its number.
         file: safetensors; the note `NOTE` is a `Plan`, `<attempt>/output/<name>` eager's answer,
             `<attempt>/doubt/<name>` how far that is from float64, infinite where one of the two is
-            infinite or NaN and the other not; left out where it is 0 or unknown.
+            infinite or NaN and the other not; left out where it is 0 or unknown. ArtifactError
+            where it is broken.
         tolerances: by output dtype.
         seconds: within which all but the first attempt are expected to end.
-
-    Raises:
-        ArtifactError: the file is broken.
     """
     began, found = time.perf_counter(), list[Refutation]()
     try:
