@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from transforms import convert, quantisation
+from transforms import convert
 from transforms.export.prepare import Program, prepare_module
+from transforms.passes import quantisation
 from transforms.passes.quantisation import INTEGERS, quantised, to_eight_bits
 from transforms.stages import transform
 from transforms.targets import Settings, target_named
