@@ -26,7 +26,7 @@ from transforms.bisect.reproducer import save
 from transforms.graph.interpret import capture, output_nodes
 from transforms.graph.record import module_path, source_line
 from transforms.graph.schemas import producers
-from transforms.pipeline import make_passes, passes_in
+from transforms.pipeline import make_passes, passes_in, passes_over
 from transforms.targets import target_named
 from zoo.errors import LoweringError, MenagerieError, PassError, UsageError
 from zoo.records import Diagnosis, Divergence, DivergenceStage
@@ -92,29 +92,26 @@ def locate(
     )
     # The judge makes these passes again of each piece, before it lowers it.
     device = {p.name for p in make_passes(target.device_passes)}
-    original = lowered = program
     found: Divergence | None = None
-    for graph_pass in passes:
+    for number, (graph_pass, _, rewritten) in enumerate(passes_over(program, passes)):
         search.check_time(f"pass {graph_pass.name} was looked at")
-        rewritten, _ = graph_pass(program)
         try:
-            found = search.first_wrong(original, rewritten)
+            found = search.first_wrong(program, rewritten)
         except RuntimeError:  # eager lacks a fused call of half precision on older processors
             if graph_pass.name not in device:
                 raise
-            rewritten = program
             break
         if found is not None:
             # Against the program just before, only this pass's own nodes differ.
-            found = search.first_wrong(program, rewritten) or found
+            before = _after(program, passes[:number])
+            found = search.first_wrong(before, rewritten) or found
             choice = PassChoice(name=graph_pass.name, options=dict(graph_pass.options))
             found = found.model_copy(update={"pass_name": choice.name})
-            piece = search.smallest_for_pass(program, rewritten, graph_pass)
+            piece = search.smallest_for_pass(before, rewritten, graph_pass)
             break
-        program = rewritten
-        lowered = lowered if graph_pass.name in device else program
     if found is None:
         search.check_time("the lowered program ran")
+        lowered = _after(program, [p for p in passes if p.name not in device])
         located = search.in_lowered(lowered)
         if located is None:
             return None
@@ -122,6 +119,10 @@ def locate(
     if folder is None:
         return found
     return save(folder, piece, found, target=str(target), choice=choice, tolerances=tolerances)
+
+
+def _after(program: ExportedProgram, passes: Sequence[GraphPass]) -> ExportedProgram:
+    return [program, *(rewritten for *_, rewritten in passes_over(program, passes))][-1]
 
 
 _NOTHING_FOUND = (
