@@ -152,7 +152,8 @@ def _rewritten(
             integers = kept.precision.multiplies_integers
             costs = rounding_costs(before, after, inputs, integers=integers, ranges=ranges)
         before = after
-    log = PassLog(program=name, records=(*prepared.passes, *records), rounding=costs)
+    exported = (record for record in prepared.passes if record.modified)
+    log = PassLog(program=name, records=(*exported, *records), rounding=costs)
     return after, log, ranges
 
 
