@@ -111,7 +111,7 @@ def test_the_search_finds_the_node_with_what_refuted_it(
     """The pass that loses NaN is named, though no golden case shows it."""
     operator, wrong, function, inputs = FAULTS["one NaN"]
     monkeypatch.setattr(pipeline, "_PASSES", (*pipeline._PASSES, _wrong(operator, wrong)))
-    with pytest.raises(ValidationError, match="by pass wrong"):
+    with pytest.raises(ValidationError, match="by the pass wrong; apart in NaN or infinities"):
         convert(
             _Apply(function), inputs, out=tmp_path / "b", passes=["wrong"], measure_seconds=0,
             search_seconds=60,

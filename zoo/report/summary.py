@@ -260,10 +260,10 @@ def cause(diagnosis: Diagnosis) -> str:
     blame = "right in eager PyTorch after all passes, wrong when lowered"
     if found.stage is DivergenceStage.PASSES:
         blame = f"made wrong by the pass {found.pass_name}"
-    return (
-        f"{where} of program {diagnosis.program}, case {diagnosis.case}: {found.node} ({place}), "
-        f"{blame}; off by {error(found.max_abs)}, SNR {decibels(found.snr_db)}"
-    )
+    off = f"off by {error(found.max_abs)}, SNR {decibels(found.snr_db)}"
+    off = off if found.max_abs else "apart in NaN or infinities alone"
+    node = f"{where} of program {diagnosis.program}, case {diagnosis.case}: {found.node}"
+    return f"{node} ({place}), {blame}; {off}"
 
 
 def demand(parity: OutputParity) -> str:
