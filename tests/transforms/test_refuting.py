@@ -145,6 +145,24 @@ def test_a_good_module_is_not_refuted(tmp_path: Path) -> None:
     assert "output_1 is the same for all inputs" in " ".join(report.validation.doubts)
 
 
+def test_a_cast_of_nan_to_an_integer_refutes_nothing(tmp_path: Path) -> None:
+    """No number is right for it: eager and artifact give what the processor makes of it."""
+
+    class Cast(nn.Module):
+        """A float as a byte."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            """Cut off what an integer has not."""
+            return x.to(torch.int8)
+
+    given = (torch.randn(3, 3, 2, 2, dtype=torch.bfloat16),)
+    report = convert(Cast().eval(), given, out=tmp_path / "b", measure_seconds=0).report
+    [program] = report.validation.programs
+    assert program.refuting is not None
+    different = [attempt for attempt in program.refuting.tried if attempt.fact]
+    assert all("floats as integers" in attempt.excuse for attempt in different)
+
+
 def test_eager_that_ends_its_process_costs_only_the_attempts_with_integers(tmp_path: Path) -> None:
     """Conversion goes on, and what is tried is what eager survives."""
 

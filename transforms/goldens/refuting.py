@@ -63,11 +63,21 @@ def excuses(program: ExportedProgram) -> dict[str, str]:
     called = [str(node.target).removeprefix("aten.").removeprefix("special_") for node in nodes]
     # A function that export has written out: `function.multi_margin_loss`.
     called += [str(node.meta.get("torch_fn", ("", ""))[1]).split(".")[-1] for node in nodes]
-    found = ", ".join(each for each in LISTED if any(name.startswith(each) for name in called))
+    listed = [each for each in LISTED if any(name.startswith(each) for name in called)]
+    found = ", ".join([*listed, *["floats as integers"] * any(map(_is_cast_to_integers, nodes))])
     special = f"docs/special-values.md lists {found}" if found else ""
     spreads = (why for part, why in _SPREADS.items() if any(part in name for name in called))
     order = _ORDER * any(part in name for name in called for part in _PRODUCTS)
     return {"special": special, "spread": next(spreads, ""), "order": order}
+
+
+def _is_cast_to_integers(node: torch.fx.Node) -> bool:
+    """Return whether a node makes integers of floats, of which NaN and others have no integer."""
+    values = [n.meta.get("val") for n in (node, *node.all_input_nodes[:1])]
+    dtypes = [value.dtype for value in values if isinstance(value, torch.Tensor)]
+    is_cast = "to" in str(node.target).removeprefix("aten.").split(".")[0].split("_")
+    kinds = [dtype.is_floating_point for dtype in dtypes]
+    return is_cast and kinds == [False, True] and dtypes[0] is not torch.bool
 
 
 def answers(
