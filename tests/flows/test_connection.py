@@ -32,7 +32,7 @@ from zoo.errors import MenagerieError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PORTS = {"api": 4200, "worker": 1, "s3": 2}
+PORTS = {"api": 4200, "worker": 1, "s3": 2, "database": 3}
 
 
 @pytest.fixture(autouse=True)
@@ -221,8 +221,9 @@ def test_secrets_reach_the_processes_that_need_them_and_no_file() -> None:
     state = saved()
     given = [" ".join(supervision.secrets_of(name, state).values()) for name in supervision.PORTS]
     for secret, holders in (
-        (state.s3_secret, [True, False, True]),
-        (state.api_auth, [False, True, True]),
+        (state.s3_secret, [True, False, False, True]),
+        (state.database_secret, [False, True, True, False]),
+        (state.api_auth, [False, False, True, True]),
     ):
         assert secret.get_secret_value() not in supervision.configuration(state)
         assert [secret.get_secret_value() in each for each in given] == holders

@@ -19,7 +19,7 @@ from zoo.errors import MenagerieError
 if TYPE_CHECKING:
     from pathlib import Path
 
-PORTS = {"api": 4200, "worker": 1, "s3": 2}
+PORTS = {"api": 4200, "worker": 1, "s3": 2, "database": 3}
 
 
 def mode(path: Path) -> int:

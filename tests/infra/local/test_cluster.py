@@ -3,24 +3,23 @@
 # ruff: noqa: S310 - every address is one of loopback
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 import uuid
-from contextlib import closing
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "servers"))
 
+import asyncpg
 import psutil
 import pytest
 from cluster_settings import program
@@ -38,7 +37,7 @@ MODEL = "digits_cnn"
 CONVERSION_SECONDS = 600.0
 ZOO = Path(sys.executable).with_name("zoo")
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
-PARTS = ("s3", "server", "deployments", "worker")
+PARTS = ("s3", "database", "server", "deployments", "worker")
 
 
 @dataclass
@@ -75,7 +74,7 @@ class Cluster:
     @property
     def secrets(self) -> dict[str, str]:
         """The secrets, by name."""
-        return {name: self.state[name] for name in ("api_auth", "s3_secret")}
+        return {name: self.state[name] for name in ("api_auth", "s3_secret", "database_secret")}
 
     @property
     def api(self) -> str:
@@ -107,13 +106,6 @@ class Cluster:
             client = str(uuid.uuid4())
             token = request(f"{self.api}/csrf-token?client={client}", headers)["token"]
             headers |= {"Prefect-Csrf-Token": token, "Prefect-Csrf-Client": client}
-        for _ in range(4):  # SQLite being locked is a 503, after which Prefect's client asks again
-            try:
-                return request(f"{self.api}{path}", headers, body, method)
-            except urllib.error.HTTPError as error:
-                if error.code != 503:
-                    raise
-                error.close()
         return request(f"{self.api}{path}", headers, body, method)
 
 
@@ -161,7 +153,7 @@ def started(cluster: Cluster) -> list[str]:
 
 
 def test_up_brings_it_up_and_then_changes_nothing(cluster: Cluster) -> None:
-    """All four parts; a second time nothing, and the same processes run."""
+    """All five parts; a second time nothing, and the same processes run."""
     assert cluster.json("up")["changed"] == list(PARTS)
     before, processes = cluster.state, cluster.processes
     assert started(cluster) == []
@@ -343,7 +335,7 @@ def test_a_form_cannot_run_foreign_code(cluster: Cluster, tmp_path: Path) -> Non
 def test_what_died_comes_back(cluster: Cluster) -> None:
     """By itself, as it was: the rest is left alone, and nothing is forgotten."""
     before = cluster.processes
-    cluster.kill("s3", "server", "worker")
+    cluster.kill("s3", "database", "server", "worker")
     eventually(lambda: cluster.zoo("status").returncode == 0, 180)
     after = cluster.processes
     assert after.keys() == before.keys()
@@ -390,26 +382,38 @@ def test_a_run_that_down_ended_runs_again(cluster: Cluster) -> None:
     assert cluster.ask(f"/flow_runs/{run['id']}")["run_count"] == 2
 
 
-def test_days_down_are_made_up_for_once(cluster: Cluster) -> None:
+async def make_due(url: str, runs: list[str]) -> None:
+    """Move runs of a weekly schedule into the past, by as many weeks as there are runs."""
+    database = await asyncpg.connect(url)
+    weeks = f"interval '{len(runs)} weeks'"
+    for run in runs:
+        await database.execute(
+            "update flow_run set expected_start_time = expected_start_time - "
+            f"{weeks}, next_scheduled_start_time = next_scheduled_start_time - {weeks}"  # noqa: S608
+            " where id = $1",
+            run,
+        )
+        await database.execute(
+            "update flow_run_state set state_details = jsonb_set(state_details::jsonb,"  # noqa: S608
+            " '{scheduled_time}', to_jsonb((state_details->>'scheduled_time')::timestamptz"
+            f" - {weeks})) where flow_run_id = $1",
+            run,
+        )
+    await database.close()
+
+
+def test_days_down_are_made_up_for_once(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three runs of one schedule became due: one does it, the others are cancelled."""
     cluster.json("up")
     deployment = cluster.ask("/deployments/name/collect-garbage/collect-garbage")["id"]
     planned = eventually(lambda: runs_of(cluster, deployment, "SCHEDULED"), 120)
     assert len(planned) == 3
-    cluster.json("down")
-    earlier = timedelta(days=len(planned) * 7)  # the schedule is weekly
-    with closing(sqlite3.connect(cluster.home / "cluster" / "prefect" / "prefect.db")) as database:
-        for run in planned:
-            due = datetime.fromisoformat(run["expected_start_time"]) - earlier
-            when = due.strftime("%Y-%m-%d %H:%M:%S.%f")
-            hours = "expected_start_time = ?, next_scheduled_start_time = ?"
-            database.execute(f"update flow_run set {hours} where id = ?", (when, when, run["id"]))  # noqa: S608
-            database.execute(
-                "update flow_run_state set state_details ="
-                " json_set(state_details, '$.scheduled_time', ?) where flow_run_id = ?",
-                (due.isoformat(), run["id"]),
-            )
-        database.commit()
+    monkeypatch.setenv("MENAGERIE_HOME", str(cluster.home))
+    for name in ("worker", "server"):
+        ask_manager("stopProcess", name)
+    state = ClusterState.load()
+    assert state is not None
+    asyncio.run(make_due(state.database_url(), [run["id"] for run in planned]))
     cluster.json("up")
     ids = {run["id"] for run in planned}
 
@@ -451,7 +455,7 @@ def test_down_leaves_nothing(cluster: Cluster) -> None:
     """No process of ours, no port; a second time nothing to do; nothing outside our folder."""
     ports = cluster.state["ports"]
     mark = f"MENAGERIE_HOME={cluster.home}\0"
-    assert set(cluster.json("down")["ended"]) >= {"worker", "server", "s3"}
+    assert set(cluster.json("down")["ended"]) >= {"worker", "server", "database", "s3"}
     left = [pid for pid in psutil.pids() if mark.encode() in environment_of(pid)]
     assert left == []
     for port in ports.values():
