@@ -217,17 +217,15 @@ def locked(how: int = fcntl.LOCK_EX) -> Iterator[None]:
 
 
 def started_cluster() -> ClusterState | None:
-    """The local cluster, if it was started and PREFECT_API_URL does not name another server.
+    """Return the local cluster, if PREFECT_API_URL names it, or no server and it was started.
 
     Nothing is asked of it yet.
 
     Raises:
         MenagerieError: if it has ended by itself, or its files are damaged.
     """
-    if os.environ.get("PREFECT_API_URL"):
-        return None
-    state = ClusterState.load()
-    if state is None or not state.up:
+    named, state = os.environ.get("PREFECT_API_URL"), ClusterState.load()
+    if state is None or (named.rstrip("/") != state.api_url if named else not state.up):
         return None
     if "server" not in running():
         fact = "was started, but its server has ended"

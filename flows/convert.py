@@ -22,7 +22,16 @@ from flows.parameters import ConversionOptions, RunLimits
 from flows.plan import PlannedModel, plan, sort_out
 from flows.reports import refresh_index, table_of
 from flows.results import ModelResult, Outcome, RunResult, Step, results_markdown
-from flows.runs import Runs, failed, first_of, our_flow, rows_left_before, tag_run, this_run
+from flows.runs import (
+    Runs,
+    address,
+    failed,
+    first_of,
+    our_flow,
+    rows_left_before,
+    tag_run,
+    this_run,
+)
 from flows.services import services, use_services
 from tasks.model_process import shared_model
 from tasks.publish import draw_catalogue
@@ -150,6 +159,7 @@ def _convert_all(
     with use_services(given), get_client(sync_client=True) as client:
         runs = Runs(client, this_run())
         if work and runs.deployments(CONVERT_BATCH):
+            recorder.run_began(address(this_run()))
             Conversions(
                 runs,
                 limits=limits,

@@ -14,6 +14,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from uuid import UUID, uuid4
 
 from prefect.client.schemas.objects import TERMINAL_STATES, StateType
 from prefect.logging import get_logger
@@ -23,11 +24,12 @@ from flows.plan import looked_up
 from flows.results import Outcome, Step
 from flows.runs import Trigger, first_of
 from tasks.failures import explain
+from transforms.stages import Stage
 from transforms.targets import all_targets, target_named
 from zoo.errors import MenagerieError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from prefect.client.schemas.objects import FlowRun
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from flows.plan import PlannedModel
     from flows.results import Listener, ModelResult
     from flows.runs import Runs
+
 
 CONVERT_BATCH = "convert-batch"  # the flow
 POOLS_VARIABLE = "MENAGERIE_POOLS"
@@ -116,6 +119,41 @@ class Batch:
                 tell(row.model_copy(update={"outcome": Outcome.PUBLISHED}) if again else row)
 
 
+def submit_all(runs: Runs, work: Sequence[PlannedModel], options: ConversionOptions) -> list[Batch]:
+    """Submit runs that convert all of `work`, and wait for none of them.
+
+    Raises:
+        MenagerieError: a pool has no such deployment, or the server refuses a run.
+    """
+    batches, deployments = share_out(work, BATCH_MODELS), runs.deployments(CONVERT_BATCH)
+    for batch in batches:
+        batch.run = _submit(runs, deployments, batch, options, uuid4().hex)
+    return batches
+
+
+def _submit(
+    runs: Runs,
+    deployments: Mapping[str, UUID],
+    batch: Batch,
+    options: ConversionOptions,
+    key: str,
+    *tags: str,
+) -> FlowRun:
+    if batch.pool not in deployments:
+        fact = f"there is no deployment of {CONVERT_BATCH} in it"
+        raise MenagerieError(f"work pool {batch.pool}", fact, "Run `zoo cluster up` again")
+    names = [one.model for one in batch.models]
+    # Only what is asked for: a worker of another version need not know our other options.
+    asked = options.model_dump(mode="json")
+    return runs.submit(
+        deployments[batch.pool],
+        {"models": names, "target": batch.target, "options": asked},
+        name=batch.name,
+        tags=[*names, batch.target, *tags],
+        key=key,
+    )
+
+
 def share_out(work: Sequence[PlannedModel], most: int) -> list[Batch]:
     """Put models into batches, in the order of their first models.
 
@@ -145,6 +183,7 @@ class Conversions:
     _batches: list[Batch] = field(default_factory=list)  # of which rows are missing
     _alone: dict[str, float] = field(default_factory=dict)  # pools, and since when without worker
     _silent_since: float | None = None
+    _ended: set[tuple[str, str, Stage]] = field(default_factory=set)  # that were reported
 
     def __post_init__(self) -> None:
         self._deployments = self.runs.deployments(CONVERT_BATCH)
@@ -225,23 +264,10 @@ class Conversions:
         Raises:
             MenagerieError: the pool has no such deployment.
         """
-        if batch.pool not in self._deployments:
-            fact = f"there is no deployment of {CONVERT_BATCH} in it"
-            raise MenagerieError(f"work pool {batch.pool}", fact, "Run `zoo cluster up` again")
-        names = [one.model for one in batch.models]
-        parameters = {
-            "models": names,
-            "target": batch.target,
-            # Only what is asked for: a worker of another version need not know our other options.
-            "options": self.options.model_dump(mode="json"),
-        }
         for attempt in range(_ATTEMPTS):
-            run = self.runs.submit(
-                self._deployments[batch.pool],
-                parameters,
-                name=batch.name,
-                tags=[*names, batch.target, Trigger.CONVERT_ZOO],
-                key=f"{batch.key}-{attempt}",
+            key = f"{batch.key}-{attempt}"
+            run = _submit(
+                self.runs, self._deployments, batch, self.options, key, Trigger.CONVERT_ZOO
             )
             if run.state_type not in _UNDONE:  # else it was cancelled before a restart of ours
                 break
@@ -260,10 +286,29 @@ class Conversions:
                 self._alone.pop(pool, None)
             else:
                 self._alone.setdefault(pool, self.now())
+        if self.attended:
+            self._show_stages([*submitted])
         for run, batch in submitted.items():
-            batch.take_rows(rows.get(run, ()), self.recorder.model_ended)
+            batch.take_rows(rows.get(run, ()), self._take_row)
             if batch.missing:
                 self._judge(batch, runs.get(run))
+
+    def _show_stages(self, runs: Sequence[UUID]) -> None:
+        for model, target, stage, seconds in self.runs.stages(runs):
+            if seconds is None:
+                self.recorder.stage_at(model, target, stage)
+            else:
+                self._end_stage(model, target, stage, seconds)
+
+    def _take_row(self, row: ModelResult) -> None:
+        for stage in row.stages:  # the server notes the end of a task some seconds later
+            self._end_stage(row.model, row.target, Stage(stage.stage), stage.seconds)
+        self.recorder.model_ended(row)
+
+    def _end_stage(self, model: str, target: str, stage: Stage, seconds: float) -> None:
+        if (model, target, stage) not in self._ended:
+            self._ended.add((model, target, stage))
+            self.recorder.stage_ended(model, target, stage, seconds)
 
     def _judge(self, batch: Batch, run: FlowRun | None) -> None:
         now = self.now()

@@ -170,6 +170,9 @@ class Listener:
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str], ModelResult] = {}
 
+    def run_began(self, address: str) -> None:
+        """Workers convert the models of this run, which has this address in Prefect's UI."""
+
     def stage_at(self, model: str, target: str, stage: Stage, step: StepDone | None = None) -> None:
         """A stage of this model begins, or something inside it is done."""
 

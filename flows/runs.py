@@ -32,9 +32,11 @@ from prefect.exceptions import Abort, MissingContextError, ObjectNotFound, Prefe
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import AwaitingRetry, Cancelled, Cancelling, Failed, Pending
+from prefect.utilities.urls import url_for
 from pydantic import ValidationError
 
 from flows.results import ModelResult
+from transforms.stages import Stage
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
@@ -217,6 +219,11 @@ ROW_TYPE = "result"  # Prefect's UI shows artifacts of this type in no list of p
 _PAGE = 200  # the most that Prefect gives at once
 
 
+def address(run: UUID) -> str:
+    """URL of a run in Prefect's UI."""
+    return str(url_for("flow-run", obj_id=run))
+
+
 def this_run() -> UUID:
     """The flow run that is executed here and now."""
     return UUID(str(flow_run.get_id()))
@@ -268,10 +275,10 @@ class Runs:
 
     Args:
         client: Prefect's.
-        parent: the parent run's id.
+        parent: the parent run's id; None submits runs that stand alone.
     """
 
-    def __init__(self, client: SyncPrefectClient, parent: UUID) -> None:
+    def __init__(self, client: SyncPrefectClient, parent: UUID | None) -> None:
         self._client = client
         self._parent = parent
 
@@ -284,7 +291,7 @@ class Runs:
 
     def children(self) -> list[FlowRun]:
         """All runs that this parent submitted, also before it was restarted."""
-        return list(self._read("parent_flow_run_id", [self._parent]))
+        return list(self._read("parent_flow_run_id", [self._parent] if self._parent else []))
 
     def submit(
         self,
@@ -295,14 +302,14 @@ class Runs:
         tags: Sequence[str],
         key: str,
     ) -> FlowRun:
-        """Submit a run below the parent; the same key never makes a second one.
+        """Submit a run, below the parent if there is one; the same key never makes a second one.
 
         Args:
             deployment: of what.
             parameters: JSON.
             name: what the run is called.
             tags: for finding it in the UI.
-            key: the run's identity among the parent's children.
+            key: the run's identity among the parent's children, or all that have no parent.
 
         Raises:
             MenagerieError: the server refuses the parameters.
@@ -312,16 +319,18 @@ class Runs:
         task = Task(name=name, fn=lambda: None)
         task.task_key = "menagerie.child"
         try:
-            above = self._client.create_task_run(
-                task=task, flow_run_id=self._parent, dynamic_key=key, state=Pending()
-            )
+            above = None
+            if self._parent is not None:
+                above = self._client.create_task_run(
+                    task=task, flow_run_id=self._parent, dynamic_key=key, state=Pending()
+                ).id
             return self._client.create_flow_run_from_deployment(
                 deployment,
                 parameters=parameters,
                 name=name,
                 tags=list(tags),
                 idempotency_key=f"{self._parent}-{key}",
-                parent_task_run_id=above.id,
+                parent_task_run_id=above,
             )
         except PrefectHTTPStatusError as error:
             if error.response.status_code not in _REFUSALS:
@@ -370,8 +379,21 @@ class Runs:
             return False
         return any(worker.status == "ONLINE" for worker in workers)
 
+    def stages(self, ids: Sequence[UUID]) -> Iterator[tuple[str, str, Stage, float | None]]:
+        """Yield model, target, stage and seconds of stages of these runs; None while it runs."""
+        runs = FlowRunFilter.model_validate({"id": {"any_": list(ids)}})
+        for task in _all_pages(partial(self._client.read_task_runs, flow_run_filter=runs)):
+            stage, _, rest = task.name.partition(": ")
+            model, _, target = rest.rpartition(" for ")
+            if stage in [*Stage] and task.state_type in (StateType.RUNNING, StateType.COMPLETED):
+                ended = task.state_type is StateType.COMPLETED
+                seconds = task.total_run_time.total_seconds() if ended else None
+                yield model, target, Stage(stage), seconds
+
     def is_being_cancelled(self) -> bool:
         """Whether the parent run itself is being cancelled."""
+        if self._parent is None:
+            return False
         state = self._client.read_flow_run(self._parent).state
         return state is not None and state.type in (StateType.CANCELLING, StateType.CANCELLED)
 

@@ -44,7 +44,7 @@ _RELEASE = {
     "list": "releases:list_releases",
     **_in("releases", "diff", "provenance", "rebuild", "verify", "catalog", "push", "gc"),
 }
-_CLUSTER = _in("infra.local.cluster", "up", "down", "status")
+_CLUSTER = _in("infra.local.cluster", "up", "down", "status", "restart", "logs")
 _DEBUG = _in("debug", "explain", "bisect") | _in("models", "schema")
 _TOP = {
     "list": "models:list_models",
@@ -103,7 +103,7 @@ def _with_json(command: Callable[..., None]) -> Callable[..., None]:
         finally:
             AS_JSON.reset(token)
 
-    known = inspect.signature(command)
+    known = inspect.signature(command, eval_str=True)
     option = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False)
     parameters = [*known.parameters.values(), option.replace(annotation=_JsonOption)]
     with_json.__signature__ = known.replace(parameters=parameters)  # type: ignore[attr-defined]

@@ -71,6 +71,9 @@ def convert(
     local: Annotated[
         bool, typer.Option("--local", help="In this process, also where there is a server.")
     ] = False,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Submit the runs to the server, and end at once.")
+    ] = False,
 ) -> None:
     """Convert models, prove them and publish them to the store.
 
@@ -83,6 +86,7 @@ def convert(
     - `zoo convert resnet18 --random-weights 0`
     - `zoo convert resnet18 --target metal`
     - `zoo convert mobilenet_v2 --precision float16 --precision int8-weight-only`
+    - `zoo convert 'vit*' --no-wait`
     - `zoo convert 'mobilenet*' --jobs 2 --store s3://models/zoo`
     """
     from flows.cli.output import answer, remark
@@ -97,6 +101,10 @@ def convert(
     if local:
         os.environ.pop("PREFECT_API_URL", None)
     cluster = None if local else use_cluster(lambda found: found.environment())
+    if no_wait and not os.environ.get("PREFECT_API_URL"):
+        raise UsageError(
+            "--no-wait", "needs a server", "Run `zoo cluster up`, and leave out --local"
+        )
     given = ConversionOptions(
         random_weights=random_weights,
         allow_factories=allow_factories,
@@ -118,6 +126,15 @@ def convert(
     announce_weights(planned, random_weights)
     settled = Listener()
     work = sort_out(planned, settled.model_ended)
+    if no_wait:
+        runs, kept = _submitted(work, options), settled.rows.values()
+        answer(
+            {"submitted": runs, "results": [row.model_dump(mode="json") for row in kept]},
+            *(f"submitted {run['name']}  {run['address']}" for run in runs),
+            *(f"{row.model} for {row.target}: {row.ended}  {row.remark}" for row in kept),
+            succeeded=all(row.succeeded for row in kept),
+        )
+        return
     rows = settled.rows | (_run_flow(work, options, jobs) if work else {})
     in_order = [rows[one.model, one.target] for one in planned]
     result = table_of(in_order, options.store_url, index_page(), began)
@@ -144,6 +161,27 @@ def _reachable_store(given: str, cluster: "ClusterState | None") -> str:
         advice = "Add --local, or unset MENAGERIE_STORE and AWS_ENDPOINT_URL_S3"
         raise UsageError(store, fact, advice)
     return store
+
+
+def _submitted(
+    work: "Sequence[PlannedModel]", options: "ConversionOptions"
+) -> list[dict[str, str]]:
+    """Submit runs to the workers; return their names, ids and addresses."""
+    from flows.prefect_api import prefect_api
+
+    with prefect_api():
+        from prefect.client.orchestration import get_client
+
+        from flows.fan_out import submit_all
+        from flows.runs import Runs, address
+
+        with get_client(sync_client=True) as client:
+            batches = submit_all(Runs(client, None), work, options)
+        return [
+            {"name": batch.name, "run": str(batch.run.id), "address": address(batch.run.id)}
+            for batch in batches
+            if batch.run is not None
+        ]
 
 
 def _run_flow(

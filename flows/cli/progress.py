@@ -62,6 +62,10 @@ class LiveDisplay(Listener):
         else:
             self._progress.update(self._status, description=text)
 
+    def run_began(self, address: str) -> None:
+        """See `Listener`."""
+        self._console.print(f"run     {address}")
+
     def stage_at(self, model: str, target: str, stage: Stage, step: StepDone | None = None) -> None:
         """See `Listener`."""
         with self._lock:

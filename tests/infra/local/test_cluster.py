@@ -388,8 +388,8 @@ async def make_due(url: str, runs: list[str]) -> None:
     weeks = f"interval '{len(runs)} weeks'"
     for run in runs:
         await database.execute(
-            "update flow_run set expected_start_time = expected_start_time - "
-            f"{weeks}, next_scheduled_start_time = next_scheduled_start_time - {weeks}"  # noqa: S608
+            "update flow_run set expected_start_time = expected_start_time - "  # noqa: S608
+            f"{weeks}, next_scheduled_start_time = next_scheduled_start_time - {weeks}"
             " where id = $1",
             run,
         )
