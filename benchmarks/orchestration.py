@@ -3,12 +3,11 @@
 `python benchmarks/orchestration.py`: a simulated zoo of 10, 100 and 1,000 models for two targets is
 converted by a real Prefect server and one worker, then again with nothing changed. Measured are the
 seconds for each model and target, and the memory of server and parent. Writes a table,
-beside what was measured before with other sizes or the other database.
+beside what was measured before with other sizes.
 
 `--sizes 10,100` takes fewer; of sizes beyond `--convert-up-to` releases are put into the store
 beforehand, and what is measured is the run that finds them, and the one after it, when
-nothing has changed. `--database postgresql+asyncpg://user@host/name` has
-the server use an empty database there, as a team's would; without it, SQLite.
+nothing has changed.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ for _folder in ("faults", "servers"):
 from toy_cluster import ToyCluster  # noqa: E402
 
 _MB = 10**6
-_DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
 
 
 class Kind(StrEnum):
@@ -73,15 +71,12 @@ def main() -> None:
     parser.add_argument("--sizes", default="10,100,1000")
     parser.add_argument("--output", type=Path, default=Path("build/orchestration"))
     parser.add_argument("--convert-up-to", type=int, default=1000)
-    parser.add_argument("--database", help="postgresql+asyncpg://…; without it SQLite")
     asked = parser.parse_args()
     asked.output.mkdir(parents=True, exist_ok=True)
     found = _earlier(asked.output)
     for size in map(int, asked.sizes.split(",")):
         with tempfile.TemporaryDirectory(prefix="orchestration-") as folder:
             cluster = ToyCluster(Path(folder) / "cluster")
-            if asked.database is not None:
-                cluster.changes[_DATABASE] = asked.database
             try:
                 measured = _measure(cluster, size, convert=size <= asked.convert_up_to)
             finally:
@@ -157,7 +152,7 @@ def _run(cluster: ToyCluster, size: int, kind: Kind) -> Figures:
     flow_seconds = json.loads(cluster.result(kind).read_text())["seconds"]
     return Figures(
         models=size,
-        database="PostgreSQL" if _DATABASE in cluster.changes else "SQLite",
+        database="PostgreSQL",
         kind=kind,
         entries=2 * size,
         seconds=round(seconds, 2),

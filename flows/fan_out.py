@@ -19,7 +19,6 @@ from uuid import UUID, uuid4
 from prefect.client.schemas.objects import TERMINAL_STATES, StateType
 from prefect.logging import get_logger
 
-from flows.connection import MOST_ATTEMPTS
 from flows.plan import looked_up
 from flows.results import Outcome, Step
 from flows.runs import Trigger, first_of
@@ -67,7 +66,7 @@ def pool_of(target: str) -> str:
 
 _MINUTE = 60.0
 _POLL_SECONDS = 2.0
-_REVIVAL_SECONDS = 20.0  # so long an automation may take to put a crashed run back in the queue
+_REVIVAL_SECONDS = 30.0  # so long an automation may take to put a crashed run back in the queue
 _STOP_SECONDS = 60.0  # so long a worker may take to stop a run
 _AT_WORK = (StateType.RUNNING, StateType.CANCELLING)
 _UNDONE = (StateType.FAILED, StateType.CANCELLED)  # a crashed run may be revived
@@ -318,11 +317,9 @@ class Conversions:
         if run.state_type is not batch.state:
             batch.since = now
         batch.run = run
-        if run.state_type is StateType.CRASHED:
-            if now - batch.since >= _REVIVAL_SECONDS:
-                self._revive(batch, run)
-        elif run.state_type in TERMINAL_STATES:
-            self._conclude(batch)
+        if run.state_type in TERMINAL_STATES:
+            if run.state_type is not StateType.CRASHED or now - batch.since >= _REVIVAL_SECONDS:
+                self._conclude(batch)
         elif not batch.doomed and (reason := self._verdict(batch)):
             batch.since, batch.doomed = now, reason
             self.runs.cancel(run)  # so that it does not run when its rows count no more
@@ -344,13 +341,6 @@ class Conversions:
         if alone is not None and self.now() - alone >= patience * _MINUTE:
             return f"no worker in pool {batch.pool} for {patience} minutes: start one"
         return ""
-
-    def _revive(self, batch: Batch, run: FlowRun) -> None:
-        """The automation did not: a busy SQLite can lose its event."""
-        if 0 < run.run_count < MOST_ATTEMPTS and not batch.doomed:
-            self.runs.run_again(run)
-        else:
-            self._conclude(batch)
 
     def _conclude(self, batch: Batch) -> None:
         """Rows for what the ended run left none for."""

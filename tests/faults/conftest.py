@@ -41,7 +41,7 @@ def cluster(
         file.unlink()
     yield shared
     shared.end_runs()
-    for name in set(shared.processes) - {"server", "worker"}:
+    for name in set(shared.processes) - {"database", "server", "worker"}:
         shared.kill(name)
     shared.changes.clear()
     shared.prefix = ()

@@ -70,10 +70,10 @@ def test_the_disk_of_the_store_is_full(cluster: ToyCluster, tmp_path: Path) -> N
 def test_the_disk_of_the_server_is_full(tmp_path: Path) -> None:
     """Its database takes nothing for a while: then all is published, and the table is whole."""
     own = ToyCluster(tmp_path / "own")
-    with SmallDisk(tmp_path / "disk", 64) as disk:
-        own.changes["PREFECT_HOME"], own.prefix = str(disk.folder), disk.prefix
+    with SmallDisk(tmp_path / "disk", 160) as disk:
+        own.database, own.prefix = disk.folder / "database", disk.prefix
         own.start_server()
-        own.changes, own.prefix = {}, ()
+        own.prefix = ()
         try:
             own.apply()
             own.start_worker()
@@ -82,7 +82,9 @@ def test_the_disk_of_the_server_is_full(tmp_path: Path) -> None:
             own.flow_process("owl")
             disk.run("sh", "-c", 'cat /dev/zero > "$0" || true', str(disk.folder / "filler"))
             log = own.folder / "server.log"
-            own.wait_for(lambda: "disk is full" in log.read_text(), "the database is refused")
+            own.wait_for(
+                lambda: "No space left on device" in log.read_text(), "the database is refused"
+            )
             own.wait_for(lambda: own.noted("owl")[-1] == "done", "the model is lowered")
             disk.run("rm", str(disk.folder / "filler"))
             assert {key: row["outcome"] for key, row in own.table(seconds=600).items()} == {

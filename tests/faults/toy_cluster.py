@@ -1,4 +1,4 @@
-"""A Prefect server and workers of a test, as processes that it may kill."""
+"""A Prefect server on PostgreSQL and workers of a test, as processes that it may kill."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import urllib.error
 import urllib.request
 import uuid
 from contextlib import suppress
-from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
-from cluster_settings import sparing_settings
+from cluster_settings import database_settings
 
-from flows.connection import OF_ALL_WORKERS
-from infra.local.cluster import free_ports
+from flows.connection import OF_ALL_WORKERS, ClusterState
+from infra.local.cluster import free_ports, is_free
+from infra.local.supervision import secrets_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +32,6 @@ INFRA = HERE.parents[1] / "infra"
 AUTH = "zoo:keeper"  # of a server that lives for one test run
 CLAIM_SECONDS = 60
 START_SECONDS = 180.0
-BUSY_SECONDS = 60.0
 
 APPLY = """
 import sys
@@ -67,7 +66,11 @@ class ToyCluster:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.changes: dict[str, str] = {}  # of the environment of what starts from now on
         self.prefix: tuple[str, ...] = ()  # words before the command of what starts from now on
-        [self.port] = free_ports(1)
+        self.port, self.database_port = free_ports(2)
+        made = ClusterState.make({"database": self.database_port})
+        self.secrets = secrets_of("database", made) | secrets_of("server", made)
+        self.secrets["PREFECT_SERVER_API_AUTH_STRING"] = AUTH
+        self.database = folder / "database"
         self.url = f"http://127.0.0.1:{self.port}/api"
 
     def environment(self) -> dict[str, str]:
@@ -80,13 +83,13 @@ class ToyCluster:
             "PREFECT_HOME": str(self.folder / "prefect"),
             "PREFECT_API_URL": self.url,
             "PREFECT_API_AUTH_STRING": AUTH,
-            "PREFECT_SERVER_API_AUTH_STRING": AUTH,
             "PREFECT_SERVER_API_CSRF_PROTECTION_ENABLED": "true",
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
             "DO_NOT_TRACK": "1",
             **OF_ALL_WORKERS,
             "PREFECT_WORKER_QUERY_SECONDS": "1",
-            **sparing_settings(),
+            **database_settings(),
+            **self.secrets,
             "PREFECT_RUNNER_POLL_FREQUENCY": "2",
             "MENAGERIE_HOME": str(self.folder / "home"),
             "MENAGERIE_TEST_NOTES": str(self.notes),
@@ -108,6 +111,10 @@ class ToyCluster:
 
     def start_server(self) -> None:
         """Start it, on the same database as before, and wait until it answers."""
+        if "database" not in self.processes:
+            command = ["-m", "infra.local.database", str(self.database), str(self.database_port)]
+            self.start("database", command)
+            self.wait_for(lambda: not is_free(self.database_port), "the database listens")
         command = ["-m", "prefect", "--no-prompt", "server", "start", "--port", str(self.port)]
         self.start("server", command)
         self.wait_for(lambda: self.get("/health") is not None, "the server answers")
@@ -304,18 +311,9 @@ class ToyCluster:
     def _ask(self, request: urllib.request.Request) -> Any:
         word = base64.b64encode(AUTH.encode()).decode()
         request.add_header("Authorization", f"Basic {word}")
-        end = time.monotonic() + BUSY_SECONDS
-        while True:
-            try:
-                with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
-                    text = answer.read()
-            except urllib.error.HTTPError as error:
-                # SQLite was being written to: nothing was stored, and Prefect's clients ask again.
-                if error.code != HTTPStatus.SERVICE_UNAVAILABLE or time.monotonic() > end:
-                    raise
-                time.sleep(0.2)
-            else:
-                return json.loads(text) if text else None
+        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+            text = answer.read()
+        return json.loads(text) if text else None
 
 
 def running(folder: Path) -> Iterator[ToyCluster]:

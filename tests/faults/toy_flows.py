@@ -44,7 +44,6 @@ if seconds := os.environ.get("MENAGERIE_TEST_LINE"):  # parts so small, and sile
     S3Objects.part_bytes, S3Objects.concurrency = 5 * 2**20, 1
     s3._CONFIG = s3._CONFIG.merge(Config(read_timeout=float(seconds)))
 
-RETURNED: list[Any] = []  # what convert_zoo gave in this process, whatever became of it on the way
 COMMAND = (sys.executable, str(Path(__file__).with_name("faulty_model.py")))
 
 
@@ -112,6 +111,6 @@ def convert_zoo(
 ) -> State[Any]:
     """See `flows.convert`."""
     with use_services(place()):
-        ended = zoo.convert_zoo.fn(models, selected_tags, targets, options, limits=limits)
-    RETURNED.append(ended)
-    return ended  # type: ignore[return-value]
+        return zoo.convert_zoo.fn(  # type: ignore[return-value]
+            models, selected_tags, targets, options, limits=limits
+        )

@@ -21,9 +21,9 @@ def program(name: str, state: ClusterState) -> tuple[list[str], dict[str, str]]:
     return shlex.split(command), values
 
 
-def sparing_settings() -> dict[str, str]:
-    """What keeps a server on SQLite from writing more often than it must."""
+def database_settings() -> dict[str, str]:
+    """How long a server waits for its database."""
     ports = dict.fromkeys(PORTS.values(), 1)
     _, values = program("server", ClusterState.make(ports))
-    names = ("PREFECT_SERVER_DATABASE_", "PREFECT_SERVER_SERVICES_")
-    return {name: value for name, value in values.items() if name.startswith(names)}
+    prefix = "PREFECT_SERVER_DATABASE_"
+    return {name: value for name, value in values.items() if name.startswith(prefix)}

@@ -98,10 +98,6 @@ class FakeRuns:
             self.steps[run.id] = []
             self._come_to(run.id, StateType.CANCELLED)
 
-    def run_again(self, run: FlowRun) -> None:
-        """Its steps go on; the next attempt counts."""
-        self._come_to(run.id, StateType.SCHEDULED, attempts=run.run_count + 1)
-
     def has_worker(self, pool: str) -> bool:
         """As the test says."""
         return pool in self.workers
@@ -110,12 +106,11 @@ class FakeRuns:
         """As the test says."""
         return self.stopped
 
-    def _come_to(self, run: UUID, to: StateType, attempts: int | None = None) -> None:
+    def _come_to(self, run: UUID, to: StateType) -> None:
         """As the server answers: a new object each time."""
         last = self.runs[run]
         state: State[Any] = State(type=to, name=to.value.title(), message="so it is")
         update = {"state": state, "state_type": to, "state_name": state.name}
-        update["run_count"] = last.run_count if attempts is None else attempts
         self.runs[run] = last.model_copy(update=update)
 
     def _answer(self) -> None:

@@ -354,7 +354,10 @@ def test_what_was_stopped_is_named_and_healed(
     found = cluster.json("status", code=1)
     down = {check["name"]: check for check in found["checks"] if check["health"] == "fail"}
     assert set(down) >= {"server", "worker"}
-    assert down["worker"]["advice"] == "Run `zoo cluster up`"
+    assert (down["worker"]["detail"], down["worker"]["advice"]) == (
+        "has ended",
+        "Run `zoo cluster up`",
+    )
     done = cluster.zoo("convert", MODEL)
     assert done.returncode == 1
     [line] = done.stderr.strip().splitlines()
