@@ -226,9 +226,9 @@ def look_at(name: str, state: ClusterState) -> Check:
     began = time.monotonic()
     try:
         detail = PARTS[name](state)
-    except _NoAnswerError as error:
-        return Check(name, Health.WARN, f"busy: {error.fact}")
     except MenagerieError as error:
+        if "Timeout" in type(error.__cause__).__name__:  # of HTTPX, asyncio or botocore
+            return Check(name, Health.WARN, f"busy: no answer within {_LOOK_SECONDS:.0f} s")
         if name in PORTS and _is_starting(name):
             advice = f"Wait for it; `zoo cluster logs {name}` says why it ended"
             return Check(name, Health.FAIL, "starting again", advice)
@@ -378,9 +378,6 @@ def _database(state: ClusterState) -> str:
 
     try:
         return f"PostgreSQL {asyncio.run(version())} at 127.0.0.1:{state.ports['database']}"
-    except TimeoutError as error:
-        fact = f"no answer within {_LOOK_SECONDS:.0f} s"
-        raise _NoAnswerError("PostgreSQL", fact, "Wait for it") from error
     except (OSError, asyncpg.PostgresError) as error:
         raise MenagerieError("PostgreSQL", f"takes no connection ({error})") from error
 
@@ -406,14 +403,12 @@ def _worker(state: ClusterState) -> str:
     if pool.get("is_paused"):
         raise MenagerieError(f"the pool {POOL}", "is paused", "Resume it in the UI")
     health = f"http://127.0.0.1:{state.ports['worker']}/health"
-    with suppress(httpx.HTTPError):
+    try:
         if pool.get("status") == "READY" and _client().get(health).is_success:
             return f"serves the pool {POOL}"
+    except httpx.HTTPError as error:
+        raise MenagerieError("the worker", "does not answer", _anew("worker")) from error
     raise MenagerieError("the worker", "asks for no work", _anew("worker"))
-
-
-class _NoAnswerError(MenagerieError):
-    """A part takes connections and does not answer in time."""
 
 
 @cache
@@ -438,9 +433,6 @@ def ask(cluster: ClusterState, path: str) -> Any:
         if reply.is_error:
             raise MenagerieError(cluster.api_url, f"answers with an error ({reply.status_code})")
         return reply.json()
-    except httpx.TimeoutException as error:
-        fact = f"no answer within {_LOOK_SECONDS:.0f} s"
-        raise _NoAnswerError(cluster.api_url, fact, "Wait for it") from error
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
         raise MenagerieError(cluster.api_url, str(error).lower()) from error
 

@@ -46,13 +46,18 @@ class Cluster:
 
     home: Path
 
-    def zoo(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a command line, as a user who configured nothing."""
+    def zoo(self, *arguments: str, **exports: str) -> subprocess.CompletedProcess[str]:
+        """Run a command line, as a user who configured nothing but these variables."""
+        return self.run(ZOO, *arguments, **exports)
+
+    def run(self, *command: str | Path, **exports: str) -> subprocess.CompletedProcess[str]:
+        """Run any command with that user's environment."""
         foreign = ("PREFECT_", "MENAGERIE_")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
+        own = {"MENAGERIE_HOME": str(self.home), "HOME": str(self.home / "user")}
         return subprocess.run(
-            [ZOO, *arguments],
-            env={**kept, "MENAGERIE_HOME": str(self.home), "HOME": str(self.home / "user")},
+            command,
+            env={**kept, **own, **exports},
             capture_output=True,
             text=True,
             check=False,
@@ -75,6 +80,11 @@ class Cluster:
     def secrets(self) -> dict[str, str]:
         """The secrets, by name."""
         return {name: self.state[name] for name in ("api_auth", "s3_secret", "database_secret")}
+
+    @property
+    def older(self) -> Path:
+        """SQLite file of a cluster that an older version ran."""
+        return self.home / "cluster" / "prefect" / "prefect.db"
 
     @property
     def api(self) -> str:
@@ -143,6 +153,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster that the first test brings up."""
     made = Cluster(tmp_path_factory.mktemp("cluster"))
     (made.home / "user").mkdir()
+    made.older.parent.mkdir(mode=0o700, parents=True)
+    made.older.write_bytes(b"runs of an older version")
     yield made
     made.zoo("down")
 
@@ -159,7 +171,10 @@ def test_up_brings_it_up_and_then_changes_nothing(cluster: Cluster) -> None:
     assert started(cluster) == []
     assert cluster.processes == processes
     assert cluster.state["ports"] == before["ports"]
-    assert "nothing to change" in cluster.zoo("up").stdout
+    said = cluster.zoo("up").stdout
+    assert "nothing to change" in said
+    assert str(cluster.older) in said
+    assert cluster.older.read_bytes() == b"runs of an older version"
 
 
 def test_status_is_well(cluster: Cluster) -> None:
@@ -250,13 +265,59 @@ def test_a_conversion_goes_through_a_worker(cluster: Cluster) -> None:
 
     The build was published before: it is proven again, and the store keeps its release.
     """
-    table = cluster.json("convert", MODEL, "--target", "cpu", "--force")
+    done = cluster.zoo("convert", MODEL, "--target", "cpu", "--force", "--json")
+    table = json.loads(done.stdout)
     [row] = table["results"]
+    shown = [f"{MODEL} for cpu: {stage['stage']} " for stage in row["stages"]]
+    assert [line for line in shown if line not in done.stderr] == []
+    [address] = [line for line in done.stderr.splitlines() if line.startswith("run  ")]
+    assert f"http://127.0.0.1:{cluster.state['ports']['api']}/runs/flow-run/" in address
     assert (row["outcome"], row["kept"] is not None) == ("proven anew", True)
     assert "lower" in [stage["stage"] for stage in row["stages"]]
     assert table["store"] == "s3://menagerie/zoo"
     names = [run["name"] for run in cluster.ask("/flow_runs/filter", {"sort": "START_TIME_DESC"})]
     assert any(MODEL in name for name in names)
+
+
+def test_a_shell_with_the_two_exports_converts(cluster: Cluster) -> None:
+    """As infra/README has them: the cluster and its store are meant."""
+    exports = {"PREFECT_API_URL": cluster.api, "PREFECT_API_AUTH_STRING": cluster.state["api_auth"]}
+    done = cluster.zoo("convert", MODEL, "--json", **exports)
+    table = json.loads(done.stdout)
+    assert (table["store"], table["results"][0]["outcome"]) == ("s3://menagerie/zoo", "skipped")
+
+
+def test_a_run_is_submitted_without_waiting(cluster: Cluster) -> None:
+    """`--no-wait` prints the run's address and ends; a worker does the run."""
+    [run] = cluster.json("convert", MODEL, "--force", "--no-wait")["submitted"]
+    assert run["name"] == f"{MODEL} for cpu"
+    assert run["address"].endswith(f"/runs/flow-run/{run['run']}")
+    path = f"/flow_runs/{run['run']}"
+    eventually(lambda: cluster.ask(path)["state"]["type"] == "COMPLETED", CONVERSION_SECONDS)
+    done = cluster.zoo("convert", MODEL, "--no-wait", "--local")
+    assert (done.returncode, "needs a server" in done.stderr) == (2, True)
+
+
+def test_a_burst_of_submissions_is_taken(cluster: Cluster) -> None:
+    """200 at once: each is taken once, and the status says *busy* meanwhile, within 10 s."""
+    script = Path(__file__).parents[3] / "benchmarks" / "burst.py"
+    done = cluster.run(sys.executable, script, "--model", MODEL, "--json")
+    figures = json.loads(done.stdout)
+    assert (figures["taken"], figures["twice"], figures["busy"]) == (200, 0, True), figures
+    assert figures["slowest_status_seconds"] <= 10.0
+    assert done.returncode == 0
+    eventually(lambda: cluster.zoo("status").returncode == 0, 120)
+
+
+def test_a_process_is_restarted_alone(cluster: Cluster) -> None:
+    """It alone has another id, and its log says that it began."""
+    before = cluster.processes
+    cluster.json("restart", "database")
+    after = cluster.processes
+    assert {name for name in after if after[name] != before[name]} == {"database"}
+    [log] = cluster.json("logs", "database").values()
+    assert "ready to accept connections" in log[-1]
+    assert "is no process" in cluster.zoo("logs", "worm").stderr
 
 
 def test_what_only_a_mac_can_confirm_waits_until_one_comes(
@@ -336,6 +397,9 @@ def test_what_died_comes_back(cluster: Cluster) -> None:
     """By itself, as it was: the rest is left alone, and nothing is forgotten."""
     before = cluster.processes
     cluster.kill("s3", "database", "server", "worker")
+    eventually(
+        lambda: "starting again" in cluster.json("status", code=1)["checks"][2]["detail"], 10
+    )
     eventually(lambda: cluster.zoo("status").returncode == 0, 180)
     after = cluster.processes
     assert after.keys() == before.keys()
