@@ -14,7 +14,6 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from uuid import UUID, uuid4
 
 from prefect.client.schemas.objects import TERMINAL_STATES, StateType
 from prefect.logging import get_logger
@@ -29,6 +28,7 @@ from zoo.errors import MenagerieError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from uuid import UUID
 
     from prefect.client.schemas.objects import FlowRun
 
@@ -126,7 +126,7 @@ def submit_all(runs: Runs, work: Sequence[PlannedModel], options: ConversionOpti
     """
     batches, deployments = share_out(work, BATCH_MODELS), runs.deployments(CONVERT_BATCH)
     for batch in batches:
-        batch.run = _submit(runs, deployments, batch, options, uuid4().hex)
+        batch.run = _submit(runs, deployments, batch, options, batch.key)
     return batches
 
 

