@@ -37,7 +37,7 @@ $(VENV)/.locked: requirements.lock | $(BIN)/python
 	@test ! -e $(VENV)/lib/libdnnl.so.3 || ( cd $(VENV)/lib && ln -sf libdnnl.so.3 libdnnl.so && ln -sf libdnnl.so.3 libdnnl.so.3.2 )
 	@touch $@
 
-RUNTIME_SOURCES := $(shell find runtime -name '*.cpp' -o -name '*.h' -o -name '*.mm' -o -name '*.metal' -o -name '*.cmake' -o -name 'CMakeLists.txt' -o -name 'shims.*')
+RUNTIME_SOURCES := $(shell find runtime -name '*.cpp' -o -name '*.h' -o -name '*.mm' -o -name '*.metal' -o -name '*.cmake' -o -name 'CMakeLists.txt' -o -name 'shims.toml')
 
 $(VENV)/.ready: $(VENV)/.locked pyproject.toml runtime/pyproject.toml $(RUNTIME_SOURCES)
 	@mkdir -p build

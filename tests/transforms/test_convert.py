@@ -25,8 +25,8 @@ from transforms import Program, convert, converter
 from transforms.export.prepare import prepare_module
 from transforms.goldens.examples import redrawn
 from transforms.targets import target_named
+from transforms.targets.base import Settings
 from zoo.errors import ExportError, MenagerieError, UnsupportedKernels, UsageError, ValidationError
-from zoo.precision import WeightPrecision
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -503,13 +503,11 @@ def test_misuse_is_reported_before_any_work(tmp_path: Path) -> None:
 
 def test_the_build_key_follows_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """What other code made of the same module is another artifact."""
-    asked = converter._Request(
-        "net", target_named("cpu"), None, {}, WeightPrecision(), "", 1, 0.0, 0.0
-    )
-    keys = {converter._key(asked, ())}
-    keys.add(converter._key(asked, ()))
+    settings = Settings(target=target_named("cpu"))
+    keys = {converter._key("net", settings, ())}
+    keys.add(converter._key("net", settings, ()))
     monkeypatch.setattr(converter, "code_digest", lambda: "0" * 64)
-    keys.add(converter._key(asked, ()))
+    keys.add(converter._key("net", settings, ()))
     assert len(keys) == 2
 
 
