@@ -23,6 +23,7 @@ By subclasses of torch's own classes, which `inductor.generate_code` registers w
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import defaultdict
 from contextlib import ExitStack, contextmanager
@@ -32,7 +33,7 @@ from unittest.mock import patch
 
 import sympy
 import torch
-from torch._inductor import codegen, ir, lowering
+from torch._inductor import codegen, inductor_prims, ir, lowering
 from torch._inductor.codegen.common import BracesBuffer, KernelArgs
 from torch._inductor.codegen.cpp import (
     CppKernel,
@@ -49,6 +50,7 @@ from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
 from torch._inductor.decomposition import decompositions
 from torch._inductor.utils import IndentedBuffer
 from torch._inductor.virtualized import V, ops
+from torch.utils._sympy.functions import ModularIndexing
 
 from menagerie.paths import built
 from transforms.graph.record import origin
@@ -110,6 +112,7 @@ def numbers_as_eager() -> Iterator[None]:
         stack.enter_context(patch.object(lowering, "_div_rn", make(_floor_of_quotient)))
         stack.enter_context(patch.object(ir.Reduction, "create", classmethod(_reduce)))
         stack.enter_context(patch.object(lowering, "var_mean_sum_", _var_mean))
+        stack.enter_context(patch.object(lowering, "_pool_offsets_to_indices", _pool_indices))
         stack.enter_context(patch.dict(decompositions, _DEVIATIONS))
         for name, division in _DIVISIONS.items():
             scalar = _scalar_division(division, getattr(CppOverrides, name))
@@ -151,6 +154,34 @@ def _reduce(
     result = _plain_reduction(cls, device, wide, torch.int32, widened, *given, **keywords)
     result.realize()
     return lowering.to_dtype(result, dst_dtype)
+
+
+def _pool_indices(
+    offsets: Any, kernel: Sequence[Any], size: Sequence[Any], place_of: Callable[..., Any]
+) -> Any:
+    """Return the indices of a window's maxima; of equal ones the first inside the input.
+
+    Padding is the type's lowest number: a window of nothing else has its maximum outside.
+    """
+    axes = len(kernel)
+    padded = [place < 0 for place in place_of([sympy.S.Zero] * axes, [0] * axes)]
+
+    def index(position: Sequence[Any]) -> Any:
+        offset = ops.indirect_indexing(offsets.make_loader()(position), math.prod(kernel))
+        step = inductor_prims._flattened_index_to_nd(offset, kernel)
+        start, second = place_of(position, [0] * axes), place_of(position, [1] * axes)
+        flat = ops.constant(0, torch.int64)
+        for axis, place in enumerate(place_of(position, step)):
+            value = ops.index_expr(place, torch.int64)
+            if padded[axis]:
+                dilation = second[axis] - start[axis]
+                first = ModularIndexing(start[axis] + dilation * kernel[axis], 1, dilation)
+                value = ops.maximum(value, ops.index_expr(first, torch.int64))
+            flat = ops.add(ops.mul(flat, ops.index_expr(size[axis], torch.int64)), value)
+        return flat
+
+    sizes = {"device": offsets.get_device(), "ranges": offsets.get_size()}
+    return ir.Pointwise.create(dtype=torch.int64, inner_fn=index, **sizes)
 
 
 _mean, _plain_var_mean = lowering.mean, lowering.var_mean_sum_

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import menagerie
+from menagerie.session import Session
 from transforms import convert
 
 if TYPE_CHECKING:
@@ -118,3 +120,29 @@ def test_a_transposed_tile_of_bools_fits(tmp_path: Path) -> None:
         found = session.run({n: x.numpy() for n, x in zip(names, given, strict=True)})
     for result, want in zip(found.values(), Compared()(*given), strict=True):
         np.testing.assert_array_equal(result, want.numpy())
+
+
+class _Windows(nn.Module):
+    def forward(self, x: torch.Tensor, whole: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        steps = F.max_pool2d(whole, (3, 5), 1, (1, 2), dilation=2, return_indices=True)
+        line = F.max_pool1d(x[0], 3, 1, 1, return_indices=True)
+        return *F.max_pool2d(x, 3, 2, 1, return_indices=True), *line, *steps
+
+
+@pytest.mark.parametrize("target", ["cpu", "metal"])
+def test_a_window_of_lowest_numbers_has_its_maximum_inside(target: str, tmp_path: Path) -> None:
+    """Padding is the type's lowest number too: of equal ones eager takes the first of the input."""
+    x = torch.randn(1, 2, 9, 12)
+    inputs, sizes = (x, (x * 50).to(torch.int8)), {2: torch.export.Dim("height", min=6, max=20)}
+    module, out = _Windows(), tmp_path / "pooled"
+    convert(
+        module, inputs, dynamic_shapes=(sizes, sizes), target=target, out=out, measure_seconds=0
+    )
+    lows = (torch.full((1, 2, 7, 12), -torch.inf), torch.full((1, 2, 7, 12), -128).to(torch.int8))
+    with Session(out) as session:
+        for own in (lows, [torch.where(x[:, :, :7] < 1, low, 1) for low in lows]):
+            values = [value.to(low.dtype) for value, low in zip(own, lows, strict=True)]
+            names = [tensor.name for tensor in session.inputs]
+            results = session.run({n: v.numpy() for n, v in zip(names, values, strict=True)})
+            for result, expected in zip(results.values(), module(*values), strict=True):
+                np.testing.assert_array_equal(result, expected)
