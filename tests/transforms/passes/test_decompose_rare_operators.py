@@ -255,8 +255,9 @@ class _Box(nn.Module):
         return F.adaptive_avg_pool3d(volumes, (2, 2, 1)), best, where
 
 
-@pytest.mark.parametrize("target", ["cpu", "metal"])
-@pytest.mark.parametrize(("module", "axes"), [(_Pyramid(), 2), (_Box(), 3)])
+@pytest.mark.parametrize(
+    ("module", "axes", "target"), [(_Pyramid(), 2, "cpu"), (_Box(), 3, "metal")]
+)
 def test_windows_follow_dynamic_sizes(
     module: nn.Module, axes: int, target: str, tmp_path: Path
 ) -> None:
