@@ -168,7 +168,7 @@ def _pool_indices(
 
     def index(position: Sequence[Any]) -> Any:
         offset = ops.indirect_indexing(offsets.make_loader()(position), math.prod(kernel))
-        step = inductor_prims._flattened_index_to_nd(offset, kernel)
+        step = inductor_prims._flattened_index_to_nd(offset, kernel)  # type: ignore[no-untyped-call]
         start, second = place_of(position, [0] * axes), place_of(position, [1] * axes)
         flat = ops.constant(0, torch.int64)
         for axis, place in enumerate(place_of(position, step)):
