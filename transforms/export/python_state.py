@@ -16,7 +16,7 @@ from collections import deque
 from contextlib import suppress
 from functools import partial, reduce
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, MemberDescriptorType, MethodType
 from typing import Any
 
 import torch
@@ -42,6 +42,7 @@ _MOST_CALLED = (
 _ROUNDS = 4  # of three calls each, of a module that changes with every call
 _MOST_COPIED = 2**20  # numbers in a parameter; larger ones are shared with copies
 _OPAQUE = ("torch.", "logging.", "threading.", "builtins.")  # homes of objects that stay closed
+_LIBRARIES = ("torchvision.", "transformers.")  # and of functions
 _UNSEEN = "Keep state in buffers, and pass noise as an input"
 _STEP = (
     "Only buffers are kept: self.register_buffer('state', torch.zeros(...)), written in place, "
@@ -164,14 +165,38 @@ def _parts(thing: Any) -> dict[Any, Any]:
         return dict(thing)
     if isinstance(thing, (list, tuple, deque)):
         return dict(enumerate(thing))
-    home = (thing if isinstance(thing, FunctionType) else type(thing)).__module__
-    is_opaque = f"{home}.".startswith(_OPAQUE) and not isinstance(thing, nn.Module)
-    if is_opaque or isinstance(thing, (Tensor, type)):
+    if isinstance(thing, MethodType):
+        return {"__self__": thing.__self__, "__func__": thing.__func__}
+    if isinstance(thing, partial):
+        return {"func": thing.func, "args": thing.args, "keywords": thing.keywords}
+    is_module, is_function = isinstance(thing, nn.Module), isinstance(thing, FunctionType)
+    home = f"{(thing if is_function else type(thing)).__module__}."
+    opaque = (*_OPAQUE, *_LIBRARIES) if is_function else _OPAQUE
+    is_opaque = home.startswith(opaque) and not is_module
+    if is_opaque or isinstance(thing, (Tensor, type)) or hasattr(thing, "bit_generator"):
         return {}
-    own = {n: v for n, v in getattr(thing, "__dict__", {}).items() if n != "_buffers"}
+    held = getattr(thing, "__dict__", {}).items()
+    own = _of_class(thing) | {n: v for n, v in held if n != "_buffers"}
+    if is_module:
+        own.setdefault("forward", type(thing).forward)
     with suppress(TypeError, ValueError):  # not a function, or a cell is empty yet
         closed = inspect.getclosurevars(thing)
-        own |= {"__defaults__": thing.__defaults__, **closed.globals, **closed.nonlocals}
+        kept = {"__defaults__": thing.__defaults__, "__kwdefaults__": thing.__kwdefaults__}
+        own |= {**kept, **closed.globals, **closed.nonlocals}
+    return own
+
+
+def _of_class(thing: Any) -> dict[str, Any]:
+    """Return the values that a thing's classes hold, and those in its slots."""
+    own = dict[str, Any]()
+    for kind in type(thing).__mro__:
+        if f"{kind.__module__}.".startswith((*_OPAQUE, *_LIBRARIES)):
+            continue
+        for name, value in vars(kind).items():
+            if isinstance(value, MemberDescriptorType):
+                own[name] = getattr(thing, name, None)
+            elif not (name.startswith("__") or callable(value) or hasattr(value, "__get__")):
+                own.setdefault(name, value)
     return own
 
 
@@ -181,6 +206,11 @@ def _value(thing: Any) -> object:
         return content_digest(thing)
     if hasattr(thing, "tobytes"):  # NumPy's
         return thing.tobytes()
+    if hasattr(thing, "bit_generator"):  # NumPy's random numbers
+        return repr(thing.bit_generator.state)
+    if hasattr(thing, "__next__"):
+        with suppress(TypeError):  # a generator does not tell where it is
+            return repr(thing.__reduce__())
     return repr(thing) if type(thing).__module__ in {"builtins", "itertools"} else id(thing)
 
 
@@ -215,5 +245,6 @@ def _lines(module: nn.Module, inputs: Inputs, changed: list[Keys]) -> dict[Keys,
 
 def _name(keys: Keys) -> str:
     """Return `cell.hidden`, `history[0]`."""
-    shown = (k for k in keys if k not in ("_parameters", "_modules"))
+    hidden = ("_parameters", "_modules", "forward", "__self__", "args", "__kwdefaults__")
+    shown = (k for k in keys if k not in hidden)
     return "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in shown).lstrip(".")

@@ -345,6 +345,8 @@ def _failed(place: str, error: Exception) -> ExportError:
     if fixed := _SPECIALISED.findall(text):
         step = _ONE if all(size in {"1", unit} for unit, size in fixed) else _FIXED
     said = plain_words(text) or "it cannot follow an operation of the model"
+    if "register it as buffer" in text:
+        said = "forward writes into a tensor that no buffer of the module holds"
     return ExportError(place, f"torch.export failed{where}: {said}", step)
 
 
@@ -368,6 +370,8 @@ _ADVICE = {  # by what torch says
     "such tables in __init__",
     "fake tensor in the exported program": "Write into no tensor through `.data`, and into none "
     "that the module holds but a buffer",
+    "register it as buffer": "Write into no tensor outside the module: keep state in a buffer, "
+    "self.register_buffer('state', torch.zeros(...))",
     "is registered in forward": "Register it in __init__, with its first value",
     "is missing nn_module_stack": "Assign a new tensor to a buffer: self.last = x.clone()",
     "expected compiled_fn to be GraphModule": "A buffer that is written may be one memory with "

@@ -203,10 +203,8 @@ def run_cases(
                 fact = f"eager PyTorch fails at {at}: {error}"
                 raise ExportError(place, fact, step) from error
             if any(isinstance(value, FakeTensor) for value in outputs.values()):
-                fact = (
-                    "keeps a tensor of torch.export's run, in what its forward made to keep things"
-                )
-                raise ExportError(place, fact, "Make it before: in __init__, or by a first call")
+                fact = "keeps a tensor in Python from call to call, where no artifact has any"
+                raise ExportError(place, fact, _KEPT)
             cases.append(GoldenCase(planned.dimensions, given, outputs, planned.kind, seconds))
     _check_outputs(place, cases)
     return cases
@@ -263,6 +261,10 @@ def _rounded_once(norm: Callable[..., Any], x: torch.Tensor, *how: Any) -> Any:
     return tuple(result.to(x.dtype) for result in norm(*wide))
 
 
+_KEPT = (
+    "State goes into a buffer: self.register_buffer('state', torch.zeros(...)), written in place. "
+    "What is only made once is made in __init__, or by a call before"
+)
 _IN_ORDER: dict[object, Callable[..., Any]] = {
     **{
         norm: functools.partial(_rounded_once, norm)

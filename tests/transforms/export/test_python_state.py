@@ -7,8 +7,9 @@ import functools
 import inspect
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -124,8 +125,47 @@ def counted() -> Callable[[Any, torch.Tensor], torch.Tensor]:
 class Held:
     """An object that is no module."""
 
+    def __init__(self, peak: torch.Tensor | None = None) -> None:
+        self.calls, self.peak = 0, peak
+
+
+def larger(state: Any, x: torch.Tensor) -> torch.Tensor:
+    """What an object, a method of it or a partial call remembers."""
+    state.peak = torch.maximum(state.peak, x.amax(0))
+    return x - state.peak
+
+
+class Slots:
+    """An object without a dictionary."""
+
+    __slots__ = ("peak",)
+
     def __init__(self) -> None:
-        self.calls = 0
+        self.peak = torch.full((3,), -9.0)
+
+    def subtract(self, x: torch.Tensor) -> torch.Tensor:
+        """Keep a peak."""
+        return larger(self, x)
+
+
+class Shared(nn.Module):
+    """State that all instances of a class have in common."""
+
+    history: ClassVar[list[int]] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Count the calls."""
+        self.history.append(1)
+        return x * len(self.history)
+
+
+class Default(nn.Module):
+    """State in the default of an argument."""
+
+    def forward(self, x: torch.Tensor, *, seen: list[int] = []) -> torch.Tensor:  # noqa: B006
+        """Count the calls."""
+        seen.append(1)
+        return x * len(seen)
 
 
 def cache() -> nn.Module:
@@ -153,6 +193,21 @@ CASES: dict[str, tuple[Callable[[], nn.Module], str, str]] = {
     "position": (cache, "position", "self.position += 1"),
     "global": (lambda: Kept(writes_global), "function.SEEN", "SEEN.append(1)"),
     "default": (lambda: Kept(writes_default), "function.__defaults__[0]", "seen.append(1)"),
+    "method": (lambda: Kept(lambda s, x: s.f(x), f=Slots().subtract), "f.peak", "state.peak ="),
+    "partial": (
+        lambda: Kept(lambda s, x: s.f(x), f=functools.partial(larger, Held(torch.zeros(3)))),
+        "f[0].peak", "state.peak =",
+    ),
+    "class": (Shared, "history", "self.history.append(1)"),
+    "keyword": (Default, "seen", "seen.append(1)"),
+    "iterator": (
+        lambda: Kept(lambda s, x: x * next(s.rest), rest=iter([1.0, 2.0, 3.0] * 99)),
+        "rest", "next(s.rest)",
+    ),
+    "noise": (
+        lambda: Kept(lambda s, x: x * s.noise.random(), noise=np.random.default_rng(0)),
+        "noise", "s.noise.random()",
+    ),
     "closure": (lambda: Kept(counted()), "function.calls", "calls += 1"),
     "statistics": (lambda: Kept(captured()), "function.mean", "F.instance_norm("),
     "data": (
