@@ -48,7 +48,7 @@ _CLUSTER = _in("infra.local.cluster", "up", "down", "status", "restart", "logs")
 _DEBUG = _in("debug", "explain", "bisect") | _in("models", "schema")
 _TOP = {
     "list": "models:list_models",
-    **_in("models", "show"),
+    **_in("models", "show", "new"),
     **_in("convert", "convert"),
     "compile": "compile:compile_model",
     **_in("models", "submit", "report"),

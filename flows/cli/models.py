@@ -1,7 +1,9 @@
-"""What models there are: `zoo list`, `show`, `submit`, `report`, and the schema of entries."""
+"""The models of the manifest: `zoo list`, `show`, `new`, `submit`, `report`, and their schema."""
 
 import json
 import os
+import re
+import shlex
 import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -146,6 +148,65 @@ def _shown_releases(model: str, releases: "list[tuple[Release, bool | None]]") -
         rows.append((release.target, state, made.created, weights, size(release.size), key))
     columns = ("target", "state", "created", "weights", "size", "build key")
     return table(*columns, rows=rows, right=("size",))
+
+
+_MODULE = """\
+import torch
+
+
+def make():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+"""
+_ENTRY = """\
+version: 1
+family: {name}
+models:
+  {name}:
+    summary: Two layers
+    source:
+      kind: factory
+      builder: {name}:make  # a function of {name}.py that returns the module with its weights
+    programs:
+      - inputs:
+          - {{name: input, shape: [batch, 8]}}  # by forward's names; dtype: float32
+        outputs: [logits]
+        dimensions:
+          batch: {{low: 1, high: 16}}
+    targets: [cpu]  # or [cpu, metal]
+    licence: {{spdx: Apache-2.0}}
+"""
+
+
+def new(
+    name: Annotated[str, typer.Argument(help="Of the model, as `my_net`.")],
+    *,
+    manifest: Annotated[
+        Path, typer.Option("--manifest", metavar="DIR", help="Folder for the two files.")
+    ] = Path(),
+) -> None:
+    """Write a manifest and a module to begin with: NAME.yaml and NAME.py.
+
+    They convert as they are: put your own network into the module, and its inputs into the entry.
+
+    **Examples**
+
+    - `zoo new my_net --manifest models`
+    """
+    from importlib.util import find_spec
+
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name) or find_spec(name):
+        fact = "is no name for a model and its Python module, or is an installed module's"
+        raise UsageError(name, fact, "Choose another, as `my_net`")
+    files = {manifest / f"{name}.py": _MODULE, manifest / f"{name}.yaml": _ENTRY.format(name=name)}
+    if existing := [str(file) for file in files if file.exists()]:
+        raise UsageError(existing[0], "exists", "Choose another name, or edit the file")
+    manifest.mkdir(parents=True, exist_ok=True)
+    for file, text in files.items():
+        file.write_text(text)
+    command = f"zoo convert {name} --manifest {shlex.quote(str(manifest))} --allow-factories"
+    value = {"files": [str(file) for file in files], "next": command}
+    answer(value, f"wrote {', '.join(value['files'])}", f"next: {command}")
 
 
 def submit(

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 # At most 16 words to choose from at the top; what belongs together is in a group.
 COMMANDS = {
-    "": "list show convert compile submit report pull verify run bench transcribe doctor",
+    "": "list show new convert compile submit report pull verify run bench transcribe doctor",
     "release": "promote rollback retract list diff provenance rebuild verify catalog gc",
     "keys": "init show rotate refresh trust",
     "cluster": "up down status",

@@ -61,10 +61,12 @@ def test_whom_a_licence_wants_named_is_shown(zoo: Run, tmp_path: Path) -> None:
     assert "CC-BY-4.0 https://ants.example The ants" in " ".join(out.split())
 
 
-def test_the_lines_of_contributing_run_as_printed(lent_home: Path, tmp_path: Path) -> None:
-    """In an empty folder, by a shell: a custom manifest is written, listed and converted."""
+def test_a_new_manifest_converts_as_it_is_written(
+    zoo: Run, lent_home: Path, tmp_path: Path
+) -> None:
+    """CONTRIBUTING's lines run in an empty folder; no file is replaced; the next command is named."""
     text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
-    [lines] = [b for b in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if "mine.yaml" in b]
+    [lines] = [b for b in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if "zoo new" in b]
     work = tmp_path / "empty"
     work.mkdir()
     done = subprocess.run(
@@ -80,5 +82,10 @@ def test_the_lines_of_contributing_run_as_printed(lent_home: Path, tmp_path: Pat
         check=False,
     )
     assert done.returncode == 0, done.stderr[-800:] + done.stdout[-800:]
-    assert {"net.py", "mine.yaml"} <= {f.name for f in work.iterdir()}
+    [command] = re.findall("next: (.*)", done.stdout)
+    assert command in lines
+    assert {f.name for f in (work / "mine").iterdir()} >= {"my_net.py", "my_net.yaml"}
     assert re.search(r"my_net\W+cpu\W+(published|converted|validated)", done.stdout), done.stdout
+    for name, words in (("my_net", "my_net.py: exists"), ("json", "is no name"), ("A", "is no")):
+        code, _, err = zoo("new", name, "--manifest", work / "mine")
+        assert (code, words in " ".join(err.split())) == (2, True), err
