@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +21,13 @@ from zoo.errors import UsageError
 from zoo.manifest import is_pattern, load_manifest
 from zoo.processes import is_worker
 from zoo.store import open_store
-from zoo.store.submissions import fetch_submission, submission_of
+from zoo.store.submissions import (
+    allowed_here,
+    fetch_submission,
+    submission_folder,
+    submission_of,
+    submit,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -160,7 +167,7 @@ def manifest_folder(options: ConversionOptions) -> Path | None:
     digest = submission_digest(options.manifest)
     if digest is None:
         return Path(options.manifest) if options.manifest else None
-    folder = home() / "submissions" / digest
+    folder = submission_folder(digest)
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = fetch_submission(open_store(options.store_url).objects, digest, folder)
     os.utime(found)  # what is in use is not swept
@@ -181,6 +188,23 @@ def with_submission(options: ConversionOptions, models: Sequence[str]) -> Conver
     return options.model_copy(update={"manifest": name})
 
 
+def submit_folder(options: ConversionOptions) -> ConversionOptions:
+    """Submit the options' manifest folder, for workers, who are to run code of a digest alone."""
+    if not options.manifest or submission_digest(options.manifest):
+        return options
+    folder = Path(options.manifest)
+    models = tuple(load_manifest(folder).models)
+    made = submit(open_store(options.store_url).objects, folder, models)
+    return options.model_copy(update={"manifest": submission_name(made.digest)})
+
+
+def allow_here(manifest: str) -> None:
+    """Let the code of a submission run on workers of this home, from now on."""
+    if submission_digest(manifest) and not factories_allowed(manifest, asked=False):
+        with allowed_here().open("a") as file:
+            file.write(f"{manifest}\n")
+
+
 FACTORIES_VARIABLE = "MENAGERIE_ALLOW_FACTORIES"
 SUBMITTED_VARIABLE = "MENAGERIE_ALLOW_SUBMITTED"
 
@@ -192,8 +216,9 @@ def factories_allowed(manifest: str, *, asked: bool) -> bool:
     `MENAGERIE_ALLOW_FACTORIES=1` in the environment: those who may fill in a form need not be
     who may run code there. `zoo convert --allow-factories` sets it for its own process.
 
-    The code of a submission runs without being asked for where the operator listed its digest in
-    `MENAGERIE_ALLOW_SUBMITTED`, with commas between several; `*` there means all of them.
+    The code of a submission runs without being asked for where the operator listed its digest: in
+    `MENAGERIE_ALLOW_SUBMITTED`, with commas between several, `*` for all; or in the file
+    `allowed-submissions` of the worker's home, which takes effect at once.
 
     Args:
         manifest: the run's, as in its options.
@@ -201,6 +226,8 @@ def factories_allowed(manifest: str, *, asked: bool) -> bool:
     """
     digest = submission_digest(manifest)
     listed = {each.strip() for each in os.environ.get(SUBMITTED_VARIABLE, "").split(",")}
+    with suppress(FileNotFoundError):
+        listed.update(allowed_here().read_text().split())
     if digest is not None and listed & {digest, f"sha256:{digest}", "*"}:
         return True
     allowed = os.environ.get(FACTORIES_VARIABLE) == "1"

@@ -126,8 +126,7 @@ def _proof(release: Release, prove: Callable[[Release], Proof]) -> Proof:
         try:
             return prove(release)
         except Exception as error:  # noqa: BLE001 - the others are to be verified all the same
-            _log.warning("%s for %s", release.model, release.target, exc_info=True)
-            outcome, detail = ProofOutcome.UNREACHABLE, str(explain(error, release.model))
+            outcome, detail = ProofOutcome.UNREACHABLE, _explained(error, release)
     return Proof.of(release, outcome=outcome, state=release.manifest.state, detail=detail)
 
 
@@ -187,9 +186,15 @@ def rebuild(release: Release, options: ConversionOptions, hold: Hold) -> Rebuild
         opened = open_store(options.store_url)
         return rebuild_release(opened, release, job_for(planned, options), hold)
     except Exception as error:  # noqa: BLE001 - a caller waits for a verdict
-        _log.warning("%s for %s", release.model, release.target, exc_info=True)
-        detail = str(explain(error, release.model))
+        detail = _explained(error, release)
         return Rebuild.of(release, outcome=RebuildOutcome.UNDECIDED, detail=detail)
+
+
+def _explained(error: Exception, release: Release) -> str:
+    """Return an error as one line; log the traceback of one that is not ours."""
+    if not isinstance(error, MenagerieError):
+        _log.warning("%s for %s", release.model, release.target, exc_info=True)
+    return str(explain(error, release.model))
 
 
 def rebuild_markdown(found: Rebuild) -> str:

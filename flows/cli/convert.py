@@ -91,7 +91,12 @@ def convert(
     """
     from flows.cli.output import answer, remark
     from flows.cli.progress import announce_weights, shown_results
-    from flows.parameters import ConversionOptions, with_submission
+    from flows.parameters import (
+        ConversionOptions,
+        allow_here,
+        submit_folder,
+        with_submission,
+    )
     from flows.plan import plan, sort_out
     from flows.reports import index_page, table_of
     from flows.results import Listener
@@ -117,6 +122,10 @@ def convert(
         manifest=absolute(manifest),
     )
     options = with_submission(given, models or [])
+    if allow_factories and os.environ.get("PREFECT_API_URL"):
+        options = submit_folder(options)
+        if cluster is not None:  # its worker has this home
+            allow_here(options.manifest)
     if options.manifest != given.manifest:
         remark(f"From what was submitted as {options.manifest}")
     began = time.perf_counter()

@@ -212,13 +212,17 @@ def new(
 def submit(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of manifest files.")],
     *,
+    allow: Annotated[
+        bool, typer.Option("--allow", help="Let workers of this home run it.")
+    ] = False,
     store: StoreOption = "",
 ) -> None:
     """Put custom models into the store, for workers that share no folder with this machine.
 
     The folder holds manifest files and what they name: weights, builders. It gets a digest as its
     name; `zoo convert` finds the newest submission that has the models it is asked for. Code in it
-    runs only where the worker's operator lists the digest in MENAGERIE_ALLOW_SUBMITTED.
+    runs only where the worker's operator allows the digest: by `--allow`, a line in the file
+    `allowed-submissions` of the worker's home, or MENAGERIE_ALLOW_SUBMITTED.
 
     **Examples**
 
@@ -226,7 +230,7 @@ def submit(
     - `zoo convert my_net`
     - `zoo convert my_net --manifest sha256:3f2a…`
     """
-    from flows.parameters import submission_name
+    from flows.parameters import allow_here, factories_allowed, submission_name
     from transforms.targets import all_targets
     from zoo.manifest import load_manifest
     from zoo.spec import is_ours
@@ -237,14 +241,16 @@ def submit(
     with transfer(str(folder)) as progress:
         made = submissions.submit(opened.objects, folder, tuple(manifest.models), progress)
     name = submission_name(made.digest)
+    if allow:
+        allow_here(name)
     shown = [
         f"{name}: {count(len(made.files), 'file')}, {size(made.size)}",
         f"Convert with `zoo convert {' '.join(made.models)}`",
     ]
     builders = {n: getattr(spec.source, "builder", "") for n, spec in manifest.models.items()}
     if foreign := [n for n, built in builders.items() if ":" in built and not is_ours(built)]:
-        line = f"Their builders ({', '.join(foreign)}) run where MENAGERIE_ALLOW_SUBMITTED has it"
-        shown.append(line)
+        allowed = "allow" if factories_allowed(name, asked=False) else "need `--allow` for"
+        shown.append(f"Workers of this home {allowed} the code that builds {', '.join(foreign)}")
     answer({"manifest": name, "models": list(made.models), "bytes": made.size}, *shown)
 
 

@@ -221,7 +221,7 @@ def rebuild(
     - `zoo release rebuild resnet18 --target metal --json`
     """
     from flows import proofs
-    from flows.parameters import ConversionOptions
+    from flows.parameters import ConversionOptions, with_submission
     from flows.services import services
     from tasks.verify import RebuildOutcome
     from zoo.store import open_store
@@ -234,6 +234,7 @@ def rebuild(
         manifest=absolute(manifest),
         allow_factories=allow_factories,
     )
+    options = with_submission(options, [model])
     with messages().status(f"converting {model} for {release.platform} again"):
         found = proofs.rebuild(release, options, services().hold)
     shown: list[RenderableType] = [f"{found.outcome}: {found.detail}"]

@@ -64,7 +64,7 @@ def test_whom_a_licence_wants_named_is_shown(zoo: Run, tmp_path: Path) -> None:
 def test_a_new_manifest_converts_as_it_is_written(
     zoo: Run, lent_home: Path, tmp_path: Path
 ) -> None:
-    """CONTRIBUTING's lines run in an empty folder; no file is replaced; the next command is named."""
+    """CONTRIBUTING's lines run in an empty folder; no file is replaced; what is next is said."""
     text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
     [lines] = [b for b in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if "zoo new" in b]
     work = tmp_path / "empty"

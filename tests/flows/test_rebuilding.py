@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -135,6 +136,32 @@ def test_each_has_its_turn(store: Store, tmp_path: Path) -> None:
     only = [turn_of_the_day(store, ["digits_cnn"], ["cpu"], day) for day in range(3)]
     assert {turn.model for turn in only if turn is not None} == {"digits_cnn"}
     assert turn_of_the_day(store, [], ["metal"], 0) is None
+
+
+@pytest.mark.usefixtures("toys")
+def test_a_submitted_model_is_rebuilt_from_its_submission(
+    store: Store, manifest: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its folder is gone; without the submission the reason is one line, and no traceback."""
+    given = ConversionOptions(store=store.url, manifest=str(manifest), random_weights=0)
+    [planned] = plan(["ant"], ["cpu"], given)
+    bundle = make_bundle(
+        tmp_path / "ant",
+        model="ant",
+        build_key=planned.build_key,
+        random_weights=0,
+        versions={"torch": "2.13.0"},
+    )
+    store.admit(store.propose(bundle), None)
+    command = ["release", "rebuild", "ant", "--store", store.url]
+    assert invoke(command) == 1
+    said = "".join(capfd.readouterr())
+    assert "undecided: " in said
+    assert "Traceback" not in said
+    assert invoke(["submit", str(manifest), "--store", store.url]) == 0
+    shutil.rmtree(manifest)
+    assert invoke(command) == 0
+    assert "identical: 4 files" in capfd.readouterr().out
 
 
 @pytest.mark.usefixtures("toys", "own_home")

@@ -12,6 +12,7 @@ from torch import nn
 from zoo.errors import SourceError, SourceRefused
 from zoo.models.torchvision_operators import torchvision_operators
 from zoo.spec import is_ours
+from zoo.store.submissions import advice_on_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -47,8 +48,7 @@ def build(reference: str, arguments: Mapping[str, object], context: Context) -> 
         raise SourceRefused(
             context.model,
             f"its builder {reference} is code from outside Menagerie",
-            "If you trust the manifest, allow it with --allow-factories; for what was submitted to "
-            "a service, its operator lists the digest in MENAGERIE_ALLOW_SUBMITTED",
+            advice_on_code(context.folder),
         )
     try:
         with torchvision_operators(), nullcontext() if ours else _importable(context.folder):

@@ -18,6 +18,7 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from menagerie.durable import disk_errors, make_folders, require_space, sha256_of
 from menagerie.format.bundle_manifest import FileEntry, bundle_path
+from menagerie.paths import home
 from menagerie.store.base import Progress, silent
 from menagerie.store.layout import submission_key
 from menagerie.store.pull import fetch_blob
@@ -106,6 +107,24 @@ def submit(
     with publishing(objects, folder, submission.files, progress):
         objects.put_small(submission_key(submission.digest), submission.document)
     return submission
+
+
+def submission_folder(digest: str) -> Path:
+    """Return the folder of this machine that a submission is fetched to."""
+    return home() / "submissions" / digest
+
+
+def allowed_here() -> Path:
+    """Return the file that lists, a line each, submissions whose code may run on this machine."""
+    return home() / "allowed-submissions"
+
+
+def advice_on_code(folder: Path) -> str:
+    """Return what allows the code in a manifest's folder to run."""
+    if folder.resolve() != submission_folder(folder.name).resolve():
+        return "If you trust the manifest, allow it with --allow-factories"
+    line = f"sha256:{folder.name}"
+    return f"After reading it, the worker's operator adds the line {line} to {allowed_here()}"
 
 
 def read_submission(objects: ObjectStore, digest: str) -> Submission:

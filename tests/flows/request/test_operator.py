@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from prefect.logging import disable_run_logger
 
+from flows.cli import invoke
 from flows.parameters import factories_allowed
+from zoo.errors import SourceRefused
+from zoo.manifest import load_manifest
+from zoo.sources import load
+from zoo.store import open_store
+from zoo.store.submissions import fetch_submission, submission_folder
 
 
 @pytest.mark.parametrize(
@@ -53,3 +62,32 @@ def test_submitted_code_runs_where_its_digest_is_listed(
         assert factories_allowed(f"sha256:{'a' * 64}", asked=False) is allowed
         assert factories_allowed("/a/folder", asked=True) is False
         assert factories_allowed("", asked=True) is False
+
+
+def test_submitted_code_is_refused_with_what_allows_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The refusal names digest and file; a line there, as `--allow` writes it, takes effect."""
+    folder, store = tmp_path / "mine", ["--store", str(tmp_path / "store"), "--json"]
+    assert invoke(["new", "my_net", "--manifest", str(folder)]) == 0
+    capsys.readouterr()
+    assert invoke(["submit", str(folder), *store]) == 0
+    name = json.loads(capsys.readouterr().out)["manifest"]
+    place = submission_folder(name.removeprefix("sha256:"))
+    objects = open_store(str(tmp_path / "store")).objects
+    fetch_submission(objects, place.name, place)
+    entry = load_manifest(place)
+
+    def build() -> None:
+        spec, origin = entry.spec("my_net"), entry.origins["my_net"].file
+        allowed = factories_allowed(name, asked=False)
+        load("my_net", spec, origin=origin, random_weights=None, allow_factories=allowed)
+
+    with pytest.raises(SourceRefused) as refused:
+        build()
+    line, _, file = refused.value.next_step.rpartition("the line ")[2].partition(" to ")
+    assert line == name
+    assert "--allow-factories" not in str(refused.value)
+    assert invoke(["submit", str(folder), "--allow", *store]) == 0
+    assert Path(file).read_text() == f"{name}\n"
+    build()

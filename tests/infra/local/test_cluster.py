@@ -390,6 +390,11 @@ def test_a_form_cannot_run_foreign_code(cluster: Cluster, tmp_path: Path) -> Non
     assert "code from outside Menagerie" in ended["state"]["message"]
     logs = cluster.ask("/logs/filter", {"sort": "TIMESTAMP_DESC", "limit": 200})
     assert any("MENAGERIE_ALLOW_FACTORIES" in log["message"] for log in logs)
+    asked = ("convert", "evil", "--manifest", str(tmp_path), "--random-weights", "0")
+    [refused] = cluster.json(*asked, code=1)["results"]
+    assert (refused["outcome"], (tmp_path / "ran").exists()) == ("failed", False)
+    [made] = cluster.json(*asked, "--allow-factories")["results"]  # by the worker's own operator
+    assert (made["outcome"], (tmp_path / "ran").exists()) == ("published", True)
 
 
 def test_what_died_comes_back(cluster: Cluster) -> None:
