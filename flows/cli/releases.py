@@ -439,4 +439,6 @@ def push(
             wheels=wheel or sorted(_BUILT.glob("menagerie-*.whl")),
             progress=bar,
         )
+    for line in pushed.lacking:
+        messages().print(f"The card lacks {line}", style="yellow")
     answer(plain(pushed), f"{pushed.address}: {', '.join(pushed.platforms)}")

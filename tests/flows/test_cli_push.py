@@ -41,11 +41,11 @@ WHEEL = "menagerie-1.0.0-py3-none-manylinux_2_28_x86_64.whl"
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
-    """A Hub that this user may write to; without Xet, whose servers are another protocol."""
+    """A Hub that this user may write to; its uploads would fail by Xet, another protocol."""
     with serving() as server:
         monkeypatch.setenv("HF_ENDPOINT", server.address)
         monkeypatch.setenv("HF_TOKEN", TOKEN)
-        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", False)
         yield server
 
 
@@ -101,10 +101,23 @@ def test_what_was_pushed_is_pulled(
 
 
 def test_the_hubs_own_tools_read_it(
-    hub: HubServer, store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    hub: HubServer,
+    store: Store,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The files have their own names; the card says what the Hub filters by, and the way."""
-    pushed(capfd, "--wheel", str(tmp_path / WHEEL))
+    """The files have their own names; the card says what the Hub filters by, and the way.
+
+    From any folder, and where the store has no catalogue yet; what the card lacks is named.
+    """
+    monkeypatch.setattr("flows.cli.releases._BUILT", tmp_path / "nothing")
+    [lacking] = pushed(capfd)["lacking"]
+    assert lacking.startswith("pip install: no wheel")
+    store.objects.delete(ROOT)
+    monkeypatch.setattr("flows.cli.releases._BUILT", tmp_path)
+    monkeypatch.chdir("/")
+    assert pushed(capfd)["lacking"] == []
     folder = Path(
         snapshot_download("example/net", endpoint=hub.address, local_dir=tmp_path / "all")
     )
@@ -234,7 +247,11 @@ def test_what_was_altered_there_is_refused(
 def test_a_push_that_breaks_off_changes_nothing(
     hub: HubServer, store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """One line says so, and what was there before is there."""
+    """One line says so, and what was there before is there; of a new repository nothing is."""
+    hub.full = True
+    assert invoke(["push", HUB]) == 1
+    assert not hub.repositories
+    hub.full = False
     pushed(capfd)
     before = hub.repositories["example/net"].name()
     release(store, tmp_path, "cd")
@@ -261,6 +278,19 @@ def test_private_repositories_ask_for_a_token(
     capfd.readouterr()
     assert main(["pull", HUB, "--platform", PLATFORM, "-o", str(tmp_path / "no")]) == 1
     assert "set HF_TOKEN" in capfd.readouterr().err
+
+
+def test_a_repository_without_releases_says_so(
+    hub: HubServer, store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`pull` says *no release*, and why: none at all, or which platforms there are."""
+    hub.repositories["example/net"] = Repository()
+    pull = ["pull", HUB, "-o", str(tmp_path / "out"), "--platform"]
+    assert main([*pull, PLATFORM]) == 1
+    assert "no release: none of its folders has a manifest.json" in capfd.readouterr().err
+    pushed(capfd)
+    assert main([*pull, "metal-macos-arm64"]) == 1
+    assert f"no release for metal-macos-arm64, but for {PLATFORM}" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -323,7 +353,8 @@ def test_what_is_not_signed_in_the_store_is_not_pushed(
     store.objects.put_small(MODEL_SIGNING_KEY, b"evil")
     pushed(capfd)
     files = hub.repositories["example/net"].commits[-1]
-    assert {name.partition("/")[0] for name in files} <= {PLATFORM, "README.md", "wheels"}
+    known = {PLATFORM, "README.md", "root.json", "wheels"}
+    assert {name.partition("/")[0] for name in files} <= known
     assert b"evil" not in b"".join(files.values())
 
 

@@ -105,6 +105,14 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._refuse(404, "no such address")
 
+    def do_DELETE(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path != "/api/repos/delete" or not self._known():
+            self._refuse(401, "Invalid username or password.")
+            return
+        del self.server.repositories[f"{asked['organization']}/{asked['name']}"]
+        self._json({})
+
     def do_PUT(self) -> None:
         content = self.rfile.read(int(self.headers["Content-Length"]))
         digest = self.path.rpartition("/")[2]

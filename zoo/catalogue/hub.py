@@ -6,7 +6,7 @@ platform, which is the bundle; beside them a model card, the root to trust, and 
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, cast
 from urllib.parse import quote
 
-from huggingface_hub import HfApi, ModelCardData
+from huggingface_hub import HfApi, ModelCardData, constants
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
 from markupsafe import Markup
 
@@ -33,12 +33,13 @@ from zoo.catalogue.pages import (
     first_lines,
     snippets,
 )
+from zoo.catalogue.site import newest_root
 from zoo.errors import NotInStore, StoreError, StoreUnreachable, UsageError
 from zoo.report.page import render_markdown
 from zoo.signing.keyring import keys_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from zoo.catalogue.collect import CataloguedModel
     from zoo.store import Release, Store
@@ -57,11 +58,13 @@ class Pushed:
         address: of the repository's page.
         commit: its hexadecimal name there; the last one's where nothing had changed.
         platforms: those that it holds now.
+        lacking: the lines that the card does not have, each with what to do.
     """
 
     address: str
     commit: str
     platforms: tuple[str, ...]
+    lacking: tuple[str, ...]
 
 
 def push(
@@ -103,6 +106,7 @@ def push(
     if not latest:
         fact = f"no release of {catalogued.name} may be used any more"
         raise NotInStore(store.url, fact, f"Delete {address}: a copy there knows no retraction")
+    constants.HF_HUB_DISABLE_XET = True  # untested here; the Hub takes LFS from every client
     hub = HfApi(endpoint=endpoint(server), library_name="menagerie")
     with _errors(hub.endpoint), TemporaryDirectory(prefix="menagerie-push-") as scratch:
         folder = Path(scratch)
@@ -111,15 +115,39 @@ def push(
             store.pull(release, folder / platform, progress)
         way = _fill(store, folder, f"{hub.endpoint}/{name}", wheels)
         (folder / "README.md").write_text(card(catalogued, way), encoding="utf-8")
-        hub.create_repo(name, private=private or None, exist_ok=True)
-        _require_ours(hub, name, private=private)
-        made = hub.upload_folder(
-            repo_id=name,
-            folder_path=folder,
-            commit_message=", ".join(f"{platform} {build[:12]}" for _, build, platform in latest),
-            delete_patterns="*",
-        )
-    return Pushed(f"{hub.endpoint}/{name}", made.oid, tuple(each for *_, each in latest))
+        platforms = tuple(platform for *_, platform in latest)
+        with _repository(hub, name, private=private):
+            made = hub.upload_folder(
+                repo_id=name,
+                folder_path=folder,
+                commit_message=", ".join(f"{each} {build[:12]}" for _, build, each in latest),
+                delete_patterns="*",
+            )
+    lacking = tuple(_lacking(way, platforms))
+    return Pushed(f"{hub.endpoint}/{name}", made.oid, platforms, lacking)
+
+
+@contextmanager
+def _repository(hub: HfApi, name: str, *, private: bool) -> Iterator[None]:
+    """Create the repository unless it is there; delete it again if what follows fails."""
+    with ExitStack() as failing:
+        try:
+            hub.create_repo(name, private=private or None)
+        except HfHubHTTPError as error:
+            if error.response.status_code != HTTPStatus.CONFLICT:
+                raise
+            _require_ours(hub, name, private=private)
+        else:
+            failing.callback(hub.delete_repo, name, missing_ok=True)
+        yield
+        failing.pop_all()
+
+
+def _lacking(way: Way, platforms: Iterable[str]) -> Iterator[str]:
+    if not any(map(way.site.wheel_for, platforms)):
+        yield "pip install: no wheel for its platforms; `make wheel`, or name one by --wheel"
+    if way.whole(ROOT) is None:
+        yield "menagerie trust: the store's newest root is not trusted here; `zoo keys trust FILE`"
 
 
 def card(model: CataloguedModel, way: Way) -> str:
@@ -163,7 +191,7 @@ def _require_ours(hub: HfApi, name: str, *, private: bool) -> None:
 def _fill(store: Store, folder: Path, address: str, wheels: Sequence[Path]) -> Way:
     """Put root, key and wheels beside the releases; how readers get to them."""
     contents, site = {}, Site()
-    shown = store.objects.read_if_there(ROOT, _MOST_KEY_BYTES)
+    shown = newest_root(store.objects)
     if shown in {root.document for root in trusted_roots()}:
         contents[ROOT] = shown
     own = keys_folder() / "model-signing.pub"

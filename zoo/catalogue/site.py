@@ -92,7 +92,8 @@ def update_catalogue(store: Store, models: Iterable[str] | None = None) -> int:
     changed = {name for name, record in records.items() if known.get(name) != record}
     known.update(records)
     site = kept_site(objects)
-    _put_root(objects)
+    if root := newest_root(objects):  # under a name that stays, for `menagerie trust`
+        objects.put_if_new(ROOT, root)
     for name in sorted({sibling for n in changed for sibling in siblings(n, known).values()}):
         way = _relative(site, store.url, _page(name))
         objects.put_if_new(_page(name), render_model(name, known, way).encode())
@@ -143,13 +144,12 @@ def _page(model: str) -> str:
     return f"catalogue/models/{model}.html"
 
 
-def _put_root(objects: ObjectStore) -> None:
-    """The newest root under a name that stays, for `menagerie trust`."""
+def newest_root(objects: ObjectStore) -> bytes | None:
+    """Return the newest root in the store, which is for readers to compare with one they trust."""
     version = 0
     while objects.size_of(f"{METADATA}{version + 1}.root.json") is not None:
         version += 1
-    if version:
-        objects.put_if_new(ROOT, objects.read_small(f"{METADATA}{version}.root.json", _MOST_BYTES))
+    return objects.read_if_there(f"{METADATA}{version}.root.json", _MOST_BYTES)
 
 
 def _records(objects: ObjectStore) -> dict[str, CataloguedModel] | None:

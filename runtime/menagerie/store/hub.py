@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
+from pathlib import PurePosixPath
 from urllib.parse import quote, urlsplit
 
 from menagerie.errors import ArtifactError, NotInStore, UnknownName, UsageError
@@ -17,7 +19,9 @@ from menagerie.store.base import ObjectReader, Parts
 from menagerie.store.http import HttpReader
 from menagerie.store.layout import blob_key
 from menagerie.store.releases import Release, ReleaseReader
+from menagerie.typed_json import Malformed, load
 
+_MOST_LIST_BYTES = 2**24
 ENDPOINT = "https://huggingface.co"
 # Names as https://huggingface.co/docs/huggingface_hub has them: no `--`, no `..` and no dot first.
 _PART = r"[A-Za-z0-9_](?:[A-Za-z0-9_]|[-.](?![-.]))*"
@@ -87,8 +91,11 @@ class HubReleases(ReleaseReader):
                 raise UnknownName(self.url, fact, "Name a revision that holds it: hf://ORG/NAME@…")
             self._files.show(each, {e.sha256: name for name, e in manifest.listed.items()})
             return Release(manifest, document)
-        fact = f"no release for {wanted[0]}"
-        raise NotInStore(self.url, fact, "See the folders of its page, and name one by --platform")
+        if there := self._files.platforms():
+            fact = f"no release for {wanted[0]}, but for {', '.join(there)}"
+            raise NotInStore(self.url, fact, "Name a platform by --platform")
+        fact = "no release: none of its folders has a manifest.json"
+        raise NotInStore(self.url, fact, "Its owner's push may have failed: tell them")
 
     def _beside(self, release: Release, name: str) -> str:
         return f"{release.platform}/{name}"
@@ -100,12 +107,24 @@ class _Files(ObjectReader):
     def __init__(self, address: str) -> None:
         name, revision = repository(address)
         self.url = address
-        self._web = HttpReader(
-            f"{endpoint()}/{name}/resolve/{quote(revision, safe='')}",
-            authorization=_authorization(),
-            login="set HF_TOKEN to a token that may read it",
+        self._at, hub = quote(revision, safe=""), endpoint()
+        self._web, self._api = (
+            HttpReader(
+                address,
+                authorization=_authorization(),
+                login="set HF_TOKEN to a token that may read it",
+            )
+            for address in (f"{hub}/{name}/resolve/{self._at}", f"{hub}/api/models/{name}/revision")
         )
         self._paths: dict[str, str] = {}
+
+    def platforms(self) -> list[str]:
+        """Return the platforms of its releases, as the Hub's API lists them."""
+        listed = self._api.read_small(self._at, _MOST_LIST_BYTES)
+        with suppress(Malformed, LookupError, TypeError):
+            names = [PurePosixPath(str(each["rfilename"])) for each in load(listed)["siblings"]]
+            return sorted(str(name.parent) for name in names if name.name == MANIFEST)
+        return []
 
     def show(self, folder: str, names: dict[str, str]) -> None:
         """Give the files of a folder, by their sha256, as blobs."""
