@@ -19,7 +19,7 @@ from flows.runs import RunFailed, abort_if_superseded, leave_row, this_run
 from flows.services import services
 from menagerie.figures import seconds
 from menagerie.validation.findings import Verdict
-from tasks.failures import ProcessDied, StageTimedOut, explain
+from tasks.failures import ProcessDied, StageTimedOut
 from tasks.job import StageRecords
 from tasks.prove import NotProven
 from tasks.retries import patiently, run_as_task
@@ -37,9 +37,9 @@ from tasks.stage_table import (
 from transforms.progress import StepDone, progress_to
 from transforms.stages import Stage
 from transforms.targets import all_targets
-from zoo.errors import MenagerieError
+from zoo.errors import MenagerieError, explain
 from zoo.manifest import load_manifest
-from zoo.records import Diagnosis, StageTime, dearest
+from zoo.records import StageTime, dearest
 from zoo.report.summary import cause
 from zoo.store import open_store
 from zoo.store.coordination import hold_lease
@@ -140,31 +140,21 @@ class Conversion:
         try:
             return self._judged(VALIDATE, records)
         except NotProven as error:  # its figures belong into the table too
-            self._report = report = self._diagnosed(model, error.report, records)
-            self._at = Stage.VALIDATE
+            self._report = report = failed = error.report
             if not self._job.suspected(report.validation):
                 raise
-            advice = ". ".join(filter(None, (error.next_step, self._next_step(report))))
-            raise NotProven(error.place, error.fact, advice, report) from error
-
-    def _next_step(self, report: ConversionReport) -> str:
-        """Where a wrong number comes from: what was found, or what finds it."""
-        known = dearest(report.passes)
-        found = cause(report.diagnosis) if report.diagnosis is not None else ""
-        advice = ". ".join(each for each in (known, found) if each)
-        return advice or f"The first node that is wrong: `{search_command(self._job)}`"
-
-    def _diagnosed(
-        self, model: ModelHolder, report: ConversionReport, records: StageRecords
-    ) -> ConversionReport:
-        """The report of a failed validation with its cause, where that is to be looked for."""
-        if not (self._job.search_seconds and self._job.suspected(report.validation)):
-            return report
-        try:
-            return self._stage(LOCATE, lambda: diagnose(model, self._job, report, records))
-        except Exception as error:  # noqa: BLE001 - no room for the new report, say
-            detail = f"The search for the cause failed: {explain(error, self._job.model)}"
-            return report.model_copy(update={"diagnosis": Diagnosis(detail=detail)})
+            if self._job.search_seconds:
+                with suppress(Exception):  # no room for the new report, say: the verdict stays
+                    report = self._stage(
+                        LOCATE, lambda: diagnose(model, self._job, failed, records)
+                    )
+                self._at, self._report = Stage.VALIDATE, report
+            found = cause(report.diagnosis) if report.diagnosis is not None else ""
+            advice = ". ".join(filter(None, (dearest(report.passes), found)))
+            advice = advice or f"The first node that is wrong: `{search_command(self._job)}`"
+            raise NotProven(
+                error.place, error.fact, f"{error.next_step}. {advice}", report
+            ) from error
 
     def _stage(self, kind: StageKind[Any], work: Callable[[], T]) -> T:
         """Do a stage as a Prefect task: timed, and reported to the listener."""

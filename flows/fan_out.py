@@ -21,10 +21,9 @@ from prefect.logging import get_logger
 from flows.plan import looked_up
 from flows.results import Outcome, Step
 from flows.runs import Trigger, first_of
-from tasks.failures import explain
 from transforms.stages import Stage
 from transforms.targets import all_targets, target_named
-from zoo.errors import MenagerieError, UsageError
+from zoo.errors import MenagerieError, UsageError, explain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

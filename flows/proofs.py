@@ -10,10 +10,9 @@ from flows.parameters import ConversionOptions
 from flows.plan import job_for, plan
 from menagerie.figures import milliseconds, size
 from menagerie.format.bundle_manifest import ReleaseState
-from tasks.failures import explain
 from tasks.verify import Proof, ProofOutcome, Rebuild, RebuildOutcome, rebuild_release, runs_here
 from zoo.base_models import Frozen
-from zoo.errors import MenagerieError, NotInStore
+from zoo.errors import MenagerieError, NotInStore, explain
 from zoo.report.page import plain_text
 from zoo.store import Release, Store, open_store
 

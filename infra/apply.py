@@ -24,8 +24,7 @@ from prefect.workers.process import ProcessWorker
 from pydantic import SecretStr, ValidationError
 
 from infra.wanted import NOTIFY, TIME_ZONE, Wanted, time_zone
-from tasks.failures import explain
-from zoo.errors import MenagerieError, UsageError
+from zoo.errors import MenagerieError, UsageError, explain
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 from typing import TYPE_CHECKING
 
 from zoo import errors
 from zoo.base_models import Frozen
-from zoo.errors import MenagerieError
+from zoo.errors import MenagerieError, explain
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,19 +55,6 @@ class Failure(Frozen):
         if self.transient:
             error.__cause__ = ConnectionError(self.fact)
         return error
-
-
-def explain(error: BaseException, place: str) -> MenagerieError:
-    """An error of our tree, for one that is not: one line, no traceback."""
-    if isinstance(error, MenagerieError):
-        return error
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        where, advice = error.filename or place, "Free some, or set MENAGERIE_HOME elsewhere"
-        return MenagerieError(str(where), "no space left on the device", advice)
-    if isinstance(error, MemoryError):
-        return MenagerieError(place, "out of memory", "Convert it on a larger machine")
-    first = str(error).strip().splitlines()[:1]
-    return MenagerieError(place, f"{type(error).__name__}: {first[0] if first else 'no message'}")
 
 
 def last_line(log: Path) -> str:

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
-from tasks.failures import explain
 from tasks.job import ExportRecord, PublishRecord, PullRecord
 from tasks.prove import prove
 from tasks.publish import publish_bundle
-from transforms.stages import LowerRecord, Stage, TransformRecord
+from transforms.stages import LowerRecord, Stage, TransformRecord, located
 from zoo.manifest import OUR_MODELS
 from zoo.records import ConversionReport, Diagnosis, Suspected
 from zoo.report.files import write_report
@@ -109,26 +108,10 @@ def search_command(job: Job) -> str:
 def diagnose(
     model: ModelHolder, job: Job, report: ConversionReport, records: StageRecords
 ) -> ConversionReport:
-    """Search for the cause of a failed validation, and write the report anew with what was found.
+    """Search for the cause of a failed validation, and write its report again with the diagnosis.
 
-    Args:
-        model: that holds the job's model.
-        job: how long to search, and where the report is.
-        report: of the failed validation.
-        records: of the stages before it.
-
-    Returns:
-        The report with a diagnosis. A search that fails is one: it never hides the verdict.
-
-    Raises:
-        StoreFull: no space left for the report.
-        StoreError: the report cannot be written.
+    Raise StoreFull or StoreError where the report cannot be written.
     """
-    try:
-        diagnosis = model.run(LOCATE, job.suspected(report.validation))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the verdict is kept
-        why = explain(error, job.model)
-        diagnosis = Diagnosis(detail=f"The search for the cause ended early: {why}")
-    final = report.model_copy(update={"diagnosis": diagnosis})
-    write_report(final, job.reports, graphs=records.transformed.graphs)
-    return final
+    report = located(report, lambda: model.run(LOCATE, job.suspected(report.validation)))
+    write_report(report, job.reports, graphs=records.transformed.graphs)
+    return report

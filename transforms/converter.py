@@ -33,10 +33,10 @@ from transforms.export.prepare import Program, prepare_module
 from transforms.graph.layouts import content_digest
 from transforms.passes.quantisation import INTEGERS
 from transforms.progress import progress_to
-from transforms.stages import Stage, export, lower, prove, seal, transform
+from transforms.stages import Stage, export, located, lower, prove, seal, transform
 from transforms.targets import Identity, Settings, target_named
 from zoo.build_key import code_digest
-from zoo.errors import MenagerieError, UsageError, ValidationError
+from zoo.errors import UsageError, ValidationError
 from zoo.precision import Precision, WeightPrecision
 from zoo.records import ConversionReport, Diagnosis, StageTime, dearest, suspected
 from zoo.report.summary import cause
@@ -268,10 +268,10 @@ def _convert(
         stages.append(StageTime(stage=stage, seconds=seconds))
         return stages
 
+    settings = request.settings
     originals = export(programs.items(), lambda item: prepare_module(*item))
     ended(Stage.EXPORT)
     samples = {name: program.calibration for name, program in programs.items()}
-    settings = request.settings
     after, transformed = transform(originals, settings, calibration=samples)
     ended(Stage.TRANSFORM)
     identity = Identity(
@@ -288,30 +288,15 @@ def _convert(
     draft = open_bundle(bundle, check_hashes=False).manifest
     report = prove(bundle, draft, identity, transformed, lowered, limits=limits, stages=times)
     if not report.validation.passed:
-        found = _search(originals, request, report, reproducer)
-        raise _failed_proof(report.validation, found, dearest(report.passes))
+        if request.search_seconds:
+            named = {program.name: program for program in originals}
+            suspects = suspected(report.validation, [*named])
+            search = functools.partial(diagnose, named, suspects, settings, folder=reproducer)
+            report = located(report, lambda: search(seconds=request.search_seconds))
+        raise _failed_proof(report.validation, report.diagnosis, dearest(report.passes))
     manifest = seal(bundle, draft, report, transformed.graphs)
     sign_own(bundle)
     return ConvertedBundle(bundle, manifest, report)
-
-
-def _search(
-    originals: Sequence[Prepared], request: _Request, report: ConversionReport, folder: Path
-) -> Diagnosis | None:
-    """Look for the node that is wrong; None where no search was asked for."""
-    if request.search_seconds <= 0:
-        return None
-    programs = {program.name: program for program in originals}
-    try:
-        return diagnose(
-            programs,
-            suspected(report.validation, list(programs)),
-            request.settings,
-            folder=folder,
-            seconds=request.search_seconds,
-        )
-    except MenagerieError as error:  # the verdict stays
-        return Diagnosis(detail=f"The search for the cause ended early: {error}")
 
 
 def _failed_proof(

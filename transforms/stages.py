@@ -1,4 +1,4 @@
-"""The one core of a conversion, read downwards: export, passes, lowering, proof, seal.
+"""The one core of a conversion, read downwards: export, passes, lowering, proof, verdict, seal.
 
 `convert()`, the tasks of a flow, the search for a fault (`transforms.bisect`) and the sweep call
 these functions; what differs between them (progress, retries, Prefect's states, where reports go)
@@ -22,9 +22,11 @@ from menagerie.validation.findings import Measurement, ValidationReport
 from transforms.progress import in_parts, report_step
 from zoo.base_models import Frozen
 from zoo.bundle_differences import reseal
+from zoo.errors import explain
 from zoo.precision import Precision
 from zoo.records import (
     ConversionReport,
+    Diagnosis,
     LayerCost,
     LoweringRecord,
     PassLog,
@@ -245,6 +247,16 @@ def prove(
         versions=draft.versions,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+def located(report: ConversionReport, search: Callable[[], Diagnosis]) -> ConversionReport:
+    """Add to the report of a failed proof what a search found; a failed one hides no verdict."""
+    try:
+        diagnosis = search()
+    except Exception as error:  # noqa: BLE001 - whatever it is, the verdict is kept
+        why = explain(error, report.model)
+        diagnosis = Diagnosis(detail=f"The search for the cause ended early: {why}")
+    return report.model_copy(update={"diagnosis": diagnosis})
 
 
 def seal(

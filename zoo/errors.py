@@ -28,6 +28,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -96,6 +97,19 @@ class UnsupportedKernels(LoweringError):
 
 class ValidationError(MenagerieError):
     """The artifact did not reproduce what eager PyTorch computed."""
+
+
+def explain(error: BaseException, place: str) -> MenagerieError:
+    """An error of our tree, for one that is not: one line, no traceback."""
+    if isinstance(error, MenagerieError):
+        return error
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        where, advice = error.filename or place, "Free some, or set MENAGERIE_HOME elsewhere"
+        return MenagerieError(str(where), "no space left on the device", advice)
+    if isinstance(error, MemoryError):
+        return MenagerieError(place, "out of memory", "Convert it on a larger machine")
+    first = str(error).strip().splitlines()[:1]
+    return MenagerieError(place, f"{type(error).__name__}: {first[0] if first else 'no message'}")
 
 
 def nearest(word: object, known: Iterable[str]) -> str | None:

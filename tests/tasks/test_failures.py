@@ -7,7 +7,7 @@ import errno
 import pytest
 
 import zoo.errors
-from tasks.failures import Failure, explain, is_transient
+from tasks.failures import Failure, is_transient
 from zoo.errors import (
     HashMismatch,
     LoweringError,
@@ -16,6 +16,7 @@ from zoo.errors import (
     SourceError,
     StoreUnreachable,
     UnsupportedKernels,
+    explain,
 )
 
 
