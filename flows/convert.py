@@ -33,9 +33,9 @@ from flows.runs import (
     this_run,
 )
 from flows.services import services, use_services
-from tasks.model_process import shared_model
 from tasks.publish import draw_catalogue
 from tasks.retries import patiently
+from tasks.stage_table import shared_model
 from zoo.errors import MenagerieError
 
 

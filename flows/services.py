@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from flows.results import Listener
 from menagerie.validation import validate as run_goldens
-from tasks.model_process import ModelProcess, load_ahead
+from tasks.forking import load_ahead
+from tasks.model_process import ModelProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The processes behind `tasks.model_process`.
+"""The processes behind `tasks.model_process`, as `tasks.forking` begins them.
 
 `python -m tasks.serve_model KIND` serves the jobs of one model; `--fork` loads the libraries once
 and forks itself for each model. That server never runs a model: no computation, hence no thread
@@ -19,7 +19,8 @@ from contextlib import suppress
 from typing import IO, TYPE_CHECKING, NoReturn, cast
 
 from tasks.failures import Failure
-from tasks.model_process import NUMBER, Answer, Request
+from tasks.forking import PID
+from tasks.model_process import Answer, Request
 from tasks.stage_table import STAGES
 from transforms.progress import progress_to
 from zoo.errors import SourceRefused
@@ -160,7 +161,7 @@ def _serve_as_orphan(ends: list[int], hold: Callable[[Job], ModelHolder]) -> NoR
     os.setsid()
     while os.getppid() == between:  # reported earlier, it could not be waited for yet
         os.sched_yield()
-    os.write(number, NUMBER.pack(os.getpid()))
+    os.write(number, PID.pack(os.getpid()))
     for fd, standard in zip(files, (sys.stdin, sys.stdout, sys.stderr), strict=True):
         os.dup2(fd, standard.fileno())
     for fd in ends:

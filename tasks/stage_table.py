@@ -6,6 +6,7 @@ Also what a failed validation leads to: a search for the cause, by the same hold
 from __future__ import annotations
 
 import shlex
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 
@@ -20,7 +21,7 @@ from zoo.records import ConversionReport, Diagnosis, Suspected
 from zoo.report.files import write_report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from tasks.job import Job, StageRecords
@@ -91,6 +92,35 @@ class ModelHolder:
 
 
 Hold: TypeAlias = "Callable[[Job], AbstractContextManager[ModelHolder]]"  # who holds a job's model
+
+
+@contextmanager
+def shared_model(hold: Hold) -> Iterator[Hold]:
+    """In the block, what holds a model goes on with its next job, unless one has failed with it.
+
+    Args:
+        hold: starts what holds the model of a job.
+
+    Returns:
+        What is to be used instead of `hold`, for one job at a time.
+    """
+    with ExitStack() as held:
+        model: ModelHolder | None = None
+
+        @contextmanager
+        def go_on(job: Job) -> Iterator[ModelHolder]:
+            nonlocal model
+            if model is None or not model.switch_to(job):
+                held.close()
+                model = held.enter_context(hold(job))
+            try:
+                yield model
+            except BaseException:
+                model = None
+                held.close()
+                raise
+
+        yield go_on
 
 
 def search_command(job: Job) -> str:

@@ -207,7 +207,7 @@ def _run_flow(
     from flows.cli.progress import LiveDisplay
     from flows.prefect_api import prefect_api
     from flows.results import Outcome, Step
-    from tasks.model_process import load_ahead
+    from tasks.forking import load_ahead
     from zoo.errors import explain
     from zoo.store import open_store
     from zoo.store.coordination import announce

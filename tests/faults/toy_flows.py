@@ -27,8 +27,9 @@ from flows.parameters import ConversionOptions, RunLimits
 from flows.runs import our_flow
 from flows.services import Services, use_services
 from menagerie.store import s3
+from tasks.forking import Child, spawn
 from tasks.job import Job, StageRecords
-from tasks.model_process import Child, ModelProcess, spawn
+from tasks.model_process import ModelProcess
 from tasks.prove import prove
 from tasks.stage_table import ModelHolder
 from transforms.stages import Stage

@@ -11,7 +11,9 @@ import psutil
 import pytest
 
 from tasks.failures import ProcessDied, StageTimedOut
-from tasks.model_process import ModelProcess, group_memory, memory_allowed, spawn
+from tasks.forking import spawn
+from tasks.memory import group_memory, memory_allowed
+from tasks.model_process import ModelProcess
 from tasks.stage_table import PULL
 
 if TYPE_CHECKING:

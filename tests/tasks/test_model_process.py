@@ -18,7 +18,8 @@ import psutil
 import pytest
 
 from tasks.failures import ProcessDied, StageTimedOut, is_transient
-from tasks.model_process import _ONE_THREAD, Child, ForkServer, ModelProcess, spawn
+from tasks.forking import _ONE_THREAD, Child, ForkServer, spawn
+from tasks.model_process import ModelProcess
 from tasks.stage_table import EXPORT, LOCATE, LOWER, PULL, TRANSFORM
 from transforms.progress import StepDone, progress_to
 from zoo.errors import HashMismatch, LoweringError, SourceError
@@ -290,7 +291,7 @@ def test_a_process_is_ended_before_it_was_forked(job: Job) -> None:
 
 def test_a_server_that_hangs_is_not_waited_for(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is ended, and what it was asked has never begun."""
-    monkeypatch.setattr("tasks.model_process._PATIENCE", 0.2)
+    monkeypatch.setattr("tasks.forking._PATIENCE", 0.2)
     server = fork_server("-c", "import signal; signal.pause()")
     with ModelProcess(job, start=server.fork) as model:
         model.kill()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from toy_zoo import ToyModel
 
-from tasks.model_process import shared_model
+from tasks.stage_table import shared_model
 
 if TYPE_CHECKING:
     from tasks.job import Job

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tasks.model_process import ModelProcess, Servers
+from tasks.forking import Servers
+from tasks.model_process import ModelProcess
 from tasks.stage_table import PULL
 
 if TYPE_CHECKING:
