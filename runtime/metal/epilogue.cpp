@@ -1,8 +1,6 @@
 // What follows a product: the arguments of kernels, and the products and convolutions with it that
-// lowering asks for (transforms/passes/metal/epilogue_steps.py).
+// lowering asks for (transforms/passes/metal/fuse_epilogues.py).
 #include "metal/epilogue.h"
-
-#include <array>
 
 #include "common/copy.h"
 #include "common/operators.h"
@@ -13,9 +11,6 @@
 
 namespace menagerie::metal {
 namespace {
-
-// As kernels/finish.h has them.
-constexpr int32_t kAdd = 11, kMultiply = 12;
 
 Beside beside_of(const Tensor& other) {
   const auto& stride = other.stride;
@@ -43,7 +38,7 @@ Finishing finishing_of(std::span<const int64_t> steps, std::span<const double> l
                        std::span<const double> high, const Tensor* other, const Tensor& result) {
   require(steps.size() <= kMostSteps && low.size() == steps.size() && high.size() == steps.size(),
           "a product is followed by ", steps.size(), " steps with ", low.size(), " and ",
-          high.size(), " numbers; ", kMostSteps, " are the most");
+          high.size(), " numbers; ", int{kMostSteps}, " are the most");
   Finishing finishing;
   finishing.finish.count = static_cast<int32_t>(steps.size());
   for (size_t i = 0; i < steps.size(); ++i) {
@@ -63,7 +58,7 @@ Finishing finishing_of(std::span<const int64_t> steps, std::span<const double> l
 }
 
 Finishing multiplication_by(const Region& other, const Beside& beside) {
-  return {.finish = {.count = 1, .steps = {kMultiply}}, .other = other, .beside = beside};
+  return {.finish = {1, {kMultiply}, {}, {}}, .other = other, .beside = beside};
 }
 
 void add_finish(Arguments& arguments, const Finishing& finishing, const Region& unread) {

@@ -11,31 +11,20 @@
 
 namespace menagerie::metal {
 
-inline constexpr size_t kMostSteps = 4;
-
-// As kernels/finish.h has them, where each step is given what it does.
-struct Finish {
-  int32_t count = 0;
-  std::array<int32_t, kMostSteps> steps{};
-  std::array<float, kMostSteps> low{}, high{};
-};
-struct Beside {
-  int64_t batch = 0, row = 0, down = 0, across = 0;
-  int32_t width = 1;
-};
+#include "metal/kernels/steps.h"
 
 // A product's: of a result [B, M, N], or of images [N, C, H, W].
 struct Finishing {
-  Finish finish;
-  Region other;  // without a buffer: no step reads it
-  Beside beside;
+  Finish finish{};
+  Region other{};  // without a buffer: no step reads it
+  Beside beside{.width = 1};
 
   bool is_nothing() const { return finish.count == 0; }
   // The same where the kernel computes a column of the result as if it were a row.
   Finishing turned() const;
 };
 
-// Steps as kernels/finish.h numbers them, each with two numbers; `other` broadcasts to the sizes of
+// Steps as kernels/steps.h numbers them, each with two numbers; `other` broadcasts to the sizes of
 // a result of two or three axes, or of four, an image's; null: there is none. Fails for a step that
 // there is not, for too many, and for one that reads an operand where there is none.
 Finishing finishing_of(std::span<const int64_t> steps, std::span<const double> low,

@@ -15,7 +15,7 @@ TABLE = Table()
 _METAL = ("metal",)
 _MOST = 4
 
-# What kernels/finish.h says of each step's number: what eager makes of x.
+# What kernels/steps.h says of each step's number: what eager makes of x.
 _ACTIVATIONS: tuple[tuple[int, float, float, Callable[[torch.Tensor], torch.Tensor]], ...] = (
     (0, 0, 0, torch.relu),
     (1, 0.1, 0, lambda x: F.leaky_relu(x, 0.1)),

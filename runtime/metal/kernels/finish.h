@@ -1,38 +1,5 @@
-// What is done to a product's element before it is rounded and stored; metal/epilogue.h has the
-// same.
-
-enum Step : int {
-  kRelu,
-  kLeakyRelu,  // low: the slope below zero
-  kClamp,      // from low to high
-  kGelu,
-  kGeluTanh,
-  kSilu,
-  kSigmoid,
-  kTanh,
-  kHardSwish,
-  kHardSigmoid,
-  kAffine,    // times low, plus high
-  kAdd,       // low times the other operand
-  kMultiply,  // by the other operand
-};
-
-struct Finish {
-  int count;
-  int steps[4];
-  float low[4];
-  float high[4];
-};
-
-// Where the other operand has the element of a row and a column, in elements; a row of an image is
-// a channel, and a column one of its places, of which `width` lie across.
-struct Beside {
-  long batch;
-  long row;
-  long down;
-  long across;
-  int width;
-};
+// What is done to a product's element before it is rounded and stored.
+#include "steps.h"
 
 // By comparisons, which let a NaN pass; of bounds that cross, the upper one counts.
 inline float bounded(float value, float low, float high) {

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 
-MOST_STEPS = 4  # runtime/metal/epilogue.h
+MOST_STEPS = 4  # runtime/metal/kernels/steps.h
 
 _STEPS = "int[] steps, float[] low, float[] high, Tensor? other"
 _PRODUCT = f"finished_product(Tensor a, Tensor b, Tensor? bias, {_STEPS}) -> Tensor"
@@ -46,7 +46,7 @@ _CONVOLUTION = (
 class Step(enum.IntEnum):
     """What is done to each element x, with its numbers `low` and `high`.
 
-    Numbered as in runtime/metal/kernels/finish.h, which says what each computes.
+    Numbered as in runtime/metal/kernels/steps.h.
     """
 
     RELU = 0

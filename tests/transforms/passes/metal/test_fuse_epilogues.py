@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +14,7 @@ from torch import nn
 
 from transforms import run_passes
 from transforms.graph.editor import fake_value
-from transforms.passes.metal.fuse_epilogues import FuseEpilogues
+from transforms.passes.metal.fuse_epilogues import MOST_STEPS, FuseEpilogues, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -255,3 +257,12 @@ def test_a_mask_is_converted_once() -> None:
     program, calls = _fused(TwiceMasked(), inputs)
     assert calls == ["finished_convolution"] * 2
     assert sum(node.target is aten._to_copy.default for node in program.graph.nodes) == 1
+
+
+def test_steps_have_the_numbers_of_the_kernels_header() -> None:
+    """Lowering writes numbers into a program, which the shaders read: names and order are one."""
+    header = (Path(__file__).parents[4] / "runtime" / "metal" / "kernels" / "steps.h").read_text()
+    listing = header.partition("enum Step : int {")[2].partition("}")[0]
+    names = re.findall(r"\bk(\w+)(?=,)", listing)
+    assert [name.upper() for name in names] == [s.name.replace("_", "") for s in Step]
+    assert [*map(int, re.findall(r"kMostSteps = (\d+)", header))] == [MOST_STEPS]
