@@ -10,18 +10,14 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import re
 import time
 from contextlib import contextmanager, suppress
 from enum import StrEnum
-from functools import cache, partial
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 from uuid import UUID, uuid4
 
-import coolname
 import httpx
-from coolname.loader import load_config
 from prefect import Task, flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactCreate
@@ -101,38 +97,20 @@ def _begun(run: str) -> int | None:
     return None
 
 
-_BY_FORM = re.compile("[A-Z][a-z]+-[A-Z][a-z]+")  # what the UI's form fills in: Ergonomic-Flea
-
-
 def our_flow(
     said: str | Callable[[Mapping[str, Any]], str],
 ) -> Callable[[Callable[P, R]], Flow[P, R]]:
     """Declare a flow, which Prefect calls like its function, with hyphens.
 
-    A run is called what a person called it, else what it does. Nothing of it is kept: products go
-    to our own store, by content. What Prefect writes all the same, an exception that a flow raised,
-    is JSON and not its default, a pickle.
+    A run is called what it does, however it began. Nothing of it is kept: products go to our own
+    store, by content. What Prefect writes all the same, an exception that a flow raised, is JSON
+    and not its default, a pickle.
 
     Args:
         said: what a run does, by its parameters, as a template for `str.format` or a function.
     """
-
-    def name() -> str:
-        known, asked = str(flow_run.get_name()), flow_run.get_parameters()
-        words = known.split("-")  # of a name by Prefect, an adjective and an animal
-        by_server = len(words) == 2 and _words().issuperset(words)  # noqa: PLR2004 - as it says
-        if not by_server and not _BY_FORM.fullmatch(known):
-            return known
-        return said.format(**asked) if isinstance(said, str) else said(asked)
-
+    name = said if isinstance(said, str) else lambda: said(flow_run.get_parameters())
     return flow(flow_run_name=name, persist_result=False, result_serializer="json")
-
-
-@cache
-def _words() -> frozenset[str]:
-    """All words of which Prefect makes names."""
-    lists: Any = load_config(Path(coolname.__file__).with_name("data"))
-    return frozenset(word for each in lists.values() for word in each.get("words", ()))
 
 
 def first_of(names: Sequence[str]) -> str:
