@@ -13,6 +13,7 @@ import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from prefect.client.schemas.objects import TERMINAL_STATES, StateType
@@ -40,6 +41,13 @@ if TYPE_CHECKING:
 CONVERT_BATCH = "convert-batch"  # the flow
 POOLS_VARIABLE = "MENAGERIE_POOLS"
 BATCH_MODELS = 8  # at most: a deployment run costs six to eight seconds before its first stage
+_MINUTE = 60.0
+_POLL_SECONDS = 2.0
+_REVIVAL_SECONDS = 30.0  # so long an automation may take to put a crashed run back in the queue
+_STOP_SECONDS = 60.0  # so long a worker may take to stop a run
+_AT_WORK = (StateType.RUNNING, StateType.CANCELLING)
+_UNDONE = (StateType.FAILED, StateType.CANCELLED)  # a crashed run may be revived
+_ATTEMPTS = 5  # new runs in place of ones that were cancelled before this run was restarted
 _log = get_logger(__name__)
 
 
@@ -63,15 +71,6 @@ def pool_of(target: str) -> str:
     return chosen.get(target) or target_named(target).convert_pool
 
 
-_MINUTE = 60.0
-_POLL_SECONDS = 2.0
-_REVIVAL_SECONDS = 30.0  # so long an automation may take to put a crashed run back in the queue
-_STOP_SECONDS = 60.0  # so long a worker may take to stop a run
-_AT_WORK = (StateType.RUNNING, StateType.CANCELLING)
-_UNDONE = (StateType.FAILED, StateType.CANCELLED)  # a crashed run may be revived
-_ATTEMPTS = 5  # new runs in place of ones that were cancelled before this run was restarted
-
-
 @dataclass
 class Batch:
     """Models that one deployment run converts for one target, and which of them lack a row."""
@@ -80,6 +79,7 @@ class Batch:
     models: tuple[PlannedModel, ...]
     run: FlowRun | None = None  # as it was seen last; None: it is not submitted yet
     since: float = 0.0  # when the run came to its state, or was asked to end
+    served: float = 0.0  # when its pool had a worker last, or the run was submitted
     doomed: str = ""  # why it was asked to end
     missing: dict[tuple[str, str], PlannedModel] = field(init=False)
 
@@ -106,6 +106,14 @@ class Batch:
     def state(self) -> StateType | None:
         """Of the run, where there is one."""
         return None if self.run is None else self.run.state_type
+
+    def see(self, run: FlowRun | None, now: float, *, served: bool) -> None:
+        """Note the run as it is now, None if it was deleted, and whether its pool has a worker."""
+        before, self.run = self.state, run
+        if self.state is not before:
+            self.since = now
+        if served or self.state in _AT_WORK:
+            self.served = now
 
     def take_rows(self, rows: Iterable[ModelResult], tell: Callable[[ModelResult], object]) -> None:
         """A row is the last word: of two, from before and after a crash of the run, the first."""
@@ -167,6 +175,36 @@ def share_out(work: Sequence[PlannedModel], most: int) -> list[Batch]:
     return batches
 
 
+class Action(Enum):
+    """What is done about a batch after a look at its run."""
+
+    WAIT = auto()
+    CANCEL = auto()  # its run, so that it does not run when its rows count no more
+    GIVE_UP = auto()  # its worker did not stop it
+    CONCLUDE = auto()  # what left no row gets one
+
+
+def decide(batch: Batch, limits: RunLimits, now: float) -> tuple[Action, str]:
+    """Decide about a submitted batch as it was seen last, with the reason to cancel its run.
+
+    It is cancelled when it runs for longer than its models may, or when no worker comes for it.
+    """
+    state, age = batch.state, now - batch.since
+    if state is None or state in TERMINAL_STATES:
+        revivable = state is StateType.CRASHED and age < _REVIVAL_SECONDS
+        return Action.WAIT if revivable else Action.CONCLUDE, ""
+    if batch.doomed:
+        return Action.GIVE_UP if age > _STOP_SECONDS else Action.WAIT, ""
+    reason = ""
+    if state in _AT_WORK:
+        minutes = limits.minutes_per_model * len(batch.models)
+        if age > minutes * _MINUTE:
+            reason = f"not done after {minutes} minutes"
+    elif now - batch.served >= (minutes := limits.minutes_without_worker) * _MINUTE:
+        reason = f"no worker in pool {batch.pool} for {minutes} minutes: start one"
+    return Action.CANCEL if reason else Action.WAIT, reason
+
+
 @dataclass(eq=False)
 class Conversions:
     """Converts models on workers and judges the runs that do it."""
@@ -179,8 +217,7 @@ class Conversions:
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     _batches: list[Batch] = field(default_factory=list)  # of which rows are missing
-    _alone: dict[str, float] = field(default_factory=dict)  # pools, and since when without worker
-    _silent_since: float | None = None
+    _answered: float = 0.0  # when the server answered last
     _ended: set[tuple[str, str, Stage]] = field(default_factory=set)  # that were reported
 
     def __post_init__(self) -> None:
@@ -193,6 +230,7 @@ class Conversions:
             work: models to convert.
             until: when the hours of the run are over, by `now`.
         """
+        self._answered = self.now()
         self._batches = self._taken_up(work)
         known = {key for batch in self._batches for key in batch.missing}
         known |= self.recorder.rows.keys()
@@ -217,7 +255,7 @@ class Conversions:
             target = str(run.parameters.get("target", ""))
             keys = [(str(name), target) for name in run.parameters.get("models") or ()]
             found = tuple(planned[key] for key in keys if key in planned)
-            batch = Batch(target, found, run, self.now())
+            batch = Batch(target, found, run, self.now(), self.now())
             batch.take_rows(rows.get(run.id, ()), self.recorder.model_ended)
             again = batch.missing if batch.state in _UNDONE else {}
             if batch.missing and not again:
@@ -233,7 +271,7 @@ class Conversions:
             try:
                 self._submit_waiting()
                 self._look()
-                self._silent_since = None
+                self._answered = self.now()
             except Exception as error:  # noqa: BLE001 - whatever the way to the server can fail in
                 if self._is_gone(error):
                     for batch in self._batches:  # begun or not
@@ -252,7 +290,7 @@ class Conversions:
             if batch.run is None:
                 try:
                     batch.run = self._submitted(batch)
-                    batch.since = self.now()
+                    batch.since = batch.served = self.now()
                 except MenagerieError as error:
                     self._crash(batch, error)
 
@@ -277,19 +315,14 @@ class Conversions:
         runs = self.runs.look([*submitted])
         rows = self.runs.rows([*submitted])
         waiting = {batch.pool for batch in submitted.values() if batch.state not in _AT_WORK}
-        for pool in self._alone.keys() - waiting:
-            del self._alone[pool]  # no run waited there meanwhile
-        for pool in waiting:
-            if self.runs.has_worker(pool):
-                self._alone.pop(pool, None)
-            else:
-                self._alone.setdefault(pool, self.now())
+        served = {pool for pool in waiting if self.runs.has_worker(pool)}
         if self.attended:
             self._show_stages([*submitted])
         for run, batch in submitted.items():
             batch.take_rows(rows.get(run, ()), self._take_row)
             if batch.missing:
-                self._judge(batch, runs.get(run))
+                batch.see(runs.get(run), self.now(), served=batch.pool in served)
+                self._act(batch)
 
     def _show_stages(self, runs: Sequence[UUID]) -> None:
         for model, target, stage, seconds in self.runs.stages(runs):
@@ -308,44 +341,20 @@ class Conversions:
             self._ended.add((model, target, stage))
             self.recorder.stage_ended(model, target, stage, seconds)
 
-    def _judge(self, batch: Batch, run: FlowRun | None) -> None:
-        now = self.now()
-        if run is None:
+    def _act(self, batch: Batch) -> None:
+        action, reason = decide(batch, self.limits, self.now())
+        if batch.run is not None and action in (Action.CANCEL, Action.GIVE_UP):
+            self.runs.cancel(batch.run, force=action is Action.GIVE_UP)
+        if action is Action.CANCEL:
+            batch.since, batch.doomed = self.now(), reason
+        elif action is not Action.WAIT:
             self._conclude(batch)
-            return
-        if run.state_type is not batch.state:
-            batch.since = now
-        batch.run = run
-        if run.state_type in TERMINAL_STATES:
-            if run.state_type is not StateType.CRASHED or now - batch.since >= _REVIVAL_SECONDS:
-                self._conclude(batch)
-        elif not batch.doomed and (reason := self._verdict(batch)):
-            batch.since, batch.doomed = now, reason
-            self.runs.cancel(run)  # so that it does not run when its rows count no more
-        elif batch.doomed and now - batch.since > _STOP_SECONDS:
-            self.runs.cancel(run, force=True)
-            self._conclude(batch)
-
-    def _verdict(self, batch: Batch) -> str:
-        """Why a run that has not ended is waited for no longer; empty while it is.
-
-        It runs for longer than its models may, or no worker comes for it.
-        """
-        if batch.state in _AT_WORK:
-            minutes = self.limits.minutes_per_model * len(batch.models)
-            late = self.now() - batch.since > minutes * _MINUTE
-            return f"not done after {minutes} minutes" if late else ""
-        patience = self.limits.minutes_without_worker
-        alone = self._alone.get(batch.pool)
-        if alone is not None and self.now() - alone >= patience * _MINUTE:
-            return f"no worker in pool {batch.pool} for {patience} minutes: start one"
-        return ""
 
     def _conclude(self, batch: Batch) -> None:
         """Rows for what the ended run left none for."""
         if batch.doomed:
             self._end(batch, lambda one: one.row(Outcome.TIMED_OUT, Step.RUN, batch.doomed))
-        elif batch.run is None or batch.state not in TERMINAL_STATES:
+        elif batch.run is None:
             self._crash(batch, MenagerieError("Prefect", "the run was deleted"))
         else:
             said = batch.run.state.message if batch.run.state else ""
@@ -363,10 +372,7 @@ class Conversions:
 
     def _is_gone(self, error: Exception) -> bool:
         """Whether the server has been away for too long: it may only be restarting."""
-        if self._silent_since is None:
-            self._silent_since = self.now()
-        patience = self.limits.minutes_without_server * _MINUTE
-        if self.now() - self._silent_since >= patience:
+        if self.now() - self._answered >= self.limits.minutes_without_server * _MINUTE:
             return True
         _log.warning("Prefect's API did not answer: %s", error)
         return False

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import uuid
 from typing import TYPE_CHECKING
 
 import pytest
+from prefect.client.schemas.objects import FlowRun, StateType
 
-from flows.fan_out import pool_of, share_out
-from flows.parameters import ConversionOptions
+from flows.fan_out import Action, decide, pool_of, share_out
+from flows.parameters import ConversionOptions, RunLimits
 from flows.plan import PlannedModel, plan
 from zoo.errors import UsageError
 
@@ -57,3 +59,41 @@ def test_a_mistake_of_the_operator_is_refused(
     monkeypatch.setenv("MENAGERIE_POOLS", f"cpu=linux-cpu,{mistake}")
     with pytest.raises(UsageError, match=f"{mistake!r} is no target with its pool"):
         pool_of("metal")
+
+
+_RULES = [  # state, seconds in it, seconds without a worker, doomed; action and reason
+    (None, 0, 0, "", "conclude", ""),  # it was deleted
+    ("SCHEDULED", 10**6, 119, "", "wait", ""),
+    ("SCHEDULED", 0, 120, "", "cancel", "no worker in pool linux-cpu for 2 minutes: start one"),
+    ("PENDING", 0, 120, "", "cancel", "no worker in pool linux-cpu for 2 minutes: start one"),
+    ("RUNNING", 900, 10**6, "", "wait", ""),  # five minutes for each of three models
+    ("RUNNING", 901, 0, "", "cancel", "not done after 15 minutes"),
+    ("CANCELLING", 60, 0, "no worker", "wait", ""),
+    ("CANCELLING", 61, 0, "no worker", "give_up", ""),
+    ("CRASHED", 29, 10**6, "", "wait", ""),  # the automation may revive it
+    ("CRASHED", 30, 0, "", "conclude", ""),
+    ("COMPLETED", 0, 0, "", "conclude", ""),
+    ("CANCELLED", 0, 0, "no worker", "conclude", ""),
+]
+
+
+@pytest.mark.parametrize(("state", "age", "alone", "doomed", "action", "reason"), _RULES)
+def test_what_is_done_about_a_run(
+    work: list[PlannedModel],
+    state: str | None,
+    age: int,
+    alone: int,
+    doomed: str,
+    action: str,
+    reason: str,
+) -> None:
+    """By its state and how long ago things were: a table of the rules, without any server.
+
+    The parent's loop, which performs them, is tried in test_conversions.
+    """
+    limits = RunLimits(minutes_per_model=5, minutes_without_worker=2)
+    [batch] = share_out(work, 3)
+    if state is not None:
+        batch.run = FlowRun(flow_id=uuid.uuid4(), state_type=StateType[state])
+    batch.since, batch.served, batch.doomed = 10**7 - age, 10**7 - alone, doomed
+    assert decide(batch, limits, 10**7) == (Action[action.upper()], reason)
