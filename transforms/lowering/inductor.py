@@ -99,6 +99,7 @@ _ALWAYS = {
     "aot_inductor.package": True,
     "aot_inductor.package_constants_in_so": False,
     "aot_inductor.link_libtorch": False,
+    "optimize_scatter_upon_const_tensor": False,  # compares places, and checks no index
 }
 # Decides how reductions are split; a GPU of the smaller kind.
 _CORES = 16

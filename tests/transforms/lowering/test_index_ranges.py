@@ -59,6 +59,9 @@ OPERATORS: dict[str, Operator] = {
     "take_along_dim": Operator(lambda x, i: x.take_along_dim(_wide(i), 0)),
     "scatter": Operator(lambda x, i: x.scatter(0, _wide(i), x[:2])),
     "scatter of a value": Operator(lambda x, i: x.scatter(0, _wide(i), 1.5)),
+    "scatter into zeros": Operator(
+        lambda _, i: torch.zeros(2, ROWS).scatter(1, i[:, None], 1.0)
+    ),
     "scatter_add": Operator(lambda x, i: x.scatter_add(0, _wide(i), x[:2])),
     "scatter_reduce": Operator(lambda x, i: x.scatter_reduce(0, _wide(i), x[:2], "prod")),
     "take": Operator(lambda x, i: x.take(i), ROWS * COLUMNS),
