@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import random
 import sys
 import traceback
 from collections import deque
@@ -17,8 +18,9 @@ from contextlib import suppress
 from functools import partial, reduce
 from pathlib import Path
 from types import FunctionType, MemberDescriptorType, MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -32,6 +34,9 @@ from transforms.graph.record import NOT_THEIRS
 from zoo.errors import ExportError
 from zoo.sources.random_weights import torch_threads
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]  # by position and by name, nested or constant
 Keys = tuple[Any, ...]  # path from the module: attributes, items, names in a function
 Contents = dict[Keys, tuple[object, object]]  # each thing and its value
@@ -40,6 +45,7 @@ _MOST_CALLED = (
     5_000_000  # numbers in parameters; larger modules that did not change are called once
 )
 _ROUNDS = 4  # of three calls each, of a module that changes with every call
+_FAR = 10**6  # from a counter's number: what happens only once in so many calls would happen
 _MOST_COPIED = 2**20  # numbers in a parameter; larger ones are shared with copies
 _OPAQUE = ("torch.", "logging.", "threading.", "builtins.")  # homes of objects that stay closed
 _LIBRARIES = ("torchvision.", "transformers.")  # and of functions
@@ -63,14 +69,20 @@ def refuse_python_state(place: str, module: nn.Module, inputs: Inputs, prefix: s
     middle, weights = _contents(used), sum(p.numel() for p in used.parameters())
     if weights > _MOST_CALLED and not _changes(before, middle):
         return  # a proof calls it again
+    drawn = _noise()
     [second] = _run(used, inputs)
     evolves = _changes(middle, _contents(used))
+    if _noise() != drawn and _draws(used, inputs):
+        fact = "draws numbers from Python's or NumPy's random, without a seed of its own"
+        raise ExportError(place, fact, "Pass the noise as an input, or make it in __init__")
     changed = evolves or _changes(before, middle)
     alike = _equal(first, second)
     if not first or (alike and not changed):
         return
     written = [k for k, (old, new) in changed.items() if old is new and isinstance(new, Tensor)]
-    if alike and not written and _is_memory(module, used, inputs, _ROUNDS if evolves else 1):
+    repeats = alike and not written
+    repeats = repeats and _is_memory(module, used, inputs, _ROUNDS if evolves else 1)
+    if repeats and not _is_read(used, inputs, evolves):
         return
     if any(b is None for part in module.modules() for b in part._buffers.values()):
         return  # the export names a buffer that begins as None
@@ -139,6 +151,51 @@ def _is_memory(module: nn.Module, used: nn.Module, inputs: Inputs, rounds: int) 
     calls = inputs, tree_map_only(Tensor, _other, inputs), inputs
     known = _run(module, *calls, fresh=True)  # as an artifact would
     return all(all(map(_equal, known, _run(used, *calls))) for _ in range(rounds))
+
+
+def _is_read(used: nn.Module, inputs: Inputs, numbers: Iterable[Keys]) -> bool:
+    """Return whether results differ once numbers that every call changes are far from theirs."""
+    [known] = _run(used, inputs)
+    for *path, key in numbers:
+        holder: Any = reduce(lambda thing, name: _parts(thing).get(name), path, used)
+        value = _parts(holder).get(key)
+        if type(value) not in {int, float}:
+            continue
+        for other in (value + _FAR, -value - _FAR):
+            _write(holder, key, other)
+            [result] = _run(used, inputs)
+            _write(holder, key, value)
+            if not _equal(known, result):
+                return True
+    return False
+
+
+def _write(holder: Any, key: Any, value: float) -> None:
+    """Give one of `_parts(holder)` another value, where it can be written."""
+    with suppress(AttributeError, TypeError, ValueError):
+        if isinstance(holder, (dict, list)):
+            holder[key] = value
+        elif isinstance(holder, FunctionType):
+            names = holder.__code__.co_freevars
+            if key in names and holder.__closure__:
+                holder.__closure__[names.index(key)].cell_contents = value
+            elif key in holder.__globals__:
+                holder.__globals__[key] = value
+        else:
+            kinds = [holder, *type(holder).__mro__]
+            setattr(next(k for k in kinds if key in getattr(k, "__dict__", ())), key, value)
+
+
+def _noise() -> object:
+    """Return the state of the random numbers that Python and NumPy share."""
+    return random.getstate(), repr(np.random.get_state())  # noqa: NPY002 - the old one is shared
+
+
+def _draws(used: nn.Module, inputs: Inputs) -> bool:
+    """Return whether another call draws as well: no other thread did."""
+    before = _noise()
+    _run(used, inputs)
+    return _noise() != before
 
 
 def _contents(module: nn.Module) -> Contents:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import random
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -129,6 +130,12 @@ class Held:
         self.calls, self.peak = 0, peak
 
 
+def doubles_late(self: Any, x: torch.Tensor) -> torch.Tensor:
+    """A counter that shows once in a thousand calls."""
+    self.calls += 1
+    return x * 2 if self.calls > 1000 else x
+
+
 def larger(state: Any, x: torch.Tensor) -> torch.Tensor:
     """What an object, a method of it or a partial call remembers."""
     state.peak = torch.maximum(state.peak, x.amax(0))
@@ -177,6 +184,7 @@ def cache() -> nn.Module:
 
 CASES: dict[str, tuple[Callable[[], nn.Module], str, str]] = {
     "number": (lambda: Kept(counts, calls=0), "calls", "self.calls += 1"),
+    "rare": (lambda: Kept(doubles_late, calls=0), "calls", "self.calls += 1"),
     "late": (lambda: Kept(counts_late, calls=0), "calls", "self.calls += 1"),
     "submodule": (lambda: nn.Sequential(Kept(counts, calls=0)), "0.calls", "self.calls += 1"),
     "object": (lambda: Kept(lambda s, x: counts(s.held, x), held=Held()), "held.calls", "+= 1"),
@@ -238,6 +246,15 @@ def test_an_entrys_program_is_refused_too() -> None:
     spec = ProgramSpec(inputs=(InputSpec(name="input", shape=(2, 3)),), outputs=("y",))
     with pytest.raises(ExportError, match=r"\n  '0.calls' is changed by"):
         prepare(nn.Sequential(Kept(counts, calls=0)).eval(), spec, forks=True)
+
+
+def test_unseeded_numbers_of_python_are_refused() -> None:
+    """Of nearly always the same results; a number that is made of a seed converts."""
+    rare = Kept(lambda _, x: x if random.random() < 0.999 else -x).eval()  # noqa: S311
+    with pytest.raises(ExportError, match="draws numbers from Python's or NumPy's random"):
+        prepare_module("main", Program(rare, (X,)))
+    seeded = Kept(lambda _, x: x * float(np.random.RandomState(3).rand()), calls=0)
+    prepare_module("main", Program(seeded.eval(), (X,)))
 
 
 def test_hidden_state_is_refused_by_what_it_does() -> None:

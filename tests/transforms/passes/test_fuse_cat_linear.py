@@ -282,11 +282,7 @@ def test_gate_opens_for_many_rows_and_few_features() -> None:
 
 def test_gate_is_open_only_where_the_sweep_gained() -> None:
     """Shapes of the documented sweep: none is let through that gained less than 1.15x."""
-    rows = [
-        line.split("|")[1:-1]
-        for line in _SWEEP.read_text().splitlines()
-        if "x" in line[:20]
-    ]
+    rows = [line.split("|")[1:-1] for line in _SWEEP.read_text().splitlines() if "x" in line[:20]]
     figures = [[cell.strip() for cell in row] for row in rows if len(row) == 6]
     assert len(figures) > 20
     for count, parts, features, _, measured, verdict in figures:
