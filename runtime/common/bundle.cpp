@@ -174,9 +174,9 @@ std::filesystem::path Bundle::checked_size(const std::string& file) const {
     require(!std::filesystem::is_symlink(step, error), step.string(), ": is a symbolic link");
   }
   const auto size = std::filesystem::file_size(path, error);
-  require(!error, path.string(), ": ", error.message());
+  require(!error, path.string(), ": ", error.message(), kDamaged);
   require(static_cast<int64_t>(size) == entry.bytes, path.string(), ": is ", size,
-          " bytes long, the manifest says ", entry.bytes);
+          " bytes long, the manifest says ", entry.bytes, kDamaged);
   return path;
 }
 
@@ -185,7 +185,7 @@ std::shared_ptr<const OpenFile> Bundle::checked_hash(const std::string& file) co
   const std::string found = sha256(MappedFile(*opened).bytes());
   const std::string& promised = manifest_.file(file).sha256;
   require(found == promised, opened->path().string(), ": has sha256 ", found,
-          ", the manifest says ", promised);
+          ", the manifest says ", promised, kDamaged);
   return opened;
 }
 

@@ -7,6 +7,7 @@
 
 #include "common/json.h"
 #include "common/mapped_file.h"
+#include "common/trust.h"
 
 namespace menagerie {
 namespace {
@@ -258,7 +259,6 @@ void check_version(const Json& value) {
 }
 
 Manifest read_manifest(const Json& value) {
-  check_version(value);
   const Fields fields(value, "manifest",
                       {"format", "version", "model", "target", "platform", "runtime", "build_key",
                        "state", "requires", "programs", "tolerances", "random_weights", "source",
@@ -288,12 +288,17 @@ Manifest Manifest::read(const std::filesystem::path& folder, const Verify& verif
   const std::filesystem::path path = folder / "manifest.json";
   const std::string text = read_text(OpenFile(path), kMaxBytes);
   if (verify) verify(text);
+  const char* advice = kDamaged;
   try {
-    Manifest manifest = read_manifest(Json::parse(text));
+    const Json value = Json::parse(text);
+    advice = "";
+    check_version(value);
+    advice = kDamaged;
+    Manifest manifest = read_manifest(value);
     manifest.path = path;
     return manifest;
   } catch (const Error& error) {
-    fail(path.string(), ": ", error.what());
+    fail(path.string(), ": ", error.what(), advice);
   }
 }
 

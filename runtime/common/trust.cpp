@@ -103,15 +103,18 @@ Trust Trust::read(const std::filesystem::path& place) {
 void Trust::require_signed(const std::filesystem::path& folder, std::string_view manifest) const {
   const std::filesystem::path path = folder / kSignature;
   std::error_code error;
-  require(std::filesystem::exists(std::filesystem::symlink_status(path, error)), folder.string(),
-          ": nobody has signed this bundle, and it is native code");
+  if (!std::filesystem::exists(std::filesystem::symlink_status(path, error))) {
+    require(!std::filesystem::exists(folder / kModelSignature, error), path.string(),
+            ": is missing", kDamaged);
+    fail(folder.string(), ": nobody has signed this bundle, and it is native code");
+  }
   require(std::filesystem::is_regular_file(std::filesystem::symlink_status(path, error)),
           path.string(), ": is not a regular file");
   std::map<std::string, SignatureBytes> signatures;
   try {
     signatures = read_signatures(path);
   } catch (const Error& fault) {
-    fail(path.string(), ": ", fault.what());
+    fail(path.string(), ": ", fault.what(), kDamaged);
   }
   const std::string text = encoded(manifest);
   const auto message = std::as_bytes(std::span(text));
@@ -126,9 +129,9 @@ void Trust::require_signed(const std::filesystem::path& folder, std::string_view
     }
     if (static_cast<int64_t>(signers.size()) >= root.threshold) return;
   }
-  fail(path.string(), ": ",
-       known ? "too few of the signatures are right: the manifest is not what was signed"
-             : "no trusted key has signed this bundle; trusted are those in " + place_.string());
+  require(!known, path.string(), ": the manifest is not what was signed", kDamaged);
+  fail(path.string(), ": no trusted key has signed this bundle; trusted are those in ",
+       place_.string());
 }
 
 }  // namespace menagerie

@@ -13,6 +13,7 @@
 
 namespace menagerie {
 
+inline constexpr char kDamaged[] = "; the bundle is damaged: pull it again";
 inline constexpr char kSignature[] = "signature.json";
 // For tools of OpenSSF Model Signing; a folder may hold it, and nothing here reads it.
 inline constexpr char kModelSignature[] = "model.sig";

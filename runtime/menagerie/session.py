@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from menagerie.errors import MenagerieError, SessionError
-from menagerie.format.bundle_manifest import MANIFEST, parse_manifest
+from menagerie.errors import ArtifactError, MenagerieError, SessionError
+from menagerie.format.bundle_manifest import MANIFEST, MODEL_SIGNATURE, SIGNATURE, parse_manifest
 from menagerie.format.folder import read_manifest, read_signature
 from menagerie.library import KernelTimeView, TensorView, available_targets, last_error, library
 from menagerie.numerics import Dtype
@@ -296,7 +296,11 @@ def checked_manifest(folder: Path, *, unsigned_too: bool) -> BundleManifest:
     try:
         document = read_manifest(path)
         if not unsigned_too:
-            check_signature(document, read_signature(folder), str(folder))
+            signature = read_signature(folder)
+            if signature is None and (folder / MODEL_SIGNATURE).exists():
+                fact = f"is damaged: {SIGNATURE} is missing"
+                raise ArtifactError(str(folder), fact, "Pull it again")
+            check_signature(document, signature, str(folder))
         return parse_manifest(document, str(path))
     except MenagerieError as error:
         raise SessionError(error.place, error.fact, error.next_step) from error

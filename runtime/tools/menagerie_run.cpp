@@ -19,6 +19,7 @@
 #endif
 
 #include "common/error.h"
+#include "common/trust.h"
 #include "tools/parity.h"
 
 namespace menagerie::tools {
@@ -167,8 +168,10 @@ BundleHandle open_bundle(const Options& options) {
     check(menagerie_bundle_open(options.bundle.c_str(), &bundle));
   } else if (menagerie_bundle_open_signed(options.bundle.c_str(), trusted_place(options).c_str(),
                                           &bundle) != MENAGERIE_OK) {
-    throw Error(std::string(menagerie_last_error()) +
-                ". Name the keys with --trust, or run it anyway with --allow-unsigned");
+    const std::string fact = menagerie_last_error();
+    const bool is_damaged = fact.ends_with(kDamaged);
+    const char* advice = ". Name the keys with --trust, or run it anyway with --allow-unsigned";
+    throw Error(fact + (is_damaged ? "" : advice));
   }
   BundleHandle handle(bundle);
   if (options.hashes) check(menagerie_bundle_verify(bundle));

@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from safetensors.numpy import save
 
+from menagerie.cli import main
 from menagerie.errors import SessionError
 from menagerie.format.bundle_manifest import parse_manifest
 from menagerie.library import last_error, library, native_tool
@@ -32,6 +34,7 @@ from zoo.signing.keyring import Keyring
 from zoo.signing.promotion import sign_own
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 
@@ -112,6 +115,46 @@ def test_a_changed_byte_is_found_before_it_is_read(bundle: Path, keyring: Keyrin
     signature.unlink()
     signature.symlink_to("/dev/zero")
     assert "not a regular file" in signed_open(bundle)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("weights.safetensors", lambda content: content[:-1] + b"x"),
+        ("weights.safetensors", lambda content: content[:-1]),
+        ("weights.safetensors", lambda _: None),
+        ("manifest.json", lambda content: content[:-9]),
+        ("manifest.json", lambda content: content.replace(b"made by a test", b"made by a tesT")),
+        ("manifest.json", lambda content: content.replace(b'"model"', b'"mod"')),
+        ("signature.json", lambda content: content[:-9]),
+        ("signature.json", lambda _: b""),
+        ("signature.json", lambda _: None),
+    ],
+)
+def test_damage_is_called_damage(
+    bundle: Path,
+    keyring: Keyring,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    change: Callable[[bytes], bytes | None],
+) -> None:
+    """By the tool and by `menagerie verify`: pull it again, whatever is damaged; not keys."""
+    sign_own(bundle, keyring)
+    (bundle / "model.sig").write_text("{}")  # as a release has it
+    content = change((bundle / name).read_bytes())
+    (bundle / name).unlink()
+    if content is not None:
+        (bundle / name).write_bytes(content)
+    own = {"MENAGERIE_HOME": os.environ["MENAGERIE_HOME"]}
+    tool = [str(native_tool()), str(bundle)]
+    done = subprocess.run(tool, capture_output=True, text=True, check=False, env=own)
+    assert done.returncode == 1
+    assert done.stderr.endswith("damaged: pull it again\n")
+    assert main(["verify", str(bundle)]) == 1
+    said = "".join(capsys.readouterr())
+    assert re.search("damaged.*[Pp]ull .*again", said, re.DOTALL), said
+    for text in (done.stderr, said):
+        assert not {"--trust", "--allow-unsigned", "root.json"} & set(text.split())
 
 
 def test_a_foreign_key_is_not_trusted(

@@ -66,7 +66,7 @@ def read_signatures(content: bytes, place: str) -> dict[str, bytes]:
     try:
         found = from_json(_Signatures, bounded(content, MAX_SIGNATURE_BYTES))
     except Malformed as error:
-        raise ArtifactError(place, f"is no signature: {error}", "Pull it again") from None
+        raise ArtifactError(place, f"its signature is damaged: {error}", "Pull it again") from None
     return {entry.keyid: bytes.fromhex(entry.sig) for entry in found.signatures}
 
 
@@ -98,8 +98,8 @@ def check_signature(
         if len(signers) >= root.threshold:
             return
     if known:
-        fact = "too few of its signatures are right: it is not what was signed"
-        raise Untrusted(place, fact, "Do not use it: pull it again, and tell its owner")
+        fact = "is damaged: it is not what was signed"
+        raise Untrusted(place, fact, "Pull it again; if that does not help, tell its owner")
     raise Untrusted(place, "no trusted key has signed it", _ADVICE)
 
 
