@@ -32,18 +32,11 @@ def build_key(
     code: str,
     versions: Mapping[str, str],
 ) -> str:
-    """Identity of a conversion: with the same key it would make the same artifact.
+    """Return the SHA-256, in hexadecimal, of all that decides which artifact a conversion makes.
 
-    Args:
-        name: the model's name.
-        spec: its entry; its tags, other targets and other precisions do not count.
-        target: what it is converted for.
-        weights: `zoo.sources.fingerprint`'s answer.
-        code: digest of the code that converts.
-        versions: of the tools that convert, by name.
-
-    Returns:
-        64 hexadecimal digits: the SHA-256 of the canonical JSON of these facts.
+    Of the entry `spec`, tags, other targets and other precisions do not count. `weights` is
+    `zoo.sources.fingerprint`'s answer, `code` a digest of the code that converts, and `versions`
+    has the tools that convert, by name.
     """
     facts = {
         "scheme": _SCHEME,
@@ -61,10 +54,9 @@ def build_key(
 
 @functools.cache
 def code_digest() -> str:
-    """sha256 over the code whose change makes another artifact of the same model.
+    """Return the sha256 over the code whose change makes another artifact of the same model.
 
-    Raises:
-        UsageError: the compiler's code is not where the zoo's is, so that keys would not know it.
+    Raise UsageError if the compiler's code is not where the zoo's is: keys would not know it.
     """
     zoo = Path(__file__).parent
     transforms = zoo.with_name("transforms")  # not imported, which would bring torch

@@ -34,16 +34,9 @@ _REPORT = {"report.json", "report.html", "graphs.json"}
 def reseal(folder: Path, draft: BundleManifest, state: ReleaseState) -> BundleManifest:
     """Seal a proven bundle, with its report, in the state that was proven.
 
-    Args:
-        folder: the bundle. The library in it ran as a process of this user, which can write here.
-        draft: what was sealed, as read before that run.
-        state: of the release to be.
-
-    Returns:
-        The manifest as it is sealed now.
-
-    Raises:
-        ArtifactError: a file is not the one that was sealed; the folder is then no bundle any more.
+    The library in the folder ran as a process of this user, which can write here: `draft` is the
+    manifest as it was read before. Raise ArtifactError if a file is not the one that was sealed;
+    the folder is then no bundle any more.
     """
     sealed = seal(folder, replace(without_report(draft), state=state))
     before, after = without_report(draft).listed, without_report(sealed).listed
@@ -74,11 +67,10 @@ class Difference(Frozen):
 
 
 def differences(published: Bundle, rebuilt: Bundle) -> tuple[Difference, ...]:
-    """What differs between a release and the same build made again; empty: nothing does.
+    """Return how the same build, made again, differs from a release; empty where it does not.
 
-    Args:
-        published: the release, pulled; its files have the digests that its manifest gives them.
-        rebuilt: what was made from the same entry, checked likewise.
+    The release was pulled, so its files have the digests of its manifest; the rebuilt bundle was
+    checked likewise.
     """
     before = without_report(published.manifest).listed
     after = without_report(rebuilt.manifest).listed

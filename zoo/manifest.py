@@ -61,11 +61,7 @@ class Manifest:
         return f"zoo list{place}"
 
     def spec(self, name: str) -> ModelSpec:
-        """The entry called `name`.
-
-        Raises:
-            UsageError: if there is none; names the nearest.
-        """
+        """Return the entry called `name`; UsageError names the nearest where there is none."""
         self._require(name)
         return self.models[name]
 
@@ -75,12 +71,12 @@ class Manifest:
         tags: Sequence[str] = (),
         precisions: Sequence[Precision] = (),
     ) -> list[str]:
-        """Names that match any pattern or have any tag, each once, in the manifest's order.
+        """Return the names that match any pattern or have any tag, in the manifest's order.
 
         Args:
             patterns: names, or globs with `*`, `?`, `[...]`; a glob leaves other precisions out.
             tags: taken in addition; with neither patterns nor tags, the tag `default`.
-            precisions: those of them to take instead; left out: what the names say. A name must be
+            precisions: to take instead; left out: those that the names have. A name must be
                 published in each; of patterns and tags, those are taken that are.
 
         Raises:
@@ -150,15 +146,11 @@ def is_pattern(name: str) -> bool:
 
 
 def load_manifest(folder: Path | None = None, *, targets: Iterable[str] = ()) -> Manifest:
-    """Read every `*.yaml` of a folder.
+    """Read every `*.yaml` of a folder, by default of the models that come with Menagerie.
 
-    Args:
-        folder: None for the models that come with Menagerie.
-        targets: those that entries may name; left out: any.
-
-    Raises:
-        UsageError: if the folder does not exist or holds no YAML file.
-        ManifestError: with every fault of every file, a line each.
+    Entries may name `targets` alone, or any where those are left out. Raise UsageError if the
+    folder does not exist or holds no YAML file, ManifestError with every fault of every file, a
+    line each.
     """
     given, folder = folder, OUR_MODELS if folder is None else folder
     paths = sorted(folder.glob("*.yaml"))

@@ -24,14 +24,10 @@ _SPACES = {"sentencepiece": "\u2581", "bytes": "\u0120", "plain": " "}  # as eac
 
 
 def recipe(spec: SpeechSpec, errors: Mapping[str, int] | None = None) -> Recipe:
-    """The bundle's recipe for an entry.
+    """Return the bundle's recipe for what an entry says of speech.
 
-    Args:
-        spec: what the entry says of speech.
-        errors: eager's word errors by head, where the entry has a gate.
-
-    Raises:
-        SourceError: the runtime would refuse it.
+    `errors` has eager's word errors by head, where the entry has a gate. Raise SourceError if the
+    runtime would refuse the recipe.
     """
     fields = spec.model_dump(mode="json", exclude={"gate", "vocabulary"})
     for head in fields["heads"].values():
@@ -56,10 +52,9 @@ def recipe(spec: SpeechSpec, errors: Mapping[str, int] | None = None) -> Recipe:
 
 
 def held_out(folder: Path, rate: int) -> HeldOut:
-    """The recordings of a folder and what its transcripts.tsv says that they say.
+    """Read the recordings of a folder and their texts in transcripts.tsv.
 
-    Raises:
-        SourceError: there is no such list, a line has no tab, or a recording cannot be read.
+    Raise SourceError where there is no such list, a line has no tab, or a recording cannot be read.
     """
     listing = folder / TRANSCRIPTS
     try:

@@ -101,13 +101,10 @@ def _faulty(line: int, fact: str) -> YamlFile:
 
 
 def _read(text: str) -> YamlFile:
-    """The document's data.
+    """Make a document's data of libyaml's events in one go.
 
-    It is made of libyaml's events in one go. Those come without recursion, however deep the text.
-
-    Raises:
-        RecursionError: it is nested too deeply.
-        YAMLError: it is not YAML.
+    Those come without recursion, however deep the text. Raise RecursionError if it is nested too
+    deeply, YAMLError if it is not YAML.
     """
     events, file = _events(text), YamlFile()
     first = next((event for event in events if isinstance(event, NodeEvent)), None)
@@ -123,11 +120,9 @@ def _read(text: str) -> YamlFile:
 
 
 def _events(text: str) -> Iterator[Event]:
-    """The parser's events.
+    """Yield the parser's events.
 
-    Raises:
-        RecursionError: they nest too deeply.
-        YAMLError: it is not YAML, or too much of it.
+    Raise RecursionError if they nest too deeply, YAMLError if it is not YAML, or too much of it.
     """
     depth = values = 0
     for event in YAML(typ="safe").parse(text):
@@ -145,10 +140,9 @@ _RULES = YAML(typ="safe", pure=True)  # of YAML 1.2: what text without quotes me
 
 @lru_cache(maxsize=4096)
 def _plain(text: str) -> tuple[str, Any]:
-    """Kind and value of text without quotes; the words of manifests come again and again.
+    """Return kind and value of text without quotes; ValueError: it only looks like a number.
 
-    Raises:
-        ValueError: it looks like a number, and is none.
+    The words of manifests come again and again.
     """
     tag = str(_RULES.resolver.resolve(ScalarNode, text, (True, False)))
     kind = tag.removeprefix(_PREFIX)
@@ -259,11 +253,9 @@ _SHOWN = 60  # characters of a faulty value that a message repeats
 
 
 def explain(error: ValidationError, schema: Schema) -> list[tuple[Location, str]]:
-    """Every fault as its location in the data and a fact about it.
+    """Return every fault that validation found, as its location in the data and a fact about it.
 
-    Args:
-        error: of validating the data.
-        schema: the JSON Schema of the validated type, from which known names are taken.
+    Known names are taken from `schema`, the JSON Schema of the validated type.
     """
     facts: dict[Location, str] = {}
     meant: set[Location] = set()

@@ -45,19 +45,12 @@ class Difference:
 
 @dataclass(frozen=True)
 class RegressionLimits:
-    """How much worse a release may be than the latest and still take its place.
+    """How much worse a release may be than the latest and still take its place."""
 
-    Attributes:
-        slower: factor on the time over eager's, each measured beside its own release.
-        larger: factor on the bytes of all files.
-        snr_db: decibels by which the lowest signal-to-noise ratio may fall.
-        snr_enough: decibels above which a fall does not matter.
-    """
-
-    slower: float = 1.25
-    larger: float = 1.1
-    snr_db: float = 6.0
-    snr_enough: float = 120.0
+    slower: float = 1.25  # factor on the time over eager's, each measured with its own release
+    larger: float = 1.1  # factor on the bytes of all files
+    snr_db: float = 6.0  # by which the lowest signal-to-noise ratio may fall
+    snr_enough: float = 120.0  # decibels above which a fall does not matter
 
 
 @dataclass(frozen=True)
@@ -86,14 +79,10 @@ _Values = Callable[[Side], Mapping[str, float | str | None]]
 
 
 def compare(before: Side, after: Side) -> tuple[Difference, ...]:
-    """All that the manifests and reports of two releases say, also what is equal.
+    """Return all that the manifests and reports of two releases say, also where it is equal.
 
-    Times stand beside eager's, which was measured in turns with each: those of two days do not
-    compare.
-
-    Args:
-        before: the first; without a report, only the manifest's facts are given.
-        after: the second.
+    Without a report, a side has the manifest's facts alone. Times are relative to eager's, which
+    was measured in turns with each: those of two days do not compare.
     """
     both = before, after
     machines = {"" if s.report is None else s.report.validation.machine for s in both}

@@ -37,21 +37,10 @@ def _write(folder: Path, name: str, content: str) -> Path:
 def write_report(
     report: ConversionReport, folder: Path, *, graphs: Sequence[ProgramGraphs] = ()
 ) -> Path:
-    """Writes report.json, graphs.json where there are graphs, and the self-contained report.html.
+    """Write report.json, graphs.json where there are graphs, and report.html; return its path.
 
-    Args:
-        report: of one conversion, passed or failed.
-        folder: made when missing.
-        graphs: drawn on the page.
-
-    The page of an earlier failure goes: this one came further.
-
-    Returns:
-        The path of report.html.
-
-    Raises:
-        StoreFull: no space left.
-        StoreError: the folder cannot be written.
+    The folder is made when missing, and the page of an earlier failure removed from it. Raise
+    StoreFull where no space is left, StoreError where the folder cannot be written.
     """
     with disk_errors(folder):
         (folder / FAILURE_PAGE).unlink(missing_ok=True)
@@ -64,24 +53,15 @@ def write_report(
 
 
 def write_failure(report: FailureReport, folder: Path) -> Path:
-    """Writes failure.html; the report of an earlier conversion stays beside it.
+    """Write failure.html and return its path; the report of an earlier conversion stays.
 
-    Returns:
-        Its path.
-
-    Raises:
-        StoreFull: no space left.
-        StoreError: the folder cannot be written.
+    Raise StoreFull where no space is left, StoreError where the folder cannot be written.
     """
     return _write(folder, FAILURE_PAGE, render_failure(report))
 
 
 def read_report(folder: Path) -> ConversionReport:
-    """Reads the report.json of a folder, e.g. a bundle.
-
-    Raises:
-        ArtifactError: there is none, or it is not a conversion report.
-    """
+    """Read the report.json of a folder, such as a bundle; ArtifactError: it has no sound one."""
     path = folder / "report.json"
     try:
         return ConversionReport.model_validate_json(path.read_bytes())
@@ -104,18 +84,10 @@ def read_graphs(folder: Path) -> tuple[ProgramGraphs, ...]:
 
 
 def write_index(reports: Mapping[Path, ConversionReport], folder: Path) -> Path:
-    """Writes index.html, a table of several conversions in the given order, with links.
+    """Write index.html, a table of conversions in the given order, and return its path.
 
-    Args:
-        reports: one a row, by the folders into which `write_report` wrote them.
-        folder: made when missing.
-
-    Returns:
-        The path of index.html.
-
-    Raises:
-        StoreFull: no space left.
-        StoreError: the folder cannot be written.
+    `reports` has the folders into which `write_report` wrote them. Raise StoreFull where no space
+    is left, StoreError where the folder cannot be written.
     """
     pages = ((report, (place / "report.html").absolute()) for place, report in reports.items())
     # Quoting leaves no colon, so no scheme can hide in a folder's name.

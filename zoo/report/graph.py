@@ -90,11 +90,9 @@ class GraphListing:
 
 
 def graph_listing(graphs: ProgramGraphs, *, wrong: str | None = None) -> GraphListing:
-    """A program's graphs as one listing; what one lacks of the other has a mark and a sign.
+    """List a program's graphs as one; a line that one of them lacks has a mark and a sign.
 
-    Args:
-        graphs: of a program.
-        wrong: the name of the node that is the first to diverge from eager, to be pointed out.
+    `wrong` is the name of the first node that diverges from eager, to be pointed out.
     """
     lines = merge(graphs.before, graphs.after)
     # A node of both graphs is wrong after the passes.

@@ -120,14 +120,9 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def render(template: str, *, script: str = "", **values: object) -> str:
-    """Fills a template.
+    """Fill a template of `TEMPLATES` with `values`.
 
     The page's policy admits its one style sheet and `script` by their hashes, and nothing else.
-
-    Args:
-        template: name of a file in `TEMPLATES`.
-        script: what runs in it; empty: none may.
-        values: what the template names.
     """
     style = (TEMPLATES / "style.css").read_text(encoding="utf-8")
     scripts = f"script-src {_hash(script)}; " if script else ""
@@ -190,13 +185,9 @@ def _in_markdown(template: str, report: ConversionReport | FailureReport, **valu
 
 
 def markdown(report: ConversionReport) -> str:
-    """Renders a report for a Prefect artifact or a pull request.
+    """Render a report as Markdown, for a Prefect artifact or a pull request.
 
-    Args:
-        report: of one conversion, passed or failed.
-
-    Returns:
-        Markdown in which no name of the report can become markup.
+    No name of the report can become markup.
     """
     return _in_markdown(
         "report.md.j2",

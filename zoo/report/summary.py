@@ -47,16 +47,10 @@ EMULATED = (
 
 @dataclass(frozen=True)
 class OutputCases:
-    """One output over all its golden cases.
+    """One output over all its golden cases, one parity a case."""
 
-    Attributes:
-        program: whose output it is.
-        name: its own, after the program's where there are several.
-        cases: one parity a case.
-    """
-
-    program: str
-    name: str
+    program: str  # whose output it is
+    name: str  # its own, after the program's where there are several
     cases: tuple[OutputParity, ...]
 
     @property
@@ -72,19 +66,12 @@ class OutputCases:
 
 @dataclass(frozen=True)
 class Latencies:
-    """One program's latencies; None where they were not measured.
-
-    Attributes:
-        program: its name.
-        artifact: as the validation measured it.
-        eager: eager PyTorch's, measured in turns with it.
-        same_inputs: whether both were timed on inputs of one shape.
-    """
+    """One program's latencies; None where they were not measured."""
 
     program: str
-    artifact: Measurement | None
-    eager: Measurement | None
-    same_inputs: bool
+    artifact: Measurement | None  # as the validation measured it
+    eager: Measurement | None  # measured in turns with it
+    same_inputs: bool  # whether both were timed on inputs of one shape
 
     @property
     def comparison(self) -> tuple[float, float] | None:
@@ -119,33 +106,20 @@ class Latencies:
 
 
 class Summary(Frozen):
-    """The figures of one conversion, for whatever shows several: tables, the catalogue, a diff.
+    """The figures of one conversion, for whatever shows several: tables, the catalogue, a diff."""
 
-    Attributes:
-        worst_abs: largest max abs error of any output in any case; None without outputs.
-        worst_snr_db: smallest SNR, infinite when all are bit-equal; None without outputs.
-        accuracy: of the accuracy gate; of speech, one minus its rate of wrong words.
-        artifact_ms: sum of the programs' median latencies; None unless all were measured, and of
-            what was emulated.
-        eager_ms: the same of eager PyTorch.
-        ratio: artifact over eager, like for like (see `Latencies.comparison`), below 1 when the
-            artifact is faster; None unless every program compares, and of what was emulated.
-        bytes: weights and libraries.
-        memory_bytes: peak of the fresh process that proved it, resident.
-        seconds: the whole conversion.
-        machine: on which it was proven.
-    """
-
-    worst_abs: float | None = None
-    worst_snr_db: float | None = None
-    accuracy: float | None = None
+    worst_abs: float | None = None  # of any output in any case; None without outputs
+    worst_snr_db: float | None = None  # infinite when all are bit-equal; None without outputs
+    accuracy: float | None = None  # of the gate; of speech, one minus its rate of wrong words
+    # Sums of the programs' medians; their ratio, like for like (`Latencies.comparison`): below 1
+    # the artifact is faster. None unless every program has them, and of what was emulated.
     artifact_ms: float | None = None
     eager_ms: float | None = None
     ratio: float | None = None
-    bytes: int = 0
-    memory_bytes: int | None = None
-    seconds: float = 0.0
-    machine: str = ""
+    bytes: int = 0  # of weights and libraries
+    memory_bytes: int | None = None  # peak of the fresh process that proved it, resident
+    seconds: float = 0.0  # of the whole conversion
+    machine: str = ""  # on which it was proven
 
 
 def parities(report: ConversionReport) -> Iterator[tuple[str, OutputParity]]:

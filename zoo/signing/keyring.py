@@ -85,11 +85,7 @@ class Keyring:
     """Keys and settings in a folder; `create` makes one, `keyring_for` finds a store's."""
 
     def __init__(self, folder: Path) -> None:
-        """Opens the folder.
-
-        Raises:
-            UsageError: it holds no keyring, or a damaged one, or others may read it.
-        """
+        """Open a folder; UsageError: it has no keyring, or a damaged one, or others may read it."""
         self.folder = folder
         try:
             self.settings = Settings.model_validate_json((folder / "keyring.json").read_bytes())
@@ -111,16 +107,11 @@ class Keyring:
         thresholds: dict[Role, int] | None = None,
         expiry: Expiry | None = None,
     ) -> Keyring:
-        """Makes new keys and a first root, and trusts it here.
+        """Make new keys and a first root in a folder that has none, and trust it here.
 
-        Args:
-            folder: absent, or without keys.
-            keys: how many of each role; one where nothing is said.
-            thresholds: how many of them must sign; one where nothing is said.
-            expiry: how long metadata stay good.
-
-        Raises:
-            UsageError: there are keys already, or a threshold is above the number of keys.
+        `keys` says how many there are of each role, `thresholds` how many of them must sign; left
+        out, one. Raise UsageError where there are keys already, or a threshold is above the number
+        of keys.
         """
         counts = dict.fromkeys(Role, 1) | (keys or {})
         needed = dict.fromkeys(Role, 1) | (thresholds or {})
@@ -157,10 +148,9 @@ class Keyring:
         return dict(sorted(found.items()))
 
     def signers(self, role: Role) -> list[CryptoSigner]:
-        """The keys of a role that are here and count today.
+        """Return the keys of a role that are here and count today.
 
-        Raises:
-            UsageError: there are fewer than must sign.
+        Raise UsageError where fewer are here than must sign.
         """
         listed = {key.keyid for key in self.public_keys(role)}
         found = [key for key in _keys(self.folder, role) if key.public_key.keyid in listed]
@@ -186,10 +176,9 @@ class Keyring:
         return [signed.keys[i] for i in signed.roles[name].keyids]  # type: ignore[misc]
 
     def rotate(self, role: Role) -> None:
-        """Puts new keys in the place of a role's, by a root that the old root keys sign too.
+        """Replace the keys of a role, by a root that the old root keys sign too.
 
-        Raises:
-            UsageError: the root keys are not here.
+        Raise UsageError where the root keys are not here.
         """
         with self.hold():
             old_roots = self.signers(Role.ROOT)
@@ -230,11 +219,9 @@ def keys_folder() -> Path:
 
 
 def keyring_for(store: str) -> Keyring | None:
-    """The keys that sign for a store; None where this process has none.
+    """Return the keys that sign for a store; None where this process has none.
 
-    Args:
-        store: its address; for a local folder, or a store that is this user's own, keys are made
-            when there are none.
+    For a local folder, or a store that is this user's own, they are made when there are none.
     """
     own = owns(store)
     if is_worker() and not own:  # it runs models

@@ -28,12 +28,7 @@ S = TypeVar("S", Targets, Snapshot, Timestamp)
 
 
 class StoreMetadata:
-    """Writes a store's metadata; `Keyring.hold` is held meanwhile.
-
-    Args:
-        objects: the store.
-        keyring: the keys.
-    """
+    """Writer of a store's metadata; the caller holds `Keyring.hold` meanwhile."""
 
     def __init__(self, objects: ObjectStore, keyring: Keyring) -> None:
         self._objects = objects

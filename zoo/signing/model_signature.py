@@ -32,12 +32,10 @@ _IGNORED = (SIGNATURE, MODEL_SIGNATURE, ".git", ".gitattributes", ".github", ".g
 
 
 def model_signature(name: str, files: Mapping[str, str], key: CryptoSigner) -> bytes:
-    """The bytes of model.sig.
+    """Return the bytes of model.sig.
 
-    Args:
-        name: of the model, for people.
-        files: the sha256 of each file by its path in the folder, but of the two signatures.
-        key: of who promotes, on the curve P-256.
+    `files` has the sha256 of each file by its path in the folder, but of the two signatures; `name`
+    is the model's, for people, and `key` the promoter's, on the curve P-256.
     """
     listed = sorted(files.items())
     whole = hashlib.sha256(b"".join(bytes.fromhex(digest) for _, digest in listed))

@@ -44,14 +44,10 @@ _log = logging.getLogger(__name__)
 
 
 class Promoter:
-    """Signs for one store; the only thing in Menagerie that moves `latest`. The catalogue follows.
+    """Signer of one store's releases; nothing else in Menagerie moves `latest`.
 
-    What it signs it has not judged: see `zoo.signing.promotion` and `tasks.publish`.
-
-    Args:
-        store: where the releases are.
-        keyring: what it signs with.
-        draws: whether each decision draws the catalogue; else the caller does, by `draw`.
+    It does not judge what it signs: see `check_candidate` and `tasks.publish`. Each decision draws
+    the catalogue unless `draws` is false; then the caller does, by `draw`.
     """
 
     def __init__(self, store: Store, keyring: Keyring, *, draws: bool = True) -> None:
@@ -64,20 +60,10 @@ class Promoter:
         return self._ledger(release).names(release.build_key, release.digest)
 
     def promote(self, candidate: Release, *, latest: bool = True, reason: str = "") -> Release:
-        """Signs a candidate and makes it a release; one that is a release already stays as it is.
+        """Sign a candidate and make it a release; one that is a release already stays as it is.
 
-        An emulated release never takes the place of a validated one as the latest.
-
-        Args:
-            candidate: what `Store.propose` or `Store.candidate` gave.
-            latest: whether it becomes the latest; else it can be had by its build key alone.
-            reason: for the ledger.
-
-        Returns:
-            The release in the store.
-
-        Raises:
-            Retracted: this build was, and stays so.
+        It becomes the latest unless `latest` is false, or it was only emulated and the latest was
+        validated; then it can be had by its build key alone. Raise Retracted if this build was.
         """
         with self._keyring.hold():
             ledger = self._ledger(candidate)
@@ -111,18 +97,10 @@ class Promoter:
         return release
 
     def rollback(self, ledger: Ledger, build_key: str | None = None, reason: str = "") -> str:
-        """Makes an earlier release the latest again.
+        """Make an earlier release the latest again, and return its build key.
 
-        Args:
-            ledger: of the model and platform.
-            build_key: which; None: the one that was the latest before.
-            reason: for the ledger.
-
-        Returns:
-            The build key of the latest release now.
-
-        Raises:
-            UsageError: there is no such release, or it was retracted.
+        By default it is the one that was the latest before. Raise UsageError where there is no such
+        release, or it was retracted.
         """
         latest = ledger.latest
         before = latest and ledger.with_entry(replace(latest, action="retract")).latest
@@ -136,13 +114,9 @@ class Promoter:
         return entry.build_key
 
     def retract(self, ledger: Ledger, build_key: str, reason: str) -> str | None:
-        """Says, signed, that a release must no longer be used.
+        """Sign that a release must no longer be used; return the latest build key now, if any.
 
-        Returns:
-            The build key of the latest release now, if there is one.
-
-        Raises:
-            UsageError: it is no release.
+        Raise UsageError if it is no release.
         """
         if (entry := ledger.last(build_key)) is None:
             raise _no_release(ledger, f"{build_key} is no release of it")
@@ -224,14 +198,10 @@ class Promoter:
 
 
 def sign_own(folder: Path, keyring: Keyring | None = None) -> None:
-    """Signs a bundle in a folder: for what its maker converted for himself.
+    """Sign a bundle in a folder with this user's own keys, or those of `keyring`.
 
-    Args:
-        folder: the bundle; it stays unsigned where this process may not sign.
-        keyring: the keys; None: this user's own, made on first use.
-
-    Raises:
-        ArtifactError: it is no sound bundle.
+    They are made on first use. The bundle stays unsigned where this process may not sign. Raise
+    ArtifactError if it is no sound bundle.
     """
     if (keys := keyring or keyring_for(str(folder))) is not None:
         signature = _signature(keys, open_bundle(folder).document)
@@ -260,17 +230,10 @@ def _now() -> str:
 
 
 def check_candidate(manifest: BundleManifest, spec: ModelSpec) -> None:
-    """Returns if a candidate is what the manifest's entry asks for.
+    """Raise ValidationError, with all reasons, if a candidate is not what its entry asks for.
 
-    Its goldens are another matter: a caller that did not see them made computes them again.
-
-    Args:
-        manifest: of the candidate.
-        spec: the model's entry, as the promoter has it.
-
-    Raises:
-        ValidationError: it proves itself by other tolerances, or has another licence, other
-            programs or no accuracy data; says all that is wrong.
+    `spec` is the entry as the promoter has it. A caller that did not see the candidate's goldens
+    made computes them again.
     """
     if faults := "; ".join(_faults(manifest, spec)):
         fact = f"the candidate is not what the manifest asks for: {faults}"
@@ -302,11 +265,9 @@ BUILD_TYPE: Final = "https://menagerie.invalid/conversion/v1"
 
 
 def statement(release: Release, report: ConversionReport | None) -> bytes:
-    """The statement over a release, as canonical JSON.
+    """Return the SLSA statement over a release's files and manifest, as canonical JSON.
 
-    Args:
-        release: its files and its manifest are the subjects.
-        report: of its conversion, for passes and stages; None: those are left out.
+    The report of its conversion, where there is one, adds passes and stages.
     """
     manifest = release.manifest
     internal: dict[str, Any] = {"state": manifest.state.value}
@@ -350,7 +311,7 @@ def statement(release: Release, report: ConversionReport | None) -> bytes:
 
 
 def read_provenance(store: Store, release: Release) -> dict[str, Any]:
-    """A release's statement, once its signature and its subjects are found to be right.
+    """Return a release's statement, once its signature and its subjects are checked.
 
     Raises:
         NotInStore: it has none.

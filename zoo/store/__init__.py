@@ -19,11 +19,11 @@ _FORMS = "Give a folder, file:///folder or s3://bucket/prefix"
 
 
 def open_store(url: str, *, allow_unsigned: bool | None = None) -> Store:
-    """Opens the store at `url`; nothing is read or written yet.
+    """Open the store at `url`; nothing is read or written yet.
 
     Args:
         url: a folder, `file:///folder` or `s3://bucket/prefix`; botocore's own variables and
-            profiles, as AWS_ENDPOINT_URL_S3, say how to talk to the server.
+            profiles, such as AWS_ENDPOINT_URL_S3, configure the connection.
         allow_unsigned: also find and pull what no trusted key has signed; None:
             MENAGERIE_ALLOW_UNSIGNED decides.
 

@@ -36,12 +36,9 @@ class ObjectStore(ObjectReader):
 
     No more is asked of an implementation than what every S3 server does: no conditional writes, no
     locks, no renames. When a method fails, readers see what they saw before.
-
-    Attributes:
-        part_bytes: `put_file` moves larger files in parts of at least this size; 0 means never.
     """
 
-    part_bytes: int = 0
+    part_bytes: int = 0  # `put_file` moves larger files in parts of at least so many; 0: never
 
     @abstractmethod
     def put_file(self, source: Path, key: str, advance: Advance) -> None:
@@ -79,16 +76,11 @@ class ObjectStore(ObjectReader):
         return None
 
     def abandon_uploads(self, before: float, ours: Callable[[str], bool]) -> int:  # noqa: ARG002
-        """Removes what is left of uploads that began at `before` or earlier and were not finished.
+        """Remove what is left of unfinished uploads that began at `before` or earlier; count them.
 
-        An upload that is still going on begins anew. Here there are none: each file is one write.
-
-        Args:
-            before: seconds since 1970, by the clock of the store's machine.
-            ours: whether an upload to this key may be removed.
-
-        Returns:
-            How many there were.
+        `before` is in seconds since 1970 by the clock of the store's machine; `ours` says whether
+        an upload to a key may be removed. One that is still going on begins again. Here there are
+        none: each file is one write.
         """
         return 0
 

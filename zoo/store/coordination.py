@@ -51,14 +51,10 @@ _WAIT_SECONDS = (0.5, 60.0)  # between two looks at a sweep, and in all
 
 @contextmanager
 def announce(objects: ObjectStore, digests: Iterable[str]) -> Iterator[None]:
-    """Counts on blobs and candidates while the block runs: no sweep removes them.
+    """Count on blobs and candidates while the block runs, so that no sweep removes them.
 
-    Args:
-        objects: the store.
-        digests: sha256 of the files of the bundle that is being published; a candidate's build key.
-
-    Raises:
-        StoreError: a sweep that is removing one of them does not end.
+    `digests` are the sha256 of files that are being published, or build keys of candidates. Raise
+    StoreError if a sweep that is removing one of them does not end.
     """
     wanted = sorted(set(digests))
     note = f"{PUBLISHING}{uuid.uuid4().hex}.json"
@@ -168,19 +164,11 @@ def hold_lease(
     patience: LeaseTiming | None = None,
     waiting: Callable[[str], None] = lambda _: None,
 ) -> Iterator[bool]:
-    """Holds the lease of a build while the block runs; waits until it is free.
+    """Hold the lease of a build while the block runs; wait until it is free.
 
-    Args:
-        objects: the store.
-        build_key: of what.
-        patience: how long what takes.
-        waiting: called once with who holds it, e.g. `process 12 on host`, before it is waited for.
-
-    Yields:
-        Whether another held it in between: then the release may be there by now.
-
-    Raises:
-        StoreError: the store cannot be asked.
+    `waiting` is called once with the holder, e.g. `process 12 on host`, before it is waited for.
+    Yield whether another held it in between: then the release may be there by now. Raise StoreError
+    if the store cannot be asked.
     """
     patience = patience or LeaseTiming()
     key = lease_key(build_key)

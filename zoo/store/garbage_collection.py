@@ -106,12 +106,9 @@ class SweepResult(Frozen):
 
 
 def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> SweepResult:
-    """Removes old releases, blobs that no release names, and what killed processes left.
+    """Remove old releases, blobs that no release names, and what killed processes left.
 
-    Args:
-        objects: the store.
-        rule: what stays in any case.
-        dry_run: only count.
+    With `dry_run`, only count them.
 
     Raises:
         StoreError: the store did not do something; what is released is as complete as before.

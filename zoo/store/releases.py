@@ -58,20 +58,13 @@ class Store(ReleaseReader):
         self.objects = objects  # what the store is built on
 
     def propose(self, bundle: Path, vouched: Callable[[Release], bool] = lambda _: True) -> Release:
-        """Makes the bundle in the folder `bundle` a candidate; what is there is not moved again.
+        """Make a sealed and proven bundle a candidate; files that are there are not moved again.
 
-        Args:
-            bundle: a sealed bundle that was proven (state `emulated` or `validated`).
-            vouched: whether an earlier one of the same build may stay; else this takes its place.
-
-        Returns:
-            The candidate: an earlier one or a release, when the same build was published before,
-            for equal keys mean equal content and readers may be at it. But a validated bundle is
-            proposed beside an emulated release.
-
-        Raises:
-            ArtifactError: the bundle breaks the format.
-            StoreError: the store could not take it; what it holds is as complete as before.
+        Where the same build was published before, return the earlier candidate or release, if
+        `vouched` says that it may stay: equal keys mean equal content, and readers may be at it.
+        But a validated bundle is proposed beside an emulated release. Raise ArtifactError if the
+        bundle breaks the format, StoreError if the store could not take it; what it holds is as
+        complete as before.
         """
         opened = open_bundle(bundle)
         release = Release(opened.manifest, opened.document)
@@ -90,14 +83,11 @@ class Store(ReleaseReader):
         signature: bytes | None,
         vouched: Callable[[Release], bool] = lambda _: True,
     ) -> Release:
-        """Makes a candidate a release, with its signature.
+        """Make a candidate a release, with its signature, and return it as it is in the store.
 
-        Returns:
-            The release in the store; an earlier one of the same build stays, but for an emulated
-            one, beside and before which a validated one goes. Its signature is `sign`'s to write.
-
-        Raises:
-            StoreError: the store could not take it, or a sweep has taken its files.
+        An earlier one of the same build stays, and its signature is `sign`'s to write; but beside
+        and before an emulated one, a validated one goes. Raise StoreError if the store could not
+        take it, or a sweep has taken its files.
         """
         earlier = self._readable(*candidate.names)
         if earlier is not None and not vouched(earlier):  # put there by who may not
@@ -124,11 +114,9 @@ class Store(ReleaseReader):
 
     @contextmanager
     def hold(self, candidate: Release) -> Iterator[None]:
-        """Lets no sweep take a candidate or its files while the block judges it.
+        """Let no sweep take a candidate or its files while the block judges it.
 
-        Raises:
-            NotInStore: a sweep was first.
-            StoreError: a sweep does not end.
+        Raise NotInStore if a sweep was first, StoreError if one does not end.
         """
         digests = [entry.sha256 for entry in candidate.manifest.listed.values()]
         with announce(self.objects, [candidate.build_key, *digests]):
@@ -161,11 +149,10 @@ class Store(ReleaseReader):
             return None
 
     def ledgers(self, model: str | None = None) -> list[Ledger]:
-        """The signed ledgers of a model, or all, by model and platform.
+        """Return the signed ledgers of a model, or all, by model and platform.
 
-        Raises:
-            Untrusted: one was not signed by anybody who is trusted here.
-            ArtifactError: one is damaged.
+        Raise Untrusted if nobody who is trusted here has signed one, ArtifactError if one is
+        damaged.
         """
         paths = map(PurePosixPath, self.objects.list_keys(ledger_key.under(model)))
         found = (self.ledger(path.parent.name, path.stem) for path in paths)
@@ -187,11 +174,9 @@ class Store(ReleaseReader):
         return {k: f"{e.when}: {e.reason}" for k, e in last.items() if e.action == "retract"}
 
     def find_any(self, model: str, target: str, build_key: str) -> Release:
-        """A release, or else a candidate, signed or not: for who judges, signs or shows it.
+        """Return a release, or else a candidate, signed or not: for who judges, signs or shows it.
 
-        Raises:
-            NotInStore: there is none.
-            ArtifactError: its document is damaged.
+        Raise NotInStore if there is none, ArtifactError if its document is damaged.
         """
         try:
             return self._read(model, target, build_key)

@@ -62,10 +62,9 @@ class Submission(Frozen):
 
 
 def describe(folder: Path, models: tuple[str, ...]) -> Submission:
-    """What a folder holds; hidden files and compiled Python are left out.
+    """Describe what a folder holds; hidden files and compiled Python are left out.
 
-    Raises:
-        UsageError: it holds too much, a link, or a name that is none in every system.
+    Raise UsageError if it holds too much, a link, or a name that some system does not take.
     """
     files = {}
     for parent, folders, names in os.walk(folder):
@@ -91,17 +90,10 @@ def describe(folder: Path, models: tuple[str, ...]) -> Submission:
 def submit(
     objects: ObjectStore, folder: Path, models: tuple[str, ...], progress: Progress = silent
 ) -> Submission:
-    """Puts a manifest folder into the store; what is there already is not moved again.
+    """Put the folder of a sound manifest into the store; what is there is not moved again.
 
-    Args:
-        objects: the store.
-        folder: of a sound manifest.
-        models: the names in it.
-        progress: called with bytes done and bytes in all.
-
-    Raises:
-        UsageError: see `describe`.
-        StoreError: the store could not take it.
+    `progress` is given bytes done and bytes in all. Raise UsageError as `describe` does, StoreError
+    if the store could not take it.
     """
     submission = describe(folder, models)
     with publishing(objects, folder, submission.files, progress):
@@ -128,11 +120,9 @@ def advice_on_code(folder: Path) -> str:
 
 
 def read_submission(objects: ObjectStore, digest: str) -> Submission:
-    """The submission of this name.
+    """Read the submission of this name.
 
-    Raises:
-        NotInStore: there is none.
-        HashMismatch: what is under its name is another document.
+    Raise NotInStore if there is none, HashMismatch if its name has another document.
     """
     key = submission_key(digest)
     try:
@@ -166,7 +156,7 @@ def submission_of(objects: ObjectStore, models: Iterable[str]) -> str | None:
 
 
 def fetch_submission(objects: ObjectStore, digest: str, folder: Path) -> Path:
-    """Makes `folder` the submitted one, unless it is that to the last byte.
+    """Make `folder` the submitted one, unless it is that to the last byte.
 
     Raises:
         NotInStore: there is no such submission, or a file of it is gone.
