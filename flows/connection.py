@@ -120,8 +120,7 @@ class ClusterState(Frozen):
     def load(cls) -> ClusterState | None:
         """Read the file; None if there never was a cluster.
 
-        Raises:
-            MenagerieError: if others may read it, or it is not what was written.
+        Raise MenagerieError if others may read it, or it is not what was written.
         """
         path = state_path()
         try:
@@ -162,11 +161,7 @@ def manager_socket() -> Path:
 
 
 def ask_manager(method: str, *arguments: object) -> Any:
-    """Call supervisord by its XML-RPC interface, as `startProcess` or `getPID`.
-
-    Raises:
-        OSError: it does not run.
-    """
+    """Call supervisord by XML-RPC, as `startProcess` or `getPID`; OSError: it does not run."""
     from xmlrpc.client import ServerProxy
 
     from supervisor.xmlrpc import SupervisorTransport
@@ -201,10 +196,9 @@ def write_private(path: Path, text: str) -> None:
 
 @contextmanager
 def locked(how: int = fcntl.LOCK_EX) -> Iterator[None]:
-    """Only one command at a time changes the cluster; with `LOCK_SH` none does, and many look.
+    """Let one command at a time change the cluster, or many look at it with `LOCK_SH`.
 
-    Raises:
-        MenagerieError: if another command changes it.
+    Raise MenagerieError if another command changes it.
     """
     cluster_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
     with (cluster_folder() / "lock").open("w") as lock:
@@ -219,10 +213,8 @@ def locked(how: int = fcntl.LOCK_EX) -> Iterator[None]:
 def started_cluster() -> ClusterState | None:
     """Return the local cluster, if PREFECT_API_URL names it, or no server and it was started.
 
-    Nothing is asked of it yet.
-
-    Raises:
-        MenagerieError: if it has ended by itself, or its files are damaged.
+    Nothing is asked of it yet. Raise MenagerieError if it has ended by itself, or its files are
+    damaged.
     """
     named, state = os.environ.get("PREFECT_API_URL"), ClusterState.load()
     if state is None or (named.rstrip("/") != state.api_url if named else not state.up):

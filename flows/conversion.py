@@ -78,13 +78,7 @@ T = TypeVar("T")
 
 
 class Conversion:
-    """Takes a planned model through its stages.
-
-    Args:
-        planned: what to convert.
-        job: the same, with all that its stages need to know.
-        given: the machinery to do it with.
-    """
+    """The way of a planned model through its stages, with the machinery to do them."""
 
     def __init__(self, planned: PlannedModel, job: Job, given: Services) -> None:
         self._planned = planned
@@ -220,10 +214,8 @@ def convert_in_task(planned: PlannedModel, options: ConversionOptions) -> None:
     """Convert a planned model as a task of the run at work; whatever happens, its row is reported.
 
     Skipped when the store already holds a release under the same build key. If forced, it is
-    converted and proven anew, but the store keeps the release that it has.
-
-    Raises:
-        Abort: another process has begun the run again.
+    converted and proven again, but the store keeps the release that it has. Raise Abort if another
+    process has begun the run again.
     """
     began, name = time.perf_counter(), f"{planned.model} for {planned.target}"
 

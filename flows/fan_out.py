@@ -52,13 +52,10 @@ _log = get_logger(__name__)
 
 
 def pool_of(target: str) -> str:
-    """The work pool that converts for a target: as the operator says, else as the target does.
+    """Return the work pool that converts for a target: as the operator says, else as it does.
 
     The operator says it by `MENAGERIE_POOLS`, such as `metal=macos-metal`, with commas between
-    several.
-
-    Raises:
-        UsageError: it says something else.
+    several; UsageError where it has another form.
     """
     chosen = {}
     for one in filter(None, map(str.strip, os.environ.get(POOLS_VARIABLE, "").split(","))):
@@ -128,8 +125,7 @@ class Batch:
 def submit_all(runs: Runs, work: Sequence[PlannedModel], options: ConversionOptions) -> list[Batch]:
     """Submit runs that convert all of `work`, and wait for none of them.
 
-    Raises:
-        MenagerieError: a pool has no such deployment, or the server refuses a run.
+    Raise MenagerieError if a pool has no such deployment, or the server refuses a run.
     """
     batches, deployments = share_out(work, BATCH_MODELS), runs.deployments(CONVERT_BATCH)
     for batch in batches:
@@ -161,12 +157,7 @@ def _submit(
 
 
 def share_out(work: Sequence[PlannedModel], most: int) -> list[Batch]:
-    """Put models into batches, in the order of their first models.
-
-    Args:
-        work: what to convert; only models of one target share a batch.
-        most: models in a batch.
-    """
+    """Put models into batches of one target and at most `most`, in the order of their first."""
     batches = []
     for target in dict.fromkeys(one.target for one in work):
         group = [one for one in work if one.target == target]
@@ -224,12 +215,7 @@ class Conversions:
         self._deployments = self.runs.deployments(CONVERT_BATCH)
 
     def convert(self, work: Sequence[PlannedModel], until: float) -> None:
-        """Convert all of `work`; afterwards every model of it has its row.
-
-        Args:
-            work: models to convert.
-            until: when the hours of the run are over, by `now`.
-        """
+        """Convert all of `work`, at the latest until `until`; each model of it has its row then."""
         self._answered = self.now()
         self._batches = self._taken_up(work)
         known = {key for batch in self._batches for key in batch.missing}
@@ -295,11 +281,7 @@ class Conversions:
                     self._crash(batch, error)
 
     def _submitted(self, batch: Batch) -> FlowRun:
-        """A run for `batch`.
-
-        Raises:
-            MenagerieError: the pool has no such deployment.
-        """
+        """Submit a run for `batch`; MenagerieError: the pool has no such deployment."""
         for attempt in range(_ATTEMPTS):
             key = f"{batch.key}-{attempt}"
             run = _submit(

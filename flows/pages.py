@@ -49,10 +49,8 @@ report of its own proof: that is what is got below.
 def leave_artifact(name: str, description: str, write: Callable[[], str]) -> None:
     """Leave a Markdown page on the current run; where that fails, a warning in the run's log.
 
-    Args:
-        name: what the page is called from run to run; underscores become hyphens.
-        description: one line above the page.
-        write: makes the page.
+    `name` is the same from run to run, where underscores become hyphens; `description` is one line
+    above the page, which `write` makes.
     """
     with or_warned(f"The page {name} could not be left"):
         create_markdown_artifact(write(), key=name.replace("_", "-"), description=description)
@@ -61,9 +59,8 @@ def leave_artifact(name: str, description: str, write: Callable[[], str]) -> Non
 class ProgressBar:
     """A bar on the run of a conversion that takes long; a short one has none.
 
-    Args:
-        name: what the bar is called from run to run; underscores become hyphens.
-        parts: so many are done when all is.
+    `name` is the same from run to run, where underscores become hyphens; `parts` are done at the
+    end.
     """
 
     def __init__(self, name: str, parts: int) -> None:
@@ -74,12 +71,7 @@ class ProgressBar:
         self._whole = 0
 
     def show(self, done: float, now: str) -> None:
-        """Move the bar; where that fails, a warning in the run's log.
-
-        Args:
-            done: parts that are done, and of the one at work the share.
-            now: what is at work, or what was done of it.
-        """
+        """Move the bar to `done` parts, with what is at work; on failure, a warning in the log."""
         another = self._bar is not None and int(done) > self._whole  # a stage began, or all ended
         if time.monotonic() < self._next and not another:
             return
@@ -97,13 +89,7 @@ class ProgressBar:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a conversion ended.
-
-    Attributes:
-        row: for the table.
-        report: if it came as far as a verdict.
-        error: why it failed.
-    """
+    """How a conversion ended: its row, its report if there is a verdict, why it failed."""
 
     row: ModelResult
     report: ConversionReport | None = None
@@ -113,15 +99,8 @@ class Ended:
 def leave_pages(ended: Ended, store: str, summary: str = "") -> ModelResult:
     """Leave the report on the current run, how to get the artifact, and a link to the page in full.
 
-    Where something of it fails, a warning in the run's log: the model is done already.
-
-    Args:
-        ended: how a conversion ended.
-        store: the store's address.
-        summary: of the model, if that could be found out.
-
-    Returns:
-        The row, with the page's path.
+    Where something of it fails, a warning in the run's log: the model is done already. Return the
+    row, with the page's path.
     """
     row, parts = ended.row, []
     release = _stored(row, store) if row.succeeded and row.retracted is None else None

@@ -158,11 +158,9 @@ def submission_digest(manifest: str) -> str | None:
 
 
 def manifest_folder(options: ConversionOptions) -> Path | None:
-    """The folder of the manifest, fetched where it is a submission; None: Menagerie's own.
+    """Return the folder of the manifest, fetched if it is a submission; None: Menagerie's own.
 
-    Raises:
-        NotInStore: there is no such submission.
-        HashMismatch: the store has other bytes than those submitted.
+    Raise NotInStore if there is no such submission, HashMismatch if the store has other bytes.
     """
     digest = submission_digest(options.manifest)
     if digest is None:
@@ -210,19 +208,15 @@ SUBMITTED_VARIABLE = "MENAGERIE_ALLOW_SUBMITTED"
 
 
 def factories_allowed(manifest: str, *, asked: bool) -> bool:
-    """Whether a run may call builders that manifest entries name, which is foreign code.
+    """Return whether a run may call builders that manifest entries name, which is foreign code.
 
-    Besides the run's parameters the operator of the machine must want it, by
-    `MENAGERIE_ALLOW_FACTORIES=1` in the environment: those who may fill in a form need not be
-    who may run code there. `zoo convert --allow-factories` sets it for its own process.
+    Besides the run's parameters (`asked`) the operator of the machine must want it, by
+    `MENAGERIE_ALLOW_FACTORIES=1` in the environment: those who may fill in a form need not be who
+    may run code there. `zoo convert --allow-factories` sets it for its own process.
 
     The code of a submission runs without being asked for where the operator listed its digest: in
     `MENAGERIE_ALLOW_SUBMITTED`, with commas between several, `*` for all; or in the file
     `allowed-submissions` of the worker's home, which takes effect at once.
-
-    Args:
-        manifest: the run's, as in its options.
-        asked: whether the run's parameters ask for it.
     """
     digest = submission_digest(manifest)
     listed = {each.strip() for each in os.environ.get(SUBMITTED_VARIABLE, "").split(",")}

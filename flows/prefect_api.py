@@ -108,11 +108,7 @@ def prefect_api(
 
 
 def probe(url: str, *, seconds: float = 10.0) -> None:
-    """Ask the API at `url` for a sign of life.
-
-    Raises:
-        MenagerieError: if the server does not answer.
-    """
+    """Ask the API at `url` for a sign of life; MenagerieError if the server does not answer."""
     state = ClusterState.load()
     advice = "Start that server, or unset PREFECT_API_URL to use the embedded one"
     if state is not None and state.api_url == url:
@@ -183,10 +179,9 @@ def _health(url: str, seconds: float) -> None:
 
 
 def server_trust() -> ssl.SSLContext:
-    """The authorities that vouch for the server: those that Prefect's own client has.
+    """Return the authorities that vouch for the server: those that Prefect's own client has.
 
-    Raises:
-        OSError: the file that PREFECT_API_SSL_CERT_FILE names cannot be read.
+    Raise OSError if the file that PREFECT_API_SSL_CERT_FILE names cannot be read.
     """
     return ssl.create_default_context(cafile=os.environ.get("PREFECT_API_SSL_CERT_FILE") or None)
 

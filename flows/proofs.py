@@ -49,10 +49,7 @@ def prove_all(
 ) -> VerifyResult:
     """Prove releases one after another.
 
-    Args:
-        store: the store's address.
-        releases: which, as `published` or `unconfirmed` choose them.
-        prove: pulls a release and runs it, and may publish it as validated if it holds.
+    `prove` pulls a release and runs it, and may publish it as validated if it holds.
     """
     return VerifyResult(
         proofs=tuple(_proof(each, prove) for each in releases),
@@ -64,33 +61,20 @@ def prove_all(
 def published(
     store: Store, models: Sequence[str], targets: Sequence[str], *, every_build: bool = False
 ) -> list[Release]:
-    """What is released of these models and targets; where none is named, of all.
+    """Return the releases of these models and targets; where none is named, of all.
 
-    Args:
-        store: where.
-        models: only these.
-        targets: only for these.
-        every_build: not only the latest release of each model, target and platform.
-
-    Raises:
-        StoreError: the store cannot be asked what it holds.
+    These are the latest of each model, target and platform, or with `every_build` all. Raise
+    StoreError if the store cannot be asked what it holds.
     """
     found = store.releases() if every_build else _latest(store, models)
     return [each for each in found if _asked_for(each, models, targets)]
 
 
 def unconfirmed(store: Store, models: Sequence[str], targets: Sequence[str]) -> list[Release]:
-    """What waits for a device, releases and candidates; the store alone says it.
+    """Return the releases and candidates of these models and targets that wait for a device.
 
-    It is what no device has run, and no verification has refuted since.
-
-    Args:
-        store: where; it gives what is not signed, since candidates are not signed yet.
-        models: only these; none: all.
-        targets: only for these; none: all.
-
-    Raises:
-        StoreError: the store cannot be asked what it holds.
+    No device has run them, and no verification has refuted them since. `store` gives what is not
+    signed, since candidates are not signed yet. Raise StoreError if it cannot be asked.
     """
     builds = {each.names: each for each in [*store.candidates(), *_latest(store, models)]}
 
@@ -148,16 +132,10 @@ _OTHER = (
 def turn_of_the_day(
     store: Store, models: Sequence[str], targets: Sequence[str], day: int
 ) -> Release | None:
-    """The release whose turn it is: of the latest of each model, those that can be made here.
+    """Return the release whose turn it is: of the latest of each model, those to be made here.
 
-    Args:
-        store: where they are.
-        models: only these; none: all.
-        targets: only for these; none: all.
-        day: a number that grows by one a day, so that each has its turn.
-
-    Returns:
-        A release of the code that is installed here; None where there is none.
+    These were made by the code that is installed here; None where there is none. `day` grows by one
+    a day, so that each has its turn.
     """
     latest = published(store, models, targets)
     for place in range(len(latest)):
@@ -171,13 +149,7 @@ def turn_of_the_day(
 
 
 def rebuild(release: Release, options: ConversionOptions, hold: Hold) -> Rebuild:
-    """Make a release again and compare; whatever happens, there is a verdict.
-
-    Args:
-        release: the build.
-        options: its store and its manifest; the weights are the release's.
-        hold: starts what holds the model.
-    """
+    """Make a release again, with its weights, and compare; whatever happens, there is a verdict."""
     try:
         planned = _planned(release, options)
         if planned is None:

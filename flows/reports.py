@@ -55,10 +55,9 @@ def known_report(model: str, target: str, build_key: str) -> ConversionReport | 
 
 
 def refresh_index() -> Path | None:
-    """Write the page over the last report of every model and target.
+    """Write the page over the last report of every model and target, and return it.
 
-    Returns:
-        The page; where it cannot be written, the one that was there before, if any.
+    Where it cannot be written, return the one that was there before, if any.
     """
     found = {}
     for document in sorted((home() / "reports").glob("*/*/report.json")):
@@ -82,12 +81,9 @@ def conversion_log(model: str, target: str, build_key: str) -> Path:
 def report_failure(
     row: ModelResult, error: MenagerieError | None = None, summary: str = ""
 ) -> tuple[ModelResult, FailureReport]:
-    """The row with the path of a page that is written, and its text.
+    """Write the page of a model that failed; return its row with the path, and its text.
 
-    Args:
-        row: of the model that failed.
-        error: why, where that is known here; a model's process then wrote its log here as well.
-        summary: of the model.
+    `error` says why, where that is known here; a model's process then wrote its log here as well.
     """
     log, said, stage = None, "", str(row.stage or "plan")
     if error is not None and row.build_key and stage != "plan":
@@ -120,14 +116,7 @@ def report_failure(
 def table_of(
     rows: Iterable[ModelResult], store: str, index: Path | None, began: float
 ) -> RunResult:
-    """The table of a run; each row has a page, also of a failure where nothing left one.
-
-    Args:
-        rows: in the order of the table.
-        store: the store's address.
-        index: the page over all reports, if there is one.
-        began: when the run did, by `time.perf_counter`.
-    """
+    """Make the table of a run that `began` then; each row has a page, also of a failure."""
     from flows.results import RunResult
 
     def with_page(row: ModelResult) -> ModelResult:
@@ -163,11 +152,9 @@ _KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 
 
 def how_to_get(store: str, release: Release) -> str:
-    """How to get a release, as Markdown for the end of a page; its zip file is linked for a week.
+    """Say how to get a release, as Markdown for the end of a page, with a link good for a week.
 
-    Args:
-        store: the store's address.
-        release: of what; a candidate is taken by nothing before it is promoted.
+    Nothing takes a candidate before it is promoted.
     """
     endpoint, in_bucket = os.environ.get(_ENDPOINT), store.startswith("s3://")
     where = [f"{_ENDPOINT}={endpoint}"] if endpoint and in_bucket else []

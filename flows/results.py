@@ -162,13 +162,10 @@ class Listener:
     """Notified of every stage, in whichever thread the model is converted, and keeps the rows.
 
     A row got so does not depend on Prefect's API, whose answer to a final state can get lost.
-
-    Attributes:
-        rows: of the models that have ended, by model and target.
     """
 
     def __init__(self) -> None:
-        self.rows: dict[tuple[str, str], ModelResult] = {}
+        self.rows: dict[tuple[str, str], ModelResult] = {}  # by model and target
 
     def run_began(self, address: str) -> None:
         """Workers convert the models of this run, which has this address in Prefect's UI."""

@@ -72,8 +72,8 @@ _LOOK_SECONDS = 5.0
 def abort_if_superseded() -> None:
     """Go on if this process is the one that has its run, or if the server does not say for long.
 
-    Raises:
-        Abort: the run was begun again since; Prefect ends the process without a word to the server.
+    Raise Abort if the run was begun again since; Prefect ends the process without a word to the
+    server.
     """
     run = flow_run.get_id()
     if run is None:
@@ -102,12 +102,10 @@ def our_flow(
 ) -> Callable[[Callable[P, R]], Flow[P, R]]:
     """Declare a flow, which Prefect calls like its function, with hyphens.
 
-    A run is called what it does, however it began. Nothing of it is kept: products go to our own
-    store, by content. What Prefect writes all the same, an exception that a flow raised, is JSON
-    and not its default, a pickle.
-
-    Args:
-        said: what a run does, by its parameters, as a template for `str.format` or a function.
+    A run is called what it does, however it began: `said` makes that of its parameters, as a
+    template for `str.format` or a function. Nothing of it is kept: products go to our own store, by
+    content. What Prefect writes all the same, an exception that a flow raised, is JSON and not its
+    default, a pickle.
     """
     name = said if isinstance(said, str) else lambda: said(flow_run.get_parameters())
     return flow(flow_run_name=name, persist_result=False, result_serializer="json")
@@ -182,13 +180,11 @@ class RunFailed(MenagerieError):
 
 
 def failed(message: str, result: object) -> State[Any]:
-    """The final state of a run that failed, with its result.
+    """Return the final state of a run that failed, with its result.
 
     It is returned and not raised: what a flow raises, Prefect writes to its storage. The data is an
-    exception, since Prefect takes nothing else for what a failed run has to say.
-
-    Raises:
-        Abort: another process has begun the run again, and speaks for it.
+    exception, since Prefect takes nothing else for what a failed run has to say. Raise Abort if
+    another process has begun the run again, and speaks for it.
     """
     abort_if_superseded()
     return Failed(message=message, data=RunFailed(str(flow_run.get_name()), message, result))
@@ -250,12 +246,7 @@ _REFUSALS = (400, 404, 409, 422)
 
 
 class Runs:
-    """The runs that one parent run has on a server.
-
-    Args:
-        client: Prefect's.
-        parent: the parent run's id; None submits runs that stand alone.
-    """
+    """The runs that one parent run has on a server; without `parent`, they stand alone."""
 
     def __init__(self, client: SyncPrefectClient, parent: UUID | None) -> None:
         self._client = client
@@ -284,15 +275,7 @@ class Runs:
     ) -> FlowRun:
         """Submit a run, below the parent if there is one; the same key never makes a second one.
 
-        Args:
-            deployment: of what.
-            parameters: JSON.
-            name: what the run is called.
-            tags: for finding it in the UI.
-            key: the run's identity among those of this object's parent.
-
-        Raises:
-            MenagerieError: the server refuses the parameters.
+        Raise MenagerieError if the server refuses the parameters, which are JSON.
         """
         # By a task run Prefect's UI shows one run below another. Its run_deployment numbers them by
         # process; by the key each child has its own, also after a restart.

@@ -36,25 +36,16 @@ def _model_process(job: Job) -> ModelHolder:
 
 @dataclass(frozen=True)
 class Services:
-    """The machinery of conversions and proofs, who listens to it, and what is planned already.
-
-    Attributes:
-        hold: starts what holds the model of a job.
-        instead: functions in place of those in the table of stages.
-        judge: runs the golden cases of a release.
-        stop: ends every model at work in this process.
-        listener: notified of stages and models.
-        planned: what was planned in this process.
-        leaves_rows: whether the run at work keeps the row of every model.
-    """
+    """The machinery of conversions and proofs, who listens to it, and what is planned already."""
 
     hold: Hold = _model_process
+    # In place of functions in the table of stages.
     instead: Mapping[Stage, Callable[[Job, StageRecords], Any]] = field(default_factory=dict)
-    judge: Callable[..., ValidationReport] = run_goldens
-    stop: Callable[[], None] = ModelProcess.stop_all
+    judge: Callable[..., ValidationReport] = run_goldens  # of a release
+    stop: Callable[[], None] = ModelProcess.stop_all  # ends every model at work in this process
     listener: Listener = field(default_factory=Listener)
-    planned: Sequence[PlannedModel] = ()
-    leaves_rows: bool = False
+    planned: Sequence[PlannedModel] = ()  # in this process
+    leaves_rows: bool = False  # whether the run at work keeps the row of every model
 
 
 _SERVICES: ContextVar[Services | None] = ContextVar("services", default=None)

@@ -116,8 +116,7 @@ class Collected(Frozen):
 def collect(store: str, keep: KeepRule, *, dry_run: bool) -> Collected:
     """Sweep the store, then Menagerie's own folder.
 
-    Raises:
-        MenagerieError: the store could not be swept; what is released is whole.
+    Raise MenagerieError if the store could not be swept; what is released is whole.
     """
     swept = sweep(open_store(store).objects, keep, dry_run=dry_run)
     files, taken = _sweep_home(dry_run=dry_run)
@@ -127,12 +126,9 @@ def collect(store: str, keep: KeepRule, *, dry_run: bool) -> Collected:
 
 
 def _sweep_home(*, dry_run: bool) -> tuple[int, int]:
-    """Remove work folders of processes that are no more, and what was unused for a month.
+    """Remove work folders of ended processes and what was unused for a month; count and sum it up.
 
     A clock that jumps can only delay it or cost a file that is made again.
-
-    Returns:
-        How many files and folders, and their bytes.
     """
     found = [*abandoned_work(), *_unused()]
     files = (status for path in found for _, status in entries(path))

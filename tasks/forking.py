@@ -126,11 +126,8 @@ class ForkServer:
     """A process that loads libraries and is forked for each model.
 
     It forks twice, so that a model's process becomes a child of this one: the server's end is no
-    end of the model's, and the model's is seen as that of any child.
-
-    Args:
-        command: what to start, `python -m tasks.serve_model --fork` or one of the same protocol.
-        log: the file to which its output is appended.
+    end of the model's, and the model's is seen as that of any child. It is started by `command`,
+    `python -m tasks.serve_model --fork` or one of the same protocol; its output goes to `log`.
     """
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
@@ -191,11 +188,7 @@ class ForkServer:
 
 
 class Servers:
-    """Begins processes for models, by a fork server that is replaced when it serves no more.
-
-    Args:
-        command: of a server.
-    """
+    """Begins processes for models, by a fork server that is replaced when it serves no more."""
 
     def __init__(self, *command: str) -> None:
         self._command = command

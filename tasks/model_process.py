@@ -61,9 +61,7 @@ class Answer(Frozen):
 class ModelProcess(ModelHolder):
     """A model in a child process, which ends with the `with` block.
 
-    Args:
-        job: what to convert; its log receives the process's output.
-        start: starts the process; it speaks the protocol above.
+    `start` starts the process, which speaks the protocol above; its output goes to the job's log.
     """
 
     _alive: ClassVar[set[ModelProcess]] = set()

@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 class ModelStages(ModelHolder):
     """The model of a job, and what the stages have made of it so far.
 
-    Args:
-        job: what to convert.
-        forks: whether this process may be forked (`transforms.export.prepare`).
+    `forks` says whether this process may be forked (`transforms.export.prepare`).
     """
 
     def __init__(self, job: Job, *, forks: bool = False) -> None:

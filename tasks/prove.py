@@ -36,14 +36,9 @@ def prove(
 ) -> ConversionReport:
     """Run the bundle in a fresh process, write the report, and seal a proven bundle.
 
-    Its state is then `validated`, or `emulated` where this host emulates the target's device.
-
-    Args:
-        job: whose bundle to prove.
-        records: what the stages before found out, for the report.
-        judge: `menagerie.validation.validate`, or a substitute.
-
-    The report goes to `job.reports` whatever the verdict, and into the bundle if it passed.
+    Its state is then `validated`, or `emulated` where this host emulates the target's device. The
+    report goes to `job.reports` whatever the verdict, and into the bundle if it passed. `judge` is
+    `menagerie.validation.validate`, or a substitute.
 
     Raises:
         NotProven: if the verdict is anything but passed; the bundle stays `lowered`.

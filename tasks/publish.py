@@ -42,8 +42,8 @@ def publish_bundle(job: Job, _: StageRecords | None = None) -> PublishRecord:
     """Put the job's bundle into its store, which keeps an earlier release of the same build.
 
     It is a candidate there. Where this process may sign for the store, as for a local one, it is
-    promoted at once: its goldens were made here.
-    In a bucket a release is there as one zip file too, for some weeks, linked on the run's page.
+    promoted at once: its goldens were made here. In a bucket a release is there as one zip file
+    too, for some weeks, linked on the run's page.
 
     Raises:
         StoreError: if the store cannot take it; it then lists only what was complete before.
@@ -142,14 +142,11 @@ def promote_candidate(
 def worse_than_latest(
     store: Store, candidate: Release, limits: RegressionLimits
 ) -> tuple[Regression, ...]:
-    """By what a candidate is worse than the release whose place it would take, beyond the limits.
+    """Return by what a candidate is worse than the release whose place it would take.
 
-    Size, parity, accuracy and the time over eager's, as both reports have them. Empty where there
-    is no latest release, or the candidate is it.
-
-    Raises:
-        Untrusted: the ledger was not signed by anybody who is trusted here.
-        StoreError: the store did not give it.
+    Size, parity, accuracy and the time over eager's, as both reports have them, beyond the limits.
+    Empty where there is no latest release, or the candidate is it. Raise Untrusted if nobody who is
+    trusted here has signed the ledger, StoreError if the store did not give it.
     """
     ledger = store.ledger(candidate.model, candidate.platform)
     entry = None if ledger is None else ledger.latest

@@ -26,11 +26,8 @@ RETRY_SECONDS = [2.0, 10.0, 40.0]  # a server that restarts is back within a min
 def run_as_task(name: str, work: Callable[[], T], *, retried: bool, run_name: str = "") -> T:
     """Do `work` in a Prefect task; nothing of it or of its result goes to Prefect's storage.
 
-    Args:
-        name: of the task.
-        work: what to do.
-        retried: whether it is tried again after a network did not answer.
-        run_name: what this run of the task is called; empty: the name and some digits.
+    With `retried` it is tried again after a network did not answer. `run_name` is what this run of
+    the task is called; empty: the task's name and some digits.
     """
     made = Task(
         work,
@@ -54,10 +51,9 @@ def worth_a_retry(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bo
 
 
 def patiently(ask: Callable[[], T]) -> T:
-    """What `ask` says, inside a flow; a store that is away for a minute is asked again.
+    """Return what `ask` returns, inside a flow; a store that is away for a minute is asked again.
 
-    Raises:
-        StoreUnreachable: it stays away.
+    Raise StoreUnreachable if it stays away.
     """
     for pause in RETRY_SECONDS:
         try:

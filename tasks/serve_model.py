@@ -63,10 +63,8 @@ def model_stages(job: Job) -> ModelHolder:
 def main(hold: Callable[[Job], ModelHolder] = model_stages) -> NoReturn:
     """Serve the jobs of one model from standard input; what libraries print goes to the log.
 
-    Ends with the process, when the other side closes.
-
-    Args:
-        hold: makes what holds the model of a job, unless that of the last one turns to it.
+    `hold` makes what holds the model of a job, unless that of the last one turns to it. Ends with
+    the process, when the other side closes.
     """
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -129,12 +127,8 @@ def serve_forks(
 ) -> None:
     """Serve the socket that is standard input, until its other side closes.
 
-    Each message names a kind of source, whose library is loaded. With `_ENDS` files beside it, a
-    process is forked that serves one model.
-
-    Args:
-        hold: makes what holds the model of a job.
-        load: loads what models of a kind need; None: what all need.
+    Each message names a kind of source, whose library is loaded by `load`; None is for what all
+    need. With `_ENDS` files beside it, a process is forked that serves one model, held by `hold`.
     """
     control = socket.socket(fileno=os.dup(sys.stdin.fileno()))
     load(None)

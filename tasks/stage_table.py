@@ -64,14 +64,10 @@ class ModelHolder:
     """
 
     def run(self, kind: StageKind[RecordT], suspects: Sequence[Suspected] = ()) -> RecordT:
-        """Do a stage; each is done once, in the order of the table.
+        """Do a stage without a function; each is done once, in the order of the table.
 
-        Args:
-            kind: a stage without a function; `LOCATE` only where the bundle turned out wrong.
-            suspects: for `LOCATE`, what to search.
-
-        Raises:
-            MenagerieError: the stage failed.
+        `LOCATE` is done only where the bundle turned out wrong, and searches `suspects`. Raise
+        MenagerieError if the stage failed.
         """
         given = (suspects,) if kind is LOCATE else ()
         done: RecordT = getattr(self, kind.stage.value)(*given)
@@ -80,8 +76,7 @@ class ModelHolder:
     def switch_to(self, _job: Job) -> bool:
         """Begin a job of the same model for another target, which is pulled and exported already.
 
-        Returns:
-            False: it does not go on; the job needs a holder of its own.
+        Return False where the job needs a holder of its own.
         """
         return False
 
@@ -98,11 +93,7 @@ Hold: TypeAlias = "Callable[[Job], AbstractContextManager[ModelHolder]]"  # who 
 def shared_model(hold: Hold) -> Iterator[Hold]:
     """In the block, what holds a model goes on with its next job, unless one has failed with it.
 
-    Args:
-        hold: starts what holds the model of a job.
-
-    Returns:
-        What is to be used instead of `hold`, for one job at a time.
+    Yield what is to be used instead of `hold`, for one job at a time.
     """
     with ExitStack() as held:
         model: ModelHolder | None = None

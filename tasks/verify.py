@@ -95,8 +95,7 @@ def verify_release(
 ) -> Proof:
     """Pull a release into `folder`, which is gone afterwards, run it, and note the verdict.
 
-    Raises:
-        StoreUnreachable: the store does not answer.
+    Raise StoreUnreachable if the store does not answer.
     """
     opened = open_store(store)
     return _timed(folder, lambda: _prove(opened, release, folder, threads, judge)[0])
@@ -121,9 +120,8 @@ def confirm_release(
 ) -> Proof:
     """Prove an emulated release; if not by emulation again, publish it as validated.
 
-    Raises:
-        ArtifactError: if a file of the bundle changed while it ran.
-        StoreError: if it cannot be published.
+    Raise ArtifactError if a file of the bundle changed while it ran, StoreError if it cannot be
+    published.
     """
     # It may be a candidate still, and is judged in a sandbox.
     opened = open_store(store, allow_unsigned=True)
@@ -233,19 +231,10 @@ class Rebuild(_Finding):
 
 
 def rebuild_release(store: Store, release: Release, job: Job, hold: Hold) -> Rebuild:
-    """Pulls a release, converts its model again, and compares; `job.folder` is gone afterwards.
+    """Pull a release, convert its model again, and compare; `job.folder` is gone afterwards.
 
-    Nothing is proven, measured for anybody, or published.
-
-    Args:
-        store: where it is.
-        release: the build.
-        job: of the same build key.
-        hold: starts what holds the model.
-
-    Raises:
-        Untrusted: no trusted key has signed it.
-        MenagerieError: it could not be had, or not be converted.
+    Nothing is proven, timed, or published. Raise Untrusted if no trusted key has signed the
+    release, MenagerieError if it could not be had, or not be converted.
     """
     job.folder.mkdir(parents=True)
     return _timed(job.folder, lambda: _rebuild(store, release, job, hold))

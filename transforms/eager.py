@@ -127,11 +127,8 @@ def measure_beside_eager(
 
     The artifact runs in a process of its own without torch, eager in this one. The golden case is a
     representative one (`menagerie.validation.checks`), by the times that eager took. Both sides of
-    a program take `seconds` together.
-
-    Returns:
-        The artifacts' times, and eager's. Neither if there is no time for it, if this machine only
-        emulates the target's device, or if a program cannot be run: the validation says why.
+    a program take `seconds` together. Return no times if there are no seconds, if this machine only
+    emulates the target's device, or if a program cannot be run: the validation says why.
     """
     if seconds <= 0 or target.emulated_here:
         return (), ()

@@ -109,10 +109,8 @@ def read_input(text: str) -> torch.Tensor:
 def read_program(path: Path, *, unpickle: bool) -> torch.export.ExportedProgram:
     """Read a program of torch.export.save; if it was not written here, only with `unpickle`.
 
-    Raises:
-        UsageError: there is no such file.
-        SourceRefused: it was not written here, and torch would unpickle parts; none of it was read.
-        SourceError: it cannot be read.
+    Raise UsageError if there is no such file, SourceRefused if torch would unpickle parts of one
+    from elsewhere, of which none was read, SourceError if it cannot be read.
     """
     if not path.is_file():
         raise UsageError(str(path), "there is no such file")

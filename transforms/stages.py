@@ -103,14 +103,11 @@ def transform(
 ) -> tuple[tuple[Prepared, ...], TransformRecord]:
     """Run the graph passes over every program, and round weights to a precision.
 
-    `calibration` has, for `int8-static`, samples of the inputs of each program, by its name.
-
-    Raises:
-        UsageError: for a pass that does not exist or an option it does not take, a precision that
-            the target does not compute in, or a parameter to keep that there is not.
-        PassError: if a pass broke its contract.
-        LoweringError: if a program needs what the target lacks.
-        ExportError: if two programs have a buffer in common that one writes.
+    `calibration` has, for `int8-static`, samples of the inputs of each program, by its name. Raise
+    UsageError for a pass that does not exist or an option it does not take, a precision that the
+    target does not compute in, or a parameter to keep that there is not; PassError if a pass broke
+    its contract, LoweringError if a program needs what the target lacks, ExportError if two
+    programs have a buffer in common that one writes.
     """
     from transforms.export.prepare import refuse_shared_state
     from transforms.graph.record import record_graph

@@ -116,12 +116,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def carry_out(arguments: Sequence[str] | None, host: Host) -> int:
-    """Runs one command line, None is the process's; returns its exit code.
+    """Run one command line, None is the process's; return its exit code.
 
-    Raises:
-        MenagerieError: what went wrong.
-        OSError: of a file that the command line names.
-        SystemExit: help was asked for.
+    Raise MenagerieError, OSError of a file that the command line names, and SystemExit for help.
     """
     order, unknown = _parser(host).parse_known_args(arguments)
     if unknown:
@@ -337,10 +334,9 @@ def _seconds(text: str) -> float:
 def bundle_at(named: str, target: str, releases: Callable[[], ReleaseReader]) -> Iterator[Path]:
     """Yield the folder of a bundle: a folder, or a temporary one of a zip or a published model.
 
-    Raises:
-        UsageError: the name can be neither a path nor a model's nor hf://ORG/NAME.
-        ArtifactError: the zip breaks the format.
-        NotInStore: it is neither a path nor a published model.
+    Raise UsageError if the name can be neither a path nor a model's nor hf://ORG/NAME,
+    ArtifactError if the zip breaks the format, NotInStore if it is neither a path nor a published
+    model.
     """
     path = Path(named)
     if path.is_dir():

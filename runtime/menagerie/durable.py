@@ -68,11 +68,10 @@ def write_durably(path: Path, content: bytes, *, partial: Path) -> None:
 
 @contextmanager
 def disk_errors(place: str | Path, needed: int = 0) -> Iterator[None]:
-    """Turn what the operating system says about files under `place` into errors of ours.
+    """Turn the operating system's errors about files under `place` into ours.
 
-    Raises:
-        StoreFull: no space (of `needed` bytes), no quota, or a file above the process's size limit.
-        StoreError: any other refusal of the operating system.
+    Raise StoreFull for no space (of `needed` bytes), no quota, or a file above the process's size
+    limit, else StoreError.
     """
     try:
         yield

@@ -49,14 +49,10 @@ def measure(
     seconds: float = 3.0,
     allow_unsigned: bool | None = None,
 ) -> Measurement:
-    """Time a program on the largest of its golden inputs, in this process.
+    """Time a program on the largest of its golden inputs, in this process, for `seconds`.
 
-    It goes on for `seconds`, after one call that is not counted.
-
-    Raises:
-        ArtifactError: the bundle breaks the format.
-        SessionError: it cannot run here.
-        UsageError: it has no such program.
+    One call before is not counted. Raise ArtifactError if the bundle breaks the format,
+    SessionError if it cannot run here, UsageError if it has no such program.
     """
     session, run, case = _ready(folder, program, threads, allow_unsigned)
     with session:

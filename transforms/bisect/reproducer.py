@@ -113,10 +113,8 @@ def rerun(
 ) -> dict[str, OutputParity]:
     """Run a reproducer again by `judge`, or on its target; return how far it is from eager now.
 
-    Raises:
-        UsageError: if the pass it is about does not exist any more.
-        ArtifactError: if the folder is not a reproducer.
-        SourceRefused: if it was not written here, and `unpickle` is not given.
+    Raise UsageError if the pass it is about does not exist any more, ArtifactError if the folder is
+    not a reproducer, SourceRefused if it was not written here, and `unpickle` is not given.
     """
     facts, piece = _load(folder, unpickle=unpickle)
     if facts.choice is None:

@@ -262,9 +262,8 @@ class Program:
 def prepare_module(name: str, program: Program) -> Prepared:
     """Export a program and make its golden cases; see `example_goldens` for these.
 
-    Raises:
-        UsageError: inputs or names are not what a bundle can have.
-        ExportError: torch.export or eager fails, or the program needs what no target has.
+    Raise UsageError if inputs or names are not what a bundle can have, ExportError if torch.export
+    or eager fails, or the program needs what no target has.
     """
     place = f"program {name}"
     if not isinstance(program.calls, int) or not 1 <= program.calls <= _MOST_CALLS:

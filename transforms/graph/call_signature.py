@@ -269,14 +269,9 @@ def axes_by_input(
 ) -> list[Any]:
     """Return what `dynamic_shapes` says of each tensor and constant of the inputs, in order.
 
-    Args:
-        place: the program, in errors.
-        slots: by parameter of forward, the key of its input; of `*args` and `**kwargs`, of several.
-        tensors: the inputs, by position or name: tensors, or what holds several.
-        shapes: in torch.export's form, or one for each input; what it leaves out has fixed sizes.
-
-    Raises:
-        UsageError: it does not fit the inputs.
+    `slots` has by parameter of forward the key of its input, of `*args` and `**kwargs` of several;
+    `tensors` are the inputs, by position or name. What `shapes` leaves out has fixed sizes. Raise
+    UsageError, at `place`, where it does not fit the inputs.
     """
     if any(isinstance(slot, dict) for slot in slots.values()):
         fact = "takes inputs by `**`, and of those torch.export makes no size dynamic"

@@ -57,13 +57,9 @@ def _same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
 class ProgramEditor:
     """An editable copy of a program; the program it was made from is never touched.
 
-    The copy is made once: passes that run one after another share an editor. Where the program
-    writes in place, as torch.export leaves it, the copy returns what is written beside its results.
-
-    Args:
-        program: any ExportedProgram. Weights are shared with it, not copied.
-        place: what the program is called in errors.
-        as_written: keep calls that write, for callers that do not ask what they write.
+    The copy is made once, and weights are shared with it: passes that run one after another share
+    an editor. Where the program writes in place, as torch.export leaves it, the copy returns what
+    is written beside its results, unless `as_written` keeps such calls. Errors call it `place`.
     """
 
     def __init__(

@@ -60,9 +60,8 @@ class Target(ABC):
     ) -> LoweredProgram:
         """Compile one program; its files go to `programs/<name>/` of the bundle's folder.
 
-        Raises:
-            UnsupportedKernels: listing every fallback kernel that the target's runtime lacks.
-            LoweringError: if code generation or a compiler fails.
+        Raise UnsupportedKernels, with every kernel that the target's runtime lacks, or
+        LoweringError if code generation or a compiler fails.
         """
 
     @abstractmethod

@@ -35,14 +35,11 @@ _AGAIN = "The archive is damaged or was not made by Menagerie: get it again"
 
 
 def pack(folder: Path, zip_path: Path) -> Path:
-    """Packs the bundle `folder` into `zip_path`, which is replaced atomically.
+    """Pack the bundle `folder` into `zip_path`, which is replaced atomically.
 
     The archive's bytes depend on the bundle's alone: manifest.json first, then the files by name,
-    uncompressed (weights do not compress, and a reader then needs no bound on inflation).
-
-    Raises:
-        ArtifactError: the folder is not a sound bundle.
-        StoreFull: no space for the archive.
+    uncompressed (weights do not compress, and a reader then needs no bound on inflation). Raise
+    ArtifactError if the folder is not a sound bundle, StoreFull if there is no space.
     """
     bundle = open_bundle(folder)
     size = len(bundle.document) + bundle.manifest.size
@@ -60,12 +57,10 @@ def pack(folder: Path, zip_path: Path) -> Path:
 
 
 def unpack(zip_path: Path, folder: Path) -> Path:
-    """Unpacks an archive into `folder`, which is absent or empty before and a whole bundle after.
+    """Unpack an archive into `folder`, which is absent or empty before and a whole bundle after.
 
-    Raises:
-        ArtifactError: the archive breaks rule 9 of FORMAT.md, or its bundle any other rule.
-        UsageError: `folder` is not empty.
-        StoreFull: no space for the files.
+    Raise ArtifactError if the archive breaks rule 9 of FORMAT.md, or its bundle any other rule,
+    UsageError if `folder` is not empty, StoreFull if there is no space for the files.
     """
     require_free_place(folder)
     size = zip_path.stat().st_size if zip_path.is_file() else 0

@@ -36,19 +36,12 @@ _AGAIN = "The bundle is damaged: pull or convert it again"
 
 @dataclass(frozen=True)
 class Bundle:
-    """An opened bundle whose rules hold.
-
-    Attributes:
-        folder: where its files lie.
-        manifest: what manifest.json says.
-        document: manifest.json, byte for byte.
-        signature: signature.json, byte for byte, unchecked; None where it is unsigned.
-    """
+    """An opened bundle whose rules hold."""
 
     folder: Path
     manifest: BundleManifest
-    document: bytes
-    signature: bytes | None = None
+    document: bytes  # manifest.json, byte for byte
+    signature: bytes | None = None  # signature.json, unchecked; None where it is unsigned
 
     def file(self, name: str) -> Path:
         """Return the path of a file; ArtifactError if the manifest does not list it."""

@@ -61,17 +61,11 @@ _SLACK = timedelta(days=1)  # clocks differ
 
 @dataclass(frozen=True)
 class Release:
-    """A published bundle.
-
-    Attributes:
-        manifest: the bundle's manifest.
-        document: the same, byte for byte as it was sealed.
-        confirmed: whether it is where a device confirmed an emulated one.
-    """
+    """A published bundle."""
 
     manifest: BundleManifest
-    document: bytes
-    confirmed: bool = field(default=False, compare=False)
+    document: bytes  # the manifest, byte for byte as it was sealed
+    confirmed: bool = field(default=False, compare=False)  # by a device, after its emulation
 
     @property
     def model(self) -> str:
@@ -194,16 +188,12 @@ class ReleaseReader:
         *,
         cache: BlobCache | None = None,
     ) -> Path:
-        """Downloads a release into `folder`, which then is a whole bundle, or as it was.
+        """Download a release into `folder`, which then is a whole bundle, or as it was.
 
-        An interrupted pull into the same folder goes on where it stopped. Every file's sha256 is
-        checked before the folder appears under its name.
-
-        Args:
-            release: what `find` or `releases` gave.
-            folder: absent or empty, but not the current one; or the same release, pulled before.
-            progress: called with bytes done and bytes in all.
-            cache: files that earlier pulls have downloaded; left out: all are, from the store.
+        It is absent or empty before, but not the current folder; or it has the same release. An
+        interrupted pull into it goes on where it stopped. Every file's sha256 is checked before the
+        folder appears under its name. `progress` is called with bytes done and bytes in all;
+        `cache` has files that earlier pulls have downloaded.
 
         Raises:
             Untrusted: no trusted key has signed the release; nothing was downloaded.

@@ -57,15 +57,10 @@ def contained(
 ) -> Contained:
     """Return the command that runs `command` in a sandbox, and the sandbox's name.
 
-    Args:
-        command: a program and its arguments.
-        readable: files and folders that it may read, beside the system's and Python's.
-        writable: folders that it may write.
-        layered: folders that it may read, and write for itself: what it writes goes with it. A
-            Mac has no such copies: there it only reads them.
-
-    Without a sandbox it is the command itself, and `none`. PYTHONPATH, HOME and MENAGERIE_HOME are
-    those that a supervisor of ours finds itself by.
+    It may read the files and folders of `readable`, beside the system's and Python's, and write the
+    folders of `writable`. It may read those of `layered`, and write copies that go with it; a Mac
+    only lets it read them. Without a sandbox it is the command itself, and `none`. PYTHONPATH, HOME
+    and MENAGERIE_HOME are those that a supervisor of ours finds itself by.
     """
     sandbox = sandbox_name()
     files = [*map(str, readable)]
