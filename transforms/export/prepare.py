@@ -417,6 +417,9 @@ def _input_names(
 
     Raise UsageError if names could be meant for one keyword or for another.
     """
+    if alike := [name for name in keywords if name.lower() != name and name.lower() in keywords]:
+        fact = f"the keywords {alike[0]} and {alike[0].lower()} differ in case alone"
+        raise UsageError(place, fact, "Rename one: torch.export writes names in lower case")
     names = _names(place, program.names, "inputs", own)
     count = len([t for t in tree_leaves(dict(keywords)) if isinstance(t, torch.Tensor)])
     first, named = names[: len(own) - count], own[len(own) - count :]

@@ -345,6 +345,8 @@ def _failed(place: str, error: Exception) -> ExportError:
     if fixed := _SPECIALISED.findall(text):
         step = _ONE if all(size in {"1", unit} for unit, size in fixed) else _FIXED
     said = plain_words(text) or "it cannot follow an operation of the model"
+    if re.fullmatch(r"[\w.]+", said):
+        said = f"it knows no results of the operator {said}"
     if "register it as buffer" in text:
         said = "forward writes into a tensor that no buffer of the module holds"
     return ExportError(place, f"torch.export failed{where}: {said}", step)

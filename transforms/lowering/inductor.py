@@ -15,6 +15,8 @@ The rest is private to TorchInductor, and each part is named here with its reaso
   attention. They match a permuted key whatever its permutation: `permute(k, [1, 2, 0])` passes for
   `k.transpose(1, 2)`, which gives wrong numbers where the sizes allow it. So they are left out, if
   torch.compile did not register them earlier in this process.
+- `fx_passes.post_grad.pass_patterns`: one writes a cumulated constant as a range, in another dtype
+  than the program's (`pointless_cumsum_replacement`). It is left out.
 - `graph.normalize_name` and `codegen.cpp_wrapper_cpu.normalize_name`: give a constant the name of
   its variable in the wrapper, which for a parameter of the model itself is what the model calls it:
   `operator`, or `buf0` like one of the wrapper's own. Ours begin with `constant_`.
@@ -34,6 +36,8 @@ The rest is private to TorchInductor, and each part is named here with its reaso
 One of its options is set for programs that keep state in buffers: `joint_graph_constant_folding`
 off. It takes a buffer of one element, such as a count of calls, for a constant (torch's
 `UniformValueConstantFolder._deduce_value`), and what is read of it stays as it was at first.
+Another for programs of float32 that cast to half: `emulate_precision_casts` on. Else a cast to half
+and back rounds nothing.
 
 For Metal, on any host:
 
@@ -90,6 +94,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
+_CUMSUM = "call_function", torch.ops.aten.cumsum.default
 _SYMBOL = re.compile(r"\baoti_torch_\w+")
 _LACKING = re.compile(r"\w+: \w+ does not implement ops\.(\w+)")
 _PROXY = "aoti_torch_proxy_executor_call_function"
@@ -162,6 +167,8 @@ def generate_code(
     options = {**_ALWAYS, **options}
     if state_of(program):
         options["joint_graph_constant_folding"] = False
+    if _rounds(program):
+        options["emulate_precision_casts"] = True
     module = program.module(check_guards=False)
     failed: list[str] = []  # where in the model
     try:
@@ -169,6 +176,7 @@ def generate_code(
             torch_unheard(),
             patch.object(codecache.AotCodeCompiler, "compile", _capture),
             patch.object(fuse_attention, "_sfdp_init", lambda *_: None),
+            _cumulated_in_its_dtype(),
             patch.object(graph_module, "normalize_name", _constant_name),
             patch.object(cpp_wrapper_cpu, "normalize_name", _constant_name),
             patch.object(cpp, "stride_at_vec_range", stride_in_range),
@@ -195,6 +203,21 @@ def generate_code(
         step = "Write it with other operators, or convert for another target" if failed else ""
         raise LoweringError("inductor", f"code generation failed{where}: {reason}", step) from error
     raise not_the_pinned("inductor", "torch no longer calls AotCodeCompiler.compile")
+
+
+def _cumulated_in_its_dtype() -> AbstractContextManager[object]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a module that torch's own imports
+        from torch._inductor.fx_passes import post_grad
+    return patch.dict(post_grad.pass_patterns[1].patterns, {_CUMSUM: []})
+
+
+def _rounds(program: ExportedProgram) -> bool:
+    """Return whether a program of float32 makes halves: as the model says, so each is rounded."""
+    halves = (torch.float16, torch.bfloat16)
+    values = [(node.op, node.meta.get("val")) for node in program.graph.nodes]
+    made = {op for op, v in values if isinstance(v, torch.Tensor) and v.dtype in halves}
+    return "call_function" in made and "placeholder" not in made
 
 
 _constant = graph_module.GraphLowering.get_attr

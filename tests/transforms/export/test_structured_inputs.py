@@ -148,6 +148,18 @@ def test_names_that_could_be_meant_otherwise_are_refused(
         )
 
 
+def test_keywords_that_differ_in_case_alone_are_refused(tmp_path: Path) -> None:
+    """Torch would call them x and x_1, in an order of its own."""
+
+    class Cases(nn.Module):
+        def forward(self, *, X: torch.Tensor, x: torch.Tensor) -> torch.Tensor:  # noqa: N803
+            return X + 2 * x
+
+    kwargs = {"X": torch.ones(2), "x": torch.zeros(2)}
+    with pytest.raises(UsageError, match="the keywords X and x differ in case alone"):
+        convert(Cases(), (), kwargs=kwargs, out=tmp_path / "made")
+
+
 def _tokens(length: int) -> torch.Tensor:
     return torch.randint(2, 50, (2, length))
 

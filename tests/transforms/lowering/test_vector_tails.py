@@ -146,3 +146,28 @@ def test_a_window_of_lowest_numbers_has_its_maximum_inside(target: str, tmp_path
             results = session.run({n: v.numpy() for n, v in zip(names, values, strict=True)})
             for result, expected in zip(results.values(), module(*values), strict=True):
                 np.testing.assert_array_equal(result, expected)
+
+
+class _Shortcuts(nn.Module):
+    """What Inductor by itself writes without a rounding, and with another dtype."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        rounded = x.half().float()
+        places = torch.ones(2, x.shape[0], dtype=torch.uint8).cumsum(1, dtype=torch.uint8)
+        return rounded, (rounded * 0.1).half(), x.bfloat16().float() > 1.0, places, places * x
+
+
+@pytest.mark.parametrize("target", ["cpu", "metal"])
+def test_casts_round_and_positions_keep_their_dtype(target: str, tmp_path: Path) -> None:
+    """A cast to half and back is eager's, overflow too; bytes that count places wrap."""
+    sizes, out = {0: torch.export.Dim("n", min=2, max=400)}, tmp_path / "cast"
+    module = _Shortcuts()
+    convert(
+        module, (torch.randn(5),), dynamic_shapes=(sizes,), target=target, out=out,
+        measure_seconds=0,
+    )  # fmt: skip
+    with Session(out) as session:
+        for x in (torch.full((300,), 1.001), torch.full((4,), 7e4), torch.linspace(0, 2, 260)):
+            results = session.run({session.inputs[0].name: x.numpy()})
+            for result, expected in zip(results.values(), module(x), strict=True):
+                np.testing.assert_array_equal(result, expected)

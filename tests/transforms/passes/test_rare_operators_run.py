@@ -38,7 +38,8 @@ class _Rare(nn.Module):
         spread = [torch.cov(x), torch.cov(x[0]), torch.corrcoef(x), torch.corrcoef(x[0])]
         spread += [torch.cov(x, correction=0, fweights=f), torch.cov(x, fweights=f, aweights=a)]
         places = [torch.nonzero_static(m, size=3), torch.nonzero_static(x, size=40, fill_value=7)]
-        return [*bags, *spread, *places, F.layer_norm(h, (1,))]
+        parts = [torch.histc(x, 4), torch.histc(x, 3, -1, 1)]
+        return [*bags, *spread, *places, *parts, F.layer_norm(h, (1,))]
 
 
 _EXAMPLE = {
@@ -56,6 +57,8 @@ _OTHERS: list[dict[str, Any]] = [
     {"o": torch.tensor([0, 0, 3]), "m": torch.zeros(2, 3, 2, dtype=torch.bool)},
     {"w": torch.tensor(_ODD), "o": torch.tensor([0, 4, 6]), "x": torch.full((4, 6), 3.3)},
     {"i": torch.full((8,), 3), "o": torch.tensor([0, 8, 8]), "m": torch.ones(2, 3, 2).bool()},
+    {"x": torch.full((4, 6), NAN)},
+    {"x": torch.full((4, 6), torch.finfo(torch.float32).max / 64)},
     {"x": torch.zeros(4, 6), "h": torch.zeros(7, 1).half()},
     {"i": torch.tensor([-1, 0, 3, 3, 4, 1, 1, 1])},
     {"i": torch.tensor([1, 2, 3, 4, 5, 1, 1, 1])},
