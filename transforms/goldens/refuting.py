@@ -45,7 +45,7 @@ LISTED = (
     "addcdiv", "addcmul", "digamma", "fmod", "ldexp", "lgamma", "nextafter", "pow", "remainder",
     "softshrink", "zeta", "adaptive_max_pool", "upsample_", "grid_sampler", "hardswish",
     "binary_cross_entropy", "var", "max_pool2d_with_indices", "_fft_", "fft_", "stft",
-    "multi_margin_loss", "cholesky_inverse",
+    "multi_margin_loss", "cholesky_inverse", "histc",
 )  # fmt: skip
 # What has NaN where eager has other elements, by a part of the operator's name.
 _SPREADS = {

@@ -114,6 +114,7 @@ def numbers_as_eager() -> Iterator[None]:
         stack.enter_context(patch.object(lowering, "var_mean_sum_", _var_mean))
         stack.enter_context(patch.object(lowering, "_pool_offsets_to_indices", _pool_indices))
         stack.enter_context(patch.dict(decompositions, _DEVIATIONS))
+        stack.enter_context(patch.object(CppOverrides, "abs", staticmethod(_abs)))
         for name, division in _DIVISIONS.items():
             scalar = _scalar_division(division, getattr(CppOverrides, name))
             stack.enter_context(patch.object(CppOverrides, name, staticmethod(scalar)))
@@ -222,6 +223,10 @@ def _corrected_mean(x: Any, axis: Any, keepdim: bool) -> Any:
     """The mean with the mean of what it leaves, which is its rounding."""
     near = _mean(x, axis, keepdim)
     return lowering.add(near, _mean(lowering.sub(x, near), axis, keepdim))
+
+
+def _abs(x: Any) -> str:
+    return f"decltype({x})(std::abs({x}))"  # an int in C++, even of int16
 
 
 def _scalar_division(division: str, of_floats: Callable[[Any, Any], Any]) -> Callable[..., Any]:

@@ -260,7 +260,6 @@ def _histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     low, high = torch.where(single, low - 1, low), torch.where(single, high + 1, high)
     inside = (flat >= low) & (flat <= high)
     part = ((flat - low) * bins / (high - low)).to(torch.int64).clamp(0, bins - 1)
-    part = torch.where(low < high, part, bins - 1)  # numbers so large that 1 more is no other
     part = torch.where(inside, part, bins)
     ones = torch.ones_like(flat)
     return self.new_zeros(bins + 1).scatter_add(0, part, ones)[:bins]

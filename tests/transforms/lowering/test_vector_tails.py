@@ -154,7 +154,15 @@ class _Shortcuts(nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         rounded = x.half().float()
         places = torch.ones(2, x.shape[0], dtype=torch.uint8).cumsum(1, dtype=torch.uint8)
-        return rounded, (rounded * 0.1).half(), x.bfloat16().float() > 1.0, places, places * x
+        least = (x.clamp(0, 1) * -32768).to(torch.int16).abs().float()
+        return (
+            least,
+            rounded,
+            (rounded * 0.1).half(),
+            x.bfloat16().float() > 1.0,
+            places,
+            places * x,
+        )
 
 
 @pytest.mark.parametrize("target", ["cpu", "metal"])
