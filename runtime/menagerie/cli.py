@@ -469,7 +469,8 @@ def _verified(report: ValidationReport) -> str:
     lines = [columns(head, rows, ("case", "max abs", "SNR")), ""] if rows else []
     lines += [
         f"{program.program}: {milliseconds(program.latency.median_ms)} median on "
-        f"{count(program.latency.threads, 'thread')}"
+        f"{count(program.latency.threads, 'thread')}{program.latency.busy and ', '}"
+        f"{program.latency.busy}"
         for program in report.programs
         if program.latency is not None
     ]

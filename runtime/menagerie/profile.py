@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from menagerie.errors import SessionError
 from menagerie.figures import count, milliseconds, percent
+from menagerie.host import cores
 from menagerie.library import last_error, library
 from menagerie.terminal import columns
 from menagerie.typed_json import plain
@@ -178,4 +181,11 @@ def measurement(turns: Sequence[Turn], *, threads: int, case: int | None) -> Mea
         threads=threads,
         case=case,
         processor_ms=processor_ms / runs if processor_ms >= _LEAST_PROCESSOR_MS else None,
+        load=_load(),
     )
+
+
+def _load() -> float | None:
+    with suppress(OSError):  # a sandbox hides it
+        return os.getloadavg()[0] / cores()
+    return None

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from menagerie.validation.findings import Exactness, Measurement, OutputParity
     from zoo.records import ConversionReport, Diagnosis
 
-_WAITING = 1.15
 _A_BIT = 6.02  # dB: a bit of the mantissa more or less is another order of summing
 
 _HEADINGS = {
@@ -96,13 +95,9 @@ class Latencies:
         return pair[1] / pair[0] if pair is not None and pair[0] > 0 else None
 
     @property
-    def waited(self) -> bool:
-        """Whether one-thread calls waited long for a core: wall times say little then."""
-        return any(
-            m.threads == 1 and m.processor_ms and m.median_ms > _WAITING * m.processor_ms
-            for m in (self.eager, self.artifact)
-            if m is not None
-        )
+    def busy(self) -> str:
+        """Words on the machine, if other work disturbed either measurement."""
+        return next((m.busy for m in (self.artifact, self.eager) if m and m.busy), "")
 
 
 class Summary(Frozen):
@@ -177,6 +172,7 @@ def summarise(report: ConversionReport) -> Summary:
         memory_bytes=validation.peak_memory_bytes,
         seconds=sum(stage.seconds for stage in report.stages),
         machine=validation.machine,
+        busy="" if validation.emulated else next((t.busy for t in times if t.busy), ""),
     )
 
 
@@ -275,7 +271,7 @@ def tiles(report: ConversionReport) -> Iterator[Tile]:
         note = f"eager {words.eager / max(words.words, 1):.2%}, {count(words.words, 'word')}"
         yield Tile(f"word errors, {words.head}", f"{words.rate:.2%}", note)
     if row.artifact_ms is not None:
-        note = "" if row.ratio is None else speed(row.ratio)
+        note = "; ".join(filter(None, (speed(row.ratio) if row.ratio else "", row.busy)))
         yield Tile("latency", milliseconds(row.artifact_ms), note)
     note = f"{thousands(report.parameters)} parameters"
     yield Tile("weights and code", size(row.bytes), note)

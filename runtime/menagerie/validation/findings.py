@@ -102,6 +102,9 @@ class CaseShape:
     kind: CaseKind | None = None
 
 
+_WAITING = 1.15  # wall time by processor time, from which calls waited for a core
+
+
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
     """Repeated timings in milliseconds.
@@ -117,6 +120,16 @@ class Measurement:
     threads: int
     case: int | None = None  # the golden case whose inputs were timed
     processor_ms: float | None = None
+    load: float | None = None  # processes that wanted a core in the last minute, by core
+
+    @property
+    def busy(self) -> str:
+        """Words beside a figure that other work on the machine made worse; empty without any."""
+        if self.threads == 1 and self.processor_ms:
+            waited = self.median_ms > _WAITING * self.processor_ms
+            return "busy machine, calls waited for a core" if waited else ""
+        crowded = self.load is not None and self.load > 1
+        return f"busy machine, load {self.load:.1f} by core" if crowded else ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,9 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from menagerie.cli import _verified
 from menagerie.validation.findings import Verdict
 from zoo.report.files import write_index
-from zoo.report.page import render_index, render_report
+from zoo.report.page import markdown, render_index, render_report
 
 if TYPE_CHECKING:
     from zoo.records import ConversionReport
@@ -148,6 +149,36 @@ def test_a_proven_report_says_all(resnet: ConversionReport) -> None:
         "2025-03-01 12:00 UTC",
     ):
         assert expected in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"threads": 2, "load": 3.0}, "busy machine, load 3.0 by core"),
+        ({"threads": 2, "load": 0.5}, ""),
+        (
+            {"threads": 1, "processor_ms": 10.0, "load": 0.5},
+            "busy machine, calls waited for a core",
+        ),
+        ({"threads": 1, "processor_ms": 23.0, "load": 3.0}, ""),
+    ],
+)
+def test_a_busy_machine_is_named_beside_the_figure(
+    resnet: ConversionReport, changes: dict[str, float], words: str
+) -> None:
+    """On the page, in Markdown and by `verify`: by processor time, of several threads by load."""
+    program = resnet.validation.programs[0]
+    assert program.latency is not None
+    measured = replace(program, latency=replace(program.latency, **changes))  # type: ignore[arg-type]
+    report = resnet.model_copy(
+        update={"validation": replace(resnet.validation, programs=(measured,))}
+    )
+    page = " ".join(Page(render_report(report)).text.split())
+    for text in (page, markdown(report), _verified(report.validation)):
+        if words:
+            assert re.search(rf"23\.4 ms[^|\n]*{words}", text), text
+        else:
+            assert "busy" not in text
 
 
 def test_what_rounding_costs_is_a_table(rounded: ConversionReport) -> None:
