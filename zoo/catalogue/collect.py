@@ -132,9 +132,10 @@ def collect(store: Store, model: str) -> CataloguedModel:
         fact = f"nothing of {model} was promoted"
         raise UnknownName(store.url, fact, f"Run `zoo release promote {model}`")
     histories = tuple(history for history, _ in found)
-    newest, report = next((latest for _, latest in found if latest is not None), (None, None))
-    if newest is None:
+    known = [(history.latest is None, latest) for history, latest in found if latest is not None]
+    if not known:
         return CataloguedModel(name=model, histories=histories)
+    _, (newest, report) = min(known, key=lambda each: each[0])
     return CataloguedModel(
         name=model,
         summary="" if report is None else report.summary,
@@ -149,7 +150,7 @@ def collect(store: Store, model: str) -> CataloguedModel:
 
 
 def _history(store: Store, ledger: Ledger) -> tuple[History, _Reported | None]:
-    """The releases of one platform, and the latest one."""
+    """The releases of one platform, and the latest one; where all were retracted, the last."""
     found = {each.build_key: (each, report_of(store, each)) for each in store.named(ledger)}
     current = None if ledger.latest is None else found.get(ledger.latest.build_key)
     latest = None if current is None else current[0]
@@ -161,7 +162,7 @@ def _history(store: Store, ledger: Ledger) -> tuple[History, _Reported | None]:
         files=() if latest is None else tuple(_files(latest)),
         program=None if latest is None else latest.manifest.programs[0],
     )
-    return history, current
+    return history, current or next(reversed(found.values()), None)
 
 
 def _release(

@@ -105,7 +105,7 @@ def render_catalogue(models: Sequence[CataloguedModel], way: Way) -> str:
     ]
     return render(
         "catalogue.html.j2",
-        script=(TEMPLATES / "search.js").read_text(encoding="utf-8"),
+        script=_script("search.js", "copy.js"),
         way=way,
         first_lines=first_lines(rows, way),
         rows=rows,
@@ -113,6 +113,10 @@ def render_catalogue(models: Sequence[CataloguedModel], way: Way) -> str:
         targets=sorted({history.target for _, history in rows}),
         licences=sorted({model.licence for model, _ in rows}),
     )
+
+
+def _script(*names: str) -> str:
+    return "".join((TEMPLATES / name).read_text(encoding="utf-8") for name in names)
 
 
 def render_model(name: str, known: Mapping[str, CataloguedModel], way: Way) -> str:
@@ -128,6 +132,7 @@ def render_model(name: str, known: Mapping[str, CataloguedModel], way: Way) -> s
     sides = side_by_side(name, known)
     return render(
         "model.html.j2",
+        script=_script("copy.js"),
         way=way,
         first_lines=first_lines([(model, h) for h in model.histories if h.current], way),
         model=model,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import sys
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -16,11 +18,13 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "runtime" / "format"))
 from bundle_maker import draft, make_bundle
 
 from menagerie.host import RUNTIME_ABI
-from zoo.catalogue.collect import collect
+from zoo import report
+from zoo.catalogue.collect import CataloguedModel, CataloguedRelease, History, collect
 from zoo.catalogue.hub import card
-from zoo.catalogue.pages import Site, Way
+from zoo.catalogue.pages import Site, Way, render_catalogue
 from zoo.catalogue.site import INDEX, keep_site, update_catalogue
 from zoo.errors import NotInStore
+from zoo.report.summary import Summary
 from zoo.signing.keyring import Keyring
 from zoo.signing.promotion import Promoter
 from zoo.store import open_store
@@ -121,7 +125,48 @@ def test_what_was_retracted_is_not_offered(
     page = Page(tmp_path / "store" / "catalogue" / "models" / "tiny.html")
     assert "retracted: wrong <b>labels</b>" in page.words  # as text, not as markup
     assert not any("blobs/" in link for link in page.links)
+    manifest = release.manifest
+    for fact in (manifest.source, manifest.licence, *manifest.versions):
+        assert fact in page.words.partition("Model card")[2]
     assert "tiny.html" not in " ".join(Page(tmp_path / "store" / INDEX).links)
+
+
+def test_the_list_sorts_by_speed_and_names_break_between_words(tmp_path: Path) -> None:
+    """Ascending is from slower to faster than eager; a busy machine is named at the latency."""
+
+    def listed(name: str, ratio: float, busy: str = "") -> CataloguedModel:
+        figures = Summary(ratio=ratio, artifact_ms=3.0, busy=busy)
+        facts = {"when": "2026-01-01", "state": "validated", "bytes": 1, "figures": figures}
+        release = CataloguedRelease(build_key="ab" * 32, **facts)
+        history = History(
+            target="cpu", platform="cpu-linux-x86_64", releases=(release,), latest="ab" * 32
+        )
+        return CataloguedModel(name=name, histories=(history,))
+
+    models = [listed("slow_net", 2.0, "busy machine, load 3.0 by core"), listed("quick_net", 0.5)]
+    way = Way(Site(), "store", lambda key, _name="": key, lambda key: key)
+    (tmp_path / "index.html").write_text(render_catalogue(models, way))
+    page = Page(tmp_path / "index.html")
+    orders = [found["data-order"] for _, found in page.elements if "data-order" in found]
+    assert [order for order in orders if order in {"0.5", "2.0"}] == ["2.0", "0.5"]  # quick first
+    assert [found.get("title") for tag, found in page.elements if tag == "span"].count(
+        "busy machine, load 3.0 by core"
+    ) == 1
+    assert [tag for tag, _ in page.elements].count("wbr") == 2
+
+
+def test_a_models_page_runs_nothing_but_the_copying_of_commands(
+    tmp_path: Path, store: Store, promoter: Promoter
+) -> None:
+    """The script is our own file, and the policy admits it by its hash alone."""
+    promote(store, promoter, tmp_path, "ab")
+    page = Page(tmp_path / "store" / "catalogue" / "models" / "tiny.html")
+    script = (Path(report.__file__).parent / "templates" / "copy.js").read_text()
+    assert [tag for tag, _ in page.elements].count("script") == 1
+    assert script.strip() in page.words
+    policy = next(f["content"] for _, f in page.elements if f.get("http-equiv"))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in str(policy)
 
 
 def test_pages_say_where_pip_may_install(tmp_path: Path, store: Store, promoter: Promoter) -> None:
