@@ -19,7 +19,7 @@ from flows.cli.options import (
     absolute,
     complete_models,
 )
-from flows.cli.output import AS_JSON, answer, messages, table, transfer
+from flows.cli.output import AS_JSON, answer, messages, results, table, transfer
 from menagerie.figures import count, printable, size
 from menagerie.terminal import write_json
 from zoo.errors import ArtifactError, UsageError
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from zoo.store import Release
 
 _REPORT_FILES = ("report.json", "report.html")  # in the order in which they are written
+_NARROW = 100  # columns of a terminal
 _LISTED = ("summary", "dtype", "precision", "targets", "tags")  # of an entry, as it has them
 
 
@@ -76,7 +77,13 @@ def list_models(
         (name, spec.source.kind, ", ".join(spec.targets), ", ".join(spec.tags), spec.summary)
         for name, spec in models.items()
     ]
-    answer(found, table("model", "source", "targets", "tags", "summary", rows=rows))
+    if results().width < _NARROW:  # whole names, and what there is room for
+        shown = table("model", "summary", rows=[(row[0], row[-1]) for row in rows])
+        shown.columns[0].min_width = max(map(len, models))
+        shown.columns[1].no_wrap, shown.columns[1].overflow = True, "ellipsis"
+    else:
+        shown = table("model", "source", "targets", "tags", "summary", rows=rows)
+    answer(found, shown)
 
 
 def show(model: ModelArgument, *, store: StoreOption = "", manifest: ManifestOption = None) -> None:

@@ -6,7 +6,7 @@ import sys
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import typer
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 AS_JSON = ContextVar("as_json", default=False)  # whether the command at work was given `--json`
-_FILE_WIDTH = 140  # where there is no terminal to ask
+_FILE_WIDTH = 1000  # where there is no terminal to ask: a row is a line
 
 
 @cache
@@ -84,13 +84,15 @@ def complain(error: BaseException) -> None:
 def table(
     *columns: str, rows: Iterable[Iterable[RenderableType]] = (), right: tuple[str, ...] = ()
 ) -> Table:
-    """A table in the house style; the columns named in `right` hold figures."""
+    """A table in the house style; columns named in `right` hold figures, the first one is whole."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     made = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+        justify: Literal["left", "right"] = "right" if column in right else "left"
+        whole = column == columns[0]
+        made.add_column(column, justify=justify, overflow="fold", no_wrap=whole)
     for row in rows:
         made.add_row(*row)
     return made

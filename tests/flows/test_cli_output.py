@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -48,6 +49,24 @@ def test_closed_standard_output_is_reported(
     monkeypatch.setattr(sys, "stdout", None)
     assert invoke(["list"]) == 2
     assert "standard output: is closed" in capfd.readouterr().err
+
+
+def test_a_list_has_one_whole_name_a_line() -> None:
+    """In a pipe, also of 60 columns: nothing of a row goes to the next line; so on a terminal."""
+    zoo = Path(sys.executable).with_name("zoo")
+    given = [str(zoo), "list", "--tag", "speech"]
+    names = {row["name"] for row in json.loads(subprocess.check_output([*given, "--json"]))}
+    narrow = {**os.environ, "COLUMNS": "60"}
+    piped = subprocess.check_output(given, text=True, env=narrow)
+    shown = subprocess.check_output(
+        ["script", "-qec", f"stty cols 60; {shlex.join(given)}", "/dev/null"],  # noqa: S607
+        text=True,
+        env={**narrow, "TERM": "dumb"},
+    )
+    for text in (piped, shown):
+        lines = [line.split()[0] for line in text.splitlines() if line.strip()]
+        assert {line for line in lines if line in names} == names
+        assert len(lines) == len(names) + 2  # the head, and the line below it
 
 
 @pytest.mark.parametrize("command", ["compile --help", "debug explain --help", "list"])
