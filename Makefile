@@ -19,19 +19,19 @@ counted = 2>&1 | tee build/$(1).log | awk 'match($$0, /\[[0-9]+\/[0-9]+\]/) \
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: $(VENV)/.ready ## the environment, with the C++ runtime built
+setup: $(VENV)/.ready $(VENV)/.prepared ## the environment, with the C++ runtime built and compilers' headers prepared
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "make setup: $(PYTHON) is not there, is older than 3.11 or has no venv. Name another: make setup PYTHON=python3.12"; exit 2; }
-	@echo "setup, 1 of 4: an environment in $(VENV), by $$($(PYTHON) --version)"
+	@echo "setup, 1 of 5: an environment in $(VENV), by $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 	@$(BIN)/python -m pip install --quiet --upgrade "pip>=25"
 
 $(VENV)/.locked: requirements.lock | $(BIN)/python
-	@echo "setup, 2 of 4: $(TORCH), some 200 MB without CUDA"
+	@echo "setup, 2 of 5: $(TORCH), some 200 MB without CUDA"
 	@$(BIN)/python -m pip install --quiet --no-compile $(if $(TORCH_INDEX),--index-url "$(TORCH_INDEX)") "$(TORCH)"
-	@echo "setup, 3 of 4: $$(grep -c == requirements.lock) locked packages"
+	@echo "setup, 3 of 5: $$(grep -c == requirements.lock) locked packages"
 	@$(BIN)/python -m pip install --quiet --no-compile --no-deps --require-hashes --requirement requirements.lock
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true # by all processors, where pip takes one
 	@test ! -e $(VENV)/lib/libdnnl.so.3 || ( cd $(VENV)/lib && ln -sf libdnnl.so.3 libdnnl.so && ln -sf libdnnl.so.3 libdnnl.so.3.2 )
@@ -41,8 +41,18 @@ RUNTIME_SOURCES := $(shell find runtime -name '*.cpp' -o -name '*.h' -o -name '*
 
 $(VENV)/.ready: $(VENV)/.locked pyproject.toml runtime/pyproject.toml $(RUNTIME_SOURCES)
 	@mkdir -p build
-	@echo "setup, 4 of 4: the C++ runtime, a minute or two"
+	@echo "setup, 4 of 5: the C++ runtime, a minute or two"
 	@set -o pipefail; $(BIN)/python -m pip install --verbose --no-deps --no-build-isolation --editable runtime --editable . $(call counted,setup)
+	@touch $@
+
+# What every conversion needs once: torch's headers for the CPU, libc++ for Metal. It is kept in the folder that
+# `zoo doctor` names; where this fails, the first conversion does it, and says so.
+$(VENV)/.prepared: $(VENV)/.locked | $(VENV)/.ready
+	@for target in cpu metal; do \
+	  echo "setup, 5 of 5: torch's headers and the compiler's library for $$target, once; a minute or several"; \
+	  rm -rf build/prepared; \
+	  $(BIN)/zoo compile zoo.models.builders.digits_cnn:digits_cnn -i 1x1x8x8 -t $$target -o build/prepared >/dev/null || exit 0; \
+	done
 	@touch $@
 
 # The clang of the ziglang wheel and an old glibc: what is built so runs on any Linux of these years.
