@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 from menagerie.compilers import find_host_compiler, zig_environment, zig_program, zig_version
 from menagerie.paths import home
 from menagerie.shims import supported_symbols
+from transforms.progress import report_step
 from zoo.errors import LoweringError
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ class Compiler:
         linker: Compiler | None = None,
     ) -> None:
         """Compile `sources` side by side, and link them; LoweringError has the first error."""
+        if any(s.prelude for s in sources) and not any((home() / "headers").glob("*/*.gch")):
+            report_step("compiling torch's headers, once on this machine: a minute or more", 0.3)
         with tempfile.TemporaryDirectory(prefix="menagerie-") as folder:
             with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
                 objects = list(pool.map(lambda s: self._compile(s, Path(folder)), sources))
