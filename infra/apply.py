@@ -63,12 +63,7 @@ def main(wanted: Wanted) -> int:
 
 
 def apply_pools(client: SyncPrefectClient, wanted: Wanted) -> None:
-    """Make the work pools and queues, or bring them up to date; all are checked before the first.
-
-    Raises:
-        UsageError: a pool is not as Prefect takes it, is of another type on the server, or has no
-            job template.
-    """
+    """Create or update the work pools and queues; UsageError, before the first, if one is wrong."""
     known = {pool.name: pool.type for pool in client.read_work_pools()}
     pools, queues = [], {}
     for name, pool in wanted.work_pools.items():

@@ -70,11 +70,7 @@ class Wanted:
 
 
 def time_zone() -> str:
-    """The zone of the schedules' hours: `MENAGERIE_TIMEZONE`, else this machine's, else UTC.
-
-    Raises:
-        UsageError: there is no zone of that name.
-    """
+    """Return the schedules' zone: MENAGERIE_TIMEZONE, this machine's or UTC; else UsageError."""
     asked = os.environ.get(TIME_ZONE)
     if asked is None:
         place = Path("/etc/localtime").resolve()

@@ -152,12 +152,7 @@ def convert(
 
 
 def _reachable_store(given: str, cluster: "ClusterState | None") -> str:
-    """The store that is meant, if those who are to do the work have it as well.
-
-    Raises:
-        UsageError: it is a folder of this machine and the server a team's, or another S3 store than
-            that of the local cluster, whose worker has the keys of that one.
-    """
+    """Return the store; UsageError if the workers cannot reach it, or have no keys to it."""
     from flows.parameters import default_store
 
     if not given and os.environ.get("PREFECT_API_URL") and not os.environ.get("MENAGERIE_STORE"):

@@ -171,15 +171,12 @@ family: {name}
 models:
   {name}:
     summary: Two layers
-    source:
-      kind: factory
-      builder: {name}:make  # a function of {name}.py that returns the module with its weights
+    # A function of {name}.py that returns the module with its weights.
+    source: {{kind: factory, builder: "{name}:make"}}
     programs:
-      - inputs:
-          - {{name: input, shape: [batch, 8]}}  # by forward's names; dtype: float32
+      - inputs: [{{name: input, shape: [batch, 8]}}]  # in forward's order; dtype: float32
         outputs: [logits]
-        dimensions:
-          batch: {{low: 1, high: 16}}
+        dimensions: {{batch: {{low: 1, high: 16}}}}
     targets: [cpu]  # or [cpu, metal]
     licence: {{spdx: Apache-2.0}}
 """

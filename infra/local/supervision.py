@@ -91,11 +91,7 @@ def configuration(state: ClusterState) -> str:
 
 
 def start_manager(text: str) -> None:
-    """Start supervisord with that file, unless processes of it run; none of them runs yet.
-
-    Raises:
-        UsageError: it is not installed, or does not start.
-    """
+    """Start supervisord with that file unless its processes run; UsageError if it cannot start."""
     with suppress(OSError):
         manager = psutil.Process(ask_manager("getPID"))
         if running():

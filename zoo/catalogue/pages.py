@@ -46,11 +46,7 @@ class Site(Frozen):
     wheels: tuple[Annotated[str, Field(pattern=_WHEEL)], ...] = Field(default=())
 
     def at(self, address: str) -> Site:
-        """The site at another address; an empty one means that there is none.
-
-        Raises:
-            UsageError: no browser finds it.
-        """
+        """Return the site at another address, empty for none; UsageError if no browser finds it."""
         parts = urlsplit(address)
         web = parts.scheme in {"http", "https"} and parts.hostname and "@" not in parts.netloc
         if address and (not web or parts.query or parts.fragment):
