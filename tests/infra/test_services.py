@@ -223,7 +223,7 @@ def test_examples_hold_no_real_secret(path: Path) -> None:
         if name.startswith("PREFECT_"):
             assert hasattr(prefect.settings, name)
         else:
-            assert name in OF_THE_STORE | {"MENAGERIE_STORE", "POSTGRES_PASSWORD"}
+            assert name in OF_THE_STORE | {"MENAGERIE_STORE", "MENAGERIE_ROLE", "POSTGRES_PASSWORD"}
 
 
 def compose() -> dict[str, Any]:
