@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from menagerie.store.layout import Build
     from transforms.stages import Stage
     from transforms.targets import Target
-    from zoo.manifest import Manifest
     from zoo.precision import Precision
     from zoo.spec import ModelSpec
     from zoo.store import Store
@@ -150,7 +149,7 @@ def plan(
         options: store, manifest, random weights, force.
         tags: further models, by tag.
         precisions: those of the models to take instead; left out: what the patterns name. One
-            that a target of `targets` does not take is a row with its error, beside the others.
+            that a target of `targets` does not take is a row with its error, behind the others.
 
     Raises:
         UsageError: for a name that is not in the manifest, or if none is for any of the targets.
@@ -159,57 +158,40 @@ def plan(
     """
     manifest = load_manifest(manifest_folder(options), targets=all_targets())
     code = code_digest()
-    chosen = manifest.select(patterns, tags, precisions)
-    refused = _refused(manifest, chosen, targets)
-    wanted = [
-        (name, target)
-        for name in chosen
-        for target in manifest.spec(name).targets
-        if (not targets or target in targets) and (name, target) not in refused
-    ]
+
+    def one(name: str, spec: ModelSpec, target: Target) -> PlannedModel:
+        origin = manifest.origins[name].file
+        seed = seed_used(spec, options.random_weights)
+        unbuilt = PlannedModel(name, target.name, spec, origin, seed, "")
+        if (refusal := target.refusal(spec.precision)) is not None:
+            return replace(unbuilt, error=refusal)
+        try:
+            weights = fingerprint(spec, origin=origin, random_weights=seed)
+        except MenagerieError as error:
+            return replace(unbuilt, error=error)
+        key = build_key(
+            name, spec, target.name, weights=weights, code=code, versions=versions(target)
+        )
+        return replace(unbuilt, build_key=key)
+
+    chosen = {name: manifest.spec(name) for name in manifest.select(patterns, tags, precisions)}
+    wanted, refused = [], []
+    for name, spec in chosen.items():
+        for target in map(target_named, targets or spec.targets):
+            if target.refusal(spec.precision) is not None:
+                refused.append(one(name, spec, target))
+            elif target.name in spec.targets:
+                wanted.append(one(name, spec, target))
     if targets and not wanted:
-        for error in refused.values():
+        for error in (each.error for each in refused if each.error is not None):
             raise error
-        asked = " or ".join(targets)
-        given = sorted({target for name in chosen for target in manifest.spec(name).targets})
+        given = sorted({target for spec in chosen.values() for target in spec.targets})
         step = (
             f"Say `--target {given[0]}`, which they are for, or add `targets: "
             f"[{', '.join(targets)}]` to an entry; `{manifest.listing}` shows them"
         )
-        raise UsageError(asked, "no selected model is for this target", step)
-
-    def one(pair: tuple[str, str]) -> PlannedModel:
-        name, target = pair
-        spec, origin = manifest.spec(name), manifest.origins[name].file
-        seed = seed_used(spec, options.random_weights)
-        try:
-            weights = fingerprint(spec, origin=origin, random_weights=seed)
-        except MenagerieError as error:
-            return PlannedModel(name, target, spec, origin, seed, "", error=error)
-        key = build_key(
-            name, spec, target, weights=weights, code=code, versions=versions(target_named(target))
-        )
-        return PlannedModel(name, target, spec, origin, seed, key)
-
-    planned = looked_up([one(pair) for pair in wanted], options)
-    return planned + [
-        replace(one(pair), build_key="", error=error) for pair, error in refused.items()
-    ]
-
-
-def _refused(
-    manifest: Manifest, names: Sequence[str], targets: Sequence[str]
-) -> dict[tuple[str, str], UsageError]:
-    """Why a target does not take a model's precision, by both."""
-    made = {}
-    for name in names:
-        spec = manifest.spec(name)
-        for target in targets or spec.targets:
-            try:
-                target_named(target).require(spec.precision)
-            except UsageError as error:
-                made[name, target] = error
-    return made
+        raise UsageError(" or ".join(targets), "no selected model is for this target", step)
+    return looked_up(wanted, options) + refused
 
 
 def looked_up(planned: list[PlannedModel], options: ConversionOptions) -> list[PlannedModel]:

@@ -127,7 +127,8 @@ def passes_in(
 def rounding_passes(kept: WeightPrecision, target: Target) -> tuple[PassChoice, ...]:
     """Return the precision's pass, if it has one; UsageError if the target lacks the precision."""
     precision = kept.precision
-    target.require(precision)
+    if (refusal := target.refusal(precision)) is not None:
+        raise refusal
     if precision is Precision.FLOAT32:
         return ()
     if precision not in INTEGERS:

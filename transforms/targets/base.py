@@ -68,14 +68,15 @@ class Target(ABC):
     def requirements(self) -> Requirements:
         """What a machine must be to run an artifact that is lowered here."""
 
-    def require(self, precision: Precision) -> None:
-        """Raise UsageError if the target's runtime does not compute in the precision."""
-        if precision.multiplies_integers and not self.multiplies_integers:
-            raise UsageError(
-                f"precision {precision}",
-                f"the runtime of target {self.name} does not multiply integers",
-                f"Take {Precision.INT8_WEIGHT_ONLY}: as small a file, computed in float32",
-            )
+    def refusal(self, precision: Precision) -> UsageError | None:
+        """Return why the target's runtime does not compute in the precision; None if it does."""
+        if not precision.multiplies_integers or self.multiplies_integers:
+            return None
+        return UsageError(
+            f"precision {precision}",
+            f"the runtime of target {self.name} does not multiply integers",
+            f"Take {Precision.INT8_WEIGHT_ONLY}: as small a file, computed in float32",
+        )
 
     def lowering_passes(self) -> tuple[GraphPass, ...]:
         """Return passes that `lower` runs after all others, able to run in this process."""
