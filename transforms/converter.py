@@ -82,17 +82,11 @@ _UNREAD = {
 
 @dataclass(frozen=True)
 class ConvertedBundle:
-    """A proven bundle.
-
-    Attributes:
-        folder: of the bundle.
-        manifest: its manifest.json.
-        report: its report.json; `report.worst_snr_db` and `report.worst_abs` say how near it is to
-            eager, `report.validation` everything.
-    """
+    """A proven bundle."""
 
     folder: Path
     manifest: BundleManifest
+    # `worst_snr_db` and `worst_abs` of it say how near it is to eager, `validation` everything.
     report: ConversionReport
 
     def __repr__(self) -> str:

@@ -42,7 +42,7 @@ _CODE = "It is to be package.module:callable, which returns a torch.nn.Module, w
 def load_program(
     what: str, inputs: Sequence[str], dynamic: Sequence[str], *, unpickle: bool = False
 ) -> Program:
-    """The program to convert.
+    """Load the program to convert.
 
     Args:
         what: a .pt2 file of torch.export.save, or `package.module:callable`; the callable returns
@@ -52,10 +52,8 @@ def load_program(
         dynamic: `NAME:AXIS=LOW..HIGH`; axes that are always of one size in one text, with commas.
         unpickle: whether a .pt2 file may be opened, of which torch unpickles parts.
 
-    Raises:
-        UsageError: one of the texts is wrong.
-        SourceRefused: it is a file, and `unpickle` is not given.
-        SourceError: the file cannot be read, or the code raised.
+    Raise UsageError if one of the texts is wrong, SourceRefused if it is a file, and `unpickle` is
+    not given, SourceError if the file cannot be read, or the code raised.
     """
     if _holds_code(what):
         fact = "is a TorchScript archive, which torch.export does not read"

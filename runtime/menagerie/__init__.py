@@ -58,18 +58,15 @@ def pull(
     target: str = "cpu",
     allow_unsigned: bool | None = None,
 ) -> Path:
-    """Downloads the latest release of a model; every file's sha256 is checked.
+    """Download the latest release of a model, check every file's sha256, and return its folder.
 
     Args:
         model: its name in the store.
         store: a folder, `https://host/path` or `s3://bucket/prefix`.
         into: a folder that is absent or empty, or holds this release already.
         target: `cpu` or `metal`.
-        allow_unsigned: also take what no trusted key has signed: native code of unproven
-            origin. None: the variable MENAGERIE_ALLOW_UNSIGNED decides.
-
-    Returns:
-        The bundle's folder.
+        allow_unsigned: also take what no trusted key has signed: native code of unproven origin.
+            None: the variable MENAGERIE_ALLOW_UNSIGNED decides.
 
     Raises:
         NotInStore: there is no such release.
@@ -98,15 +95,10 @@ def open(  # noqa: A001 - read as `menagerie.open`
 def verify(
     bundle: Path | str, *, threads: int = 1, allow_unsigned: bool | None = None
 ) -> ValidationReport:
-    """Runs a bundle's golden cases in a fresh process and compares them with eager PyTorch's.
+    """Run a bundle's golden cases in a fresh process and compare them with eager PyTorch's.
 
-    Args:
-        bundle: its folder.
-        threads: how many a run uses.
-        allow_unsigned: also try what no trusted key has signed.
-
-    Returns:
-        The judgement: `passed`, `detail`, and each output's error. A bad bundle does not raise.
+    A run uses so many `threads`; `allow_unsigned` also tries what no trusted key has signed. The
+    report has `passed`, `detail`, and each output's error. A bad bundle does not raise.
     """
     from menagerie.validation import Limits, validate
 

@@ -26,15 +26,12 @@ def built(name: str) -> Path:
 
 
 def home() -> Path:
-    """The cache folder: `$MENAGERIE_HOME`, else `menagerie` in the user's cache folder.
+    """Return the cache folder: `$MENAGERIE_HOME`, else `menagerie` in the user's cache folder.
 
     That is `$XDG_CACHE_HOME` or `~/.cache` by the XDG Base Directory Specification, and
     `~/Library/Caches` on macOS. It is created when missing, for its owner only: downloads in it are
-    opened later.
-
-    Raises:
-        UsageError: if it cannot be created, `~` in its name stands for no folder, it is another
-            user's, or it is writable by everyone.
+    opened later. Raise UsageError if it cannot be created, `~` in its name stands for no folder, it
+    is another user's, or it is writable by everyone.
     """
     asked = os.environ.get("MENAGERIE_HOME")
     advice = "Set MENAGERIE_HOME to a folder you can write to"

@@ -137,18 +137,12 @@ class Session:
             self._check(self._library.menagerie_program_set_threads(self._open_program(), count))
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Runs the program once.
+        """Run the program once.
 
-        Args:
-            inputs: an array for each input by name, of its exact dtype and shape, with any strides.
-                bfloat16 is passed as its bits, in uint16.
-
-        Returns:
-            A fresh, contiguous array for each output by name; bfloat16 as its bits, in uint16.
-
-        Raises:
-            SessionError: a name, dtype or shape is not what the program takes, the run failed, or
-                one before it has lost the program's state.
+        `inputs` has an array for each input by name, of its exact dtype and shape, with any
+        strides. Return a fresh, contiguous array for each output by name. bfloat16 is passed as its
+        bits, in uint16. Raise SessionError if a name, dtype or shape is not what the program takes,
+        the run failed, or one before it has lost the program's state.
         """
         views = (TensorView * len(self.inputs))()
         self._check_names(inputs)
@@ -201,13 +195,11 @@ class Session:
         return tuple(sorted(found, key=lambda each: -each.milliseconds))
 
     def reset(self) -> None:
-        """Puts the program's state back to what it was when the session was opened.
+        """Put the program's state back to what it was when the session was opened.
 
         Without effect where the program keeps none. A run that fails once it has begun to compute
-        loses the state: the session then runs nothing more until it is reset.
-
-        Raises:
-            SessionError: the session is closed, or the state cannot be written.
+        loses the state: the session then runs nothing more until it is reset. Raise SessionError if
+        the session is closed, or the state cannot be written.
         """
         with self._one_call:
             self._check(self._library.menagerie_program_reset(self._open_program()))

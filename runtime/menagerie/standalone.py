@@ -60,11 +60,9 @@ def make_standalone(
 ) -> Path:
     """Make `place`, absent or an empty folder, such a folder; it appears when it is whole.
 
-    Args:
-        place: the folder.
-        fetch: puts the bundle into the folder that it is given; called again after an interruption,
-            it finds what it had put there.
-        runtime: a wheel of `menagerie` for the bundle's platform; left out: the installed package.
+    `fetch` puts the bundle into the folder that it is given; called again after an interruption, it
+    finds what it had put there. `runtime` is a wheel of `menagerie` for the bundle's platform; left
+    out: the installed package.
 
     Raises:
         UsageError: something is at `place`; the bundle is not for Linux; or the runtime is not one

@@ -70,16 +70,11 @@ def locate(
     and with more and more of its producers, until the fault shows in a small piece. It is lowered
     and run by `judge`, or as the target does; a crash is located like a wrong number.
 
-    Args:
-        program: before the passes, in functional form.
-        passes: all of them, those for the device among them, in order.
-        inputs: a tensor for each input, in order.
-        target: where the program runs.
-        judge: left out: by the target.
-        tolerances: when two tensors are equal, by dtype.
-        folder: an empty or missing one for the reproducer, else UsageError; None: none is saved.
-        seconds: after so many the search ends with what it knows, once the lowering under way is
-            done: the divergence is then not `certain`; MenagerieError where nothing is known yet.
+    `program` is as before the passes, in functional form, `passes` all of them in order, those for
+    the device among them, and `inputs` a tensor for each input. The reproducer goes to `folder`, an
+    empty or missing one (else UsageError). After `seconds` the search ends with what it knows, once
+    the lowering under way is done: the divergence is then not `certain`; MenagerieError where
+    nothing is known yet.
     """
     if folder is not None and folder.is_dir() and any(folder.iterdir()):
         raise UsageError(str(folder), "is not empty", "Name a new folder for the reproducer")
@@ -147,13 +142,10 @@ def diagnose(
 ) -> Diagnosis:
     """Search the suspected programs for the first node that computes something else than eager.
 
-    Args:
-        programs: by name, before the passes.
-        suspects: programs and golden cases that may show the fault, the likeliest first; None means
-            any case. Of a program that keeps state only the first call of a run can be searched.
-        settings: as `transforms.stages.transform` took them.
-        folder: for a small program that shows the fault; missing or empty.
-        seconds: for the whole search.
+    `programs` are as before the passes; `suspects` are programs and golden cases that may show the
+    fault, the likeliest first, None for any case. Of a program that keeps state only the first call
+    of a run can be searched. A small program that shows the fault goes to `folder`, missing or
+    empty; `seconds` are for the whole search.
     """
     end, later = time.monotonic() + seconds, list[str]()
     whole = make_passes(passes_in(settings.kept, settings.passes, settings.target))

@@ -79,12 +79,10 @@ def in_fork(
     """Begin `work` in a fork of this process; the function returned waits for what it gives.
 
     A process and not a thread, since torch.export changes `nn.Module` for all threads as it traces.
-    The fork has the calling thread alone. It is ended if the function returned is dropped.
-
-    Args:
-        work: what it changes in memory, it changes in the fork alone.
-        classes: of objects in its result, besides tensors, numbers, text, lists and dictionaries.
-        instead: done in this process where `work` raises, or its process dies; None: `work` again.
+    The fork has the calling thread alone, changes memory of its own alone, and is ended if the
+    function returned is dropped. Objects in its result are of `classes`, besides tensors, numbers,
+    text, lists and dictionaries. Where `work` raises, or its process dies, `instead` is done in
+    this process, or `work` again.
     """
     file = tempfile.TemporaryFile()  # noqa: SIM115 - open until the result is read
     caller = os.getpid()

@@ -134,11 +134,8 @@ def trace(
     Code is made for the strides of an example, and one input of a tensor given twice. So each is
     laid out anew as artifacts take it, row after row, in memory of its own. Tensors within others
     become inputs of their own, constants none. A program that is exported already is only brought
-    into this form. Records of export's passes are appended to `records`.
-
-    Raises:
-        ExportError: if tracing fails, finds a dimension's range too wide, or the program needs what
-            no target has.
+    into this form. Records of export's passes are appended to `records`. Raise ExportError if
+    tracing fails, finds a dimension's range too wide, or the program needs what no target has.
     """
     made = [] if records is None else records
     try:

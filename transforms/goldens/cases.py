@@ -171,17 +171,11 @@ def run_cases(
 ) -> list[GoldenCase]:
     """Run eager on every case, in one thread: two machines then give the same bytes.
 
-    Args:
-        place: the program, in errors.
-        plan: the cases.
-        inputs: of a case, by its number, and of one of its calls.
-        eager: the program; neither it nor what it returns changes the inputs.
-        calls: how many follow each other from the first state on; more than one only of a program
-            with state. The cases are these calls, run after run.
-
-    Raises:
-        ExportError: if inputs cannot be drawn or eager fails on a case, naming its sizes; or if its
-            outputs could prove nothing: there is none, or one has no finite element in any case.
+    `inputs` makes those of a case, by its number, and of one of its calls; neither `eager` nor what
+    it returns changes them. `calls` follow each other from the first state on, more than one only
+    of a program with state; the cases are these calls, run after run. Raise ExportError, at
+    `place`, if inputs cannot be drawn or eager fails on a case, with its sizes; or if its outputs
+    could prove nothing: there is none, or one has no finite element in any case.
     """
     cases = list[GoldenCase]()
     for number, planned in enumerate(plan):

@@ -35,24 +35,16 @@ PassItem: TypeAlias = "str | PassChoice"
 
 
 class Target(ABC):
-    """Where an artifact runs, and how one is made for it. A subclass a target, one instance each.
+    """Where an artifact runs, and how one is made for it: a subclass with one instance a target."""
 
-    Attributes:
-        name: as manifests, bundles and the command line have it; lower-case letters, digits, `_`.
-        summary: one line for people.
-        runtime: which library of the package menagerie runs its bundles; most have their own.
-        passes: the whole compiler before code generation, in order. A model that names passes
-            gets those up to `ROUND_WEIGHTS`; what follows is what code generation counts on.
-        convert_pool: the work pool whose workers convert for it, unless the operator says else.
-        multiplies_integers: whether its runtime takes the precisions `int8` and `int8-static`.
-    """
-
-    name: ClassVar[str]
-    summary: ClassVar[str]
-    runtime: ClassVar[str]
+    name: ClassVar[str]  # in manifests, bundles and commands: lower-case letters, digits, `_`
+    summary: ClassVar[str]  # one line for people
+    runtime: ClassVar[str]  # library of the package menagerie that runs its bundles
+    # The whole compiler before code generation, in order. A model that names passes gets those up
+    # to `ROUND_WEIGHTS`; what follows is what code generation counts on.
     passes: ClassVar[tuple[PassItem, ...]]
-    convert_pool: ClassVar[str]
-    multiplies_integers: ClassVar[bool] = False
+    convert_pool: ClassVar[str]  # whose workers convert for it, unless the operator says else
+    multiplies_integers: ClassVar[bool] = False  # takes the precisions `int8` and `int8-static`
 
     @abstractmethod
     def lower(

@@ -42,15 +42,10 @@ class Recording:
 def sound(place: str, samples: np.ndarray, rate: int, before: int = 0) -> Samples:
     """Return samples as float32 from -1 to 1 in one channel.
 
-    Args:
-        place: for messages.
-        samples: (n,) or (n, channels), which are averaged; floats from -1 to 1, or signed integers
-            of the whole range of their type, or uint8 about 128, as WAV files have them.
-        rate: samples a second, for messages.
-        before: how many samples of the recording came before these.
-
-    Raises:
-        SpeechError: another type or shape; a sample is not finite.
+    They are (n,) or (n, channels), which are averaged: floats from -1 to 1, or signed integers of
+    the whole range of their type, or uint8 about 128, as WAV files have them. Messages have
+    `place`, and the second, by `rate` and how many samples came `before`. Raise SpeechError for
+    another type or shape, or a sample that is not finite.
     """
     if samples.ndim not in {1, 2} or not all(samples.shape[1:]):
         fact = f"samples of shape {list(samples.shape)}"

@@ -83,14 +83,11 @@ class Transcriber:
         self._speller = Speller(self.recipe.vocabulary)
 
     def transcribe(self, samples: np.ndarray, rate: int) -> Transcript:
-        """The text of a recording, of whatever length.
+        """Return the text of a recording, of whatever length.
 
-        Args:
-            samples: (n,) or (n, channels), which are averaged: floats from -1 to 1, or integers.
-            rate: samples a second; another than the model's takes soxr.
-
-        Raises:
-            SpeechError: there is no sample, one is not finite, or of no type that sound has.
+        `samples` are (n,) or (n, channels), which are averaged: floats from -1 to 1, or integers. A
+        `rate` (samples a second) other than the model's takes soxr. Raise SpeechError if there is
+        no sample, one is not finite, or of no type that sound has.
         """
         place = "samples"
         require_rate(place, rate)
@@ -98,14 +95,11 @@ class Transcriber:
         return self.transcribe_recording(Recording(place, rate, len(mono) / rate, [mono]))
 
     def transcribe_file(self, path: Path | str, progress: Progress | None = None) -> Transcript:
-        """The text of an audio file; it takes soundfile to read it.
+        """Return the text of an audio file: WAV, FLAC, Ogg, MP3 or another format of libsndfile's.
 
-        Args:
-            path: WAV, FLAC, Ogg, MP3 or another format of libsndfile's.
-            progress: takes how many seconds are done, and of how many, where the file says that.
-
-        Raises:
-            SpeechError: the file cannot be read as audio, or holds none.
+        It takes soundfile to read it. `progress` takes how many seconds are done, and of how many,
+        where the file says that. Raise SpeechError if the file cannot be read as audio, or holds
+        none.
         """
         with open_audio(Path(path)) as recording:
             return self.transcribe_recording(recording, progress)

@@ -44,25 +44,15 @@ def validate(
     progress: Callable[[str], None] | None = None,
     allow_unsigned: bool | None = None,
 ) -> ValidationReport:
-    """Tries a bundle in a fresh, confined process and judges what happened.
+    """Try a bundle in a fresh, confined process and judge what happened.
 
     The process has a sandbox where there is one (`menagerie.validation.sandbox`), its own group, a
-    minimal environment and bounded time and memory. A bad
-    artifact never raises and never harms the caller: a crash is a verdict.
-
-    Args:
-        bundle: the bundle's folder.
-        limits: bounds of time, memory and threads.
-        progress: called with each step, e.g. `program main, case 1`.
-        allow_unsigned: also try what no trusted key has signed; None: the variable
-            MENAGERIE_ALLOW_UNSIGNED decides.
-
-    Returns:
-        The report. `detail` names program and case where one can be blamed; programs that were
-        judged before a crash are in it.
-
-    Raises:
-        OSError: the worker could not be started.
+    minimal environment and bounded time and memory. A bad artifact never raises and never harms the
+    caller: a crash is a verdict. `progress` is called with each step, e.g. `program main, case 1`.
+    `allow_unsigned` also tries what no trusted key has signed; None: the variable
+    MENAGERIE_ALLOW_UNSIGNED decides. The report's `detail` names program and case where one can be
+    blamed, and it has programs that were judged before a crash. Raise OSError if the worker could
+    not be started.
     """
     limits = limits or Limits()
     events, theirs = os.pipe()
