@@ -1,8 +1,8 @@
 """The one core of a conversion, read downwards: export, passes, lowering, proof, verdict, seal.
 
-`convert()`, the tasks of a flow, the search for a fault (`transforms.bisect`) and the sweep call
-these functions; what differs between them (progress, retries, Prefect's states, where reports go)
-is theirs. Modules that need torch are imported by the functions that need it: a proof runs where
+`convert()`, the tasks of a flow and the search for a fault (`transforms.bisect`) call these
+functions; what differs between them (progress, retries, Prefect's states, where reports go) is
+theirs. Modules that need torch are imported by the functions that need it: a proof runs where
 torch is not.
 """
 
