@@ -122,13 +122,11 @@ class RunLimits(Frozen):
 
 
 def allowed_store(asked: str) -> str:
-    """The store that a run asks for, if it may; empty: the default one.
+    """Return the store that a run asks for, if it may; empty: the default one.
 
     On a worker that is its own store, or one of those that its operator lists, with commas, in
     `MENAGERIE_ALLOWED_STORES`: filling in a form must not make a worker read or write folders.
-
-    Raises:
-        UsageError: it may not.
+    Raise UsageError if it may not.
     """
     default = default_store()
     listed = {each.strip() for each in os.environ.get(STORES_VARIABLE, "").split(",")}

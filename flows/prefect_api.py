@@ -63,18 +63,12 @@ _SERVER_ONLY = {
 def prefect_api(
     status: Callable[[str], None] = lambda _: None, meanwhile: Callable[[], None] = lambda: None
 ) -> Iterator[str]:
-    """Make Prefect's API available to this process and its children.
+    """Make Prefect's API available to this process and its children; yield its URL.
 
-    Args:
-        status: called with a line for a person when something slow begins.
-        meanwhile: called while the embedded server starts, with the environment set; the place to
-            import what imports Prefect.
-
-    Yields:
-        The URL of the API; `PREFECT_API_URL` in the environment says the same.
-
-    Raises:
-        MenagerieError: if the configured server does not answer or the embedded one does not start.
+    `PREFECT_API_URL` in the environment is the same. `status` is called with a line for a person
+    when something slow begins, `meanwhile` while the embedded server starts, with the environment
+    set; it is the place to import what imports Prefect. Raise MenagerieError if the configured
+    server does not answer or the embedded one does not start.
     """
     configured = os.environ.get("PREFECT_API_URL")
     wanted = _QUIET | OF_ALL_WORKERS if configured else _QUIET

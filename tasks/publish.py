@@ -106,23 +106,13 @@ def promote_candidate(
     reason: str = "",
     judge: Callable[..., ValidationReport] = validate,
 ) -> Release:
-    """Checks a candidate by the manifest that this process holds, and signs it.
+    """Check a candidate by the manifest that this process holds, and sign it.
 
-    Args:
-        store: where it is.
-        keyring: the keys.
-        candidate: the build.
-        spec: the model's entry here; the candidate's own word for tolerances does not count.
-        manifest: folder of the manifest that `spec` is from; None: Menagerie's own.
-        latest: whether it becomes the latest.
-        goldens: whether eager PyTorch computes its golden outputs again.
-        allow_factories: whether builders from outside Menagerie may run for that.
-        reason: for the ledger.
-        judge: `menagerie.validation.validate`, or a substitute.
-
-    Raises:
-        ValidationError: it is not what the entry asks for, or does not hold here.
-        StoreError: the store could not give or take it.
+    `spec` is the model's entry here, of the folder `manifest` or Menagerie's own: the candidate's
+    own word for tolerances does not count. With `goldens`, eager PyTorch computes its golden
+    outputs again, and `allow_factories` lets builders from outside Menagerie run for that. `judge`
+    is `menagerie.validation.validate`, or a substitute. Raise ValidationError if it is not what the
+    entry asks for, or does not hold here, StoreError if the store could not give or take it.
     """
     check_candidate(candidate.manifest, spec)
     place = f"{candidate.model} for {candidate.platform}"

@@ -24,17 +24,13 @@ _FORMS = "Give a folder, file:///folder, https://host/path, s3://bucket/prefix o
 
 
 def open_releases(url: str, *, allow_unsigned: bool | None = None) -> ReleaseReader:
-    """Opens the store at `url` for reading; nothing is read yet.
+    """Open the store at `url` for reading; nothing is read yet.
 
-    Args:
-        url: a folder, `file:///folder`, `https://host/path`, `hf://ORG/NAME` (of one model on the
-            Hugging Face Hub) or `s3://bucket/prefix`; for the last the extra `s3` is needed, and
-            botocore's variables, as AWS_ENDPOINT_URL_S3, say how to talk to the server.
-        allow_unsigned: also take what no trusted key has signed; None: MENAGERIE_ALLOW_UNSIGNED
-            decides.
-
-    Raises:
-        UsageError: the address has another form, or the extra is missing.
+    It is a folder, `file:///folder`, `https://host/path`, `hf://ORG/NAME` (of one model on the
+    Hugging Face Hub) or `s3://bucket/prefix`; for the last the extra `s3` is needed, and botocore's
+    variables, such as AWS_ENDPOINT_URL_S3, configure the connection. `allow_unsigned` also takes
+    what no trusted key has signed; None: MENAGERIE_ALLOW_UNSIGNED decides. Raise UsageError if the
+    address has another form, or the extra is missing.
     """
     if url.startswith(HUB):
         from menagerie.store.hub import HubReleases

@@ -142,17 +142,12 @@ class ReleaseReader:
     def find(
         self, model: str, target: str, build_key: str | None = None, *, platform: str | None = None
     ) -> Release:
-        """The release of this build; without `build_key`, the latest one for a platform.
+        """Return the release of this build; without `build_key`, the latest one for a platform.
 
-        Args:
-            model: its name.
-            target: its target's.
-            build_key: of a certain release, whatever its platform, or the beginning of its alone.
-            platform: of the release wanted; left out: this machine's own, else one that is emulated
-                here.
-
-        Which one is the latest says the signed ledger; where unsigned ones are allowed and there is
-        none, the releases themselves, if they can be listed.
+        `build_key` is of a certain release, whatever its platform, or the beginning of its alone;
+        `platform` is this machine's own where it is left out, else one that is emulated here. Which
+        one is the latest says the signed ledger; where unsigned ones are allowed and there is none,
+        the releases themselves, if they can be listed.
 
         Raises:
             NotInStore: there is no such release.
