@@ -179,7 +179,7 @@ def _prove(
 
 
 def _confirm(opened: Store, store: str, release: Release, bundle: Path) -> None:
-    """Publishes what a device has proven; signed where a signed ledger names what it was before."""
+    """Publish what a device has proven; signed where a signed ledger names what it was before."""
     if (keyring := keyring_for(store)) is None:
         opened.propose(bundle)
         return

@@ -211,7 +211,7 @@ def _write_attempts(
 
 
 def _write_speech(folder: Path, speech: SpeechParts) -> dict[str, str]:
-    """Writes the recipe, and the recordings of its gate; returns their paths by role."""
+    """Write the recipe, and the recordings of its gate; return their paths by role."""
     (folder / SPEECH_FILE).write_bytes(document(speech.recipe))
     if speech.held_out is None:
         return {Role.SPEECH: SPEECH_FILE}

@@ -86,7 +86,7 @@ def open(  # noqa: A001 - read as `menagerie.open`
     threads: int | None = None,
     allow_unsigned: bool | None = None,
 ) -> Session:
-    """Loads a program of a bundle; see `menagerie.session.Session`. A bundle is native code."""
+    """Load a program of a bundle; see `menagerie.session.Session`. A bundle is native code."""
     from menagerie.session import Session
 
     return Session(bundle, program, threads, allow_unsigned=allow_unsigned)

@@ -99,7 +99,7 @@ class Host:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command line of `menagerie`; returns its exit code."""
+    """Run one command line of `menagerie`; return its exit code."""
     try:
         return written_out(lambda: carry_out(arguments, Host()))
     except KeyboardInterrupt:

@@ -34,7 +34,7 @@ def sha256_of(path: Path) -> str:
 
 
 def sync(path: Path) -> None:
-    """Returns when the file's bytes, or the folder's names, are on the disk."""
+    """Return when the file's bytes, or the folder's names, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -43,7 +43,7 @@ def sync(path: Path) -> None:
 
 
 def make_folders(folder: Path) -> None:
-    """Makes `folder` and its missing parents, so that their names survive a power cut."""
+    """Make `folder` and its missing parents, so that their names survive a power cut."""
     if folder.is_dir():
         return
     make_folders(folder.parent)
@@ -80,7 +80,7 @@ def disk_errors(place: str | Path, needed: int = 0) -> Iterator[None]:
 
 
 def require_space(folder: Path, needed: int) -> None:
-    """Raises StoreFull when the file system of `folder` has less than `needed` bytes free."""
+    """Raise StoreFull when the file system of `folder` has less than `needed` bytes free."""
     if _free(folder) < needed:
         raise _full(str(folder), needed)
 

@@ -122,7 +122,7 @@ def configure(library: ctypes.CDLL, compiler: ShaderCompiler | None = None) -> N
     )
 
     def answer(source: bytes, prelude: bytes, said: int, capacity: int) -> int:
-        """Writes the compiled library's path, or why there is none, and says which."""
+        """Write the compiled library's path, or why there is none, and say which."""
         status = 0
         try:
             text = str(made.compiled(source, prelude))
@@ -141,7 +141,7 @@ def configure(library: ctypes.CDLL, compiler: ShaderCompiler | None = None) -> N
 
 
 def _make_private(folder: Path) -> None:
-    """Makes the folder for its owner alone; refuses one whose libraries may be another user's."""
+    """Make the folder for its owner alone; refuse one whose libraries may be another user's."""
     for each in (*reversed(folder.parents), folder):
         each.mkdir(mode=0o700, exist_ok=True)
     found = folder.stat()

@@ -123,7 +123,7 @@ def _check_processor(path: Path, cpuinfo: Path = Path("/proc/cpuinfo")) -> None:
 
 @contextmanager
 def _short_spinning() -> Iterator[None]:
-    """Lets libgomp, which reads its settings when it is loaded, spin some 60 us at a barrier.
+    """Let libgomp, which reads its settings when it is loaded, spin some 60 us at a barrier.
 
     Its own choice is a hundred times that: on a machine that is busy with something else, waiting
     threads then burn the time that the awaited one needs. A value that is set is kept.

@@ -50,7 +50,7 @@ def home() -> Path:
 
 
 def require_own(place: Path, advice: str) -> None:
-    """Raises UsageError where `place` is writable by everyone, or another user but root owns it.
+    """Raise UsageError where `place` is writable by everyone, or another user but root owns it.
 
     In a namespace that does not map every user, as a sandbox, strangers have `nobody`'s number.
     """

@@ -144,7 +144,7 @@ def take_turn(
     fewest: int = 1,
     most: float = math.inf,
 ) -> Turn:
-    """Calls `run` until `seconds` have passed, so many times at least and at most."""
+    """Call `run` until `seconds` have passed, so many times at least and at most."""
     walls: list[float] = []
     begun, end = time.process_time(), time.perf_counter() + seconds
     while len(walls) < fewest or (len(walls) < most and time.perf_counter() < end):

@@ -130,7 +130,7 @@ class Session:
             return int(self._library.menagerie_program_kernel_calls(self._open_program()))
 
     def set_threads(self, threads: int) -> None:
-        """Sets how many threads the following runs use; 0 for what `None` is when opening."""
+        """Set how many threads the following runs use; 0 for what `None` is when opening."""
         with self._one_call:
             count = _held(threads)
             self._threads = threads
@@ -205,7 +205,7 @@ class Session:
             self._check(self._library.menagerie_program_reset(self._open_program()))
 
     def close(self) -> None:
-        """Unloads the program; a second call does nothing."""
+        """Unload the program; a second call does nothing."""
         with self._one_call:
             if self._program.value is not None:
                 self._library.menagerie_program_close(self._program)

@@ -243,7 +243,7 @@ class _Translator:
         _refuse(self.tokens[at - 1], fact)
 
     def _step(self, at: int) -> int:
-        """Takes in what begins at a token; returns where the next thing begins."""
+        """Take in what begins at a token; return where the next thing begins."""
         text = self.tokens[at].text
         outside = not self.scopes or self.scopes[-1] is not None
         if text == "namespace" and outside:

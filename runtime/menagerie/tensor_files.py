@@ -124,7 +124,7 @@ def stored(dtype: Dtype) -> np.dtype[Any]:
 
 
 def widen(array: Array, dtype: Dtype) -> Float64:
-    """Returns `array`, held as `stored(dtype)`, as float64, which has every value of it."""
+    """Return `array`, held as `stored(dtype)`, as float64, which has every value of it."""
     if dtype is Dtype.BFLOAT16:
         array = (array.astype(np.uint32) << _LOWER_HALF).view(np.float32)
     return array.astype(np.float64)

@@ -90,7 +90,7 @@ class Status:
         self._live = sys.stderr.isatty()
 
     def show(self, text: str) -> None:
-        """Puts `text` in the place of what is shown."""
+        """Put `text` in the place of what is shown."""
         if self._live and text != self._shown:
             self._shown = text
             sys.stderr.write(f"\r{printable(text, keep='')}\x1b[K")

@@ -104,7 +104,7 @@ def _recording(
 
 
 def main() -> int:
-    """Checks what the order names; says on standard error what is wrong."""
+    """Check what the order names; say on standard error what is wrong."""
     order = json.load(sys.stdin)
     try:
         folder = Path(order["manifest"]) if order["manifest"] else None

@@ -180,7 +180,7 @@ class Eager:
         return self.results(self.module(*arguments, **keywords))
 
     def from_first_state(self) -> Call:
-        """Calls one after another from the module's buffers on, which stay as they are."""
+        """Call one after another from the module's buffers on, which stay as they are."""
         buffers = {n: value.detach().clone() for n, value in self.module.named_buffers()}
 
         def call(inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -76,7 +76,7 @@ def read_report(folder: Path) -> ConversionReport:
 
 
 def read_graphs(folder: Path) -> tuple[ProgramGraphs, ...]:
-    """Reads the graphs.json beside a report; none where it is missing or damaged."""
+    """Read the graphs.json beside a report; none where it is missing or damaged."""
     try:
         return _GRAPHS_FORM.validate_json((folder / _GRAPHS).read_bytes())
     except (OSError, MalformedRecord):

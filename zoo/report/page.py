@@ -175,7 +175,7 @@ def _of_markdown() -> Environment:
 
 
 def render_markdown(template: str, **values: object) -> str:
-    """Fills a template of Markdown, as `render` does: no text but `Markup` can become markup."""
+    """Fill a template of Markdown, as `render` does: no text but `Markup` can become markup."""
     return _of_markdown().get_template(template).render(values).rstrip("\n") + "\n"
 
 
@@ -209,5 +209,5 @@ def log_end(text: str) -> str:
 
 
 def failure_markdown(report: FailureReport) -> str:
-    """Renders a failure for a Prefect artifact; no text of the report can become markup."""
+    """Render a failure for a Prefect artifact; no text of the report can become markup."""
     return _in_markdown("failure.md.j2", report)

@@ -153,7 +153,7 @@ def latencies(report: ConversionReport) -> tuple[Latencies, ...]:
 
 
 def summarise(report: ConversionReport) -> Summary:
-    """Condenses a report to its figures."""
+    """Condense a report to its figures."""
     times, validation = latencies(report), report.validation
     ratio, pairs = None, [t.comparison for t in times if t.comparison is not None]
     if pairs and len(pairs) == len(times) and not validation.emulated:

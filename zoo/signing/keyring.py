@@ -195,7 +195,7 @@ class Keyring:
         self.trust()
 
     def trust(self) -> None:
-        """Trusts these keys on this machine, wherever it looks for trusted roots."""
+        """Trust these keys on this machine, wherever it looks for trusted roots."""
         place = trusted_place()
         if os.environ.get(TRUST) and not place.is_dir():
             return  # the owner named a file, or a folder that he is to make
@@ -245,7 +245,7 @@ def _write_root(
     previous: Metadata[Root] | None,
     co_signers: Sequence[CryptoSigner] = (),
 ) -> None:
-    """Writes the next root: signed by its own root keys and by those of the one before."""
+    """Write the next root: signed by its own root keys and by those of the one before."""
     version = 1 if previous is None else previous.signed.version + 1
     keys = {role: _keys(folder, role) for role in Role}
     signed = Root(

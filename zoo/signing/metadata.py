@@ -37,14 +37,14 @@ class StoreMetadata:
         self._kept = keyring.folder / "stores" / name  # a store cannot take us back behind this
 
     def list_ledger(self, key: str, content: bytes) -> None:
-        """Lists the ledger under this key with these bytes, and dates everything anew."""
+        """List the ledger under this key with these bytes, and date everything again."""
         targets = self._latest(Targets)
         targets.targets[key] = TargetFile.from_data(key, content, ["sha256"])
         self._write(targets)
         self.refresh(targets.version)
 
     def refresh(self, targets_version: int | None = None) -> None:
-        """Dates snapshot and timestamp anew; the online key alone is needed."""
+        """Date snapshot and timestamp again; the online key alone is needed."""
         snapshot = self._latest(Snapshot)
         if targets_version is not None:
             snapshot.meta["targets.json"] = MetaFile(version=targets_version)
@@ -56,7 +56,7 @@ class StoreMetadata:
         self._write(timestamp)
 
     def _write(self, signed: Targets | Snapshot | Timestamp) -> None:
-        """Signs the next version; it is kept here first, so that no version is signed twice."""
+        """Sign the next version; it is kept here first, so that no version is signed twice."""
         self._next(signed)
         metadata: Metadata[Any] = Metadata(signed)
         role = Role.RELEASE if isinstance(signed, Targets) else Role.ONLINE

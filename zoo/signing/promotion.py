@@ -124,17 +124,17 @@ class Promoter:
         return None if latest is None else latest.build_key
 
     def refresh(self) -> None:
-        """Dates the store's metadata anew; the nightly work of the online key's holder."""
+        """Date the store's metadata again; the nightly work of the online key's holder."""
         with self._keyring.hold():
             StoreMetadata(self._store.objects, self._keyring).refresh()
 
     def draw(self, models: Iterable[str]) -> None:
-        """Draws the catalogue's pages of models, and its list of all, after several decisions."""
+        """Draw the catalogue's pages of models, and its list of all, after several decisions."""
         with self._keyring.hold():
             self._draw(models)
 
     def resign(self, ledgers: list[Ledger]) -> None:
-        """Signs ledgers and the releases that they name anew, after the keys were rotated."""
+        """Sign ledgers and their releases again, after the keys were rotated."""
         with self._keyring.hold():
             for ledger in ledgers:
                 for release in self._store.named(ledger):

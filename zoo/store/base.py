@@ -42,14 +42,14 @@ class ObjectStore(ObjectReader):
 
     @abstractmethod
     def put_file(self, source: Path, key: str, advance: Advance) -> None:
-        """Stores the file under `key`, whole or not at all."""
+        """Store the file under `key`, whole or not at all."""
 
     @abstractmethod
     def put_small(self, key: str, content: bytes) -> None:
-        """Stores `content` under `key`; readers see the old bytes or the new ones."""
+        """Store `content` under `key`; readers see the old bytes or the new ones."""
 
     def put_if_new(self, key: str, content: bytes) -> None:
-        """Stores `content` under `key`, unless it is what is there."""
+        """Store `content` under `key`, unless it is what is there."""
         if self.read_if_there(key, len(content)) != content:
             self.put_small(key, content)
 
@@ -90,7 +90,7 @@ class ObjectStore(ObjectReader):
 
     @abstractmethod
     def delete(self, key: str) -> None:
-        """Removes what is under `key`; nothing there is fine."""
+        """Remove what is under `key`; nothing there is fine."""
 
 
 _PARTIAL = re.compile(r"[0-9a-f]{32}")
@@ -100,19 +100,19 @@ class LocalObjects(FolderReader, ObjectStore):
     """Keys are paths under `root`, which is made by the first write."""
 
     def put_file(self, source: Path, key: str, advance: Advance) -> None:
-        """Copies the file beside its place, syncs it, and renames it there."""
+        """Copy the file beside its place, sync it, and rename it there."""
         with self._entry(key, source.stat().st_size) as writer, source.open("rb") as reader:
             while part := reader.read(CHUNK):
                 writer.write(part)
                 advance(len(part))
 
     def put_small(self, key: str, content: bytes) -> None:
-        """Writes the bytes beside their place, syncs them, and renames them there."""
+        """Write the bytes beside their place, sync them, and rename them there."""
         with self._entry(key, len(content)) as writer:
             writer.write(content)
 
     def size_of(self, key: str) -> int | None:
-        """Asks the file system."""
+        """Ask the file system."""
         with disk_errors(self.url):
             try:
                 return self._path(key).stat().st_size
@@ -120,7 +120,7 @@ class LocalObjects(FolderReader, ObjectStore):
                 return None
 
     def delete(self, key: str) -> None:
-        """Unlinks the file."""
+        """Unlink the file."""
         with disk_errors(self.url):
             self._path(key).unlink(missing_ok=True)
 

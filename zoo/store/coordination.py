@@ -81,7 +81,7 @@ def publishing(
     files: Mapping[str, FileEntry | PlainFile],
     progress: Progress = silent,
 ) -> Iterator[None]:
-    """Puts a folder's files among the blobs, but those that are there, and counts on all.
+    """Put a folder's files among the blobs, but those that are there, and count on all.
 
     What names them is written in the block; `progress` is given bytes done and bytes in all.
     """
@@ -98,7 +98,7 @@ def publishing(
 
 @contextmanager
 def sweeping(objects: ObjectStore, digests: Iterable[str]) -> Iterator[set[str]]:
-    """Says that these are being removed while the block runs; gives what must be left alone."""
+    """Announce removals while the block runs; yield what must be left alone."""
     flag = f"{SWEEPING}{uuid.uuid4().hex}.json"
     objects.put_small(flag, json.dumps(list(digests)).encode())
     try:

@@ -124,7 +124,7 @@ class Store(ReleaseReader):
             yield
 
     def sign(self, release: Release, signature: bytes, name: str = SIGNATURE) -> None:
-        """Puts a signature beside a release's document, in place of the one before.
+        """Put a signature beside a release's document, in place of the one before.
 
         `name` is the one that it has in the release's folder.
         """
@@ -209,7 +209,7 @@ class Store(ReleaseReader):
             return {build: whole.manifest for build, whole in pairs if whole is not None}
 
     def note(self, verdict: ReleaseVerdict) -> None:
-        """Keeps how a release's verification ended."""
+        """Keep how a release's verification ended."""
         key = verdict_key(verdict.model, verdict.target, verdict.build_key)
         self.objects.put_small(key, (verdict.model_dump_json(indent=1) + "\n").encode())
 
@@ -224,13 +224,13 @@ class Store(ReleaseReader):
         return self.objects.link(blob_key(release.manifest.listed[file].sha256), name)
 
     def link_page(self, page: bytes, name: str) -> str | None:
-        """Keeps an HTML page for three weeks, for a report that no release holds; see `link`."""
+        """Keep an HTML page for three weeks, for a report that no release holds; see `link`."""
         key = page_key(hashlib.sha256(page).hexdigest())
         self.objects.put_small(key, page)
         return self.objects.link(key, f"{name}.html")
 
     def put_archive(self, release: Release, archive: Path) -> None:
-        """Keeps a release as one zip file for three weeks; for `link_archive`."""
+        """Keep a release as one zip file for three weeks; for `link_archive`."""
         self.objects.put_file(archive, archive_key(release.digest), lambda _: None)
 
     def link_archive(self, release: Release) -> str | None:

@@ -45,7 +45,7 @@ class S3Objects(S3Reader, ObjectStore):
         super().__init__(bucket, prefix, **{**given, "config": config})
 
     def put_file(self, source: Path, key: str, advance: Advance) -> None:
-        """Sends the file in one request, or in parts when it is large."""
+        """Send the file in one request, or in parts when it is large."""
         with self._errors(key):
             try:
                 self._upload(source, key, advance)
@@ -53,13 +53,13 @@ class S3Objects(S3Reader, ObjectStore):
                 self._upload(source, key, advance)
 
     def put_small(self, key: str, content: bytes) -> None:
-        """Sends the bytes in one request, which S3 does atomically."""
+        """Send the bytes in one request, which S3 does atomically."""
         kind = content_type(key)
         with self._errors(key):
             self._client.put_object(**self._where(key), Body=content, ContentType=kind)
 
     def abandon_uploads(self, before: float, ours: Callable[[str], bool]) -> int:
-        """Aborts uploads in parts, whose parts take up space that no listing of keys shows."""
+        """Abort uploads in parts, whose parts take up space that no listing of keys shows."""
         with self._errors("uploads"):
             pages = self._client.get_paginator("list_multipart_uploads").paginate(
                 Bucket=self._bucket, Prefix=self._prefix
@@ -79,7 +79,7 @@ class S3Objects(S3Reader, ObjectStore):
         return len(old)
 
     def size_of(self, key: str) -> int | None:
-        """Asks for the object's head."""
+        """Ask for the object's head."""
         try:
             with self._errors(key):
                 size: int = self._client.head_object(**self._where(key))["ContentLength"]
@@ -88,12 +88,12 @@ class S3Objects(S3Reader, ObjectStore):
         return size
 
     def delete(self, key: str) -> None:
-        """Removes the object."""
+        """Remove the object."""
         with self._errors(key):
             self._client.delete_object(**self._where(key))
 
     def ensure_bucket(self) -> None:
-        """Makes the bucket where there is none; for a server of this user's, not for production."""
+        """Make the bucket where there is none; for a server of this user's, not for production."""
         with self._errors(""):
             try:
                 self._client.head_bucket(Bucket=self._bucket)

@@ -80,7 +80,7 @@ def unpack(zip_path: Path, folder: Path) -> Path:
 
 
 def require_free_place(folder: Path) -> None:
-    """Raises UsageError unless `folder` is absent or an empty folder."""
+    """Raise UsageError unless `folder` is absent or an empty folder."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise UsageError(str(folder), "is a link or a file, not a folder", "Choose another place")
     if folder.is_dir() and any(folder.iterdir()):

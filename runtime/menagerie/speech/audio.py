@@ -125,7 +125,7 @@ def _library(name: str, place: str) -> Any:
 
 
 def require_rate(place: str, rate: int) -> None:
-    """Raises SpeechError if `rate` is no rate at which anything is recorded."""
+    """Raise SpeechError if `rate` is no rate at which anything is recorded."""
     if not LOWEST_RATE <= rate <= HIGHEST_RATE:
         fact = f"a rate of {rate} Hz, not {LOWEST_RATE:,} to {HIGHEST_RATE:,}"
         raise SpeechError(place, fact, "Say at which rate it was recorded")

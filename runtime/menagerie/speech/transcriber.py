@@ -138,7 +138,7 @@ class Transcriber:
         )
 
     def close(self) -> None:
-        """Unloads the programs; a second call does nothing."""
+        """Unload the programs; a second call does nothing."""
         self._sessions.close()
 
     def __enter__(self) -> Transcriber:  # noqa: PYI034 - typing.Self came with Python 3.11

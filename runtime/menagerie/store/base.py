@@ -73,7 +73,7 @@ class ObjectReader(ABC):
         return self.url
 
     def require(self) -> None:
-        """Raises NotInStore where there is no such store, which an empty one is not."""
+        """Raise NotInStore where there is no such store, which an empty one is not."""
 
     @property
     def pauses(self) -> Sequence[float]:
@@ -155,13 +155,13 @@ class FolderReader(ObjectReader):
         self._root = root
 
     def require(self) -> None:
-        """Looks for the folder."""
+        """Look for the folder."""
         if not self._root.is_dir():
             advice = "Check the address; `zoo convert` makes a store where there is none"
             raise NotInStore(self.url, "there is no such folder", advice)
 
     def parts(self, key: str, start: int = 0, end: int | None = None) -> Parts:  # noqa: ARG002 - it may give more
-        """Reads on from `start`."""
+        """Read on from `start`."""
         with disk_errors(self.url):
             try:
                 file = self._path(key).open("rb")
@@ -174,7 +174,7 @@ class FolderReader(ObjectReader):
                     yield file.tell() - len(part), part
 
     def list_files(self, prefix: str) -> list[StoredFile]:
-        """Walks the folder that `prefix` is in."""
+        """Walk the folder that `prefix` is in."""
         folder = prefix.rpartition("/")[0]
         top = self._path(folder) if folder else self._root
         found = []

@@ -93,7 +93,7 @@ class HttpReader(ObjectReader):
     pauses = (0.5, 2.0)
 
     def parts(self, key: str, start: int = 0, end: int | None = None) -> Parts:
-        """Asks for the range where an end is given, else for all."""
+        """Ask for the range where an end is given, else for all."""
         with self._answer(key, "" if end is None else f"bytes={start}-{end - 1}") as answer:
             place = start if answer.status == HTTPStatus.PARTIAL_CONTENT else 0
             try:

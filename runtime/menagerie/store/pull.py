@@ -57,7 +57,7 @@ def pull_bundle(
     meter: Meter,
     cache: BlobCache | None,
 ) -> Path:
-    """Makes `folder` the bundle of a manifest, with its document and its signatures, `beside`.
+    """Make `folder` the bundle of a manifest, with its document and its signatures, `beside`.
 
     Files gather in a hidden folder beside it, named after the build; a later call finds them there.
     What `cache` has is not downloaded; what is, goes there as well.
@@ -96,7 +96,7 @@ def _fetch_all(
     meter: Meter,
     cache: BlobCache | None,
 ) -> None:
-    """Fetches files side by side; whatever fails ends all of them, and what is there stays."""
+    """Fetch files side by side; whatever fails ends all of them, and what is there stays."""
     stopped = threading.Event()
 
     def advance(count: int) -> None:
@@ -154,7 +154,7 @@ def _is_there(folder: Path, document: bytes) -> bool:
 
 
 def _complete(folder: Path, beside: Mapping[str, bytes]) -> None:
-    """Puts the signatures beside the manifest."""
+    """Put the signatures beside the manifest."""
     with disk_errors(folder):
         for name, content in beside.items():
             write_durably(folder / name, content, partial=folder / PARTIAL)
@@ -247,7 +247,7 @@ class BlobCache:
         return cls(home() / "downloads", int(max(0.0, min(most, 1e9)) * 10**9))
 
     def give(self, entry: FileEntry, path: Path) -> None:
-        """Puts the file at `path` if it is here, and of the right size."""
+        """Put the file at `path` if it is here, and of the right size."""
         kept = self._place(entry)
         with contextlib.suppress(OSError):
             if kept.is_symlink() or not kept.is_file() or kept.stat().st_size != entry.bytes:
@@ -259,7 +259,7 @@ class BlobCache:
                 path.unlink(missing_ok=True)
 
     def take(self, entry: FileEntry, path: Path) -> None:
-        """Keeps a file that has been checked, in place of those used longest ago."""
+        """Keep a file that has been checked, in place of those used longest ago."""
         kept = self._place(entry)
         if not _LEAST <= entry.bytes <= self._most:
             return

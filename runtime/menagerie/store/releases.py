@@ -262,7 +262,7 @@ class ReleaseReader:
         return release
 
     def _require_current(self, release: Release) -> None:
-        """Raises unless a trusted ledger names the release, and does not retract it."""
+        """Raise unless a trusted ledger names the release, and does not retract it."""
         ledger = self._believed(release.model, release.platform)
         entry = None if ledger is None else ledger.retraction(release.build_key)
         if entry is not None:

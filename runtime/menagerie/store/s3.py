@@ -75,7 +75,7 @@ class S3Reader(ObjectReader):
         return [spread * min(longest, first * 2**attempt) for attempt in range(1, attempts)]
 
     def parts(self, key: str, start: int = 0, end: int | None = None) -> Parts:
-        """Asks for the range where an end is given, else for all."""
+        """Ask for the range where an end is given, else for all."""
         wanted = {} if end is None else {"Range": f"bytes={start}-{end - 1}"}
         with self._errors(key):
             answer = self._client.get_object(**self._where(key), **wanted)
@@ -121,7 +121,7 @@ class S3Reader(ObjectReader):
 
     @contextmanager
     def _errors(self, key: str) -> Iterator[None]:
-        """Turns what boto3 raises into one line of ours."""
+        """Turn what boto3 raises into one line of ours."""
         try:
             yield
         except ClientError as error:

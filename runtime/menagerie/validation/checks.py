@@ -64,7 +64,7 @@ class LoadedProgram:
     goldens: GoldenCases
 
     def run(self, case: int, session: Session | None = None) -> dict[str, Array]:
-        """Runs a golden case, after the calls that lead to it where the program keeps state.
+        """Run a golden case, after the calls that lead to it where the program keeps state.
 
         The result is copied, lest the next run writes into it. Another `session` of the program
         may be given.
@@ -125,7 +125,7 @@ class Judged:
         )
 
     def run(self, case: int) -> None:
-        """Compares a case's outputs with eager's; runs it twice where it is quick."""
+        """Compare a case's outputs with eager's; run it twice where it is quick."""
         began = time.perf_counter()
         outputs = self.program.run(case)
         self.took.append(time.perf_counter() - began)
@@ -138,7 +138,7 @@ class Judged:
             self.case, self.outputs = case, outputs
 
     def finish(self) -> None:
-        """Runs the stand-in twice even where it is not quick."""
+        """Run the stand-in twice even where it is not quick."""
         if not is_quick(self.took[self.case]):
             self._run_again(self.case, self.outputs)
 

@@ -371,17 +371,17 @@ class Sender:
         self.findings: list[ProgramValidation] = []
 
     def step(self, place: str) -> None:
-        """Announces what is done next."""
+        """Announce what is done next."""
         self.place = place
         self._send(Event(step=place))
 
     def finding(self, program: ProgramValidation) -> None:
-        """Reports one program's judgement."""
+        """Report one program's judgement."""
         self.findings.append(program)
         self._send(Event(finding=program))
 
     def outcome(self, report: ValidationReport) -> None:
-        """Reports the whole judgement."""
+        """Report the whole judgement."""
         self._send(Event(outcome=report))
 
     def _send(self, event: Event) -> None:

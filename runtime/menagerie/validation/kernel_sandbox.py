@@ -199,7 +199,7 @@ def _libc() -> ctypes.CDLL:
 
 
 def main() -> int:
-    """Runs the command and returns how it ended."""
+    """Run the command and return how it ended."""
     order, command = json.loads(sys.argv[1]), sys.argv[2:]
     process.end_with(order["caller"], signal.SIGTERM)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -231,7 +231,7 @@ def _prepare(scratch: Path, layered: list[str]) -> None:
 
 
 def _become(command: list[str], order: dict[str, Any], scratch: Path, supervisor: int) -> None:
-    """Gives up rights and is the command from then on; ends this process where it cannot."""
+    """Give up rights and become the command; end this process where it cannot."""
     try:
         process.end_with(supervisor)
         if "files" in order["gives_up"]:
@@ -252,7 +252,7 @@ def _become(command: list[str], order: dict[str, Any], scratch: Path, supervisor
 
 
 def _end_the_rest() -> None:
-    """Kills what the command has left behind: orphans become children of this process."""
+    """Kill what the command has left behind: orphans become children of this process."""
     while True:
         with suppress(OSError):
             for path in Path("/proc/self/task").glob("*/children"):

@@ -113,7 +113,7 @@ def clean_environment() -> Mapping[str, str]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kills what is left of the worker's process group, and takes its exit status."""
+    """Kill what is left of the worker's process group, and take its exit status."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     for stream in (process.stdin, process.stderr):
@@ -138,7 +138,7 @@ class _Listener:
     timed_out: bool = False
 
     def listen(self, seconds: float) -> None:
-        """Listens until the worker has closed its pipe and ended, for `seconds` at most."""
+        """Listen until the worker has closed its pipe and ended, for `seconds` at most."""
         deadline = time.monotonic() + seconds
         with DefaultSelector() as selector:
             selector.register(self.pipe, EVENT_READ, self._hear)
@@ -178,7 +178,7 @@ class _Listener:
 
 
 def _judge(heard: _Listener, exit_code: int, limits: Limits) -> ValidationReport:
-    """Turns what was heard, and how the worker ended, into a report."""
+    """Turn what was heard, and how the worker ended, into a report."""
     if heard.timed_out or exit_code == -signal.SIGXCPU:
         return _failure(heard, Verdict.TIMED_OUT, f"not done after {limits.seconds:g} s")
     if exit_code < 0:

@@ -57,7 +57,7 @@ _LEAST_SECONDS = 0.05  # for attempts to refute a program: a small one takes the
 
 
 def main() -> int:
-    """Tries one bundle and sends the judgement; the exit code says only that it was sent."""
+    """Try one bundle and send the judgement; the exit code says only that it was sent."""
     order = from_json(Order, sys.argv[1])
     _confine(order.limits)
     _die_with_caller()
@@ -79,7 +79,7 @@ def main() -> int:
 
 
 def _confine(limits: Limits) -> None:
-    """Bounds this process; done here and not between fork and exec, where threads forbid it."""
+    """Bound this process; done here and not between fork and exec, where threads forbid it."""
     processor = math.ceil(limits.seconds) * ((limits.threads or cores()) + 1)
     _limit(resource.RLIMIT_CPU, processor, processor + 5)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -90,7 +90,7 @@ def _confine(limits: Limits) -> None:
 
 
 def _limit(which: int, soft: int, hard: int) -> None:
-    """Sets a limit, or keeps a lower one that this process was started under."""
+    """Set a limit, or keep a lower one that this process was started under."""
     most = resource.getrlimit(which)[1]
     if most != resource.RLIM_INFINITY:
         soft, hard = min(soft, most), min(hard, most)
@@ -134,7 +134,7 @@ class _Trial:
         self._seconds = order.limits.measure_seconds if timed else 0.0
 
     def run(self) -> ValidationReport:
-        """Makes every check, each only after what it builds on."""
+        """Make every check, each only after what it builds on."""
         manifest = self._bundle.manifest
         beside: list[str] = []
         with contextlib.ExitStack() as stack:
