@@ -115,6 +115,7 @@ class Summary(Frozen):
     memory_bytes: int | None = None  # peak of the fresh process that proved it, resident
     seconds: float = 0.0  # of the whole conversion
     machine: str = ""  # on which it was proven
+    busy: str = ""  # words on other work that disturbed the latencies
 
 
 def parities(report: ConversionReport) -> Iterator[tuple[str, OutputParity]]:
