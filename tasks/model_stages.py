@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tasks.job import ExportRecord, PullRecord
 from tasks.stage_table import ModelHolder
 from transforms.bisect import diagnose
-from transforms.eager import accuracy_gate, speech_parts
+from transforms.eager import SpeechParts, accuracy_gate, speech_parts
 from transforms.export.prepare import Prepared, prepare
 from transforms.goldens.entry import real_sample, samples
 from transforms.stages import LowerRecord, TransformRecord, export, lower, transform
@@ -15,6 +15,7 @@ from transforms.targets import Settings, target_named
 from zoo import sources
 from zoo.errors import ExportError
 from zoo.sources.context import Context, resolve_inside
+from zoo.sources.steps import gate_data, use_recipe
 from zoo.sources.transformers import with_pieces
 from zoo.spec import TransformersSource
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tasks.job import Job
-    from transforms.eager import Gate, SpeechParts
+    from transforms.eager import Gate
     from transforms.passes.quantisation import Call
     from zoo.records import Diagnosis, Suspected
     from zoo.sources import LoadedModel
@@ -124,7 +125,7 @@ class ModelStages(ModelHolder):
         gate = self._job.spec.accuracy
         if gate is None:
             return None
-        data = resolve_inside(gate.data, self._context())
+        data = gate_data(gate, self._context())
         return accuracy_gate(self._model().module, self._job.spec.programs, gate, data)
 
     def _calibration(self, program: ProgramSpec) -> Iterable[Call]:
@@ -136,6 +137,8 @@ class ModelStages(ModelHolder):
 
     def _speech(self) -> SpeechParts | None:
         spec = self._job.spec
+        if spec.use is not None:
+            return SpeechParts(use_recipe(spec.use, self._context()), None)
         if spec.speech is None:
             return None
         speech, loaded = spec.speech, self._model()

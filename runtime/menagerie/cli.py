@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SUMMARIES = {
     "pull": "Download a release; every file's sha256 is checked before anything appears.",
     "verify": "Prove an artifact on this machine: its golden cases, in a fresh process.",
-    "run": "Run an artifact on numpy files.",
+    "run": "Run an artifact on pictures or recordings, or on numpy files.",
     "bench": "Time an artifact on its largest golden input.",
     "transcribe": "Write down what recordings say.",
     "trust": "Trust a publisher's root.json; without one, say who is trusted.",
@@ -50,6 +50,8 @@ _EXAMPLES = {
   {0} verify resnet18.zip --json
   {0} verify resnet18 --target metal""",
     "run": """\
+  {0} run efficientnet_lite0 picture.png
+  {0} run silero_vad recording.wav
   {0} run out --input x.npy --output y.npy
   {0} run resnet18 -i x=image.npy --json
   {0} run out -i input_features=f.npy -i attention_mask=m.npy -o all.npz""",
@@ -173,6 +175,9 @@ def _parser(host: Host) -> argparse.ArgumentParser:
     verify.add_argument("--threads", type=_THREADS, default=1, help="that a run uses (default: 1)")
     run = _command(commands, host, "run", _run)
     _bundle(run, host)
+    run.add_argument(
+        "files", nargs="*", metavar="FILE", help="a picture or recording, as the model takes it"
+    )
     run.add_argument(
         "--input", "-i", action="append", default=[], metavar="[NAME=]FILE.npy", help="an input"
     )
@@ -484,7 +489,27 @@ def _verified(report: ValidationReport) -> str:
     return "\n".join(lines)
 
 
+def _use(order: argparse.Namespace) -> int:
+    """What the model says of files, each named where there are several."""
+    from menagerie.steps import answers
+
+    if order.input or order.output is not None:
+        raise UsageError("run", "takes files, or arrays by --input", "Leave one of them out")
+    with _named(order) as folder:
+        found = answers(folder, order.files, order.threads)
+    several = len(order.files) > 1
+    lines = [
+        f"{file}: {line}" if several else line
+        for file, answer in zip(order.files, found, strict=True)
+        for line in answer.lines
+    ]
+    rows = [{"file": f, **answer.fields} for f, answer in zip(order.files, found, strict=True)]
+    return _say(order, "\n".join(lines), {"files": rows})
+
+
 def _run(order: argparse.Namespace) -> int:
+    if order.files:
+        return _use(order)
     from menagerie.session import Session
     from menagerie.tensor_files import read_inputs, readable, write_outputs
 

@@ -119,6 +119,11 @@ class Session:
         return self._spec.outputs
 
     @property
+    def dimensions(self) -> Mapping[str, tuple[int, int, int]]:
+        """Least and largest size and step of each dynamic dimension by name."""
+        return self._spec.dimensions
+
+    @property
     def keeps_state(self) -> bool:
         """Whether a run may depend on the runs before it; see `reset`."""
         return self._spec.state is not None

@@ -24,6 +24,7 @@ from zoo import sources
 from zoo.errors import MenagerieError, SourceError, ValidationError
 from zoo.manifest import load_manifest
 from zoo.sources.context import Context, resolve_inside
+from zoo.sources.steps import gate_data
 from zoo.speech import held_out
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def real_sample(
     None if the entry has no samples that fit. Raise SourceError if its data cannot be read.
     """
     if spec.accuracy is not None and spec.accuracy.program == program.name:
-        found = load_file(resolve_inside(spec.accuracy.data, context))
+        found = load_file(gate_data(spec.accuracy, context))
         return _fewest(program, {i.name: found[i.name] for i in program.inputs if i.name in found})
     if spec.calibration:
         data = resolve_inside(spec.calibration, context)

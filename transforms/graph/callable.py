@@ -11,6 +11,7 @@ from transforms.graph.call_signature import Eager
 from transforms.graph.guards import switched_off
 from zoo.errors import ExportError
 from zoo.sources.random_weights import misfit
+from zoo.sources.steps import stepped
 
 if TYPE_CHECKING:
     from zoo.spec import ProgramSpec
@@ -43,7 +44,9 @@ class CallableProgram(torch.nn.Module):
     def forward(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """Call the part with `inputs` in the order of the spec; return its tensors by name."""
         named = {i.name: value for i, value in zip(self._spec.inputs, inputs, strict=True)}
-        return self._pick(self.model(**named, **self._spec.arguments))
+        prepared = stepped(named, self._spec.before)
+        found = self._pick(self.model(**prepared, **self._spec.arguments))
+        return stepped(found, self._spec.after)
 
     def _pick(self, result: Any) -> dict[str, torch.Tensor]:
         """The tensors that the spec names; of several results without names by their positions."""

@@ -23,6 +23,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from zoo.errors import SourceError
 from zoo.sources.context import first_line
+from zoo.sources.steps import stepped
 from zoo.spec import SampleKind
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def enliven(module: nn.Module, spec: ModelSpec, model: str) -> None:
             part = module.get_submodule(program.part)
             if fault := misfit(part.forward, [*inputs, *program.arguments]):
                 raise TypeError(fault)
-            part(**inputs, **program.arguments)
+            part(**stepped(inputs, program.before), **program.arguments)
 
     try:
         strengthen(module, run)

@@ -1,4 +1,4 @@
-"""speech.json: how a bundle's programs make text of a recording, and its vocabulary."""
+"""speech.json: how a bundle's programs make text of a recording or answer otherwise."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from menagerie.format.bundle_manifest import (  # noqa: TC001 - read at run time
     Name,
     Positive,
 )
+from menagerie.steps import Use  # noqa: TC001 - likewise
 from menagerie.typed_json import Malformed, from_json
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ class WhisperHead(_Listener):
 
 
 Head = CtcHead | TransducerHead | AttentionHead | WhisperHead
+HEADS = (CtcHead, TransducerHead, AttentionHead, WhisperHead)  # as `isinstance` takes them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,20 +158,25 @@ class WordGate:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How to transcribe with a bundle.
+    """How to transcribe with a bundle, or to use it otherwise (`menagerie.steps`).
 
     A recording longer than the programs take is cut into chunks that overlap by `overlap` seconds.
     """
 
     format: Literal["menagerie-speech"] = "menagerie-speech"
     version: Literal[1] = 1
-    rate: Positive  # samples a second that the programs take
-    frame: Positive  # samples to a frame of the programs' results
+    rate: Positive = 16_000  # samples a second that the programs take
+    frame: Positive = 1  # samples to a frame of the programs' results
     hop: Positive = 1  # samples to a frame of features; a rest shorter than that is not heard
-    overlap: float  # seconds
-    heads: dict[Name, Head]  # the first is the one to use
+    overlap: float = 0.0  # seconds
+    heads: dict[Name, Head | Use]  # the first is the one to use
     vocabulary: Vocabulary
     gate: WordGate | None = None
+
+    @property
+    def spoken(self) -> dict[Name, Head]:
+        """The heads that make text of a recording."""
+        return {name: head for name, head in self.heads.items() if isinstance(head, HEADS)}
 
     def __post_init__(self) -> None:
         if not self.heads:
@@ -180,9 +187,9 @@ class Recipe:
             raise ValueError(f"frame: is {self.frame}, no multiple of hop, {self.hop}")
         if not 0.0 <= self.overlap <= 3600.0:  # noqa: PLR2004 - an hour, and a number at all
             raise ValueError(f"overlap: is {self.overlap:g}, not 0 to 3600 s")
-        if self.gate is not None and (unknown := self.gate.errors.keys() - self.heads.keys()):
+        if self.gate is not None and (unknown := self.gate.errors.keys() - self.spoken.keys()):
             raise ValueError(f"gate.errors: there is no head {min(unknown)!r}")
-        for name, head in self.heads.items():
+        for name, head in self.spoken.items():
             role = "blank" if isinstance(head, (CtcHead, TransducerHead)) else "end"
             if (token := getattr(head, role)) > len(self.vocabulary.pieces):
                 raise ValueError(f"heads.{name}.{role}: there is no token {token}")
@@ -197,6 +204,7 @@ def read_recipe(path: Path, programs: Collection[str]) -> Recipe:
     except Malformed as error:
         raise ArtifactError(str(path), str(error)) from None
     for name, head in recipe.heads.items():
-        if absent := sorted(head.programs - set(programs)):
+        used = head.programs if isinstance(head, HEADS) else head.used
+        if absent := sorted(used - set(programs)):
             raise ArtifactError(str(path), f"heads.{name}: there is no program {absent[0]!r}")
     return recipe

@@ -64,12 +64,18 @@ class Transcriber:
         folder = Path(bundle)
         manifest = checked_manifest(folder, unsigned_too=True)  # each session checks
         model = manifest.model
+        deaf = SpeechError(
+            model,
+            "does not understand speech: its bundle has no recipe for it",
+            "Convert an entry that has `speech`",
+        )
         if Role.SPEECH not in manifest.files:
-            fact = "does not understand speech: its bundle has no recipe for it"
-            raise SpeechError(model, fact, "Convert an entry that has `speech`")
+            raise deaf
         path = folder / manifest.files[Role.SPEECH].path
         self.recipe = read_recipe(path, [program.name for program in manifest.programs])
-        heads = self.recipe.heads
+        heads = self.recipe.spoken
+        if not heads:
+            raise deaf
         if head is not None and head not in heads:
             raise SpeechError(model, f"has no head {head!r}", f"It has: {', '.join(heads)}")
         chosen = _in_language(language, heads[head or next(iter(heads))], model)

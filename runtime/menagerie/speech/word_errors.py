@@ -62,7 +62,7 @@ def count_errors(
     recipe: Recipe, head: str, programs: Mapping[str, Program], held_out: HeldOut, place: str
 ) -> int:
     """Count words that a head misses, adds or gets wrong; errors as of `Recogniser`."""
-    recogniser = Recogniser(recipe, recipe.heads[head], programs, place)
+    recogniser = Recogniser(recipe, recipe.spoken[head], programs, place)
     speller = Speller(recipe.vocabulary)
     errors, first = 0, 0
     for length, text in zip(held_out.lengths.tolist(), held_out.texts, strict=True):

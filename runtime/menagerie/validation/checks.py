@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from menagerie.validation.findings import Measurement, OutputParity, Profile, Refuting
     from menagerie.validation.goldens import GoldenCases
 
+_HALF = 0.5
 _QUICK_SECONDS = 0.25  # run twice
 _MOST_SECONDS = 1.0  # timed, and run beside a second session
 
@@ -77,9 +78,15 @@ class LoadedProgram:
         return {name: np.array(value) for name, value in outputs.items()}
 
     def called(self) -> Program:
-        """As gates and decoding loops call it, each time from the first state on."""
+        """As decoding loops call it, each time from the first state on."""
         entry, session = self.entry, self.session
         return Program(lambda x: from_the_start(session, x)(), entry.inputs, entry.dimensions)
+
+    def in_sequence(self) -> Program:
+        """As the accuracy gate calls it: one after another from the first state on."""
+        if self.session.keeps_state:
+            self.session.reset()
+        return Program(self.session.run, self.entry.inputs, self.entry.dimensions)
 
 
 def _differing(left: Mapping[str, Array], right: Mapping[str, Array]) -> str:
@@ -255,7 +262,8 @@ def accuracy(program: Program, gate: AccuracyData, path: Path) -> AccuracyResult
 
     The last batch is filled up with the last sample, since a program may take one size only. The
     file is safetensors with the program's inputs and `labels`, samples along the first axis;
-    floating inputs are rounded to what the program takes. Each call is from its first state on.
+    floating inputs are rounded to what the program takes. Calls of a program that keeps state go
+    on one from another. A single score means class 1 from a half on.
     Raise ArtifactError if the data lacks a tensor or samples, the program the gate's output.
     """
     labels, data = _samples(program.inputs, path)
@@ -270,7 +278,9 @@ def accuracy(program: Program, gate: AccuracyData, path: Path) -> AccuracyResult
             raise ArtifactError(f"program {gate.program}", fact, f"It has: {', '.join(results)}")
         scores = results[name][:count]
         scores = widen(scores, Dtype.BFLOAT16) if scores.dtype == np.uint16 else scores
-        correct += int(np.sum(np.argmax(scores, axis=-1) == labels[start : start + count]))
+        single = scores.shape[-1] == 1
+        chosen = scores[..., 0] >= _HALF if single else np.argmax(scores, axis=-1)
+        correct += int(np.sum(chosen == labels[start : start + count]))
     return AccuracyResult(
         samples=len(labels),
         eager=gate.eager_accuracy,

@@ -212,7 +212,7 @@ class _Trial:
             return None
         self._sender.step(f"program {gate.program}, accuracy gate")
         data = self._bundle.file(manifest.files[Role.ACCURACY].path)
-        result = accuracy(programs[gate.program].called(), gate, data)
+        result = accuracy(programs[gate.program].in_sequence(), gate, data)
         if not result.passed:
             self._facts.append(
                 f"program {gate.program}: accuracy {result.artifact:.6g} on {result.samples} "

@@ -1,0 +1,195 @@
+"""A model used by what it means: a picture to labels, a recording to stretches of speech.
+
+A bundle's recipe (`menagerie.speech.recipe`) says how; arithmetic is in the programs. What is here
+reads files and says results: Pillow reads pictures (extra `pictures`), soundfile recordings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from menagerie.errors import UsageError
+from menagerie.format.bundle_manifest import Name, Positive, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from menagerie.speech.recipe import Recipe
+
+_FEWEST = 0.05  # the least probability of a label that is named
+_MOST = 5  # labels of a picture
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelsHead:
+    """A program takes `picture` (1, height, width, 3) uint8 and gives a probability by label."""
+
+    kind: Literal["labels"]
+    program: Name
+
+    @property
+    def used(self) -> frozenset[str]:
+        """The programs that it calls."""
+        return frozenset({self.program})
+
+
+@dataclass(frozen=True, kw_only=True)
+class StretchesHead:
+    """Programs take blocks of `samples` (1, n), one after another, and give a probability (1, 1).
+
+    A stretch begins where it reaches `threshold` and ends where it is below for `pause` seconds;
+    one of less than `least` seconds is none.
+    """
+
+    kind: Literal["stretches"]
+    programs: dict[Name, Positive]  # samples a second that each takes
+    threshold: float
+    least: float
+    pause: float
+
+    @property
+    def used(self) -> frozenset[str]:
+        """The programs that it calls."""
+        return frozenset(self.programs)
+
+
+Use = LabelsHead | StretchesHead
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model says of a file: lines for people, and the same as JSON."""
+
+    lines: tuple[str, ...]
+    fields: dict[str, Any]
+
+
+def answers(folder: Path, files: Sequence[str], threads: int | None = None) -> list[Answer]:
+    """Use a bundle, by its recipe, on files.
+
+    Raises:
+        UsageError: the bundle has no recipe for files, or a file cannot be read as what it takes.
+        SessionError: it cannot be loaded.
+        SpeechError: a recording cannot be read.
+    """
+    from menagerie.session import checked_manifest
+    from menagerie.speech.recipe import read_recipe
+
+    manifest = checked_manifest(folder, unsigned_too=True)  # each session checks
+    if Role.SPEECH not in manifest.files:
+        fact = "its bundle does not say what to make of files"
+        raise UsageError(manifest.model, fact, "Give arrays by --input NAME=FILE.npy")
+    path = folder / manifest.files[Role.SPEECH].path
+    recipe = read_recipe(path, [program.name for program in manifest.programs])
+    head = next(iter(recipe.heads.values()))
+    if isinstance(head, LabelsHead):
+        return list(_labelled(folder, head, recipe, files, threads))
+    if isinstance(head, StretchesHead):
+        return [_stretches(folder, head, file, threads) for file in files]
+    from menagerie.speech import Transcriber
+
+    with Transcriber(folder, threads=threads) as transcriber:
+        texts = [transcriber.transcribe_file(file).text for file in files]
+    return [Answer((text,), {"text": text}) for text in texts]
+
+
+def _labelled(
+    folder: Path, head: LabelsHead, recipe: Recipe, files: Sequence[str], threads: int | None
+) -> Iterator[Answer]:
+    from menagerie.session import Session
+
+    with Session(folder, head.program, threads) as session:
+        for file in files:
+            picture = _picture(file, session)
+            scores = next(iter(session.run({"picture": picture}).values()))[0].astype(np.float64)
+            best = [int(n) for n in np.argsort(-scores)[:_MOST]]
+            named = [
+                (recipe.vocabulary.pieces[n], float(scores[n]))
+                for n in best
+                if n == best[0] or scores[n] >= _FEWEST
+            ]
+            rows = [{"label": label, "score": round(score, 6)} for label, score in named]
+            yield Answer(tuple(f"{label} {score:.2f}" for label, score in named), {"labels": rows})
+
+
+def _picture(file: str, session: Any) -> NDArray[np.uint8]:
+    """(1, height, width, 3) RGB of a size that the program takes: a larger one is reduced."""
+    try:
+        image, operations = import_module("PIL.Image"), import_module("PIL.ImageOps")
+    except ImportError as error:
+        step = "Install the extra `pictures` of menagerie, or pillow by itself"
+        raise UsageError(file, "pillow, which reads pictures, is missing", step) from error
+    try:
+        with image.open(file) as opened:
+            picture = operations.exif_transpose(opened).convert("RGB")
+    except (OSError, ValueError, SyntaxError, image.DecompressionBombError) as error:
+        raise UsageError(file, f"cannot be read as a picture ({error})", "Check it") from error
+    ranges = [
+        session.dimensions[axis] for axis in session.inputs[0].shape if axis in session.dimensions
+    ]
+    if ranges:
+        low, high = max(r[0] for r in ranges), min(r[1] for r in ranges)
+        factor = min(1.0, high / max(picture.size))
+        size = [max(low, round(side * factor)) for side in picture.size]
+        if tuple(size) != picture.size:
+            picture = picture.resize(size, image.Resampling.LANCZOS)
+    return np.asarray(picture)[None]
+
+
+def _stretches(folder: Path, head: StretchesHead, file: str, threads: int | None) -> Answer:
+    from menagerie.session import Session
+    from menagerie.speech.audio import at_rate, open_audio
+
+    with open_audio(Path(file)) as recording:
+        program, rate = _nearest(head, recording.rate)
+        with Session(folder, program, threads) as session:
+            size = int(session.inputs[0].shape[1])
+            scores = [
+                float(next(iter(session.run({"samples": block}).values())).reshape(-1)[0])
+                for block in _blocks(at_rate(recording, rate), size)
+            ]
+    spans = stretches(scores, head, size / rate)
+    rows = [{"start": round(low, 3), "end": round(high, 3)} for low, high in spans]
+    shown = tuple(f"{low:.2f} to {high:.2f} s" for low, high in spans)
+    return Answer(shown or ("nothing",), {"stretches": rows})
+
+
+def _nearest(head: StretchesHead, rate: int) -> tuple[str, int]:
+    """The program of the highest rate that the recording has; else of the lowest."""
+    ordered = sorted(head.programs.items(), key=lambda pair: pair[1])
+    return next((p for p in reversed(ordered) if p[1] <= rate), ordered[0])
+
+
+def _blocks(pieces: Iterator[NDArray[np.float32]], size: int) -> Iterator[NDArray[np.float32]]:
+    """(1, size) each; the last one with zeros behind."""
+    held = np.empty(0, np.float32)
+    for piece in pieces:
+        held = np.concatenate([held, piece])
+        while len(held) >= size:
+            yield held[None, :size]
+            held = held[size:]
+    if len(held):
+        yield np.pad(held, (0, size - len(held)))[None]
+
+
+def stretches(
+    scores: Sequence[float], head: StretchesHead, seconds: float
+) -> list[tuple[float, float]]:
+    """Beginning and end, in seconds, of what blocks of `seconds` say; see `StretchesHead`."""
+    found: list[list[int]] = []
+    for number, score in enumerate(scores):
+        if score < head.threshold:
+            continue
+        if found and (number - found[-1][1]) * seconds < head.pause:
+            found[-1][1] = number + 1
+        else:
+            found.append([number, number + 1])
+    spans = [(low * seconds, high * seconds) for low, high in found]
+    return [(low, high) for low, high in spans if high - low >= head.least]

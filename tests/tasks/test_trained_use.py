@@ -1,0 +1,219 @@
+"""An entry that names steps, a use and a gate of packages: converted, proven, used on files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import wave
+import zipfile
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from flows.parameters import ConversionOptions
+from flows.plan import plan
+from menagerie.cli import main
+from menagerie.validation.findings import Verdict
+from tasks.job import Job, StageRecords
+from tasks.model_stages import ModelStages
+from tasks.prove import prove
+from tasks.stage_table import EXPORT, LOWER, PULL, TRANSFORM
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from zoo.records import ConversionReport
+
+_COLOURS = {"red": (250, 10, 10), "green": (10, 250, 10), "blue": (10, 10, 250)}
+_BLOCK = 80  # samples: 10 ms at 8 kHz
+_NETS = """
+import torch
+
+class Colours(torch.nn.Module):
+    def forward(self, picture):
+        return picture.mean((2, 3)) * 8
+
+class Loudness(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("level", torch.zeros(1, 1))
+
+    def forward(self, samples):
+        self.level.copy_(0.5 * self.level + samples.abs().mean(1, keepdim=True))
+        return torch.tanh(self.level * 4)
+"""
+
+
+def _tone(path: Path, spans: list[tuple[float, float]], seconds: float) -> None:
+    """A WAV file at 8 kHz that is loud in spans of seconds, else silent."""
+    times = np.arange(int(seconds * 8000)) / 8000
+    loud = np.any([(low <= times) & (times < high) for low, high in spans], axis=0)
+    samples = (np.where(np.arange(len(times)) % 2, 1, -1) * 16000 * loud).astype("<i2")
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(8000)
+        file.writeframes(struct.pack(f"<{len(samples)}h", *samples.tolist()))
+
+
+def _wheel(folder: Path, files: list[Path]) -> dict[str, str]:
+    """A wheel with these files; what an entry says of it."""
+    wheel = folder / "example_data-1.0-py3-none-any.whl"
+    info = "example_data-1.0.dist-info"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr(
+            f"{info}/METADATA", "Metadata-Version: 2.1\nName: example-data\nVersion: 1.0\n"
+        )
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+        for file in files:
+            archive.write(file, file.name)
+    return {"distribution": "example-data", "version": "1.0", "wheel_sha256": _digest(wheel)}
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two entries whose gates' data are in a wheel of a local index, which is asked once."""
+    data, folder = tmp_path / "index", tmp_path / "manifest"
+    data.mkdir()
+    folder.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(data))
+    for name, colour in _COLOURS.items():
+        Image.new("RGB", (70, 50), colour).save(data / f"{name}.png")
+    _tone(data / "talk.wav", [(0.2, 0.6)], 1.0)
+    (data / "talk.rttm").write_text("SPEAKER talk 1 0.200 0.400 <NA> <NA> somebody <NA> <NA>\n")
+    files = {path.name: {"file": path.name, "sha256": _digest(path)} for path in data.iterdir()}
+    package = _wheel(data, [data / name for name in files])
+    pictures = [files[f"{name}.png"] | {"label": n} for n, name in enumerate(_COLOURS)]
+    (folder / "nets.py").write_text(_NETS)
+    (folder / "labels.txt").write_text("\n".join(_COLOURS))
+    entry = {"licence": {"spdx": "Apache-2.0"}, "targets": ["cpu"]}
+    picture = {
+        "name": "picture",
+        "shape": [1, "height", "width", 3],
+        "dtype": "uint8",
+        "sample": {"kind": "integers", "low": 0, "high": 256},
+    }
+    fit = {"kind": "fit", "size": 8, "share": 0.5}
+    normalise = {"kind": "normalise", "mean": [128.0], "deviation": [128.0, 128.0, 128.0]}
+    models = {
+        "colours": entry | {
+            "summary": "The colour of a picture",
+            "source": {"kind": "factory", "builder": "nets:Colours"},
+            "programs": [{
+                "inputs": [picture],
+                "before": {"picture": [fit, normalise]},
+                "outputs": ["probabilities"],
+                "after": {"probabilities": [{"kind": "softmax"}]},
+                "dimensions": {n: {"low": 16, "high": 64} for n in ("height", "width")},
+            }],
+            "accuracy": {
+                "batch": 1,
+                "pictures": {"side": 32, "packages": [package | {"pictures": pictures}]},
+            },
+            "use": {"kind": "labels", "labels": "labels.txt"},
+        },
+        "loudness": entry | {
+            "summary": "Whether it is loud",
+            "source": {"kind": "factory", "builder": "nets:Loudness"},
+            "programs": [{
+                "inputs": [{"name": "samples", "shape": [1, _BLOCK], "sample": {"std": 0.1}}],
+                "outputs": ["probability"],
+            }],
+            "accuracy": {
+                "batch": 1,
+                "recording": {
+                    "package": package,
+                    "sound": files["talk.wav"],
+                    "speakers": files["talk.rttm"],
+                    "block": _BLOCK,
+                },
+            },
+            "use": {"kind": "stretches", "programs": {"main": 8000}, "least": 0.1, "pause": 0.05},
+        },
+    }  # fmt: skip
+    text = json.dumps({"version": 1, "family": "Trained", "models": models})
+    (folder / "models.yaml").write_text(text)
+    return folder
+
+
+def _converted(manifest: Path, model: str, tmp_path: Path) -> tuple[Path, ConversionReport]:
+    options = ConversionOptions(
+        store=str(tmp_path / "store"), manifest=str(manifest), allow_factories=True
+    )
+    [planned] = plan([model], ["cpu"], options)
+    job = Job(
+        model=model,
+        target="cpu",
+        spec=planned.spec,
+        origin=planned.origin,
+        build_key=planned.build_key,
+        store=options.store,
+        folder=tmp_path / "work",
+        reports=tmp_path / "reports",
+        log=tmp_path / "log",
+        allow_factories=True,
+    )
+    with ModelStages(job) as stages:
+        pulled = stages.run(PULL)
+        stages.run(EXPORT)
+        transformed, lowered = stages.run(TRANSFORM), stages.run(LOWER)
+    records = StageRecords(pulled=pulled, transformed=transformed, lowered=lowered, stages=())
+    return job.bundle, prove(job, records)
+
+
+def test_a_picture_becomes_labels(
+    manifest: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Resizing, normalising and softmax are in the program; labels are in the bundle.
+
+    Each mean is (value - 128) / 128 * 8: 7.625 and twice -7.375 give exp(15) to 2 and so 1.00.
+    """
+    bundle, report = _converted(manifest, "colours", tmp_path)
+    assert report.validation.verdict is Verdict.PASSED
+    assert report.validation.accuracy is not None
+    assert (report.validation.accuracy.samples, report.validation.accuracy.artifact) == (3, 1.0)
+    large = tmp_path / "large.png"
+    Image.new("RGB", (900, 300), _COLOURS["green"]).save(large)
+    capfd.readouterr()
+    assert main(["run", str(bundle), str(large), "--allow-unsigned"]) == 0
+    assert capfd.readouterr().out == "green 1.00\n"
+    files = [str(tmp_path / "index" / f"{name}.png") for name in ("blue", "red")]
+    assert main(["run", str(bundle), *files, "--json", "--allow-unsigned"]) == 0
+    rows = json.loads(capfd.readouterr().out)["files"]
+    assert [(r["file"], r["labels"][0]["label"]) for r in rows] == [
+        (files[0], "blue"),
+        (files[1], "red"),
+    ]
+    assert main(["run", str(bundle), str(manifest / "nets.py"), "--allow-unsigned"]) == 2
+    assert "cannot be read as a picture" in capfd.readouterr().err
+
+
+def test_a_recording_becomes_stretches(
+    manifest: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """State goes on from block to block, in the gate and in use; at another rate, too.
+
+    The level after n loud blocks is 0.98 (1 - 2^-n), of which tanh(4 x) is over a half from the
+    first on; it is below a half from the third silent block on: of 100 blocks, 2 are wrong.
+    """
+    bundle, report = _converted(manifest, "loudness", tmp_path)
+    assert report.validation.verdict is Verdict.PASSED
+    assert report.validation.accuracy is not None
+    assert report.validation.accuracy.samples == 100
+    assert report.validation.accuracy.artifact == report.validation.accuracy.eager == 0.98
+    two = tmp_path / "two.wav"
+    _tone(two, [(0.1, 0.5), (0.7, 0.72), (1.0, 1.3)], 2.0)
+    capfd.readouterr()
+    assert main(["run", str(bundle), str(two), "--allow-unsigned"]) == 0
+    assert capfd.readouterr().out == "0.10 to 0.52 s\n1.00 to 1.32 s\n"
+    assert main(["transcribe", str(bundle), str(two), "--allow-unsigned"]) == 1
+    assert "does not understand speech" in capfd.readouterr().err

@@ -1,0 +1,83 @@
+"""Silero's voice activity detector, by the sizes that its weights have (silero-vad 6, MIT)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import conv1d, pad
+
+_WIDTH = 128
+_BLOCKS = ((_WIDTH, 1), (64, 2), (64, 2), (_WIDTH, 1))  # channels, stride
+_PIECES = 16  # a block of 32 ms has sixteen pieces of 2 ms; a transform takes eight
+
+
+class _Basis(nn.Module):
+    """A short-time Fourier transform, windowed cosines and sines as a convolution's weights."""
+
+    forward_basis_buffer: Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.register_buffer("forward_basis_buffer", torch.randn(size + 2, 1, size) / size)
+
+    def forward(self, samples: Tensor) -> Tensor:
+        """Magnitudes (1, size / 2 + 1, frames) of (1, n) samples, every half a size."""
+        size = self.forward_basis_buffer.shape[-1]
+        mirrored = pad(samples[:, None], (0, size // 4), "reflect")
+        real, imaginary = conv1d(mirrored, self.forward_basis_buffer, stride=size // 2).chunk(2, 1)
+        return torch.sqrt(real.square() + imaginary.square())
+
+
+class _Unit(nn.Module):
+    def __init__(self, taken: int, given: int, stride: int) -> None:
+        super().__init__()
+        self.reparam_conv = nn.Conv1d(taken, given, 3, stride, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.reparam_conv(x))
+
+
+class _Decoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn = nn.LSTMCell(_WIDTH, _WIDTH)
+        self.decoder = nn.Sequential(nn.Identity(), nn.ReLU(), nn.Conv1d(_WIDTH, 1, 1))
+
+
+class SileroVad(nn.Module):
+    """Whether somebody speaks in a block of 32 ms; state is in buffers.
+
+    Args:
+        rate: samples a second, 8000 or 16000.
+    """
+
+    hidden: Tensor
+    cell: Tensor
+    context: Tensor
+
+    def __init__(self, rate: int) -> None:
+        super().__init__()
+        size = rate // 1000 * _PIECES  # of the transform, half a block
+        self.stft = _Basis(size)
+        widths = [size // 2 + 1, *(width for width, _ in _BLOCKS)]
+        self.encoder = nn.Sequential(
+            *(_Unit(n, w, s) for n, (w, s) in zip(widths, _BLOCKS, strict=False))
+        )
+        self.decoder = _Decoder()
+        for name, width in (("hidden", _WIDTH), ("cell", _WIDTH), ("context", size // 4)):
+            self.register_buffer(name, torch.zeros(1, width), persistent=False)
+
+    def forward(self, samples: Tensor) -> Tensor:
+        """Probability (1, 1) that somebody speaks in the next (1, 32 ms) samples from -1 to 1."""
+        heard = torch.cat([self.context, samples], 1)
+        self.context.copy_(heard[:, -self.context.shape[1] :])
+        features = self.encoder(self.stft(heard)).squeeze(-1)
+        hidden, cell = self.decoder.rnn(features, (self.hidden, self.cell))
+        self.hidden.copy_(hidden)
+        self.cell.copy_(cell)
+        return torch.sigmoid(self.decoder.decoder(hidden[:, :, None])).mean(2)
+
+
+def silero_vad() -> nn.ModuleDict:
+    """Both detectors with untrained weights: parts `at_16000` and `at_8000`."""
+    return nn.ModuleDict({f"at_{rate}": SileroVad(rate) for rate in (16_000, 8_000)})
