@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from menagerie.errors import UsageError
-from menagerie.format.bundle_manifest import Name, Positive, Role
+from menagerie.format.bundle_manifest import Role
+from menagerie.speech.recipe import LabelsHead, StretchesHead, read_recipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,42 +26,6 @@ if TYPE_CHECKING:
 
 _FEWEST = 0.05  # the least probability of a label that is named
 _MOST = 5  # labels of a picture
-
-
-@dataclass(frozen=True, kw_only=True)
-class LabelsHead:
-    """A program takes `picture` (1, height, width, 3) uint8 and gives a probability by label."""
-
-    kind: Literal["labels"]
-    program: Name
-
-    @property
-    def used(self) -> frozenset[str]:
-        """The programs that it calls."""
-        return frozenset({self.program})
-
-
-@dataclass(frozen=True, kw_only=True)
-class StretchesHead:
-    """Programs take blocks of `samples` (1, n), one after another, and give a probability (1, 1).
-
-    A stretch begins where it reaches `threshold` and ends where it is below for `pause` seconds;
-    one of less than `least` seconds is none.
-    """
-
-    kind: Literal["stretches"]
-    programs: dict[Name, Positive]  # samples a second that each takes
-    threshold: float
-    least: float
-    pause: float
-
-    @property
-    def used(self) -> frozenset[str]:
-        """The programs that it calls."""
-        return frozenset(self.programs)
-
-
-Use = LabelsHead | StretchesHead
 
 
 @dataclass(frozen=True)
@@ -80,7 +45,6 @@ def answers(folder: Path, files: Sequence[str], threads: int | None = None) -> l
         SpeechError: a recording cannot be read.
     """
     from menagerie.session import checked_manifest
-    from menagerie.speech.recipe import read_recipe
 
     manifest = checked_manifest(folder, unsigned_too=True)  # each session checks
     if Role.SPEECH not in manifest.files:
@@ -155,7 +119,8 @@ def _stretches(folder: Path, head: StretchesHead, file: str, threads: int | None
                 float(next(iter(session.run({"samples": block}).values())).reshape(-1)[0])
                 for block in _blocks(at_rate(recording, rate), size)
             ]
-    spans = stretches(scores, head, size / rate)
+        last = recording.seconds or len(scores) * size / rate
+    spans = stretches(scores, head, size / rate, last)
     rows = [{"start": round(low, 3), "end": round(high, 3)} for low, high in spans]
     shown = tuple(f"{low:.2f} to {high:.2f} s" for low, high in spans)
     return Answer(shown or ("nothing",), {"stretches": rows})
@@ -180,9 +145,9 @@ def _blocks(pieces: Iterator[NDArray[np.float32]], size: int) -> Iterator[NDArra
 
 
 def stretches(
-    scores: Sequence[float], head: StretchesHead, seconds: float
+    scores: Sequence[float], head: StretchesHead, seconds: float, last: float
 ) -> list[tuple[float, float]]:
-    """Beginning and end, in seconds, of what blocks of `seconds` say; see `StretchesHead`."""
+    """Beginning and end, `last` at most, of what blocks of `seconds` say; see `StretchesHead`."""
     found: list[list[int]] = []
     for number, score in enumerate(scores):
         if score < head.threshold:
@@ -191,5 +156,5 @@ def stretches(
             found[-1][1] = number + 1
         else:
             found.append([number, number + 1])
-    spans = [(low * seconds, high * seconds) for low, high in found]
+    spans = [(low * seconds, min(high * seconds, last)) for low, high in found]
     return [(low, high) for low, high in spans if high - low >= head.least]

@@ -158,9 +158,9 @@ def test_our_own_manifest_is_listed(zoo: Run) -> None:
     assert code == 0
     assert defaults == {
         "digits_cnn",
-        "mobilenet_v3_small",
-        "parakeet_ctc_small",
+        "efficientnet_lite0",
         "resnet18",
+        "silero_vad",
         "spoken_digits",
     }
 

@@ -37,16 +37,9 @@ if TYPE_CHECKING:
 
 untrained = factory.untrained  # the module that the weights are for
 _MOST_BYTES = 16 << 30  # of a file in a wheel
-_STORAGES = {
-    "FloatStorage": torch.float32,
-    "HalfStorage": torch.float16,
-    "BFloat16Storage": torch.bfloat16,
-    "DoubleStorage": torch.float64,
-    "LongStorage": torch.int64,
-    "IntStorage": torch.int32,
-    "CharStorage": torch.int8,
-    "ByteStorage": torch.uint8,
-    "BoolStorage": torch.bool,
+_STORAGES = {"CharStorage": torch.int8, "ByteStorage": torch.uint8} | {
+    f"{name}Storage": getattr(torch, name.lower())
+    for name in ("Float", "Half", "BFloat16", "Double", "Long", "Int", "Bool")
 }
 _UNREACHABLE = re.compile("connection broken|connection error|timed out")
 

@@ -12,7 +12,6 @@ from menagerie.format.bundle_manifest import (  # noqa: TC001 - read at run time
     Name,
     Positive,
 )
-from menagerie.steps import Use  # noqa: TC001 - likewise
 from menagerie.typed_json import Malformed, from_json
 
 if TYPE_CHECKING:
@@ -123,6 +122,40 @@ class WhisperHead(_Listener):
             raise ValueError(f"most_tokens: is {self.most_tokens}, no more than a prompt")
 
 
+@dataclass(frozen=True, kw_only=True)
+class LabelsHead:
+    """A program takes `picture` (1, height, width, 3) uint8 and gives a probability by label."""
+
+    kind: Literal["labels"]
+    program: Name
+
+    @property
+    def used(self) -> frozenset[str]:
+        """The programs that it calls."""
+        return frozenset({self.program})
+
+
+@dataclass(frozen=True, kw_only=True)
+class StretchesHead:
+    """Programs take blocks of `samples` (1, n), one after another, and give a probability (1, 1).
+
+    A stretch begins where it reaches `threshold` and ends where it is below for `pause` seconds;
+    one of less than `least` seconds is none.
+    """
+
+    kind: Literal["stretches"]
+    programs: dict[Name, Positive]  # samples a second that each takes
+    threshold: float
+    least: float
+    pause: float
+
+    @property
+    def used(self) -> frozenset[str]:
+        """The programs that it calls."""
+        return frozenset(self.programs)
+
+
+Use = LabelsHead | StretchesHead
 Head = CtcHead | TransducerHead | AttentionHead | WhisperHead
 HEADS = (CtcHead, TransducerHead, AttentionHead, WhisperHead)  # as `isinstance` takes them
 
