@@ -157,8 +157,9 @@ def _is_read(used: nn.Module, inputs: Inputs, numbers: Iterable[Keys]) -> bool:
     """Return whether results differ once numbers that every call changes are far from theirs."""
     [known] = _run(used, inputs)
     for *path, key in numbers:
-        holder: Any = reduce(lambda thing, name: _parts(thing).get(name), path, used)
-        value = _parts(holder).get(key)
+        start: Any = used
+        holder = reduce(lambda thing, name: _parts(thing).get(name), path, start)
+        value: Any = _parts(holder).get(key)
         if type(value) not in {int, float}:
             continue
         for other in (value + _FAR, -value - _FAR):
