@@ -62,7 +62,7 @@ def test_scenario_holds(double: Path, name: str) -> None:
     assert (lines[0], lines[-1]) == ("held", "ended with 0"), lines
 
 
-@pytest.mark.parametrize("graphs", [False, True])
+@pytest.mark.parametrize("graphs", [False, pytest.param(True, marks=pytest.mark.sweep)])
 def test_every_operator_case(double: Path, graphs: bool) -> None:
     """All cases of all operators, and all stories, give eager's results through Apple's layer."""
     done = run("run_cases.py", double, graphs=graphs)
@@ -161,10 +161,7 @@ _MISTAKES = {
 # Each compiles a file anew: those that Metal's rules of use name always, the others in the sweep.
 _ALWAYS = {
     "encoder not ended",
-    "released while resident",
     "used after commit",
-    "wrong length of bytes",
-    "lost error",
 }
 
 

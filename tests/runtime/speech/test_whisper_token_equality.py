@@ -96,7 +96,7 @@ def lead(wanted: list[int], found: list[int], reference: Recorder) -> float:
 
 # An emulated device takes its time: all twenty are for the sweep there.
 CASES = [
-    pytest.param("cpu", [*UTTERANCES], id="cpu"),
+    pytest.param("cpu", [*UTTERANCES], id="cpu", marks=pytest.mark.sweep),
     pytest.param("metal", FEW, id="metal"),
     pytest.param("metal", [*UTTERANCES], id="metal-all", marks=pytest.mark.sweep),
 ]

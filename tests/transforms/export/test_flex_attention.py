@@ -53,8 +53,7 @@ def _attention(
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-@pytest.mark.parametrize("target", ["cpu", "metal"])
-@pytest.mark.parametrize("exported", [False, True])
+@pytest.mark.parametrize(("exported", "target"), [(False, "metal"), (True, "cpu")])
 def test_scores_changed_and_masked_by_functions(
     exported: bool, target: str, tmp_path: Path
 ) -> None:

@@ -205,6 +205,7 @@ class _Resized(nn.Module):
         return F.interpolate(images, (24, 24), mode="bicubic", antialias=True), halved
 
 
+@pytest.mark.sweep
 def test_images_of_any_height_are_resized(tmp_path: Path) -> None:
     """The widths of kernels follow a dynamic size, from enlarging to making smaller."""
     height = {2: torch.export.Dim("height", min=6, max=80)}

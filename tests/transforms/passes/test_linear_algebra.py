@@ -132,7 +132,7 @@ def test_matrices_without_rows_have_solutions_without_any() -> None:
     assert rewritten.module()(*nothing)[0].shape == (2, 0, 3)
 
 
-@pytest.mark.parametrize("target", ["cpu", "metal"])
+@pytest.mark.parametrize("target", ["cpu", pytest.param("metal", marks=pytest.mark.sweep)])
 def test_linear_algebra_is_proven(target: str, tmp_path: Path) -> None:
     """Through the front door, all families in one program."""
     convert(_Calls(*FAMILIES), (_P, _B), target=target, out=tmp_path / "out", measure_seconds=0)
