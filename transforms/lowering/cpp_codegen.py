@@ -115,6 +115,7 @@ def numbers_as_eager() -> Iterator[None]:
         stack.enter_context(patch.object(lowering, "_pool_offsets_to_indices", _pool_indices))
         stack.enter_context(patch.dict(decompositions, _DEVIATIONS))
         stack.enter_context(patch.object(CppOverrides, "abs", staticmethod(_abs)))
+        stack.enter_context(patch.object(CppVecOverrides, "expm1", staticmethod(expm1)))
         for name, division in _DIVISIONS.items():
             scalar = _scalar_division(division, getattr(CppOverrides, name))
             stack.enter_context(patch.object(CppOverrides, name, staticmethod(scalar)))
@@ -227,6 +228,11 @@ def _corrected_mean(x: Any, axis: Any, keepdim: bool) -> Any:
 
 def _abs(x: Any) -> str:
     return f"decltype({x})(std::abs({x}))"  # an int in C++, even of int16
+
+
+def expm1(x: Any) -> str:
+    """Return e^x - 1 as eager computes it; Inductor's e^x minus 1 is 0 for tiny numbers."""
+    return f"{x}.expm1()"
 
 
 def _scalar_division(division: str, of_floats: Callable[[Any, Any], Any]) -> Callable[..., Any]:
