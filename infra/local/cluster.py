@@ -276,11 +276,7 @@ def _bring_up(name: str, state: ClusterState, tell: Callable[[str], None]) -> bo
 
 
 def apply_wanted(state: ClusterState, tell: Callable[[str], None] = lambda _: None) -> bool:
-    """Apply to the server what it lacks, or what has changed in the files; whether there was any.
-
-    Raises:
-        MenagerieError: it did not take it, or not in time.
-    """
+    """Apply what the server lacks or what changed; whether anything; MenagerieError if it fails."""
     digest, log = Wanted().digest, log_path("apply")
     if state.applied == digest and look_at("deployments", state).health is not Health.FAIL:
         return False
@@ -402,14 +398,16 @@ def _deployments(state: ClusterState) -> str:
 
 
 def _worker(state: ClusterState) -> str:
-    """The process says that it asks for work, and the server says the same."""
+    """The process says that it asks for work, and the server says the same; others are named."""
     pool = ask(state, f"/work_pools/{POOL}") or {}
     if pool.get("is_paused"):
         raise MenagerieError(f"the pool {POOL}", "is paused", "Resume it in the UI")
     health = f"http://127.0.0.1:{state.ports['worker']}/health"
     try:
         if pool.get("status") == "READY" and _client().get(health).is_success:
-            return f"serves the pool {POOL}"
+            found = ask(state, f"/work_pools/{POOL}/workers/filter", {}) or []
+            online = sorted(each["name"] for each in found if each["status"] == "ONLINE")
+            return f"serves the pool {POOL}; online: {', '.join(online) or 'none yet'}"
     except httpx.HTTPError as error:
         raise MenagerieError("the worker", "does not answer", _anew("worker")) from error
     raise MenagerieError("the worker", "asks for no work", _anew("worker"))
@@ -420,8 +418,8 @@ def _client() -> httpx.Client:
     return httpx.Client(timeout=_LOOK_SECONDS)
 
 
-def ask(cluster: ClusterState, path: str) -> Any:
-    """GET a path of Prefect's API, such as `/work_pools/linux-cpu`: faster than to import Prefect.
+def ask(cluster: ClusterState, path: str, body: object = None) -> Any:
+    """Ask Prefect's API, e.g. `/work_pools/linux-cpu`, with a body by POST: faster than by Prefect.
 
     Returns:
         The answer's JSON; None where the server knows no such thing.
@@ -431,7 +429,17 @@ def ask(cluster: ClusterState, path: str) -> Any:
     """
     auth = httpx.BasicAuth(*cluster.api_auth.get_secret_value().split(":", 1))
     try:
-        reply = _client().get(f"{cluster.api_url}{path}", auth=auth)
+        headers, client = {}, "zoo-cluster-status"
+        if body is not None:
+            token = ask(cluster, f"/csrf-token?client={client}")["token"]
+            headers = {"Prefect-Csrf-Token": token, "Prefect-Csrf-Client": client}
+        reply = _client().request(
+            "GET" if body is None else "POST",
+            f"{cluster.api_url}{path}",
+            json=body,
+            auth=auth,
+            headers=headers,
+        )
         if reply.status_code == httpx.codes.NOT_FOUND:
             return None
         if reply.is_error:

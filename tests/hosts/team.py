@@ -66,11 +66,12 @@ def settings_of(unit: str, instance: str, host: Host) -> tuple[list[str], dict[s
 
 
 def filled_in(example: str, values: dict[str, str]) -> dict[str, str]:
-    """A file of settings of which every line has got a value of this place."""
+    """A file of settings with values of this place; what is the same everywhere stays."""
     lines = (INFRA / example).read_text().splitlines()
-    names = [line.partition("=")[0] for line in lines if line and not line.startswith("#")]
-    assert set(names) <= set(values), "name what the example asks for"
-    return {name: values[name] for name in names}
+    given = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+    filled = {name: values.get(name, value) for name, value in given.items()}
+    assert not [value for value in filled.values() if "REPLACE" in value or "example" in value]
+    return filled
 
 
 class Team:
