@@ -78,7 +78,8 @@ def convert(
     """Convert models, prove them and publish them to the store.
 
     What the store already holds from the same code, weights and versions is skipped. With a server
-    (`zoo cluster up`, or PREFECT_API_URL) its workers do the work, and the store is theirs.
+    (`zoo cluster up`, or PREFECT_API_URL) its workers do the work, and the store is theirs;
+    `--allow-factories` then submits the manifest's folder, whose digest their operator allows.
 
     **Examples**
 
