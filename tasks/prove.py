@@ -38,11 +38,8 @@ def prove(
 
     Its state is then `validated`, or `emulated` where this host emulates the target's device. The
     report goes to `job.reports` whatever the verdict, and into the bundle if it passed. `judge` is
-    `menagerie.validation.validate`, or a substitute.
-
-    Raises:
-        NotProven: if the verdict is anything but passed; the bundle stays `lowered`.
-        ArtifactError: if a file of the bundle changed while it ran.
+    `menagerie.validation.validate`, or a substitute. Raise NotProven if the verdict is anything but
+    passed, when the bundle stays `lowered`, ArtifactError if a file of it changed while it ran.
     """
     draft = open_bundle(job.bundle, check_hashes=False).manifest
     report = stages.prove(

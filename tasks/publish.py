@@ -43,11 +43,9 @@ def publish_bundle(job: Job, _: StageRecords | None = None) -> PublishRecord:
 
     It is a candidate there. Where this process may sign for the store, as for a local one, it is
     promoted at once: its goldens were made here. In a bucket a release is there as one zip file
-    too, for some weeks, linked on the run's page.
-
-    Raises:
-        StoreError: if the store cannot take it; it then lists only what was complete before.
-        ValidationError: it is not what the entry asks for.
+    too, for some weeks, linked on the run's page. Raise StoreError if the store cannot take it; it
+    then lists only what was complete before. Raise ValidationError if it is not what the entry asks
+    for.
     """
     store = open_store(job.store)
     if (keyring := keyring_for(job.store)) is None:

@@ -204,8 +204,9 @@ def convert(
     with _full_disks_named(folder.parent), place as temporary:
         reproducer = folder.with_name(f"{folder.name}-divergence")
         times: list[StageTime] = []
+        stages = list(Stage)[1:]  # all but the pull
         tell = progress or (lambda _: None)
-        with progress_to(lambda step: tell(f"{_STAGES[len(times)]}: {step.text}")):
+        with progress_to(lambda step: tell(f"{stages[len(times)]}: {step.text}")):
             made = _convert(Path(temporary) / "bundle", reproducer, request, programs, times)
         try:
             made.folder.replace(folder)
@@ -241,9 +242,6 @@ class _Request:
     licence: str
     settings: Settings
     search_seconds: float
-
-
-_STAGES = (Stage.EXPORT, Stage.TRANSFORM, Stage.LOWER, Stage.VALIDATE, Stage.LOCATE)
 
 
 def _convert(

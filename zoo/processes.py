@@ -26,17 +26,12 @@ _MOST = 2**31 - 1
 
 
 class Owner(Frozen):
-    """A process that something belongs to, as it can be written down and be read elsewhere.
+    """A process that something belongs to, as it can be written down and be read elsewhere."""
 
-    Attributes:
-        host: its host's name, and a digest of it and of the space in which its process id holds.
-        pid: its id there.
-        born: a digest of when it started.
-    """
-
+    # The host's name, and a digest of it and of the space in which the process id holds.
     host: str = Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=64)
     pid: int = Field(ge=1, le=_MOST)
-    born: str = Field(pattern=r"^[0-9a-f]{12}$")
+    born: str = Field(pattern=r"^[0-9a-f]{12}$")  # a digest of when it started
 
     @classmethod
     def this(cls) -> Owner:

@@ -6,10 +6,8 @@ from __future__ import annotations
 class MenagerieError(Exception):
     """What every error of ours says: where, what, and what to do next.
 
-    Args:
-        place: where it happened (a file, a model, a node, a URL).
-        fact: what is wrong, in one sentence without a full stop.
-        next_step: what the reader can do about it; empty when there is nothing to add.
+    `place` is where it happened (a file, a model, a node, a URL), `fact` what is wrong, in one
+    sentence without a full stop, and `next_step` what the reader can do about it, or empty.
     """
 
     exit_code: int = 1

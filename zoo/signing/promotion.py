@@ -313,10 +313,8 @@ def statement(release: Release, report: ConversionReport | None) -> bytes:
 def read_provenance(store: Store, release: Release) -> dict[str, Any]:
     """Return a release's statement, once its signature and its subjects are checked.
 
-    Raises:
-        NotInStore: it has none.
-        Untrusted: no trusted key has signed it.
-        ArtifactError: it speaks of other files.
+    Raise NotInStore if it has none, Untrusted if no trusted key has signed it, ArtifactError if it
+    speaks of other files.
     """
     key = provenance_key(*release.names)
     place = f"{store.url}/{key}"

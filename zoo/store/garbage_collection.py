@@ -108,11 +108,9 @@ class SweepResult(Frozen):
 def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> SweepResult:
     """Remove old releases, blobs that no release names, and what killed processes left.
 
-    With `dry_run`, only count them.
-
-    Raises:
-        StoreError: the store did not do something; what is released is as complete as before.
-        ArtifactError: a release cannot be read, so that it is not known which blobs it needs.
+    With `dry_run`, only count them. Raise StoreError if the store did not do something; what is
+    released is as complete as before. Raise ArtifactError if a release cannot be read, so that it
+    is not known which blobs it needs.
     """
     now = _store_time(objects)
     # Before the releases: what comes later is not touched.

@@ -158,10 +158,8 @@ def submission_of(objects: ObjectStore, models: Iterable[str]) -> str | None:
 def fetch_submission(objects: ObjectStore, digest: str, folder: Path) -> Path:
     """Make `folder` the submitted one, unless it is that to the last byte.
 
-    Raises:
-        NotInStore: there is no such submission, or a file of it is gone.
-        HashMismatch: the store's bytes are not those that were submitted.
-        StoreFull: no space left.
+    Raise NotInStore if there is no such submission, or a file of it is gone, HashMismatch if the
+    store's bytes are not those that were submitted, StoreFull if no space is left.
     """
     submission = read_submission(objects, digest)
     with suppress(UsageError):  # what running it left beside, compiled Python, is no matter
