@@ -18,6 +18,7 @@ from menagerie.host import RUNTIME_ABI
 from menagerie.library import library, library_path
 from menagerie.shims import SHIMS_FILE, load, supported_symbols
 from tests.shims import header, main, table
+from transforms.export.trace import packed_linear
 from transforms.pipeline import make_passes
 
 ROOT = SHIMS_FILE.parents[1]
@@ -98,6 +99,7 @@ def test_the_header_agrees_with_torch(tmp_path: Path) -> None:
 def test_every_function_that_torch_has_not_is_declared_by_lowering() -> None:
     """A shim that is not declared could never be called; a misspelt one is found here."""
     make_passes(["fuse_epilogues"])  # imports all passes, and they declare theirs
+    assert packed_linear is not None  # export declares torchao's
     for shim in SHIMS:
         if shim.parameters is None or shim.name.startswith(("menagerie_", "Sleef_")):
             continue
