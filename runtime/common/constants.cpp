@@ -8,10 +8,7 @@ using namespace menagerie;
 
 int32_t aoti_torch_device_type_cpu() { return kCpuDevice; }
 int32_t aoti_torch_device_type_cuda() { return 1; }
-int32_t aoti_torch_device_type_xpu() { return 12; }
 int32_t aoti_torch_device_type_mps() { return 13; }
-int32_t aoti_torch_device_type_meta() { return 14; }
-int32_t aoti_torch_device_type_privateuse1() { return 20; }
 
 int32_t aoti_torch_dtype_uint8() { return 0; }
 int32_t aoti_torch_dtype_int8() { return 1; }
@@ -21,15 +18,10 @@ int32_t aoti_torch_dtype_int64() { return 4; }
 int32_t aoti_torch_dtype_float16() { return 5; }
 int32_t aoti_torch_dtype_float32() { return 6; }
 int32_t aoti_torch_dtype_float64() { return 7; }
-int32_t aoti_torch_dtype_complex32() { return 8; }
 int32_t aoti_torch_dtype_complex64() { return 9; }
 int32_t aoti_torch_dtype_complex128() { return 10; }
 int32_t aoti_torch_dtype_bool() { return 11; }
 int32_t aoti_torch_dtype_bfloat16() { return 15; }
-int32_t aoti_torch_dtype_float8_e5m2() { return 23; }
-int32_t aoti_torch_dtype_float8_e4m3fn() { return 24; }
-int32_t aoti_torch_dtype_float8_e5m2fnuz() { return 25; }
-int32_t aoti_torch_dtype_float8_e4m3fnuz() { return 26; }
 int32_t aoti_torch_dtype_uint16() { return 27; }
 int32_t aoti_torch_dtype_uint32() { return 28; }
 int32_t aoti_torch_dtype_uint64() { return 29; }
@@ -41,13 +33,6 @@ size_t aoti_torch_dtype_element_size(int32_t dtype) {
 }
 
 int32_t aoti_torch_layout_strided() { return 0; }
-int32_t aoti_torch_layout_sparse_coo() { return 1; }
-int32_t aoti_torch_layout_sparse_csr() { return 2; }
-int32_t aoti_torch_layout__mkldnn() { return 3; }
-int32_t aoti_torch_layout_sparse_csc() { return 4; }
-int32_t aoti_torch_layout_sparse_bsr() { return 5; }
-int32_t aoti_torch_layout_sparse_bsc() { return 6; }
-int32_t aoti_torch_layout_jagged() { return 7; }
 
 int32_t aoti_torch_memory_format_contiguous_format() { return 0; }
 int32_t aoti_torch_memory_format_preserve_format() { return 1; }
