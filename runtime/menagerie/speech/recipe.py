@@ -155,7 +155,24 @@ class StretchesHead:
         return frozenset(self.programs)
 
 
-Use = LabelsHead | StretchesHead
+@dataclass(frozen=True, kw_only=True)
+class SimilarityHead:
+    """A program takes `tokens` (1, n) of a sentence and gives an embedding (1, width) of length 1.
+
+    The vocabulary has [CLS], [SEP] and [UNK]; a sentence has at most `most` tokens.
+    """
+
+    kind: Literal["similarity"]
+    program: Name
+    most: Positive
+
+    @property
+    def used(self) -> frozenset[str]:
+        """The programs that it calls."""
+        return frozenset({self.program})
+
+
+Use = LabelsHead | StretchesHead | SimilarityHead
 Head = CtcHead | TransducerHead | AttentionHead | WhisperHead
 HEADS = (CtcHead, TransducerHead, AttentionHead, WhisperHead)  # as `isinstance` takes them
 
@@ -166,10 +183,11 @@ class Vocabulary:
 
     - `sentencepiece`: U+2581 stands for a space, `<0x41>` for a byte;
     - `bytes`: every character stands for a byte, as GPT-2's tokenizers write them;
-    - `plain`: texts as they are.
+    - `plain`: texts as they are;
+    - `wordpiece`: BERT's, `##` before what goes on a word.
     """
 
-    kind: Literal["sentencepiece", "bytes", "plain"]
+    kind: Literal["sentencepiece", "bytes", "plain", "wordpiece"]
     pieces: tuple[str, ...]
     special: tuple[Count, ...] = ()  # tokens that are no part of the text
 
