@@ -226,7 +226,7 @@ file.yaml:25: models.Bad.licence.spdx: is missing
 file.yaml:26: models.again.programs: is missing
 file.yaml:26: models.again.licence: is missing
 file.yaml:27: models.again.source.kind: is missing; \
-known: checkpoint, factory, torchvision, transformers
+known: checkpoint, factory, package, torchvision, transformers
 file.yaml:29: models.again.summary: written twice, first on line 28
 """
 
