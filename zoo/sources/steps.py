@@ -81,8 +81,7 @@ def _taps(length: int, side: Tensor, size: int, scale: Tensor) -> Tensor:
 def gate_data(gate: AccuracyGate, context: Context) -> Path:
     """The accuracy gate's safetensors: beside the manifest, or made of files in packages.
 
-    Raises:
-        SourceError: a file cannot be had or read; HashMismatch or SourceRefused where that is why.
+    Raise SourceError if a file cannot be had or read.
     """
     if gate.data is not None:
         return resolve_inside(gate.data, context)
@@ -132,8 +131,7 @@ def _recording(gate: RecordingGate, context: Context) -> dict[str, Tensor]:
 def use_recipe(use: UseSpec, source: SourceSpec, context: Context) -> Recipe:
     """The bundle's recipe for an entry that names a use.
 
-    Raises:
-        SourceError: the labels cannot be read, or the runtime would refuse the recipe.
+    Raise SourceError if labels or tokens cannot be had, or the runtime would refuse the recipe.
     """
     head = use.model_dump(mode="json", exclude={"labels", "tokenizer", "numbered"})
     pieces: list[str] = [use.kind]
