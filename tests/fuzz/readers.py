@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
+import zipfile
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,6 +40,7 @@ from zoo.manifest import load_manifest
 from zoo.report.files import read_graphs, read_report
 from zoo.signing.keyring import Keyring
 from zoo.signing.promotion import Promoter
+from zoo.sources.package import torchscript_tensors
 from zoo.store import open_store
 
 if TYPE_CHECKING:
@@ -253,6 +255,17 @@ def _recipe(content: bytes) -> None:
     read_recipe(_written("speech.json", content), ["encoder", "ctc", "decoder", "joint"])
 
 
+def _torchscript(content: bytes) -> None:
+    path = _written("net.jit", b"")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("net/data.pkl", content)
+        archive.writestr("net/code/net.py", b"")
+        archive.writestr("net/data/0", bytes(16))
+        archive.writestr("net/data/1", bytes(8))
+    tensors = torchscript_tensors(path, "net")
+    assert sum(tensor.nbytes for tensor in tensors.values()) <= len(content) * 16
+
+
 def _report(content: bytes) -> None:
     folder = _written("report/report.json", content).parent
     _written("report/graphs.json", content)
@@ -276,6 +289,7 @@ READERS: dict[str, Callable[[bytes], None]] = {
     "tuf": _tuf,
     "yaml": _yaml,
     "recipe": _recipe,
+    "torchscript": _torchscript,
     "report": _report,
     "metal": _metal,
 }

@@ -194,7 +194,7 @@ def _named(module: object, prefix: str) -> list[tuple[str, Tensor]]:
     return found
 
 
-class _Reader(pickle.Unpickler):
+class _Reader(pickle._Unpickler):  # noqa: SLF001 - C's takes memory for any number of a memo
     """Reads data.pkl: modules become `_Module`, storages bytes of the archive."""
 
     def __init__(self, stream: IO[bytes], archive: zipfile.ZipFile, data: str, model: str) -> None:
@@ -227,6 +227,7 @@ def _first(value: object, *_: object) -> object:
 
 def _tensor(storage: Tensor, offset: int, size: list[int], stride: list[int], *_: object) -> Tensor:
     ends = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) + 1
-    if offset < 0 or min(stride, default=0) < 0 or (0 not in size and ends > len(storage)):
+    most = max(ends, torch.Size(size).numel())  # an expanded one could fill the memory
+    if min(offset, *size, *stride) < 0 or (0 not in size and most > len(storage)):
         raise ValueError("a tensor reaches beyond its storage")
     return storage.as_strided(size, stride, offset).clone()
