@@ -228,6 +228,6 @@ def _first(value: object, *_: object) -> object:
 def _tensor(storage: Tensor, offset: int, size: list[int], stride: list[int], *_: object) -> Tensor:
     ends = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) + 1
     most = max(ends, torch.Size(size).numel())  # an expanded one could fill the memory
-    if min(offset, *size, *stride) < 0 or (0 not in size and most > len(storage)):
+    if min([offset, *size, *stride]) < 0 or (0 not in size and most > len(storage)):
         raise ValueError("a tensor reaches beyond its storage")
     return storage.as_strided(size, stride, offset).clone()
