@@ -51,6 +51,10 @@ def test_pull_verify_run_and_bench(
         np.load(tmp_path / "y.npy"), golden["0/output/out0"], rtol=1e-4, atol=1e-5
     )
     capsys.readouterr()
+    assert main(["run", str(out), "x.png"]) == 2
+    assert "does not say what to make of files. Give arrays by --inp" in capsys.readouterr().err
+    assert main(["run", str(out), "x.png", *files]) == 2
+    assert "takes files, or arrays by --input" in capsys.readouterr().err
     assert main(["bench", str(out), "--seconds", "0.05", "--json"]) == 0
     times = json.loads(capsys.readouterr().out)
     assert 0 < times["minimum_ms"] <= times["median_ms"] <= times["p90_ms"]

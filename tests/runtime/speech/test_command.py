@@ -43,6 +43,14 @@ def test_a_recording_is_a_line(
     assert _run(capsys, levels, files["one.wav"], files["two.flac"]) == (0, both, "")
 
 
+def test_run_takes_recordings_too(
+    levels: Path, files: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A recogniser's answer to a file is its text."""
+    assert main(["run", str(levels), str(files["two.flac"])]) == 0
+    assert capsys.readouterr().out == "2 3\n"
+
+
 def test_one_that_cannot_be_read_keeps_no_other_from_it(
     levels: Path, files: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
