@@ -637,7 +637,6 @@ class StretchesUse(SpecModel):
     threshold: float = Field(default=0.5, gt=0, lt=1, description="from which on a stretch begins")
     least: float = Field(default=0.25, ge=0, description="seconds that a stretch lasts at least")
     pause: float = Field(default=0.1, ge=0, description="seconds that end one at least")
-    labels: None = None
 
 
 class SimilarityUse(SpecModel):
@@ -648,7 +647,6 @@ class SimilarityUse(SpecModel):
     tokenizer: PackedFile = Field(description="BERT's tokenizer.json in the source's package")
     numbered: int = Field(ge=1, description="how many tokens it has")
     most: int = Field(default=256, ge=3, description="tokens of a sentence; the rest is cut off")
-    labels: None = None
 
 
 UseSpec = Annotated[LabelsUse | StretchesUse | SimilarityUse, Field(discriminator="kind")]

@@ -86,13 +86,17 @@ def _first(results: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
     return np.asarray(next(iter(results.values()))[0], np.float64)
 
 
+def _library(name: str, extra: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        step = f"Install the extra `{extra}` of menagerie"
+        raise UsageError("run", f"{name} is missing, which reads {extra}", step) from error
+
+
 def _picture(file: str, session: Session) -> NDArray[np.uint8]:
     """(1, height, width, 3) RGB of a size that the program takes: a larger one is reduced."""
-    try:
-        image, operations = import_module("PIL.Image"), import_module("PIL.ImageOps")
-    except ImportError as error:
-        step = "Install the extra `pictures` of menagerie, or pillow by itself"
-        raise UsageError(file, "pillow, which reads pictures, is missing", step) from error
+    image, operations = _library("PIL.Image", "pictures"), _library("PIL.ImageOps", "pictures")
     try:
         with image.open(file) as opened:
             picture = operations.exif_transpose(opened).convert("RGB")
@@ -140,11 +144,7 @@ def _similarities(
 
 
 def _tokenizer(pieces: dict[str, int]) -> Any:
-    try:
-        library = import_module("tokenizers")
-    except ImportError as error:
-        step = "Install the extra `text` of menagerie, or tokenizers by itself"
-        raise UsageError("run", "tokenizers, which reads text, is missing", step) from error
+    library = _library("tokenizers", "text")
     tokenizer = library.Tokenizer(library.models.WordPiece(pieces, unk_token="[UNK]"))  # noqa: S106
     tokenizer.normalizer = library.normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()

@@ -42,16 +42,8 @@ def keep(
 ) -> Path:
     """A file of the downloads folder, written by `write` unless it is there already.
 
-    Args:
-        name: in the folder.
-        sha256: hexadecimal digest of the file, or its first digits where no more are published.
-        write: writes its bytes to a file.
-        place: where they are from, for messages.
-        model: whose they are, for messages.
-
-    Raises:
-        SourceError: if the file cannot be written.
-        HashMismatch: if it has another digest; nothing is kept of it.
+    Messages name the `place` that it is from and its model; `sha256` may be the first digits. Raise
+    SourceError if it cannot be written, HashMismatch for another digest: then nothing is kept.
     """
     folder = home() / "downloads"
     folder.mkdir(mode=0o700, exist_ok=True)

@@ -21,7 +21,7 @@ from zoo.spec import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from zoo.spec import AccuracyGate, ModelSpec, SourceSpec
+    from zoo.spec import ModelSpec, SourceSpec
 
 _PROJECT = Path(__file__).parents[2]
 
@@ -80,20 +80,18 @@ def fingerprint(spec: ModelSpec, *, origin: Path, random_weights: int | None) ->
         context = Context("calibration", folder)
         facts.append(f"calibration {sha256_of(resolve_inside(spec.calibration, context))}")
     if spec.accuracy is not None:
-        facts.append(f"data {_gate(spec.accuracy, folder)}")
-    if spec.use is not None and spec.use.labels is not None:
-        context = Context("labels", folder)
-        facts.append(f"labels {sha256_of(resolve_inside(spec.use.labels, context))}")
+        context, gate = (
+            Context("accuracy gate", folder),
+            spec.accuracy,
+        )  # files of packages: the key
+        if gate.data is not None:
+            facts.append(f"data {sha256_of(resolve_inside(gate.data, context))}")
+    if labels := getattr(spec.use, "labels", None):
+        facts.append(f"labels {sha256_of(resolve_inside(labels, Context('labels', folder)))}")
     if spec.speech is not None and spec.speech.gate is not None:
         place = resolve_inside(spec.speech.gate.folder, Context("word gate", folder))
         facts.append(f"recordings {_digest(sorted(place.iterdir()))}")
     return ", ".join(facts)
-
-
-def _gate(gate: AccuracyGate, folder: Path) -> str:
-    if gate.data is not None:
-        return sha256_of(resolve_inside(gate.data, Context("accuracy gate", folder)))
-    return f"{gate.pictures or gate.recording!r}"
 
 
 def _weights(source: SourceSpec, folder: Path) -> str:

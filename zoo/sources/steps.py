@@ -22,7 +22,7 @@ from menagerie.typed_json import Malformed, check
 from zoo.errors import SourceError
 from zoo.sources.context import resolve_inside
 from zoo.sources.package import unpack
-from zoo.spec import FitStep, NormaliseStep, PackageSource, SimilarityUse
+from zoo.spec import FitStep, LabelsUse, NormaliseStep, PackageSource, SimilarityUse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -137,7 +137,7 @@ def use_recipe(use: UseSpec, source: SourceSpec, context: Context) -> Recipe:
     pieces: list[str] = [use.kind]
     if isinstance(use, SimilarityUse):
         pieces = _word_pieces(use, source, context)
-    if use.labels is not None:
+    if isinstance(use, LabelsUse):
         pieces = resolve_inside(use.labels, context).read_text("utf-8").splitlines()
     kind = "wordpiece" if isinstance(use, SimilarityUse) else "plain"
     fields = {"heads": {use.kind: head}, "vocabulary": {"kind": kind, "pieces": pieces}}

@@ -37,13 +37,6 @@ class _Unit(nn.Module):
         return torch.relu(self.reparam_conv(x))
 
 
-class _Decoder(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.rnn = nn.LSTMCell(_WIDTH, _WIDTH)
-        self.decoder = nn.Sequential(nn.Identity(), nn.ReLU(), nn.Conv1d(_WIDTH, 1, 1))
-
-
 class SileroVad(nn.Module):
     """Whether somebody speaks in a block of 32 ms; state is in buffers.
 
@@ -63,7 +56,8 @@ class SileroVad(nn.Module):
         self.encoder = nn.Sequential(
             *(_Unit(n, w, s) for n, (w, s) in zip(widths, _BLOCKS, strict=False))
         )
-        self.decoder = _Decoder()
+        head = nn.Sequential(nn.Identity(), nn.ReLU(), nn.Conv1d(_WIDTH, 1, 1))
+        self.decoder = nn.ModuleDict({"rnn": nn.LSTMCell(_WIDTH, _WIDTH), "decoder": head})
         for name, width in (("hidden", _WIDTH), ("cell", _WIDTH), ("context", size // 4)):
             self.register_buffer(name, torch.zeros(1, width), persistent=False)
 
@@ -72,10 +66,10 @@ class SileroVad(nn.Module):
         heard = torch.cat([self.context, samples], 1)
         self.context.copy_(heard[:, -self.context.shape[1] :])
         features = self.encoder(self.stft(heard)).squeeze(-1)
-        hidden, cell = self.decoder.rnn(features, (self.hidden, self.cell))
+        hidden, cell = self.decoder["rnn"](features, (self.hidden, self.cell))
         self.hidden.copy_(hidden)
         self.cell.copy_(cell)
-        return torch.sigmoid(self.decoder.decoder(hidden[:, :, None])).mean(2)
+        return torch.sigmoid(self.decoder["decoder"](hidden[:, :, None])).mean(2)
 
 
 def silero_vad() -> nn.ModuleDict:
