@@ -204,7 +204,7 @@ double norm(const double* differences, int64_t length, double p) {
     if (std::isinf(p)) {
       sum = std::isnan(size) ? size : std::max(sum, size);
     } else {
-      sum += p == 0   ? (size != 0 ? 1 : 0)
+      sum += p == 0   ? (std::isnan(size) ? size : size != 0)
              : p == 1 ? size
              : p == 2 ? size * size
                       : std::pow(size, p);

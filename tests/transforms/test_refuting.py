@@ -184,5 +184,6 @@ def test_every_operator_that_is_excused_is_documented() -> None:
     text = (ROOT / "docs" / "special-values.md").read_text()
     names = {"pow": "**", "adaptive_max_pool": "adaptive max", "upsample_": "resizing"}
     names |= {"grid_sampler": "grid_sample", "max_pool2d_with_indices": "max_pool2d"}
+    names |= {"max_pool1d_with_indices": "max_pool1d", "max_pool3d_with_indices": "max_pool3d"}
     names |= {"_fft_": "torch.fft", "fft_": "torch.fft"}
     assert not [name for name in LISTED if names.get(name, name) not in text]

@@ -44,8 +44,9 @@ _TEXT = 200  # characters of what eager says
 LISTED = (
     "addcdiv", "addcmul", "digamma", "fmod", "ldexp", "lgamma", "nextafter", "pow", "remainder",
     "softshrink", "zeta", "adaptive_max_pool", "upsample_", "grid_sampler", "hardswish",
-    "binary_cross_entropy", "var", "max_pool2d_with_indices", "_fft_", "fft_", "stft",
-    "multi_margin_loss", "cholesky_inverse", "histc",
+    "binary_cross_entropy", "var", "max_pool1d_with_indices", "max_pool2d_with_indices",
+    "max_pool3d_with_indices", "_fft_", "fft_", "stft", "multi_margin_loss", "cholesky_inverse",
+    "histc", "mode", "chebyshev_polynomial_w", "legendre_polynomial_p",
 )  # fmt: skip
 # What has NaN where eager has other elements, by a part of the operator's name.
 _SPREADS = {

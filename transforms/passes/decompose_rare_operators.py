@@ -437,6 +437,7 @@ def _cubic(x: Tensor) -> Tensor:
     return torch.where(x < 1, near, torch.where(x < 2, far, 0.0))  # noqa: PLR2004
 
 
+_MEAN_OF_LOSSES = 1  # as at::Reduction numbers it
 _LOGIC = (
     aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims,
 )  # fmt: skip
@@ -457,6 +458,27 @@ def _linear_cross_entropy(  # noqa: PLR0917 - PyTorch's own list
         label_smoothing=label_smoothing,
     )
     return loss, rows.new_empty(0, 0), rows.new_empty(0, 0), rows.new_empty(0)
+
+
+def _multilabel_margins(
+    self: Tensor, target: Tensor, reduction: int = _MEAN_OF_LOSSES
+) -> tuple[Tensor, Tensor]:
+    """Hinge loss of each label before the first -1 against all classes that are none.
+
+    As torch's kernel (LossMultiLabelMargin.cpp), which leaves NaN out. Its decomposition takes what
+    follows a -1 for class 0.
+    """
+    x, labels = torch.atleast_2d(self), torch.atleast_2d(target)
+    inside = ((labels >= -1) & (labels < x.shape[1])).all()
+    aten._assert_async.msg(inside, "a label of multilabel_margin_loss is outside the classes")
+    counted = (labels == -1).cumsum(1) == 0
+    classes = torch.arange(x.shape[1])
+    is_label = ((classes == labels[..., None]) & counted[..., None]).any(1)
+    margin = 1 - x.gather(1, torch.where(counted, labels, 0))[..., None] + x[:, None]
+    pays = counted[..., None] & ~is_label[:, None] & (margin > 0)
+    loss = torch.where(pays, margin, 0).sum((1, 2)) / x.shape[1]
+    reduced = {0: loss.reshape(target.shape[:-1]), _MEAN_OF_LOSSES: loss.mean(), 2: loss.sum()}
+    return reduced[reduction], is_label.to(self.dtype).reshape(target.shape)
 
 
 # Inductor has code for these where sizes are fixed, and takes dynamic ones for the example's.
@@ -502,6 +524,8 @@ _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     aten.histc.default: _histc,
     aten.nonzero_static.default: _nonzero_static,
     chunked_loss._opoverload: _linear_cross_entropy,
+    aten.multilabel_margin_loss_forward.default: _multilabel_margins,
+    aten.multilabel_margin_loss.default: lambda *given: _multilabel_margins(*given)[0],
     aten.embedding_bag.default: _embedding_bag,
     aten.embedding_bag.padding_idx: _padded_bag,
     aten._embedding_bag.default: _embedding_bag,

@@ -300,11 +300,20 @@ def _resized(draw: Draw) -> Case:
     return lambda x: F.interpolate(x, mode=mode, antialias=True, align_corners=align, **how), (x,)
 
 
+def _margins(draw: Draw) -> Case:
+    x = tensors(draw, _shape(draw, most=2), _of(draw, *FLOATS))
+    noise = torch.Generator().manual_seed(draw(st.integers(0, 1000)))
+    classes = x.shape[-1] if x.dim() else 1
+    target = torch.randint(-1, classes, x.shape, generator=noise)
+    how = _of(draw, "none", "mean", "sum")
+    return lambda x, t: F.multilabel_margin_loss(x, t, reduction=how), (x, target)
+
+
 RARE = {
     f.__name__[1:]: f
     for f in (
         _any_or_all, _take, _pdist, _addbmm, _index_reduce, _bilinear, _adaptive, _choice_of_row,
-        _histc, _cross_entropy, _bags, _volumes, _resized,
+        _histc, _cross_entropy, _bags, _volumes, _resized, _margins,
     )
 }  # fmt: skip
 
