@@ -468,7 +468,7 @@ def _multilabel_margins(
     As torch's kernel (LossMultiLabelMargin.cpp), which leaves NaN out. Its decomposition takes what
     follows a -1 for class 0.
     """
-    x, labels = torch.atleast_2d(self), torch.atleast_2d(target)
+    x, labels = torch.atleast_2d(self), torch.atleast_2d(target)  # type: ignore[no-untyped-call]
     inside = ((labels >= -1) & (labels < x.shape[1])).all()
     aten._assert_async.msg(inside, "a label of multilabel_margin_loss is outside the classes")
     counted = (labels == -1).cumsum(1) == 0
