@@ -30,7 +30,7 @@ HOMES = {
     "botocore": ("menagerie/store/s3.py", "zoo/store/s3.py"),
     "pydantic": ("zoo/", "transforms/", "tasks/", "flows/"),
     "typer": ("flows/cli/",),
-    "infra": ("nowhere",),  # it uses the floors, and `zoo up` runs it as a program
+    "infra": ("nowhere",),  # it uses the floors, and `zoo cluster up` runs it as a program
 }
 HEAVY = ("torch", "prefect", "boto3", "transformers", "torchvision")
 

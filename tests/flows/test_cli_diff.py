@@ -1,4 +1,4 @@
-"""`zoo diff` over a store's releases and over folders, as a person types it."""
+"""`zoo release diff` over a store's releases and over folders, as a person types it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Hub: what `zoo push` leaves there is what `menagerie pull` and the Hub's own tools read."""
+"""The Hub: what `zoo release push` leaves there is what `menagerie pull` and the Hub's own tools read."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def release(store: Store, tmp_path: Path, digits: str, **more: Any) -> None:
 
 
 def pushed(capfd: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    """What `zoo push` says."""
+    """What `zoo release push` says."""
     capfd.readouterr()
     code = invoke(["push", HUB, *arguments, "--json"])
     captured = capfd.readouterr()

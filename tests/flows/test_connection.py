@@ -55,7 +55,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_server_is_meant() -> None:
-    """Neither named nor started: Prefect is embedded. After `zoo down` too."""
+    """Neither named nor started: Prefect is embedded. After `zoo cluster down` too."""
     assert started_cluster() is None
     saved()
     assert started_cluster() is None

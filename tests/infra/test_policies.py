@@ -36,7 +36,7 @@ TRANSFER = {
     "put_object", "create_multipart_upload", "upload_part", "complete_multipart_upload",
     "abort_multipart_upload",
 }  # fmt: skip
-OPERATORS = {"create_bucket", "head_bucket"}  # `zoo up` alone, on a server of its own
+OPERATORS = {"create_bucket", "head_bucket"}  # `zoo cluster up` alone, on a server of its own
 READING = {"get_object", "head_object", "list_objects_v2"}
 # The condition keys of that table, as far as policies here use them: of an upload in parts S3 gives
 # the prefix to no condition, so that those can only be listed for a whole bucket or not at all.

@@ -80,7 +80,7 @@ def test_goldens_that_take_for_ever_are_an_error_of_ours(
 def test_factories_run_where_they_are_allowed(
     store: Store, manifest: Path, monkeypatch: pytest.MonkeyPatch, *, allowed: bool
 ) -> None:
-    """`zoo promote` has the switch that `zoo convert` has, and hands on what it says."""
+    """`zoo release promote` has the switch that `zoo convert` has, and hands on what it says."""
     asked: list[bool] = []
 
     def judged(opened: Store, _keys: Keyring, candidate: Release, *_: Any, **how: Any) -> None:

@@ -23,7 +23,7 @@ ZOO = Path(sys.executable).with_name("zoo")
 
 
 class Cluster:
-    """What `zoo up` started; `environment`: what its owner has set."""
+    """What `zoo cluster up` started; `environment`: what its owner has set."""
 
     def __init__(self, home: Path, **environment: str) -> None:
         self.home = home

@@ -1,4 +1,4 @@
-"""A whole local cluster, from `zoo up` to `zoo down`; the tests build on one another, in order."""
+"""A whole local cluster, from `zoo cluster up` to `zoo cluster down`; the tests build on one another, in order."""
 
 # ruff: noqa: S310 - every address is one of loopback
 from __future__ import annotations
@@ -164,7 +164,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def started(cluster: Cluster) -> list[str]:
-    """What `zoo up` starts; that it also applies code that was just edited is fine."""
+    """What `zoo cluster up` starts; that it also applies code that was just edited is fine."""
     return [part for part in cluster.json("up")["changed"] if part != "deployments"]
 
 
@@ -481,7 +481,7 @@ def test_a_second_machine_joins(cluster: Cluster, monkeypatch: pytest.MonkeyPatc
 def test_what_was_stopped_is_named_and_healed(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit code 1 and names, one line from `zoo convert`; `zoo up` starts what is missing."""
+    """Exit code 1 and names, one line from `zoo convert`; `zoo cluster up` starts what is missing."""
     monkeypatch.setenv("MENAGERIE_HOME", str(cluster.home))
     for name in ("worker", "server"):
         ask_manager("stopProcess", name)
@@ -503,7 +503,7 @@ def test_what_was_stopped_is_named_and_healed(
 
 
 def test_a_run_that_down_ended_runs_again(cluster: Cluster) -> None:
-    """It is in the queue at once, and the next `zoo up` completes it."""
+    """It is in the queue at once, and the next `zoo cluster up` completes it."""
     deployment = cluster.ask("/deployments/name/convert-model/convert-model")["id"]
     parameters = {"model": MODEL, "options": {"force": True}}
     run = cluster.ask(f"/deployments/{deployment}/create_flow_run", {"parameters": parameters})
