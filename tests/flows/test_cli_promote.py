@@ -1,4 +1,4 @@
-"""`zoo release promote` over several candidates, as a person types it; judging is another test's."""
+"""`zoo release promote` over several candidates; judging is another test's."""
 
 from __future__ import annotations
 

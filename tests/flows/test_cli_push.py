@@ -1,4 +1,4 @@
-"""The Hub: what `zoo release push` leaves there is what `menagerie pull` and the Hub's own tools read."""
+"""What `zoo release push` leaves on the Hub is read by `menagerie pull` and the Hub's own tools."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def test_the_mac_starts_a_worker_of_its_pool() -> None:
 
 
 def test_every_worker_tolerates_outages_and_has_a_heartbeat() -> None:
-    """As one that `zoo cluster up` starts: the automations know a lost run by heartbeats of 30 seconds."""
+    """As those of `zoo cluster up`: automations know a lost run by heartbeats of 30 seconds."""
     assert OF_ALL_WORKERS["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"] == "30"
     wanted = [f"{name}={value}" for name, value in OF_ALL_WORKERS.items()]
     for path in (

@@ -1,4 +1,4 @@
-"""A whole local cluster, from `zoo cluster up` to `zoo cluster down`; the tests build on one another, in order."""
+"""A whole local cluster, from `zoo cluster up` to `down`; the tests build on one another."""
 
 # ruff: noqa: S310 - every address is one of loopback
 from __future__ import annotations
@@ -481,7 +481,7 @@ def test_a_second_machine_joins(cluster: Cluster, monkeypatch: pytest.MonkeyPatc
 def test_what_was_stopped_is_named_and_healed(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit code 1 and names, one line from `zoo convert`; `zoo cluster up` starts what is missing."""
+    """Exit code 1 and names, in a line; `zoo cluster up` starts what is missing."""
     monkeypatch.setenv("MENAGERIE_HOME", str(cluster.home))
     for name in ("worker", "server"):
         ask_manager("stopProcess", name)
