@@ -236,7 +236,7 @@ def _parts(thing: Any) -> dict[Any, Any]:
     held = getattr(thing, "__dict__", {}).items()
     own = _of_class(thing) | {n: v for n, v in held if n != "_buffers"}
     if is_module:
-        own.setdefault("forward", type(thing).forward)
+        own.setdefault("forward", getattr(type(thing), "forward", None))  # TorchScript's raises
     with suppress(TypeError, ValueError):  # not a function, or a cell is empty yet
         closed = inspect.getclosurevars(thing)
         kept = {"__defaults__": thing.__defaults__, "__kwdefaults__": thing.__kwdefaults__}
