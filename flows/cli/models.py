@@ -199,12 +199,12 @@ def new(
     """
     from importlib.util import find_spec
 
-    if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name) or find_spec(name):
-        fact = "is no name for a model and its Python module, or is an installed module's"
-        raise UsageError(name, fact, "Choose another, as `my_net`")
     files = {manifest / f"{name}.py": _MODULE, manifest / f"{name}.yaml": _ENTRY.format(name=name)}
     if existing := [str(file) for file in files if file.exists()]:
         raise UsageError(existing[0], "exists", "Choose another name, or edit the file")
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name) or find_spec(name):
+        fact = "is no name for a model and its Python module, or is an installed module's"
+        raise UsageError(name, fact, "Choose another, as `my_net`")
     manifest.mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
         file.write_text(text)

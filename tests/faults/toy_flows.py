@@ -24,7 +24,7 @@ from flows import convert as zoo
 from flows import fan_out, upkeep
 from flows import plan as planning
 from flows.parameters import ConversionOptions, RunLimits
-from flows.runs import our_flow
+from flows.runs import first_of, our_flow
 from flows.services import Services, use_services
 from menagerie.store import s3
 from tasks.forking import Child, spawn
@@ -82,7 +82,7 @@ def convert_model(
         return zoo.convert_model.fn(model, target, options)  # type: ignore[no-any-return]
 
 
-@our_flow("{models} for {target}")
+@our_flow(lambda asked: f"{first_of(asked['models'])} for {asked['target']}")
 def convert_batch(
     models: list[str],
     target: str = "cpu",
