@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.sweep.apart import Bounds, run_apart
@@ -11,12 +12,15 @@ from tests.sweep.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.sweep.case import Case, Sample
     from tests.sweep.record import State
 
-_FOLDERS = re.compile(r"/[^\s'\":]*/(?:site-packages|menagerie-sweep-[^/]+(?:/\.bundle\.[^/]+)?)/")
+_CHECKOUT = Path(__file__).parents[2]
+_FOLDERS = re.compile(
+    rf"{re.escape(str(_CHECKOUT))}/(?!\.venv/)"
+    r"|/[^\s'\":]*/(?:site-packages|menagerie-sweep-[^/]+(?:/\.bundle\.[^/]+)?)/"
+)
 _TEXT = 1500  # characters of an error that are kept
 
 
@@ -139,7 +143,7 @@ def _failed(found: Record, error: Exception) -> Record:
 
 
 def without_folders(text: str) -> str:
-    """A message without where this machine has its packages and the case its bundle."""
+    """Leave out of a message where this machine has the checkout, its packages and bundles."""
     return _FOLDERS.sub("", text)
 
 

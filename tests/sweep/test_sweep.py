@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,9 +13,6 @@ from tests.sweep.attempt import run, without_folders
 from tests.sweep.case import Case, Sample
 from tests.sweep.record import Record, Results
 from tests.sweep.table import README, TABLE, sentence, table, with_sentence
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_the_readme_says_what_the_results_say() -> None:
@@ -90,7 +87,10 @@ def test_a_case_that_takes_too_long_is_ended(seconds: float) -> None:
 
 
 def test_a_kept_message_names_no_folder_of_the_machine() -> None:
-    """Neither where packages are nor where a case had its bundle."""
+    """Neither where the checkout and packages are nor where a case had its bundle."""
+    checkout = Path(__file__).parents[2]
+    said = f"failed at {checkout}/tests/suites/cases.py:1, by {checkout}/.venv/site-packages/y.py:2"
+    assert without_folders(said) == "failed at tests/suites/cases.py:1, by y.py:2"
     said = (
         "a branch at /srv/ab/.venv/lib/python3.11/site-packages/transformers/x.py:3, and "
         "/tmp/menagerie-sweep-a1_/.bundle.x9/bundle/programs/main/model.so: failed"
