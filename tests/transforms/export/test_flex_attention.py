@@ -53,7 +53,15 @@ def _attention(
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-@pytest.mark.parametrize(("exported", "target"), [(False, "metal"), (True, "cpu")])
+@pytest.mark.parametrize(
+    ("exported", "target"),
+    [
+        (False, "metal"),
+        (True, "cpu"),
+        pytest.param(False, "cpu", marks=pytest.mark.sweep),
+        pytest.param(True, "metal", marks=pytest.mark.sweep),
+    ],
+)
 def test_scores_changed_and_masked_by_functions(
     exported: bool, target: str, tmp_path: Path
 ) -> None:

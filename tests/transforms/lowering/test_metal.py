@@ -269,7 +269,7 @@ def test_no_kernel_has_more_buffers_than_metal_knows() -> None:
     """A layer of DenseNet is copied into the input of each that follows it, by one kernel."""
     with torchvision_operators():
         from torchvision.models.densenet import DenseNet
-    model = DenseNet(growth_rate=4, block_config=(17,), num_init_features=4)
+    model = DenseNet(growth_rate=4, block_config=(26,), num_init_features=4)
     program = torch.export.export(model.eval(), (torch.randn(1, 3, 32, 32),), strict=False)
     code = metal._generate("main", program.run_decompositions({}))
     heads = re.findall(r"kernel void \w+\((.*?)\)\s*\{", "".join(code.shaders.values()), re.DOTALL)

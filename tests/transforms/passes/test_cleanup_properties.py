@@ -217,7 +217,7 @@ def test_sweep(steps: Any, outputs: Any, stage: str) -> None:
     _check(steps, outputs, stage)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(_steps(["view", "copy", "binary", "write", "twice"], 8), _OUTPUTS)
 def test_training_programs_with_writes(steps: Any, outputs: Any) -> None:
     """Aliasing writes are seen exactly where eager shows them, whatever a pass replaced."""

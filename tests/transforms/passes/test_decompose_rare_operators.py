@@ -257,7 +257,13 @@ class _Box(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("module", "axes", "target"), [(_Pyramid(), 2, "cpu"), (_Box(), 3, "metal")]
+    ("module", "axes", "target"),
+    [
+        (_Pyramid(), 2, "cpu"),
+        (_Box(), 3, "metal"),
+        pytest.param(_Pyramid(), 2, "metal", marks=pytest.mark.sweep),
+        pytest.param(_Box(), 3, "cpu", marks=pytest.mark.sweep),
+    ],
 )
 def test_windows_follow_dynamic_sizes(
     module: nn.Module, axes: int, target: str, tmp_path: Path

@@ -234,7 +234,7 @@ def test_a_thousand_steps_compile_as_one() -> None:
 @pytest.mark.parametrize(
     ("layer", "dtype"),
     [
-        (nn.LSTM(4, 4, proj_size=2, bidirectional=True), torch.float32),
+        (nn.LSTM(4, 4, 2, proj_size=2, bidirectional=True), torch.float32),
         (nn.GRU(4, 4).double(), torch.float64),
     ],
 )
