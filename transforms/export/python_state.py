@@ -48,7 +48,7 @@ _ROUNDS = 4  # of three calls each, of a module that changes with every call
 _FAR = 10**6  # from a counter's number: what happens only once in so many calls would happen
 _MOST_COPIED = 2**20  # numbers in a parameter; larger ones are shared with copies
 _OPAQUE = ("torch.", "logging.", "threading.", "builtins.")  # homes of objects that stay closed
-_LIBRARIES = ("torchvision.", "transformers.")  # and of functions
+_CLOSED = (*_OPAQUE, "torchvision.", "transformers.")  # homes of functions and classes that do
 _UNSEEN = "Keep state in buffers, and pass noise as an input"
 _STEP = (
     "Only buffers are kept: self.register_buffer('state', torch.zeros(...)), written in place, "
@@ -80,9 +80,9 @@ def refuse_python_state(place: str, module: nn.Module, inputs: Inputs, prefix: s
     if not first or (alike and not changed):
         return
     written = [k for k, (old, new) in changed.items() if old is new and isinstance(new, Tensor)]
-    repeats = alike and not written
-    repeats = repeats and _is_memory(module, used, inputs, _ROUNDS if evolves else 1)
-    if repeats and not _is_read(used, inputs, evolves):
+    rounds = _ROUNDS if evolves else 1
+    is_harmless = alike and not written and _is_memory(module, used, inputs, rounds)
+    if is_harmless and not _is_read(used, inputs, evolves):
         return
     if any(b is None for part in module.modules() for b in part._buffers.values()):
         return  # the export names a buffer that begins as None
@@ -157,9 +157,8 @@ def _is_read(used: nn.Module, inputs: Inputs, numbers: Iterable[Keys]) -> bool:
     """Return whether results differ once numbers that every call changes are far from theirs."""
     [known] = _run(used, inputs)
     for *path, key in numbers:
-        start: Any = used
-        holder = reduce(lambda thing, name: _parts(thing).get(name), path, start)
-        value: Any = _parts(holder).get(key)
+        holder = _at(used, path)
+        value = _at(holder, (key,))
         if type(value) not in {int, float}:
             continue
         for other in (value + _FAR, -value - _FAR):
@@ -228,10 +227,9 @@ def _parts(thing: Any) -> dict[Any, Any]:
     if isinstance(thing, partial):
         return {"func": thing.func, "args": thing.args, "keywords": thing.keywords}
     is_module, is_function = isinstance(thing, nn.Module), isinstance(thing, FunctionType)
-    home = f"{(thing if is_function else type(thing)).__module__}."
-    opaque = (*_OPAQUE, *_LIBRARIES) if is_function else _OPAQUE
-    is_opaque = home.startswith(opaque) and not is_module
-    if is_opaque or isinstance(thing, (Tensor, type)) or hasattr(thing, "bit_generator"):
+    is_opaque = _is_from(thing, _CLOSED) if is_function else _is_from(type(thing), _OPAQUE)
+    is_leaf = isinstance(thing, (Tensor, type)) or hasattr(thing, "bit_generator")
+    if is_leaf or (is_opaque and not is_module):
         return {}
     held = getattr(thing, "__dict__", {}).items()
     own = _of_class(thing) | {n: v for n, v in held if n != "_buffers"}
@@ -244,11 +242,21 @@ def _parts(thing: Any) -> dict[Any, Any]:
     return own
 
 
+def _at(thing: Any, keys: Iterable[Any]) -> Any:
+    """Return what is at the end of a path of `_parts`; None where a part is gone."""
+    return reduce(lambda holder, key: _parts(holder).get(key), keys, thing)
+
+
+def _is_from(thing: Any, homes: tuple[str, ...]) -> bool:
+    """Return whether a class or a function is defined in one of these packages."""
+    return f"{thing.__module__}.".startswith(homes)
+
+
 def _of_class(thing: Any) -> dict[str, Any]:
     """Return the values that a thing's classes hold, and those in its slots."""
     own = dict[str, Any]()
     for kind in type(thing).__mro__:
-        if f"{kind.__module__}.".startswith((*_OPAQUE, *_LIBRARIES)):
+        if _is_from(kind, _CLOSED):
             continue
         for name, value in vars(kind).items():
             if isinstance(value, MemberDescriptorType):
@@ -274,13 +282,12 @@ def _value(thing: Any) -> object:
 
 def _lines(module: nn.Module, inputs: Inputs, changed: list[Keys]) -> dict[Keys, str]:
     """Return the user's line after which each thing first differs, by a call under a tracer."""
-    root: Any = module
     lines, last, values = dict[Keys, str](), "a call", dict[Keys, object]()
 
     def trace(frame: Any, event: str, _: object) -> Any:
         nonlocal last
         for keys in changed:
-            value = _value(reduce(lambda thing, key: _parts(thing).get(key), keys, root))
+            value = _value(_at(module, keys))
             if values.setdefault(keys, value) != value:
                 lines.setdefault(keys, last)
         # After a return, its caller's line goes on.
