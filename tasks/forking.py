@@ -112,9 +112,7 @@ class ForkedProcess:
             self._code.set_result(-signal.SIGKILL)
             return
         self._code.set_result(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-        with suppress(
-            ChildProcessError
-        ):  # this process inherits the others of its group, compilers
+        with suppress(ChildProcessError):  # until none is left of its group: compilers
             while True:
                 os.waitpid(-pid, 0)
 
