@@ -64,18 +64,13 @@ class Transcriber:
         folder = Path(bundle)
         manifest = checked_manifest(folder, unsigned_too=True)  # each session checks
         model = manifest.model
-        deaf = SpeechError(
-            model,
-            "does not understand speech: its bundle has no recipe for it",
-            "Convert an entry that has `speech`",
-        )
         if Role.SPEECH not in manifest.files:
-            raise deaf
+            raise _without_speech(model)
         path = folder / manifest.files[Role.SPEECH].path
         self.recipe = read_recipe(path, [program.name for program in manifest.programs])
         heads = self.recipe.spoken
         if not heads:
-            raise deaf
+            raise _without_speech(model)
         if head is not None and head not in heads:
             raise SpeechError(model, f"has no head {head!r}", f"It has: {', '.join(heads)}")
         chosen = _in_language(language, heads[head or next(iter(heads))], model)
@@ -184,6 +179,11 @@ class Transcriber:
             )
             for one in emissions
         ]
+
+
+def _without_speech(model: str) -> SpeechError:
+    fact = "does not understand speech: its bundle has no recipe for it"
+    return SpeechError(model, fact, "Convert an entry that has `speech`")
 
 
 def _in_language(code: str | None, head: Head, model: str) -> Head:
