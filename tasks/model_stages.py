@@ -15,8 +15,8 @@ from transforms.targets import Settings, target_named
 from zoo import sources
 from zoo.errors import ExportError
 from zoo.sources.context import Context, resolve_inside
-from zoo.sources.steps import gate_data, use_recipe
 from zoo.sources.transformers import with_pieces
+from zoo.sources.use import gate_data, use_recipe
 from zoo.spec import TransformersSource
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from zoo import sources
 from zoo.errors import MenagerieError, SourceError, ValidationError
 from zoo.manifest import load_manifest
 from zoo.sources.context import Context, resolve_inside
-from zoo.sources.steps import gate_data
+from zoo.sources.use import gate_data
 from zoo.speech import held_out
 
 if TYPE_CHECKING:

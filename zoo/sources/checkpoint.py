@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import os
 import pickle
 import re
 import tempfile
 import warnings
 import zipfile
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from menagerie.durable import sha256_of
+from menagerie.durable import sha256_of, sync
 from menagerie.figures import shown_address
 from menagerie.paths import home
 from menagerie.store.http import HttpReader
@@ -28,7 +28,7 @@ from zoo.sources.context import first_line, resolve_inside
 from zoo.sources.fingerprint import is_fetched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from zoo.sources.context import Context
     from zoo.spec import CheckpointSource
@@ -37,38 +37,52 @@ untrained = factory.untrained  # the module that the weights are for
 _MOST_BYTES = 64 << 30  # no checkpoint that this project converts is larger
 
 
+def downloads() -> Path:
+    """Return the folder of files that were fetched, or made of such."""
+    folder = home() / "downloads"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
 def keep(
     name: str, sha256: str, write: Callable[[IO[bytes]], None], *, place: str, model: str
 ) -> Path:
-    """A file of the downloads folder, written by `write` unless it is there already.
+    """Return a file of the downloads folder, written by `write` unless it is there already.
 
     Messages name the `place` that it is from and its model; `sha256` may be the first digits. Raise
     SourceError if it cannot be written, HashMismatch for another digest: then nothing is kept.
     """
-    folder = home() / "downloads"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    cached = folder / re.sub(r"[^A-Za-z0-9_.-]", "_", name)
+    cached = downloads() / re.sub(r"[^A-Za-z0-9_.-]", "_", name)
     if cached.exists() and sha256_of(cached).startswith(sha256):
         return cached
+    with whole(cached, model) as part:
+        with part.open("xb") as stream:
+            write(stream)
+        require_digest(sha256_of(part), sha256, place, model)
+    return cached
+
+
+@contextmanager
+def whole(file: Path, model: str) -> Iterator[Path]:
+    """Yield where to write a file, which appears under its name if the block does not raise.
+
+    Raise SourceError if it cannot be written.
+    """
     try:
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".part-") as scratch:
+        with tempfile.TemporaryDirectory(dir=file.parent, prefix=".part-") as scratch:
             part = Path(scratch) / "part"
-            with part.open("xb") as stream:
-                write(stream)
-                stream.flush()
-                os.fsync(stream.fileno())
-            require_digest(sha256_of(part), sha256, place, model)
-            part.replace(cached)
+            yield part
+            sync(part)
+            part.replace(file)
     except OSError as error:
         full = error.errno == errno.ENOSPC
         fact = "has no space left" if full else f"cannot be written ({error.strerror})"
         step = f"{'Free some, or set' if full else 'Set'} MENAGERIE_HOME"
-        raise SourceError(model, f"{folder} {fact}", step) from error
-    return cached
+        raise SourceError(model, f"{file.parent} {fact}", step) from error
 
 
 def fetch(url: str, sha256: str, *, model: str) -> Path:
-    """The file behind an https address, from the downloads folder where it is there already.
+    """Return the file behind an https address, fetched into the downloads folder once.
 
     Raise SourceError if the file cannot be had, as where a server sends on to what is not https,
     SourceRefused if the address is not https; else as `keep`.
@@ -125,7 +139,7 @@ def trained(source: CheckpointSource, context: Context) -> nn.Module:
 
 
 def read_state(path: Path, model: str, key: str | None = None) -> Mapping[str, Tensor]:
-    """The tensors of a checked file, or of its entry `key`; nothing in it is run.
+    """Return the tensors of a checked file, or of its entry `key`; nothing in it is run.
 
     Raises:
         SourceRefused: if it is no pickle of tensors only.

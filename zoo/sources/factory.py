@@ -12,7 +12,6 @@ from torch import nn
 from zoo.errors import SourceError, SourceRefused
 from zoo.models.torchvision_operators import torchvision_operators
 from zoo.spec import is_ours
-from zoo.store.submissions import advice_on_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -47,6 +46,8 @@ def build(reference: str, arguments: Mapping[str, object], context: Context) -> 
     module_name, _, name = reference.partition(":")
     ours = is_ours(reference)
     if not ours and not context.allow_factories:
+        from zoo.store.submissions import advice_on_code  # the store is of no use to `convert()`
+
         raise SourceRefused(
             context.model,
             f"its builder {reference} is code from outside Menagerie",
