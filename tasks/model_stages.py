@@ -45,19 +45,25 @@ class ModelStages(ModelHolder):
 
     def pull(self) -> PullRecord:
         """Fetch or make the weights and build the model, once for all its jobs."""
+        if self._loaded is None:
+            self._loaded = self._load()
+        return _pulled(self._loaded)
+
+    def _load(self) -> LoadedModel:
+        """Load the model; SourceError, too, if labels or tokens of its use are missing."""
         job = self._job
-        loaded = self._loaded = self._loaded or sources.load(
+        loaded = sources.load(
             job.model,
             job.spec,
             origin=job.origin,
             random_weights=job.seed,
             allow_factories=job.allow_factories,
         )
-        if job.spec.use is not None:  # labels and tokens that are missing are found here
+        if job.spec.use is not None:
             use_recipe(job.spec.use, job.spec.source, self._context())
         elif loaded.random_weights is None:
             self._worded()
-        return _pulled(loaded)
+        return loaded
 
     def export(self) -> ExportRecord:
         """Export every program and compute its golden cases with eager PyTorch, once as well."""
@@ -150,7 +156,7 @@ class ModelStages(ModelHolder):
         return speech_parts(loaded.module, speech or spec.speech, spec.programs, self._context())
 
     def _worded(self) -> SpeechSpec | None:
-        """The entry's speech with the tokenizer's pieces; SourceError if they are not as many."""
+        """Return the entry's speech with its tokens; SourceError if they are not as many."""
         spec, source = self._job.spec.speech, self._job.spec.source
         if spec is None or not spec.vocabulary.tokenizer:
             return spec
