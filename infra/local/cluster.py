@@ -398,7 +398,7 @@ def _deployments(state: ClusterState) -> str:
 
 
 def _worker(state: ClusterState) -> str:
-    """The process says that it asks for work, and the server says the same; others are named."""
+    """Check that this worker asks for work, by itself and by the server; name all online ones."""
     pool = ask(state, f"/work_pools/{POOL}") or {}
     if pool.get("is_paused"):
         raise MenagerieError(f"the pool {POOL}", "is paused", "Resume it in the UI")

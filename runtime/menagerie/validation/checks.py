@@ -83,7 +83,7 @@ class LoadedProgram:
         return Program(lambda x: from_the_start(session, x)(), entry.inputs, entry.dimensions)
 
     def in_sequence(self) -> Program:
-        """As the accuracy gate calls it: one after another from the first state on."""
+        """Return the program as the accuracy gate calls it: in a row from the first state on."""
         if self.session.keeps_state:
             self.session.reset()
         return Program(self.session.run, self.entry.inputs, self.entry.dimensions)

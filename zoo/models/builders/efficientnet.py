@@ -80,7 +80,7 @@ class EfficientNetLite(nn.Module):
         self._fc = nn.Linear(_HEAD, 1000)
 
     def forward(self, picture: Tensor) -> Tensor:
-        """Logits (n, 1000) of (n, 3, 224, 224), RGB of mean 127/255 and deviation 128/255."""
+        """Compute logits (n, 1000) of (n, 3, 224, 224): RGB less mean 127/255, by 128/255."""
         x = self._blocks(relu6(self._bn0(self._conv_stem(picture))))
         x = relu6(self._bn1(self._conv_head(x)))
         logits: Tensor = self._fc(x.mean((2, 3)))
@@ -88,5 +88,5 @@ class EfficientNetLite(nn.Module):
 
 
 def efficientnet_lite0() -> EfficientNetLite:
-    """The network with untrained weights."""
+    """Build the network with untrained weights."""
     return EfficientNetLite()

@@ -26,10 +26,10 @@ class SentenceEncoder(nn.Module):
         self.bert.embeddings.register_buffer("position_ids", torch.arange(512)[None])
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Embedding (1, 384) of (1, n) tokens, [CLS] and [SEP] included."""
+        """Compute the embedding (1, 384) of (1, n) tokens, [CLS] and [SEP] included."""
         return normalize(self.bert(tokens).last_hidden_state.mean(1), dim=-1)
 
 
 def minilm_l6() -> SentenceEncoder:
-    """The network with untrained weights."""
+    """Build the network with untrained weights."""
     return SentenceEncoder()

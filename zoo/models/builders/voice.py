@@ -21,7 +21,7 @@ class _Basis(nn.Module):
         self.register_buffer("forward_basis_buffer", torch.randn(size + 2, 1, size) / size)
 
     def forward(self, samples: Tensor) -> Tensor:
-        """Magnitudes (1, size / 2 + 1, frames) of (1, n) samples, every half a size."""
+        """Compute magnitudes (1, size / 2 + 1, frames) of (1, n) samples, every half a size."""
         size = self.forward_basis_buffer.shape[-1]
         mirrored = pad(samples[:, None], (0, size // 4), "reflect")
         real, imaginary = conv1d(mirrored, self.forward_basis_buffer, stride=size // 2).chunk(2, 1)
@@ -62,7 +62,7 @@ class SileroVad(nn.Module):
             self.register_buffer(name, torch.zeros(1, width), persistent=False)
 
     def forward(self, samples: Tensor) -> Tensor:
-        """Probability (1, 1) that somebody speaks in the next (1, 32 ms) samples from -1 to 1."""
+        """Compute the probability (1, 1) of speech in the next (1, 32 ms) samples from -1 to 1."""
         heard = torch.cat([self.context, samples], 1)
         self.context.copy_(heard[:, -self.context.shape[1] :])
         features = self.encoder(self.stft(heard)).squeeze(-1)
@@ -73,5 +73,5 @@ class SileroVad(nn.Module):
 
 
 def silero_vad() -> nn.ModuleDict:
-    """Both detectors with untrained weights: parts `at_16000` and `at_8000`."""
+    """Build both detectors with untrained weights: parts `at_16000` and `at_8000`."""
     return nn.ModuleDict({f"at_{rate}": SileroVad(rate) for rate in (16_000, 8_000)})
