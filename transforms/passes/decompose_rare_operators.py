@@ -99,6 +99,10 @@ def _checked_repeats(repeats: Tensor, size: int) -> Tensor:
 def _is_common(node: Node) -> bool:
     """Whether Inductor has code for such operands: images, logic of bool, fixed sizes, lists."""
     first, *others = (fake_value(n) for n in node.all_input_nodes)
+    if node.target in {aten.diagonal.default, aten.diag.default, aten.trace.default}:
+        return _has_diagonal(first)
+    if node.target in {aten.searchsorted.Tensor, aten.bucketize.Tensor}:
+        return bool(first.dtype == others[0].dtype)
     if node.target in _LOGIC:
         return bool(first.dtype != torch.uint8)
     if node.target in _POOLS:
@@ -113,6 +117,38 @@ def _logic_of_bytes(operator: Any, self: Tensor, *args: Any, **kwargs: Any) -> A
     if self.dtype != torch.uint8:
         return NotImplemented
     return operator(self != 0, *args, **kwargs).to(torch.uint8)
+
+
+def _has_diagonal(self: Tensor) -> bool:
+    return self.dim() == 1 or all(isinstance(size, int) for size in self.shape)
+
+
+def _diagonal(self: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """Take elements by their places, where `min` of two sizes is not known before the run."""
+    if _has_diagonal(self):
+        return NotImplemented
+    rows = self.movedim((dim1, dim2), (-2, -1))
+    down, right = max(-offset, 0), max(offset, 0)
+    length: Any = torch.sym_min(rows.shape[-2] - down, rows.shape[-1] - right)  # type: ignore[no-untyped-call]
+    place = torch.arange(length, device=self.device)
+    return rows[..., place + down, place + right]
+
+
+def _searchsorted(sorted_sequence: Tensor, self: Tensor | float, **how: Any) -> Any:
+    """Search in the dtype to which torch promotes both: a number alone takes the sequence's."""
+    dtype = torch.result_type(sorted_sequence, self)
+    if isinstance(self, torch.Tensor) and self.dtype == dtype == sorted_sequence.dtype:
+        return NotImplemented
+    values = (
+        self.to(dtype)
+        if isinstance(self, torch.Tensor)
+        else sorted_sequence.new_full((), self, dtype=dtype)
+    )
+    return torch.searchsorted(sorted_sequence.to(dtype), values, **how)
+
+
+def _bucketize(self: Tensor | float, boundaries: Tensor, **how: Any) -> Any:
+    return _searchsorted(boundaries, self, **how)
 
 
 def _take(self: Tensor, index: Tensor) -> Tensor:
@@ -505,6 +541,13 @@ def _if_dynamic(operator: Any, self: Tensor, output_size: Sequence[int]) -> Any:
 
 _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     **{operator: functools.partial(_logic_of_bytes, operator) for operator in _LOGIC},
+    aten.diagonal.default: _diagonal,
+    aten.diag.default: _diagonal,
+    aten.trace.default: lambda self: self.diagonal().sum(),
+    aten.searchsorted.Tensor: _searchsorted,
+    aten.searchsorted.Scalar: _searchsorted,
+    aten.bucketize.Tensor: _bucketize,
+    aten.bucketize.Scalar: _bucketize,
     aten.take.default: _take,
     aten.pdist.default: _pdist,
     aten._pdist_forward.default: _pdist,

@@ -277,12 +277,13 @@ def test_windows_follow_dynamic_sizes(
 
 class _Inverse(nn.Module):
     def forward(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return torch.linalg.inv(a), torch.linalg.solve(a, b), torch.linalg.det(a)
+        lines = torch.diag(a[0]), torch.diag(b[0, :, 0])[0], b.diagonal(0, 2, 1), torch.trace(b[1])
+        return torch.linalg.inv(a), torch.linalg.solve(a, b), torch.linalg.det(a), *lines
 
 
 @pytest.mark.parametrize("target", ["cpu", "metal"])
 def test_matrices_of_any_order_are_inverted(target: str, tmp_path: Path) -> None:
-    """The rows that a factorisation exchanges are as many as the order, whatever it is."""
+    """The rows that a factorisation exchanges are as many as the order; so are diagonals."""
     order = torch.export.Dim("order", min=2, max=6)
     given = torch.randn(2, 5, 5, generator=_NOISE), torch.randn(2, 5, 3, generator=_NOISE)
     shapes, out = ({1: order, 2: order}, {1: order}), tmp_path / "out"

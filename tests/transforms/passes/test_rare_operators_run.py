@@ -39,7 +39,10 @@ class _Rare(nn.Module):
         spread += [torch.cov(x, correction=0, fweights=f), torch.cov(x, fweights=f, aweights=a)]
         places = [torch.nonzero_static(m, size=3), torch.nonzero_static(x, size=40, fill_value=7)]
         parts = [torch.histc(x, 4), torch.histc(x, 3, -1, 1)]
-        return [*bags, *spread, *places, *parts, F.layer_norm(h, (1,))]
+        halves, whole = h[:, 0].sort().values, f.sort().values
+        search = torch.searchsorted  # a number alone is compared as the sequence's dtype, or wider
+        ranks = [search(halves, 0.1), search(whole, 1.5), search(halves, x[0, 0], side="right")]
+        return [*bags, *spread, *places, *parts, *ranks, F.layer_norm(h, (1,))]
 
 
 _EXAMPLE = {
@@ -59,6 +62,7 @@ _OTHERS: list[dict[str, Any]] = [
     {"i": torch.full((8,), 3), "o": torch.tensor([0, 8, 8]), "m": torch.ones(2, 3, 2).bool()},
     {"x": torch.full((4, 6), NAN)},
     {"x": torch.zeros(4, 6), "h": torch.zeros(7, 1).half()},
+    {"x": torch.full((4, 6), 0.1), "h": torch.full((7, 1), 0.1).half()},
     {"i": torch.tensor([-1, 0, 3, 3, 4, 1, 1, 1])},
     {"i": torch.tensor([1, 2, 3, 4, 5, 1, 1, 1])},
     {"o": torch.tensor([1, 2, 3])},
