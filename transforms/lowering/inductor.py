@@ -17,6 +17,8 @@ The rest is private to TorchInductor, and each part is named here with its reaso
   torch.compile did not register them earlier in this process.
 - `fx_passes.post_grad.pass_patterns`: one writes a cumulated constant as a range, in another dtype
   than the program's (`pointless_cumsum_replacement`). It is left out.
+- `UniformValueConstantFolder._add_peephole_patterns`: takes `x * 0` for 0, also where x is NaN or
+  infinite. It is left out.
 - `graph.normalize_name` and `codegen.cpp_wrapper_cpu.normalize_name`: give a constant the name of
   its variable in the wrapper, which for a parameter of the model itself is what the model calls it:
   `operator`, or `buf0` like one of the wrapper's own. Ours begin with `constant_`.
@@ -71,6 +73,7 @@ from torch._inductor import graph as graph_module
 from torch._inductor.codegen import common, cpp, cpp_wrapper_cpu
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 from torch._inductor.fx_passes import fuse_attention
+from torch._inductor.fx_passes.joint_graph import UniformValueConstantFolder as _Folder
 from torch._inductor.utils import get_gpu_type, normalize_name
 from torch.fx.experimental import _config
 from torch.utils import _cpp_embed_headers
@@ -177,6 +180,7 @@ def generate_code(
             patch.object(codecache.AotCodeCompiler, "compile", _capture),
             patch.object(fuse_attention, "_sfdp_init", lambda *_: None),
             _cumulated_in_its_dtype(),
+            patch.object(_Folder, "_add_peephole_patterns", lambda _: None),
             patch.object(graph_module, "normalize_name", _constant_name),
             patch.object(cpp_wrapper_cpu, "normalize_name", _constant_name),
             patch.object(cpp, "stride_at_vec_range", stride_in_range),

@@ -67,6 +67,7 @@ _ONE_FLOAT: dict[str, Callable[[Tensor], Tensor]] = {
     "log_ndtr": log_ndtr,
     "ndtr": ndtr,
     "ndtri": ndtri,
+    "x * 0": lambda x: x * 0,
     "x ** 2": lambda x: x**2,
     "x ** 3": lambda x: x**3,
     "x ** 0.5": lambda x: x**0.5,
@@ -105,6 +106,7 @@ _ONE_INTEGER: dict[str, Callable[[Tensor], Tensor]] = {
     name: getattr(torch, name)
     for name in _words("abs neg sign square bitwise_not logical_not relu isfinite sqrt exp")
 } | {
+    "x * 0": lambda x: x * 0,
     "x ** 2": lambda x: x**2,
     "x ** 3": lambda x: x**3,
     "x / 3": lambda x: x / 3,
