@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+import menagerie
 from transforms import convert, pipeline
 from transforms.goldens.refuting import LISTED
 from transforms.graph.graph_pass import GraphPass, Journal
@@ -47,11 +49,11 @@ def _wrong(operator: object, function: Callable[..., torch.Tensor]) -> type[Grap
 
 
 class _Apply(nn.Module):
-    def __init__(self, function: Callable[..., torch.Tensor]) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self.function = function
 
-    def forward(self, *x: torch.Tensor) -> torch.Tensor:
+    def forward(self, *x: torch.Tensor) -> Any:
         """Apply the function."""
         return self.function(*x)
 
@@ -143,6 +145,21 @@ def test_a_good_module_is_not_refuted(tmp_path: Path) -> None:
     assert not any(attempt.fact for attempt in program.refuting.tried)
     assert program.refuting.constant == ("output_1",)
     assert "output_1 is the same for all inputs" in " ".join(report.validation.doubts)
+
+
+def test_products_with_zero_and_cancelled_sums_pass(tmp_path: Path) -> None:
+    """NaN times 0 is NaN; float64 judges a sum that cancels, whatever tensors forward makes."""
+
+    def both(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        rows = x @ torch.eye(5)
+        return x * 0, torch.signbit(x * 0), rows, torch.linalg.cross(rows[:, :3], rows[:, 2:])
+
+    bundle = convert(_Apply(both), (ROWS,), out=tmp_path / "b", measure_seconds=0)
+    given = torch.tensor([torch.nan, torch.inf, -1.0, -0.0, 2.0]).expand(3, 5)
+    with menagerie.open(bundle.folder) as session:
+        zeros, signs, *_ = session.run({session.inputs[0].name: given.numpy()}).values()
+    np.testing.assert_array_equal(zeros, (given * 0).numpy())
+    np.testing.assert_array_equal(signs[:, 2:], torch.signbit(given * 0)[:, 2:].numpy())
 
 
 def test_a_cast_of_nan_to_an_integer_refutes_nothing(tmp_path: Path) -> None:

@@ -192,7 +192,10 @@ def _answer(
     exact: Mapping[str, torch.Tensor] = {}
     if wide is not None and not raises:
         floats = {n: v.double() if v.is_floating_point() else v for n, v in inputs.items()}
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)  # of what forward makes, such as torch.eye(n)
         exact = _run(wide, floats)[0]
+        torch.set_default_dtype(default)
     found = {f"output/{name}": plain(value.detach()) for name, value in outputs.items()}
     for name, value in outputs.items():
         if name in exact and (doubt := _doubt(value.detach(), exact[name].detach())).any():
