@@ -31,7 +31,7 @@ class _Rows(nn.Module):
         return torch.cat([a, b, c]).squeeze(1), b.squeeze(0).squeeze(0), torch.cat([b, c])[:, 0, 1:]
 
 
-@pytest.mark.parametrize("target", ["cpu", "metal"])
+@pytest.mark.parametrize("target", ["cpu", pytest.param("metal", marks=pytest.mark.sweep)])
 def test_a_view_of_a_view_has_both_offsets(target: str, tmp_path: Path) -> None:
     """Each result is eager's, at inputs that no golden case has."""
     torch.manual_seed(0)

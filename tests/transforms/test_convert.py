@@ -55,7 +55,11 @@ def _readme_lines() -> str:
 
 
 @pytest.mark.parametrize(
-    ("target", "state"), [("cpu", ReleaseState.VALIDATED), ("metal", ReleaseState.EMULATED)]
+    ("target", "state"),
+    [
+        ("cpu", ReleaseState.VALIDATED),
+        pytest.param("metal", ReleaseState.EMULATED, marks=pytest.mark.sweep),
+    ],
 )
 def test_the_lines_of_the_readme_run_as_printed(
     target: str,

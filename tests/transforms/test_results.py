@@ -82,7 +82,7 @@ def _run(bundle: ConvertedBundle, *inputs: torch.Tensor) -> dict[str, np.ndarray
         return session.run({n: v.numpy() for n, v in zip(names, inputs, strict=True)})
 
 
-@pytest.mark.parametrize("target", ["cpu", "metal"])
+@pytest.mark.parametrize("target", ["cpu", pytest.param("metal", marks=pytest.mark.sweep)])
 def test_results_may_share_memory_and_have_names(target: str, tmp_path: Path) -> None:
     """Each is an output of its own, called by its keys and fields."""
     x = torch.randn(3, 5)
@@ -102,7 +102,7 @@ def test_results_may_share_memory_and_have_names(target: str, tmp_path: Path) ->
         np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
-@pytest.mark.parametrize("target", ["cpu", "metal"])
+@pytest.mark.parametrize("target", ["cpu", pytest.param("metal", marks=pytest.mark.sweep)])
 def test_parameters_may_be_views_of_one_buffer(target: str, tmp_path: Path) -> None:
     """Each is stored once, by itself, and the library asks for no more than it is."""
     torch.manual_seed(0)
@@ -115,7 +115,7 @@ def test_parameters_may_be_views_of_one_buffer(target: str, tmp_path: Path) -> N
         np.testing.assert_allclose(found, module(x), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("target", ["cpu", "metal"])
+@pytest.mark.parametrize("target", [pytest.param("cpu", marks=pytest.mark.sweep), "metal"])
 def test_indices_and_constants_may_have_no_axes(target: str, tmp_path: Path) -> None:
     """Such an index is no number that is read out: it may be any, counted from the end too."""
     inputs = torch.randn(4, 4), torch.tensor(2)
@@ -162,7 +162,7 @@ class _Selections(torch.nn.Module):
         )  # fmt: skip
 
 
-@pytest.mark.parametrize("target", ["cpu", "metal"])
+@pytest.mark.parametrize("target", ["cpu", pytest.param("metal", marks=pytest.mark.sweep)])
 def test_indices_of_equal_values_are_proven(target: str, tmp_path: Path) -> None:
     """Eager leaves their order open, an artifact keeps it: goldens have the kept order."""
     x = torch.randint(0, 4, (40, 9), generator=torch.Generator().manual_seed(1))

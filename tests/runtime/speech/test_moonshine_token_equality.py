@@ -87,10 +87,10 @@ def _heard(programs: Mapping[str, Run], samples: np.ndarray) -> tuple[list[int],
     return [one.token for one in heard], recorder
 
 
-# An emulated device takes its time: it is for the sweep.
+# A conversion takes half a minute: Parakeet's and Whisper's are made always, this in the sweep.
 CASES = [
-    pytest.param("cpu", [*UTTERANCES], id="cpu"),
-    pytest.param("metal", [*UTTERANCES], id="metal", marks=pytest.mark.sweep),
+    pytest.param(target, [*UTTERANCES], id=target, marks=pytest.mark.sweep)
+    for target in ("cpu", "metal")
 ]
 
 

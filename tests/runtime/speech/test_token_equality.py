@@ -166,10 +166,10 @@ def artifact(
         }
 
 
-# An emulated device takes its time: all twenty are for the sweep there.
+# An emulated device takes its time; Whisper runs there always.
 _CASES = [
     pytest.param("cpu", [*UTTERANCES], id="cpu"),
-    pytest.param("metal", FEW, id="metal"),
+    pytest.param("metal", FEW, id="metal", marks=pytest.mark.sweep),
     pytest.param("metal", [*UTTERANCES], id="metal-all", marks=pytest.mark.sweep),
 ]
 

@@ -56,10 +56,11 @@ def _attention(
 @pytest.mark.parametrize(
     ("exported", "target"),
     [
-        (False, "metal"),
         (True, "cpu"),
-        pytest.param(False, "cpu", marks=pytest.mark.sweep),
-        pytest.param(True, "metal", marks=pytest.mark.sweep),
+        *(
+            pytest.param(*each, marks=pytest.mark.sweep)
+            for each in ((False, "cpu"), (False, "metal"), (True, "metal"))
+        ),
     ],
 )
 def test_scores_changed_and_masked_by_functions(

@@ -35,7 +35,7 @@ class _Dashes(nn.Module):
         return y * self.get_buffer("a-scale")
 
 
-@pytest.mark.parametrize("target", ["cpu", "metal"])
+@pytest.mark.parametrize("target", ["cpu", pytest.param("metal", marks=pytest.mark.sweep)])
 def test_names_with_dashes(target: str) -> None:
     """Through every pass, lowered and run: eager's numbers."""
     torch.manual_seed(2)
@@ -89,7 +89,7 @@ class _Reserved(nn.Module):
         return {"short": self.block(x), "namespace": template * x}
 
 
-@pytest.mark.parametrize("target", ["cpu", "metal"])
+@pytest.mark.parametrize("target", [pytest.param("cpu", marks=pytest.mark.sweep), "metal"])
 def test_words_of_cpp(target: str) -> None:
     """Every word of C++, and the wrapper's own, may name weights, inputs, outputs and modules."""
     torch.manual_seed(3)

@@ -88,7 +88,7 @@ def eagers(inputs: list[np.ndarray]) -> list[np.ndarray]:
         return [module(torch.from_numpy(x)).numpy() for x in inputs]
 
 
-@pytest.fixture(scope="module", params=["cpu", "metal"])
+@pytest.fixture(scope="module", params=["cpu", pytest.param("metal", marks=pytest.mark.sweep)])
 def cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle whose programs each keep a cache of equal first values, on each target."""
     module, folder = Cache().eval(), tmp_path_factory.mktemp(request.param) / "cache"
@@ -202,7 +202,7 @@ def test_a_run_that_fails_loses_the_state_and_says_so(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, eagers(inputs[:1])[0], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("target", ["cpu", "metal"])
+@pytest.mark.parametrize("target", [pytest.param("cpu", marks=pytest.mark.sweep), "metal"])
 def test_chunks_of_a_stream_are_the_whole(target: str, tmp_path: Path) -> None:
     """Of any length, one after another: as the convolution over all of it, first state included."""
     module, chunk = Stream().eval(), Dim("n", min=1, max=16)

@@ -127,8 +127,15 @@ def _permuted(batch: int = 2) -> torch.Tensor:
     return torch.randn(batch, 6, 8, 3).permute(0, 3, 1, 2)
 
 
-@pytest.mark.parametrize("target", ["cpu", "metal"])
-@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    ("dynamic", "target"),
+    [
+        (True, "cpu"),
+        (False, "metal"),
+        pytest.param(False, "cpu", marks=pytest.mark.sweep),
+        pytest.param(True, "metal", marks=pytest.mark.sweep),
+    ],
+)
 def test_programs_exported_with_strides_are_made_plain(
     target: str, dynamic: bool, tmp_path: Path
 ) -> None:
@@ -173,7 +180,7 @@ class _Sums(nn.Module):
         return self.kept * 2
 
 
-@pytest.mark.parametrize("target", ["cpu", "metal"])
+@pytest.mark.parametrize("target", [pytest.param("cpu", marks=pytest.mark.sweep), "metal"])
 def test_state_may_have_strides(target: str, tmp_path: Path) -> None:
     """A transposed buffer that calls write is kept as an artifact keeps all: plain."""
     bundle = convert(

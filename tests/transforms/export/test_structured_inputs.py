@@ -227,9 +227,11 @@ def test_a_result_that_holds_no_tensors_names_the_way_out(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("builder", "options"),
     [
-        ("fasterrcnn_mobilenet_v3_large_fpn", {"min_size": 64, "max_size": 64}),
         ("ssdlite320_mobilenet_v3_large", {"topk_candidates": 5}),
-        ("retinanet_resnet50_fpn", {"min_size": 64, "max_size": 64}),
+        *(
+            pytest.param(name, {"min_size": 64, "max_size": 64}, marks=pytest.mark.sweep)
+            for name in ("fasterrcnn_mobilenet_v3_large_fpn", "retinanet_resnet50_fpn")
+        ),
     ],
 )
 def test_detectors_are_refused_by_line(

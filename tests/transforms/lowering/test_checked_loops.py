@@ -110,7 +110,7 @@ class Scattered(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore:index_reduce")  # is in beta, says torch
-@pytest.mark.parametrize("target", ["cpu", "metal"])
+@pytest.mark.parametrize("target", [pytest.param("cpu", marks=pytest.mark.sweep), "metal"])
 def test_a_place_that_a_kernel_cannot_write_fails_only_its_run(target: str, tmp_path: Path) -> None:
     """Nothing is written at the nearest place instead; the next run is eager's."""
     x, at = torch.randn(9, 32), torch.randint(0, 32, (1, 128))
@@ -126,7 +126,7 @@ def test_a_place_that_a_kernel_cannot_write_fails_only_its_run(target: str, tmp_
                 torch.testing.assert_close(torch.from_numpy(output), expected)
 
 
-@pytest.mark.parametrize("target", ["cpu", "metal"])
+@pytest.mark.parametrize("target", ["cpu", pytest.param("metal", marks=pytest.mark.sweep)])
 def test_a_division_by_zero_fails_only_its_run(target: str, tmp_path: Path) -> None:
     """The error names node, file and line; the next run is right, also the least number by -1."""
     x, rows = torch.arange(-20, 21), torch.arange(23 * 41).reshape(23, 41) % 100 + 1

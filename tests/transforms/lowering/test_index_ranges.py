@@ -104,7 +104,7 @@ def _indices(operator: Operator) -> Tensor:
     return torch.tensor(operator.example, dtype=operator.dtype)
 
 
-@pytest.fixture(scope="module", params=["cpu", "metal"])
+@pytest.fixture(scope="module", params=["cpu", pytest.param("metal", marks=pytest.mark.sweep)])
 def session(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Session]:

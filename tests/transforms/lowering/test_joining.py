@@ -46,7 +46,7 @@ def test_whole_numbers_and_masks_are_joined() -> None:
     _check(_Joined(), *images, *matrices, target="cpu")
 
 
-@pytest.mark.parametrize("target", ["cpu", "metal"])
+@pytest.mark.parametrize("target", [pytest.param("cpu", marks=pytest.mark.sweep), "metal"])
 def test_places_of_a_mask_are_written(target: str) -> None:
     """The input itself stays as it is: what is written to is a copy."""
     x = torch.arange(20.0).reshape(4, 5)

@@ -85,7 +85,14 @@ def _fills(shape: tuple[int, int], dtype: torch.dtype) -> Iterator[Tensor]:
         yield last
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+# Bytes and floats always; of one more kind of byte, and of truth, in the sweep.
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        pytest.param(d, id=str(d), marks=[pytest.mark.sweep] * (d in (torch.int8, torch.bool)))
+        for d in DTYPES
+    ],
+)
 def test_no_lane_behind_a_row_counts(dtype: torch.dtype, tmp_path: Path) -> None:
     """Reductions of any dtype are eager's bit by bit (sums of floats: to 1e-3) for any values."""
     module = _Reduced(dtype)
@@ -129,7 +136,7 @@ class _Windows(nn.Module):
         return *F.max_pool2d(x, 3, 2, 1, return_indices=True), *line, *steps
 
 
-@pytest.mark.parametrize("target", ["cpu", "metal"])
+@pytest.mark.parametrize("target", ["cpu", pytest.param("metal", marks=pytest.mark.sweep)])
 def test_a_window_of_lowest_numbers_has_its_maximum_inside(target: str, tmp_path: Path) -> None:
     """Padding is the type's lowest number too: of equal ones eager takes the first of the input."""
     x = torch.randn(1, 2, 9, 12)
@@ -165,7 +172,7 @@ class _Shortcuts(nn.Module):
         )
 
 
-@pytest.mark.parametrize("target", ["cpu", "metal"])
+@pytest.mark.parametrize("target", [pytest.param("cpu", marks=pytest.mark.sweep), "metal"])
 def test_casts_round_and_positions_keep_their_dtype(target: str, tmp_path: Path) -> None:
     """A cast to half and back is eager's, overflow too; bytes that count places wrap."""
     sizes, out = {0: torch.export.Dim("n", min=2, max=400)}, tmp_path / "cast"

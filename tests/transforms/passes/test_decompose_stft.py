@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +22,7 @@ from transforms.passes.decompose_stft import DecomposeStft
 from zoo.spec import Dimension, InputSpec, ProgramSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from torch.export import ExportedProgram
@@ -39,6 +41,15 @@ def _stage(program: ExportedProgram, stage: str) -> ExportedProgram:
     if stage == "training":
         return program
     return program.run_decompositions({} if stage == "functional" else None)
+
+
+def _one_stage_always(cases: Iterable[str], *stages: str) -> list[Any]:
+    """Each case in each stage: in one of them in turn always, in the others in the sweep."""
+    return [
+        pytest.param(case, stage, marks=[pytest.mark.sweep] * (stage != always))
+        for case, always in zip(cases, itertools.cycle(stages), strict=False)
+        for stage in stages
+    ]
 
 
 def _complex_left(program: ExportedProgram) -> list[str]:
@@ -335,8 +346,7 @@ _REAL_AGAIN = {
 
 
 @pytest.mark.filterwarnings("ignore:The length of signal is shorter")
-@pytest.mark.parametrize("stage", ["training", "core"])
-@pytest.mark.parametrize("consumer", _REAL_AGAIN)
+@pytest.mark.parametrize(("consumer", "stage"), _one_stage_always(_REAL_AGAIN, "training", "core"))
 def test_what_was_complex_is_real_and_equal(consumer: str, stage: str) -> None:
     """Complex arithmetic and inverse transforms, by what eager computes."""
     torch.manual_seed(0)
@@ -462,8 +472,9 @@ _OF_REAL = {
 }
 
 
-@pytest.mark.parametrize("stage", ["training", "functional", "core"])
-@pytest.mark.parametrize("transform", _OF_REAL)
+@pytest.mark.parametrize(
+    ("transform", "stage"), _one_stage_always(_OF_REAL, "training", "functional", "core")
+)
 def test_transforms_of_real_signals_equal_eager(transform: str, stage: str) -> None:
     """Of other lengths, of several axes and of both signs; in double precision."""
     torch.manual_seed(0)
@@ -502,7 +513,7 @@ class FourierOperator(nn.Module):
         return torch.fft.irfft2(mixed, s=field.shape[-2:]) + field
 
 
-@pytest.mark.parametrize("target", ["cpu", "metal"])
+@pytest.mark.parametrize("target", ["cpu", pytest.param("metal", marks=pytest.mark.sweep)])
 def test_a_fourier_operator_is_proven(target: str, tmp_path: Path) -> None:
     """Through the front door, weights and all."""
     torch.manual_seed(0)
@@ -549,7 +560,14 @@ _LENGTHS = (600, 601, 639, 640, 641, 703, 720, 1599, 1600)
     ("center", "pad_mode"), [(True, "reflect"), (True, "constant"), (False, "reflect")]
 )
 @pytest.mark.parametrize(
-    ("n_fft", "hop", "width"), [(256, 160, 256), (400, 160, 400), (127, 50, 100), (64, 48, 33)]
+    ("n_fft", "hop", "width"),
+    [
+        (127, 50, 100),
+        *(
+            pytest.param(*frames, marks=pytest.mark.sweep)
+            for frames in ((256, 160, 256), (400, 160, 400), (64, 48, 33))
+        ),
+    ],
 )
 def test_one_program_serves_every_length(
     n_fft: int, hop: int, width: int, center: bool, pad_mode: str
@@ -613,7 +631,7 @@ class Enhancer(nn.Module):
         return torch.istft(masked, 32, 8, window=window), self.rotary(x, angles)
 
 
-@pytest.mark.parametrize("target", ["cpu", "metal"])
+@pytest.mark.parametrize("target", [pytest.param("cpu", marks=pytest.mark.sweep), "metal"])
 def test_programs_with_complex_numbers_are_proven(target: str, tmp_path: Path) -> None:
     """Through the front door, where they end as real numbers."""
     given = (torch.randn(2, 400), torch.randn(2, 16, 3, 8), torch.randn(16, 4))

@@ -140,7 +140,7 @@ class Measured(nn.Module):
         return y, torch.cat([mean, x.new_ones(2)]), torch.cat([deviation, x.new_ones(3)])
 
 
-@pytest.mark.parametrize("target", ["cpu", "metal"])
+@pytest.mark.parametrize("target", ["cpu", pytest.param("metal", marks=pytest.mark.sweep)])
 def test_statistics_that_are_returned_are_eagers(target: str, tmp_path: Path) -> None:
     """In inference eager gives none on the CPU; torch's own code for a GPU would give them."""
     module, x = Measured().eval(), torch.randn(2, 3, 6, 6)

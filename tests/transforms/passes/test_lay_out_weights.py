@@ -82,7 +82,7 @@ class _Anchors(nn.Module):
         return x * self.weight + self.kept * self.anchors - self.not_kept
 
 
-@pytest.mark.parametrize("target", ["cpu", "metal"])
+@pytest.mark.parametrize("target", [pytest.param("cpu", marks=pytest.mark.sweep), "metal"])
 def test_constants_may_be_transposed(target: str) -> None:
     """Whatever the module keeps them as; none is contiguous."""
     model, x = _Anchors().eval(), torch.randn(4, 48)

@@ -73,7 +73,7 @@ _OTHERS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("target", ["cpu", "metal"])
+@pytest.mark.parametrize("target", ["cpu", pytest.param("metal", marks=pytest.mark.sweep)])
 def test_other_values_than_the_example(target: str, tmp_path: Path) -> None:
     """NaN, empty and padded bags, equal rows; and where eager raises, so does the artifact."""
     made = convert(

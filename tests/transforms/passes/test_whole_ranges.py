@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -592,12 +593,13 @@ def _linears(draw: Draw) -> Case:
     )
 
 
+_EXPLORES = os.environ.get("HYPOTHESIS_PROFILE") == "explore"  # in `make test-all`
 _ranges = settings(
-    max_examples=3,
+    max_examples=20 if _EXPLORES else 2,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.generate],
-    derandomize=True,
+    derandomize=not _EXPLORES,
 )
 _KINDS = [
     *((name, draw, "decompose_rare_operators") for name, draw in (RARE | LINEAR).items()),

@@ -59,7 +59,8 @@ def killed_at(step: int, work: Callable[[], object]) -> bool:
     return False
 
 
-def test_killed_at_every_step_of_publishing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.sweep)])
+def test_killed_at_every_step_of_publishing(tmp_path: Path, stride: int) -> None:
     """Whenever the publisher dies, all that is listed is whole, and the next publish completes."""
     old = make_bundle(tmp_path / "old", build_key="aa" * 32)
     new = make_bundle(
@@ -70,7 +71,7 @@ def test_killed_at_every_step_of_publishing(tmp_path: Path) -> None:
     step = 0
     alive = False
     while not alive:
-        step += 1
+        step += stride
         store = open_store(str(tmp_path / f"store{step}"))
         publish(store, old)
         alive = not killed_at(step, lambda: publish(open_store(store.url), new))  # noqa: B023

@@ -106,15 +106,16 @@ def line(error: MenagerieError) -> str:
     return str(error)
 
 
+@pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.sweep)])
 def test_killed_before_every_request_of_publishing(
-    fresh: Callable[[], S3Objects], tmp_path: Path, bundle: Path
+    fresh: Callable[[], S3Objects], tmp_path: Path, bundle: Path, stride: int
 ) -> None:
     """Whenever the publisher dies, all that is listed is whole; taken up, it completes."""
     store, victim = Store(fresh()), fresh()
     count = 0
     alive = False
     while not alive:
-        count += 1
+        count += stride
         build = make_bundle(tmp_path / f"b{count}", {"x": os.urandom(9)}, model=f"m{count}")
         alive = not killed_at(victim, build, "", count)
         listed = store.releases(f"m{count}")

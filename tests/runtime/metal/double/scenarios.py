@@ -1,12 +1,13 @@
-"""What a test does on the double, in a process of its own: `scenarios.py LIBRARY NAME`.
+"""What tests do on the double: `scenarios.py LIBRARY NAME...`, each in a process of its own.
 
-A scenario that ends well prints `held`; a fault of the double ends the process.
+A scenario that ends well prints `held`; a fault of the double ends its process, and not the others.
 """
 
 from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -287,5 +288,11 @@ def nothing_left(device: Device) -> None:
 
 if __name__ == "__main__":
     shim_device.library = lambda _: load_double(Path(sys.argv[1]))
-    globals()[sys.argv[2]](Device(METAL))
-    print("held")
+    os.dup2(sys.stdout.fileno(), sys.stderr.fileno())  # in the order in which it is said
+    for scenario in sys.argv[2:]:
+        print(f"scenario {scenario}", flush=True)
+        if (child := os.fork()) == 0:
+            globals()[scenario](Device(METAL))
+            print("held")
+            break
+        print(f"ended with {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}", flush=True)
