@@ -100,7 +100,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 test: setup wheel double ## the test suite
 	$(PYTEST)
 
-test-native: setup ## the C++ units under AddressSanitizer and UndefinedBehaviorSanitizer
+test-native: $(VENV)/.ready ## the C++ units under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(BIN)/cmake -S tests/native -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
 	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python
 	$(BIN)/cmake --build build/native
@@ -145,13 +145,13 @@ test-hosts: setup ## a server, workers and a desk on hosts of their own, one cut
 	@for tool in ip unshare; do command -v $$tool >/dev/null || { echo "apt install iproute2 postgresql"; exit 2; }; done
 	$(BIN)/python -m pytest -n0 -m hosts
 
-double: setup # the Metal runtime of a Mac over doubles of Apple's classes, in build/double
+double: $(VENV)/.ready # the Metal runtime of a Mac over doubles of Apple's classes, in build/double
 	test "$$(uname)" = Darwin || $(BIN)/python tests/runtime/metal/double/load_double.py
 
 mac-day: setup ## the first day on a Mac: operators, models and figures into build/mac-day, to send back
 	$(BIN)/python -m benchmarks.mac_day
 
-check: setup ## lint and types
+check: $(VENV)/.ready ## lint and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
