@@ -13,6 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from shim_device import DTYPE_NUMBERS, KINDS, Device, Handle, ShimError
 
+from tests.examples import examples
+
 LENGTH = 48  # elements of a storage that holds any view drawn here
 NUMBERS = {
     "dim": ctypes.c_int64, "numel": ctypes.c_int64, "storage_offset": ctypes.c_int64,
@@ -155,7 +157,7 @@ def reaches_outside(base: dict[str, Any], step: Step) -> bool:
 @example(torch.float32, 2, [Step("_reinterpret_tensor", View((4,), (1,), -2))])
 @example(torch.float32, 0, [Step("_reinterpret_tensor", View((0, 3), (1, 1), 5)), Step("clone")])
 @example(torch.int64, 1, [Step("_alloc_from_pool", View((2,), (1,), 0))])
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100, 300), deadline=None)
 def test_handles_answer_as_torchs_do(dtype: torch.dtype, start: int, steps: list[Step]) -> None:
     """Whatever is made of what; only a view beyond its storage is refused here and made there."""
     memory = (torch.arange(LENGTH // 2) % 7).to(dtype)

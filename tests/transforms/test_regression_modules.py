@@ -26,12 +26,22 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 quantized = torch.ops.quantized_decomposed
 
-_LISTS: dict[str, tuple[PassItem, ...]] = {
-    **{name: (name,) for name in available_passes()},
+_ALONE: dict[str, tuple[PassItem, ...]] = {name: (name,) for name in available_passes()}
+_TOGETHER: dict[str, tuple[PassItem, ...]] = {
     "fuse_cat_linear, no gate": (PassChoice(name="fuse_cat_linear", options={"gate": "open"}),),
     **{f"general, {name}": target.general_passes for name, target in all_targets().items()},
     **{f"default, {name}": passes_in(WeightPrecision(), None, name) for name in all_targets()},
 }
+
+
+# The lists that targets have run always, and each pass by itself in the sweep.
+_LISTS = pytest.mark.parametrize(
+    "lists",
+    [
+        pytest.param(_TOGETHER, id="together"),
+        pytest.param(_ALONE, id="alone", marks=pytest.mark.sweep),
+    ],
+)
 
 
 class _Module(nn.Module):
@@ -165,6 +175,7 @@ def _check(
     x: torch.Tensor,
     spellings: Sequence[Any],
     tolerance: dict[str, float],
+    lists: dict[str, tuple[PassItem, ...]],
     *,
     without: Collection[str] = (),
 ) -> None:
@@ -173,7 +184,7 @@ def _check(
     for program in spellings:
         results: list[tuple[str, Any]] = [
             (name, run_passes(program, passes)[0])
-            for name, passes in _LISTS.items()
+            for name, passes in lists.items()
             if name not in without
         ]
         for name, result in results:
@@ -185,34 +196,40 @@ def _check(
             assert _conversions(result) == _conversions(program), name
 
 
+@_LISTS
 @pytest.mark.parametrize("case", _MODULES)
-def test_every_pass_keeps_the_numbers(case: str) -> None:
+def test_every_pass_keeps_the_numbers(case: str, lists: dict[str, tuple[PassItem, ...]]) -> None:
     """In each spelling, after each pass and list: eager's values, shape and dtype."""
     body, shape = _MODULES[case]
     module, x = _Module(body).eval(), _input(shape)
-    _check(module, x, _spellings(module, x), {"rtol": 1e-4, "atol": 1e-5})
+    _check(module, x, _spellings(module, x), {"rtol": 1e-4, "atol": 1e-5}, lists)
 
 
 _HALF = ("addmm, factors", "linear_bias_batch1", "pointwise NCHW, norm", "folded norm", "cat of 3")
 
 
+@_LISTS
 @pytest.mark.parametrize("case", _HALF)
-def test_every_pass_keeps_bfloat16(case: str) -> None:
+def test_every_pass_keeps_bfloat16(case: str, lists: dict[str, tuple[PassItem, ...]]) -> None:
     """The result stays bfloat16, within a few of its own roundings of eager."""
     body, shape = _MODULES[case]
     module, x = _Module(body).eval().to(torch.bfloat16), _input(shape).to(torch.bfloat16)
-    _check(module, x, _spellings(module, x)[1:2], {"rtol": 0.05, "atol": 0.05}, without=_FUSED)
+    spelt, close = _spellings(module, x)[1:2], {"rtol": 0.05, "atol": 0.05}
+    _check(module, x, spelt, close, lists, without=_FUSED)
 
 
+@_LISTS
 @pytest.mark.parametrize("case", _QUANTISED)
-def test_every_pass_leaves_quantised_graphs_unharmed(case: str) -> None:
+def test_every_pass_leaves_quantised_graphs_unharmed(
+    case: str, lists: dict[str, tuple[PassItem, ...]]
+) -> None:
     """No conversion to or from integers is lost, doubled or moved; numbers are eager's.
 
     A value moved across a conversion would be rounded to another level: off by a whole scale.
     """
     body, shape = _QUANTISED[case]
     module, x = _Module(body).eval(), _input(shape)
-    _check(module, x, _spellings(module, x), {"rtol": 1e-5, "atol": 1e-6})
+    _check(module, x, _spellings(module, x), {"rtol": 1e-5, "atol": 1e-6}, lists)
 
 
 def _part(m: Any, x: torch.Tensor) -> Sequence[torch.Tensor]:
@@ -223,7 +240,7 @@ def test_parts_that_are_returned_stay_apart() -> None:
     """A split that the caller gets as copies: writing one part changes no other and no input."""
     x = torch.zeros(_IMAGE)
     for program in _spellings(_Module(_part).eval(), x):
-        for passes in _LISTS.values():
+        for passes in (_ALONE | _TOGETHER).values():
             given = x.clone()
             first, *others = run_passes(program, passes)[0].module()(given)
             first += 1

@@ -42,7 +42,7 @@ class _Statistics(nn.Module):
         return results
 
 
-@pytest.fixture(scope="module", params=TARGETS)
+@pytest.fixture(scope="module", params=["cpu", pytest.param("metal", marks=pytest.mark.sweep)])
 def statistics(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bundle of one program with all of them at several widths."""
     torch.manual_seed(0)

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from tests.examples import examples
 from transforms.graph.graph_pass import check_program
 from transforms.passes.decompose_linear import DecomposeLinear
 from transforms.passes.fold_batch_norm import FoldBatchNorm
@@ -217,7 +218,7 @@ def test_sweep(steps: Any, outputs: Any, stage: str) -> None:
     _check(steps, outputs, stage)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(12, 30), deadline=None)
 @given(_steps(["view", "copy", "binary", "write", "twice"], 8), _OUTPUTS)
 def test_training_programs_with_writes(steps: Any, outputs: Any) -> None:
     """Aliasing writes are seen exactly where eager shows them, whatever a pass replaced."""

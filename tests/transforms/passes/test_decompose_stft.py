@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from tests.examples import examples
 from transforms import convert
 from transforms.export.trace import dynamic_shapes, trace
 from transforms.graph.callable import eager_of
@@ -118,7 +119,7 @@ CONSUMERS = {
 }
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(10, 25), deadline=None)
 @given(data=st.data())
 def test_spectrum_equals_eager(data: st.DataObject) -> None:
     """For every option of torch.stft, consumer and stage of the graph the numbers stay."""
@@ -149,7 +150,7 @@ def test_spectrum_equals_eager(data: st.DataObject) -> None:
     _assert_equal(result.module()(signal), module(signal))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(6, 12), deadline=None)
 @given(
     axis=st.sampled_from([-1, 1, 0]),
     norm=st.sampled_from([None, "backward", "ortho", "forward"]),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
+from tests.examples import examples
 from transforms import available_passes, run_passes
 from transforms.passes.pointwise_affine_to_conv import PointwiseAffineToConv
 from transforms.pipeline import passes_in
@@ -266,7 +267,7 @@ _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_to
 _SPELT = st.sampled_from([None, False, True])  # as exported, functional, core ATen
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=_SLOW)
+@settings(max_examples=examples(10, 25), deadline=None, suppress_health_check=_SLOW)
 @given(program=_programs(_MAPS), core=_SPELT)
 def test_permuted_maps_equal_eager(program: Any, core: Any) -> None:
     """Maps, norms and constants between a permutation and its inverse, equal sizes on purpose."""
@@ -274,7 +275,7 @@ def test_permuted_maps_equal_eager(program: Any, core: Any) -> None:
     event(f"modified: {_check(module, x, dynamic=dynamic, core=core)}")
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=_SLOW)
+@settings(max_examples=examples(12, 30), deadline=None, suppress_health_check=_SLOW)
 @given(program=_programs((*_LAYOUT, *_MAPS, *_OTHER)), core=_SPELT)
 def test_any_chain_equals_eager(program: Any, core: Any) -> None:
     """Any layout operators, extra users, residuals, writes and moved positions among them."""
@@ -282,7 +283,7 @@ def test_any_chain_equals_eager(program: Any, core: Any) -> None:
     event(f"modified: {_check(module, x, dynamic=dynamic, core=core)}")
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=_SLOW)
+@settings(max_examples=examples(3, 8), deadline=None, suppress_health_check=_SLOW)
 @given(program=_programs((*_LAYOUT, *_MAPS, *_OTHER, "joined", "joined")), core=_SPELT)
 def test_every_pass_and_list_equals_eager(program: Any, core: Any) -> None:
     """Each pass alone, and each target's list behind a parted concatenation, with any batch."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +18,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from torch import linalg, nn
 
+from tests.examples import examples
 from transforms import run_passes
 
 if TYPE_CHECKING:
@@ -593,13 +593,12 @@ def _linears(draw: Draw) -> Case:
     )
 
 
-_EXPLORES = os.environ.get("HYPOTHESIS_PROFILE") == "explore"  # in `make test-all`
 _ranges = settings(
-    max_examples=20 if _EXPLORES else 2,
+    max_examples=examples(2, 3),
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.generate],
-    derandomize=not _EXPLORES,
+    derandomize=True,
 )
 _KINDS = [
     *((name, draw, "decompose_rare_operators") for name, draw in (RARE | LINEAR).items()),
