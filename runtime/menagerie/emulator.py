@@ -16,6 +16,7 @@ import subprocess
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -33,29 +34,73 @@ _PREPROCESS = (
     "clang -E -x c++ -std=c++20 -nostdinc -w "
     "-D__METAL__=1 -D__METAL_VERSION__=310 -D__METAL_MACOS__=1"
 )
-# - Half and bfloat round after every operation.
+# - Half and bfloat round after every operation; a float becomes the nearest of an integer's values.
 # - Any function may hold a barrier or an operation of a SIMD group, as on a GPU: without that, a
 #   call of one that does is doubled into both branches of the `if` before it.
-# - Nothing is contracted or vectorised: results are the same everywhere, and the instrumentation
-#   of memory accesses sees each of them, which it does only up to 16 bytes.
+# - Nothing is contracted: results are the same everywhere.
+# - With checks nothing is vectorised: the instrumentation of memory accesses sees each of them,
+#   which it does only up to 16 bytes.
 _COMPILE = (
     "clang -c -x c++ -std=c++20 -nostdinc -w -O2 -march=x86-64-v3 -fPIC -fvisibility=hidden "
-    "-fno-exceptions -fno-rtti -fno-math-errno -ffp-contract=off -Xclang -fconvergent-functions "
-    "-fno-vectorize -fno-slp-vectorize -fno-stack-protector -fno-strict-aliasing "
+    "-fno-exceptions -fno-rtti -fno-math-errno -Xclang -fconvergent-functions "
+    "-fno-stack-protector -fno-strict-aliasing -fno-strict-float-cast-overflow "
     "-Xclang -ffloat16-excess-precision=none -Xclang -fbfloat16-excess-precision=none "
-    "-fsanitize=thread,integer-divide-by-zero -fno-sanitize-recover=all "
-    "-mllvm -tsan-instrument-func-entry-exit=0 -mllvm -tsan-instrument-read-before-write=1 "
-    "-mllvm -tsan-instrument-atomics=0"
+    "-fsanitize=integer-divide-by-zero -fno-sanitize-recover=all"
 )
+
+
+class Mode(IntEnum):
+    """How shaders run, as metal/emulated/shaders.h numbers it."""
+
+    CHECKED = 0  # every access to memory is checked
+    PLAIN = 1  # the same arithmetic without the checks
+    OTHER = 2  # as another device may compute: subnormals, contraction, order of atomics
+
+
+_BY_MODE = {
+    Mode.CHECKED: (
+        "-ffp-contract=off -fno-vectorize -fno-slp-vectorize "
+        "-fsanitize=thread -mllvm -tsan-instrument-func-entry-exit=0 "
+        "-mllvm -tsan-instrument-read-before-write=1 -mllvm -tsan-instrument-atomics=0"
+    ),
+    Mode.PLAIN: "-ffp-contract=off",
+    Mode.OTHER: "-ffp-contract=on -DMENAGERIE_OTHER",
+}
+# Against the prelude's declarations, whose address spaces are real: C++14, what is newer an error.
+_CHECK = (
+    "clang -fsyntax-only -x c++ -std=c++14 -nostdinc -Wno-everything -DMENAGERIE_LANGUAGE "
+    "-ferror-limit=0 -fno-caret-diagnostics -ftemplate-backtrace-limit=1 -fno-exceptions -fno-rtti "
+    "-Werror=vla-extension -Werror=c++17-extensions -Werror=c++20-extensions "
+    "-Werror=c++23-extensions -Werror=c++26-extensions"
+)
+# What clang's address spaces and vectors lack, and Metal's have. The text that is run refuses these
+# where they are wrong for another reason.
+_METALS_OWN = re.compile(
+    # Structs are copied between address spaces, also as members, and need no constructor there.
+    r"implicit copy (constructor|assignment operator)\) not viable: ('this' object is|cannot bind "
+    r"reference) in address space|no viable conversion from '[^']*address_space|"
+    r"c\+\+11-narrowing|no matching constructor for initialization of 'threadgroup|"
+    # A template's T(x, y) may be a vector; comparisons of vectors are vectors of bool.
+    r"excess elements in (scalar|vector) initializer|illegal vector component name|"
+    r"of type '(metal::)?(bool\d|vec<bool|bool __attr|Wide<bool)[^\n]* of type '[^\n]*vector of \d"
+)
+_UNOPTIMISED = ("-Xclang", "-disable-llvm-passes")
+_NAME = r'@("[^"]+"|[\w.$]+)'
+_DEFINITION = re.compile(rf"^define [^@\n]*{_NAME}\(.*?^}}", re.MULTILINE | re.DOTALL)
+_CALL = re.compile(rf"\bcall\b[^@\n]*{_NAME}\(")
+_RUN = re.compile(rf"\bcall\b[^@\n]*{_NAME}\([^\n]*{_NAME}\)")  # of Caller, with a kernel
+_VARIABLE = re.compile(rf"^{_NAME} = (?!external|private)[\w() ]*?\bglobal\b", re.MULTILINE)
 _LINK = ["ld.lld", "-shared", "-z", "defs"]
 _METAL_HEADER = re.compile(rb"^[ \t]*#include [^\n]*<metal_[^\n]*", re.MULTILINE)
 _SYSTEM_LIBRARY = re.compile(r"/lib[cm](-[\d.]+)?\.so(\.6)?$")  # libc-2.31.so before glibc 2.34
 _FIRST_LINE = b'#line 1 "kernels.metal"\n'
+_SYSTEM_LINE = b'# 1 "metal_stdlib" 3\n'  # a system's header, which may have what is newer
 _SCRATCH = "making"
 _ONE_COMPILES = threading.Lock()
 _Answer = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t
+    ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t
 )
+_LIBRARIES: list[ctypes.CDLL] = []  # with a compiler
 _KEPT: list[object] = []  # answers, to which a runtime holds no reference of Python's
 
 
@@ -66,35 +111,51 @@ class ShaderCompiler:
     command: tuple[str, ...]
     folder: Path
 
-    def compiled(self, source: bytes, prelude: bytes) -> Path:
+    def compiled(self, source: bytes, prelude: bytes, mode: Mode = Mode.CHECKED) -> Path:
         """Return the library, from the folder if it is there.
 
         Raise MenagerieError with the compiler's first error, or the line that is not emulated; or
         if others may write into the folder.
         """
         own = ((PACKAGE / name).read_bytes() for name in ("emulator.py", "shader_source.py"))
-        parts = (*own, *map(str.encode, self.command), prelude, source)
+        parts = (*own, *map(str.encode, self.command), bytes([mode]), prelude, source)
         kept = self.folder / f"{hashlib.sha256(bytes(1).join(parts)).hexdigest()}.so"
         with _ONE_COMPILES:
             _make_private(self.folder)
             if not _is_own_file(kept):
                 with _scratch(self.folder) as scratch:
-                    self._make(source, prelude, scratch).replace(kept)
+                    self._make(source, prelude, mode, scratch).replace(kept)
         return kept
 
-    def _make(self, source: bytes, prelude: bytes, scratch: Path) -> Path:
-        names = ("source.metal", "expanded.ii", "unit.cpp", "unit.o", "library.so")
-        metal, expanded, unit, compiled, library = (scratch / name for name in names)
+    def _make(self, source: bytes, prelude: bytes, mode: Mode, scratch: Path) -> Path:
+        names = (
+            "source.metal",
+            "expanded.ii",
+            "check.cpp",
+            "unit.cpp",
+            "unit.ll",
+            "unit.o",
+            "it.so",
+        )
+        metal, expanded, checked, unit, code, compiled, library = (scratch / each for each in names)
         # The prelude stands for Metal's own headers; lines keep their numbers.
         metal.write_bytes(_FIRST_LINE + _METAL_HEADER.sub(b"", source))
         self._call(*_PREPROCESS.split(), metal, "-o", expanded)
-        text = translate(expanded.read_bytes().decode("latin-1")).encode("latin-1")
-        unit.write_bytes(prelude + _FIRST_LINE + text)
-        self._call(*_COMPILE.split(), unit, "-o", compiled)
+        text = translate(expanded.read_bytes().decode("latin-1"))
+        command = [*_COMPILE.split(), *_BY_MODE[mode].split()]
+        if mode is Mode.CHECKED:
+            declared = _SYSTEM_LINE + prelude + _FIRST_LINE
+            checked.write_bytes(declared + text.checked.encode("latin-1"))
+            self._call(*_CHECK.split(), checked, tolerated=_METALS_OWN)
+        unit.write_bytes(prelude + _FIRST_LINE + text.run.encode("latin-1"))
+        self._call(*command, "-S", "-emit-llvm", *_UNOPTIMISED, unit, "-o", code)
+        _refuse_calls(code.read_text(encoding="latin-1"))
+        command[command.index("c++")] = "ir"
+        self._call(*command, code, "-o", compiled)
         self._call(*_LINK, compiled, *_system_libraries(), "-o", library)
         return library
 
-    def _call(self, *arguments: str | Path) -> None:
+    def _call(self, *arguments: str | Path, tolerated: re.Pattern[str] | None = None) -> None:
         try:
             done = subprocess.run(
                 [*self.command, *arguments],
@@ -106,9 +167,48 @@ class ShaderCompiler:
             raise MenagerieError(place, str(error.strerror)) from error
         if done.returncode != 0:
             said = done.stderr.splitlines()
-            errors = [line for line in said if "error: " in line]
+            errors = _errors(done.stderr, tolerated)
+            if tolerated is not None and not errors and "error: " in done.stderr:
+                return
             fact = next(iter(errors or said), "the compiler failed without a message")
             raise MenagerieError("the Metal source does not compile", fact)
+
+
+def _errors(said: str, tolerated: re.Pattern[str] | None) -> list[str]:
+    """Lines with errors, without those whose text or notes are tolerated."""
+    parts = re.split(r"^(?=[^\n]*?error: )", said, flags=re.MULTILINE)
+    return [
+        part.splitlines()[0]
+        for part in parts
+        if "error: " in part and not (tolerated and tolerated.search(part))
+    ]
+
+
+def _refuse_calls(code: str) -> None:
+    """Refuse what LLVM's code shows best: variables, recursion, calls of kernels."""
+    for name in _VARIABLE.findall(code):
+        if not name.startswith("llvm."):
+            raise MenagerieError(_plain(name), "is a variable outside of any function's memory")
+    calls, kernels = {}, set()
+    for found in _DEFINITION.finditer(code):
+        calls[found[1]] = set(_CALL.findall(found[0]))
+        if "menagerie_run_" in found[1]:
+            kernels |= {kernel for _, kernel in _RUN.findall(found[0])}
+    for caller, called in calls.items():
+        # Through other functions torch's own log_gamma and gamma call themselves.
+        if caller in called:
+            raise MenagerieError(_plain(caller), "calls itself: Metal has no recursion")
+        for kernel in called & kernels:
+            raise MenagerieError(_plain(caller), f"calls {_plain(kernel)}, which is a kernel")
+
+
+def _plain(mangled: str) -> str:
+    """A function's or variable's name without its scope's types."""
+    names, at = [], 0
+    while found := re.compile(r"[^\d]*?(\d+)").match(mangled, at):
+        at = found.end() + int(found[1])
+        names.append(mangled[found.end() : at])
+    return "::".join(filter(None, names)) or mangled
 
 
 def configure(library: ctypes.CDLL, compiler: ShaderCompiler | None = None) -> None:
@@ -121,11 +221,11 @@ def configure(library: ctypes.CDLL, compiler: ShaderCompiler | None = None) -> N
         (str(zig_program()),), home() / "emulator" / f"ziglang-{zig_version()}"
     )
 
-    def answer(source: bytes, prelude: bytes, said: int, capacity: int) -> int:
+    def answer(source: bytes, prelude: bytes, mode: int, said: int, capacity: int) -> int:
         """Write the compiled library's path, or why there is none, and say which."""
         status = 0
         try:
-            text = str(made.compiled(source, prelude))
+            text = str(made.compiled(source, prelude, Mode(mode)))
         except MenagerieError as error:
             status, text = 1, str(error)
         except OSError as error:
@@ -138,6 +238,24 @@ def configure(library: ctypes.CDLL, compiler: ShaderCompiler | None = None) -> N
 
     _KEPT.append(_Answer(answer))
     library.menagerie_emulator_configure(_KEPT[-1])
+    _LIBRARIES.append(library)
+
+
+@contextmanager
+def running(mode: Mode) -> Iterator[None]:
+    """Run shaders of this process in that mode; without an emulated device, change nothing."""
+    for library in _LIBRARIES:
+        library.menagerie_emulator_mode(int(mode))
+    try:
+        yield
+    finally:
+        for library in _LIBRARIES:
+            library.menagerie_emulator_mode(int(Mode.CHECKED))
+
+
+def is_running() -> bool:
+    """Whether this process has an emulated device."""
+    return bool(_LIBRARIES)
 
 
 def _make_private(folder: Path) -> None:

@@ -1,8 +1,10 @@
-"""Metal source as C++ that the prelude of the emulated device makes compilable.
+"""Metal source as C++ that the prelude of the emulated device makes compilable, in two texts.
 
-Only what C++ lacks is changed, found by its tokens: kernels are entered in a table that ends the
-text, threadgroup variables become references into the group's memory, since a C++ local would be
-each thread's own, and every literal with a point is a float, since Metal has no double.
+One is run. Only what C++ lacks is changed, found by its tokens: kernels are entered in a table that
+ends the text, threadgroup variables become references into the group's memory, since a C++ local
+would be each thread's own, and every literal with a point is a float, since Metal has no double.
+The other one is compiled with real address spaces, to refuse what Apple's compiler refuses; what no
+compiler of C++ refuses is refused here.
 """
 
 from __future__ import annotations
@@ -28,9 +30,29 @@ _TOKEN = re.compile(
 _MARKER = re.compile(r"[ \t]*# *(\d{1,9})")  # `# 12 "kernels.metal"`; pragmas are passed over
 _FLOATING = re.compile(r"0[xX].*[.pP]|(?!0[xX]).*[.eE]")
 _CLOSING = {"(": ")", "[": "]", "{": "}", "<": ">"}
+_TOO_MUCH = '"a group has 32768 bytes of threadgroup memory"'
 _MOST_CHARACTERS = 32 * 2**20  # of preprocessed text
 _DEEPEST = 64  # namespaces in each other, whose names each of their kernels repeats
 _LONGEST = 1000  # characters of their names together, and of a variable's type
+_SPACES = {"device", "constant", "threadgroup", "thread", "threadgroup_imageblock", "ray_data"}
+_LIES_IN = {
+    "threadgroup": "menagerie::emulated::lies_in_group",
+    "thread": "menagerie::emulated::lies_in_thread",
+}
+_NOT_OF_METAL = {
+    "double", "goto", "virtual", "new", "delete", "throw", "try", "catch", "dynamic_cast",
+    "typeid", "thread_local", "asm",
+}  # fmt: skip
+_STATEMENTS = {
+    "return", "case", "using", "typedef", "for", "while", "if", "switch", "else", "do",
+    "struct", "class", "union", "enum",
+}  # fmt: skip
+_BEFORE_SUBSCRIPT = {")", "]", "}", ">", "operator"}  # else [ begins an attribute or a lambda
+_OF_GRIDS = {
+    "thread_position_in_grid", "thread_position_in_threadgroup", "threadgroup_position_in_grid",
+    "threads_per_grid", "threads_per_threadgroup", "dispatch_threads_per_threadgroup",
+    "threadgroups_per_grid",
+}  # fmt: skip
 _MOST_BUFFERS = 31  # kMaxArguments of prelude/abi.h, of whose Role these are the names
 _ROLES = {
     "thread_position_in_grid": "kThreadInGrid",
@@ -47,6 +69,7 @@ _ROLES = {
     "thread_execution_width": "kThreadsPerSimd",
     "simdgroups_per_threadgroup": "kSimdsPerGroup",
     "dispatch_simdgroups_per_threadgroup": "kNominalSimdsPerGroup",
+    "threadgroup": "kGroupMemory",
 }
 
 
@@ -68,8 +91,25 @@ class _Kernel:
     serial: bool  # uses atomics
 
 
-def translate(preprocessed: str) -> str:
-    """Translate preprocessed Metal to C++; MenagerieError names a line that is not emulated."""
+class Translation(NamedTuple):
+    """Two texts of C++."""
+
+    run: str
+    checked: str  # with address spaces, and without the table of kernels
+
+
+@dataclass(frozen=True)
+class _Function:
+    """Where a function's definition begins and ends, its name and its parameters."""
+
+    begin: int
+    name: _Token
+    parameters: Sequence[Sequence[_Token]]
+    end: int
+
+
+def translate(preprocessed: str) -> Translation:
+    """Translate preprocessed Metal to C++; MenagerieError names a line that Metal refuses."""
     if len(preprocessed) > _MOST_CHARACTERS:
         fact = f"has more than {_MOST_CHARACTERS} characters when its macros are expanded"
         raise MenagerieError("the Metal source", fact)
@@ -142,7 +182,19 @@ def _parameters(tokens: Sequence[_Token], kernel: str) -> tuple[tuple[str, int |
     given = tuple((name, next(free) if role is None else role) for name, role in found)
     if any(isinstance(role, int) and role >= _MOST_BUFFERS for _, role in given):
         raise MenagerieError(f"kernel {kernel}", f"has more than {_MOST_BUFFERS} buffers")
+    _check_widths(tokens, kernel)
     return given
+
+
+def _check_widths(tokens: Sequence[_Token], kernel: str) -> None:
+    """Refuse positions and sizes of a grid that are vectors of different widths."""
+    widths = set()
+    for each in _split(tokens, "([{<"):
+        if each and _OF_GRIDS & {t.text for t in each}:
+            kind = next((t.text for t in each if t.text not in ("const", "metal", "::")), "")
+            widths.add(kind[-1] if kind[-1:] in ("2", "3") else "1")
+    if len(widths) > 1:
+        _refuse(tokens[0], f"kernel {kernel}: its positions are vectors of different widths")
 
 
 def _parameter(tokens: Sequence[_Token], kernel: str) -> tuple[str, int | str | None]:
@@ -210,27 +262,70 @@ class _Translator:
         self.scopes: list[str | None] = []  # a namespace's name with ::, None for other braces
         self.templates: dict[str, _Kernel] = {}
         self.kernels: list[_Kernel] = []
-        self.edits: list[tuple[int, int, str]] = []  # from, to, and the new text
+        self.edits: list[tuple[int, int, str, str]] = []  # from, to, the new text in each result
+        self.overloads: dict[tuple[str, ...], dict[tuple[str, ...], _Function]] = {}
+        self.bodies: set[int] = set()  # tokens that open a kernel's body
+        self.kernel_depth = 0  # of scopes in the kernel's body; 0 outside of kernels
         self.begin = 0  # first token of the current declaration
         self.parentheses = 0
         self.variables = itertools.count()
 
-    def translate(self) -> str:
+    def translate(self) -> Translation:
+        for at, token in enumerate(self.tokens):
+            self._check(at, token)
         at = 0
         while at < len(self.tokens):
             at = self._step(at)
-        for text, kind, offset, _ in self.tokens:
-            if kind == "number" and _FLOATING.match(text):
-                self.edits.append((offset, offset + len(text), _float_literal(text)))
-        return self._edited() + '\n#line 1 "kernel table"\n' + _table(self.kernels)
+        for number, functions in enumerate(self.overloads.values()):
+            if len(functions) > 1:
+                self._join(number, functions)
+        table = '\n#line 1 "kernel table"\n' + _table(self.kernels)
+        return Translation(self._edited(2) + table, self._edited(3))
 
-    def _edited(self) -> str:
+    def _edited(self, result: int) -> str:
         pieces, at = [], 0
-        for begin, end, text in sorted(self.edits):
-            if begin >= at:  # else within a text that has been replaced as a whole
-                pieces += [self.source[at:begin], text]
-                at = end
+        for edit in sorted(self.edits):
+            if edit[0] >= at:  # else within a text that has been replaced as a whole
+                pieces += [self.source[at : edit[0]], str(edit[result])]
+                at = edit[1]
         return "".join([*pieces, self.source[at:]])
+
+    def _replace(self, begin: int, end: int, text: str, checked: str | None = None) -> None:
+        self.edits.append((begin, end, text, text if checked is None else checked))
+
+    def _check(self, at: int, token: _Token) -> None:
+        """Refuse words and signs that C++ has and Metal lacks; make a float of a literal."""
+        text, kind, offset, _ = token
+        before = self.tokens[at - 1] if at > 0 else _Token("", "", 0, 0)
+        if kind == "number" and text.lower().endswith(("ll", "llu")):
+            _refuse(token, f"{text}: Metal has no long long")
+        if kind == "number" and _FLOATING.match(text):
+            self._replace(offset, offset + len(text), _float_literal(text))
+        if kind == "word" and text in _NOT_OF_METAL:
+            _refuse(token, f"{text} is not in Metal's language")
+        if (before.text, text) == ("long", "long"):
+            _refuse(token, "Metal has no long long")
+        if text == "[" and self._text(at + 1) != "[" and before.text != "[":
+            subscript = before.kind in ("word", "text") and before.text != "return"
+            if not subscript and before.text not in _BEFORE_SUBSCRIPT:
+                _refuse(token, "Metal has no lambdas before version 3.2")
+        if text in ("*", "&") and self._text(at + 1) in (")", ">"):
+            self._check_cast(at)
+
+    def _check_cast(self, at: int) -> None:
+        """Refuse `(float*)` and `reinterpret_cast<float*>` without an address space."""
+        first = at
+        while first > 0 and self._text(first - 1) not in ("(", "<", ",", ";", "{", "}"):
+            first -= 1
+        kind = self.tokens[first:at]
+        if kind and all(t.kind == "word" or t.text in ("::", "*") for t in kind):
+            self._check_space(kind, self.tokens[at])
+
+    def _check_space(self, kind: Sequence[_Token], star: _Token) -> None:
+        words = {t.text for t in kind}
+        if not words & (_SPACES | {"auto"}):
+            name = " ".join(t.text for t in kind)
+            _refuse(star, f"{name}{star.text} has no address space: device, constant, ...")
 
     def _text(self, at: int) -> str:
         return self.tokens[at].text if at < len(self.tokens) else ""
@@ -252,14 +347,29 @@ class _Translator:
             return self._kernel(at)
         if text == "threadgroup" and not outside and self.parentheses == 0:
             return self._declaration(at)
-        self.parentheses += (text == "(") - (text == ")")
-        if text == "{":
-            self.scopes.append(None)
-        if text == "}" and self.scopes:
-            self.scopes.pop()
+        if text == "function_constant" and self._text(at + 1) == "(":  # no launch sets one: zero
+            begin, last = self.tokens[at - 2].offset, _closing(self.tokens, at + 1) + 2
+            self._replace(begin, self.tokens[min(last, len(self.tokens) - 1)].offset + 1, "= {}")
+        self._enter(at, outside=outside)
         if text in (";", "{", "}"):
             self.begin = at + 1
         return at + 1
+
+    def _enter(self, at: int, *, outside: bool) -> None:
+        """Count brackets, and check what ends at this token."""
+        text = self.tokens[at].text
+        self.parentheses += (text == "(") - (text == ")")
+        if text == "{":
+            self._check_parameters(self.tokens[self.begin : at], at if outside else None)
+            self.scopes.append(None)
+            if at in self.bodies:
+                self.kernel_depth = len(self.scopes)
+        if text == "}" and self.scopes:
+            self.scopes.pop()
+            if len(self.scopes) < self.kernel_depth:
+                self.kernel_depth = 0
+        if text == ";" and not outside:
+            self._check_declaration(self.tokens[self.begin : at])
 
     def _namespace(self, at: int) -> int:
         end = at + 1
@@ -273,13 +383,89 @@ class _Translator:
         self.begin = end + 1
         return end + 1
 
+    def _check_declaration(self, tokens: Sequence[_Token]) -> None:
+        """Refuse a local `float* p` or `float& r`: its words, a sign and a name."""
+        kind = list(itertools.takewhile(lambda t: t.kind == "word" or t.text == "::", tokens))
+        rest = tokens[len(kind) : len(kind) + 3]
+        if not kind or not rest or rest[0].text not in ("*", "&") or kind[0].text in _STATEMENTS:
+            return
+        ends = [t.text for t in rest[2:3]] in ([], ["="], [","], ["["])
+        if len(rest) > 1 and rest[1].kind == "word" and ends:
+            self._check_space(kind, rest[0])
+
+    def _check_parameters(self, tokens: Sequence[_Token], body: int | None) -> None:
+        """Refuse a function's parameters `float* p` and `float& r`; given what is before its {.
+
+        Note a function of a namespace, whose body begins there, among its overloads.
+        """
+        head = tokens[0].offset if tokens else 0
+        words = [t.text for t in tokens]
+        if words[:2] == ["template", "<"] and ">" in words:
+            even = words.count("<") == words.count(">")  # else they are operators, too
+            tokens = tokens[_closing(tokens, 1) + 1 :] if even else ()
+            words = [t.text for t in tokens]
+        if not words or words[0] in _STATEMENTS or "(" not in words or "=" in words:
+            return
+        opening = words.index("(")
+        if opening > 0 and tokens[opening - 1].kind == "word" and ")" in words[opening:]:
+            inside = tokens[opening + 1 : _closing(tokens, opening)]
+            parameters = [parameter for parameter in _split(inside, "([{<") if parameter]
+            for parameter in parameters:
+                self._check_declaration(parameter)
+            if body is not None and any(t.text in _SPACES for t in inside):
+                name = tokens[opening - 1]
+                end = self.tokens[_closing(self.tokens, body)].offset + 1
+                self._note(_Function(head, name, parameters, end))
+
+    def _note(self, function: _Function) -> None:
+        """Put a function to those that differ from it by address spaces alone."""
+        kinds = [
+            " ".join(t.text for t in parameter[:-1] if t.text not in _SPACES)
+            for parameter in function.parameters
+        ]
+        spaces = tuple(
+            next((t.text for t in parameter if t.text in _SPACES), "")
+            for parameter in function.parameters
+        )
+        same = self.overloads.setdefault((self._qualified(function.name.text), *kinds), {})
+        same.setdefault(spaces, function)
+
+    def _join(self, number: int, functions: dict[tuple[str, ...], _Function]) -> None:
+        """Write a function that calls one of its overloads by where its argument lies."""
+        first, last = next(iter(functions.values())), [*functions.values()][-1]
+        head = self.source[first.begin : first.name.offset]
+        names = [parameter[-1].text for parameter in first.parameters]
+        which = next(i for i in range(len(names)) if len({s[i] for s in functions}) > 1)
+        template = re.match(r"\s*template\s*<(.*?)>", head, re.DOTALL)
+        given = re.findall(r"(\w+)\s*(?:,|=[^,]*,|$)", template[1]) if template else []
+        call = f"<{', '.join(given)}>({', '.join(names)})" if given else f"({', '.join(names)})"
+        tests, otherwise = "", ""
+        for at, (spaces, function) in enumerate(functions.items()):
+            name = f"menagerie_{number}_{at}_{function.name.text}"
+            self._replace(
+                function.name.offset,
+                function.name.offset + len(function.name.text),
+                name,
+                function.name.text,
+            )
+            if (test := _LIES_IN.get(spaces[which])) is not None:
+                star = "" if any(t.text == "*" for t in first.parameters[which]) else "&"
+                tests += f"if ({test}({star}{names[which]})) return {name}{call}; "
+            else:
+                otherwise = otherwise or f"return {name}{call}; "
+        between = self.source[first.name.offset : first.parameters[-1][-1].offset]
+        self._replace(
+            last.end, last.end, f" {head}{between}{names[-1]}) {{ {tests}{otherwise}}}", ""
+        )
+
     def _kernel(self, at: int) -> int:
         """`kernel void name<T>(parameters)`: a function, a template or an instance of one."""
         start, before = at + 1, self.tokens[self.begin : at]
-        while self._text(start) == "]":  # [[kernel]]
-            start, before = start + 1, before[:-1]
+        if [t.text for t in before[-2:]] == ["[", "["]:  # [[kernel, ...]]
+            end = _closing(self.tokens, at - 2)
+            start, before = end + 1, [*before[:-2], *self.tokens[at - 2 : end + 1]]
         template = any(t.text == "template" for t in before)
-        if template and self._text(start) == "decltype":
+        if template and self._text(start) != "void":
             return self._instance(start, before)
         if self._text(start) != "void":
             _refuse(self.tokens[at], "a kernel returns void")
@@ -291,6 +477,10 @@ class _Translator:
         elif self._text(close + 1) == "{":
             body = self.tokens[close + 1 : _closing(self.tokens, close + 1)]
             threads = _attribute(before, "max_total_threads_per_threadgroup")
+            self.bodies.add(close + 1)
+            self._remove_group_memory(opening, close)
+            for parameter in _split(self.tokens[opening + 1 : close], "([{<"):
+                self._check_declaration(parameter)
             found = _Kernel(
                 name=_host_name(before) or name,
                 reference=f"::{self._qualified(name)}",
@@ -305,13 +495,22 @@ class _Translator:
         self.begin = close + 1  # what comes next has nothing of this one's
         return close + 1
 
+    def _remove_group_memory(self, opening: int, close: int) -> None:
+        """Remove [[threadgroup(0)]], whose name is a macro of the prelude."""
+        for at in range(opening, close):
+            if [t.text for t in self.tokens[at : at + 3]] == ["[", "[", "threadgroup"]:
+                end = self.tokens[_closing(self.tokens, at)].offset
+                self._replace(self.tokens[at].offset, end + 1, "")
+
     def _instance(self, start: int, before: Sequence[_Token]) -> int:
-        """`template [[host_name("fill_float")]] [[kernel]] decltype(fill<float>) fill<float>;`."""
-        opening = self._find("(", start, "decltype is of nothing")
-        close = _closing(self.tokens, opening)
+        """`template [[host_name("fill_float")]] [[kernel]] decltype(fill<float>) fill<float>;`.
+
+        The type may be a name, which a typedef has given it.
+        """
+        close = start
+        if self._text(start) == "decltype":
+            close = _closing(self.tokens, self._find("(", start, "decltype is of nothing"))
         end = self._find(";", close, "a kernel's instance has no end")
-        last = before[-1].offset + len(before[-1].text)
-        self.edits.append((last, self.tokens[start].offset, " "))  # without [[kernel]]
         self._instantiate(*_named(self.tokens[close + 1 : end]), before)
         self.begin = end + 1
         return end + 1
@@ -327,7 +526,7 @@ class _Translator:
         while at < len(before):  # C++ takes no attribute there
             if [t.text for t in before[at : at + 2]] == ["[", "["]:
                 begin, at = before[at].offset, _closing(before, at)
-                self.edits.append((begin, before[at].offset + 1, ""))
+                self._replace(begin, before[at].offset + 1, "")
             at += 1
         host_name = _host_name(before)
         if host_name is None:
@@ -349,19 +548,39 @@ class _Translator:
                 _refuse(self.tokens[at], "a threadgroup variable's type is too long")
             angles += (text == "<") - (text == ">")
             named = first > at + 1 and self.tokens[first].kind == "word" and angles == 0
-            if named and self._text(first + 1) in ("[", ";", ","):
+            if named and self._text(first + 1) in ("[", ";", ",", "="):
                 break
             first += 1
         end = self._find(";", first, "a threadgroup variable is declared without an end")
+        if not self.kernel_depth:
+            _refuse(self.tokens[at], "a threadgroup variable is declared outside of a kernel")
         kind = self.source[self.tokens[at + 1].offset : self.tokens[first].offset]
-        text = ""
         declared = _split(self.tokens[first:end], "([{")  # in an extent < and > are operators
-        for name, *extents in filter(None, declared):
-            number = next(self.variables)
-            alias = f"menagerie_local_{number}"
-            sizes = self.source[extents[0].offset : extents[-1].offset + 1] if extents else ""
-            text += f"typedef {kind} {alias}{sizes}; {alias}& {name.text} = "
-            text += f"::menagerie::emulated::local_variable<{number}, {alias}>(); "
-        self.edits.append((self.tokens[at].offset, self.tokens[end].offset + 1, text))
+        text = "".join(self._variable(kind, each) for each in declared if each)
+        begin, past = self.tokens[at].offset, self.tokens[end].offset + 1
+        names = [each[0].text for each in _split(self.tokens[first:end], "([{") if each]
+        limits = "".join(f"static_assert(sizeof({n}) <= 32768, {_TOO_MUCH});" for n in names)
+        self._replace(begin, past, text, f"static {self.source[begin:past]} {limits}")
         self.begin = end + 1
         return end + 1
+
+    def _variable(self, kind: str, declarator: Sequence[_Token]) -> str:
+        """A reference to the group's memory; each thread writes what initialises it."""
+        name, *rest = declarator
+        cut = 0  # past the extents, in which = is an operator's
+        while cut < len(rest) and rest[cut].text == "[":
+            cut = _closing(rest, cut) + 1
+        number = next(self.variables)
+        alias = f"menagerie_local_{number}"
+        text = f"typedef {kind} {alias}{self._source(rest[:cut])}; {alias}& {name.text} = "
+        text += f"::menagerie::emulated::local_variable<{number}, {alias}>(); "
+        if cut < len(rest):
+            start = self._source(rest[cut + 1 :])
+            text += f"{{ {alias} menagerie_start = {start}; "
+            text += f"__builtin_memcpy(&{name.text}, &menagerie_start, sizeof({alias})); }} "
+        return text
+
+    def _source(self, tokens: Sequence[_Token]) -> str:
+        if not tokens:
+            return ""
+        return self.source[tokens[0].offset : tokens[-1].offset + len(tokens[-1].text)]

@@ -6,10 +6,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/caches.h"
@@ -37,10 +39,16 @@ struct Region {
 // A compute function, ready to be dispatched.
 class Kernel {
  public:
+  // `buffers` are the names of those that it takes, by index.
+  explicit Kernel(std::map<uint32_t, std::string> buffers) : buffers_(std::move(buffers)) {}
   virtual ~Kernel() = default;
+  const std::map<uint32_t, std::string>& buffers() const { return buffers_; }
   virtual const std::string& name() const = 0;
   virtual uint64_t max_threads_per_group() const = 0;
   virtual uint64_t simd_width() const = 0;
+
+ private:
+  std::map<uint32_t, std::string> buffers_;
 };
 
 class ShaderLibrary {

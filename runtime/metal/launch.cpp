@@ -119,6 +119,11 @@ void launch(AOTIMetalKernelFunctionHandle handle, const Grid& grid) {
   const uint64_t most = function.kernel->max_threads_per_group();
   require(group > 0 && group <= most, "kernel ", function.kernel->name(), ": a group of ", group,
           " threads is not between 1 and ", most);
+  for (const auto& [index, name] : function.kernel->buffers()) {
+    require(
+        std::ranges::find(pending.arguments, index, &Argument::index) != pending.arguments.end(),
+        "kernel ", function.kernel->name(), ": argument ", index, " (", name, ") is not set");
+  }
   Context::current().count_kernel();
   if (std::ranges::find(grid.threads, 0u) != grid.threads.end()) return;
   State::current().stream().dispatch(function.kernel, pending.arguments, grid);

@@ -68,8 +68,9 @@ class AppleBuffer final : public Buffer {
 
 class AppleKernel final : public Kernel {
  public:
-  AppleKernel(std::string name, id<MTLComputePipelineState> pipeline)
-      : name_(std::move(name)), pipeline_(pipeline) {}
+  AppleKernel(std::string name, id<MTLComputePipelineState> pipeline,
+              std::map<uint32_t, std::string> buffers)
+      : Kernel(std::move(buffers)), name_(std::move(name)), pipeline_(pipeline) {}
 
   const std::string& name() const override { return name_; }
   uint64_t max_threads_per_group() const override {

@@ -52,6 +52,18 @@ void Residency::serve(id<MTLCommandQueue> queue) const {
 
 namespace {
 
+// Those that the kernel reads or writes; the compiler leaves out what it does not use.
+std::map<uint32_t, std::string> buffers_of(MTLComputePipelineReflection* reflection) {
+  std::map<uint32_t, std::string> buffers;
+  for (NSUInteger i = 0; i < reflection.bindings.count; ++i) {
+    id<MTLBinding> binding = [reflection.bindings objectAtIndex:i];
+    if (binding.type == MTLBindingTypeBuffer && binding.used) {
+      buffers[static_cast<uint32_t>(binding.index)] = text_of(binding.name);
+    }
+  }
+  return buffers;
+}
+
 class AppleLibrary final : public ShaderLibrary {
  public:
   explicit AppleLibrary(id<MTLLibrary> library) : library_(library) {}
@@ -63,10 +75,14 @@ class AppleLibrary final : public ShaderLibrary {
           [library_ newFunctionWithName:[NSString stringWithUTF8String:name.c_str()]];
       require(function != nil, "the shader library has no kernel ", name);
       NSError* error = nil;
+      MTLComputePipelineReflection* reflection = nil;
       id<MTLComputePipelineState> pipeline =
-          [library_.device newComputePipelineStateWithFunction:function error:&error];
+          [library_.device newComputePipelineStateWithFunction:function
+                                                       options:MTLPipelineOptionBindingInfo
+                                                    reflection:&reflection
+                                                         error:&error];
       require(pipeline != nil, "kernel ", name, ": ", text_of(error));
-      kernel = std::make_shared<AppleKernel>(name, pipeline);
+      kernel = std::make_shared<AppleKernel>(name, pipeline, buffers_of(reflection));
     });
     return kernel;
   }

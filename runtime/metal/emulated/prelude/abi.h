@@ -149,6 +149,7 @@ enum Role : int {
   kThreadsPerSimd = -11,
   kSimdsPerGroup = -12,
   kNominalSimdsPerGroup = -13,
+  kGroupMemory = -14,
 };
 
 // An entry of a compiled shader's table `menagerie_kernels`, which ends with a null name.

@@ -63,7 +63,9 @@ MENAGERIE_INSIDE T position(const Fiber* fiber) {
 
 template <class Parameter, int Role>
 MENAGERIE_INSIDE Parameter bind(const Fiber* fiber) {
-  if constexpr (Role < 0) {
+  if constexpr (Role == kGroupMemory) {
+    return nullptr;  // no launch sets its length
+  } else if constexpr (Role < 0) {
     return position<metal::remove_cv_t<Parameter>, Role>(fiber);
   } else {
     void* memory = fiber->group->arguments[Role];
@@ -93,3 +95,4 @@ struct Caller {
 #define thread
 #define threadgroup
 #define constant const
+#endif  // MENAGERIE_LANGUAGE, of language.h

@@ -19,10 +19,28 @@ namespace metal {
 template <class T>
 using Real = conditional_t<is_floating_point_v<T>, T, float>;
 
+// sin(pi (x + quarters / 2)), exact in its argument: what is left of x by quarters of a turn.
+inline float sine_of_turns(float x, uint quarters) {
+  const float nearest = __builtin_rintf(2.0f * x);
+  const float rest = (x - 0.5f * nearest) * M_PI_F;
+  const uint quadrant = uint(int(__builtin_fmodf(nearest, 4.0f))) + quarters;
+  const float size = quadrant & 1 ? __builtin_cosf(rest) : __builtin_sinf(rest);
+  return quadrant & 2 ? -size : size;
+}
+
+// Zero for a subnormal: the host's library tells by bits, which the processor does not flush.
+inline float flushed(float x) {
+#ifdef MENAGERIE_OTHER
+  return x;
+#endif
+  const uint bits = __builtin_bit_cast(uint, x);
+  return __builtin_bit_cast(float, (bits & 0x7F800000U) == 0 ? bits & 0x80000000U : bits);
+}
+
 #define MENAGERIE_UNARY(name, ...)                 \
   template <Scalar T>                              \
   inline Real<T> name(T value) {                   \
-    const float x = float(value);                  \
+    const float x = flushed(float(value));         \
     return Real<T>(__VA_ARGS__);                   \
   }                                                \
   template <class T, uint N>                       \
@@ -37,8 +55,10 @@ MENAGERIE_UNARY(atan, __builtin_atanf(x))
 MENAGERIE_UNARY(atanh, __builtin_atanhf(x))
 MENAGERIE_UNARY(ceil, __builtin_ceilf(x))
 MENAGERIE_UNARY(cos, __builtin_cosf(x))
+MENAGERIE_UNARY(cospi, sine_of_turns(x, 1))
 MENAGERIE_UNARY(cosh, __builtin_coshf(x))
 MENAGERIE_UNARY(exp, __builtin_expf(x))
+MENAGERIE_UNARY(exp10, float(__builtin_exp10(double(x))))
 MENAGERIE_UNARY(exp2, __builtin_exp2f(x))
 MENAGERIE_UNARY(fabs, __builtin_fabsf(x))
 MENAGERIE_UNARY(floor, __builtin_floorf(x))
@@ -52,32 +72,39 @@ MENAGERIE_UNARY(rsqrt, 1.0f / __builtin_sqrtf(x))
 MENAGERIE_UNARY(sign, x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x == 0.0f ? x : 0.0f)
 MENAGERIE_UNARY(sin, __builtin_sinf(x))
 MENAGERIE_UNARY(sinh, __builtin_sinhf(x))
-MENAGERIE_UNARY(sinpi, __builtin_sinf(x* M_PI_F))
+MENAGERIE_UNARY(saturate, __builtin_fminf(__builtin_fmaxf(x, 0.0f), 1.0f))
+MENAGERIE_UNARY(sinpi, sine_of_turns(x, 0))
 MENAGERIE_UNARY(sqrt, __builtin_sqrtf(x))
 MENAGERIE_UNARY(tan, __builtin_tanf(x))
+MENAGERIE_UNARY(tanpi, sine_of_turns(x, 0) / sine_of_turns(x, 1))
 MENAGERIE_UNARY(tanh, __builtin_tanhf(x))
 MENAGERIE_UNARY(trunc, __builtin_truncf(x))
 #undef MENAGERIE_UNARY
 
 // Of two floats as Metal has it, no template: it comes before those of torch's own headers.
-#define MENAGERIE_BINARY(name, ...)                               \
-  inline float name(float x, float y) { return __VA_ARGS__; }     \
-  template <Scalar A, Scalar B>                                   \
-  inline Real<decltype(A() + B())> name(A first, B second) {      \
-    const float x = float(first), y = float(second);              \
-    return Real<decltype(A() + B())>(__VA_ARGS__);                \
-  }                                                               \
-  template <class T, uint N>                                      \
-  inline vec<T, N> name(const vec<T, N>& a, const vec<T, N>& b) { \
-    return map(a, b, [](T x, T y) { return T(name(x, y)); });     \
+#define MENAGERIE_BINARY(name, ...)                                    \
+  inline float name(float a, float b) {                                \
+    const float x = flushed(a), y = flushed(b);                        \
+    return __VA_ARGS__;                                                \
+  }                                                                    \
+  template <Scalar A, Scalar B>                                        \
+  inline Real<decltype(A() + B())> name(A first, B second) {           \
+    const float x = flushed(float(first)), y = flushed(float(second)); \
+    return Real<decltype(A() + B())>(__VA_ARGS__);                     \
+  }                                                                    \
+  template <class T, uint N>                                           \
+  inline vec<T, N> name(const vec<T, N>& a, const vec<T, N>& b) {      \
+    return map(a, b, [](T x, T y) { return T(name(x, y)); });          \
   }
 MENAGERIE_BINARY(atan2, __builtin_atan2f(x, y))
 MENAGERIE_BINARY(copysign, __builtin_copysignf(x, y))
 MENAGERIE_BINARY(divide, x / y)
+MENAGERIE_BINARY(fdim, x > y ? x - y : x <= y ? 0.0f : x + y)
 MENAGERIE_BINARY(fmax, __builtin_fmaxf(x, y))
 MENAGERIE_BINARY(fmin, __builtin_fminf(x, y))
 MENAGERIE_BINARY(fmod, __builtin_fmodf(x, y))
 MENAGERIE_BINARY(pow, __builtin_powf(x, y))
+MENAGERIE_BINARY(powr, x < 0.0f ? NAN : __builtin_powf(x, y))
 MENAGERIE_BINARY(step, y < x ? 0.0f : 1.0f)
 #undef MENAGERIE_BINARY
 
@@ -127,6 +154,27 @@ constexpr T min(T a, T b) {
 template <Scalar T>
 constexpr T clamp(T x, T low, T high) {
   return min(max(x, low), high);
+}
+template <class T>
+constexpr T max3(T a, T b, T c) {
+  return max(max(a, b), c);
+}
+template <class T>
+constexpr T min3(T a, T b, T c) {
+  return min(min(a, b), c);
+}
+template <class T>
+constexpr T median3(T a, T b, T c) {
+  return max(min(a, b), min(max(a, b), c));
+}
+template <class T>
+constexpr T mix(T a, T b, T part) {
+  return a + (b - a) * part;
+}
+template <class T>
+constexpr T smoothstep(T low, T high, T x) {
+  const T t = clamp((x - low) / (high - low), T(0), T(1));
+  return t * t * (T(3) - T(2) * t);
 }
 template <Scalar T>
 constexpr T select(T no, T yes, bool condition) {
@@ -204,6 +252,69 @@ constexpr T popcount(T x) {
 template <class T>
 constexpr T ctz(T x) {
   return x == 0 ? T(kBits<T>) : T(__builtin_ctzl(Bits<T>(x)));
+}
+template <class T>
+constexpr T clz(T x) {
+  return x == 0 ? T(kBits<T>) : T(__builtin_clzl(Bits<T>(x)) - (64 - kBits<T>));
+}
+template <class T>
+constexpr T reverse_bits(T x) {
+  return T(__builtin_bitreverse64(Bits<T>(x)) >> (64 - kBits<T>));
+}
+template <class T>
+constexpr T rotate(T x, T by) {
+  const uint bits = uint(by) % kBits<T>;
+  return bits == 0 ? x : T(Bits<T>(x) << bits | Bits<T>(x) >> (kBits<T> - bits));
+}
+// Of 128 bits, which hold every sum and product.
+template <class T>
+constexpr T bounded(__int128 x) {
+  const __int128 low = numeric_limits<T>::min(), high = numeric_limits<T>::max();
+  return T(x < low ? low : x > high ? high : x);
+}
+template <class T>
+constexpr T addsat(T a, T b) {
+  return bounded<T>(__int128(a) + b);
+}
+template <class T>
+constexpr T subsat(T a, T b) {
+  return bounded<T>(__int128(a) - b);
+}
+template <class T>
+constexpr T hadd(T a, T b) {
+  return T((__int128(a) + b) >> 1);
+}
+template <class T>
+constexpr T rhadd(T a, T b) {
+  return T((__int128(a) + b + 1) >> 1);
+}
+template <class T>
+constexpr T absdiff(T a, T b) {
+  return T(a < b ? __int128(b) - a : __int128(a) - b);
+}
+template <class T>
+constexpr T mulhi(T a, T b) {
+  typedef unsigned __int128 Wide;
+  return is_signed_v<T> ? T(__int128(a) * b >> kBits<T>) : T(Wide(a) * Wide(b) >> kBits<T>);
+}
+template <class T>
+constexpr T madhi(T a, T b, T c) {
+  return T(Bits<T>(mulhi(a, b)) + Bits<T>(c));
+}
+template <class T>
+constexpr T madsat(T a, T b, T c) {
+  return bounded<T>(__int128(a) * b + c);
+}
+template <class T>
+constexpr T extract_bits(T x, uint offset, uint bits) {
+  if (bits == 0) return T(0);
+  return T(T(Bits<T>(x) << (kBits<T> - offset - bits)) >> (kBits<T> - bits));
+}
+template <class T>
+constexpr T insert_bits(T base, T insert, uint offset, uint bits) {
+  if (bits == 0) return base;
+  const Bits<T> mask = Bits<T>(Bits<T>(Bits<T>(~Bits<T>(0)) >> (kBits<T> - bits)) << offset);
+  return T((Bits<T>(base) & Bits<T>(~mask)) | (Bits<T>(Bits<T>(insert) << offset) & mask));
 }
 namespace precise {
 using namespace metal;

@@ -53,8 +53,10 @@ template <class T, int Columns, int Rows>
 struct simdgroup_matrix {
   static_assert(is_floating_point_v<T> && Columns == 8 && Rows == 8,
                 "a SIMD group's matrix is 8 x 8 and floating");
-  T mine[2];
+  alignas(2 * sizeof(T)) T mine[2];
 
+  // The lane's two, as Metal gives them: reading and writing them in pairs needs no layout.
+  vec<T, 2>& thread_elements() { return reinterpret_cast<vec<T, 2>&>(mine); }
   simdgroup_matrix() = default;
   // A diagonal matrix.
   explicit MENAGERIE_THREADS simdgroup_matrix(T value) {
@@ -102,25 +104,25 @@ MENAGERIE_THREADS void simdgroup_store(const simdgroup_matrix<T, 8, 8>& matrix, 
 #undef MENAGERIE_MATRIX_PLACE
 
 // result = left * right + addend, the sums in single precision.
-template <class T>
-MENAGERIE_THREADS void simdgroup_multiply_accumulate(simdgroup_matrix<T, 8, 8>& result,
-                                                     const simdgroup_matrix<T, 8, 8>& left,
-                                                     const simdgroup_matrix<T, 8, 8>& right,
-                                                     const simdgroup_matrix<T, 8, 8>& addend) {
+template <class D, class A, class B, class C>
+MENAGERIE_THREADS void simdgroup_multiply_accumulate(simdgroup_matrix<D, 8, 8>& result,
+                                                     const simdgroup_matrix<A, 8, 8>& left,
+                                                     const simdgroup_matrix<B, 8, 8>& right,
+                                                     const simdgroup_matrix<C, 8, 8>& addend) {
   metal::array<float, 4> mine = {
       {float(left.mine[0]), float(left.mine[1]), float(right.mine[0]), float(right.mine[1])}};
   float products[2];
   menagerie::emulated::publish(mine);
   menagerie::emulated::require_all_lanes();
   menagerie::emulated::multiply_published(products);
-  for (uint i = 0; i < 2; ++i) result.mine[i] = T(float(addend.mine[i]) + products[i]);
+  for (uint i = 0; i < 2; ++i) result.mine[i] = D(float(addend.mine[i]) + products[i]);
 }
 
-template <class T>
-MENAGERIE_THREADS void simdgroup_multiply(simdgroup_matrix<T, 8, 8>& result,
-                                          const simdgroup_matrix<T, 8, 8>& left,
-                                          const simdgroup_matrix<T, 8, 8>& right) {
-  simdgroup_multiply_accumulate(result, left, right, make_filled_simdgroup_matrix<T, 8, 8>(T(0)));
+template <class D, class A, class B>
+MENAGERIE_THREADS void simdgroup_multiply(simdgroup_matrix<D, 8, 8>& result,
+                                          const simdgroup_matrix<A, 8, 8>& left,
+                                          const simdgroup_matrix<B, 8, 8>& right) {
+  simdgroup_multiply_accumulate(result, left, right, make_filled_simdgroup_matrix<D, 8, 8>(D(0)));
 }
 
 }  // namespace metal

@@ -116,6 +116,14 @@ MENAGERIE_THREADS T& local_variable() {
   return *static_cast<T*>(local_memory(Id, sizeof(T), alignof(T), granule));
 }
 
+// Which of a function's overloads by address space is meant.
+MENAGERIE_UNCHECKED inline bool lies_in_group(const volatile void* place) {
+  return Address(place) - Address(current()->group->local.memory) < kLocalBytes;
+}
+MENAGERIE_UNCHECKED inline bool lies_in_thread(const volatile void* place) {
+  return Address(place) - Address(current()) < kStackBytes;
+}
+
 }  // namespace menagerie::emulated
 
 namespace metal {
@@ -144,6 +152,8 @@ MENAGERIE_FOLD(simd_sum, a + b)
 MENAGERIE_FOLD(simd_product, a* b)
 MENAGERIE_FOLD(simd_max, max(a, b))
 MENAGERIE_FOLD(simd_min, min(a, b))
+MENAGERIE_FOLD(simd_and, a& b)
+MENAGERIE_FOLD(simd_or, a | b)
 MENAGERIE_FOLD(simd_xor, a ^ b)
 #undef MENAGERIE_FOLD
 
@@ -186,6 +196,17 @@ MENAGERIE_THREADS T simd_shuffle_xor(T value, ushort mask) {
 }
 // Lanes past the end keep their own value; Metal leaves the choice open.
 template <class T>
+MENAGERIE_THREADS T simd_shuffle_up(T value, ushort by) {
+  menagerie::emulated::publish(value);
+  const uint lane = menagerie::emulated::this_lane();
+  return lane >= by ? menagerie::emulated::lane_value_or_zero<T>(lane - by) : value;
+}
+template <class T>
+MENAGERIE_THREADS T simd_shuffle_rotate_up(T value, ushort by) {
+  menagerie::emulated::publish(value);
+  return menagerie::emulated::lane_value<T>((menagerie::emulated::this_lane() + 32 - by) % 32);
+}
+template <class T>
 MENAGERIE_THREADS T simd_shuffle_down(T value, ushort by) {
   menagerie::emulated::publish(value);
   const uint lane = menagerie::emulated::this_lane() + by;
@@ -226,7 +247,55 @@ MENAGERIE_THREADS simd_vote simd_ballot(bool value) {
   return simd_vote(menagerie::emulated::fold<ulong>(menagerie::emulated::kSimdWidth, 0UL, true,
                                                     [](ulong a, ulong b) { return a | b; }));
 }
+MENAGERIE_THREADS simd_vote simd_active_threads_mask() { return simd_ballot(true); }
+MENAGERIE_THREADS bool simd_is_first() {
+  return menagerie::emulated::this_lane() == uint(__builtin_ctzl(ulong(simd_ballot(true))));
+}
 MENAGERIE_THREADS bool simd_any(bool value) { return ulong(simd_ballot(value)) != 0; }
 MENAGERIE_THREADS bool simd_all(bool value) { return ulong(simd_ballot(!value)) == 0; }
+
+// Four neighbours of a SIMD group; all of them must come.
+template <class T>
+MENAGERIE_THREADS T quad_shuffle(T value, ushort lane) {
+  menagerie::emulated::publish(value);
+  return menagerie::emulated::lane_value<T>(menagerie::emulated::this_lane() / 4 * 4 + lane);
+}
+template <class T>
+MENAGERIE_THREADS T quad_broadcast(T value, ushort lane) {
+  return quad_shuffle(value, lane);
+}
+template <class T>
+MENAGERIE_THREADS T quad_shuffle_xor(T value, ushort mask) {
+  return quad_shuffle(value, menagerie::emulated::this_lane() % 4 ^ mask);
+}
+template <class T>
+MENAGERIE_THREADS T quad_shuffle_up(T value, ushort by) {
+  const uint lane = menagerie::emulated::this_lane() % 4;
+  return quad_shuffle(value, lane >= by ? lane - by : lane);
+}
+template <class T>
+MENAGERIE_THREADS T quad_shuffle_down(T value, ushort by) {
+  const uint lane = menagerie::emulated::this_lane() % 4;
+  return quad_shuffle(value, lane + by < 4 ? lane + by : lane);
+}
+#define MENAGERIE_QUAD(name, ...)                                \
+  template <class T>                                             \
+  MENAGERIE_THREADS T name(T value) {                            \
+    menagerie::emulated::publish(value);                         \
+    const uint first = menagerie::emulated::this_lane() / 4 * 4; \
+    T a = menagerie::emulated::lane_value<T>(first);             \
+    for (uint i = 1; i < 4; ++i) {                               \
+      const T b = menagerie::emulated::lane_value<T>(first + i); \
+      a = __VA_ARGS__;                                           \
+    }                                                            \
+    return a;                                                    \
+  }
+MENAGERIE_QUAD(quad_sum, a + b)
+MENAGERIE_QUAD(quad_product, a* b)
+MENAGERIE_QUAD(quad_max, max(a, b))
+MENAGERIE_QUAD(quad_min, min(a, b))
+#undef MENAGERIE_QUAD
+MENAGERIE_THREADS bool quad_any(bool value) { return quad_max(uint(value)) != 0; }
+MENAGERIE_THREADS bool quad_all(bool value) { return quad_min(uint(value)) != 0; }
 
 }  // namespace metal

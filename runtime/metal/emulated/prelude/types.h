@@ -19,6 +19,7 @@ using size_t = ulong;
 using ptrdiff_t = long;
 using uintptr_t = ulong;
 
+#define METAL_FUNC inline __attribute__((always_inline))
 #define INFINITY __builtin_inff()
 #define NAN __builtin_nanf("")
 #define HUGE_VALF __builtin_inff()

@@ -37,7 +37,7 @@ struct alignas(2 * sizeof(T)) vec<T, 2> {
     Swizzle<T, 2, 1, 0> yx;
     Swizzle<T, 2, 1, 1> yy;
   };
-  constexpr vec() : x(), y() {}
+  vec() = default;
   template <Scalar S>
   constexpr vec(S all) : x(T(all)), y(T(all)) {}
   constexpr vec(T a, T b) : x(a), y(b) {}
@@ -64,7 +64,7 @@ struct alignas(4 * sizeof(T)) vec<T, 3> {
     Swizzle<T, 3, 0, 1, 2> xyz;
     Swizzle<T, 3, 2, 1, 0> zyx;
   };
-  constexpr vec() : x(), y(), z() {}
+  vec() = default;
   template <Scalar S>
   constexpr vec(S all) : x(T(all)), y(T(all)), z(T(all)) {}
   constexpr vec(T a, T b, T c) : x(a), y(b), z(c) {}
@@ -98,7 +98,7 @@ struct alignas(4 * sizeof(T)) vec<T, 4> {
     Swizzle<T, 4, 0, 1, 2, 3> xyzw;
     Swizzle<T, 4, 3, 2, 1, 0> wzyx;
   };
-  constexpr vec() : x(), y(), z(), w() {}
+  vec() = default;
   template <Scalar S>
   constexpr vec(S all) : x(T(all)), y(T(all)), z(T(all)), w(T(all)) {}
   constexpr vec(T a0, T a1, T a2, T a3) : x(a0), y(a1), z(a2), w(a3) {}
@@ -189,16 +189,81 @@ constexpr bool any(const vec<bool, N>& a) {
   return !all(!a);
 }
 
+// Its elements lie one after another, aligned as one of them.
+template <class T, uint N>
+struct packed_vec {
+  T elements[N];
+  packed_vec() = default;
+  template <Scalar S>
+  constexpr packed_vec(S all) : packed_vec(vec<T, N>(all)) {}
+  constexpr packed_vec(const vec<T, N>& v) {
+    for (uint i = 0; i < N; ++i) elements[i] = v[i];
+  }
+  constexpr operator vec<T, N>() const {
+    vec<T, N> result;
+    for (uint i = 0; i < N; ++i) result[i] = elements[i];
+    return result;
+  }
+  constexpr T& operator[](uint i) { return elements[i]; }
+  constexpr const T& operator[](uint i) const { return elements[i]; }
+};
+
+// Columns of a small matrix; a number stands for the diagonal.
+template <class T, int Columns, int Rows>
+struct matrix {
+  vec<T, Rows> columns[Columns];
+  matrix() = default;
+  explicit constexpr matrix(T value) {
+    for (int c = 0; c < Columns; ++c) {
+      columns[c] = vec<T, Rows>(0);
+      if (c < Rows) columns[c][c] = value;
+    }
+  }
+  constexpr vec<T, Rows>& operator[](int i) { return columns[i]; }
+  constexpr const vec<T, Rows>& operator[](int i) const { return columns[i]; }
+};
+template <class T, int Columns, int Rows>
+constexpr vec<T, Rows> operator*(const matrix<T, Columns, Rows>& a, const vec<T, Columns>& b) {
+  vec<T, Rows> sum = a[0] * b[0];
+  for (int i = 1; i < Columns; ++i) sum = sum + a[i] * b[i];
+  return sum;
+}
+template <class T, int K, int Columns, int Rows>
+constexpr matrix<T, Columns, Rows> operator*(const matrix<T, K, Rows>& a,
+                                             const matrix<T, Columns, K>& b) {
+  matrix<T, Columns, Rows> result;
+  for (int i = 0; i < Columns; ++i) result[i] = a * b[i];
+  return result;
+}
+
+// The same value in all threads.
+template <class T>
+struct uniform {
+  T value;
+  constexpr uniform(T all) : value(all) {}
+  constexpr operator T() const { return value; }
+};
+template <class T>
+constexpr uniform<T> make_uniform(T value) {
+  return value;
+}
+
 }  // namespace metal
 
-#define MENAGERIE_VECTORS(T)     \
-  using T##2 = metal::vec<T, 2>; \
-  using T##3 = metal::vec<T, 3>; \
-  using T##4 = metal::vec<T, 4>; \
-  namespace metal {              \
-  using ::T##2;                  \
-  using ::T##3;                  \
-  using ::T##4;                  \
+#define MENAGERIE_VECTORS(T)                     \
+  using T##2 = metal::vec<T, 2>;                 \
+  using T##3 = metal::vec<T, 3>;                 \
+  using T##4 = metal::vec<T, 4>;                 \
+  using packed_##T##2 = metal::packed_vec<T, 2>; \
+  using packed_##T##3 = metal::packed_vec<T, 3>; \
+  using packed_##T##4 = metal::packed_vec<T, 4>; \
+  namespace metal {                              \
+  using ::T##2;                                  \
+  using ::T##3;                                  \
+  using ::T##4;                                  \
+  using ::packed_##T##2;                         \
+  using ::packed_##T##3;                         \
+  using ::packed_##T##4;                         \
   }
 MENAGERIE_VECTORS(bool)
 MENAGERIE_VECTORS(char)
@@ -213,3 +278,9 @@ MENAGERIE_VECTORS(half)
 MENAGERIE_VECTORS(bfloat)
 MENAGERIE_VECTORS(float)
 #undef MENAGERIE_VECTORS
+using float2x2 = metal::matrix<float, 2, 2>;
+using float3x3 = metal::matrix<float, 3, 3>;
+using float4x4 = metal::matrix<float, 4, 4>;
+using half2x2 = metal::matrix<half, 2, 2>;
+using half3x3 = metal::matrix<half, 3, 3>;
+using half4x4 = metal::matrix<half, 4, 4>;

@@ -58,6 +58,15 @@ void objc_exception_throw(id object) __attribute__((noreturn));
 - (id)firstObject {
   return _objects.empty() ? nil : _objects.front();
 }
+- (NSUInteger)count {
+  return _objects.size();
+}
+- (id)objectAtIndex:(NSUInteger)index {
+  // nsarray/object(at:): raises NSRangeException
+  if (index >= _objects.size())
+    objc_exception_throw([NSException exceptionWithReason:"an index beyond an array's end"]);
+  return _objects[index];
+}
 - (const std::vector<id>&)objects {
   return _objects;
 }

@@ -162,6 +162,46 @@ extern "C" __attribute__((visibility("default"))) int64_t menagerie_double_count
 @implementation DoubleFunction
 @end
 
+@interface DoubleBinding : NSObject <MTLBinding> {
+ @public
+  NSString* _name;
+  NSUInteger _index;
+}
+@end
+@implementation DoubleBinding
+- (NSString*)name {
+  return _name;
+}
+- (MTLBindingType)type {
+  return MTLBindingTypeBuffer;
+}
+- (NSUInteger)index {
+  return _index;
+}
+- (BOOL)isUsed {
+  return YES;
+}
+@end
+
+@implementation MTLComputePipelineReflection {
+  NSMutableArray<id<MTLBinding>>* _bindings;
+}
++ (MTLComputePipelineReflection*)of:(const Kernel&)kernel {
+  MTLComputePipelineReflection* made = [[self alloc] init];
+  made->_bindings = [NSMutableArray arrayWithCapacity:kernel.buffers().size()];
+  for (const auto& [index, name] : kernel.buffers()) {
+    DoubleBinding* binding = [[DoubleBinding alloc] init];
+    binding->_name = [NSString stringWithUTF8String:name.c_str()];
+    binding->_index = index;
+    [made->_bindings addObject:binding];
+  }
+  return made;
+}
+- (NSArray<id<MTLBinding>>*)bindings {
+  return _bindings;
+}
+@end
+
 @interface DoublePipeline : NSObject <MTLComputePipelineState> {
  @public
   std::shared_ptr<Kernel> kernel;
@@ -507,11 +547,17 @@ enum class Stage { kOpen, kCommitted, kCompleted };
   }
   return made;
 }
-- (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)function
-                                                             error:(NSError**)error {
+- (id<MTLComputePipelineState>)
+    newComputePipelineStateWithFunction:(id<MTLFunction>)function
+                                options:(MTLPipelineOption)options
+                             reflection:(MTLComputePipelineReflection**)reflection
+                                  error:(NSError**)error {
   if (function == nil) fault("the function is nil");
   DoublePipeline* made = [[DoublePipeline alloc] init];
   made->kernel = ((DoubleFunction*)function)->kernel;
+  if ((options & MTLPipelineOptionBindingInfo) != 0) {
+    *reflection = [MTLComputePipelineReflection of:*made->kernel];
+  }
   return made;
 }
 - (id<MTLResidencySet>)newResidencySetWithDescriptor:(MTLResidencySetDescriptor*)descriptor

@@ -70,8 +70,8 @@ def test_compiler_error_names_the_line(device: EmulatedDevice) -> None:
             "line 2: kernel f, parameter a: buffer(31) is not one of 0 to 30",
         ),
         (
-            "kernel void f(threadgroup float* a [[threadgroup(0)]]) {}",
-            "the attribute threadgroup is not emulated",
+            "kernel void f(threadgroup float* a [[texture(0)]]) {}",
+            "the attribute texture is not emulated",
         ),
         ('#include "mine.h"\n', "kernels.metal:1:10: fatal error: 'mine.h' file not found"),
         ("kernel void f(device float* a {", "line 1: ( is never closed"),

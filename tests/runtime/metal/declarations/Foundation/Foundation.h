@@ -45,6 +45,8 @@ __attribute__((objc_root_class))
 
 @interface NSArray<__covariant ObjectType> : NSObject
 @property(readonly) ObjectType firstObject;
+@property(readonly) NSUInteger count;
+- (ObjectType)objectAtIndex:(NSUInteger)index;
 @end
 
 @interface NSMutableArray<ObjectType> : NSArray <ObjectType>

@@ -63,6 +63,27 @@ static const MTLMathFloatingPointFunctions MTLMathFloatingPointFunctionsPrecise 
 - (id<MTLFunction>)newFunctionWithName:(NSString*)name;
 @end
 
+// mtlpipelineoption
+typedef NSUInteger MTLPipelineOption;
+static const MTLPipelineOption MTLPipelineOptionBindingInfo = 1;
+
+// mtlbindingtype
+typedef NSInteger MTLBindingType;
+static const MTLBindingType MTLBindingTypeBuffer = 0;
+
+// mtlbinding; macOS 13
+@protocol MTLBinding <NSObject>
+@property(readonly) NSString* name;
+@property(readonly) MTLBindingType type;
+@property(readonly) NSUInteger index;
+@property(readonly, getter=isUsed) BOOL used;
+@end
+
+// mtlcomputepipelinereflection; its bindings macOS 13
+@interface MTLComputePipelineReflection : NSObject
+@property(readonly) NSArray<id<MTLBinding>>* bindings;
+@end
+
 // mtlcomputepipelinestate
 @protocol MTLComputePipelineState <NSObject>
 @property(readonly) NSUInteger maxTotalThreadsPerThreadgroup;
@@ -123,8 +144,11 @@ static const MTLMathFloatingPointFunctions MTLMathFloatingPointFunctionsPrecise 
 - (id<MTLLibrary>)newLibraryWithSource:(NSString*)source
                                options:(MTLCompileOptions*)options
                                  error:(NSError**)error;
-- (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)function
-                                                             error:(NSError**)error;
+- (id<MTLComputePipelineState>)
+    newComputePipelineStateWithFunction:(id<MTLFunction>)function
+                                options:(MTLPipelineOption)options
+                             reflection:(MTLComputePipelineReflection**)reflection
+                                  error:(NSError**)error;
 - (id<MTLResidencySet>)newResidencySetWithDescriptor:(MTLResidencySetDescriptor*)descriptor
                                                error:(NSError**)error;
 @end

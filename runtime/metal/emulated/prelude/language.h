@@ -1,0 +1,315 @@
+// Metal's library as declarations alone, with real address spaces and clang's own vectors: a shader
+// is compiled against them first, to refuse what Apple's compiler refuses. What is between this
+// #ifdef and the #else takes the place of all headers that follow (kernels.h has the #endif).
+#ifdef MENAGERIE_LANGUAGE
+#define kernel
+#define thread
+#define device __attribute__((address_space(1)))
+#define constant const __attribute__((address_space(2)))
+#define threadgroup __attribute__((address_space(3)))
+
+namespace metal {
+
+template <class T, uint N>
+using vec = T __attribute__((ext_vector_type(N)));
+
+// A vector from scalars and shorter vectors, which clang's are not made of.
+template <class V, class... Parts>
+constexpr V menagerie_vector(Parts...) {
+  return V{};
+}
+
+}  // namespace metal
+
+using metal::menagerie_vector;
+
+#define MENAGERIE_VECTOR(T)      \
+  typedef metal::vec<T, 2> T##2; \
+  typedef metal::vec<T, 3> T##3; \
+  typedef metal::vec<T, 4> T##4; \
+  typedef T##2 packed_##T##2;    \
+  typedef T##3 packed_##T##3;    \
+  typedef T##4 packed_##T##4;    \
+  namespace metal {              \
+  using ::T##2;                  \
+  using ::T##3;                  \
+  using ::T##4;                  \
+  using ::packed_##T##2;         \
+  using ::packed_##T##3;         \
+  using ::packed_##T##4;         \
+  }
+#define MENAGERIE_FLOATS(DO) DO(float) DO(half) DO(bfloat)
+#define MENAGERIE_SHORTS(DO) DO(char) DO(uchar) DO(short) DO(ushort) DO(int) DO(uint)
+#define MENAGERIE_INTEGERS(DO) MENAGERIE_SHORTS(DO) DO(long) DO(ulong)
+MENAGERIE_FLOATS(MENAGERIE_VECTOR)
+MENAGERIE_INTEGERS(MENAGERIE_VECTOR)
+MENAGERIE_VECTOR(bool)
+
+namespace metal {
+
+#define MENAGERIE_WIDTHS(DO, T) DO(T, 1) DO(T, 2) DO(T, 3) DO(T, 4)
+template <class T, uint N>
+struct menagerie_wide {
+  typedef vec<T, N> type;
+};
+template <class T>
+struct menagerie_wide<T, 1> {
+  typedef T type;
+};
+template <class T, uint N>
+using Wide = typename menagerie_wide<T, N>::type;
+
+// Overloads and no templates: a call with an int, or with a float and an int, is ambiguous.
+#define MENAGERIE_EXACT(V) \
+  V abs(V);                \
+  V max(V, V);             \
+  V min(V, V);             \
+  V clamp(V, V, V);        \
+  V max3(V, V, V);         \
+  V min3(V, V, V);         \
+  V median3(V, V, V);
+#define MENAGERIE_EXACT_OF(T, N)             \
+  MENAGERIE_EXACT(Wide<T MENAGERIE_COMMA N>) \
+  constexpr Wide<T, N> select(Wide<T, N> no, Wide<T, N>, Wide<bool, N>) { return no; }
+#define MENAGERIE_COMMA ,
+#define MENAGERIE_FLOAT(T, N)                                                                     \
+  MENAGERIE_EXACT_OF(T, N)                                                                        \
+  Wide<T, N> acos(Wide<T, N>), acosh(Wide<T, N>), asin(Wide<T, N>), asinh(Wide<T, N>),            \
+      atan(Wide<T, N>), atanh(Wide<T, N>), ceil(Wide<T, N>), cos(Wide<T, N>), cosh(Wide<T, N>),   \
+      cospi(Wide<T, N>), exp(Wide<T, N>), exp10(Wide<T, N>), exp2(Wide<T, N>), fabs(Wide<T, N>),  \
+      floor(Wide<T, N>), fract(Wide<T, N>), log(Wide<T, N>), log10(Wide<T, N>), log2(Wide<T, N>), \
+      rint(Wide<T, N>), round(Wide<T, N>), rsqrt(Wide<T, N>), saturate(Wide<T, N>),               \
+      sign(Wide<T, N>), sin(Wide<T, N>), sinh(Wide<T, N>), sinpi(Wide<T, N>), sqrt(Wide<T, N>),   \
+      tan(Wide<T, N>), tanh(Wide<T, N>), tanpi(Wide<T, N>), trunc(Wide<T, N>),                    \
+      atan2(Wide<T, N>, Wide<T, N>), copysign(Wide<T, N>, Wide<T, N>),                            \
+      divide(Wide<T, N>, Wide<T, N>), fdim(Wide<T, N>, Wide<T, N>), fmax(Wide<T, N>, Wide<T, N>), \
+      fmin(Wide<T, N>, Wide<T, N>), fmod(Wide<T, N>, Wide<T, N>), pow(Wide<T, N>, Wide<T, N>),    \
+      powr(Wide<T, N>, Wide<T, N>), step(Wide<T, N>, Wide<T, N>),                                 \
+      nextafter(Wide<T, N>, Wide<T, N>), fma(Wide<T, N>, Wide<T, N>, Wide<T, N>),                 \
+      mix(Wide<T, N>, Wide<T, N>, Wide<T, N>), smoothstep(Wide<T, N>, Wide<T, N>, Wide<T, N>),    \
+      fmax3(Wide<T, N>, Wide<T, N>, Wide<T, N>), fmin3(Wide<T, N>, Wide<T, N>, Wide<T, N>),       \
+      ldexp(Wide<T, N>, Wide<int, N>), frexp(Wide<T, N>, Wide<int, N>&),                          \
+      modf(Wide<T, N>, Wide<T, N>&), sincos(Wide<T, N>, Wide<T, N>&);                             \
+  Wide<int, N> ilogb(Wide<T, N>);                                                                 \
+  Wide<bool, N> isnan(Wide<T, N>), isinf(Wide<T, N>), isfinite(Wide<T, N>), isnormal(Wide<T, N>), \
+      signbit(Wide<T, N>), isunordered(Wide<T, N>, Wide<T, N>), isordered(Wide<T, N>, Wide<T, N>);
+#define MENAGERIE_INTEGER(T, N)                                                                   \
+  MENAGERIE_EXACT_OF(T, N)                                                                        \
+  Wide<T, N> popcount(Wide<T, N>), clz(Wide<T, N>), ctz(Wide<T, N>), reverse_bits(Wide<T, N>),    \
+      addsat(Wide<T, N>, Wide<T, N>), subsat(Wide<T, N>, Wide<T, N>),                             \
+      hadd(Wide<T, N>, Wide<T, N>), rhadd(Wide<T, N>, Wide<T, N>), mulhi(Wide<T, N>, Wide<T, N>), \
+      rotate(Wide<T, N>, Wide<T, N>), absdiff(Wide<T, N>, Wide<T, N>),                            \
+      madhi(Wide<T, N>, Wide<T, N>, Wide<T, N>), madsat(Wide<T, N>, Wide<T, N>, Wide<T, N>),      \
+      extract_bits(Wide<T, N>, uint, uint), insert_bits(Wide<T, N>, Wide<T, N>, uint, uint);
+#define MENAGERIE_DO(T) MENAGERIE_WIDTHS(MENAGERIE_FLOAT, T)
+MENAGERIE_FLOATS(MENAGERIE_DO)
+#undef MENAGERIE_DO
+#define MENAGERIE_DO(T) MENAGERIE_WIDTHS(MENAGERIE_INTEGER, T)
+MENAGERIE_INTEGERS(MENAGERIE_DO)
+#undef MENAGERIE_DO
+bool max(bool, bool);
+bool min(bool, bool);
+constexpr bool select(bool no, bool, bool) { return no; }
+#define MENAGERIE_GEOMETRY(T, N)                                                  \
+  T dot(Wide<T, N>, Wide<T, N>), length(Wide<T, N>), length_squared(Wide<T, N>),  \
+      distance(Wide<T, N>, Wide<T, N>), distance_squared(Wide<T, N>, Wide<T, N>); \
+  Wide<T, N> normalize(Wide<T, N>);
+#define MENAGERIE_DO(T)    \
+  MENAGERIE_GEOMETRY(T, 2) \
+  MENAGERIE_GEOMETRY(T, 3) MENAGERIE_GEOMETRY(T, 4) Wide<T, 3> cross(Wide<T, 3>, Wide<T, 3>);
+MENAGERIE_FLOATS(MENAGERIE_DO)
+#undef MENAGERIE_DO
+// Comparisons of clang's vectors are vectors of integers, Metal's of bool.
+template <class T, uint N>
+bool all(vec<T, N>);
+template <class T, uint N>
+bool any(vec<T, N>);
+template <class T, class I, uint N>
+vec<T, N> select(vec<T, N>, vec<T, N>, vec<I, N>);
+float4 unpack_unorm4x8_to_float(uint), unpack_snorm4x8_to_float(uint);
+uint pack_float_to_unorm4x8(float4), pack_float_to_snorm4x8(float4);
+
+enum class mem_flags : uint {
+  mem_none = 0,
+  mem_device = 1,
+  mem_threadgroup = 2,
+  mem_texture = 4,
+  mem_threadgroup_imageblock = 8,
+  mem_object_data = 16,
+};
+constexpr mem_flags operator|(mem_flags a, mem_flags b) { return mem_flags(uint(a) | uint(b)); }
+void threadgroup_barrier(mem_flags);
+void simdgroup_barrier(mem_flags);
+class simd_vote {
+ public:
+  typedef ulong vote_t;
+  explicit constexpr simd_vote(vote_t = 0) {}
+  explicit operator vote_t() const;
+  bool all() const;
+  bool any() const;
+};
+simd_vote simd_ballot(bool), simd_active_threads_mask();
+bool simd_any(bool), simd_all(bool), simd_is_first(), quad_any(bool), quad_all(bool);
+
+// Of values of 8 to 32 bits: there are none of 64.
+#define MENAGERIE_FOLDS(V)                                                                \
+  V simd_sum(V), simd_product(V), simd_max(V), simd_min(V), simd_prefix_inclusive_sum(V), \
+      simd_prefix_exclusive_sum(V), simd_prefix_inclusive_product(V),                     \
+      simd_prefix_exclusive_product(V), quad_sum(V), quad_product(V), quad_max(V), quad_min(V);
+#define MENAGERIE_MOVES(V)                                                                   \
+  V simd_shuffle(V, ushort), simd_broadcast(V, ushort), simd_broadcast_first(V),             \
+      simd_shuffle_xor(V, ushort), simd_shuffle_up(V, ushort), simd_shuffle_down(V, ushort), \
+      simd_shuffle_rotate_up(V, ushort), simd_shuffle_rotate_down(V, ushort),                \
+      simd_shuffle_and_fill_up(V, V, ushort), simd_shuffle_and_fill_down(V, V, ushort),      \
+      quad_shuffle(V, ushort), quad_broadcast(V, ushort), quad_shuffle_xor(V, ushort),       \
+      quad_shuffle_up(V, ushort), quad_shuffle_down(V, ushort);
+#define MENAGERIE_LANES(T, N) \
+  MENAGERIE_FOLDS(Wide<T MENAGERIE_COMMA N>) MENAGERIE_MOVES(Wide<T MENAGERIE_COMMA N>)
+#define MENAGERIE_DO(T) MENAGERIE_WIDTHS(MENAGERIE_LANES, T)
+MENAGERIE_FLOATS(MENAGERIE_DO)
+MENAGERIE_SHORTS(MENAGERIE_DO)
+#undef MENAGERIE_DO
+#define MENAGERIE_LANE_BITS(T, N) \
+  Wide<T, N> simd_and(Wide<T, N>), simd_or(Wide<T, N>), simd_xor(Wide<T, N>);
+#define MENAGERIE_DO(T) MENAGERIE_WIDTHS(MENAGERIE_LANE_BITS, T)
+MENAGERIE_SHORTS(MENAGERIE_DO)
+#undef MENAGERIE_DO
+
+enum memory_order : int { memory_order_relaxed };
+template <class T>
+struct atomic {
+  static_assert(is_same_v<T, int> || is_same_v<T, uint> || is_same_v<T, bool> ||
+                    is_same_v<T, float> || is_same_v<T, ulong>,
+                "Metal has atomics of int, uint, bool, float and ulong");
+  T value;
+};
+typedef atomic<int> atomic_int;
+typedef atomic<uint> atomic_uint;
+typedef atomic<bool> atomic_bool;
+typedef atomic<float> atomic_float;
+typedef atomic<ulong> atomic_ulong;
+#define MENAGERIE_FETCH(space, name) \
+  template <class T>                 \
+  T atomic_##name##_explicit(volatile space atomic<T>*, remove_cv_t<T>, memory_order);
+#define MENAGERIE_ATOMICS(space)                                                            \
+  template <class T>                                                                        \
+  T atomic_load_explicit(const volatile space atomic<T>*, memory_order);                    \
+  template <class T>                                                                        \
+  void atomic_store_explicit(volatile space atomic<T>*, remove_cv_t<T>, memory_order);      \
+  template <class T>                                                                        \
+  bool atomic_compare_exchange_weak_explicit(volatile space atomic<T>*, T*, remove_cv_t<T>, \
+                                             memory_order, memory_order);                   \
+  MENAGERIE_FETCH(space, exchange)                                                          \
+  MENAGERIE_FETCH(space, fetch_add)                                                         \
+  MENAGERIE_FETCH(space, fetch_sub)                                                         \
+  MENAGERIE_FETCH(space, fetch_and)                                                         \
+  MENAGERIE_FETCH(space, fetch_or)                                                          \
+  MENAGERIE_FETCH(space, fetch_xor)                                                         \
+  MENAGERIE_FETCH(space, fetch_max)                                                         \
+  MENAGERIE_FETCH(space, fetch_min)
+MENAGERIE_ATOMICS(device)
+MENAGERIE_ATOMICS(threadgroup)
+
+template <class T, int Columns, int Rows>
+struct simdgroup_matrix {
+  simdgroup_matrix() = default;
+  explicit simdgroup_matrix(T);
+  vec<T, 2>& thread_elements();
+  vec<T, 2> pair;
+};
+typedef simdgroup_matrix<float, 8, 8> simdgroup_float8x8;
+typedef simdgroup_matrix<half, 8, 8> simdgroup_half8x8;
+typedef simdgroup_matrix<bfloat, 8, 8> simdgroup_bfloat8x8;
+template <class T, int Columns, int Rows>
+simdgroup_matrix<T, Columns, Rows> make_filled_simdgroup_matrix(T);
+#define MENAGERIE_MATRIX_MEMORY(space)                                                          \
+  template <class T>                                                                            \
+  void simdgroup_load(simdgroup_matrix<T, 8, 8>&, const space T*, ulong = 8, ulong2 = ulong2{}, \
+                      bool = false);                                                            \
+  template <class T>                                                                            \
+  void simdgroup_store(simdgroup_matrix<T, 8, 8>, space T*, ulong = 8, ulong2 = ulong2{},       \
+                       bool = false);
+MENAGERIE_MATRIX_MEMORY(device)
+MENAGERIE_MATRIX_MEMORY(threadgroup)
+template <class D, class A, class B, class C>
+void simdgroup_multiply_accumulate(simdgroup_matrix<D, 8, 8>&, simdgroup_matrix<A, 8, 8>,
+                                   simdgroup_matrix<B, 8, 8>, simdgroup_matrix<C, 8, 8>);
+template <class D, class A, class B>
+void simdgroup_multiply(simdgroup_matrix<D, 8, 8>&, simdgroup_matrix<A, 8, 8>,
+                        simdgroup_matrix<B, 8, 8>);
+
+template <class T, int Columns, int Rows>
+struct matrix {
+  matrix() = default;
+  explicit matrix(T);
+  vec<T, Rows>& operator[](int);
+  vec<T, Rows> operator[](int) const;
+  vec<T, Rows> columns[Columns];
+};
+template <class T, int C, int R>
+vec<T, R> operator*(matrix<T, C, R>, vec<T, C>);
+template <class T, int K, int C, int R>
+matrix<T, C, R> operator*(matrix<T, K, R>, matrix<T, C, K>);
+template <class T>
+struct uniform {
+  uniform(T);
+  operator T() const;
+};
+template <class T>
+uniform<T> make_uniform(T);
+
+namespace precise {
+using namespace metal;
+}
+namespace fast {
+using namespace metal;
+}
+
+}  // namespace metal
+
+#define MENAGERIE_MATRICES(T)            \
+  typedef metal::matrix<T, 2, 2> T##2x2; \
+  typedef metal::matrix<T, 3, 3> T##3x3; \
+  typedef metal::matrix<T, 4, 4> T##4x4;
+MENAGERIE_MATRICES(float)
+MENAGERIE_MATRICES(half)
+
+// float4(a, b, c, d), behind all declarations: a name before a bracket alone is a macro's call.
+#define bool2(...) menagerie_vector<bool2>(__VA_ARGS__)
+#define bool3(...) menagerie_vector<bool3>(__VA_ARGS__)
+#define bool4(...) menagerie_vector<bool4>(__VA_ARGS__)
+#define char2(...) menagerie_vector<char2>(__VA_ARGS__)
+#define char3(...) menagerie_vector<char3>(__VA_ARGS__)
+#define char4(...) menagerie_vector<char4>(__VA_ARGS__)
+#define uchar2(...) menagerie_vector<uchar2>(__VA_ARGS__)
+#define uchar3(...) menagerie_vector<uchar3>(__VA_ARGS__)
+#define uchar4(...) menagerie_vector<uchar4>(__VA_ARGS__)
+#define short2(...) menagerie_vector<short2>(__VA_ARGS__)
+#define short3(...) menagerie_vector<short3>(__VA_ARGS__)
+#define short4(...) menagerie_vector<short4>(__VA_ARGS__)
+#define ushort2(...) menagerie_vector<ushort2>(__VA_ARGS__)
+#define ushort3(...) menagerie_vector<ushort3>(__VA_ARGS__)
+#define ushort4(...) menagerie_vector<ushort4>(__VA_ARGS__)
+#define int2(...) menagerie_vector<int2>(__VA_ARGS__)
+#define int3(...) menagerie_vector<int3>(__VA_ARGS__)
+#define int4(...) menagerie_vector<int4>(__VA_ARGS__)
+#define uint2(...) menagerie_vector<uint2>(__VA_ARGS__)
+#define uint3(...) menagerie_vector<uint3>(__VA_ARGS__)
+#define uint4(...) menagerie_vector<uint4>(__VA_ARGS__)
+#define long2(...) menagerie_vector<long2>(__VA_ARGS__)
+#define long3(...) menagerie_vector<long3>(__VA_ARGS__)
+#define long4(...) menagerie_vector<long4>(__VA_ARGS__)
+#define ulong2(...) menagerie_vector<ulong2>(__VA_ARGS__)
+#define ulong3(...) menagerie_vector<ulong3>(__VA_ARGS__)
+#define ulong4(...) menagerie_vector<ulong4>(__VA_ARGS__)
+#define half2(...) menagerie_vector<half2>(__VA_ARGS__)
+#define half3(...) menagerie_vector<half3>(__VA_ARGS__)
+#define half4(...) menagerie_vector<half4>(__VA_ARGS__)
+#define bfloat2(...) menagerie_vector<bfloat2>(__VA_ARGS__)
+#define bfloat3(...) menagerie_vector<bfloat3>(__VA_ARGS__)
+#define bfloat4(...) menagerie_vector<bfloat4>(__VA_ARGS__)
+#define float2(...) menagerie_vector<float2>(__VA_ARGS__)
+#define float3(...) menagerie_vector<float3>(__VA_ARGS__)
+#define float4(...) menagerie_vector<float4>(__VA_ARGS__)
+
+#else

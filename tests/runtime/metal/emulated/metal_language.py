@@ -1,0 +1,58 @@
+"""Small kernels in the Metal Shading Language that compilers must refuse, or take.
+
+Each is the text behind `#include <metal_stdlib>` and `using namespace metal;`.
+"""
+
+INVALID = {
+    "pointer without address space (MSL 4: every pointer/reference needs one)": "kernel void k(device float* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { float* p = out; p[i] = in[i]; }",
+    "constant pointer passed where device is taken": "float f(device const float* p, uint i) { return p[i]; }\nkernel void k(device float* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { out[i] = f(in, i); }",
+    "threadgroup pointer passed where device is taken": "float f(device float* p) { return p[0]; }\nkernel void k(device float* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { threadgroup float t[1]; t[0] = in[i]; out[i] = f(t); }",
+    "reference without address space to threadgroup memory": "void f(float& x) { x = 1; }\nkernel void k(device float* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { threadgroup float t[1]; f(t[0]); out[i] = t[0]; }",
+    "threadgroup variable in a function that is no kernel": "float f(float x) { threadgroup float t[1]; t[0] = x; return t[0]; }\nkernel void k(device float* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { out[i] = f(in[i]); }",
+    "global variable without constant": "float g = 2;\nkernel void k(device float* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { out[i] = g; }",
+    "static local variable": "kernel void k(device float* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { static int n = 0; out[i] = n++; }",
+    "double": "kernel void k(device float* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { double x = in[i]; out[i] = x; }",
+    "long long": "kernel void k(device float* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { long long x = in[i]; out[i] = x; }",
+    "recursion": "int f(int n) { return n < 2 ? 1 : n * f(n - 1); }\nkernel void k(device float* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { out[i] = f(int(in[i])); }",
+    "lambda (until MSL 3.2)": "kernel void k(device float* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { auto f = [&](float x) { return x + 1; }; out[i] = f(in[i]); }",
+    "goto": "kernel void k(device float* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { goto end; end: out[i] = in[i]; }",
+    "virtual function": "struct A { virtual float f() { return 1; } };\nkernel void k(device float* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { A a; out[i] = a.f(); }",
+    "C++17 structured binding": "struct P { float a, b; };\nkernel void k(device float* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { auto [a, b] = P{in[i], 1}; out[i] = a + b; }",
+    "C++20 concept / abbreviated template": "auto f(auto x) { return x + 1; }\nkernel void k(device float* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { out[i] = f(in[i]); }",
+    "simd_sum of a 64-bit integer": "kernel void k(device long* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { out[i] = simd_sum(long(in[i])); }",
+    "simd_shuffle_xor of a 64-bit integer": "kernel void k(device long* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { out[i] = simd_shuffle_xor(long(in[i]), 1); }",
+    "atomic<long>": "kernel void k(device atomic<long>* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { atomic_fetch_add_explicit(out, long(1), memory_order_relaxed); }",
+    "atomic<half>": "kernel void k(device atomic<half>* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { atomic_fetch_add_explicit(out, half(1), memory_order_relaxed); }",
+    "memory_order_acquire (MSL has relaxed alone before 3.2)": "kernel void k(device atomic_int* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { atomic_fetch_add_explicit(out, 1, memory_order_acquire); }",
+    "two kernels calling each other: a kernel called by a kernel": "kernel void g(device float* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { out[i] = in[i]; }\nkernel void k(device float* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { g(out, in, i); }",
+    "kernel writes through constant (const cast away)": "kernel void k(device float* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { ((float*)in)[i] = 1; }",
+    "position attributes of different widths": "kernel void k(device float* out [[buffer(0)]], uint3 a [[thread_position_in_grid]], uint2 b [[threadgroup_position_in_grid]]) { out[a.x] = b.x; }",
+    "attribute on a variable length array": "kernel void k(device float* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { int n = int(in[0]); float t[n]; t[0] = 1; out[i] = t[0]; }",
+    "bool vector swizzle assignment twice (v.xx = )": "kernel void k(device float* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { float2 v = float2(0); v.xx = float2(in[i]); out[i] = v.x; }",
+    "new expression": "kernel void k(device float* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { float* p = new float[2]; out[i] = p[0]; }",
+    "std namespace": "kernel void k(device float* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { out[i] = std::fabs(in[i]); }",
+    "integer literal suffix ll": "kernel void k(device float* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { out[i] = float(1ll); }",
+    "exp of an int (ambiguous among half and float overloads)": "kernel void k(device float* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { out[i] = exp(int(in[i])); }",
+    "max(float, int)": "kernel void k(device float* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { out[i] = max(in[i], 1); }",
+    "fmax of long": "kernel void k(device float* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { out[i] = fmax(long(1), long(2)); }",
+    "member function called on a constant object": "struct S { float x; float f() const { return x; } };\nkernel void k(device float* out [[buffer(0)]], constant S& s [[buffer(1)]], uint i [[thread_position_in_grid]]) { out[i] = s.f(); }",
+    "kernel without void / sizes over 31 buffers": "kernel void k(device float* out [[buffer(31)]], uint i [[thread_position_in_grid]]) { out[i] = 1; }",
+    "33 KB of threadgroup memory": "kernel void k(device float* out [[buffer(0)]], constant float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { threadgroup float t[8448]; t[i] = in[i]; out[i] = t[i]; }",
+}
+
+VALID = {
+    "pow ambiguous behind `using namespace c10::metal` (aten.igamma, aten.igammac of torch itself)": "namespace c10 { namespace metal { template <class T, class U, ::metal::enable_if_t<::metal::is_floating_point_v<T>, bool> = true> float pow(T a, U b) { return 0; } } }\nusing namespace c10::metal;\nkernel void k(device float* out [[buffer(0)]], device const float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { out[i] = pow(in[i], in[i]); }",
+    "METAL_FUNC (mlx)": "METAL_FUNC float f(float x) { return x; }\nkernel void k(device float* out [[buffer(0)]], device const float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { out[i] = f(in[i]); }",
+    "[[kernel]] behind template (mlx, torch Sort.metal style)": 'template <typename T> [[kernel]] void f(device T* out [[buffer(0)]], uint i [[thread_position_in_grid]]) { out[i] = 1; }\ntemplate [[host_name("k")]] [[kernel]] void f<float>(device float* out [[buffer(0)]], uint i [[thread_position_in_grid]]);',
+    "instantiation by decltype (mlx, ggml)": 'template <typename T> kernel void f(device T* out [[buffer(0)]], uint i [[thread_position_in_grid]]) { out[i] = 1; }\ntypedef decltype(f<float>) f_t;\ntemplate [[host_name("k")]] kernel f_t f<float>;',
+    "[[kernel, max_total_threads_per_threadgroup(64)]] (mlx)": "[[kernel, max_total_threads_per_threadgroup(64)]] void k(device float* out [[buffer(0)]], device const float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { out[i] = in[i]; }",
+    "threadgroup initialiser (mlx layer_norm)": "kernel void k(device float* out [[buffer(0)]], device const float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { threadgroup float t[32] = {0}; t[i] = 1; out[i] = t[i]; }",
+    "threadgroup memory as argument (ggml, torch)": "kernel void k(device float* out [[buffer(0)]], device const float* in [[buffer(1)]], uint i [[thread_position_in_grid]], threadgroup float* t [[threadgroup(0)]]) { t[i] = 1; out[i] = t[i]; }",
+    "overloads by address space (mlx complex.h)": "float f(device const float* p) { return 1; }\nfloat f(threadgroup const float* p) { return 2; }\nkernel void k(device float* out [[buffer(0)]], device const float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { out[i] = f(in); }",
+    "function constants": "constant bool c [[function_constant(0)]];\nkernel void k(device float* out [[buffer(0)]], device const float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { out[i] = c ? 1 : 0; }",
+    "half x half into float product (ggml mul_mm)": "kernel void k(device float* out [[buffer(0)]], device const float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { simdgroup_float8x8 c; simdgroup_half8x8 a, b; simdgroup_multiply_accumulate(c, a, b, c); }",
+    "thread_elements (mlx steel)": "kernel void k(device float* out [[buffer(0)]], device const float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { simdgroup_float8x8 c; c.thread_elements()[0] = 1; out[i] = c.thread_elements()[1]; }",
+    "float4x4 / packed_float3 / quad_sum / insert_bits / hadd / addsat": "kernel void k(device float* out [[buffer(0)]], device const float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { float4x4 m(1); packed_float3 p = 0; out[i] = quad_sum(in[i]) + insert_bits(1, 2, 3, 4) + hadd(1, 2) + addsat(1, 2); }",
+    "union with a vector (mlx ops.h)": "union U { bool4 b; uint i; };\nkernel void k(device float* out [[buffer(0)]], device const float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { U u; u.i = 1; out[i] = u.b.x; }",
+    "uniform<T>": "kernel void k(device float* out [[buffer(0)]], device const float* in [[buffer(1)]], uint i [[thread_position_in_grid]]) { uniform<int> n = make_uniform(3); out[i] = n; }",
+}
