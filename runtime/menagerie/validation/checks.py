@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from menagerie.emulator import Mode, is_running, running
 from menagerie.errors import ArtifactError
 from menagerie.numerics import Dtype, Tolerance
 from menagerie.profile import latency, profile
@@ -148,6 +149,23 @@ class Judged:
         """Run the stand-in twice even where it is not quick."""
         if not is_quick(self.took[self.case]):
             self._run_again(self.case, self.outputs)
+        if is_running():
+            self._run_otherwise()
+
+    def _run_otherwise(self) -> None:
+        """Run the stand-in as another device may compute; name the output that depends on it."""
+        with running(Mode.OTHER):
+            outputs = self.program.run(self.case)
+        for spec in self.program.entry.outputs:
+            bound = self.tolerances.get(spec.dtype)
+            usual, other = self.outputs[spec.name], outputs[spec.name]
+            found = compare(usual, other, spec.dtype, bound, case=self.case, name=spec.name)
+            if bound is not None and not found.passed:
+                place = f"{_place(self.program, self.case)}, output {spec.name}"
+                self.facts.append(
+                    f"{place}: depends on a device's subnormals, contraction or order of atomics: "
+                    f"{found.fact}. `zoo debug bisect` names the first node that differs"
+                )
 
     def add_profile(self, seconds: float, threads: int) -> None:
         """Times the stand-in's kernels; measuring what the machine can do takes 256 MiB."""
@@ -181,7 +199,9 @@ class Judged:
             )
 
     def _run_again(self, case: int, before: Mapping[str, Array]) -> None:
-        if name := _differing(before, self.program.run(case)):
+        with running(Mode.PLAIN):  # of these inputs every access has been checked
+            again = self.program.run(case)
+        if name := _differing(before, again):
             self.deterministic = False
             place = _place(self.program, case)
             self.facts.append(f"{place}, output {name}: two runs of one input differ")
@@ -242,7 +262,7 @@ def coexists(
     calls = program.entry.state.calls if program.entry.state else 1
     last = judged.case - judged.case % calls + calls - 1
     before = judged.outputs if last == judged.case else program.run(last)
-    with open_again(program.entry) as session:
+    with running(Mode.PLAIN), open_again(program.entry) as session:
         if calls > 1:
             program.run(last - 1)
         beside = program.run(last, session)
@@ -252,7 +272,9 @@ def coexists(
         after = program.session.run(inputs) if calls > 1 else program.run(last)
         if name := _differing(before, after):
             return f"{place}, output {name}: the first session changes when a second is open"
-    if name := _differing(before, program.run(last)):
+    with running(Mode.PLAIN):
+        closed = program.run(last)
+    if name := _differing(before, closed):
         return f"{place}, output {name}: the first session changes when the second is closed"
     return ""
 
