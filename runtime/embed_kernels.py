@@ -11,6 +11,9 @@ import sys
 from pathlib import Path
 
 _INCLUDE = re.compile(r'^#include "([^"/]+)"\n', re.MULTILINE)
+# Metal's safe mathematics still contract within a statement (Metal Shading Language Specification,
+# pages 16 and 17), which the emulated device does not.
+_HEAD = "#pragma METAL fp contract(off)\n"
 _LONGEST_PIECE = 8000  # compilers bound the length of a string literal, but join adjacent ones
 
 
@@ -28,7 +31,7 @@ def literal(text: str) -> str:
 
 def main(files: list[str]) -> None:
     """Prints a C++ file that defines `kOwnSources` of metal/dispatch.h."""
-    sources = {Path(file).stem: expanded(Path(file)) for file in sorted(files)}
+    sources = {Path(file).stem: _HEAD + expanded(Path(file)) for file in sorted(files)}
     entries = [f'    {{"{name}", {literal(text)}}},' for name, text in sources.items()]
     lines = [
         '#include "metal/dispatch.h"',

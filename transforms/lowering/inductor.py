@@ -279,7 +279,9 @@ def metal_header() -> str:
     lines = [f"#include <c10/metal/{name}.h>\n" for name in _METAL_HEADERS]
     folder = Path(torch.__file__).parent / "include"
     ours = built("lowering/metal_functions.h").read_text()
-    return f"{_cpp_embed_headers._embed_headers(lines, [folder], set())}\n{ours}"
+    # Metal's safe mathematics still contract within a statement.
+    head = "#pragma METAL fp contract(off)"
+    return f"{head}\n{_cpp_embed_headers._embed_headers(lines, [folder], set())}\n{ours}"
 
 
 def _constant_name(name: str) -> str:

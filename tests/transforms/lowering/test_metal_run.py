@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from tests.pieces import run_piece
 from transforms import convert
 from transforms.pipeline import run_passes
+from zoo.errors import ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -315,3 +316,32 @@ def test_no_integer_is_nan(tmp_path: Path) -> None:
     """Shaders that ask it of integers and bool compile; none of 64 bits loses half of them."""
     given = torch.arange(600).reshape(2, 300) << 40, torch.tensor([True, False, True])
     convert(_Sums(), given, target="metal", out=tmp_path / "out", measure_seconds=0)
+
+
+class _Wrapped(nn.Module):
+    """Eager wraps around on this machine's processor where Apple's GPUs saturate."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x * 10).to(torch.uint8)
+
+
+class _Subnormal(nn.Module):
+    """Finite by eager; minus infinity where subnormals are zero."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.log(x * 1e-41)
+
+
+@pytest.mark.parametrize(
+    ("module", "values"),
+    [(_Wrapped(), [[-2.6, 30.6, 3.0]]), (_Subnormal(), [[0.1, 0.5, 0.9]])],
+    ids=["float_to_small_ints", "subnormals"],
+)
+def test_what_a_gpu_computes_otherwise_fails_its_proof(
+    tmp_path: Path, module: nn.Module, values: list[list[float]]
+) -> None:
+    """A module that cannot come out as eager's on a Mac is not proven here either."""
+    with pytest.raises(ValidationError):
+        convert(
+            module, (torch.tensor(values),), target="metal", out=tmp_path / "out", measure_seconds=0
+        )
