@@ -143,15 +143,15 @@ class ShaderCompiler:
         self._call(*_PREPROCESS.split(), metal, "-o", expanded)
         text = translate(expanded.read_bytes().decode("latin-1"))
         command = [*_COMPILE.split(), *_BY_MODE[mode].split()]
+        unit.write_bytes(prelude + _FIRST_LINE + text.run.encode("latin-1"))
         if mode is Mode.CHECKED:
             declared = _SYSTEM_LINE + prelude + _FIRST_LINE
             checked.write_bytes(declared + text.checked.encode("latin-1"))
             self._call(*_CHECK.split(), checked, tolerated=_METALS_OWN)
-        unit.write_bytes(prelude + _FIRST_LINE + text.run.encode("latin-1"))
-        self._call(*command, "-S", "-emit-llvm", *_UNOPTIMISED, unit, "-o", code)
-        _refuse_calls(code.read_text(encoding="latin-1"))
-        command[command.index("c++")] = "ir"
-        self._call(*command, code, "-o", compiled)
+            self._call(*command, "-S", "-emit-llvm", *_UNOPTIMISED, unit, "-o", code)
+            _refuse_calls(code.read_text(encoding="latin-1"))
+            command[command.index("c++")], unit = "ir", code
+        self._call(*command, unit, "-o", compiled)
         self._call(*_LINK, compiled, *_system_libraries(), "-o", library)
         return library
 

@@ -132,6 +132,11 @@ class Judged:
             refuting=self.refuting,
         )
 
+    @property
+    def mode(self) -> Mode:
+        """How shaders run again: those of quick cases as they are, which saves compiling them."""
+        return Mode.CHECKED if is_quick(max(self.took)) else Mode.PLAIN
+
     def run(self, case: int) -> None:
         """Compare a case's outputs with eager's; run it twice where it is quick."""
         began = time.perf_counter()
@@ -199,7 +204,7 @@ class Judged:
             )
 
     def _run_again(self, case: int, before: Mapping[str, Array]) -> None:
-        with running(Mode.PLAIN):  # of these inputs every access has been checked
+        with running(self.mode):  # of these inputs every access has been checked
             again = self.program.run(case)
         if name := _differing(before, again):
             self.deterministic = False
@@ -262,7 +267,7 @@ def coexists(
     calls = program.entry.state.calls if program.entry.state else 1
     last = judged.case - judged.case % calls + calls - 1
     before = judged.outputs if last == judged.case else program.run(last)
-    with running(Mode.PLAIN), open_again(program.entry) as session:
+    with running(judged.mode), open_again(program.entry) as session:
         if calls > 1:
             program.run(last - 1)
         beside = program.run(last, session)
@@ -272,7 +277,7 @@ def coexists(
         after = program.session.run(inputs) if calls > 1 else program.run(last)
         if name := _differing(before, after):
             return f"{place}, output {name}: the first session changes when a second is open"
-    with running(Mode.PLAIN):
+    with running(judged.mode):
         closed = program.run(last)
     if name := _differing(before, closed):
         return f"{place}, output {name}: the first session changes when the second is closed"
