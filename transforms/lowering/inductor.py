@@ -38,8 +38,8 @@ The rest is private to TorchInductor, and each part is named here with its reaso
 One of its options is set for programs that keep state in buffers: `joint_graph_constant_folding`
 off. It takes a buffer of one element, such as a count of calls, for a constant (torch's
 `UniformValueConstantFolder._deduce_value`), and what is read of it stays as it was at first.
-Another for programs of float32 that cast to half: `emulate_precision_casts` on. Else a cast to half
-and back rounds nothing.
+Another for programs of float32, but for buffers, that cast to half: `emulate_precision_casts` on.
+Else a cast to half and back rounds nothing.
 
 For Metal, on any host:
 
@@ -219,7 +219,8 @@ def _cumulated_in_its_dtype() -> AbstractContextManager[object]:
 def _rounds(program: ExportedProgram) -> bool:
     """Return whether a program of float32 makes halves: as the model says, so each is rounded."""
     halves = (torch.float16, torch.bfloat16)
-    values = [(node.op, node.meta.get("val")) for node in program.graph.nodes]
+    state = program.graph_signature.inputs_to_buffers  # a cache of halves beside float32, say
+    values = [(n.op, n.meta.get("val")) for n in program.graph.nodes if n.name not in state]
     made = {op for op, v in values if isinstance(v, torch.Tensor) and v.dtype in halves}
     return "call_function" in made and "placeholder" not in made
 
