@@ -17,7 +17,7 @@ from zoo.errors import ExportError
 from zoo.sources.context import Context, resolve_inside
 from zoo.sources.transformers import with_pieces
 from zoo.sources.use import gate_data, use_recipe
-from zoo.spec import TransformersSource
+from zoo.spec import PackageSource, TransformersSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -135,7 +135,7 @@ class ModelStages(ModelHolder):
         gate = self._job.spec.accuracy
         if gate is None:
             return None
-        data = gate_data(gate, self._context())
+        data = gate_data(gate, self._job.spec.use, self._context())
         return accuracy_gate(self._model().module, self._job.spec.programs, gate, data)
 
     def _calibration(self, program: ProgramSpec) -> Iterable[Call]:
@@ -160,7 +160,7 @@ class ModelStages(ModelHolder):
         spec, source = self._job.spec.speech, self._job.spec.source
         if spec is None or not spec.vocabulary.tokenizer:
             return spec
-        if not isinstance(source, TransformersSource):
+        if not isinstance(source, TransformersSource | PackageSource):
             return spec
         return with_pieces(spec, source, self._context())
 

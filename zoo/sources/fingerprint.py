@@ -80,8 +80,9 @@ def fingerprint(spec: ModelSpec, *, origin: Path, random_weights: int | None) ->
         context = Context("calibration", folder)
         facts.append(f"calibration {sha256_of(resolve_inside(spec.calibration, context))}")
     if spec.accuracy is not None:
-        context, data = Context("accuracy gate", folder), spec.accuracy.data
-        if data is not None:  # files of packages have their digests in the entry
+        context, gate = Context("accuracy gate", folder), spec.accuracy
+        made = gate.recording or gate.film  # files of packages have their digests in the entry
+        if data := gate.data or getattr(made, "reference", None):
             facts.append(f"data {sha256_of(resolve_inside(data, context))}")
     if labels := getattr(spec.use, "labels", None):
         facts.append(f"labels {sha256_of(resolve_inside(labels, Context('labels', folder)))}")

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.errors import SourceError, SourceRefused
-from zoo.sources import factory
+from zoo.sources import ctranslate2, factory
 from zoo.sources.checkpoint import fill, keep, read_state
 from zoo.sources.context import first_line
 
@@ -127,8 +127,13 @@ def _tensors(path: Path, part: PackedWeights, model: str) -> dict[str, Tensor]:
             scripted = any("/code/" in name for name in archive.namelist())
     except zipfile.BadZipFile:
         scripted = False
-    read = torchscript_tensors(path, model) if scripted else read_state(path, model, part.key)
-    state: Mapping[str, Tensor] = read
+    state: Mapping[str, Tensor]
+    if scripted:
+        state = torchscript_tensors(path, model)
+    elif ctranslate2.is_model(path):
+        state = ctranslate2.whisper_tensors(path, model)
+    else:
+        state = read_state(path, model, part.key)
     size = len(part.prefix)
     chosen = {
         part.into + name[size:]: value

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from zoo.spec import FitStep, NormaliseStep
+from zoo.spec import FitStep, NormaliseStep, PitchStep
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from zoo.spec import Step
+
+_NEAR = 4  # bins
 
 
 def stepped(
@@ -34,7 +36,17 @@ def _applied(step: Step, value: Tensor) -> Tensor:
             torch.tensor(each).view(-1, 1, 1) for each in (step.mean, step.deviation)
         )
         return (value - mean) / deviation
+    if isinstance(step, PitchStep):
+        return _hertz(value, step)
     return value.softmax(-1)
+
+
+def _hertz(scores: Tensor, step: PitchStep) -> Tensor:
+    bins = torch.arange(scores.shape[-1])
+    near = (bins - scores.argmax(-1, keepdim=True)).abs() <= _NEAR
+    weights = torch.where(near, scores, 0.0)
+    mean = (weights * bins).sum(-1) / weights.sum(-1)
+    return step.lowest * torch.exp2(mean * (step.cents / 1200))
 
 
 def _fitted(picture: Tensor, size: int, share: float) -> Tensor:

@@ -16,7 +16,13 @@ from menagerie.paths import home
 from zoo.errors import SourceError, advice
 from zoo.models.torchvision_operators import torchvision_operators
 from zoo.sources.context import beside_weights, first_line, weights_folder
-from zoo.spec import INSTEAD_OF_NEMO, AttentionHeadSpec, CtcHeadSpec, WhisperHeadSpec
+from zoo.spec import (
+    INSTEAD_OF_NEMO,
+    AttentionHeadSpec,
+    CtcHeadSpec,
+    PackageSource,
+    WhisperHeadSpec,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +33,7 @@ if TYPE_CHECKING:
     from zoo.sources.context import Context
     from zoo.spec import HeadSpec, SpeechSpec, TransformersSource
 
+    _Source = TransformersSource | PackageSource
     _Tokens = tuple[dict[int, str], set[int], int | None]  # pieces, special ones, CTC's blank
 
 _PREPROCESSOR = "preprocessor_config.json"
@@ -164,6 +171,7 @@ def _reading(what: str, context: Context) -> Iterator[None]:
 
 
 _FILE = "tokenizer.json"
+_LINES = "vocabulary.txt"  # of CTranslate2
 _CHARACTERS = "vocab.json"  # of wav2vec 2.0 and its kin
 _SETTINGS = "tokenizer_config.json"
 _GENERATION = "generation_config.json"
@@ -178,7 +186,7 @@ _NAMES = {  # of a head, as transformers calls it
 }
 
 
-def with_pieces(speech: SpeechSpec, source: TransformersSource, context: Context) -> SpeechSpec:
+def with_pieces(speech: SpeechSpec, source: _Source, context: Context) -> SpeechSpec:
     """The entry's speech with the tokenizer's own pieces in the place of numbered ones.
 
     The tokens of a decoder's head are then those of its generation_config.json, and the blank of a
@@ -195,6 +203,9 @@ def with_pieces(speech: SpeechSpec, source: TransformersSource, context: Context
     """
     words = speech.vocabulary
     file, read = (_CHARACTERS, _characters) if words.kind == "plain" else (_FILE, _tokens)
+    if isinstance(source, PackageSource):
+        named = {Path(part.file).name for part in source.beside}
+        file, read = (_LINES, _lines) if _LINES in named else (file, read)
     pieces, special, blank = read(source, context)
     if sorted(pieces) != list(range(words.numbered)):
         fact = f"{file} has {len(pieces)} tokens, not 0 to {words.numbered - 1}"
@@ -209,7 +220,7 @@ def with_pieces(speech: SpeechSpec, source: TransformersSource, context: Context
     return speech.model_copy(update={"vocabulary": vocabulary, "heads": heads})
 
 
-def _tokens(source: TransformersSource, context: Context) -> _Tokens:
+def _tokens(source: _Source, context: Context) -> _Tokens:
     """Those of tokenizer.json."""
     from tokenizers import Tokenizer
 
@@ -221,7 +232,15 @@ def _tokens(source: TransformersSource, context: Context) -> _Tokens:
     return pieces, special, None
 
 
-def _characters(source: TransformersSource, context: Context) -> _Tokens:
+def _lines(source: _Source, context: Context) -> _Tokens:
+    """Those of CTranslate2's vocabulary.txt, one on each line; `<|...|>` are special."""
+    with _reading(_LINES, context):
+        text = beside_weights(_LINES, source, context).read_text("utf-8")
+    pieces = dict(enumerate(text.removesuffix("\n").split("\n")))
+    return pieces, {n for n, piece in pieces.items() if piece.startswith("<|")}, None
+
+
+def _characters(source: _Source, context: Context) -> _Tokens:
     """Those of vocab.json, in which `<pad>` is the blank."""
     with _reading(f"{_CHARACTERS} or {_SETTINGS}", context):
         for file in (_CHARACTERS, _SETTINGS):
@@ -239,13 +258,13 @@ def _characters(source: TransformersSource, context: Context) -> _Tokens:
     return pieces, special - {tokens.get(space, -1)}, blank
 
 
-def _as_trained(
-    head: HeadSpec, blank: int | None, source: TransformersSource, context: Context
-) -> HeadSpec:
+def _as_trained(head: HeadSpec, blank: int | None, source: _Source, context: Context) -> HeadSpec:
     """A head with its tokenizer's blank, or a decoder's with the tokens of its own generation."""
     if isinstance(head, CtcHeadSpec) and blank is not None:
         return head.model_copy(update={"blank": blank})
-    if not isinstance(head, WhisperHeadSpec | AttentionHeadSpec):
+    if isinstance(source, PackageSource) or not isinstance(
+        head, WhisperHeadSpec | AttentionHeadSpec
+    ):
         return head
     with _reading(_GENERATION, context):
         given = json.loads(beside_weights(_GENERATION, source, context).read_bytes())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,64 +18,118 @@ from torch import Tensor
 
 from menagerie.speech.audio import open_audio
 from menagerie.speech.recipe import Recipe
+from menagerie.steps import film_frames, line_of
 from menagerie.typed_json import Malformed, check
 from zoo.errors import SourceError
 from zoo.sources.checkpoint import downloads, whole
 from zoo.sources.context import resolve_inside
 from zoo.sources.package import unpack
-from zoo.spec import LabelsUse, PackageSource, SimilarityUse
+from zoo.spec import LabelsUse, PackageSource, SimilarityUse, TextUse
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
     from zoo.sources.context import Context
-    from zoo.spec import AccuracyGate, PictureGate, RecordingGate, SourceSpec, UseSpec
+    from zoo.spec import AccuracyGate, FilmGate, PictureGate, RecordingGate, SourceSpec, UseSpec
 
 
-def gate_data(gate: AccuracyGate, context: Context) -> Path:
+def gate_data(gate: AccuracyGate, use: UseSpec | None, context: Context) -> Path:
     """Return the accuracy gate's safetensors: beside the manifest, or made of files in packages.
 
-    Raise SourceError if a file cannot be had, read or written.
+    Texts of lines become numbers by the alphabet of the `use`. Raise SourceError if a file cannot
+    be had, read or written.
     """
     if gate.data is not None:
         return resolve_inside(gate.data, context)
-    digest = hashlib.sha256(repr(gate.pictures or gate.recording).encode()).hexdigest()
-    kept = downloads() / f"gate-{digest[:24]}.safetensors"
+    made = gate.pictures or gate.recording or gate.film
+    digest = hashlib.sha256(f"2 {made!r}".encode())
+    if reference := getattr(made, "reference", None):
+        digest.update(resolve_inside(reference, context).read_bytes())
+    kept = downloads() / f"gate-{digest.hexdigest()[:24]}.safetensors"
     if not kept.exists():
         if gate.recording is not None:
             tensors = _recording(gate.recording, context)
+        elif gate.film is not None:
+            tensors = _film(gate.film, context)
         elif gate.pictures is not None:
-            tensors = _pictures(gate.pictures, context)
+            alphabet = use.alphabet if isinstance(use, TextUse) else ""
+            tensors = _pictures(gate.pictures, alphabet, context)
         with whole(kept, context.model) as part:
             part.write_bytes(save(tensors))
     return kept
 
 
-def _pictures(gate: PictureGate, context: Context) -> dict[str, Tensor]:
+def _pictures(gate: PictureGate, alphabet: str, context: Context) -> dict[str, Tensor]:
     from PIL import Image, ImageOps
 
     rows, labels = [], []
     for package in gate.packages:
-        for each in package.pictures:
-            with Image.open(unpack(package, each, context.model)) as opened:
-                side = (gate.side, gate.side)
-                square = ImageOps.fit(opened.convert("RGB"), side, Image.Resampling.BOX)
-            rows.append(torch.from_numpy(np.array(square)))
-            labels.append(each.label)
-    return {"picture": torch.stack(rows), "labels": torch.tensor(labels)}
+        for listed in package.pictures:
+            with Image.open(unpack(package, listed, context.model)) as opened:
+                picture = opened.convert("RGB").crop(listed.box)
+            if gate.wide:
+                line = np.array(line_of(picture, gate.side))[:, : gate.wide]
+                spare = ((0, 0), (0, gate.wide - line.shape[1]), (0, 0))
+                rows.append(torch.from_numpy(np.pad(line, spare, "edge")))
+                labels.append([alphabet.index(character) + 1 for character in listed.text])
+            else:
+                square = ImageOps.fit(picture, (gate.side, gate.side), Image.Resampling.BOX)
+                rows.append(torch.from_numpy(np.array(square)))
+                labels.append([listed.label])
+    longest = max(map(len, labels))
+    filled = torch.tensor([row + [-1] * (longest - len(row)) for row in labels])
+    pictures = torch.stack(rows).to(getattr(torch, gate.dtype.value))
+    return {"picture": pictures, "labels": filled if gate.wide else filled[:, 0]}
 
 
 def _recording(gate: RecordingGate, context: Context) -> dict[str, Tensor]:
-    """Cut a recording into blocks; label 1 if somebody speaks in a block's middle."""
+    """Cut a recording into blocks, with the labels that `RecordingGate` describes."""
     with open_audio(unpack(gate.package, gate.sound, context.model)) as recording:
         samples, rate = np.concatenate(list(recording.blocks)), recording.rate
-    lines = unpack(gate.package, gate.speakers, context.model).read_text("utf-8").splitlines()
-    spans = [(float(s[3]), float(s[3]) + float(s[4])) for s in map(str.split, lines) if s]
-    count = min(len(samples) // gate.block, gate.most)
-    middles = (np.arange(count) + 0.5) * gate.block / rate
-    labels = np.any([(low <= middles) & (middles < high) for low, high in spans], axis=0)
-    blocks = torch.from_numpy(samples[: count * gate.block].reshape(count, gate.block))
-    return {"samples": blocks, "labels": torch.from_numpy(labels.astype(np.int64))}
+    hop = gate.hop or gate.block
+    starts = np.arange(0, len(samples) - gate.block + 1, hop)[: gate.most]
+    if gate.speakers is None:
+        labels = _numbers(str(gate.reference), context)
+        starts = starts[: len(labels)]
+    else:
+        path = unpack(gate.package, gate.speakers, context.model)
+        lines = [s for s in map(str.split, path.read_text("utf-8").splitlines()) if s]
+        middles = (starts + gate.block / 2) / rate
+        talk = np.array([
+            [float(s[3]) <= m < float(s[3]) + float(s[4]) for s in lines] for m in middles
+        ])  # fmt: skip
+        labels = talk.any(axis=1).astype(np.int64)
+        if gate.who:
+            names = sorted({s[7] for s in lines})
+            alone = talk.sum(axis=1) == 1
+            numbers = np.array([names.index(s[7]) for s in lines])
+            starts, labels = starts[alone], numbers[talk.argmax(axis=1)][alone]
+    blocks = np.stack([samples[start : start + gate.block] for start in starts])
+    return {"samples": torch.from_numpy(blocks), "labels": torch.from_numpy(labels[: len(blocks)])}
+
+
+def _film(gate: FilmGate, context: Context) -> dict[str, Tensor]:
+    """Cut a film into windows, with label 1 for the frames at which shots end."""
+    path = unpack(gate.package, gate.film, context.model)
+    frames = np.stack([*islice(film_frames(path, *gate.size), gate.window * gate.most)])
+    count = len(frames) // gate.window
+    windows = frames[: count * gate.window].reshape(count, gate.window, *frames.shape[1:])
+    labels = np.zeros(count * gate.window, np.int64)
+    ends = _numbers(gate.reference, context).astype(np.int64).ravel()
+    labels[ends[ends < len(labels)]] = 1
+    labels = labels.reshape(count, gate.window)
+    return {"frames": torch.from_numpy(windows), "labels": torch.from_numpy(labels)}
+
+
+def _numbers(reference: str, context: Context) -> NDArray[np.float32]:
+    """Return the rows of numbers in a text file beside the manifest; SourceError for another."""
+    path = resolve_inside(reference, context)
+    try:
+        return np.loadtxt(path, np.float32, ndmin=2)
+    except ValueError as error:
+        raise SourceError(context.model, f"{path.name} has no rows of numbers: {error}") from error
 
 
 def use_recipe(use: UseSpec, source: SourceSpec, context: Context) -> Recipe:
@@ -82,12 +137,14 @@ def use_recipe(use: UseSpec, source: SourceSpec, context: Context) -> Recipe:
 
     Raise SourceError if labels or tokens cannot be had, or the runtime would refuse the recipe.
     """
-    head = use.model_dump(mode="json", exclude={"labels", "tokenizer", "numbered"})
+    head = use.model_dump(mode="json", exclude={"labels", "tokenizer", "numbered", "alphabet"})
     pieces: list[str] = [use.kind]
     if isinstance(use, SimilarityUse):
         pieces = _word_pieces(use, source, context)
     if isinstance(use, LabelsUse):
         pieces = resolve_inside(use.labels, context).read_text("utf-8").splitlines()
+    if isinstance(use, TextUse):
+        pieces = ["", *use.alphabet]
     kind = "wordpiece" if isinstance(use, SimilarityUse) else "plain"
     fields = {"heads": {use.kind: head}, "vocabulary": {"kind": kind, "pieces": pieces}}
     try:

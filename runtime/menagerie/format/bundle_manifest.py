@@ -242,6 +242,9 @@ def _check_axes(tensors: tuple[TensorSpec, ...], known: Iterable[str]) -> None:
                 raise ValueError(f"{tensor.name}: axis {axis!r} is no dimension of this program")
 
 
+Metric = Literal["top-1", "nearest", "pitch", "text"]
+
+
 @dataclass(frozen=True)
 class AccuracyData:
     """How the accuracy gate judges the data that the file of its role holds."""
@@ -251,6 +254,7 @@ class AccuracyData:
     batch: int
     eager_accuracy: float
     slack: int | None = None  # samples that the artifact may judge otherwise; None for none
+    metric: Metric | None = None  # what is right; None: top-1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -54,6 +54,11 @@ def greedy_ctc(logits: Floats, blank: int) -> list[Emission]:
     ]
 
 
+def ctc_tokens(logits: Floats) -> list[int]:
+    """Return the tokens of (frames, tokens) logits of which token 0 is blank."""
+    return [emission.token for emission in greedy_ctc(logits, 0)]
+
+
 @dataclass
 class Prediction:
     """The prediction network after a token, and what it says of a window of frames."""

@@ -167,7 +167,91 @@ class StretchesHead:
     pause: float
 
 
-Use = LabelsHead | StretchesHead | SimilarityHead
+@dataclass(frozen=True, kw_only=True)
+class _BlocksHead(_OneProgram):
+    """A program takes blocks of `samples` (1, n) at `rate`, one every `hop` samples.
+
+    Before a recording's first sample there are `margin` zeros.
+    """
+
+    rate: Positive
+    hop: Positive
+    margin: Count = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PitchHead(_BlocksHead):
+    """It gives hertz and a confidence (1, frames), of which `frames` are in no other block."""
+
+    kind: Literal["pitch"]
+    frames: Positive
+    least: float  # confidence of what is shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class VoicesHead(_BlocksHead):
+    """It gives an embedding (1, width) of length 1; a recording's is the mean of its blocks'.
+
+    A last block counts if `coverage` of it is recording, or if it is the only one.
+    """
+
+    kind: Literal["voices"]
+    coverage: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class BordersHead(_OneProgram):
+    """A program takes `frames` (1, n, high, wide, 3) uint8, and gives probabilities (1, n, 1).
+
+    A shot ends where it exceeds `threshold`; of each window the middle half counts.
+    """
+
+    kind: Literal["borders"]
+    threshold: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextHead(_OneProgram):
+    """A program takes a line of text as `picture` (1, high, width, 3) uint8; token 0 is blank.
+
+    It gives logits (1, frames, tokens).
+    """
+
+    kind: Literal["text"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoxesHead:
+    """Programs that find boxes one after another, as `menagerie.boxes` calls them.
+
+    Each takes `picture` (n, high, wide, 3) and gives `probability` and `offsets`. `proposals` takes
+    pictures of any size, the others squares of 24 and 48 pixels.
+    """
+
+    kind: Literal["boxes"]
+    proposals: Name
+    refinement: Name
+    output: Name
+    smallest: float  # side of a box, in pixels
+    factor: float  # from a scale to the next
+    thresholds: tuple[float, float, float]
+
+    @property
+    def programs(self) -> frozenset[str]:
+        """The programs that it calls."""
+        return frozenset({self.proposals, self.refinement, self.output})
+
+
+Use = (
+    LabelsHead
+    | StretchesHead
+    | SimilarityHead
+    | PitchHead
+    | VoicesHead
+    | BordersHead
+    | TextHead
+    | BoxesHead
+)
 Head = CtcHead | TransducerHead | AttentionHead | WhisperHead
 HEADS = (CtcHead, TransducerHead, AttentionHead, WhisperHead)  # as `isinstance` takes them
 

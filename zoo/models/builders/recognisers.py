@@ -18,6 +18,7 @@ with torchvision_operators():
         HubertForCTC,
         MoonshineForConditionalGeneration,
         Wav2Vec2ForCTC,
+        WhisperConfig,
         WhisperForConditionalGeneration,
     )
     from transformers.audio_utils import mel_filter_bank
@@ -283,3 +284,14 @@ def parts(model: Any, normalise: Callable[[], bool | None] = lambda: None) -> nn
         layer.self_attn.head_dim_padding = layer.encoder_attn.head_dim_padding = 0
     step = TokenDecoder(decoder, model.proj_out, *sizes)
     return nn.ModuleDict({"listen": listen, "emit": step})
+
+
+def whisper_tiny_en() -> nn.ModuleDict:
+    """Build the parts of Whisper tiny.en (Radford et al. 2022, table 1) with untrained weights."""
+    sides = {
+        f"{side}_{name}": value
+        for side in ("encoder", "decoder")
+        for name, value in {"layers": 4, "attention_heads": 6, "ffn_dim": 1536}.items()
+    }
+    config = WhisperConfig(d_model=384, vocab_size=51864, **sides)
+    return parts(WhisperForConditionalGeneration(config))

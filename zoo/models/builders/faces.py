@@ -1,0 +1,94 @@
+"""MTCNN, three networks that find faces (Zhang, Zhang, Li and Qiao 2016).
+
+Names are those of facenet-pytorch's checkpoints. Each takes pictures (n, high, wide, 3) with
+numbers from 0 to 255.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+
+def _part(given: Tensor) -> Tensor:
+    """Scale pictures to (n, 3, high, wide) from about -1 to 1."""
+    return (given.permute(0, 3, 1, 2) - 127.5) / 128.0
+
+
+class _Network(nn.Module):
+    """Convolutions, each with a slope by channel and some with a pool.
+
+    Args:
+        layers: width, kernel and pool of each; 0 for no pool.
+    """
+
+    def __init__(self, layers: tuple[tuple[int, int, int], ...]) -> None:
+        super().__init__()
+        self._count, taken = len(layers), 3
+        for number, (width, kernel, pool) in enumerate(layers, 1):
+            self.add_module(f"conv{number}", nn.Conv2d(taken, width, kernel))
+            self.add_module(f"prelu{number}", nn.PReLU(width))
+            if pool:
+                self.add_module(f"pool{number}", nn.MaxPool2d(pool, 2, ceil_mode=True))
+            taken = width
+
+    def _features(self, picture: Tensor) -> Tensor:
+        x, known = _part(picture), dict(self.named_children())
+        for number in range(1, self._count + 1):
+            x = known[f"prelu{number}"](known[f"conv{number}"](x))
+            x = known[f"pool{number}"](x) if f"pool{number}" in known else x
+        return x
+
+
+class Proposals(_Network):
+    """Of every window of 12 pixels, two apart, whether it is a face."""
+
+    def __init__(self) -> None:
+        super().__init__(((10, 3, 2), (16, 3, 0), (32, 3, 0)))
+        self.conv4_1, self.conv4_2 = nn.Conv2d(32, 2, 1), nn.Conv2d(32, 4, 1)
+
+    def forward(self, picture: Tensor) -> dict[str, Tensor]:
+        """Compute `probability` (n, rows, columns) and `offsets` (n, 4, rows, columns)."""
+        x = self._features(picture)
+        return {"probability": self.conv4_1(x).softmax(1)[:, 1], "offsets": self.conv4_2(x)}
+
+
+class Refinement(_Network):
+    """Whether pictures of 24 pixels are faces."""
+
+    def __init__(self) -> None:
+        super().__init__(((28, 3, 3), (48, 3, 3), (64, 2, 0)))
+        self.dense4, self.prelu4 = nn.Linear(576, 128), nn.PReLU(128)
+        self.dense5_1, self.dense5_2 = nn.Linear(128, 2), nn.Linear(128, 4)
+
+    def forward(self, picture: Tensor) -> dict[str, Tensor]:
+        """Compute `probability` (n, 1) and `offsets` (n, 4)."""
+        x = self._features(picture).permute(0, 3, 2, 1).flatten(1)
+        x = self.prelu4(self.dense4(x))
+        return {"probability": self.dense5_1(x).softmax(1)[:, 1:], "offsets": self.dense5_2(x)}
+
+
+class Output(_Network):
+    """Whether pictures of 48 pixels are faces, and where eyes, nose and mouth are."""
+
+    def __init__(self) -> None:
+        super().__init__(((32, 3, 3), (64, 3, 3), (64, 3, 2), (128, 2, 0)))
+        self.dense5, self.prelu5 = nn.Linear(1152, 256), nn.PReLU(256)
+        self.dense6_1, self.dense6_2 = nn.Linear(256, 2), nn.Linear(256, 4)
+        self.dense6_3 = nn.Linear(256, 10)
+
+    def forward(self, picture: Tensor) -> dict[str, Tensor]:
+        """Compute `probability` (n, 1), `offsets` (n, 4) and `points` (n, 10), all x before y."""
+        x = self._features(picture).permute(0, 3, 2, 1).flatten(1)
+        x = self.prelu5(self.dense5(x))
+        return {
+            "probability": self.dense6_1(x).softmax(1)[:, 1:],
+            "offsets": self.dense6_2(x),
+            "points": self.dense6_3(x),
+        }
+
+
+def mtcnn() -> nn.ModuleDict:
+    """Build the three networks with untrained weights."""
+    return nn.ModuleDict({
+        "proposals": Proposals(), "refinement": Refinement(), "output": Output(),
+    })  # fmt: skip

@@ -1,0 +1,121 @@
+"""TransNet V2, which finds the borders of shots (Soucek and Lokoc 2020).
+
+Names are those of its checkpoint for PyTorch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import avg_pool3d, normalize, pad
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_FILTERS, _BLOCKS = (16, 32, 64), 2
+_DILATIONS = (1, 2, 4, 8)
+_AROUND = 50  # frames before and after one that it is compared with
+_WIDTH, _HIDDEN = 128, 1024
+_PLACES = 3 * 6  # that pooling leaves of 27 rows and 48 columns
+_EPSILON = 1e-3  # of batch norms
+
+
+class _Separated(nn.Module):
+    """A convolution over rows and columns, then one over dilated time."""
+
+    def __init__(self, taken: int, given: int, dilation: int) -> None:
+        super().__init__()
+        space = nn.Conv3d(taken, 2 * given, (1, 3, 3), padding=(0, 1, 1), bias=False)
+        spread = {"dilation": (dilation, 1, 1), "padding": (dilation, 0, 0)}
+        self.layers = nn.Sequential(
+            space, nn.Conv3d(2 * given, given, (3, 1, 1), bias=False, **spread)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layers(x)
+        return y
+
+
+class _Dilated(nn.Module):
+    def __init__(self, taken: int, given: int) -> None:
+        super().__init__()
+        for dilation in _DILATIONS:
+            self.add_module(f"Conv3D_{dilation}", _Separated(taken, given, dilation))
+        self.bn = nn.BatchNorm3d(given * len(_DILATIONS), _EPSILON)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = [self.get_submodule(f"Conv3D_{dilation}")(x) for dilation in _DILATIONS]
+        y: Tensor = self.bn(torch.cat(found, 1))
+        return y
+
+
+class _Stack(nn.Module):
+    def __init__(self, taken: int, given: int) -> None:
+        super().__init__()
+        wide = given * len(_DILATIONS)
+        self.DDCNN = nn.ModuleList(
+            _Dilated(wide if number else taken, given) for number in range(_BLOCKS)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = torch.relu(self.DDCNN[0](x))
+        return avg_pool3d(torch.relu(self.DDCNN[1](first)) + first, (1, 2, 2))
+
+
+class _Similarity(nn.Module):
+    """Each frame's products with those around it, through a layer."""
+
+    def __init__(self, projected: int = 0) -> None:
+        super().__init__()
+        if projected:
+            self.projection = nn.Linear(projected, _WIDTH)
+        self.fc = nn.Linear(2 * _AROUND + 1, _WIDTH)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        rows = normalize(self.projection(rows) if hasattr(self, "projection") else rows, dim=2)
+        count = rows.shape[1]
+        padded = pad(rows @ rows.transpose(1, 2), (_AROUND, _AROUND))
+        offsets = torch.arange(2 * _AROUND + 1) + torch.arange(count)[:, None]
+        return torch.relu(self.fc(padded.gather(2, offsets.expand(len(rows), -1, -1))))
+
+
+def _colours(frames: Tensor) -> Tensor:
+    """Count the 512 colours of three bits a channel in (1, n, high, wide, 3): (1, n, 512)."""
+    high = (frames.flatten(2, 3) >> 5).to(torch.int64)
+    binned = (high[..., 0] << 6) + (high[..., 1] << 3) + high[..., 2]
+    empty = torch.zeros(*frames.shape[:2], 512)
+    return empty.scatter_add(2, binned, torch.ones(binned.shape))
+
+
+class TransNet(nn.Module):
+    """Convolutions over space and dilated time, beside likeness of frames and of their colours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        wide = [n * len(_DILATIONS) for n in _FILTERS]
+        pairs = zip([3, *wide], _FILTERS, strict=False)
+        self.SDDCNN = nn.ModuleList(_Stack(taken, given) for taken, given in pairs)
+        self.frame_sim_layer = _Similarity(sum(wide))
+        self.color_hist_layer = _Similarity()
+        self.fc1 = nn.Linear(2 * _WIDTH + wide[-1] * _PLACES, _HIDDEN)
+        self.cls_layer1 = nn.Linear(_HIDDEN, 1)
+        self.cls_layer2 = nn.Linear(_HIDDEN, 1)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """Compute the probability (1, n, 1) that a shot ends, of (1, n, 27, 48, 3) uint8 RGB."""
+        x = frames.permute(0, 4, 1, 2, 3).float() / 255.0
+        means: Sequence[Tensor] = []
+        for stack in self.SDDCNN:
+            x = stack(x)
+            means = [*means, x.mean((3, 4))]
+        alike = self.frame_sim_layer(torch.cat([*means], 1).transpose(1, 2))
+        coloured = self.color_hist_layer(_colours(frames))
+        features = torch.cat([coloured, alike, x.permute(0, 2, 3, 4, 1).flatten(2)], 2)
+        return torch.sigmoid(self.cls_layer1(torch.relu(self.fc1(features))))
+
+
+def transnetv2() -> TransNet:
+    """Build the network with untrained weights."""
+    return TransNet()

@@ -1,0 +1,121 @@
+"""Tensors of CTranslate2's model.bin, read as its `Model` writes them; nothing in it is run.
+
+The file is little-endian: a version, the specification's name and revision; of each tensor its
+name, shape, type and bytes; then names that stand for others.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from zoo.errors import SourceError, SourceRefused
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import Tensor
+
+_VERSION, _SPECIFICATION = 6, "WhisperSpec"
+_TYPES = ("<f4", "i1", "<i2", "<i4", "<f2")
+_QUANTISED = ("i1", "<i2")
+# Of a layer, by its part: what the modules of transformers are called; several share one tensor
+_LAYER = {
+    "self_attention/layer_norm": ("self_attn_layer_norm",),
+    "self_attention/linear_0": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "self_attention/linear_1": ("self_attn.out_proj",),
+    "attention/layer_norm": ("encoder_attn_layer_norm",),
+    "attention/linear_0": ("encoder_attn.q_proj",),
+    "attention/linear_1": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
+    "attention/linear_2": ("encoder_attn.out_proj",),
+    "ffn/layer_norm": ("final_layer_norm",),
+    "ffn/linear_0": ("fc1",),
+    "ffn/linear_1": ("fc2",),
+}
+_OUTSIDE = {
+    "embeddings/weight": "embed_tokens.weight",
+    "position_encodings/encodings": "embed_positions.weight",
+}
+_ENDINGS = {"gamma": "weight", "beta": "bias"}
+
+
+def is_model(path: Path) -> bool:
+    """Whether a file begins as CTranslate2's of Whisper do."""
+    begin = struct.pack("<IH", _VERSION, len(_SPECIFICATION) + 1) + _SPECIFICATION.encode()
+    with path.open("rb") as stream:
+        return stream.read(len(begin)) == begin
+
+
+def whisper_tensors(path: Path, model: str) -> dict[str, Tensor]:
+    """Return Whisper's tensors by the names of `builders.recognisers.parts`, as float32.
+
+    Raise SourceRefused if they are quantised, SourceError if the file cannot be read.
+    """
+    found: dict[str, Tensor] = {}
+    try:
+        for name, value in _read(path.read_bytes()):
+            if value.dtype.str.lstrip("|") in _QUANTISED and value.ndim > 1:
+                fact = f"{path.name} has integers for {name}: it is quantised"
+                raise SourceRefused(model, fact, "Convert it with --quantization float16")
+            if value.ndim and value.dtype.kind == "f":
+                found |= _renamed(name, torch.from_numpy(value.astype(np.float32)))
+    except (struct.error, ValueError, IndexError, UnicodeDecodeError) as error:
+        fact = f"{path.name} cannot be read as CTranslate2's ({error})"
+        raise SourceError(model, fact, "Name safetensors or a state dict instead") from error
+    if (tokens := found.get("emit.decoder.embed_tokens.weight")) is not None:
+        found["emit.head.weight"] = tokens
+    return found
+
+
+def _read(content: bytes) -> list[tuple[str, np.ndarray]]:
+    place = 4
+
+    def number(form: str) -> int:
+        nonlocal place
+        (value,) = struct.unpack_from(form, content, place)
+        place += struct.calcsize(form)
+        return int(value)
+
+    def text() -> str:
+        nonlocal place
+        size = number("<H")
+        place += size
+        return content[place - size : place - 1].decode()
+
+    text()
+    number("<I")  # the specification's revision
+    tensors = []
+    for _ in range(number("<I")):
+        name = text()
+        shape = [number("<I") for _ in range(number("<B"))]
+        dtype, size = np.dtype(_TYPES[number("<B")]), number("<I")
+        value = np.frombuffer(content, dtype, size // dtype.itemsize, place)
+        tensors.append((name, value.reshape(shape)))
+        place += size
+    return tensors
+
+
+def _renamed(name: str, value: Tensor) -> dict[str, Tensor]:
+    """Return what a tensor is in transformers, under the names of `parts`."""
+    side, _, rest = name.partition("/")
+    part = "listen.encoder" if side == "encoder" else "emit.decoder"
+    layer = re.fullmatch(r"layer_(\d+)/(.+)/(\w+)", rest)
+    if layer is None:
+        stem, _, ending = rest.rpartition("/")
+        known = _OUTSIDE.get(rest, f"{stem}.{_ENDINGS.get(ending, ending)}")
+        return {f"{part}.{known}": value}
+    number, ending = layer[1], _ENDINGS.get(layer[3], layer[3])
+    modules = _LAYER[layer[2]] if layer[2] in _LAYER else (layer[2],)
+    found = {}
+    for module, rows in zip(modules, value.chunk(len(modules)), strict=True):
+        if module.endswith("k_proj") and ending == "bias":
+            continue  # zeros: Whisper's keys have none
+        found[f"{part}.layers.{number}.{module}.{ending}"] = rows
+        if module in {"encoder_attn.k_proj", "encoder_attn.v_proj"}:
+            own = "keys" if module.endswith("k_proj") else "values"
+            found[f"listen.{own}.{number}.{ending}"] = rows
+    return found
