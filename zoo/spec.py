@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 
 from menagerie.format.bundle_manifest import Metric  # noqa: TC001 - pydantic reads it
 from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
+from menagerie.uses import BordersHead, BoxesHead, PitchHead, StretchesHead, VoicesHead
 from zoo.base_models import Axis, Name, Reference, Sha256, SpecModel
 from zoo.precision import Precision, WeightPrecision
 
@@ -698,16 +699,6 @@ class LabelsUse(SpecModel):
     labels: str = Field(description="text file beside the manifest file, a label on each line")
 
 
-class StretchesUse(SpecModel):
-    """`menagerie run MODEL recording.wav`: a program gives a probability block by block."""
-
-    kind: Literal["stretches"]
-    programs: dict[Name, int] = Field(min_length=1, description="samples a second that each takes")
-    threshold: float = Field(default=0.5, gt=0, lt=1, description="from which on a stretch begins")
-    least: float = Field(default=0.25, ge=0, description="seconds that a stretch lasts at least")
-    pause: float = Field(default=0.1, ge=0, description="seconds that end one at least")
-
-
 class SimilarityUse(SpecModel):
     """`menagerie run MODEL "a sentence" "another"`: takes `tokens`, gives embeddings."""
 
@@ -718,40 +709,6 @@ class SimilarityUse(SpecModel):
     most: int = Field(default=256, ge=3, description="tokens of a sentence; the rest is cut off")
 
 
-class _BlocksUse(SpecModel):
-    """A program takes blocks of a recording: `samples`."""
-
-    program: Name = "main"
-    rate: int = Field(default=16_000, ge=1000, description="samples a second")
-    hop: int = Field(ge=1, description="samples from a block to the next")
-    margin: int = Field(default=0, ge=0, description="zeros before the first sample")
-
-
-class PitchUse(_BlocksUse):
-    """`menagerie run MODEL recording.wav`: a program gives `pitch` and `confidence` by frame."""
-
-    kind: Literal["pitch"]
-    frames: int = Field(ge=1, description="of a block, that the next does not have")
-    least: float = Field(default=0.5, ge=0, le=1, description="the confidence of what is shown")
-
-
-class VoicesUse(_BlocksUse):
-    """`menagerie run MODEL one.wav two.wav`: a program gives embeddings of blocks."""
-
-    kind: Literal["voices"]
-    coverage: float = Field(
-        default=0.75, gt=0, le=1, description="of a last block, that must be recording"
-    )
-
-
-class BordersUse(SpecModel):
-    """`menagerie run MODEL film.mp4`: takes `frames`, gives a probability that a shot ends."""
-
-    kind: Literal["borders"]
-    program: Name = "main"
-    threshold: float = Field(default=0.5, gt=0, lt=1)
-
-
 class TextUse(SpecModel):
     """`menagerie run MODEL line.png`: takes a line as `picture`, gives `logits` of characters."""
 
@@ -760,27 +717,16 @@ class TextUse(SpecModel):
     alphabet: str = Field(min_length=1, description="classes from 1 on; 0 is CTC's blank")
 
 
-class BoxesUse(SpecModel):
-    """`menagerie run MODEL photo.jpg`: a cascade of programs finds boxes, as MTCNN does."""
-
-    kind: Literal["boxes"]
-    proposals: Name = "proposals"
-    refinement: Name = "refinement"
-    output: Name = "output"
-    smallest: float = Field(default=20.0, ge=12, description="pixels of a box's side")
-    factor: float = Field(default=0.709, gt=0, lt=1, description="from a scale to the next")
-    thresholds: tuple[float, float, float] = (0.6, 0.7, 0.7)
-
-
+# What needs no file beside the manifest or in a package is written as the bundle has it.
 UseSpec = Annotated[
     LabelsUse
-    | StretchesUse
     | SimilarityUse
-    | PitchUse
-    | VoicesUse
-    | BordersUse
     | TextUse
-    | BoxesUse,
+    | StretchesHead
+    | PitchHead
+    | VoicesHead
+    | BordersHead
+    | BoxesHead,
     Field(discriminator="kind"),
 ]
 
@@ -831,8 +777,6 @@ class ModelSpec(_Rounding):
         if self.use is not None and self.speech is not None:
             raise ValueError("`speech` is a use: leave out `use`")
         used = getattr(self.use, "programs", None) or [getattr(self.use, "program", names[0])]
-        if isinstance(self.use, BoxesUse):
-            used = [self.use.proposals, self.use.refinement, self.use.output]
         if unknown := sorted(set(used) - set(names)):
             raise ValueError(f"`use` names no program of this model: {unknown[0]}")
         for head, spec in (self.speech.heads if self.speech else {}).items():

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from menagerie.speech.recipe import BoxesHead
+    from menagerie.uses import BoxesHead
 
     Array = NDArray[np.float32]
     Call = Callable[[Mapping[str, NDArray[np.float32]]], Mapping[str, NDArray[np.float32]]]
@@ -92,7 +92,7 @@ def suppress(boxes: Array, scores: Array, share: float, *, smaller: bool = False
 
 
 def _moved(boxes: Array, offsets: Array, more: float) -> Array:
-    """Move corners by offsets, which are shares of a box's sides; these are `more` pixels longer."""
+    """Move corners by offsets: shares of a box's sides, which are `more` pixels longer."""
     return boxes + offsets * np.tile(boxes[:, 2:] - boxes[:, :2] + more, 2)
 
 

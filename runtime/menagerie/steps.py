@@ -23,7 +23,8 @@ from menagerie.session import Session, checked_manifest
 from menagerie.speech import Transcriber
 from menagerie.speech.audio import at_rate, open_audio
 from menagerie.speech.decoding import ctc_tokens
-from menagerie.speech.recipe import (
+from menagerie.speech.recipe import HEADS, read_recipe
+from menagerie.uses import (
     BordersHead,
     BoxesHead,
     LabelsHead,
@@ -32,7 +33,6 @@ from menagerie.speech.recipe import (
     StretchesHead,
     TextHead,
     VoicesHead,
-    read_recipe,
 )
 
 if TYPE_CHECKING:
@@ -73,28 +73,36 @@ def answers(folder: Path, files: Sequence[str], threads: int | None = None) -> l
 
 
 def _used(folder: Path, recipe: Recipe, files: Sequence[str], threads: int | None) -> list[Answer]:
-    head = next(iter(recipe.heads.values()))
-    if isinstance(head, LabelsHead):
-        with Session(folder, head.program, threads) as session:
-            return [_labelled(session, recipe.vocabulary.pieces, file) for file in files]
+    head, pieces = next(iter(recipe.heads.values())), recipe.vocabulary.pieces
+    if isinstance(head, HEADS):
+        with Transcriber(folder, threads=threads) as transcriber:
+            texts = [transcriber.transcribe_file(file).text for file in files]
+        return [Answer((text,), {"text": text}) for text in texts]
     if isinstance(head, StretchesHead):
         return [_stretches(folder, head, file, threads) for file in files]
-    if isinstance(head, SimilarityHead):
-        return _similarities(folder, head, recipe, files, threads)
     if isinstance(head, BoxesHead):
         return _boxes(folder, head, files, threads)
-    if isinstance(head, PitchHead | VoicesHead | BordersHead | TextHead):
-        with Session(folder, head.program, threads) as session:
-            if isinstance(head, VoicesHead):
-                return _compared([_voice(session, head, file) for file in files])
-            if isinstance(head, PitchHead):
-                return [_pitch(session, head, file) for file in files]
-            if isinstance(head, TextHead):
-                return [_line(session, recipe.vocabulary.pieces, file) for file in files]
-            return [_borders(session, head, file) for file in files]
-    with Transcriber(folder, threads=threads) as transcriber:
-        texts = [transcriber.transcribe_file(file).text for file in files]
-    return [Answer((text,), {"text": text}) for text in texts]
+    with Session(folder, head.program, threads) as session:
+        if isinstance(head, SimilarityHead):
+            return _compared(_sentences(session, head, pieces, files))
+        if isinstance(head, VoicesHead):
+            return _compared([_voice(session, head, file) for file in files])
+        return [_answer(session, head, pieces, file) for file in files]
+
+
+def _answer(
+    session: Session,
+    head: LabelsHead | TextHead | PitchHead | BordersHead,
+    pieces: Sequence[str],
+    file: str,
+) -> Answer:
+    if isinstance(head, LabelsHead):
+        return _labelled(session, pieces, file)
+    if isinstance(head, TextHead):
+        return _line(session, pieces, file)
+    if isinstance(head, PitchHead):
+        return _pitch(session, head, file)
+    return _borders(session, head, file)
 
 
 def _labelled(session: Session, labels: Sequence[str], file: str) -> Answer:
@@ -162,21 +170,18 @@ def _boxes(
     """Find boxes; a picture whose scales are too large for the first program is reduced."""
     results = []
     with ExitStack() as stack:
-        sessions = {
-            name: stack.enter_context(Session(folder, name, threads)) for name in head.programs
-        }
+        sessions = {n: stack.enter_context(Session(folder, n, threads)) for n in head.programs}
         most = min(high for _, high, _ in sessions[head.proposals].dimensions.values())
         calls = {name: session.run for name, session in sessions.items()}
         for file in files:
             picture = _opened(file)
             factor = min(1.0, (most - 1) * head.smallest / LEAST_SIDE / max(picture.size))
-            small = picture.reduce(1) if factor == 1.0 else picture.resize(
-                [max(1, round(side * factor)) for side in picture.size]
-            )  # fmt: skip
-            found = find_boxes(np.asarray(small), head, calls)
+            if factor < 1.0:
+                picture = picture.resize([max(1, round(side * factor)) for side in picture.size])
+            found = find_boxes(np.asarray(picture), head, calls).tolist()
             rows = [
-                {"box": [round(float(n) / factor, 1) for n in row[:4]], "score": float(row[4])}
-                for row in found
+                {"box": [round(n / factor, 1) for n in box], "score": score}
+                for *box, score in found
             ]
             lines = [f"{', '.join(f'{n:.0f}' for n in r['box'])} {r['score']:.2f}" for r in rows]
             results.append(Answer(tuple(lines) or ("nothing",), {"boxes": rows}))
@@ -208,19 +213,17 @@ def _stretches(folder: Path, head: StretchesHead, file: str, threads: int | None
     return Answer(shown or ("nothing",), {"stretches": rows})
 
 
-def _similarities(
-    folder: Path, head: SimilarityHead, recipe: Recipe, texts: Sequence[str], threads: int | None
-) -> list[Answer]:
-    """Compute the cosine between the first text and each other one."""
-    pieces = {piece: number for number, piece in enumerate(recipe.vocabulary.pieces)}
-    tokenizer = _tokenizer(pieces)
-    found = []
-    with Session(folder, head.program, threads) as session:
-        for text in texts:
-            inner = tokenizer.encode(text).ids[: head.most - 2]
-            tokens = np.array([[pieces["[CLS]"], *inner, pieces["[SEP]"]]], np.int64)
-            found.append(_first(session.run({"tokens": tokens})))
-    return _compared(found)
+def _sentences(
+    session: Session, head: SimilarityHead, words: Sequence[str], texts: Sequence[str]
+) -> list[NDArray[np.float64]]:
+    """Return the embedding of each text."""
+    pieces = {piece: number for number, piece in enumerate(words)}
+    tokenizer, results = _tokenizer(pieces), []
+    for text in texts:
+        inner = tokenizer.encode(text).ids[: head.most - 2]
+        tokens = np.array([[pieces["[CLS]"], *inner, pieces["[SEP]"]]], np.int64)
+        results.append(_first(session.run({"tokens": tokens})))
+    return results
 
 
 def _compared(embeddings: Sequence[NDArray[np.float64]]) -> list[Answer]:
@@ -233,7 +236,7 @@ def _compared(embeddings: Sequence[NDArray[np.float64]]) -> list[Answer]:
 
 def _voice(session: Session, head: VoicesHead, file: str) -> NDArray[np.float64]:
     """Return the embedding of a recording, of length 1."""
-    size, results = int(session.inputs[0].shape[1]), []
+    size, results = int(session.inputs[0].shape[1]), list["NDArray[np.float64]"]()
     for block, share in _overlapping(file, head, size):
         if not results or share >= head.coverage:
             results.append(_first(session.run({"samples": block})))

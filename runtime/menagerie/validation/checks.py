@@ -319,8 +319,8 @@ def accuracy(program: Program, gate: AccuracyData, path: Path) -> AccuracyResult
 def _right(metric: Metric | None, scores: Array, labels: Array) -> Array:
     """Judge each label by a metric (`AccuracyGate` of the zoo); a single score is class 1 from 1/2.
 
-    Near a label in hertz is within 50 cents, as Salamon et al. 2014 have it. A line of text is right
-    if all its characters are; behind a label's are -1.
+    Near a label in hertz is within 50 cents, as Salamon et al. 2014 have it. A line of text is
+    right if all its characters are; behind a label's are -1.
     """
     if metric == "text":
         lines = zip(scores, labels, strict=True)

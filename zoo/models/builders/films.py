@@ -28,10 +28,9 @@ class _Separated(nn.Module):
     def __init__(self, taken: int, given: int, dilation: int) -> None:
         super().__init__()
         space = nn.Conv3d(taken, 2 * given, (1, 3, 3), padding=(0, 1, 1), bias=False)
-        spread = {"dilation": (dilation, 1, 1), "padding": (dilation, 0, 0)}
-        self.layers = nn.Sequential(
-            space, nn.Conv3d(2 * given, given, (3, 1, 1), bias=False, **spread)
-        )
+        spread, padding = (dilation, 1, 1), (dilation, 0, 0)
+        time = nn.Conv3d(2 * given, given, (3, 1, 1), padding=padding, dilation=spread, bias=False)
+        self.layers = nn.Sequential(space, time)
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.layers(x)

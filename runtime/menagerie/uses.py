@@ -1,0 +1,150 @@
+"""What a bundle makes of a picture, a recording, a film or sentences: heads of its recipe.
+
+An entry of the zoo names some of them as they are, so this imports little.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from menagerie.format.bundle_manifest import (  # noqa: TC001 - read at run time
+    Count,
+    Name,
+    Positive,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OneProgram:
+    """What heads have that call one program."""
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}  # of an entry that names the use
+    program: Name = "main"
+
+    @property
+    def programs(self) -> frozenset[str]:
+        """The programs that it calls."""
+        return frozenset({self.program})
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelsHead(_OneProgram):
+    """A program takes `picture` (1, height, width, 3) uint8 and gives a probability by label."""
+
+    kind: Literal["labels"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimilarityHead(_OneProgram):
+    """A program takes `tokens` (1, n) of a sentence and gives an embedding (1, width) of length 1.
+
+    The vocabulary has [CLS], [SEP] and [UNK]; a sentence has at most `most` tokens.
+    """
+
+    kind: Literal["similarity"]
+    most: Positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class StretchesHead:
+    """Programs take blocks of `samples` (1, n), one after another, and give a probability (1, 1).
+
+    A stretch begins where it reaches `threshold` and ends where it is below for `pause` seconds;
+    one of less than `least` seconds is none.
+    """
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}
+    kind: Literal["stretches"]
+    programs: dict[Name, Positive]  # samples a second that each takes
+    threshold: float = 0.5
+    least: float = 0.25
+    pause: float = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class _BlocksHead(_OneProgram):
+    """A program takes blocks of `samples` (1, n) at `rate`, one every `hop` samples.
+
+    Before a recording's first sample there are `margin` zeros.
+    """
+
+    rate: Positive = 16_000
+    hop: Positive
+    margin: Count = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PitchHead(_BlocksHead):
+    """It gives hertz and a confidence (1, frames), of which `frames` are in no other block."""
+
+    kind: Literal["pitch"]
+    frames: Positive
+    least: float = 0.5  # confidence of what is shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class VoicesHead(_BlocksHead):
+    """It gives an embedding (1, width) of length 1; a recording's is the mean of its blocks'.
+
+    A last block counts if `coverage` of it is recording, or if it is the only one.
+    """
+
+    kind: Literal["voices"]
+    coverage: float = 0.75
+
+
+@dataclass(frozen=True, kw_only=True)
+class BordersHead(_OneProgram):
+    """A program takes `frames` (1, n, high, wide, 3) uint8, and gives probabilities (1, n, 1).
+
+    A shot ends where it exceeds `threshold`; of each window the middle half counts.
+    """
+
+    kind: Literal["borders"]
+    threshold: float = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextHead(_OneProgram):
+    """A program takes a line of text as `picture` (1, high, width, 3) uint8; token 0 is blank.
+
+    It gives logits (1, frames, tokens).
+    """
+
+    kind: Literal["text"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoxesHead:
+    """Programs that find boxes one after another, as `menagerie.boxes` calls them.
+
+    Each takes `picture` (n, high, wide, 3) and gives `probability` and `offsets`. `proposals` takes
+    pictures of any size, the others squares of 24 and 48 pixels.
+    """
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}
+    kind: Literal["boxes"]
+    proposals: Name = "proposals"
+    refinement: Name = "refinement"
+    output: Name = "output"
+    smallest: float = 20.0  # side of a box, in pixels
+    factor: float = 0.709  # from a scale to the next
+    thresholds: tuple[float, float, float] = (0.6, 0.7, 0.7)
+
+    @property
+    def programs(self) -> frozenset[str]:
+        """The programs that it calls."""
+        return frozenset({self.proposals, self.refinement, self.output})
+
+
+Use = (
+    LabelsHead
+    | StretchesHead
+    | SimilarityHead
+    | PitchHead
+    | VoicesHead
+    | BordersHead
+    | TextHead
+    | BoxesHead
+)
