@@ -111,6 +111,9 @@ class CheckpointSource(SpecModel):
         "torch.load(weights_only=True) reads",
     )
     sha256: Sha256
+    outside: bool = Field(
+        default=False, description="`path` may lead out of the manifest file's folder"
+    )
     arguments: dict[str, object] = Field(default_factory=dict)
 
     @model_validator(mode="after")

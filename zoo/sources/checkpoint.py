@@ -131,7 +131,7 @@ def trained(source: CheckpointSource, context: Context) -> nn.Module:
     if is_fetched(source):
         path = fetch(source.path, source.sha256, model=context.model)
     else:
-        path = resolve_inside(source.path, context)
+        path = resolve_inside(source.path, context, outside=source.outside)
         require_digest(sha256_of(path), source.sha256, source.path, context.model)
     module = untrained(source, context)
     fill(module, read_state(path, context.model), context.model)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from menagerie.typed_json import Malformed, load
 from zoo.errors import SourceError, SourceRefused
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -27,8 +24,8 @@ def first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
-def resolve_inside(path: str, context: Context) -> Path:
-    """The file or folder that an entry's relative `path` means.
+def resolve_inside(path: str, context: Context, *, outside: bool = False) -> Path:
+    """Return the file or folder that an entry's `path` means, beside the manifest or `outside`.
 
     Raises:
         SourceRefused: if it leads out of the manifest's folder, by `..`, by a link or by being
@@ -36,12 +33,13 @@ def resolve_inside(path: str, context: Context) -> Path:
         SourceError: if nothing is there.
     """
     folder = context.folder.resolve()
-    resolved = (folder / path).resolve()
-    if not resolved.is_relative_to(folder):
+    resolved = (folder / Path(path).expanduser()).resolve()
+    if not outside and not resolved.is_relative_to(folder):
         fact = f"{path} leads out of the manifest's folder"
-        raise SourceRefused(context.model, fact, "Put the weights beside the manifest file")
+        step = "Put the file beside the manifest; an entry's checkpoint may say `outside: true`"
+        raise SourceRefused(context.model, fact, step)
     if not resolved.exists():
-        fact = f"{path} does not exist beside the manifest file"
+        fact = f"{path} does not exist{'' if outside else ' beside the manifest file'}"
         raise SourceError(context.model, fact, "Mend the entry")
     return resolved
 

@@ -58,6 +58,21 @@ def test_other_bytes_are_refused(tmp_path: Path) -> None:
     assert f"has sha256 {actual}, promised was {'0' * 64}" in str(caught.value)
 
 
+def test_a_path_outside_is_taken_where_the_entry_says_so(tmp_path: Path) -> None:
+    """By `..` or from the root on, with its digest; else the message says what would work."""
+    file, folder = tmp_path / "w.safetensors", tmp_path / "manifest"
+    folder.mkdir()
+    save_file(digits_cnn().state_dict(), file)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    for path in ("../w.safetensors", str(file)):
+        with pytest.raises(SourceRefused, match="may say `outside: true`"):
+            trained(_source(path, digest), Context("m", folder))
+        outside = _source(path, digest).model_copy(update={"outside": True})
+        assert trained(outside, Context("m", folder)).state_dict()
+        with pytest.raises(HashMismatch):
+            trained(outside.model_copy(update={"sha256": "0" * 64}), Context("m", folder))
+
+
 class _Malice:
     """Touches a file when unpickled."""
 
