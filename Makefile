@@ -53,6 +53,7 @@ $(VENV)/.prepared: $(VENV)/.locked | $(VENV)/.ready
 	  rm -rf build/prepared; \
 	  $(BIN)/zoo compile zoo.models.builders.digits_cnn:digits_cnn -i 1x1x8x8 -t $$target -o build/prepared >/dev/null || exit 0; \
 	done
+	@test "$$(uname)" = Darwin || $(BIN)/python -c 'from menagerie import emulator, library; emulator.prepare(library.library("metal"))'
 	@touch $@
 
 # The clang of the ziglang wheel and an old glibc: what is built so runs on any Linux of these years.

@@ -63,8 +63,8 @@ _BY_MODE = {
         "-fsanitize=thread -mllvm -tsan-instrument-func-entry-exit=0 "
         "-mllvm -tsan-instrument-read-before-write=1 -mllvm -tsan-instrument-atomics=0"
     ),
-    Mode.PLAIN: "-ffp-contract=off",
-    Mode.OTHER: "-ffp-contract=on -DMENAGERIE_OTHER",
+    Mode.PLAIN: "-ffp-contract=off -DMENAGERIE_PLAIN",
+    Mode.OTHER: "-ffp-contract=on -DMENAGERIE_PLAIN -DMENAGERIE_OTHER",
 }
 # Against the prelude's declarations, whose address spaces are real: C++14, what is newer an error.
 _CHECK = (
@@ -239,6 +239,12 @@ def configure(library: ctypes.CDLL, compiler: ShaderCompiler | None = None) -> N
     _KEPT.append(_Answer(answer))
     library.menagerie_emulator_configure(_KEPT[-1])
     _LIBRARIES.append(library)
+
+
+def prepare(library: ctypes.CDLL) -> None:
+    """Compile a Metal runtime's own kernels for all modes, so that no proof has to."""
+    if library.menagerie_emulator_prepare() != 0:
+        raise MenagerieError("the runtime's own kernels", "do not compile for the emulated device")
 
 
 @contextmanager

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _HALF = 0.5
 _LOWEST = 1e-3  # hertz
 _QUICK_SECONDS = 0.25  # run twice
+_MOST_CHECKED = 0.5  # seconds of an emulated run that is checked again
 _MOST_SECONDS = 1.0  # timed, and run beside a second session
 
 
@@ -134,11 +135,6 @@ class Judged:
             refuting=self.refuting,
         )
 
-    @property
-    def mode(self) -> Mode:
-        """How shaders run again: those of quick cases as they are, which saves compiling them."""
-        return Mode.CHECKED if is_quick(max(self.took)) else Mode.PLAIN
-
     def run(self, case: int) -> None:
         """Compare a case's outputs with eager's; run it twice where it is quick."""
         began = time.perf_counter()
@@ -206,12 +202,20 @@ class Judged:
             )
 
     def _run_again(self, case: int, before: Mapping[str, Array]) -> None:
-        with running(self.mode):  # of these inputs every access has been checked
+        with running(_mode_after(self.took[case])):
             again = self.program.run(case)
         if name := _differing(before, again):
             self.deterministic = False
             place = _place(self.program, case)
             self.facts.append(f"{place}, output {name}: two runs of one input differ")
+
+
+def _mode_after(seconds: float) -> Mode:
+    """How an emulated device runs inputs again, of which it has checked every access.
+
+    Where the run was quick, another compilation costs more than the checks.
+    """
+    return Mode.PLAIN if seconds > _MOST_CHECKED else Mode.CHECKED
 
 
 def _place(program: LoadedProgram, case: int) -> str:
@@ -269,7 +273,8 @@ def coexists(
     calls = program.entry.state.calls if program.entry.state else 1
     last = judged.case - judged.case % calls + calls - 1
     before = judged.outputs if last == judged.case else program.run(last)
-    with running(judged.mode), open_again(program.entry) as session:
+    mode = _mode_after(judged.took[judged.case])
+    with running(mode), open_again(program.entry) as session:
         if calls > 1:
             program.run(last - 1)
         beside = program.run(last, session)
@@ -279,7 +284,7 @@ def coexists(
         after = program.session.run(inputs) if calls > 1 else program.run(last)
         if name := _differing(before, after):
             return f"{place}, output {name}: the first session changes when a second is open"
-    with running(judged.mode):
+    with running(mode):
         closed = program.run(last)
     if name := _differing(before, closed):
         return f"{place}, output {name}: the first session changes when the second is closed"

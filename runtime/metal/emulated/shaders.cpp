@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/error.h"
+#include "metal/dispatch.h"
 
 // The headers of prelude/ in one text: the assembler puts the file in as it is: a compiler would
 // bound the length of a literal.
@@ -140,6 +141,21 @@ std::shared_ptr<ShaderLibrary> load_shaders(const std::string& source) {
 extern "C" __attribute__((visibility("default"))) void menagerie_emulator_configure(
     menagerie::metal::emulated::Compile compile) {
   menagerie::metal::emulated::compile = compile;
+}
+
+// Has the runtime's own kernels compiled for all modes; returns 0 if they were.
+extern "C" __attribute__((visibility("default"))) int menagerie_emulator_prepare() {
+  using namespace menagerie::metal;
+  try {
+    for (const auto& [file, source] : kOwnSources) {
+      for (size_t mode = 0; mode < emulated::kModes; ++mode) {
+        emulated::compiled(std::string(source), static_cast<emulated::Mode>(mode));
+      }
+    }
+  } catch (...) {
+    return 1;
+  }
+  return 0;
 }
 
 // For what is dispatched from now on, by all threads.

@@ -13,8 +13,12 @@ MENAGERIE_UNCHECKED __attribute__((noinline)) inline void require_all_lanes() {
   if (active != ~0U) fault(Fault::kInactiveLane, 0, 0, false, uint(__builtin_ctz(~active)));
 }
 
-// Waits for all lanes, which must have come with the same place and layout.
+// Waits for all lanes, which must have come with the same place and layout. Without checks nothing
+// waits: a barrier lies between what lanes store and load.
 MENAGERIE_THREADS void meet_at_matrix(Address place, ulong layout) {
+#ifdef MENAGERIE_PLAIN
+  return;
+#endif
   const ulong mine[2] = {place, layout};
   exchange(mine[0], mine[1]);
   require_all_lanes();
@@ -55,8 +59,20 @@ struct simdgroup_matrix {
                 "a SIMD group's matrix is 8 x 8 and floating");
   alignas(2 * sizeof(T)) T mine[2];
 
+#ifdef MENAGERIE_PLAIN
+  // Of what was loaded, all that the lane's two elements of a product take: no lane waits for it.
+  bool loaded = false;
+  T row[8];
+  T columns[8][2];
+#endif
+
   // The lane's two, as Metal gives them: reading and writing them in pairs needs no layout.
-  vec<T, 2>& thread_elements() { return reinterpret_cast<vec<T, 2>&>(mine); }
+  vec<T, 2>& thread_elements() {
+#ifdef MENAGERIE_PLAIN
+    loaded = false;
+#endif
+    return reinterpret_cast<vec<T, 2>&>(mine);
+  }
   simdgroup_matrix() = default;
   // A diagonal matrix.
   explicit MENAGERIE_THREADS simdgroup_matrix(T value) {
@@ -80,8 +96,7 @@ MENAGERIE_THREADS simdgroup_matrix<T, Columns, Rows> make_filled_simdgroup_matri
   menagerie::emulated::meet_at_matrix(                                               \
       reinterpret_cast<menagerie::emulated::Address>(memory),                        \
       elements_per_row ^ origin.x << 20 ^ origin.y << 40 ^ ulong(transposed) << 63); \
-  const auto place = [&](uint i) {                                                   \
-    const uint row = lane / 4, column = lane % 4 * 2 + i;                            \
+  const auto at = [&](uint row, uint column) {                                       \
     return (origin.y + (transposed ? column : row)) * elements_per_row + origin.x +  \
            (transposed ? row : column);                                              \
   };
@@ -91,7 +106,14 @@ MENAGERIE_THREADS void simdgroup_load(simdgroup_matrix<T, 8, 8>& matrix, const T
                                       ulong elements_per_row = 8, ulong2 origin = 0,
                                       bool transposed = false) {
   MENAGERIE_MATRIX_PLACE
-  for (uint i = 0; i < 2; ++i) matrix.mine[i] = memory[place(i)];
+  for (uint i = 0; i < 2; ++i) matrix.mine[i] = memory[at(lane / 4, lane % 4 * 2 + i)];
+#ifdef MENAGERIE_PLAIN
+  matrix.loaded = true;
+  for (uint k = 0; k < 8; ++k) {
+    matrix.row[k] = memory[at(lane / 4, k)];
+    for (uint i = 0; i < 2; ++i) matrix.columns[k][i] = memory[at(k, lane % 4 * 2 + i)];
+  }
+#endif
 }
 
 template <class T>
@@ -99,7 +121,7 @@ MENAGERIE_THREADS void simdgroup_store(const simdgroup_matrix<T, 8, 8>& matrix, 
                                        ulong elements_per_row = 8, ulong2 origin = 0,
                                        bool transposed = false) {
   MENAGERIE_MATRIX_PLACE
-  for (uint i = 0; i < 2; ++i) memory[place(i)] = matrix.mine[i];
+  for (uint i = 0; i < 2; ++i) memory[at(lane / 4, lane % 4 * 2 + i)] = matrix.mine[i];
 }
 #undef MENAGERIE_MATRIX_PLACE
 
@@ -109,9 +131,22 @@ MENAGERIE_THREADS void simdgroup_multiply_accumulate(simdgroup_matrix<D, 8, 8>& 
                                                      const simdgroup_matrix<A, 8, 8>& left,
                                                      const simdgroup_matrix<B, 8, 8>& right,
                                                      const simdgroup_matrix<C, 8, 8>& addend) {
+  float products[2];
+#ifdef MENAGERIE_PLAIN
+  result.loaded = false;
+  if (left.loaded && right.loaded) {
+    for (uint i = 0; i < 2; ++i) {
+      products[i] = float(left.row[0]) * float(right.columns[0][i]);
+      for (uint k = 1; k < 8; ++k) {
+        products[i] = products[i] + float(left.row[k]) * float(right.columns[k][i]);
+      }
+      result.mine[i] = D(float(addend.mine[i]) + products[i]);
+    }
+    return;
+  }
+#endif
   metal::array<float, 4> mine = {
       {float(left.mine[0]), float(left.mine[1]), float(right.mine[0]), float(right.mine[1])}};
-  float products[2];
   menagerie::emulated::publish(mine);
   menagerie::emulated::require_all_lanes();
   menagerie::emulated::multiply_published(products);
