@@ -29,6 +29,9 @@ _TOKEN = re.compile(
 )
 _MARKER = re.compile(r"[ \t]*# *(\d{1,9})")  # `# 12 "kernels.metal"`; pragmas are passed over
 _FLOATING = re.compile(r"0[xX].*[.pP]|(?!0[xX]).*[.eE]")
+_CONSTRUCTOR = re.compile(
+    r"(?<!operator )\b((?:bool|u?char|u?short|u?int|u?long|half|bfloat|float)[234])(?=[ \t]*\()"
+)
 _CLOSING = {"(": ")", "[": "]", "{": "}", "<": ">"}
 _TOO_MUCH = '"a group has 32768 bytes of threadgroup memory"'
 _MOST_CHARACTERS = 32 * 2**20  # of preprocessed text
@@ -280,7 +283,8 @@ class _Translator:
             if len(functions) > 1:
                 self._join(number, functions)
         table = '\n#line 1 "kernel table"\n' + _table(self.kernels)
-        return Translation(self._edited(2) + table, self._edited(3))
+        checked = _CONSTRUCTOR.sub(r"menagerie_vector<\1>", self._edited(3))
+        return Translation(self._edited(2) + table, checked)
 
     def _edited(self, result: int) -> str:
         pieces, at = [], 0

@@ -13,7 +13,8 @@ namespace metal {
 template <class T, uint N>
 using vec = T __attribute__((ext_vector_type(N)));
 
-// A vector from scalars and shorter vectors, which clang's are not made of.
+// A vector from scalars and shorter vectors: clang's own have no such constructor, and the
+// translation writes menagerie_vector<float4>(...) for float4(...).
 template <class V, class... Parts>
 constexpr V menagerie_vector(Parts...) {
   return V{};
@@ -273,43 +274,5 @@ using namespace metal;
   typedef metal::matrix<T, 4, 4> T##4x4;
 MENAGERIE_MATRICES(float)
 MENAGERIE_MATRICES(half)
-
-// float4(a, b, c, d), behind all declarations: a name before a bracket alone is a macro's call.
-#define bool2(...) menagerie_vector<bool2>(__VA_ARGS__)
-#define bool3(...) menagerie_vector<bool3>(__VA_ARGS__)
-#define bool4(...) menagerie_vector<bool4>(__VA_ARGS__)
-#define char2(...) menagerie_vector<char2>(__VA_ARGS__)
-#define char3(...) menagerie_vector<char3>(__VA_ARGS__)
-#define char4(...) menagerie_vector<char4>(__VA_ARGS__)
-#define uchar2(...) menagerie_vector<uchar2>(__VA_ARGS__)
-#define uchar3(...) menagerie_vector<uchar3>(__VA_ARGS__)
-#define uchar4(...) menagerie_vector<uchar4>(__VA_ARGS__)
-#define short2(...) menagerie_vector<short2>(__VA_ARGS__)
-#define short3(...) menagerie_vector<short3>(__VA_ARGS__)
-#define short4(...) menagerie_vector<short4>(__VA_ARGS__)
-#define ushort2(...) menagerie_vector<ushort2>(__VA_ARGS__)
-#define ushort3(...) menagerie_vector<ushort3>(__VA_ARGS__)
-#define ushort4(...) menagerie_vector<ushort4>(__VA_ARGS__)
-#define int2(...) menagerie_vector<int2>(__VA_ARGS__)
-#define int3(...) menagerie_vector<int3>(__VA_ARGS__)
-#define int4(...) menagerie_vector<int4>(__VA_ARGS__)
-#define uint2(...) menagerie_vector<uint2>(__VA_ARGS__)
-#define uint3(...) menagerie_vector<uint3>(__VA_ARGS__)
-#define uint4(...) menagerie_vector<uint4>(__VA_ARGS__)
-#define long2(...) menagerie_vector<long2>(__VA_ARGS__)
-#define long3(...) menagerie_vector<long3>(__VA_ARGS__)
-#define long4(...) menagerie_vector<long4>(__VA_ARGS__)
-#define ulong2(...) menagerie_vector<ulong2>(__VA_ARGS__)
-#define ulong3(...) menagerie_vector<ulong3>(__VA_ARGS__)
-#define ulong4(...) menagerie_vector<ulong4>(__VA_ARGS__)
-#define half2(...) menagerie_vector<half2>(__VA_ARGS__)
-#define half3(...) menagerie_vector<half3>(__VA_ARGS__)
-#define half4(...) menagerie_vector<half4>(__VA_ARGS__)
-#define bfloat2(...) menagerie_vector<bfloat2>(__VA_ARGS__)
-#define bfloat3(...) menagerie_vector<bfloat3>(__VA_ARGS__)
-#define bfloat4(...) menagerie_vector<bfloat4>(__VA_ARGS__)
-#define float2(...) menagerie_vector<float2>(__VA_ARGS__)
-#define float3(...) menagerie_vector<float3>(__VA_ARGS__)
-#define float4(...) menagerie_vector<float4>(__VA_ARGS__)
 
 #else
