@@ -259,11 +259,6 @@ def running(mode: Mode) -> Iterator[None]:
             library.menagerie_emulator_mode(int(Mode.CHECKED))
 
 
-def is_running() -> bool:
-    """Whether this process has an emulated device."""
-    return bool(_LIBRARIES)
-
-
 def _make_private(folder: Path) -> None:
     """Make the folder for its owner alone; refuse one whose libraries may be another user's."""
     for each in (*reversed(folder.parents), folder):

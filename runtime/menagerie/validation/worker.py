@@ -183,6 +183,8 @@ class _Trial:
         judged = judge_program(
             program, tolerances, step=step, seconds=self._seconds, threads=self._threads
         )
+        if emulates(self._bundle.manifest.requires):
+            judged.run_otherwise()
         self._facts += judged.facts
         self._sender.finding(judged.validation)
         return judged
