@@ -89,7 +89,7 @@ class ClusterState(Frozen):
         return self.prefect_environment() | self.store_environment()
 
     def prefect_environment(self) -> dict[str, str]:
-        """What Prefect reads when it is imported."""
+        """Return what Prefect reads when it is imported."""
         return {
             "PREFECT_API_URL": self.api_url,
             "PREFECT_API_AUTH_STRING": self.api_auth.get_secret_value(),
@@ -98,7 +98,7 @@ class ClusterState(Frozen):
         }
 
     def store_environment(self) -> dict[str, str]:
-        """What `zoo.store` reads."""
+        """Return what `zoo.store` reads."""
         return {
             "MENAGERIE_STORE": STORE,
             "AWS_ENDPOINT_URL_S3": self.s3_endpoint,
@@ -109,7 +109,7 @@ class ClusterState(Frozen):
 
     @classmethod
     def make(cls, ports: dict[str, int]) -> ClusterState:
-        """One with fresh secrets."""
+        """Return one with fresh secrets."""
         return cls(
             ports=ports,
             api_auth=SecretStr(f"zoo:{secrets.token_urlsafe(_BYTES)}"),
@@ -142,7 +142,7 @@ class ClusterState(Frozen):
 
 
 def cluster_folder() -> Path:
-    """The local cluster's folder: data, logs, state."""
+    """Return the local cluster's folder: data, logs, state."""
     return home() / "cluster"
 
 

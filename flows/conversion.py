@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 
 def _one_of(names: list[str], title: str) -> dict[str, Any]:
-    """The schema of a text field, or of a select where there is something to choose."""
+    """Return the schema of a text field, or of a select where there is something to choose."""
     chosen = {"enum": names} if names else {}
     return {"type": "string", "title": title, **chosen}
 
@@ -124,7 +124,7 @@ class Conversion:
         )
 
     def _judged(self, kind: StageKind[RecordT], records: StageRecords) -> RecordT:
-        """A stage that needs the bundle alone."""
+        """Return a stage that needs the bundle alone."""
         work = self._given.instead.get(kind.stage) or kind.function
         if work is None:
             raise TypeError(f"{kind.stage} needs the model")
@@ -192,7 +192,7 @@ class Conversion:
 
 
 def _outcome(error: Exception) -> Outcome:
-    """A judgement over the model, too long a time, or something that says nothing of it."""
+    """Return a judgement over the model, too long a time, or something that says nothing of it."""
     if isinstance(error, NotProven):
         slow = error.report.validation.verdict is Verdict.TIMED_OUT
         return Outcome.TIMED_OUT if slow else Outcome.FAILED

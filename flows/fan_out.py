@@ -353,7 +353,7 @@ class Conversions:
             self._conclude(batch)
 
     def _is_gone(self, error: Exception) -> bool:
-        """Whether the server has been away for too long: it may only be restarting."""
+        """Return whether the server has been away for too long: it may only be restarting."""
         if self.now() - self._answered >= self.limits.minutes_without_server * _MINUTE:
             return True
         _log.warning("Prefect's API did not answer: %s", error)

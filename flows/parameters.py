@@ -145,12 +145,12 @@ _NAME = re.compile(r"sha256:([0-9a-f]{64})")
 
 
 def submission_name(digest: str) -> str:
-    """The name of a submission in a run's options."""
+    """Return the name of a submission in a run's options."""
     return f"sha256:{digest}"
 
 
 def submission_digest(manifest: str) -> str | None:
-    """The digest in the name of a submission; None for a folder."""
+    """Return the digest in the name of a submission; None for a folder."""
     found = _NAME.fullmatch(manifest)
     return None if found is None else found[1]
 

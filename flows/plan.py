@@ -106,7 +106,7 @@ class PlannedModel:
         reason: object = None,
         seconds: float = 0.0,
     ) -> ModelResult:
-        """The row of the table by which it ended so."""
+        """Return the row of the table by which it ended so."""
         return ModelResult(
             model=self.model,
             target=self.target,
@@ -195,7 +195,7 @@ def plan(
 
 
 def looked_up(planned: list[PlannedModel], options: ConversionOptions) -> list[PlannedModel]:
-    """The same with what the store has of each by now, where that is to be kept."""
+    """Return the same with what the store has of each by now, where that is to be kept."""
     keyed = [one.names for one in planned if one.error is None]
     if options.force or not keyed:
         return planned
@@ -229,7 +229,7 @@ def _retractions(store: Store, model: str, platform: str) -> dict[str, str]:
 def sort_out(
     planned: Iterable[PlannedModel], tell: Callable[[ModelResult], object]
 ) -> list[PlannedModel]:
-    """The models that are to be converted; the rows of all others are reported."""
+    """Return the models that are to be converted; the rows of all others are reported."""
     work = []
     for one in planned:
         if (row := one.settled_row()) is None:
@@ -240,7 +240,7 @@ def sort_out(
 
 
 def job_for(planned: PlannedModel, options: ConversionOptions) -> Job:
-    """A job in a working folder of its own, which is not made yet."""
+    """Return a job in a working folder of its own, which is not made yet."""
     return Job(
         model=planned.model,
         target=planned.target,

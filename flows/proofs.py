@@ -91,7 +91,7 @@ def _asked_for(release: Release, models: Sequence[str], targets: Sequence[str]) 
 
 
 def _latest(store: Store, named: Sequence[str]) -> Iterator[Release]:
-    """The latest release of each model, target and platform that has one."""
+    """Yield the latest release of each model, target and platform that has one."""
     places = dict.fromkeys((each.model, each.target, each.platform) for each in store.releases())
     for model, target, platform in places:
         try:
@@ -114,7 +114,7 @@ def _proof(release: Release, prove: Callable[[Release], Proof]) -> Proof:
 
 
 def verification_markdown(result: VerifyResult) -> str:
-    """A table for a person."""
+    """Return a table for a person."""
     rows = ["| model | target | build | verdict | latency | why |", "|---|---|---|---|---:|---|"]
     for p in result.proofs:
         latency = "" if p.latency_ms is None else milliseconds(p.latency_ms)
@@ -169,7 +169,7 @@ def _explained(error: Exception, release: Release) -> str:
 
 
 def rebuild_markdown(found: Rebuild) -> str:
-    """What came of it, for a person."""
+    """Return what came of it, for a person."""
     when = datetime.now(UTC).isoformat(timespec="seconds")
     head = f"{found.model} for {found.target}, build {found.build_key[:12]}: {found.outcome}"
     lines = [f"{head}, {when}", "", f"{found.files} files, {size(found.bytes)}"]

@@ -40,13 +40,13 @@ def report_folder(model: str, target: str) -> Path:
 
 
 def index_page() -> Path | None:
-    """The page over all reports, if there is one."""
+    """Return the page over all reports, if there is one."""
     page = home() / "reports" / "index.html"
     return page if page.is_file() else None
 
 
 def known_report(model: str, target: str, build_key: str) -> ConversionReport | None:
-    """The report of this very build, if it was converted here last."""
+    """Return the report of this very build, if it was converted here last."""
     try:
         report = read_report(report_folder(model, target))
     except ArtifactError:
@@ -74,7 +74,7 @@ _LOG_BYTES = 64 * 1024  # of a log's end, of which the page shows some lines
 
 
 def conversion_log(model: str, target: str, build_key: str) -> Path:
-    """What the process of a conversion says; of two builds of one model each has its own."""
+    """Return what the process of a conversion says; of two builds of one model each has its own."""
     return home() / "logs" / f"{model}-{target}-{build_key[:8]}.log"
 
 

@@ -139,7 +139,7 @@ class RunResult(Frozen):
 
 
 def results_markdown(results: Iterable[ModelResult]) -> str:
-    """A table for the artifact on the parent flow run; outcomes link to the reports."""
+    """Return a table for the artifact on the parent flow run; outcomes link to the reports."""
     rows = [
         "| model | target | outcome | max abs error | latency | against eager | time | why |",
         "|---|---|---|---:|---:|---:|---:|---|",

@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 def run_log() -> logging.Logger | logging.LoggerAdapter[logging.Logger]:
-    """The log of the run at work; outside of any, this module's."""
+    """Return the log of the run at work; outside of any, this module's."""
     try:
         return get_run_logger()
     except MissingContextError:
@@ -84,7 +84,7 @@ def abort_if_superseded() -> None:
 
 
 def _begun(run: str) -> int | None:
-    """How often, by the server; None: it does not say."""
+    """Return how often, by the server; None: it does not say."""
     end = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < end:
         try:
@@ -200,7 +200,7 @@ def address(run: UUID) -> str:
 
 
 def this_run() -> UUID:
-    """The flow run that is executed here and now."""
+    """Return the flow run that is executed here and now."""
     return UUID(str(flow_run.get_id()))
 
 
@@ -218,7 +218,7 @@ def leave_row(row: ModelResult, run: UUID) -> None:
 
 
 def rows_left_before() -> list[ModelResult]:
-    """The rows that this run left before it crashed and was run again by itself.
+    """Return the rows that this run left before it crashed and was run again by itself.
 
     None where a person has it run again after it failed: they want another try of what failed.
     """
@@ -234,7 +234,7 @@ def rows_left_before() -> list[ModelResult]:
 
 
 def _all_pages(read: Callable[..., list[T]]) -> Iterator[T]:
-    """What Prefect gives in pages; `read` takes `limit` and `offset`."""
+    """Yield what Prefect gives in pages; `read` takes `limit` and `offset`."""
     for number in itertools.count():
         page = read(limit=_PAGE, offset=number * _PAGE)
         yield from page
@@ -261,7 +261,7 @@ class Runs:
         return {d.work_pool_name: d.id for d in last_first if d.work_pool_name and not d.paused}
 
     def children(self) -> list[FlowRun]:
-        """All runs that this parent submitted, also before it was restarted."""
+        """Return all runs that this parent submitted, also before it was restarted."""
         return list(self._read("parent_flow_run_id", [self._parent]))
 
     def submit(
@@ -302,11 +302,11 @@ class Runs:
             raise MenagerieError("Prefect", fact) from error
 
     def look(self, ids: Sequence[UUID]) -> dict[UUID, FlowRun]:
-        """The runs as they are now; one that was deleted is missing."""
+        """Return the runs as they are now; one that was deleted is missing."""
         return {run.id: run for run in self._read("id", ids)}
 
     def rows(self, ids: Sequence[UUID]) -> dict[UUID, list[ModelResult]]:
-        """The rows that these runs have left so far; unreadable ones are left out."""
+        """Return the rows that these runs have left so far; unreadable ones are left out."""
         found: dict[UUID, list[ModelResult]] = {}
         any_of = {"flow_run_id": {"any_": list(ids)}, "type": {"any_": [ROW_TYPE]}}
         wanted = ArtifactFilter.model_validate(any_of)
@@ -327,7 +327,7 @@ class Runs:
         self._client.set_flow_run_state(run.id, end, force=force)
 
     def has_worker(self, pool: str) -> bool:
-        """Whether a worker of the pool has been heard of lately."""
+        """Return whether a worker of the pool has been heard of lately."""
         try:
             workers = self._client.read_workers_for_work_pool(pool, limit=_PAGE)
         except ObjectNotFound:  # there is not even such a pool
@@ -347,7 +347,7 @@ class Runs:
                 yield model, target, Stage(stage), seconds
 
     def is_being_cancelled(self) -> bool:
-        """Whether the parent run itself is being cancelled."""
+        """Return whether the parent run itself is being cancelled."""
         state = self._client.read_flow_run(self._parent).state
         return state is not None and state.type in (StateType.CANCELLING, StateType.CANCELLED)
 

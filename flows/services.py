@@ -52,7 +52,7 @@ _SERVICES: ContextVar[Services | None] = ContextVar("services", default=None)
 
 
 def services() -> Services:
-    """Those in use, by default the real ones without a listener."""
+    """Return those in use, by default the real ones without a listener."""
     return _SERVICES.get() or Services()
 
 

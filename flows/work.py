@@ -54,7 +54,7 @@ _DAY = 86400.0
 
 
 def new_work_folder(name: str) -> Path:
-    """The path of a folder for this process alone, not made yet; its user removes it.
+    """Return the path of a folder for this process alone, not made yet; its user removes it.
 
     Folders of processes that no longer live are removed first: a killed conversion leaves a bundle
     that is of no more use, and bundles are large.
@@ -67,7 +67,7 @@ def new_work_folder(name: str) -> Path:
 
 
 def abandoned_work() -> list[Path]:
-    """The folders of processes that are no more.
+    """Return the folders of processes that are no more.
 
     Whether a process of another host lives, or of another user, may not be seen from here: then its
     folder counts as abandoned when nothing in it has changed for a week.
@@ -143,7 +143,7 @@ def _sweep_home(*, dry_run: bool) -> tuple[int, int]:
 
 
 def _unused() -> Iterator[Path]:
-    """What of it has its own time, which each use sets, a month back; never a link."""
+    """Yield what of it has its own time, which each use sets, a month back; never a link."""
     before = time.time() - _UNUSED_DAYS * _DAY
     for pattern in _SWEPT:
         is_meant = stat.S_ISDIR if pattern.endswith("/") else stat.S_ISREG

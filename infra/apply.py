@@ -139,7 +139,7 @@ def _reason(said: str) -> str:
 
 
 def _notification_block() -> str | None:
-    """The id of the block that holds who is notified, a secret; None where no one is named.
+    """Return the id of the block that holds who is notified, a secret; None where no one is named.
 
     Of Prefect's own blocks this one hands any URL that Apprise knows on: the server needs no
     other distribution.

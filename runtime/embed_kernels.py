@@ -18,7 +18,7 @@ _LONGEST_PIECE = 8000  # compilers bound the length of a string literal, but joi
 
 
 def expanded(path: Path) -> str:
-    """The file's text with its own folder's includes put in."""
+    """Return the file's text with its own folder's includes put in."""
     text = path.read_text(encoding="utf-8")
     return _INCLUDE.sub(lambda line: expanded(path.parent / line[1]), text)
 

@@ -137,7 +137,7 @@ class _Weights:
         self.tensors[stored + _OPERAND] = wider
 
     def _parts(self, value: torch.Tensor) -> dict[str, torch.Tensor]:
-        """What replaces the tensor, by the ending of its name."""
+        """Return what replaces the tensor, by the ending of its name."""
         if self._scheme is not None:
             found = quantised(value, self._scheme) if may_quantise(value) else None
             exact = found is not None and torch.equal(found.wide(), value)

@@ -255,7 +255,7 @@ def _convert(
     began = time.perf_counter()
 
     def ended(stage: Stage) -> Sequence[StageTime]:
-        """All stages and their times, of which the last ends now."""
+        """Return all stages and their times, of which the last ends now."""
         seconds = time.perf_counter() - began - sum(each.seconds for each in stages)
         stages.append(StageTime(stage=stage, seconds=seconds))
         return stages
@@ -333,7 +333,7 @@ def _key(name: str, settings: Settings, programs: Sequence[Prepared]) -> str:
 
 
 def _programs(module: Any, single: Program) -> dict[str, Program]:
-    """The bundle's programs by name, all of them valid; one alone is called `main`."""
+    """Return the bundle's programs by name, all of them valid; one alone is called `main`."""
     if not isinstance(module, Mapping):
         return {"main": _checked("program main", single)}
     beside = single.inputs, single.kwargs, single.dynamic_shapes, single.names, single.calibration
@@ -349,7 +349,7 @@ def _programs(module: Any, single: Program) -> dict[str, Program]:
 
 
 def _checked(place: str, program: Program | tuple[Any, ...]) -> Program:
-    """The program, made of a tuple where it is one; refused where neither is given."""
+    """Return the program, made of a tuple where it is one; refused where neither is given."""
     most = sum(not field.kw_only for field in dataclasses.fields(Program))
     if isinstance(program, tuple) and 0 < len(program) <= most:
         program = Program(*program)
@@ -380,7 +380,7 @@ def _check_time(threads: int, **seconds: float) -> None:
 
 
 def _kept(wanted: Precision | str, keep: Sequence[str], group: int | None) -> WeightPrecision:
-    """How the weights are kept, if there is a precision of that name with such groups."""
+    """Return how the weights are kept, if there is a precision of that name with such groups."""
     try:
         precision = Precision(wanted)
     except ValueError:
@@ -409,7 +409,7 @@ def _check_calibration(programs: Mapping[str, Program], precision: Precision) ->
 
 
 def _model_name(wanted: str, programs: Mapping[str, Program]) -> str:
-    """What the bundle calls its model: what is wanted, else the class of its only module."""
+    """Return what the bundle calls its model: what is wanted, else the class of its only module."""
     if wanted:
         if not _NAME.fullmatch(wanted):
             raise UsageError(_PLACE, f"a model cannot be called {wanted!r}", _NAMES)

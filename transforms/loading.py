@@ -135,7 +135,7 @@ def read_program(path: Path, *, unpickle: bool) -> torch.export.ExportedProgram:
 
 
 def known(content: bytes | memoryview) -> Path:
-    """A file that is there if a program of these bytes was written here."""
+    """Return a file that is there if a program of these bytes was written here."""
     return home() / "reproducers" / hashlib.sha256(content).hexdigest()
 
 

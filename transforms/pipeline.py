@@ -69,7 +69,7 @@ _PASSES = _in_folder()
 
 
 def available_passes() -> dict[str, type[GraphPass]]:
-    """Every pass by its name that changes no result but by the order of its sums."""
+    """Return every pass by its name that changes no result but by the order of its sums."""
     return {p.name: p for p in _PASSES}
 
 
@@ -224,7 +224,7 @@ def explain_program(
 
 
 def _counts(before: Counter[str], after: Counter[str]) -> tuple[OperatorCount, ...]:
-    """The calls of every operator, most frequent first, then by name."""
+    """Return the calls of every operator, most frequent first, then by name."""
     names = before | after
     counts = [OperatorCount(operator=n, before=before[n], after=after[n]) for n in names]
     return tuple(sorted(counts, key=lambda c: (-max(c.before, c.after), c.operator)))

@@ -55,7 +55,7 @@ def report_step(text: str, share: float = 1.0) -> None:
 
 
 def in_parts(items: Iterable[T], start: float = 0.0, end: float = 1.0) -> Iterator[T]:
-    """Each of `items`, of which steps reported meanwhile are a part, between two shares."""
+    """Yield each of `items`, of which steps reported meanwhile are a part, between two shares."""
     known = tuple(items)
     listening = _PROGRESS.get() or _Listening(lambda _: None)
     listening.width = (end - start) / max(len(known), 1)

@@ -93,7 +93,7 @@ def sbom_document(folder: Path, draft: BundleManifest) -> bytes:
 
 
 def linked(document: bytes) -> list[Part]:
-    """Every part in a document that `sbom_document` made."""
+    """Return every part in a document that `sbom_document` made."""
     found = []
     for each in json.loads(document)["components"]:
         how = [p["value"] for p in each.get("properties", ()) if p["name"] == _HOW]
@@ -107,7 +107,7 @@ _HOW = "menagerie:linked"
 
 
 def _inside(draft: BundleManifest) -> tuple[Part, ...]:
-    """What others wrote and the model's library contains."""
+    """Return what others wrote and the model's library contains."""
     torch = draft.versions.get("torch", "")
     public = torch.partition("+")[0]
     parts = [Part("torch", torch, "BSD-3-Clause", "headers", f"pkg:pypi/torch@{public}")]
@@ -121,7 +121,7 @@ def _inside(draft: BundleManifest) -> tuple[Part, ...]:
 
 
 def _beside(draft: BundleManifest) -> tuple[Part, ...]:
-    """What the runtime contains or loads for such a machine."""
+    """Return what the runtime contains or loads for such a machine."""
     parts = [JSON_PART, MONOCYPHER]
     if draft.requires.system == "linux":
         parts += [Part("libgomp", "", _GCC, "dynamic"), Part("libgcc_s", "", _GCC, "dynamic")]

@@ -49,7 +49,7 @@ def reseal(folder: Path, draft: BundleManifest, state: ReleaseState) -> BundleMa
 
 
 def without_report(manifest: BundleManifest) -> BundleManifest:
-    """The manifest without the proof's report."""
+    """Return the manifest without the proof's report."""
     kept = {role: entry for role, entry in manifest.files.items() if entry.path not in _REPORT}
     return replace(manifest, files=kept)
 
@@ -163,7 +163,7 @@ def _arrays(one: np.ndarray[Any, Any], two: np.ndarray[Any, Any]) -> str | None:
 
 
 def _facts(place: str, one: Any, two: Any) -> Iterator[str]:
-    """Each leaf of the manifest that differs; digests and sizes are said with their files."""
+    """Yield each leaf of the manifest that differs; digests and sizes are said with their files."""
     if isinstance(one, dict) and isinstance(two, dict):
         for key in sorted(one.keys() | two.keys()):
             if key not in {"sha256", "bytes"}:

@@ -100,7 +100,7 @@ class ValidationError(MenagerieError):
 
 
 def explain(error: BaseException, place: str) -> MenagerieError:
-    """An error of our tree, for one that is not: one line, no traceback."""
+    """Return an error of our tree, for one that is not: one line, no traceback."""
     if isinstance(error, MenagerieError):
         return error
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -113,7 +113,7 @@ def explain(error: BaseException, place: str) -> MenagerieError:
 
 
 def nearest(word: object, known: Iterable[str]) -> str | None:
-    """The known word most like `word`, if any is like it at all."""
+    """Return the known word most like `word`, if any is like it at all."""
     return next(iter(difflib.get_close_matches(str(word), list(known), n=1)), None)
 
 

@@ -141,7 +141,7 @@ class Manifest:
 
 
 def is_pattern(name: str) -> bool:
-    """Whether it means all names of its form, as `vit*` does."""
+    """Return whether it means all names of its form, as `vit*` does."""
     return not _GLOB.isdisjoint(name)
 
 
@@ -195,7 +195,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _entries(file: YamlFile, targets: Iterable[str]) -> Mapping[str, ModelSpec]:
-    """The file's entries; none, and its faults noted, if anything in it is wrong."""
+    """Return the file's entries; none, and its faults noted, if anything in it is wrong."""
     value = file.value
     known = {fault.location for fault in file.faults}  # these read as None: say it once
     if value is None:

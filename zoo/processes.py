@@ -40,7 +40,7 @@ class Owner(Frozen):
         return cls(host=_host(), pid=pid, born=_digest(birth(pid) or ""))
 
     def lives(self) -> bool | None:
-        """Whether it still runs; None where that cannot be seen from here."""
+        """Return whether it still runs; None where that cannot be seen from here."""
         if self.host != _host():
             return None
         with suppress(PermissionError):  # of another user, where /proc hides those

@@ -233,7 +233,7 @@ class FailureReport(Frozen):
 def with_latencies(
     validation: ValidationReport, measured: Iterable[tuple[str, Measurement]]
 ) -> ValidationReport:
-    """A judgement with the latencies of programs that were measured elsewhere, by name."""
+    """Return a judgement with the latencies of programs that were measured elsewhere, by name."""
     times = dict(measured)
     programs = (replace(p, latency=times.get(p.program, p.latency)) for p in validation.programs)
     return replace(validation, programs=tuple(programs))
@@ -243,7 +243,7 @@ Suspected = tuple[str, int | None]  # a program, and the golden case that may sh
 
 
 def suspected(validation: ValidationReport, programs: Sequence[str]) -> tuple[Suspected, ...]:
-    """What to search, the likeliest first; nothing where a search would tell nothing.
+    """Return what to search, the likeliest first; nothing where a search would tell nothing.
 
     A program whose output was out of tolerance is tried with the first such golden case, a refuted
     one with what refuted it, whose numbers follow those of golden cases. One that was not judged,

@@ -69,7 +69,7 @@ class YamlFile:
     faults: list[Fault] = field(default_factory=list)
 
     def line(self, location: Location) -> int:
-        """The line of `location`, or of the nearest thing around it that the file has."""
+        """Return the line of `location`, or of the nearest thing around it that the file has."""
         while location and location not in self.lines:
             location = location[:-1]
         return self.lines.get(location, 1)
@@ -163,7 +163,7 @@ class _Builder:
         self._events = events
 
     def build(self, event: Event, location: Location) -> Any:
-        """The value that begins with `event`; all of its events are taken."""
+        """Return the value that begins with `event`; all of its events are taken."""
         self._file.lines.setdefault(location, event.start_mark.line + 1)
         if isinstance(event, AliasEvent):
             fact = "anchors and aliases are not read; write it out"
@@ -201,7 +201,7 @@ class _Builder:
         return result
 
     def _key(self, event: Event) -> str | None:
-        """The text; None if it is none."""
+        """Return the text; None if it is none."""
         if not isinstance(event, ScalarEvent) or _tag(event):
             return None
         text: str = event.value
@@ -238,7 +238,7 @@ class _Builder:
 
 
 def _tag(event: Event) -> str | None:
-    """What is written before a value to say its type; `!` says nothing."""
+    """Return what is written before a value to say its type; `!` says nothing."""
     tag: str | None = getattr(event, "tag", None)
     return None if tag == "!" else tag
 
@@ -302,7 +302,7 @@ def _fact(detail: ErrorDetails, location: Location, node: Schema) -> str:
 
 
 def _follow(steps: Iterable[str | int], root: Schema) -> tuple[Location, Schema]:
-    """The place in the data an error speaks of, and the schema there (for a key: around it).
+    """Return the place in the data an error speaks of, and the schema there (for a key: around it).
 
     Pydantic's path also names the union members it tried, which the author never wrote.
     """
@@ -343,7 +343,7 @@ def _resolve(root: Schema, node: Schema) -> Schema:
 
 
 def _choices(node: Schema) -> list[str]:
-    """The values that an enum, a literal or a discriminator allows."""
+    """Return the values that an enum, a literal or a discriminator allows."""
     if "oneOf" in node:
         return list(node["discriminator"]["mapping"])
     return [str(v) for v in node.get("enum", [node["const"]] if "const" in node else [])]

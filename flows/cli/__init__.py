@@ -34,7 +34,7 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 def _in(file: str, *names: str) -> dict[str, str]:
-    """Where commands are that have their functions' names."""
+    """Return where commands are that have their functions' names."""
     return {name: f"{file}:{name}" for name in names}
 
 
@@ -93,7 +93,7 @@ def _found(place: str) -> Callable[..., None]:
 
 
 def _with_json(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with `--json`, which all have; `flows.cli.output.answer` heeds it."""
+    """Return the command with `--json`, which all have; `flows.cli.output.answer` heeds it."""
 
     @functools.wraps(command)
     def with_json(*, as_json: bool, **given: Any) -> None:

@@ -315,7 +315,7 @@ def report(
 
 
 def _page(folder: Path) -> Path:
-    """The page of a conversion: of its failure, where the last one came to no verdict."""
+    """Return the page of a conversion: of its failure, where the last one came to no verdict."""
     from zoo.report.files import FAILURE_PAGE
 
     failure = folder / FAILURE_PAGE
@@ -323,7 +323,7 @@ def _page(folder: Path) -> Path:
 
 
 def _folder(what: str, target: str, store: str) -> Path:
-    """The folder that holds report.json and report.html."""
+    """Return the folder that holds report.json and report.html."""
     from flows.reports import report_folder
     from menagerie.cli import model_name
 
@@ -342,7 +342,7 @@ def _with_report(folder: Path) -> Path:
 
 
 def _released(model: str, target: str, store: str) -> Path:
-    """A copy of the report of the model's latest release, fetched unless it is here already.
+    """Return a copy of the report of the model's latest release, fetched unless it is here already.
 
     It is kept apart from the reports of conversions made here, under the hash of the release: a
     later release, or that of another store, has another.

@@ -138,7 +138,7 @@ def absolute(location: Path | str | None) -> str:
 
 
 def store_option(callback: "Callable[[str], str] | None" = None) -> Any:
-    """The option `--store`, as it is given, or what `callback` makes of it."""
+    """Return the option `--store`, as it is given, or what `callback` makes of it."""
     return typer.Option(
         "--store",
         envvar="MENAGERIE_STORE",

@@ -99,7 +99,7 @@ def table(
 
 
 def shown_checks(checks: Iterable[Check]) -> Iterator[Text]:
-    """A line of what was looked at, and one of what to do about it, for each."""
+    """Yield a line of what was looked at, and one of what to do about it, for each."""
     from rich.text import Text
 
     from zoo.errors import Health
@@ -113,7 +113,7 @@ def shown_checks(checks: Iterable[Check]) -> Iterator[Text]:
 
 
 def figure(value: T | None, written: Callable[[T], str]) -> str:
-    """A value as a function of `menagerie.figures` writes it; a dash for None."""
+    """Return a value as a function of `menagerie.figures` writes it; a dash for None."""
     return "–" if value is None else written(value)  # noqa: RUF001
 
 

@@ -136,7 +136,7 @@ def announce_weights(planned: Sequence[PlannedModel], seed: int | None) -> None:
 
 
 def shown_results(run: RunResult) -> Iterator[RenderableType]:
-    """The rows, then every reason in full, then where things are."""
+    """Yield the rows, then every reason in full, then where things are."""
     columns = ("max abs error", "SNR", "latency", "against eager", "size", "time")
     rows = map(_cells, run.results)
     yield table("model", "target", "outcome", *columns, rows=rows, right=columns)

@@ -255,7 +255,7 @@ def ledger_here(store: "Store", model: str, target: str) -> "Ledger":
 
 
 def build_keys(ledger: "Ledger") -> tuple[str, ...]:
-    """The builds that were ever promoted, in the order in which they first were."""
+    """Return the builds that were ever promoted, in the order in which they first were."""
     return tuple(dict.fromkeys(entry.build_key for entry in ledger.entries))
 
 

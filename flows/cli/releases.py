@@ -137,7 +137,7 @@ def _side(which: str, target: str, store: str) -> "Side":
 
 
 def _build(store: "Store", model: str, target: str, rank: str) -> str:
-    """The build key that `before`, a number or the beginning of a key means."""
+    """Return the build key that `before`, a number or the beginning of a key means."""
     from flows.cli.promotion import build_keys, ledger_here, whole_key
 
     ledger = ledger_here(store, model, target)
@@ -337,7 +337,7 @@ def catalog(
 
 
 def _site(store: "Store", address: str | None, wheels: list[Path]) -> "Site":
-    """What is kept of the site, with what was given now."""
+    """Return what is kept of the site, with what was given now."""
     from zoo.catalogue.site import keep_site, kept_site
 
     kept = kept_site(store.objects)

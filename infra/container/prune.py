@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 
 
 def needed(roots: list[str]) -> set[str]:
-    """The canonical names of the roots and of what they need, as far as it is installed."""
+    """Return the canonical names of the roots and of what they need, as far as it is installed."""
     required = {
         canonicalize_name(each.name): [Requirement(text) for text in each.requires or ()]
         for each in distributions()

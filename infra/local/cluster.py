@@ -254,7 +254,7 @@ def _process(name: str) -> str:
 
 
 def log_path(name: str) -> Path:
-    """Where a process writes."""
+    """Return where a process writes."""
     return cluster_folder() / "logs" / f"{name}.log"
 
 
@@ -301,7 +301,7 @@ def apply_wanted(state: ClusterState, tell: Callable[[str], None] = lambda _: No
 
 
 def _prepared(port: int | None) -> ClusterState:
-    """The state: that of last time where there is any, with the port that is asked for.
+    """Return the state: that of last time where there is any, with the port that is asked for.
 
     A port on which another program listens is refused before anything is started.
     """
@@ -334,7 +334,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on 127.0.0.1 there now."""
+    """Return whether a server could listen on 127.0.0.1 there now."""
     with suppress(OSError), socket.create_server(("127.0.0.1", port)):
         return True
     return False
@@ -345,7 +345,7 @@ def _anew(name: str) -> str:
 
 
 def _s3(state: ClusterState) -> str:
-    """A question that needs the secret and the bucket, which is made where there is none."""
+    """Return a question that needs the secret and the bucket, which is made where there is none."""
     from botocore.config import Config
 
     from zoo.store.s3 import S3Objects

@@ -26,7 +26,7 @@ from swift.common.wsgi import ConfigString, SwiftHttpProtocol, loadapp, loadcont
 
 
 def listen(port: int, address: str = "127.0.0.1") -> Any:
-    """A listener for `serve`."""
+    """Return a listener for `serve`."""
     return eventlet.listen((address, port), backlog=4096, reuse_port=False)
 
 

@@ -37,7 +37,7 @@ _FOREIGN = ("PREFECT_", "AWS_", "MENAGERIE_STORE")
 
 
 def secrets_of(name: str, state: ClusterState) -> dict[str, str]:
-    """The variables of a process that hold secrets, and what belongs to them."""
+    """Return the variables of a process that hold secrets, and what belongs to them."""
     if name == "s3":
         keys = {ACCESS_KEY: state.s3_secret.get_secret_value()}
         return {"MENAGERIE_SWIFT_KEYS": json.dumps(keys)}

@@ -46,7 +46,7 @@ def zig_program() -> Path:
 
 
 def zig_version() -> str:
-    """The wheel's version, part of every build key; `absent` without it."""
+    """Return the wheel's version, part of every build key; `absent` without it."""
     try:
         return importlib.metadata.version("ziglang")
     except importlib.metadata.PackageNotFoundError:

@@ -25,7 +25,7 @@ _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def sha256_of(path: Path) -> str:
-    """The sha256 of a file's bytes, 64 lower-case hexadecimal digits."""
+    """Return the sha256 of a file's bytes, 64 lower-case hexadecimal digits."""
     digest = hashlib.sha256()
     with path.open("rb", buffering=0) as file:
         while chunk := file.read(_CHUNK):

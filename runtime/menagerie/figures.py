@@ -23,7 +23,7 @@ _SAME_SPEED = 0.03  # closer than this two medians on a shared machine are equal
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """A finite value with so many significant digits, never in exponent form."""
+    """Return a finite value with so many significant digits, never in exponent form."""
     if value == 0:
         return "0"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
@@ -44,7 +44,7 @@ def scientific(value: float) -> str:
 
 
 def error(value: float) -> str:
-    """An error: `exact` when there is none, plain digits when it is not small."""
+    """Return an error: `exact` when there is none, plain digits when it is not small."""
     if value == 0:
         return "exact"
     small, large = 1e-2, 1e4
@@ -52,14 +52,14 @@ def error(value: float) -> str:
 
 
 def decibels(value: float) -> str:
-    """A signal-to-noise ratio; infinite means that the bits are equal."""
+    """Return a signal-to-noise ratio; infinite means that the bits are equal."""
     if math.isinf(value) and value > 0:
         return "bit-equal"
     return f"{value:.1f} dB" if math.isfinite(value) else f"{scientific(value)} dB"
 
 
 def milliseconds(value: float) -> str:
-    """A latency: microseconds below one millisecond, seconds above a thousand."""
+    """Return a latency: microseconds below one millisecond, seconds above a thousand."""
     if value < 1:
         return f"{significant(value * 1e3)} µs"
     thousand = 1e3
@@ -67,7 +67,7 @@ def milliseconds(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """A duration: `0.42 s`, `31 s`, `2 min 05 s`."""
+    """Return a duration: `0.42 s`, `31 s`, `2 min 05 s`."""
     ten, minute = 10, 60
     if value < ten:
         return f"{value:.2g} s" if value else "0 s"
@@ -97,12 +97,12 @@ def size(value: int) -> str:
 
 
 def percent(share: float) -> str:
-    """A share of a whole: `99.5 %`."""
+    """Return a share of a whole: `99.5 %`."""
     return f"{100 * share:.1f}{_NO_BREAK}%"
 
 
 def thousands(value: int) -> str:
-    """An integer with thin spaces between its thousands."""
+    """Return an integer with thin spaces between its thousands."""
     return f"{value:,}".replace(",", "\u202f")
 
 
@@ -112,7 +112,7 @@ def count(number: int, noun: str) -> str:
 
 
 def times(factor: float) -> str:
-    """A factor between two times: `1.35×`, and `13×` from ten on."""
+    """Return a factor between two times: `1.35×`, and `13×` from ten on."""
     ten = 10
     return f"{factor:.0f}{_TIMES}" if factor >= ten else f"{factor:.2f}{_TIMES}"
 
@@ -140,7 +140,7 @@ def shown_json(value: Any, **options: Any) -> str:
 
 
 def in_ascii(error: Any) -> tuple[str, int]:
-    """What replaces what an encoding lacks; one of `codecs`' handlers of errors."""
+    """Return what replaces what an encoding lacks; one of `codecs`' handlers of errors."""
     rest = error.object[error.start :]
     power = rest[: len(rest) - len(rest.lstrip(_POWER))]  # whole: some encodings have ¹²³ alone
     text = power or rest[0]

@@ -17,7 +17,7 @@ _EMULATED = {"metal": ("metal-macos-arm64",)}
 
 
 def host_platform(target: str) -> str:
-    """The platform that this machine is to a target, e.g. `cpu-linux-x86_64`."""
+    """Return the platform that this machine is to a target, e.g. `cpu-linux-x86_64`."""
     here = Requirements(
         system=platform.system().lower(), machine=platform.machine(), runtime_abi=RUNTIME_ABI
     )
@@ -47,6 +47,6 @@ def machine() -> str:
 
 
 def cores() -> int:
-    """How many cores this process may run on."""
+    """Return how many cores this process may run on."""
     affinity = getattr(os, "sched_getaffinity", None)  # macOS pins no process
     return len(affinity(0)) if affinity else os.cpu_count() or 1

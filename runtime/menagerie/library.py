@@ -69,7 +69,7 @@ def run_native_tool() -> None:
 
 
 def available_targets() -> tuple[str, ...]:
-    """The targets whose runtime this installation has, sorted."""
+    """Return the targets whose runtime this installation has, sorted."""
     before, after = _file_name("*").split("*")
     found = {path.name for each in package_folders() for path in each.glob(_file_name("*"))}
     return tuple(sorted(name.removeprefix(before).removesuffix(after) for name in found))
@@ -173,7 +173,7 @@ def _declare(loaded: ctypes.CDLL) -> None:
 
 
 def last_error(target: str = "cpu") -> str:
-    """What the library's last failing call in this thread has said."""
+    """Return what the library's last failing call in this thread has said."""
     message: bytes = library(target).menagerie_last_error()
     return message.decode(errors="replace")
 

@@ -69,11 +69,11 @@ class Tolerance:
                 raise ValueError(f"a tolerance is finite and greater than 0, not {bound:g}")
 
     def everywhere(self, scale: float) -> float:
-        """The largest error that passes whatever the SNR, in an output of this scale."""
+        """Return the largest error that passes whatever the SNR, in an output of this scale."""
         return self.absolute * min(1.0, max(scale, _SMALLEST_SCALE))
 
     def outlier(self, scale: float) -> float:
-        """The largest error that passes by virtue of the SNR, in an output of this scale."""
+        """Return the largest error that passes by virtue of the SNR, in an output of this scale."""
         return _OUTLIER_FACTOR * self.absolute * scale
 
 

@@ -36,7 +36,7 @@ def signal_name(number: int) -> str:
 
 
 def peak_memory_bytes() -> int:
-    """The most memory that was resident in this process so far.
+    """Return the most memory that was resident in this process so far.
 
     Linux's ru_maxrss survives exec, so a large parent would be counted; VmHWM starts anew.
     """

@@ -132,7 +132,7 @@ def _runtime_files(runtime: Path | None, machine: str) -> Mapping[str, bytes]:
 
 
 def _roots_of(bundle: Bundle) -> Iterator[bytes]:
-    """The trusted roots whose keys have signed it; none where it is unsigned."""
+    """Yield the trusted roots whose keys have signed it; none where it is unsigned."""
     for root in trusted_roots():
         with suppress(Untrusted, ArtifactError):
             check_signature(bundle.document, bundle.signature, str(bundle.folder), roots=[root])

@@ -85,7 +85,7 @@ def read_array(path: str) -> Array:
 
 
 def readable(array: Array, dtype: Dtype) -> Array:
-    """An output of a type that numpy has; bfloat16 as the float32 that it is a part of."""
+    """Return an output of a type that numpy has; bfloat16 as the float32 that it is a part of."""
     return widen(array, dtype).astype("float32") if dtype is Dtype.BFLOAT16 else array
 
 
@@ -114,12 +114,12 @@ def _write_archive(answers: Mapping[str, Array], path: Path) -> None:
 
 
 def _taken(array: Array, dtype: Dtype) -> Array:
-    """A float32 array in bfloat16, where that is wanted; any other unchanged."""
+    """Return a float32 array in bfloat16, where that is wanted; any other unchanged."""
     return narrow(array, dtype) if dtype is Dtype.BFLOAT16 and array.dtype == "float32" else array
 
 
 def stored(dtype: Dtype) -> np.dtype[Any]:
-    """The numpy type in which tensors of `dtype` are held."""
+    """Return the numpy type in which tensors of `dtype` are held."""
     return np.dtype("uint16" if dtype is Dtype.BFLOAT16 else dtype.value)
 
 
@@ -174,7 +174,7 @@ def read_notes(path: Path) -> dict[str, str]:
 
 
 def _header(path: Path) -> tuple[Any, int]:
-    """The header's JSON, and where the tensors' bytes begin."""
+    """Return the header's JSON, and where the tensors' bytes begin."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
         if length > _MOST_HEADER_BYTES:
@@ -203,7 +203,7 @@ def _tensors(content: NDArray[Any], header: Any) -> dict[str, NDArray[Any]]:
 
 
 def _entry(name: str, fields: Any) -> tuple[np.dtype[Any], tuple[int, ...], int, int]:
-    """A tensor's type, shape and place; its bytes are as many as its shape takes."""
+    """Return a tensor's type, shape and place; its bytes are as many as its shape takes."""
     if not isinstance(fields, dict) or fields.keys() != {"dtype", "shape", "data_offsets"}:
         raise ValueError(f"{name!r} has not dtype, shape and data_offsets")
     if not isinstance(fields["dtype"], str) or fields["dtype"] not in _DTYPES:

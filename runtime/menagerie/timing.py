@@ -174,7 +174,7 @@ def serve(load: Callable[[], Callable[[], object]]) -> None:
 
 
 def _program() -> Callable[[], object]:
-    """The program that the command names, just lowered, on its golden case."""
+    """Return the program that the command names, just lowered, on its golden case."""
     folder, name, case, threads = sys.argv[1:]
     return _ready(Path(folder), name, int(threads), allow_unsigned=True, case=int(case))[1]
 

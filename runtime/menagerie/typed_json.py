@@ -56,7 +56,7 @@ def matching(pattern: str, fact: str) -> Callable[[str], str]:
 
 
 def at_least(low: int) -> Callable[[int], int]:
-    """A check for `Annotated`: of whole numbers from `low` on that C's readers can hold."""
+    """Return a check for `Annotated`: of whole numbers from `low` on that C's readers can hold."""
 
     def checked(number: int) -> int:
         if not low <= number < 2**63:
@@ -214,7 +214,7 @@ def _record(kind: Any, value: object, place: str) -> Any:
 
 @cache
 def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
-    """The fields of a dataclass: type, and whether a value must be given."""
+    """Return the fields of a dataclass: type, and whether a value must be given."""
     hints = get_type_hints(kind, include_extras=True)
     return {
         f.name: (hints[f.name], f.default is MISSING and f.default_factory is MISSING)

@@ -129,7 +129,7 @@ def extract(
 
 
 def _feeding(chosen: Sequence[Node]) -> list[Node]:
-    """What flows into the chosen nodes from others."""
+    """Return what flows into the chosen nodes from others."""
     sources = dict.fromkeys(i for n in chosen for i in n.all_input_nodes)
     return [n for n in sources if n not in chosen]
 
@@ -153,7 +153,7 @@ def _assemble(
     like: ExportedProgram,
     example: tuple[torch.Tensor, ...] | None = None,
 ) -> ExportedProgram:
-    """An ExportedProgram of a graph, with the constants, ranges and dialect of another."""
+    """Return an ExportedProgram of a graph, with the constants, ranges and dialect of another."""
     graph.lint()
     arguments = [TensorArgument(name=name) for name in outputs]
     call, made = like.module_call_graph[0].signature, tree_structure(tuple(outputs))
@@ -185,7 +185,7 @@ Judge = Callable[[Piece, Tolerances], dict[str, OutputParity]]
 
 
 def comparable(value: Any) -> bool:
-    """Whether a value is a tensor of an element type that artifacts know."""
+    """Return whether a value is a tensor of an element type that artifacts know."""
     return isinstance(value, torch.Tensor) and value.dtype in DTYPES
 
 

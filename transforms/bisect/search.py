@@ -198,7 +198,7 @@ class _Search:
     # In the passes
 
     def first_wrong(self, before: ExportedProgram, after: ExportedProgram) -> Divergence | None:
-        """The first node of `after` that is wrong on the inputs, if an output is."""
+        """Return the first node of `after` that is wrong on the inputs, if an output is."""
 
         def wrong(pairs: Sequence[tuple[Node, Node]]) -> list[tuple[Node, OutputParity]]:
             expected = capture(before, self.inputs, [old.name for old, _ in pairs])
@@ -312,7 +312,7 @@ class _Search:
 
 
 def divergence_at(stage: DivergenceStage, node: Node, distance: OutputParity) -> Divergence:
-    """The record of a wrong node, with where in the model it comes from."""
+    """Return the record of a wrong node, with where in the model it comes from."""
     file, line = source_line(node)
     return Divergence(
         stage=stage,
@@ -335,7 +335,7 @@ def is_probe(node: Node) -> bool:
 
 
 def _suspects(wrong: Node, good: set[Node]) -> set[Node]:
-    """The producers of a wrong node that no right node clears.
+    """Return the producers of a wrong node that no right node clears.
 
     When none is left, those that feed it directly and were not looked at themselves: a node in
     between can hide a fault (a normalisation hides a wrong scale).
@@ -350,7 +350,7 @@ def _suspects(wrong: Node, good: set[Node]) -> set[Node]:
 
 
 def _nearest_probes(node: Node) -> set[Node]:
-    """The probes that feed `node`, directly or through other nodes (tuples, integers)."""
+    """Return the probes that feed `node`, directly or through other nodes (tuples, integers)."""
     found: set[Node] = set()
     for source in node.all_input_nodes:
         found |= {source} if is_probe(source) else _nearest_probes(source)

@@ -293,7 +293,7 @@ def prepare_module(name: str, program: Program) -> Prepared:
     example = dict(zip(inputs, tensors, strict=True))
 
     def called_with(given: Mapping[str, torch.Tensor]) -> Any:
-        """What forward takes: the tensors given, and the constants of the example."""
+        """Return what forward takes: the tensors given, and the constants of the example."""
         values = iter(given.values())
         each = (next(values) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
         return tree_unflatten(each, spec)
@@ -383,7 +383,7 @@ def _as_exported(
 
 
 def _example(place: str, program: Program) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What to call the program with, tensors laid out as given; anything else is refused."""
+    """Return what to call the program with, tensors laid out as given; anything else is refused."""
     arguments: Any = program.inputs
     keywords: dict[str, Any] = dict(program.kwargs)
     if isinstance(arguments, torch.Tensor):

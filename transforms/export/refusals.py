@@ -59,7 +59,7 @@ def refuse_unsupported(
 
 
 def _used(program: ExportedProgram) -> list[Node]:
-    """The nodes that what is returned or written depends on, in graph order."""
+    """Return the nodes that what is returned or written depends on, in graph order."""
     found = producers(program.graph.output_node())
     return [n for n in program.graph.nodes if n in found]
 
@@ -91,7 +91,7 @@ def _no_tensor(what: str, name: Any, node: Node | None) -> Iterator[str]:
 
 
 def _written(program: ExportedProgram, nodes: dict[str, Node]) -> Iterator[str]:
-    """What is written and cannot be kept."""
+    """Yield what is written and cannot be kept."""
     for spec in program.graph_signature.output_specs:
         what = _OF_STATE.get(spec.kind)
         if what is not None:

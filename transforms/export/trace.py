@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 def packed_linear(A: Tensor, B: Tensor, group_size: int, S: Tensor, Z: Tensor) -> Tensor:  # noqa: N803
-    """A times a transposed weight of S q + Z, summed up in float32.
+    """Return a times a transposed weight of S q + Z, summed up in float32.
 
     Args:
         A: (M, K), floating.
@@ -229,7 +229,7 @@ def assigned_in_place(module: torch.nn.Module) -> Iterator[None]:
 
 
 def with_own_state(program: ExportedProgram) -> ExportedProgram:
-    """The same program, its state no longer the tensors that the module has and writes."""
+    """Return the same program, its state no longer the tensors that the module has and writes."""
     for name in state_of(program):
         holder = program.state_dict if name in program.state_dict else program.constants
         holder[name] = holder[name].detach().clone()
@@ -264,7 +264,7 @@ _BEFORE = CallViews(), KeepPlainState(), LookUpTensorIndices()
 def _decomposed(
     place: str, program: ExportedProgram, records: list[PassRecord], *, deferred: bool = False
 ) -> ExportedProgram:
-    """The program in inference form, by passes and by torch's own trace between them."""
+    """Return the program in inference form, by passes and by torch's own trace between them."""
     program = run_canonical(place, program, _BEFORE, records)
     with patch.object(FlexAttentionHOP, "__call__", _flex_attention):
         program = functional(program)
@@ -309,7 +309,7 @@ def dynamic_shapes(spec: ProgramSpec) -> tuple[dict[int, Dim], ...]:
 
 
 def _unwritable(module: torch.nn.Module | ExportedProgram) -> tuple[str, str] | None:
-    """The first parameter or buffer whose name no code of Python's can have, and why not."""
+    """Return the first parameter or buffer whose name no code of Python's can have, and why not."""
     for name, _ in (*module.named_parameters(), *module.named_buffers()):
         for part in name.split("."):
             if keyword.iskeyword(part):

@@ -74,7 +74,7 @@ def planned_cases(
 
 
 def _lifelike_case(spec: ProgramSpec, real: Mapping[str, torch.Tensor] | None) -> list[PlannedCase]:
-    """The last case, where there is one."""
+    """Return the last case, where there is one."""
     if real is not None:
         shapes = ((i.shape, real[i.name].shape) for i in spec.inputs)
         axes = (pair for named, found in shapes for pair in zip(named, found, strict=True))
@@ -87,13 +87,13 @@ def _lifelike_case(spec: ProgramSpec, real: Mapping[str, torch.Tensor] | None) -
 
 
 def _content(spec: InputSpec) -> Content | None:
-    """What an input holds, unless the entry says that it is no number by chance."""
+    """Return what an input holds, unless the entry says that it is no number by chance."""
     drawn = spec.sample.kind in {SampleKind.NORMAL, SampleKind.UNIFORM}
     return content_of(spec) if drawn else None
 
 
 def telling_sizes(dimensions: Mapping[str, Dimension]) -> list[dict[str, int]]:
-    """All dimensions in the middle (odd), all at their lowest, all highest, then mixtures.
+    """Return all dimensions in the middle (odd), all at their lowest, all highest, then mixtures.
 
     In these one dimension is low among high ones, or high among low ones: any two of n dimensions
     are seen at each pair of their ends, in 2 n cases instead of 2**n.
@@ -134,7 +134,7 @@ def make_inputs(
 def first_inputs(
     model: torch.nn.Module, spec: ProgramSpec, real: Mapping[str, torch.Tensor] | None = None
 ) -> dict[str, torch.Tensor]:
-    """The inputs of the first case that `make_goldens` makes of the same."""
+    """Return the inputs of the first case that `make_goldens` makes of the same."""
     first = planned_cases(spec, real)[0]
     return make_inputs(spec, first, seed=0, dtype=model_dtype(model), real=real)
 
@@ -322,7 +322,7 @@ def check_shapes(place: str, signature: Signature, cases: Sequence[GoldenCase]) 
 
 
 def _middle(dimension: Dimension) -> int:
-    """An odd value near the middle; an odd multiple where the dimension has a step."""
+    """Return an odd value near the middle; an odd multiple where the dimension has a step."""
     step = dimension.multiple_of
     units = (dimension.low + dimension.high) // 2 // step
     units += 1 - units % 2

@@ -60,7 +60,7 @@ def real_sample(
 def _fewest(
     program: ProgramSpec, tensors: dict[str, torch.Tensor]
 ) -> dict[str, torch.Tensor] | None:
-    """The first samples, as many as a call needs; None where they do not fit."""
+    """Return the first samples, as many as a call needs; None where they do not fit."""
     found, sizes = dict[str, torch.Tensor](), dict[str, int]()
     for spec in program.inputs:
         given = tensors.get(spec.name)
@@ -208,7 +208,7 @@ def samples(program: ProgramSpec, data: Path, *, alone: bool) -> Iterator[Call]:
 
 
 def _samples_a_call(place: str, program: ProgramSpec, count: int) -> tuple[int, int]:
-    """The fewest and the most."""
+    """Return the fewest and the most."""
     firsts = {spec.shape[0] for spec in program.inputs}
     if len(firsts) > 1:
         fact = f"the first axes of program {program.name}'s inputs differ, so are no samples"

@@ -77,14 +77,14 @@ def example_goldens(
 
 
 def _varies(example: torch.Tensor) -> bool:
-    """Whether its elements say what values there may be."""
+    """Return whether its elements say what values there may be."""
     return example.numel() > 1 and bool(example.isfinite().all()) and bool(example.std() > 0)
 
 
 def _input(
     spec: TensorSpec, example: torch.Tensor, planned: PlannedCase, seed: str, *, first: bool
 ) -> torch.Tensor:
-    """An input of a call, the first or a later one of its run."""
+    """Return an input of a call, the first or a later one of its run."""
     shape = [planned.dimensions[s] if isinstance(s, str) else s for s in spec.shape]
     content = content_of(spec)
     if planned.kind in _LIFELIKE and content is not None and _varies(example):
@@ -119,12 +119,12 @@ def rows_apart(example: torch.Tensor) -> torch.Tensor:
 
 
 def _counted(sizes: Sequence[int], axis: int) -> torch.Tensor:
-    """The positions along an axis, as broadcasting has them."""
+    """Return the positions along an axis, as broadcasting has them."""
     return torch.arange(sizes[axis]).view([-1 if each == axis else 1 for each in range(len(sizes))])
 
 
 def redrawn(example: torch.Tensor, shape: Sequence[int], *, seed: str) -> torch.Tensor:
-    """A tensor of as many axes that is as the example is; see the module for how."""
+    """Return a tensor of as many axes that is as the example is; see the module for how."""
     if not example.numel():
         return torch.zeros(tuple(shape), dtype=example.dtype)
     if example.dtype is torch.bool:

@@ -52,7 +52,7 @@ class Content(Enum):
 
 
 def content_of(spec: TensorSpec | InputSpec) -> Content | None:
-    """What an input holds; None for all that is neither picture nor speech."""
+    """Return what an input holds; None for all that is neither picture nor speech."""
     if not spec.dtype.is_floating:
         return None
     match spec.shape:
@@ -68,7 +68,7 @@ def content_of(spec: TensorSpec | InputSpec) -> Content | None:
 
 
 def _are_bins(size: int | str, other: int | str) -> bool:
-    """Whether an axis holds bins: these are a fixed size, and few."""
+    """Return whether an axis holds bins: these are a fixed size, and few."""
     if isinstance(size, str) or size > _MOST_BINS:
         return False
     return isinstance(other, str) or size <= other
@@ -131,7 +131,7 @@ def draw(content: Content, shape: Sequence[int], values: Values, *, seed: str) -
 
 
 def _row(content: Content, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
-    """One of a batch in float64; of pictures and samples mean 0 and deviation 1, roughly."""
+    """Return one of a batch in float64; of pictures and samples mean 0 and deviation 1, roughly."""
     match content:
         case Content.PICTURE:  # regions end at edges, where one thing hides another
             region = math.sqrt(_REGION) * _field(shape[1:], 2.0, generator).sign()

@@ -94,15 +94,15 @@ class Aliasing:
             self.merge(other, node)
 
     def share(self, one: Node, other: Node) -> bool:
-        """Whether two nodes may share memory."""
+        """Return whether two nodes may share memory."""
         return self._sharing[one] is self._sharing[other]
 
     def returned(self, node: Node) -> list[Node]:
-        """The program's outputs that may share the node's memory."""
+        """Return the program's outputs that may share the node's memory."""
         return [n for n in self._returned if self.share(n, node)]
 
     def is_input(self, node: Node) -> bool:
-        """Whether the node may share memory with an input, a weight or a buffer."""
+        """Return whether the node may share memory with an input, a weight or a buffer."""
         return any(self.share(n, node) for n in self._inputs)
 
 
@@ -125,7 +125,7 @@ def _shared_with(node: Node, *, guess: bool = True) -> list[Node]:
 
 
 def _probed(node: Node, sources: list[Node], guess: bool) -> list[Node]:
-    """The arguments whose storage the call returns when it is run on their fake values."""
+    """Return the arguments whose storage the call returns when it is run on their fake values."""
     tensors = [t for n in sources for t in tensors_of(n)]
     try:
         with no_new_guards(cast("FakeTensor", tensors[0]).fake_mode):
@@ -138,13 +138,13 @@ def _probed(node: Node, sources: list[Node], guess: bool) -> list[Node]:
 
 
 def nodes_of(program: ExportedProgram) -> list[Node]:
-    """The nodes of a program's graph, and of those that it calls."""
+    """Return the nodes of a program's graph, and of those that it calls."""
     graphs = [each.graph for each in program.graph_module.modules() if hasattr(each, "graph")]
     return [node for graph in graphs for node in graph.nodes]
 
 
 def functional(program: ExportedProgram) -> ExportedProgram:
-    """The same program in inference form: nothing is written, composite operators are kept.
+    """Return the same program in inference form: nothing is written, composite operators are kept.
 
     Where something is written, those seen to return a view are not: torch takes each for one that
     makes new memory. What cannot run for all sizes, as an LSTM, stays: written out it fixes them.

@@ -76,17 +76,17 @@ def signature_of(
 
 
 def given(program: ExportedProgram) -> list[Any]:
-    """The fake values of the user's inputs, in order; constants as they are."""
+    """Return the fake values of the user's inputs, in order; constants as they are."""
     return _values(program, program.graph_signature.user_inputs)
 
 
 def returned(program: ExportedProgram) -> list[Any]:
-    """The fake values of what the user gets back, in order; constants as they are."""
+    """Return the fake values of what the user gets back, in order; constants as they are."""
     return _values(program, program.graph_signature.user_outputs)
 
 
 def output_names(program: ExportedProgram) -> tuple[str, ...]:
-    """A name for each value returned: its keys, or `output` and its positions."""
+    """Return a name for each value returned: its keys, or `output` and its positions."""
     spec = program.call_spec.out_spec
     # A cache is made of tensors of four axes, and of nothing else.
     leaves = tree_unflatten([torch.zeros(1, 1, 1, 1)] * spec.num_leaves, spec)
@@ -96,7 +96,7 @@ def output_names(program: ExportedProgram) -> tuple[str, ...]:
 
 
 def named_tensors(result: Any) -> Any:
-    """A result of forward; by name those of a dataclass or cache, and those beside None."""
+    """Return a result of forward; by name those of a dataclass or cache, and those beside None."""
     if any(is_dataclass(leaf) for leaf in tree_leaves(result)):
         result = tree_map(_opened, result)
     leaves, spec = tree_flatten_with_path(result)
@@ -112,7 +112,7 @@ def named_tensors(result: Any) -> Any:
 
 
 def is_plain(spec: TreeSpec) -> bool:
-    """Whether a tree is of Python's own containers, which any torch can load from a file."""
+    """Return whether a tree is of Python's own containers, which any torch can load from a file."""
     own = spec.is_leaf() or spec.type in BUILTIN_TYPES or issubclass(spec.type, tuple)
     return own and all(map(is_plain, spec.children()))
 
@@ -138,7 +138,7 @@ def know_caches() -> None:
 
 
 def _opened(leaf: Any) -> Any:
-    """The fields of a dataclass by name, where torch's trees do not know it."""
+    """Return the fields of a dataclass by name, where torch's trees do not know it."""
     if not is_dataclass(leaf) or isinstance(leaf, type):
         return leaf
     return {each.name: tree_map(_opened, getattr(leaf, each.name)) for each in fields(leaf)}
@@ -161,7 +161,7 @@ def _values(program: ExportedProgram, names: Sequence[Any]) -> list[Any]:
 
 
 def state_of(program: ExportedProgram) -> tuple[str, ...]:
-    """The names of the buffers that a call of a program writes, each once."""
+    """Return the names of the buffers that a call of a program writes, each once."""
     return tuple(dict.fromkeys(program.graph_signature.buffers_to_mutate.values()))
 
 
@@ -191,7 +191,7 @@ class Eager:
         return call
 
     def first(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The first call after a reset, whatever was called before."""
+        """Return the first call after a reset, whatever was called before."""
         return self.from_first_state()(inputs)
 
 
@@ -256,7 +256,7 @@ def _range(
 
 
 def _dim_name(axes: Any, axis: int) -> str:
-    """What the user calls an axis; empty where `dynamic_shapes` does not say."""
+    """Return what the user calls an axis; empty where `dynamic_shapes` does not say."""
     listed = dict(enumerate(axes)) if isinstance(axes, (list, tuple)) else axes or {}
     dimension = listed.get(axis)
     root = getattr(dimension, "root", dimension)  # `batch` of `2 * batch`
@@ -326,7 +326,7 @@ def _spread(value: Any, axes: Any) -> list[Any]:
 
 
 def _fits(slot: Any, axes: Any) -> bool:
-    """Whether that can be the axes of a parameter's input, or of each of its several."""
+    """Return whether that can be the axes of a parameter's input, or of each of its several."""
     if isinstance(slot, tuple) and axes is not None:
         return isinstance(axes, (list, tuple)) and len(axes) == len(slot)
     return slot is not None and isinstance(axes, (Mapping, list, tuple, type(None)))

@@ -87,7 +87,7 @@ class CallableProgram(torch.nn.Module):
 
 
 def eager_of(model: torch.nn.Module, spec: ProgramSpec) -> Eager:
-    """A program of a model; its inputs are given in the spec's order."""
+    """Return a program of a model; its inputs are given in the spec's order."""
     return Eager(CallableProgram(model, spec), lambda given: (tuple(given.values()), {}), dict)
 
 

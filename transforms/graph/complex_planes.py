@@ -51,7 +51,7 @@ _ARITHMETIC = {aten.add, aten.sub, aten.rsub, aten.mul, aten.div, aten.pow, aten
 
 
 def is_complex(node: Node) -> bool:
-    """Whether a node's value is complex, or some of its values are."""
+    """Return whether a node's value is complex, or some of its values are."""
     values = pytree.tree_leaves(node.meta.get("val"))
     return any(isinstance(v, torch.Tensor) and v.is_complex() for v in values)
 
@@ -62,7 +62,7 @@ Form: TypeAlias = Callable[..., Any]
 
 
 def _of_each(function: Any) -> Form:
-    """The same of each plane."""
+    """Return the same of each plane."""
 
     def of_each(*args: Any, **kwargs: Any) -> Any:
         real, imag = (
@@ -150,7 +150,7 @@ class ComplexProgram:
             self.sources = [node for node in self.sources if node not in reasons]
 
     def _is_source(self, node: Node, forms: Collection[Any]) -> bool:
-        """Whether complex numbers are made here, or a call in any case rewritten."""
+        """Return whether complex numbers are made here, or a call in any case rewritten."""
         if node.op == "placeholder":
             used = is_complex(node) and bool(node.users)
             return used and self._editor.constant(node) is not None
@@ -183,7 +183,7 @@ class ComplexProgram:
         return found if isinstance(found, str) else None
 
     def _trace(self, node: Node) -> GraphModule | str:
-        """What a call's form computes, or else torch's own; or why neither does.
+        """Return what a call's form computes, or else torch's own; or why neither does.
 
         Its inputs are the planes of complex operands, and all other nodes, in order.
         """
@@ -244,7 +244,7 @@ class ComplexProgram:
         return fresh
 
     def _made(self, node: Node) -> Any:
-        """What takes a node's place: a node, planes of them, or a list of either."""
+        """Return what takes a node's place: a node, planes of them, or a list of either."""
         if node.op == "placeholder":
             return _constant(self._editor, node)
         if node.target is operator.getitem:
@@ -277,7 +277,7 @@ def _untyped(found: Any) -> Any:
 
 
 def _as_torch_does(operator: Any, *args: Any, **kwargs: Any) -> Any:
-    """What torch's `ComplexTensor` makes of a call."""
+    """Return what torch's `ComplexTensor` makes of a call."""
     args, kwargs = pytree.tree_map_only(
         Planes,
         lambda planes: ComplexTensor(*planes),
@@ -295,7 +295,7 @@ def _as_torch_does(operator: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _consumers(node: Node) -> list[Node]:
-    """All that consumes `node`, or what is complex because of it, in graph order."""
+    """Return all that consumes `node`, or what is complex because of it, in graph order."""
     found: set[Node] = set()
     queue = [node] if is_complex(node) else []
     while queue:

@@ -49,7 +49,7 @@ def fake_value(node: Node) -> Any:
 
 
 def _same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether dtype, strides and bytes agree, but for the sign of zeros and NaN."""
+    """Return whether dtype, strides and bytes agree, but for the sign of zeros and NaN."""
     alike = (one.dtype, one.stride()) == (other.dtype, other.stride())
     return alike and torch.equal(one, other)
 
@@ -117,7 +117,7 @@ class ProgramEditor:
         return int(min(ends)) if ends else None
 
     def calls(self, *targets: Any) -> list[Node]:
-        """The nodes that call one of `targets`, in graph order."""
+        """Return the nodes that call one of `targets`, in graph order."""
         return [n for n in self.graph.nodes if n.op == "call_function" and n.target in targets]
 
     def constant(self, node: Any) -> torch.Tensor | None:
@@ -131,7 +131,7 @@ class ProgramEditor:
         return value if isinstance(value, torch.Tensor) else None
 
     def aliasing(self) -> Aliasing:
-        """Which nodes of the graph as it is now may share memory."""
+        """Return which nodes of the graph as it is now may share memory."""
         return Aliasing(self.graph)
 
     def _find_mutated(self) -> set[str | None]:
@@ -194,7 +194,7 @@ class ProgramEditor:
             node.meta.pop("tensor_meta", None)
 
     def is_parameter(self, node: Node) -> bool:
-        """Whether the constant behind a placeholder was learned, or made of such a one."""
+        """Return whether the constant behind a placeholder was learned, or made of such a one."""
         return self._by_name[node.name].kind is InputKind.PARAMETER
 
     def add_constant(self, name: str, value: torch.Tensor, *, learned: bool = True) -> Node:

@@ -133,7 +133,7 @@ _ASIDE = re.compile(  # of no use to who only converts a model
 
 
 def plain_words(text: str) -> str:
-    """The first of what torch says, without what is for its developers."""
+    """Return the first of what torch says, without what is for its developers."""
     sentences = re.split(r"(?<=[.!:)])\s+|\s*\n\s*", text.strip())
     return " ".join([s for s in sentences if s and not _ASIDE.search(s)][:4])
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def output_nodes(program: ExportedProgram) -> list[Node]:
-    """The nodes that the user gets back, in order; not those that only update buffers."""
+    """Return the nodes that the user gets back, in order; not those that only update buffers."""
     names = program.graph_signature.user_outputs
     nodes = {n.name: n for n in program.graph.nodes}
     return [nodes[name] for name in names if isinstance(name, str) and name in nodes]
@@ -45,7 +45,7 @@ class Recorder(torch.fx.Interpreter):
         return value
 
     def compute(self, node: Node) -> Any:
-        """A node's value; for who wants another than the program's."""
+        """Return a node's value; for who wants another than the program's."""
         return super().run_node(node)
 
 
@@ -56,7 +56,7 @@ def _copied(value: Any) -> Any:
 def capture(
     program: ExportedProgram, inputs: Sequence[torch.Tensor], names: Collection[str]
 ) -> dict[str, Any]:
-    """The values of some nodes of a program by name; see `Recorder`."""
+    """Return the values of some nodes of a program by name; see `Recorder`."""
     return Recorder(program, names).record(inputs)
 
 

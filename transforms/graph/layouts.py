@@ -49,7 +49,7 @@ def plain(value: torch.Tensor) -> torch.Tensor:
 
 
 def as_array(value: torch.Tensor) -> np.ndarray[Any, Any]:
-    """The tensor as a dense array; bfloat16, which numpy lacks, as its bits in uint16."""
+    """Return the tensor as a dense array; bfloat16, which numpy lacks, as its bits in uint16."""
     dense = value.detach().cpu().contiguous()
     return (dense.view(torch.uint16) if dense.dtype is torch.bfloat16 else dense).numpy()
 
@@ -80,7 +80,7 @@ def layout(value: Any) -> tuple[Any, ...]:
 
 
 def same_layout(one: Any, other: Any) -> bool:
-    """Whether two fake values certainly have the same dtype, sizes, strides and offset."""
+    """Return whether two fake values certainly have the same dtype, sizes, strides and offset."""
     return layout(one) == layout(other)
 
 

@@ -38,14 +38,14 @@ _UNTAGGED = frozenset({
 
 
 def underlying(target: Any) -> Any:
-    """The ATen operator of a target; edge dialect targets wrap theirs as `_op`."""
+    """Return the ATen operator of a target; edge dialect targets wrap theirs as `_op`."""
     if isinstance(target, torch._ops.OpOverload) or schema_of(target) is None:
         return target
     return getattr(target, "_op", target)
 
 
 def is_composite(target: Any) -> bool:
-    """Whether an operator is written in terms of others."""
+    """Return whether an operator is written in terms of others."""
     key = "CompositeImplicitAutograd"
     name = "" if schema_of(target) is None else underlying(target).name()
     return bool(name and torch._C._dispatch_has_kernel_for_dispatch_key(name, key))
@@ -60,7 +60,7 @@ def as_torch_does(operator: OpOverload) -> Callable[..., Any]:
 
 
 def schema_of(target: Any) -> torch.FunctionSchema | None:
-    """The operator's schema; None for Python functions and higher-order operators."""
+    """Return the operator's schema; None for Python functions and higher-order operators."""
     schema = getattr(target, "_schema", None)
     return schema if isinstance(schema, torch.FunctionSchema) else None
 
@@ -83,23 +83,23 @@ def bound(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict
 
 
 def bound_arguments(node: Node) -> dict[str, Any]:
-    """A call's arguments by name; see `bound`."""
+    """Return a call's arguments by name; see `bound`."""
     return bound(node.target, node.args, node.kwargs)
 
 
 def call_with(node: Node, value_of: Callable[[Node], Any]) -> Any:
-    """What the call yields for such values of the nodes among its arguments."""
+    """Return what the call yields for such values of the nodes among its arguments."""
     args, kwargs = torch.fx.map_arg((node.args, node.kwargs), value_of)
     return node.target(*args, **kwargs)  # type: ignore[operator]
 
 
 def for_each_axis(values: Sequence[int], axes: int) -> list[int]:
-    """A number of a window for each axis; a convolution takes one for all."""
+    """Return a number of a window for each axis; a convolution takes one for all."""
     return list(values) * axes if len(values) == 1 else list(values)
 
 
 def writes(node: Node) -> bool:
-    """Whether a call writes into one of its arguments."""
+    """Return whether a call writes into one of its arguments."""
     schema = schema_of(node.target)
     if schema is None or schema.is_mutable or schema.name not in _TRAINING_FLAGS:
         return schema is not None and schema.is_mutable
@@ -108,7 +108,7 @@ def writes(node: Node) -> bool:
 
 
 def nodes_in(value: Any) -> Iterator[Node]:
-    """The nodes within an argument, which may be a list."""
+    """Yield the nodes within an argument, which may be a list."""
     if isinstance(value, torch.fx.Node):
         yield value
     elif isinstance(value, (list, tuple)):
@@ -128,7 +128,7 @@ def producers(node: Node) -> set[Node]:
 
 
 def tensors_of(node: Node) -> list[torch.Tensor]:
-    """The fake tensors that a node yields: one, those of a tuple, or none."""
+    """Return the fake tensors that a node yields: one, those of a tuple, or none."""
     value = node.meta.get("val")
     items = value if isinstance(value, (list, tuple)) else [value]
     return [item for item in items if isinstance(item, torch.Tensor)]
@@ -148,7 +148,7 @@ def hashable(value: Any, of_node: Callable[[Node], Any] = lambda node: node) -> 
 
 
 def is_random(node: Node) -> bool:
-    """Whether two calls with the same arguments may differ."""
+    """Return whether two calls with the same arguments may differ."""
     if qualified_name(node.target).startswith(_UNINITIALISED):
         return True
     if torch.Tag.nondeterministic_seeded not in getattr(underlying(node.target), "tags", ()):
@@ -166,7 +166,7 @@ def _switches(target: Any) -> list[str]:
 
 
 def is_quantisation(target: Any) -> bool:
-    """Whether this converts to, from or as if to integers with a scale.
+    """Return whether this converts to, from or as if to integers with a scale.
 
     Backends recognise a quantised operator by these nodes around it, so passes leave them be.
     """
@@ -174,7 +174,7 @@ def is_quantisation(target: Any) -> bool:
 
 
 def is_elementwise(node: Node) -> bool:
-    """Whether the call maps each element alone, wherever it is, and does nothing else."""
+    """Return whether the call maps each element alone, wherever it is, and does nothing else."""
     if torch.Tag.pointwise not in getattr(node.target, "tags", ()) and node.target not in _UNTAGGED:
         return False
     laid_out = bound_arguments(node).get("memory_format") is not None

@@ -88,7 +88,7 @@ def fault_place() -> str:
 
 
 def located(nodes: Iterable[Node]) -> str:
-    """Each of some calls with its module, file and line."""
+    """Return each of some calls with its module, file and line."""
     calls = {node.name: node for node in nodes if node.op == "call_function"}
     return " or ".join(f"{name}, {origin(calls[name])}" for name in sorted(calls))
 
@@ -100,7 +100,7 @@ def not_the_pinned(place: str, fact: str) -> LoweringError:
 
 
 def quoted(text: str) -> str:
-    """A literal of C++."""
+    """Return a literal of C++."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -137,7 +137,7 @@ def _reduce(
     *given: Any,
     **keywords: Any,
 ) -> Any:
-    """A reduction; of bytes as int32.
+    """Return a reduction; of bytes as int32.
 
     A vector has more lanes of bytes than its loop has steps. Inductor loads a 1 into the others,
     and reduces them as well. A true bool is NaN in a vector.
@@ -202,7 +202,7 @@ def _std(
     correction: float | None = None,
     keepdim: bool = False,
 ) -> torch.Tensor:
-    """The deviation, computed near 1: eager's squares are doubles, which do not overflow."""
+    """Return the deviation, computed near 1: eager's squares are doubles, which do not overflow."""
     if x.dtype == torch.float64 or x.dim() == 0 or 0 in x.shape:
         return torch.var(x, dim, correction=correction, keepdim=keepdim).sqrt()
     single, axes = x.float(), [dim] if isinstance(dim, int) else dim or list(range(x.dim()))
@@ -221,7 +221,7 @@ _DEVIATIONS = {aten.std.correction: _std, aten.std_mean.correction: _std_mean}
 
 
 def _corrected_mean(x: Any, axis: Any, keepdim: bool) -> Any:
-    """The mean with the mean of what it leaves, which is its rounding."""
+    """Return the mean with the mean of what it leaves, which is its rounding."""
     near = _mean(x, axis, keepdim)
     return lowering.add(near, _mean(lowering.sub(x, near), axis, keepdim))
 
@@ -305,7 +305,7 @@ class _Arguments(KernelArgs):
         self._texts: list[str] = []
 
     def text(self, text: str) -> str:
-        """The name that a text has in the function."""
+        """Return the name that a text has in the function."""
         if text not in self._texts:
             self._texts.append(text)
         return f"text{self._texts.index(text)}"
@@ -327,7 +327,7 @@ class _Function(KernelGroup):
         self.args = _Arguments()
 
     def codegen_group(self, name: str | None = None) -> str:
-        """The function's text."""
+        """Return the function's text."""
         self.stack.close()  # the loops are complete: no parallel region is open any more
         if "loop_fault" in self.loops_code.getvalue():
             loops, self.loops_code = self.loops_code, BracesBuffer()
@@ -344,13 +344,13 @@ class _Checked(CppKernel):
     args: _Arguments
 
     def indirect_assert(self, var: Any, lower: Any, upper: Any, mask: Any = None) -> str:
-        """The check of an index."""
+        """Return the check of an index."""
         check: str = super().indirect_assert(var, lower, upper, mask)
         condition = check.partition(', "index out of bounds')[0]
         return f"{condition}, {self.args.text(f'{OUTSIDE}: {fault_place()}')})"
 
     def gen_body(self, code: BracesBuffer | None = None) -> BracesBuffer:
-        """The innermost loop's body."""
+        """Return the innermost loop's body."""
         return self._keeping(super().gen_body(code))
 
     @contextmanager
@@ -480,7 +480,7 @@ class CheckedWrapper(CppWrapperCpu):
 
     @classmethod
     def create(cls, *_args: Any, **_keywords: Any) -> Self:
-        """What Inductor makes a wrapper by; torch's own would make one of torch's class."""
+        """Return what Inductor makes a wrapper by; torch's own would make one of torch's class."""
         return cls()
 
     def write_header(self) -> None:
@@ -574,13 +574,13 @@ class TimedWrapper(CheckedWrapper):
         super()._generate_kernel_call_helper(kernel_name, call_args, **keywords)
 
     def wrap_kernel_call(self, name: str, call_args: Sequence[str]) -> str:
-        """The call, timed."""
+        """Return the call, timed."""
         call = f"{name}({', '.join(call_args)});"
         return f'{{ TimedKernel timed("{name}", {self._operands}); {call} }}'
 
 
 def _bytes_of(call_args: Sequence[Any]) -> str:
-    """What the tensors among the arguments hold, each once, as a C++ expression."""
+    """Return what the tensors among the arguments hold, each once, as a C++ expression."""
     total: sympy.Expr = sympy.Integer(0)
     for name in dict.fromkeys(str(argument) for argument in call_args):
         buffer = V.graph.try_get_buffer(name)
@@ -599,7 +599,7 @@ def wrapper_prelude(device: str) -> str:
 
 
 def interface(device: str) -> str:
-    """The C++ of torch's own file behind a device's header, and what makes every model."""
+    """Return the C++ of torch's own file behind a device's header, and what makes every model."""
     [folder] = codegen.__path__
     text = Path(folder, "aoti_runtime", "interface.cpp").read_text()
     made = inserted("cpp_wrapper.h")

@@ -286,7 +286,7 @@ def metal_header() -> str:
 
 
 def _constant_name(name: str) -> str:
-    """A variable's name that is neither a word of C++ nor one of the wrapper's own."""
+    """Return a variable's name that is neither a word of C++ nor one of the wrapper's own."""
     return f"constant_{normalize_name(name)}"
 
 
@@ -310,7 +310,7 @@ def _capture(
 
 
 def _kernel_uses(graph: GraphLowering, wrapper: str) -> dict[str, tuple[str, ...]]:
-    """Every `aoti_torch_<device>_*` function and proxied operator, with its sites."""
+    """Return every `aoti_torch_<device>_*` function and proxied operator, with its sites."""
     sites: defaultdict[str, list[str]] = defaultdict(list)
     operations: list[Any] = graph.operations
     for operation in operations:

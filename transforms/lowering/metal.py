@@ -137,7 +137,7 @@ def _generate(name: str, program: ExportedProgram) -> GeneratedCode:
 
 
 def _explained(place: str, program: ExportedProgram, error: LoweringError) -> LoweringError:
-    """The error, or its cause where that is a dtype that no GPU of Apple's has."""
+    """Return the error, or its cause where that is a dtype that no GPU of Apple's has."""
     for node in program.graph.nodes:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor) and value.dtype in _FOREIGN_DTYPES:

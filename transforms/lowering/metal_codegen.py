@@ -82,12 +82,12 @@ class MetalFunctions(mps.MetalOverrides):
 
     @staticmethod
     def ldexp(x: CSEVariable, exponent: CSEVariable) -> str:
-        """A number times a power of two."""
+        """Return a number times a power of two."""
         return f"metal::ldexp(static_cast<float>({x}), static_cast<int>({exponent}))"
 
     @staticmethod
     def frexp(x: CSEVariable) -> tuple[CSEVariable, CSEVariable]:
-        """A number's fraction and exponent."""
+        """Return a number's fraction and exponent."""
         cse, keys = V.kernel.cse, (f"frexp({x})[0]", f"frexp({x})[1]")
         if cse.try_get(keys[0]) is None:
             fraction, exponent = cse.newvar(dtype=torch.float32), cse.newvar(dtype=torch.int32)
@@ -103,19 +103,19 @@ class MetalFunctions(mps.MetalOverrides):
 
     @staticmethod
     def remainder(a: Any, b: Any) -> str:
-        """What a division downwards leaves."""
+        """Return what a division downwards leaves."""
         if any(each.dtype is not None and each.dtype.is_floating_point for each in (a, b)):
             return f"menagerie::remainder({a}, {b})"
         return _divided("kRemainder", a, b)
 
     @staticmethod
     def logical_xor(a: CSEVariable, b: CSEVariable) -> str:
-        """Whether just one of two numbers is not zero."""
+        """Return whether just one of two numbers is not zero."""
         return f"(static_cast<bool>({a}) != static_cast<bool>({b}))"
 
 
 def _divided(division: str, a: Any, b: Any) -> str:
-    """An integer division, which fails the run where it divides by zero."""
+    """Return an integer division, which fails the run where it divides by zero."""
     known = [each.dtype or torch.int64 for each in (a, b)]  # an index has no dtype
     kind = mps.DTYPE_TO_METAL[torch.promote_types(*known)]
     operands = f"static_cast<{kind}>({a}), static_cast<{kind}>({b})"
@@ -170,7 +170,7 @@ class MetalWrapper(CheckedWrapper, CppWrapperMps):
 
     @classmethod
     def of(cls, program: str) -> type[MetalWrapper]:
-        """The wrapper's class for a program."""
+        """Return the wrapper's class for a program."""
         return type("ProgramWrapper", (cls,), {"program": program})
 
     def __init__(self) -> None:
@@ -186,7 +186,7 @@ class MetalWrapper(CheckedWrapper, CppWrapperMps):
             self.header.splice(inserted("metal_codegen.h"))
 
     def shader(self, source: str, place: str) -> str:
-        """The name of the kernel with a source, under which it is added where it is new.
+        """Return the name of the kernel with a source, under which it is added where it is new.
 
         Compilers name the line's place in what they say of it.
         """
@@ -241,7 +241,7 @@ class _Kernel(mps.MetalKernel):
         super().__init__(*args, **keywords)
 
     def fault(self, message: str) -> int:
-        """The number, from 1, that a check writes when it fails."""
+        """Return the number, from 1, that a check writes when it fails."""
         if message not in self.faults:
             self.faults.append(message)
         return self.faults.index(message) + 1
@@ -313,7 +313,7 @@ def metal_code(
 
 
 def _shader(place: str, name: str, source: str) -> str:
-    """One kernel under its own name."""
+    """Return one kernel under its own name."""
     line, _, text = source.strip().partition("\n")
     known = text.startswith(_BEGIN) and text.endswith(_END) and text.count(_KERNEL_NAME) == 1
     if not known or "#include" in text:

@@ -200,7 +200,7 @@ def _stamp(name: str) -> list[int] | None:
 
 
 def _prerequisites(rule: Path) -> list[str]:
-    """The files behind the colon of the one rule that `-MD` writes, in make's syntax."""
+    """Return the files behind the colon of the one rule that `-MD` writes, in make's syntax."""
     _, _, files = rule.read_text().replace("\\\n", " ").partition(": ")
     return [
         re.sub(r"\\(.)", r"\1", name).replace("$$", "$") for name in _SPACE.split(files.strip())
@@ -253,7 +253,7 @@ def link_model_library(
 
 
 def zig_compiler(*arguments: str) -> Compiler:
-    """The `ziglang` wheel's compiler driver, with what comes first in every call."""
+    """Return the `ziglang` wheel's compiler driver, with what comes first in every call."""
     environment = tuple(zig_environment().items())
     return Compiler(str(zig_program()), f"zig {zig_version()}", arguments, environment)
 
@@ -311,7 +311,7 @@ def link_mach_library(sources: Sequence[Source], output: Path, target: str) -> N
 
 
 def _stub(symbols: Sequence[str]) -> str:
-    """A text-based stub of the runtime: what `tapi` makes of a library, in its format 4."""
+    """Return a text-based stub of the runtime: what `tapi` makes of a library, in its format 4."""
     names = ", ".join(f"_{symbol}" for symbol in symbols)
     return (
         "--- !tapi-tbd\n"

@@ -48,7 +48,7 @@ Axes: TypeAlias = tuple[
 
 
 def plain(size: Size) -> Size:
-    """A canonical form, so that equal sizes compare equal."""
+    """Return a canonical form, so that equal sizes compare equal."""
     if isinstance(size, int):
         return size
     expanded = sympy.expand(size)
@@ -64,22 +64,22 @@ def sizes_of(values: Iterable[int | torch.SymInt]) -> tuple[Size, ...]:
 
 
 def whole(axis: int, size: Size) -> tuple[Digit, ...]:
-    """The group of digits of a complete axis of the frame."""
+    """Return the group of digits of a complete axis of the frame."""
     return () if size == 1 else (Digit(axis, size, 1),)
 
 
 def identity_axes(sizes: Sequence[Size]) -> Axes:
-    """The axes of the frame itself."""
+    """Return the axes of the frame itself."""
     return tuple(whole(axis, size) for axis, size in enumerate(sizes))
 
 
 def permuted(axes: Axes, order: Sequence[int]) -> Axes:
-    """The axes after `permute(order)`."""
+    """Return the axes after `permute(order)`."""
     return tuple(axes[axis] for axis in order)
 
 
 def regrouped(axes: Axes, sizes: Sequence[Size]) -> Axes | None:
-    """The axes after a view to `sizes`; None where they are not products of digits.
+    """Return the axes after a view to `sizes`; None where they are not products of digits.
 
     A view to (3, 2) of axes (2, 3) is legal in torch, but its axes mix the old ones. Nor is a
     symbolic axis split into two symbolic digits: the sizes of that view could not be named.
@@ -105,12 +105,12 @@ def whole_axis(group: tuple[Digit, ...], sizes: Sequence[Size]) -> int | None:
 
 
 def flat(axes: Axes) -> tuple[Digit, ...]:
-    """All digits in row-major order."""
+    """Return all digits in row-major order."""
     return tuple(digit for group in axes for digit in group)
 
 
 def in_frame_order(axes: Axes) -> tuple[Digit, ...]:
-    """The digits of `axes` in the row-major order of the frame."""
+    """Return the digits of `axes` in the row-major order of the frame."""
     ordered: list[Digit] = []
     for axis in sorted({digit.axis for digit in flat(axes)}):
         rest = [digit for digit in flat(axes) if digit.axis == axis]
@@ -125,12 +125,12 @@ def in_frame_order(axes: Axes) -> tuple[Digit, ...]:
 
 
 def is_row_major(axes: Axes) -> bool:
-    """Whether the frame's elements are in the same order: a view of it, no transposition."""
+    """Return whether the frame's elements are in the same order: a view of it, no transposition."""
     return _merged(flat(axes)) == _merged(in_frame_order(axes))
 
 
 def same_order(axes: Axes, other: Axes) -> bool:
-    """Whether the elements are in the same row-major order in both arrangements."""
+    """Return whether the elements are in the same row-major order in both arrangements."""
     return _merged(flat(axes)) == _merged(flat(other))
 
 
@@ -205,17 +205,17 @@ _IN_ORDER = REGROUPINGS | COPIES | EXPANSIONS
 
 
 def is_tensor(node: Any) -> bool:
-    """Whether `node` is a graph node that yields one tensor."""
+    """Return whether `node` is a graph node that yields one tensor."""
     return isinstance(node, torch.fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
 
 
 def is_layout(node: Node) -> bool:
-    """Whether `node` only rearranges its first argument."""
+    """Return whether `node` only rearranges its first argument."""
     return _is_in_order(node) or qualified_name(node.target) in PERMUTATIONS
 
 
 def _is_in_order(node: Node) -> bool:
-    """Whether only the grouping into axes may change; `view` may also reinterpret bytes."""
+    """Return whether only the grouping into axes may change; `view` may also reinterpret bytes."""
     return qualified_name(node.target) in _IN_ORDER and node.target is not aten.view.dtype
 
 
@@ -237,7 +237,7 @@ def axis_order(node: Node, rank: int) -> tuple[int, ...]:
 
 
 def constant_value(editor: ProgramEditor, node: Any) -> torch.Tensor | None:
-    """The tensor behind a weight, or behind layout operators on one; None for all else."""
+    """Return the tensor behind a weight, or behind layout operators on one; None for all else."""
     if not is_tensor(node):
         return None
     if node.op == "call_function" and is_layout(node) and len(node.all_input_nodes) == 1:
@@ -252,7 +252,7 @@ def constant_value(editor: ProgramEditor, node: Any) -> torch.Tensor | None:
 
 
 def constant_matrix(editor: ProgramEditor, node: Any) -> torch.Tensor | None:
-    """The constant matrix that `node` holds, or repeats along axes before its last two.
+    """Return the constant matrix that `node` holds, or repeats along axes before its last two.
 
     A product with a matrix that was expanded to a batch is a product with the matrix.
     """
@@ -275,7 +275,7 @@ def _matrix_sizes(node: Node) -> tuple[Size, ...]:
 
 
 def pinned_nodes(editor: ProgramEditor) -> set[Node]:
-    """The nodes that may share storage with one that is read by its strides.
+    """Return the nodes that may share storage with one that is read by its strides.
 
     Nothing may be computed from another place than these are.
     """

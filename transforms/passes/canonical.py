@@ -36,7 +36,7 @@ class CanonicalPass(GraphPass, ABC):
 
     @abstractmethod
     def applies(self, program: ExportedProgram) -> bool:
-        """Whether it would change the program."""
+        """Return whether it would change the program."""
 
     def __call__(
         self, program: ExportedProgram, place: str = "program main"
@@ -73,7 +73,7 @@ class TakePlainInputs(CanonicalPass):
     as_written = True  # golden cases are computed with it
 
     def applies(self, program: ExportedProgram) -> bool:
-        """Whether an input has other strides."""
+        """Return whether an input has other strides."""
         return bool(_made_plain(program))
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
@@ -114,7 +114,7 @@ class CallViews(CanonicalPass):
     as_written = True
 
     def applies(self, program: ExportedProgram) -> bool:
-        """Whether there is such a call, and something is written."""
+        """Return whether there is such a call, and something is written."""
         nodes = program.graph.nodes
         views = any(n.target in {*_IN_TRUTH, aten.dropout.default} for n in nodes)
         return views and any(map(writes, nodes))
@@ -163,7 +163,7 @@ class LookUpTensorIndices(CanonicalPass):
     """Replaces `x[i]` of a tensor i without axes, which reads i out, with a lookup."""
 
     def applies(self, program: ExportedProgram) -> bool:
-        """Whether there is such an index."""
+        """Return whether there is such an index."""
         return any(_index_read(node) is not None for node in program.graph.nodes)
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
@@ -180,7 +180,7 @@ class LookUpTensorIndices(CanonicalPass):
 
 
 def _index_read(node: Node) -> Any:
-    """The tensor that a selection's index is read out of, if so; None for others."""
+    """Return the tensor that a selection's index is read out of, if so; None for others."""
     item = node.args[2] if node.target is aten.select.int else None
     if not isinstance(item, Node) or item.target not in _READ_OUT:
         return None

@@ -48,7 +48,7 @@ def compute_size(editor: ProgramEditor, asked: Node, convolution: Node) -> None:
         return
 
     def computed(images: torch.Tensor) -> Any:
-        """How many places a window has along the axis (torch.nn.Conv2d, "Shape")."""
+        """Return how many places a window has along the axis (torch.nn.Conv2d, "Shape")."""
         if axis < _CHANNELS:
             return images.shape[axis]
         place = axis - _CHANNELS - 1

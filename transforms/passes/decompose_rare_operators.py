@@ -175,7 +175,7 @@ def _addbmm(
 def _index_reduce(
     self: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """A scatter of whole slices."""
+    """Return a scatter of whole slices."""
     if self.dim() == 0:
         return _index_reduce(
             self[None], 0, index.reshape(-1), source.reshape(-1), reduce, include_self=include_self
@@ -223,7 +223,7 @@ def _adaptive_average(self: Tensor, output_size: Sequence[int]) -> Tensor:
 
 
 def _adaptive_maximum(self: Tensor, output_size: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """The same, and each position: a box's last NaN, else the first of equal values."""
+    """Return the same, and each position: a box's last NaN, else the first of equal values."""
     sizes = self.shape[-len(output_size) :]
     where = torch.arange(math.prod(sizes)).reshape(sizes).expand(self.shape)
     for axis in range(-1, -len(output_size) - 1, -1):
@@ -251,7 +251,7 @@ def _of_rows(choose: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., Any]
 
 
 def _median(self: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """The lower middle value of each row; the first NaN of a row that has one."""
+    """Return the lower middle value of each row; the first NaN of a row that has one."""
     middle = (self.shape[dim] + 1) // 2
     values, places = aten.kthvalue.default(self, middle, dim, True)
     if self.dtype.is_floating_point:
@@ -345,7 +345,7 @@ def _embedding_bag(  # noqa: PLR0917 - PyTorch's own list
 
 
 def _padded_bag(weight: Tensor, *how: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The same with a row that does not count, from the last where it is negative."""
+    """Return the same with a row that does not count, from the last where it is negative."""
     row = -1 if how[-1] is None else how[-1] % weight.shape[0]
     return _embedding_bag(weight, *(*how[:-1], row))
 
@@ -405,7 +405,7 @@ def _grid_sampler_3d(
 
 
 def _place(at: Tensor, size: int, padding_mode: int, align_corners: bool) -> Tensor:
-    """A place from -1 to 1 in elements, brought inside as the mode says."""
+    """Return a place from -1 to 1 in elements, brought inside as the mode says."""
     place = (at + 1) / 2 * (size - 1) if align_corners else ((at + 1) * size - 1) / 2
     if padding_mode == _REFLECTION:
         low, span = (0.0, size - 1.0) if align_corners else (-0.5, float(size))
@@ -443,7 +443,7 @@ def _resize(  # noqa: PLR0917
 def _taps(
     kernel: Callable[[Tensor], Tensor], reach: float, step: float, size: int, wanted: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Which elements each of the result's reads, and their weights, which are 1 together."""
+    """Return which elements each of the result's reads, and their weights, which are 1 together."""
     widened = torch.sym_max(step, 1.0)  # type: ignore[no-untyped-call]
     support = reach * widened
     centre = step * (wanted + 0.5)
@@ -528,7 +528,7 @@ _POOLS: dict[Any, Callable[..., Any]] = {
 
 
 def _suits_inductor(operator: Any, images: Tensor, wanted: Any) -> bool:
-    """Whether a pool's sizes are fixed, or it is the average of all."""
+    """Return whether a pool's sizes are fixed, or it is the average of all."""
     fixed = all(isinstance(size, int) for size in (*images.shape[-2:], *wanted))
     whole = all(isinstance(size, int) and size == 1 for size in wanted)
     return fixed or (whole and _POOLS[operator] is _adaptive_average)

@@ -42,7 +42,7 @@ aten = torch.ops.aten
 
 
 def _family(core: Any, *kinds: str) -> tuple[Any, ...]:
-    """A core operator, and those of torch.fft that are made of it, by their kinds."""
+    """Return a core operator, and those of torch.fft that are made of it, by their kinds."""
     names = [f"fft_{kind}{axes}" for kind in kinds for axes in ("", "2", "n")]
     return core.default, *(getattr(aten, name).default for name in names)
 
@@ -90,7 +90,7 @@ class DecomposeStft(GraphPass):
             journal.changed(f"replaced {node.name} by {how}")
 
     def _forms(self, editor: ProgramEditor) -> dict[Any, Form]:
-        """What computes each transform."""
+        """Return what computes each transform."""
         forms: dict[Any, Form] = {aten.istft.default: self._istft}
         for operator in (*_OF_REAL, *_OF_COMPLEX, *_TO_REAL):
             forms[operator] = functools.partial(self._dft, operator)
@@ -99,7 +99,7 @@ class DecomposeStft(GraphPass):
         return forms
 
     def _dft(self, operator: Any, signal: Any, *args: Any, **kwargs: Any) -> Any:
-        """A transform along axes, by all of torch's operators for them."""
+        """Return a transform along axes, by all of torch's operators for them."""
         given = bound(operator, (signal, *args), kwargs)
         planes = tuple(signal) if isinstance(signal, Planes) else (signal,)
         dft = _Dft.of(operator, planes[0].shape, given)
@@ -204,7 +204,7 @@ class _Dft(NamedTuple):
 
     @classmethod
     def of(cls, operator: Any, shape: Sequence[Any], given: Mapping[str, Any]) -> _Dft:
-        """What a call asks for, of a signal of a shape."""
+        """Return what a call asks for, of a signal of a shape."""
         dims, sizes = given["dim"], given.get("s")
         if isinstance(dims, int):
             dims, sizes = [dims], [given["n"]]
@@ -293,7 +293,7 @@ def _resized(
 
 
 def _continued(signal: Tensor, amount: int, mode: str) -> Tensor:
-    """The signal with `amount` samples more at both ends, as `center` asks for."""
+    """Return the signal with `amount` samples more at both ends, as `center` asks for."""
     if signal.dim() == 1:  # reflection wants an axis of channels
         return _continued(signal.unsqueeze(0), amount, mode).squeeze(0)
     return torch.nn.functional.pad(signal, (amount, amount), mode)
@@ -301,14 +301,14 @@ def _continued(signal: Tensor, amount: int, mode: str) -> Tensor:
 
 @untraced
 def _known(editor: ProgramEditor, window: Tensor | None) -> Tensor | None:
-    """The constant that is behind a traced value; None where none is."""
+    """Return the constant that is behind a traced value; None where none is."""
     nodes = {id(node.meta["val"]): node for node in editor.graph.find_nodes(op="placeholder")}
     value = editor.constant(nodes.get(id(window)))
     return None if value is None else value.detach()
 
 
 def _widened(window: Tensor, length: int) -> Tensor:
-    """A window with zeros around it up to `length`."""
+    """Return a window with zeros around it up to `length`."""
     missing = length - window.shape[0]
     if not missing:
         return window
@@ -330,7 +330,7 @@ class _Fold(NamedTuple):
     @classmethod
     @untraced
     def of(cls, length: int, window: Tensor | None) -> _Fold:
-        """All samples but those that a constant window makes zero at both ends."""
+        """Return all samples but those that a constant window makes zero at both ends."""
         if window is None or not window.any():
             return cls(length, 0, length, 1)
         where = window.nonzero().flatten().tolist()
@@ -388,7 +388,7 @@ def _back(planes: Sequence[Tensor], length: int, sign: int, scale: float) -> Ten
 
 
 def _overlapped(frames: Tensor, hop: int) -> Tensor:
-    """The sum of frames (..., T, length) that begin `hop` after each other; whole hops."""
+    """Return the sum of frames (..., T, length) that begin `hop` after each other; whole hops."""
     length = frames.shape[-1]
     count = -(-length // hop)
     if count * hop != length:

@@ -49,7 +49,7 @@ class DropAssertions(CanonicalPass):
         self._deferred = deferred
 
     def applies(self, program: ExportedProgram) -> bool:  # noqa: ARG002
-        """Whether it was exported so."""
+        """Return whether it was exported so."""
         return self._deferred
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
@@ -88,7 +88,7 @@ def _axes(editor: ProgramEditor) -> _Axes:
 
 
 def _in_words(expression: Any, axes: _Axes) -> str:
-    """An expression of sizes with `x.shape[1]` for the symbol of axis 1 of x."""
+    """Return an expression of sizes with `x.shape[1]` for the symbol of axis 1 of x."""
     named = {s: "{}.shape[{}]".format(*axes[s]) for s in expression.free_symbols if s in axes}
     return str(expression.xreplace({s: sympy.Symbol(n, integer=True) for s, n in named.items()}))
 
@@ -118,7 +118,7 @@ def _settle(place: str, expression: Any, ranges: Mapping[Any, range], axes: _Axe
 
 
 def _together(held: torch.Tensor, sizes: Sequence[range]) -> str:
-    """What to do where it holds of sizes that are all the same."""
+    """Return what to do where it holds of sizes that are all the same."""
     common = set.intersection(*map(set, sizes)) if len(sizes) > 1 else set()
     same = common and all(held[tuple(map(range.index, sizes, [n] * len(sizes)))] for n in common)
     return ", or give all one Dim: it holds where they are equal" if same else ""

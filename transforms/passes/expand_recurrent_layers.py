@@ -63,7 +63,7 @@ class LoopOverRecurrentLayers(ExpandRecurrentLayers):
 
 
 def _computed(kind: OpOverload, has_kernels: bool, *arguments: Any) -> tuple[Tensor, ...]:
-    """What replaces one call of a layer, with its arguments and results."""
+    """Return what replaces one call of a layer, with its arguments and results."""
     sequence, state, *_, batch_first = arguments
     states, steps = tree_leaves(state), sequence.shape[1 if batch_first else 0]
     known = sequence.dtype in _KERNEL_DTYPES and states[0].shape[2] == states[-1].shape[2]
@@ -82,7 +82,7 @@ def _by_kernel(  # noqa: PLR0917 - torch's own list
     mode: int, _: object, x: Tensor, state: Any, weights: Sequence[Tensor], has_biases: bool,
     reverse: bool = False, **__: Any,
 ) -> tuple[Tensor, Any]:  # fmt: skip
-    """One layer in one direction by the runtime's kernel; torch's needs dense tensors."""
+    """Return one layer in one direction by the runtime's kernel; torch's needs dense tensors."""
     begin, structure = tree_flatten(state)
     hidden, memory = (value.unsqueeze(0).contiguous() for value in (begin[0], begin[-1]))
     y, *end = aten.mkldnn_rnn_layer(

@@ -98,7 +98,7 @@ class FoldBatchNorm(GraphPass):
 
 
 def _layer(node: Node) -> _Layer | None:
-    """The layer that a call is; None for anything else."""
+    """Return the layer that a call is; None for anything else."""
     if node.target not in _LAYERS:
         return None
     bound = bound_arguments(node)
@@ -107,7 +107,7 @@ def _layer(node: Node) -> _Layer | None:
 
 
 def _refusals(editor: ProgramEditor, node: Node, norm: _Norm, layer: _Layer) -> Iterator[str]:
-    """The reasons to leave a norm as it is."""
+    """Yield the reasons to leave a norm as it is."""
     source, made = layer.node, layer.node.meta["val"]
     if len(source.users) > 1:
         yield f"{source.name} has other users, which need its result unnormalised"
@@ -157,7 +157,7 @@ def _fold(editor: ProgramEditor, node: Node, norm: _Norm, layer: _Layer) -> str 
 
 
 def _scaled(weight: torch.Tensor, gain: torch.Tensor, layer: _Layer) -> torch.Tensor:
-    """The weight with every output channel multiplied by its gain, as the call reads it."""
+    """Return the weight with every output channel multiplied by its gain, as the call reads it."""
     if not layer.groups:
         return weight * gain.reshape(-1, *[1] * (weight.dim() - 1))
     rest = [1] * (weight.dim() - 2)
@@ -168,7 +168,7 @@ def _scaled(weight: torch.Tensor, gain: torch.Tensor, layer: _Layer) -> torch.Te
 def _is_rounded_away(
     exact: torch.Tensor, rounded: torch.Tensor, gain: torch.Tensor, layer: _Layer
 ) -> bool:
-    """Whether more is lost than rounding loses of numbers in the dtype's normal range.
+    """Return whether more is lost than rounding loses of numbers in the dtype's normal range.
 
     Half precision has few exponents: a small gain makes subnormal numbers of a channel's weights.
     Both are seen without the gain, so that no channel hides behind a larger one.

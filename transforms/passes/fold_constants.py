@@ -99,7 +99,7 @@ def _is_wanted(node: Node, known: dict[Node, bool]) -> bool:
 
 
 def _folding(editor: ProgramEditor, node: Node, known: dict[Node, bool]) -> _Folding:
-    """What computes the node, and the constants that it alone keeps alive."""
+    """Return what computes the node, and the constants that it alone keeps alive."""
     cone = {node, *(n for n in producers(node) if n in known)}
     gone = {node}
     for current in reversed(list(editor.graph.nodes)):
@@ -126,7 +126,7 @@ def _bytes(node: Node) -> int:
 
 
 def _compute(editor: ProgramEditor, folding: _Folding) -> torch.Tensor:
-    """The node's value, by eager PyTorch."""
+    """Return the node's value, by eager PyTorch."""
     values: dict[Node, Any] = {}
 
     def value(node: Node) -> Any:

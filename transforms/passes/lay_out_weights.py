@@ -86,7 +86,7 @@ def _is_plain(weight: torch.Tensor) -> bool:
 
 
 def reads_by_strides(graph: Graph) -> bool:
-    """Whether a node reads memory by the strides that export saw, which so must stay."""
+    """Return whether a node reads memory by the strides that export saw, which so must stay."""
     return any(reads_layout(node) or node.target is aten.view.dtype for node in graph.nodes)
 
 

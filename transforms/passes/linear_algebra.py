@@ -70,7 +70,7 @@ declare(
 
 
 def _triangle(a: Tensor, b: Tensor, *, upper: bool, unit: bool = False) -> Tensor:
-    """The x with a x = b; the batches of both are broadcast."""
+    """Return the x with a x = b; the batches of both are broadcast."""
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # type: ignore[no-untyped-call]
     wide = (a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:]))
     found: Tensor = ours.triangle_solved(*wide, upper, unit)
@@ -181,14 +181,14 @@ def _inv(a: Tensor) -> Tensor:
 
 
 def _tensorinv(a: Tensor, ind: int = 2) -> Tensor:
-    """The inverse of the matrix whose columns are indexed by the first `ind` axes."""
+    """Return the inverse of the matrix whose columns are indexed by the first `ind` axes."""
     sizes = (*a.shape[ind:], *a.shape[:ind])
     order = math.prod(a.shape[ind:])
     return _inv(a.reshape(order, order)).reshape(sizes)
 
 
 def _diagonal_and_sign(a: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The diagonal of U and the sign of P, for A = P L U; then the factors and pivots."""
+    """Return the diagonal of U and the sign of P, for A = P L U; then the factors and pivots."""
     factors, pivots, _ = ours.lu_factor(a, False)
     exchanges = (pivots != torch.arange(1, a.shape[-1] + 1)).sum(-1)
     sign = (1 - 2 * (exchanges % 2)).to(a.dtype)
@@ -233,7 +233,7 @@ def _ormqr(
 
 
 def _symmetric(a: Tensor, part: str) -> Tensor:
-    """The symmetric matrix of which one triangle is given."""
+    """Return the symmetric matrix of which one triangle is given."""
     if part.upper() == "U":
         return a.triu() + a.triu(1).mT
     return a.tril() + a.tril(-1).mT
@@ -260,7 +260,7 @@ def _svd(
 
 
 def _completed(columns: Tensor) -> Tensor:
-    """A square orthogonal matrix that begins with such columns."""
+    """Return a square orthogonal matrix that begins with such columns."""
     q, r = _qr(columns, "complete")
     sign = r.diagonal(dim1=-2, dim2=-1).sign()
     rest = q.shape[-1] - sign.shape[-1]
@@ -272,7 +272,7 @@ _HALVINGS = 24
 
 
 def _matrix_exp(a: Tensor) -> Tensor:
-    """The series of a matrix halved until it is small, squared as often."""
+    """Return the series of a matrix halved until it is small, squared as often."""
     norm = torch.nn.functional.pad(a.abs().sum(-2), (0, 1)).amax(-1)[..., None, None]
     halved = torch.where(norm > 1, norm.log2().ceil(), 0.0).clamp(max=_HALVINGS)
     small = a / torch.exp2(halved)
@@ -306,7 +306,7 @@ _BY_SINGULAR_VALUES = (2, -2, "nuc")
 
 
 def needs_factors(node: Node) -> bool:
-    """Whether a call of the table needs a factorisation: few norms do."""
+    """Return whether a call of the table needs a factorisation: few norms do."""
     given = bound_arguments(node)
     if "ord" not in given:
         return True

@@ -223,7 +223,7 @@ class _Writer:
         return self._call(node.target, *args, like=node, **kwargs)
 
     def _last_axis_norm(self, node: Node, frame: Node) -> Node:
-        """The same operator, on the frame; a native norm is behind the getitem `node`."""
+        """Return the same operator, on the frame; a native norm is behind the getitem `node`."""
         if node.target is aten.layer_norm.default:
             return self._call(node.target, frame, *node.args[1:], like=node, **node.kwargs)
         norm: Any = node.args[0]
@@ -249,7 +249,7 @@ class _Writer:
         return y if wide == dtype else call(aten._to_copy.default, y, dtype=dtype)
 
     def _arranged(self, place: Placed, node: Node) -> Node:
-        """The value of `node`, made of the counterpart that is its frame."""
+        """Return the value of `node`, made of the counterpart that is its frame."""
         frame = self._frame(place)
         value: Node = write(self._editor, functools.partial(_arranged, place), frame, like=node)
         if any(user.op == "output" for user in node.users):

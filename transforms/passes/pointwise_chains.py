@@ -101,7 +101,7 @@ def read_step(editor: ProgramEditor, node: Node) -> Step | str | None:
 
 
 def weight_name(editor: ProgramEditor, node: Node) -> str:
-    """The qualified name of the constant behind `node`, also through layout operators."""
+    """Return the qualified name of the constant behind `node`, also through layout operators."""
     while node.op == "call_function" and is_layout(node):
         node = node.args[0]  # type: ignore[assignment]
     return editor.constant_name(node)
@@ -184,7 +184,7 @@ _AFFINE = {
 
 
 def _is_norm_result(node: Node) -> bool:
-    """Whether `node` is the normalised tensor, and the only thing used, of a native norm."""
+    """Return whether `node` is the normalised tensor, and the only thing used, of a native norm."""
     norm = node.args[0] if node.target is operator.getitem else None
     return bool(
         isinstance(norm, torch.fx.Node)
@@ -247,18 +247,18 @@ class Plan:
                 self._visit(node)
 
     def place(self, node: Node) -> Placed:
-        """Where `node` is placed; a value without a place is its own frame."""
+        """Return where `node` is placed; a value without a place is its own frame."""
         if node in self.placed:
             return self.placed[node]
         sizes = sizes_of(fake_value(node).shape)
         return Placed(node, sizes, identity_axes(sizes))
 
     def anchors(self, step: Node) -> set[Node]:
-        """The frames that a step reads."""
+        """Return the frames that a step reads."""
         return {self.place(operand).anchor for operand in self.steps[step].operands}
 
     def chains(self) -> Iterator[Chain]:
-        """The connected steps with a transposition somewhere about them."""
+        """Yield the connected steps with a transposition somewhere about them."""
         groups: list[tuple[set[Node], list[Node]]] = []  # anchors and steps
         for node in self.steps:
             anchors, members = {node, *self.anchors(node)}, [node]
@@ -293,7 +293,7 @@ class Plan:
             self.placed[node], self.steps[node] = place, step
 
     def _frame(self, node: Node) -> Placed | None:
-        """The place of an operand; None where it cannot be a frame."""
+        """Return the place of an operand; None where it cannot be a frame."""
         if not is_tensor(node) or node in self._pinned or self._editor.constant(node) is not None:
             return None
         place = self.place(node)
@@ -304,7 +304,7 @@ class Plan:
         return place.axes != identity_axes(place.sizes) or place.anchor in self.steps
 
     def _counterpart(self, node: Node, step: Step) -> Placed | str | None:
-        """The place of a step's result; a reason, or None where there is nothing to say."""
+        """Return the place of a step's result; a reason, or None where there is nothing to say."""
         if isinstance(step, Elementwise):
             return self._elementwise(node, step)
         base = self._frame(step.operands[0])
@@ -379,7 +379,7 @@ class Chain:
         self.added = sum(not is_row_major(plan.placed[node].axes) for node in self.exits)
 
     def useless(self) -> list[Node]:
-        """The steps that lead to no result in its frame's own order; else all."""
+        """Return the steps that lead to no result in its frame's own order; else all."""
         places, joined = self.plan.placed, self.plan.joined
         useful = {places[n].anchor for n in self.exits if is_row_major(places[n].axes)}
         for node in reversed(self.members):
@@ -388,7 +388,7 @@ class Chain:
         return [node for node in self.members if node not in useful] or self.members
 
     def _is_read(self, node: Node) -> bool:
-        """Whether someone takes `node` as it is, not from its frame."""
+        """Return whether someone takes `node` as it is, not from its frame."""
         placed, steps = self.plan.placed, self.plan.steps
         anchor = placed[node].anchor
         return any(
@@ -397,7 +397,7 @@ class Chain:
         )
 
     def _count_removed(self) -> int:
-        """How many transpositions are needless once the steps are done in their frames."""
+        """Return how many transpositions are needless once the steps are done in their frames."""
         plan, dead, count = self.plan, set(self._within), 0
         sources = {anchor for n in self.members for anchor in plan.anchors(n)}
         for node in reversed(plan.placed):
@@ -411,7 +411,7 @@ class Chain:
 
 
 def _readers(node: Node) -> Iterator[Node]:
-    """The users that look at elements; of a native norm, what picks its results."""
+    """Yield the users that look at elements; of a native norm, what picks its results."""
     for user in node.users:
         if user.target is aten.native_layer_norm.default:
             yield from user.users

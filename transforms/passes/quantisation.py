@@ -61,7 +61,7 @@ INTEGERS = {
 
 
 def scheme_of(kept: WeightPrecision) -> Scheme | None:
-    """How weights that are kept so are rounded; None where they are no integers."""
+    """Return how weights that are kept so are rounded; None where they are no integers."""
     scheme = INTEGERS.get(kept.precision)
     if scheme is None or kept.group is None:
         return scheme
@@ -83,7 +83,7 @@ def with_second_names(
 
 
 def is_called(name: str, layer: str) -> bool:
-    """Whether a parameter's name begins with that, up to a dot or an underscore."""
+    """Return whether a parameter's name begins with that, up to a dot or an underscore."""
     return f"{name.removeprefix(WRAPPER_PREFIX)}.".startswith((f"{layer}.", f"{layer}_"))
 
 
@@ -96,7 +96,7 @@ class Quantised:
     scales: torch.Tensor  # bfloat16 (rows, groups); (rows,) where the scheme has no groups
 
     def wide(self) -> torch.Tensor:
-        """The float32 tensor that this represents."""
+        """Return the float32 tensor that this represents."""
         values = self.values.reshape(*self.scales.shape, -1).float()
         return (values * self.scales.float()[..., None]).reshape(self.shape)
 
@@ -128,7 +128,7 @@ def quantised(weight: torch.Tensor, scheme: Scheme) -> Quantised | None:
 
 
 def _balanced(exact: torch.Tensor, most: int) -> torch.Tensor:
-    """The nearest integers, some rounded the other way so that a group's sum stays.
+    """Return the nearest integers, some rounded the other way so that a group's sum stays.
 
     What a layer adds up has a mean, and behind a norm or a ReLU a large one: an error of the sum
     shifts every output by it. Those go the other way that were nearest to a half: little is lost.
@@ -258,7 +258,7 @@ class ProductRun(Recorder):
         return torch.fx.map_arg(node.args, of), torch.fx.map_arg(node.kwargs, of)
 
     def compute(self, node: Node) -> Any:
-        """A node's value, of a product what `product` says."""
+        """Return a node's value, of a product what `product` says."""
         value = super().compute(node)
         weights = [each for each in node.all_input_nodes if each in self.weights]
         if not weights or node.op != "call_function":
@@ -300,7 +300,7 @@ def changed_weights(before: ExportedProgram, after: ExportedProgram) -> dict[Nod
 
 
 def other_operand(product: Node, weight: Node) -> tuple[int, tuple[int, ...]] | None:
-    """Which argument meets a weight, and the axes of its slices; see `Precision.INT8`.
+    """Return which argument meets a weight, and the axes of its slices; see `Precision.INT8`.
 
     None where the runtime does not round it: of convolutions in groups or transposed, of matrices
     that are no linear layer's, of other operators. The slices are rows, or whole images.

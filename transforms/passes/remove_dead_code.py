@@ -24,7 +24,7 @@ class RemoveDeadCode(GraphPass):
         """Remove all dead calls, then the constants that lost their last reader."""
 
         def is_needed(node: Node) -> bool:
-            """Whether a node without users stays."""
+            """Return whether a node without users stays."""
             return node.op in {"placeholder", "output"} or (
                 node.op == "call_function" and has_effect(node)
             )

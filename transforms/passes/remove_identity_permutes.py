@@ -124,7 +124,7 @@ def _is_certain_view(node: Node) -> bool:
 
 
 def _keeps_elements(node: Node) -> bool:
-    """Whether a copy or a window yields its source's very elements, sizes and dtype."""
+    """Return whether a copy or a window yields its source's very elements, sizes and dtype."""
     mine, theirs = layout(node.meta["val"]), layout(_source(node).meta["val"])
     if mine[:2] != theirs[:2] or node.meta["val"].device != _source(node).meta["val"].device:
         return False
@@ -133,7 +133,7 @@ def _keeps_elements(node: Node) -> bool:
 
 
 def _permuted_from(node: Node) -> list[_Step]:
-    """Every ancestor reached through permutations and copies, nearest first."""
+    """Return every ancestor reached through permutations and copies, nearest first."""
     steps: list[_Step] = []
     axes = tuple(range(node.meta["val"].dim()))
     chain: tuple[Node, ...] = (node,)
@@ -167,7 +167,7 @@ def _regrouped_from(node: Node) -> list[_Step]:
 
 
 def _keeps_order(node: Node) -> bool:
-    """Whether a call yields its source's elements in the same row-major order."""
+    """Return whether a call yields its source's elements in the same row-major order."""
     name = qualified_name(node.target)
     if name in REGROUPINGS:  # `view` may also reinterpret bytes
         return node.meta["val"].dtype is _source(node).meta["val"].dtype
@@ -175,7 +175,7 @@ def _keeps_order(node: Node) -> bool:
 
 
 def _axes(node: Node) -> tuple[int, ...]:
-    """Which axis of its source each axis of a permutation is."""
+    """Return which axis of its source each axis of a permutation is."""
     return axis_order(node, _source(node).meta["val"].dim())
 
 
@@ -201,7 +201,7 @@ def _bypass(work: _Work, node: Node, step: _Step) -> bool:
 
 
 def _refusals(aliasing: Aliasing, node: Node, step: _Step) -> Iterator[str]:
-    """The reasons not to let the ancestor stand for the node."""
+    """Yield the reasons not to let the ancestor stand for the node."""
     source, returned = step.source, aliasing.returned(node)
     if step.views:
         if node in returned and (source.op != "call_function" or source in returned):

@@ -117,7 +117,7 @@ class QuantiseWeights(GraphPass):
 
 
 def _readers(node: Node) -> Iterator[Node]:
-    """The users of a constant, behind operators that only rearrange it too."""
+    """Yield the users of a constant, behind operators that only rearrange it too."""
     for user in node.users:
         yield from _readers(user) if is_layout(user) else (user,)
 

@@ -70,7 +70,7 @@ def _is_pointwise(node: Node) -> bool:
 
 
 def _is_transposition(node: Node) -> bool:
-    """Whether a call exchanges channels and places."""
+    """Return whether a call exchanges channels and places."""
     if node.target is not aten.transpose.int:
         return False
     given = bound_arguments(node)
@@ -78,7 +78,7 @@ def _is_transposition(node: Node) -> bool:
 
 
 def _linear(editor: ProgramEditor, convolution: Node) -> Node:
-    """What the convolution computes with places before channels, in front of it."""
+    """Return what the convolution computes with places before channels, in front of it."""
     given = bound_arguments(convolution)
     with editor.graph.inserting_before(convolution):
         places = editor.call(aten.transpose.int, given["input"], 1, 2, like=convolution)

@@ -87,7 +87,7 @@ class UnpadRelativeShift(GraphPass):
 
 
 def _shift(columns: Node) -> _Shift | None:
-    """The shift that ends with a slice of columns; None where it ends none."""
+    """Return the shift that ends with a slice of columns; None where it ends none."""
     chain = _chain(columns, _VIEWS, (aten.slice.Tensor,), _VIEWS, _PADS)
     if chain is None:
         return None
@@ -106,7 +106,7 @@ def _shift(columns: Node) -> _Shift | None:
 
 
 def _chain(node: Node, *targets: tuple[Any, ...]) -> list[Node] | None:
-    """The calls before a node, nearest first, where they call these."""
+    """Return the calls before a node, nearest first, where they call these."""
     found: list[Node] = []
     for wanted in targets:
         inputs = node.all_input_nodes
@@ -130,7 +130,7 @@ def _is_slice(node: Node, axis: int, *, first: int) -> bool:
 
 
 def _regroups(node: Node, wanted: tuple[Any, ...]) -> bool:
-    """Whether a view is asked for these sizes; one of them may be left to be inferred."""
+    """Return whether a view is asked for these sizes; one of them may be left to be inferred."""
     sizes = [_value(size) for size in node.args[1]]  # type: ignore[union-attr]
     if len(sizes) != len(wanted):
         return False
@@ -144,7 +144,7 @@ def _value(size: Any) -> Any:
 
 
 def _refusals(editor: ProgramEditor, aliasing: Aliasing, shift: _Shift) -> Iterator[str]:
-    """The reasons to leave a shift as it is."""
+    """Yield the reasons to leave a shift as it is."""
     rows, length, kept = shift.sizes
     if not _is_certain(editor, length - rows + 1 - kept):
         yield f"its {kept} columns may reach into the next row"

@@ -33,7 +33,7 @@ def register(target: Target) -> Target:
 
 
 def all_targets() -> Mapping[str, Target]:
-    """Every known target by name: ours first, then those of other distributions."""
+    """Return every known target by name: ours first, then those of other distributions."""
     for found in entry_points(group=_ENTRY_POINTS):
         if found.name not in _KNOWN:
             register(found.load()())

@@ -58,7 +58,7 @@ class Target(ABC):
 
     @abstractmethod
     def requirements(self) -> Requirements:
-        """What a machine must be to run an artifact that is lowered here."""
+        """Return what a machine must be to run an artifact that is lowered here."""
 
     def refusal(self, precision: Precision) -> UsageError | None:
         """Return why the target's runtime does not compute in the precision; None if it does."""
@@ -83,7 +83,7 @@ class Target(ABC):
         return {}
 
     def checks(self) -> Iterator[Check]:
-        """What `zoo doctor` is to say of this machine's fitness for the target."""
+        """Yield what `zoo doctor` is to say of this machine's fitness for the target."""
         yield from ()
 
     @property

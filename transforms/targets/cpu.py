@@ -86,7 +86,7 @@ class CpuTarget(Target):
         return {"zig": zig_version()} if platform.system() == "Linux" else {}
 
     def checks(self) -> Iterator[Check]:
-        """Whether the processor is one that artifacts run on."""
+        """Yield whether the processor is one that artifacts run on."""
         machine = platform.machine()
         wanted = INSTRUCTIONS.get(machine, ())
         missing = sorted(set(wanted) - _has())
@@ -103,7 +103,7 @@ class CpuTarget(Target):
 
 
 def _has() -> frozenset[str]:
-    """The instruction sets of this machine's processor."""
+    """Return the instruction sets of this machine's processor."""
     try:
         listing = Path("/proc/cpuinfo").read_text()
     except OSError:  # macOS

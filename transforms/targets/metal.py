@@ -80,7 +80,7 @@ class MetalTarget(Target):
         )
 
     def shared_files(self, folder: Path) -> Mapping[str, str]:
-        """The header in front of all shaders, if there are any."""
+        """Return the header in front of all shaders, if there are any."""
         from transforms.lowering.inductor import metal_header
 
         if not any(folder.glob("programs/*/*.metal")):
@@ -93,7 +93,7 @@ class MetalTarget(Target):
         return {"zig": zig_version()}
 
     def checks(self) -> Iterator[Check]:
-        """What compiles for Metal here: zig, or on a Mac the system's compiler."""
+        """Yield what compiles for Metal here: zig, or on a Mac the system's compiler."""
         if not self.emulated_here:
             yield Check(self.name, Health.OK, "this Mac's own device and compiler")
             return

@@ -93,7 +93,7 @@ class CataloguedModel(Frozen):
 
 
 def siblings(name: str, known: Mapping[str, CataloguedModel]) -> dict[Precision, str]:
-    """The models of the entry that `name` is of, itself among them, float32 first.
+    """Return the models of the entry that `name` is of, itself among them, float32 first.
 
     An entry's variant is called as it is, `_` and the precision; without the entry itself, such a
     name says nothing.
@@ -120,7 +120,7 @@ def side_by_side(name: str, known: Mapping[str, CataloguedModel]) -> list[_Sibli
 
 
 def collect(store: Store, model: str) -> CataloguedModel:
-    """What the signed ledgers and the reports of a model say.
+    """Return what the signed ledgers and the reports of a model say.
 
     Raises:
         UnknownName: nothing of it was promoted.
@@ -181,7 +181,7 @@ def _release(
 
 
 def _files(release: Release) -> Iterable[CataloguedFile]:
-    """Every file of the bundle under its name there; manifest and signature among them."""
+    """Yield every file of the bundle under its name there; manifest and signature among them."""
     key = release_key(*release.names, confirmed=release.confirmed)
     yield CataloguedFile(name=MANIFEST, key=key, bytes=len(release.document))
     signed = signature_key(*release.names, confirmed=release.confirmed)

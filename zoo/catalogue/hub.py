@@ -151,7 +151,7 @@ def _lacking(way: Way, platforms: Iterable[str]) -> Iterator[str]:
 
 
 def card(model: CataloguedModel, way: Way) -> str:
-    """The model card: what the Hub filters by, three lines to a running model, and figures.
+    """Return the model card: what the Hub filters by, three lines to a running model, and figures.
 
     Args:
         model: with at least one release that may be used.

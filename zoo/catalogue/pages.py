@@ -55,12 +55,12 @@ class Site(Frozen):
         return self.model_copy(update={"address": address.rstrip("/") or None})
 
     def with_wheel(self, name: str) -> Site:
-        """The site with this wheel in the place of an earlier one for the same platform."""
+        """Return the site with this wheel in the place of an earlier one for the same platform."""
         others = [each for each in self.wheels if _platform_tag(each) != _platform_tag(name)]
         return self.model_copy(update={"wheels": tuple(sorted([*others, name]))})
 
     def wheel_for(self, platform: str) -> str | None:
-        """The wheel for a release's platform, as `cpu-linux-x86_64`."""
+        """Return the wheel for a release's platform, as `cpu-linux-x86_64`."""
         _, system, machine = platform.split("-", 2)
         known = {"linux": "linux", "macos": "macosx"}.get(system, system)
         machines = (machine, "aarch64") if machine == "arm64" else (machine, "universal2")
@@ -92,7 +92,7 @@ class Way:
 
 
 def render_catalogue(models: Sequence[CataloguedModel], way: Way) -> str:
-    """The page that lists the latest release of every model for every platform."""
+    """Return the page that lists the latest release of every model for every platform."""
     rows = [
         (model, history)
         for model in sorted(models, key=lambda model: model.name)
@@ -116,7 +116,7 @@ def _script(*names: str) -> str:
 
 
 def render_model(name: str, known: Mapping[str, CataloguedModel], way: Way) -> str:
-    """The page of a model.
+    """Return the page of a model.
 
     Args:
         name: which one.
@@ -176,7 +176,7 @@ def snippets(model: CataloguedModel, history: History, way: Way) -> tuple[Comman
 
 
 def pull_command(model: CataloguedModel, history: History, way: Way) -> str:
-    """The command that gets the latest release of a platform."""
+    """Return the command that gets the latest release of a platform."""
     if archive := way.archives.get((model.name, history.platform)):
         place, file = shlex.quote(archive), f"{model.name}.zip"
         return f"curl -fo {file} {place} && python3 -m zipfile -e {file} {model.name}"
@@ -207,7 +207,7 @@ def _python(model: CataloguedModel, history: History) -> str:
 
 
 def _zeros(tensor: TensorSpec, program: BundleProgram) -> str:
-    """An array of the lowest size of each dimension."""
+    """Return an array of the lowest size of each dimension."""
     shape = tuple(program.dimensions[a][0] if isinstance(a, str) else a for a in tensor.shape)
     dtype = "uint16" if tensor.dtype is Dtype.BFLOAT16 else tensor.dtype  # its bits: numpy has none
     return f'np.zeros({shape}, "{dtype}")'

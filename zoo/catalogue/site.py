@@ -58,7 +58,7 @@ def _signed(store: Store, known: Mapping[str, CataloguedModel]) -> Way:
 
 
 def _copy_of(page: str) -> str:
-    """The key of a page's copy, whose links are signed."""
+    """Return the key of a page's copy, whose links are signed."""
     return _SHARED + page.removeprefix(CATALOGUE)
 
 
@@ -123,7 +123,7 @@ def share_catalogue(store: Store) -> str | None:
 
 
 def kept_site(objects: ObjectStore) -> Site:
-    """What the owner said of the store's site, if anything."""
+    """Return what the owner said of the store's site, if anything."""
     return objects.read_record(_SITE, _MOST_BYTES, Site) or Site()
 
 
@@ -153,5 +153,5 @@ def newest_root(objects: ObjectStore) -> bytes | None:
 
 
 def _records(objects: ObjectStore) -> dict[str, CataloguedModel] | None:
-    """What the site says now; None where it was never made, or by another version."""
+    """Return what the site says now; None where it was never made, or by another version."""
     return objects.read_record(_RECORDS, _MOST_BYTES, dict[str, CataloguedModel])

@@ -127,19 +127,19 @@ def kernel_chart(profile: Profile, most: int) -> Chart | None:
 
 
 def stage_chart(stages: Sequence[StageTime]) -> Chart | None:
-    """A row a stage, each beginning where the one before it ended."""
+    """Return a row a stage, each beginning where the one before it ended."""
     return _in_succession("since the start", [(s.stage, s.seconds) for s in stages], duration)
 
 
 def size_chart(parts: Sequence[tuple[str, int]]) -> Chart | None:
-    """A row a part of the artifact, name and bytes, each beginning where the last ended."""
+    """Return a row a part of the artifact, name and bytes, each beginning where the last ended."""
     return _in_succession("of all files", parts, lambda value: size(round(value)))
 
 
 def _in_succession(
     caption: str, parts: Sequence[tuple[str, float]], written: Callable[[float], str]
 ) -> Chart | None:
-    """A bar a part, where the one before it ends; with its share of the whole."""
+    """Return a bar a part, where the one before it ends; with its share of the whole."""
     ends = list(accumulate((amount for _, amount in parts), initial=0.0))
     whole = ends[-1]
     rows = [
@@ -185,7 +185,7 @@ class _Decades:
 
 
 def error_chart(outputs: Sequence[OutputCases]) -> Chart | None:
-    """One row an output, one mark a case, on a logarithmic scale of the max abs error.
+    """Return one row an output, one mark a case, on a logarithmic scale of the max abs error.
 
     The worst 24 outputs are shown when there are more; the table has all.
     """
@@ -222,7 +222,7 @@ def _error_marks(output: OutputCases, axis: _Decades) -> Iterable[Mark]:
 
 
 def error_histogram(output: OutputCases) -> Histogram | None:
-    """The errors of all elements of one output, over all its golden cases, by half decade.
+    """Return the errors of all elements of one output, over all its golden cases, by half decade.
 
     None where none of its cases has a histogram, or all is exact.
     """

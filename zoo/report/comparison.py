@@ -148,7 +148,7 @@ class _Scale:
     without: str = "\N{EN DASH}"
 
     def judged(self, before: Any, after: Any) -> Change:
-        """What the second figure is beside the first."""
+        """Return what the second figure is beside the first."""
         if self.rising is None or before is None or after is None:
             return Change.SAME if before == after else Change.OTHER
         if math.isclose(before, after, rel_tol=self.relative, abs_tol=self.absolute):
@@ -170,7 +170,7 @@ _NUMBER = _Scale(figures.thousands)
 def _differences(
     both: tuple[Side, Side], section: str, values: _Values, scale: _Scale
 ) -> Iterator[Difference]:
-    """What the sides give, by name; left out where neither has any."""
+    """Yield what the sides give, by name; left out where neither has any."""
     one, two = map(values, both)
     for name in dict.fromkeys([*one, *two]):
         pair = one.get(name), two.get(name)
@@ -227,7 +227,7 @@ def _loops(side: Side) -> float | None:
 
 
 def _times_compare(before: Side, after: Side) -> bool:
-    """Whether both were timed at the same sizes; else eager's time differs whatever they do.
+    """Return whether both were timed at the same sizes; else eager's time differs whatever they do.
 
     An emulated release takes no measured one's place anyway.
     """
@@ -237,7 +237,7 @@ def _times_compare(before: Side, after: Side) -> bool:
 
 
 def _timed(side: Side) -> dict[str, list[dict[str, int]]]:
-    """The sizes at which each program was timed."""
+    """Return the sizes at which each program was timed."""
     programs = () if side.report is None else side.report.validation.programs
     return {
         p.program: [dict(c.dimensions) for c in p.cases if c.case == p.latency.case]

@@ -99,7 +99,7 @@ _MOST_REPORT_BYTES = 64 * 2**20
 
 
 def report_of(store: Store, release: Release) -> ConversionReport | None:
-    """The report of a release's conversion; None where it holds none that can be read."""
+    """Return the report of a release's conversion; None where it holds none that can be read."""
     entry = release.manifest.listed.get("report.json")
     if entry is None:
         return None

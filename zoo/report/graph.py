@@ -120,7 +120,7 @@ def graph_listing(graphs: ProgramGraphs, *, wrong: str | None = None) -> GraphLi
 
 
 def merge(before: GraphRecord, after: GraphRecord) -> list[Line]:
-    """The nodes of both graphs in order; one is known by its name and operator."""
+    """Return the nodes of both graphs in order; one is known by its name and operator."""
     left, right = ([(n.name, n.operator) for n in record.nodes] for record in (before, after))
     steps = SequenceMatcher(None, left, right, autojunk=False).get_opcodes()
     kept = {name for kind, *at, _, _ in steps if kind == "equal" for name, _ in left[slice(*at)]}
@@ -138,7 +138,7 @@ def merge(before: GraphRecord, after: GraphRecord) -> list[Line]:
 
 
 def _blocks(lines: Sequence[Line]) -> Iterator[Block]:
-    """The lines by module; inputs and outputs stand for themselves."""
+    """Yield the lines by module; inputs and outputs stand for themselves."""
     modules = {line.node.module for line in lines}
     outer = {m[:i] for m in modules for i, letter in enumerate(m) if letter == "."}
 
@@ -167,7 +167,7 @@ def _form(lines: Sequence[Line]) -> tuple[object, ...]:
 
 
 def _annotated(lines: Sequence[Line]) -> Iterator[Line]:
-    """The lines with notes; what is as in the line above, of the same graph, is left out."""
+    """Yield the lines with notes; what is as in the line above, of the same graph, is left out."""
     above = dict.fromkeys((Mark.REMOVED, Mark.ADDED), ("", ""))  # name and shape, by graph
     for line in lines:
         graphs = [line.mark] if line.mark in above else [*above]

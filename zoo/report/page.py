@@ -41,21 +41,21 @@ _LINE_CHARACTERS = 300
 
 
 def _histograms(shown: Sequence[OutputCases]) -> list[tuple[OutputCases, charts.Histogram]]:
-    """The worst outputs' histograms, as many as a reader will look at."""
+    """Return the worst outputs' histograms, as many as a reader will look at."""
     worst = sorted(shown, key=lambda output: summary.badness(output.worst), reverse=True)
     drawn = [(o, charts.error_histogram(o)) for o in worst if o.worst.max_abs > 0]
     return [(o, found) for o, found in drawn[:_MOST_HISTOGRAMS] if found is not None]
 
 
 def _graphs(report: ConversionReport, programs: Sequence[ProgramGraphs]) -> list[GraphListing]:
-    """Each program's graphs; the node that diverges is pointed out."""
+    """Return each program's graphs; the node that diverges is pointed out."""
     found = report.diagnosis
     wrong = {found.program: found.divergence.node} if found and found.divergence else {}
     return [graph_listing(graphs, wrong=wrong.get(graphs.program)) for graphs in programs]
 
 
 def _profiles(report: ConversionReport) -> list[tuple[str, charts.Chart | None, list[KernelRow]]]:
-    """Each profiled program's name, the chart of its longest kernels, and what they did."""
+    """Return each profiled program's name, the chart of its longest kernels, and what they did."""
     found = [(p.program, p.profile) for p in report.validation.programs if p.profile is not None]
     return [
         (name, charts.kernel_chart(profile, _MOST_KERNELS), kernel_rows(profile, _MOST_KERNELS))
@@ -64,7 +64,7 @@ def _profiles(report: ConversionReport) -> list[tuple[str, charts.Chart | None, 
 
 
 def render_report(report: ConversionReport, graphs: Sequence[ProgramGraphs] = ()) -> str:
-    """The page of one conversion, with its programs' graphs."""
+    """Return the page of one conversion, with its programs' graphs."""
     shown, times = summary.outputs(report), summary.latencies(report)
     cases = {p.program: {c.case: c for c in p.cases} for p in report.validation.programs}
     parts = [("weights", report.weights_bytes)]
@@ -90,12 +90,12 @@ def render_report(report: ConversionReport, graphs: Sequence[ProgramGraphs] = ()
 
 
 def render_graph(graphs: ProgramGraphs, title: str) -> str:
-    """A page of a program's graphs alone."""
+    """Return a page of a program's graphs alone."""
     return render("graph.html.j2", title=title, graph=graph_listing(graphs))
 
 
 def failure_advice(report: FailureReport) -> str:
-    """What to do; where the error itself does not say so, where to look."""
+    """Return what to do; where the error itself does not say so, where to look."""
     if report.next_step:
         return report.next_step
     where = "Read the log's end below. " if report.log else ""
@@ -103,7 +103,7 @@ def failure_advice(report: FailureReport) -> str:
 
 
 def render_failure(report: FailureReport) -> str:
-    """The page of a conversion that ended before there was anything to validate."""
+    """Return the page of a conversion that ended before there was anything to validate."""
     return render("failure.html.j2", report=report, stages=charts.stage_chart(report.stages))
 
 
@@ -142,7 +142,7 @@ def _hash(content: str) -> str:
 
 @cache
 def _environment() -> Environment:
-    """The templates of pages; every figure is a filter."""
+    """Return the templates of pages; every figure is a filter."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -157,7 +157,7 @@ def _environment() -> Environment:
 
 
 def plain_text(content: str) -> str:
-    """A text in which nothing is Markdown or HTML, on one line.
+    """Return a text in which nothing is Markdown or HTML, on one line.
 
     For places within a line: what makes lists or titles at the start of one is not escaped.
     """
@@ -165,7 +165,7 @@ def plain_text(content: str) -> str:
 
 
 def _escaped(value: object) -> object:
-    """What a template writes: all but what it calls safe."""
+    """Return what a template writes: all but what it calls safe."""
     return value if isinstance(value, Markup) else plain_text(str(value))
 
 

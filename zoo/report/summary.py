@@ -119,7 +119,7 @@ class Summary(Frozen):
 
 
 def parities(report: ConversionReport) -> Iterator[tuple[str, OutputParity]]:
-    """Every output of every case, with its program's name."""
+    """Yield every output of every case, with its program's name."""
     for program in report.validation.programs:
         for parity in program.parity:
             yield program.program, parity
@@ -131,7 +131,7 @@ def badness(parity: OutputParity) -> tuple[bool, float]:
 
 
 def outputs(report: ConversionReport) -> tuple[OutputCases, ...]:
-    """Every output with all its cases, in the order of the programs."""
+    """Return every output with all its cases, in the order of the programs."""
     grouped: dict[tuple[str, str], list[OutputParity]] = {}
     for program, parity in parities(report):
         grouped.setdefault((program, parity.output), []).append(parity)
@@ -143,7 +143,7 @@ def outputs(report: ConversionReport) -> tuple[OutputCases, ...]:
 
 
 def latencies(report: ConversionReport) -> tuple[Latencies, ...]:
-    """The programs in order, with both latencies as far as they are known."""
+    """Return the programs in order, with both latencies as far as they are known."""
     measured, found = dict(report.eager_latency), []
     for program in report.validation.programs:
         artifact, eager = program.latency, measured.get(program.program)
@@ -200,14 +200,14 @@ class Command:
 
 
 def heading(report: ConversionReport) -> str:
-    """How the conversion ended, in a few words."""
+    """Return how the conversion ended, in a few words."""
     if report.validation.passed and report.validation.emulated:
         return "Emulated: equal to eager on an emulated device"
     return _HEADINGS[report.validation.verdict]
 
 
 def proof(report: ConversionReport) -> str:
-    """One sentence that says what was found out, and where it was."""
+    """Return one sentence that says what was found out, and where it was."""
     if not report.validation.passed:
         return report.validation.detail
     outputs = [parity for _, parity in parities(report)]
@@ -222,7 +222,7 @@ def proof(report: ConversionReport) -> str:
 
 
 def cause(diagnosis: Diagnosis) -> str:
-    """One sentence that says where a wrong result comes from, or why that is not known."""
+    """Return one sentence that says where a wrong result comes from, or why that is not known."""
     found = diagnosis.divergence
     if found is None:
         return diagnosis.detail
@@ -238,7 +238,7 @@ def cause(diagnosis: Diagnosis) -> str:
 
 
 def demand(parity: OutputParity) -> str:
-    """What an output must keep to; see `menagerie.numerics.Tolerance`."""
+    """Return what an output must keep to; see `menagerie.numerics.Tolerance`."""
     tolerance, allowed = parity.tolerance, parity.allowed
     if tolerance is None or allowed is None:
         return "every bit"
@@ -252,7 +252,7 @@ def demand(parity: OutputParity) -> str:
 
 
 def beside_truth(found: Exactness) -> str:
-    """How exact the artifact is, beside eager PyTorch in float32."""
+    """Return how exact the artifact is, beside eager PyTorch in float32."""
     artifact, eager = decibels(found.artifact_snr_db), decibels(found.eager_snr_db)
     less = found.eager_snr_db - found.artifact_snr_db
     verdict = "as exact as PyTorch" if less <= _A_BIT else f"{less:.0f} dB less than PyTorch"
@@ -260,7 +260,7 @@ def beside_truth(found: Exactness) -> str:
 
 
 def tiles(report: ConversionReport) -> Iterator[Tile]:
-    """The numbers that a reader looks for first, as far as they are known."""
+    """Yield the numbers that a reader looks for first, as far as they are known."""
     row, validation = summarise(report), report.validation
     if row.worst_snr_db is not None and row.worst_abs is not None:
         yield Tile("worst SNR", decibels(row.worst_snr_db), f"max error {error(row.worst_abs)}")

@@ -160,7 +160,7 @@ class Keyring:
         return found
 
     def model_signing_key(self) -> CryptoSigner:
-        """The key of model.sig; for folders of before there was one, made inside `hold`."""
+        """Return the key of model.sig; for folders of before there was one, made inside `hold`."""
         path = self.folder / "model-signing.pem"
         if not path.exists():
             _new_model_signing_key(self.folder)
@@ -170,7 +170,7 @@ class Keyring:
         return key
 
     def public_keys(self, role: Role) -> list[SSlibKey]:
-        """The public keys of a role by today's root."""
+        """Return the public keys of a role by today's root."""
         name = next(n for n, r in _TUF_ROLES.items() if r is role)
         signed = self.root.signed
         return [signed.keys[i] for i in signed.roles[name].keyids]  # type: ignore[misc]
@@ -268,7 +268,7 @@ def _write_root(
 
 
 def expires(days: int) -> datetime:
-    """The end of so many days from now, in whole seconds as TUF writes it."""
+    """Return the end of so many days from now, in whole seconds as TUF writes it."""
     return (datetime.now(UTC) + timedelta(days=days)).replace(microsecond=0)
 
 

@@ -216,7 +216,7 @@ def _signed(keyring: Keyring, message: bytes) -> dict[str, bytes]:
 
 
 def _signature(keyring: Keyring, document: bytes) -> bytes:
-    """The signature file of a bundle's manifest."""
+    """Return the signature file of a bundle's manifest."""
     return signature_document(_signed(keyring, encoded(BUNDLE_TYPE, document)))
 
 
@@ -330,5 +330,5 @@ def read_provenance(store: Store, release: Release) -> dict[str, Any]:
 
 
 def _subjects(release: Release) -> dict[str, str]:
-    """The sha256 of each file under its name, the manifest's too."""
+    """Return the sha256 of each file under its name, the manifest's too."""
     return {n: e.sha256 for n, e in release.manifest.listed.items()} | {MANIFEST: release.digest}

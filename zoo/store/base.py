@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def content_type(name: str) -> str:
-    """A file's content type for browsers: a page is shown, anything else is saved."""
+    """Return a file's content type for browsers: a page is shown, anything else is saved."""
     kinds = {"html": "text/html; charset=utf-8", "zip": "application/zip"}
     return kinds.get(name.rpartition(".")[2], "application/octet-stream")
 
@@ -62,14 +62,14 @@ class ObjectStore(ObjectReader):
 
     @abstractmethod
     def list_files(self, prefix: str) -> list[StoredFile]:
-        """The files whose keys start with `prefix`, sorted by key."""
+        """Return the files whose keys start with `prefix`, sorted by key."""
 
     def list_keys(self, prefix: str) -> list[str]:
-        """The keys that start with `prefix`, sorted."""
+        """Return the keys that start with `prefix`, sorted."""
         return [file.key for file in self.list_files(prefix)]
 
     def link(self, key: str, name: str) -> str | None:  # noqa: ARG002
-        """An address at which a browser gets a file for a week, or None where there is none.
+        """Return an address at which a browser gets a file for a week, or None where there is none.
 
         Anyone who knows it can read that file, and no other; it is saved as `name`.
         """
@@ -86,7 +86,7 @@ class ObjectStore(ObjectReader):
 
     @abstractmethod
     def size_of(self, key: str) -> int | None:
-        """How many bytes lie under `key`; None when there is nothing."""
+        """Return how many bytes lie under `key`; None when there is nothing."""
 
     @abstractmethod
     def delete(self, key: str) -> None:

@@ -121,7 +121,7 @@ def _await_sweeps(objects: ObjectStore, wanted: set[str]) -> None:
 
 
 def noted(objects: ObjectStore, prefix: str = PUBLISHING) -> set[str]:
-    """All digests in notes just now: by default in what publishers announce."""
+    """Return all digests in notes just now: by default in what publishers announce."""
     found: set[str] = set()
     for key in filter(is_note_key, objects.list_keys(prefix)):
         try:

@@ -163,7 +163,7 @@ def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> SweepResult
 
 
 def _store_time(objects: ObjectStore) -> float:
-    """What the store's clock says: it dates the files, whatever ours says."""
+    """Return what the store's clock says: it dates the files, whatever ours says."""
     key = f"{SWEEPING}clock-{uuid.uuid4().hex}"
     objects.put_small(key, b"[]")
     try:

@@ -30,7 +30,7 @@ class Finding(Frozen):
 
 
 def probe(objects: ObjectStore) -> tuple[Finding, ...]:
-    """What `zoo doctor` asks: each operation once, on scratch keys that are removed.
+    """Return what `zoo doctor` asks: each operation once, on scratch keys that are removed.
 
     It reports all, but stops where the store cannot be reached.
     """
@@ -50,7 +50,7 @@ def probe(objects: ObjectStore) -> tuple[Finding, ...]:
 
 
 def _attempts(objects: ObjectStore, folder: Path) -> tuple[_Attempt, ...]:
-    """The operations, in an order in which each finds what the one before left."""
+    """Return the operations, in an order in which each finds what the one before left."""
     prefix, content = f"probe/{secrets.token_hex(8)}.", secrets.token_bytes(_SMALL)
     small, large, size = f"{prefix}small", f"{prefix}file", objects.part_bytes + _SMALL
 

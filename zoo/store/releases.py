@@ -131,7 +131,7 @@ class Store(ReleaseReader):
         self.objects.put_if_new(self._beside(release, name), signature)
 
     def candidates(self, model: str | None = None, target: str | None = None) -> list[Release]:
-        """The builds that wait for their promotion, by model, target and time."""
+        """Return the builds that wait for their promotion, by model, target and time."""
         found = [
             candidate
             for key in self.objects.list_keys(candidate_key.under(model))
@@ -214,12 +214,12 @@ class Store(ReleaseReader):
         self.objects.put_small(key, (verdict.model_dump_json(indent=1) + "\n").encode())
 
     def verdict(self, release: Release) -> ReleaseVerdict | None:
-        """How the last verification of a release ended, if there was one."""
+        """Return how the last verification of a release ended, if there was one."""
         key = verdict_key(*release.names)
         return self.objects.read_record(key, MAX_VERDICT_BYTES, ReleaseVerdict)
 
     def link(self, release: Release, file: str) -> str | None:
-        """An address of a file of the release, good for a week; None for a local folder."""
+        """Return an address of a file of the release, good for a week; None for a local folder."""
         name = f"{release.model}-{release.target}-{PurePosixPath(file).name}"
         return self.objects.link(blob_key(release.manifest.listed[file].sha256), name)
 
@@ -256,7 +256,7 @@ class Store(ReleaseReader):
         return None if self._lacking(release, sizes) else release
 
     def _lacking(self, release: Release, sizes: Mapping[str, int] | None = None) -> list[str]:
-        """The files of a release that are not there in their sizes."""
+        """Return the files of a release that are not there in their sizes."""
         size_of = self.objects.size_of if sizes is None else sizes.get
         return [
             name

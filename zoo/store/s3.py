@@ -103,7 +103,7 @@ class S3Objects(S3Reader, ObjectStore):
                 self._client.create_bucket(Bucket=self._bucket)
 
     def link(self, key: str, name: str) -> str | None:
-        """A presigned address; it is made here, without asking the server."""
+        """Return a presigned address; it is made here, without asking the server."""
         with self._errors(key):
             kind = content_type(name)
             shown = "inline" if kind.startswith("text/html") else "attachment"

@@ -140,14 +140,14 @@ def read_submission(objects: ObjectStore, digest: str) -> Submission:
 
 
 def listed(objects: ObjectStore) -> list[str]:
-    """The names of all submissions, the newest first."""
+    """Return the names of all submissions, the newest first."""
     files = objects.list_files(submission_key.folder)
     files.sort(key=lambda file: file.modified, reverse=True)
     return [digest for file in files if (digest := submission_key.digest(file.key))]
 
 
 def submission_of(objects: ObjectStore, models: Iterable[str]) -> str | None:
-    """The name of the newest submission that has all these models; None if none has."""
+    """Return the name of the newest submission that has all these models; None if none has."""
     for digest in listed(objects):
         with suppress(HashMismatch, NotInStore):
             if set(models) <= set(read_submission(objects, digest).models):

@@ -154,7 +154,7 @@ class FileEntry:
 def unsealed(
     path: str, *, source_sha256: str | None = None, requires: Requirements | None = None
 ) -> FileEntry:
-    """A file of a draft: sealing hashes it."""
+    """Return a file of a draft: sealing hashes it."""
     return FileEntry(path, "", 0, source_sha256, requires)
 
 
@@ -333,7 +333,7 @@ class BundleManifest:
 
 
 def manifest_document(manifest: BundleManifest) -> bytes:
-    """The bytes of manifest.json: sorted keys, an entry a line, one newline at the end.
+    """Return the bytes of manifest.json: sorted keys, an entry a line, one newline at the end.
 
     What is of no use (rule 3 of FORMAT.md) is left out.
     """

@@ -151,7 +151,7 @@ def _beginning(path: Path, most: int) -> bytes | None:
 
 
 def _scan(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Every file under `folder` but the manifest, by its path in the bundle."""
+    """Yield every file under `folder` but the manifest, by its path in the bundle."""
     for parent, folders, names in os.walk(folder):
         for name in [*folders, *names]:
             path = Path(parent) / name

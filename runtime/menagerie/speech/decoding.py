@@ -36,7 +36,7 @@ class Emission(NamedTuple):
 
 
 def moved(emissions: Iterable[Emission], frames: int) -> list[Emission]:
-    """The same, so many frames later."""
+    """Return the same, so many frames later."""
     return [Emission(one.token, one.start + frames, one.end + frames) for one in emissions]
 
 
@@ -138,7 +138,7 @@ class Decoder:
         self.fed = 0
 
     def feed(self, token: int) -> Floats:
-        """The scores (tokens,) of what follows `token`."""
+        """Return the scores (tokens,) of what follows `token`."""
         step = {"token": np.array([[token]], np.int64), "position": np.array([self.fed], np.int64)}
         self.fed += 1
         scores: Floats = self._emit({**step, **self._heard})["logits"][0]
@@ -221,7 +221,7 @@ class Rules:
 
 
 def _log_sum(scores: Floats) -> float:
-    """The logarithm of the sum of exponentials; of nothing possible minus infinity."""
+    """Return the logarithm of the sum of exponentials; of nothing possible minus infinity."""
     most = float(scores.max(initial=-np.inf))
     return most + float(np.log(np.exp(scores - most).sum())) if np.isfinite(most) else -np.inf
 

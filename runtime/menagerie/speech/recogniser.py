@@ -56,7 +56,7 @@ class Program:
     dimensions: Mapping[str, tuple[int, int, int]]
 
     def axis(self, name: str, axis: int, place: str) -> int | str:
-        """A size, or a dimension's name; SpeechError if there is no such input or axis."""
+        """Return a size, or a dimension's name; SpeechError if there is no such input or axis."""
         for spec in self.inputs:
             if spec.name == name and len(spec.shape) > axis:
                 return spec.shape[axis]
@@ -159,7 +159,7 @@ class Recogniser:
             yield found, heard
 
     def recognise(self, samples: Samples) -> list[Emission]:
-        """What is said in `samples` (n,) at the recipe's rate, of any length."""
+        """Return what is said in `samples` (n,) at the recipe's rate, of any length."""
         return [one for found, _ in self.listen([samples], self.sizes.high, 0) for one in found]
 
 
@@ -187,13 +187,13 @@ class Seam:
         return certain
 
     def rest(self) -> list[Emission]:
-        """What the last window leaves."""
+        """Return what the last window leaves."""
         held, self._held = self._held, []
         return held
 
 
 def _cut(first: int, last: int, heard: list[Emission]) -> int:
-    """The frame from `first` to `last` that is farthest from both and from all tokens."""
+    """Return the frame from `first` to `last` that is farthest from both and from all tokens."""
     frames = np.arange(first, last + 1)
     away = np.minimum(frames - first, last - frames)
     for one in heard:

@@ -126,11 +126,11 @@ class Transcriber:
             raise SpeechError(recording.place, "holds no sample", "Record it again")
 
     def written(self, tokens: Sequence[Token]) -> str:
-        """The text of some tokens, with a space at its beginning where a word begins."""
+        """Return the text of some tokens, with a space at its beginning where a word begins."""
         return self._speller.written([token.id for token in tokens])
 
     def transcript(self, tokens: Sequence[Token], duration: float) -> Transcript:
-        """The transcript that tokens make of a recording of `duration` seconds."""
+        """Return the transcript that tokens make of a recording of `duration` seconds."""
         return Transcript(
             text=self.written(tokens).strip(),
             words=self._speller.words(tokens),
@@ -187,7 +187,7 @@ def _without_speech(model: str) -> SpeechError:
 
 
 def _in_language(code: str | None, head: Head, model: str) -> Head:
-    """The head with another language in its prompt."""
+    """Return the head with another language in its prompt."""
     if code is None:
         return head
     if isinstance(head, WhisperHead) and code in head.languages:

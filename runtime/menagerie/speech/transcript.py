@@ -61,15 +61,15 @@ class Speller:
         self._special = frozenset(vocabulary.special)
 
     def piece(self, token: int) -> str:
-        """The text of a token alone; a part of a character that takes several is U+FFFD."""
+        """Return the text of a token alone; a part of a character that takes several is U+FFFD."""
         return self._bytes(token).decode("utf-8", "replace")
 
     def written(self, tokens: Sequence[int]) -> str:
-        """The text of a sequence of tokens, with a space where the first begins a word."""
+        """Return the text of a sequence of tokens, with a space where the first begins a word."""
         return b"".join(map(self._bytes, tokens)).decode("utf-8", "replace")
 
     def words(self, tokens: Sequence[Token]) -> tuple[Word, ...]:
-        """The words that tokens spell: from one that begins with a space to the next such.
+        """Return the words that tokens spell: from one that begins with a space to the next such.
 
         A token that is no more than a space, as of vocabularies of characters, is between words.
         """
@@ -87,7 +87,7 @@ class Speller:
         )
 
     def _bytes(self, token: int) -> bytes:
-        """A token as UTF-8, which a character may share with the tokens beside it."""
+        """Return a token as UTF-8, which a character may share with the tokens beside it."""
         if token in self._special or not 0 <= token < len(self._pieces):
             return b""
         piece = self._pieces[token]
@@ -111,7 +111,7 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 def as_text(transcript: Transcript) -> str:
-    """The text, a line."""
+    """Return the text, a line."""
     return transcript.text + "\n"
 
 

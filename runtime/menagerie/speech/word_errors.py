@@ -74,7 +74,7 @@ def count_errors(
 
 
 def distance(heard: Sequence[object], said: Sequence[object]) -> int:
-    """The fewest insertions, deletions and substitutions that make `said` of `heard`."""
+    """Return the fewest insertions, deletions and substitutions that make `said` of `heard`."""
     row = list(range(len(said) + 1))
     for count, word in enumerate(heard, 1):
         diagonal, row[0] = row[0], count

@@ -131,7 +131,7 @@ class ObjectReader(ABC):
         return content
 
     def read_if_there(self, key: str, limit: int) -> bytes | None:
-        """The bytes under `key`; None where there is nothing, or more than `limit` bytes."""
+        """Return the bytes under `key`; None where there is nothing, or more than `limit` bytes."""
         try:
             return self.read_small(key, limit)
         except (NotInStore, TooLarge):
@@ -142,7 +142,7 @@ class ObjectReader(ABC):
         return None
 
     def list_keys(self, prefix: str) -> list[str] | None:
-        """The keys that start with `prefix`, sorted; None where none can be listed."""
+        """Return the keys that start with `prefix`, sorted; None where none can be listed."""
         files = self.list_files(prefix)
         return None if files is None else [file.key for file in files]
 

@@ -54,7 +54,7 @@ class Keys:
         return f"{self.folder}{'/'.join(names)}{'.confirmed' if confirmed else ''}{self.ending}"
 
     def under(self, model: str | None = None) -> str:
-        """What the keys of all such files, or a model's, start with."""
+        """Return what the keys of all such files, or a model's, start with."""
         return self.folder if model is None else f"{self.folder}{model}/"
 
     def build(self, key: str) -> Build | None:
@@ -64,7 +64,7 @@ class Keys:
         return None if found is None else (found[1], found[2], found[3])
 
     def digest(self, key: str) -> str | None:
-        """The only name in a key, a digest; None for a stranger's file."""
+        """Return the only name in a key, a digest; None for a stranger's file."""
         names = self._names(key)
         return names if _DIGEST.fullmatch(names) else None
 
@@ -87,12 +87,12 @@ archive_key = Keys("archives/", ".zip")
 
 
 def blob_key(sha256: str) -> str:
-    """The key of the file with this digest."""
+    """Return the key of the file with this digest."""
     return f"{BLOBS}{sha256[:2]}/{sha256}"
 
 
 def is_blob_key(key: str) -> bool:
-    """Whether it is of a file by its digest, and not a stranger's."""
+    """Return whether it is of a file by its digest, and not a stranger's."""
     return _DIGEST.fullmatch(key[-64:]) is not None and key == blob_key(key[-64:])
 
 

@@ -144,7 +144,7 @@ def fetch_blob(
 
 
 def _is_there(folder: Path, document: bytes) -> bool:
-    """Whether `folder` is this very release, sound to the last byte, and this user's own."""
+    """Return whether `folder` is this very release, sound to the last byte, and this user's own."""
     try:
         if folder.is_dir() and folder.stat().st_uid != os.geteuid():
             return False
@@ -222,7 +222,7 @@ def _private_folder(partial: Path) -> Iterator[int]:
 
 
 def _foreign(place: Path, fact: str) -> StoreError:
-    """The error for a folder that another process changes."""
+    """Return the error for a folder that another process changes."""
     return StoreError(str(place), fact, "Pull into a folder that only you may write")
 
 

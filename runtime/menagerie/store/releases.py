@@ -131,7 +131,7 @@ class ReleaseReader:
         return self._reader.url
 
     def releases(self, model: str | None = None, target: str | None = None) -> list[Release]:
-        """All releases, or those of a model or a target, by model, target and time."""
+        """Return all releases, or those of a model or a target, by model, target and time."""
         found = [
             release
             for names in self._listed(model)
@@ -213,7 +213,7 @@ class ReleaseReader:
         return {name: content for name, content in found.items() if content is not None}
 
     def _beside(self, release: Release, name: str) -> str:
-        """The key of a signature that goes into a bundle under this name."""
+        """Return the key of a signature that goes into a bundle under this name."""
         kind = signature_key if name == SIGNATURE else model_signature_key
         return kind(*release.names, confirmed=release.confirmed)
 
@@ -227,7 +227,7 @@ class ReleaseReader:
         return content
 
     def _whole_key(self, model: str, target: str, beginning: str, platform: str | None) -> str:
-        """The only build key that begins so; where there is none, what was given."""
+        """Return the only build key that begins so; where there is none, what was given."""
         if len(beginning) == _KEY_DIGITS:
             return beginning
         known = {build for _, t, build in self._listed(model) if t == target}
@@ -303,7 +303,7 @@ class ReleaseReader:
             return None
 
     def _read(self, *build: str) -> Release:
-        """The release as published, or as it was confirmed on a device since."""
+        """Return the release as published, or as it was confirmed on a device since."""
         release = self._document(*build)
         if release.manifest.state is not ReleaseState.EMULATED:
             return release
@@ -352,7 +352,7 @@ class ReleaseReader:
         return None
 
     def _advice(self, model: str) -> str:
-        """What to do where a model has no release for the target."""
+        """Return what to do where a model has no release for the target."""
         if self._reader.list_keys(release_key.folder) is None:
             return "Check the model's name: this store cannot be listed, nor has a ledger of it"
         listed = [(m, t) for m, t, _ in self._listed()]

@@ -200,7 +200,7 @@ def _silence(error: BotoCoreError) -> str:
 
 
 def _innermost(error: BaseException) -> str:
-    """What the operating system or TLS said first, in one line."""
+    """Return what the operating system or TLS said first, in one line."""
     seen = error
     while True:
         deeper = getattr(seen, "kwargs", {}).get("error") or seen.__cause__ or seen.__context__

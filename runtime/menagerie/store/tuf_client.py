@@ -120,7 +120,7 @@ def _from(
 
 
 def _follow(folder: Path, root: TrustRoot) -> TrustRoot:
-    """The root of today; where a later one was found, it takes the trusted one's place."""
+    """Return the root of today; where a later one was found, it takes the trusted one's place."""
     path = folder / "root.json"
     today = parse_root(path.read_bytes(), str(path))
     kept = Path(root.place)

@@ -85,22 +85,22 @@ class Ledger:
         return [key for key in builds if self.retraction(key) is None]
 
     def retraction(self, build_key: str) -> LedgerEntry | None:
-        """The entry that forbids a release, unless it was promoted again since."""
+        """Return the entry that forbids a release, unless it was promoted again since."""
         last = self.last(build_key)
         return last if last is not None and last.action == "retract" else None
 
     def last(self, build_key: str) -> LedgerEntry | None:
-        """What was decided last over a release."""
+        """Return what was decided last over a release."""
         return next((e for e in reversed(self.entries) if e.build_key == build_key), None)
 
     def names(self, build_key: str, digest: str) -> bool:
-        """Whether a release with this document was ever promoted or admitted."""
+        """Return whether a release with this document was ever promoted or admitted."""
         return any(
             entry.build_key == build_key and entry.document == digest for entry in self.entries
         )
 
     def with_entry(self, entry: LedgerEntry) -> Ledger:
-        """The ledger after one more decision."""
+        """Return the ledger after one more decision."""
         return replace(self, entries=(*self.entries, entry))
 
     def document(self) -> bytes:
@@ -109,7 +109,7 @@ class Ledger:
 
 
 def envelope(payload: bytes, signatures: Mapping[str, bytes], kind: str = LEDGER_TYPE) -> bytes:
-    """A DSSE envelope around signed bytes."""
+    """Return a DSSE envelope around signed bytes."""
     return document(
         {
             "payload": base64.b64encode(payload).decode(),

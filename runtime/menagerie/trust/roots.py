@@ -43,7 +43,7 @@ def trusted_place() -> Path:
 
 
 def allows_unsigned(asked: bool | None = None) -> bool:
-    """Whether unsigned bundles are taken; None: `MENAGERIE_ALLOW_UNSIGNED=1` decides."""
+    """Return whether unsigned bundles are taken; None: `MENAGERIE_ALLOW_UNSIGNED=1` decides."""
     return os.environ.get(ALLOW_UNSIGNED) == "1" if asked is None else asked
 
 

@@ -51,12 +51,12 @@ class _Signatures:
 
 
 def encoded(kind: str, content: bytes) -> bytes:
-    """What is signed for `content` of the media type `kind`."""
+    """Return what is signed for `content` of the media type `kind`."""
     return f"DSSEv1 {len(kind)} {kind} {len(content)} ".encode() + content
 
 
 def signature_document(signatures: Mapping[str, bytes]) -> bytes:
-    """The bytes of signature.json for signatures by key id."""
+    """Return the bytes of signature.json for signatures by key id."""
     entries = [_Entry(keyid, each.hex()) for keyid, each in sorted(signatures.items())]
     return document(_Signatures(signatures=tuple(entries)))
 

@@ -44,7 +44,7 @@ class Part:
     level_db: float  # the same of the output's mean power a element over the part's mean error
 
     def judged(self, slack_db: float) -> float:
-        """The SNR of a whole output that asks for as much as this part reaches."""
+        """Return the SNR of a whole output that asks for as much as this part reaches."""
         return max(self.snr_db + slack_db, self.level_db - slack_db)
 
 
@@ -110,7 +110,7 @@ class Metrics:
 
 
 def same_bits(left: Array, right: Array) -> bool:
-    """Whether two arrays have equal dtype, shape and bytes (so NaN equals the same NaN)."""
+    """Return whether two arrays have equal dtype, shape and bytes (so NaN equals the same NaN)."""
     return (
         left.dtype == right.dtype
         and left.shape == right.shape
@@ -143,7 +143,7 @@ def _snr_db(signal: float, noise: float) -> float:
 
 
 def _nonfinite_match(reference: Float64, output: Float64) -> bool:
-    """Whether NaN, +Inf and -Inf each stand at the same places."""
+    """Return whether NaN, +Inf and -Inf each stand at the same places."""
     same = (reference == output) | (np.isnan(reference) & np.isnan(output))
     finite = np.isfinite(reference) & np.isfinite(output)
     return bool(np.all(same | finite))
@@ -224,7 +224,7 @@ def _fact(metrics: Metrics, tolerance: Tolerance | None) -> str:
 
 
 def _hidden(reference: Float64, output: Float64, tolerance: Tolerance) -> Part | None:
-    """A part that is farther from eager's than an average over the whole would show."""
+    """Return a part that is farther from eager's than an average over the whole would show."""
     if tolerance.snr_db is None:
         return None
     part = weakest_part(reference, output, _PART_SLACK_DB)

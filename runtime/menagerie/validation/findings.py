@@ -167,7 +167,7 @@ class Profile:
         return kernel.milliseconds / (self.milliseconds * self.runs)
 
     def of_roofline(self, kernel: KernelTime) -> float:
-        """The least time that the machine's peaks allow, by the time taken.
+        """Return the least time that the machine's peaks allow, by the time taken.
 
         The roofline is that of Williams et al. (2009), doi:10.1145/1498765.1498785. Operands that
         lie in a cache come faster than the peak of memory: then it is above 1.

@@ -41,7 +41,7 @@ class GoldenCases:
         return self._program.golden_cases
 
     def run_of(self, case: int) -> range:
-        """The cases to run, one after another from a reset on, to come to the end of `case`.
+        """Return the cases to run, one after another from a reset on, to come to the end of `case`.
 
         Of a program that keeps no state these are the case alone.
         """
@@ -49,7 +49,7 @@ class GoldenCases:
         return range(case - case % state.calls if state else case, case + 1)
 
     def exact(self, case: int, name: str) -> Array | None:
-        """An output of a case as eager gives it in float64, where the bundle has it."""
+        """Return an output of a case as eager gives it in float64, where the bundle has it."""
         found = self._tensors.get(f"{case}/exact/{name}")
         return None if found is None or found.dtype != np.float64 else np.array(found)
 
@@ -64,7 +64,7 @@ class GoldenCases:
         }
 
     def dimensions(self, case: int) -> dict[str, int]:
-        """The sizes that the program's dynamic dimensions take in a case."""
+        """Return the sizes that the program's dynamic dimensions take in a case."""
         return {
             axis: size
             for spec in self._program.inputs
@@ -78,14 +78,14 @@ class GoldenCases:
         return next((kind for kind in CaseKind if kind.value == name), None)
 
     def elements(self) -> list[int]:
-        """How many each case's inputs have together."""
+        """Return how many each case's inputs have together."""
         return [
             sum(self._input(case, spec.name).size for spec in self._program.inputs)
             for case in range(len(self))
         ]
 
     def largest(self) -> int:
-        """The case with the most input elements, the first of equals."""
+        """Return the case with the most input elements, the first of equals."""
         elements = self.elements()
         return elements.index(max(elements))
 

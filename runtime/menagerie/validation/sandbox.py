@@ -77,14 +77,14 @@ def contained(
 
 
 def landlock_version() -> int:
-    """The version of Landlock that the kernel has; 0: none."""
+    """Return the version of Landlock that the kernel has; 0: none."""
     if sys.platform != "linux":
         return 0
     return max(0, int(ctypes.CDLL(None).syscall(_LANDLOCK_CREATE, None, 0, 1)))
 
 
 def sandbox_name() -> str:
-    """What contains untrusted code on this machine."""
+    """Return what contains untrusted code on this machine."""
     if sys.platform == "darwin":
         return SANDBOX_EXEC if _mac_contains() else NO_SANDBOX
     if _bubblewrap() is not None:
@@ -124,7 +124,7 @@ def _supervised(
 
 
 def mac_profile(readable: Iterable[str], writable: Iterable[Path]) -> str:
-    """The profile for `sandbox-exec`; of several rules that fit, the last one counts.
+    """Return the profile for `sandbox-exec`; of several rules that fit, the last one counts.
 
     Not run by anybody yet. It forbids what is named rather than allowing what is needed: a GPU
     needs services of the system that no page of Apple's lists. The language is described in
@@ -153,7 +153,7 @@ def mac_profile(readable: Iterable[str], writable: Iterable[Path]) -> str:
 
 
 def exit_status(code: int, sandbox: str) -> int:
-    """How the contained command ended, as `subprocess` says it: killed ones are negative."""
+    """Return how the contained command ended, as `subprocess` says it: killed ones are negative."""
     counted = sandbox in {BUBBLEWRAP, LANDLOCK, SECCOMP} and code > BY_SIGNAL
     return BY_SIGNAL - code if counted else code
 
@@ -187,7 +187,7 @@ def _bubblewrap() -> str | None:
 
 @cache
 def _kernel_contains(sandbox: str) -> bool:
-    """Whether the kernel takes the filter and, for Landlock, the rules."""
+    """Return whether the kernel takes the filter and, for Landlock, the rules."""
     return sys.platform == "linux" and _ends_well([*_supervised(sandbox, [], [], []), "true"])
 
 

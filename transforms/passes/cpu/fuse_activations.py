@@ -38,7 +38,7 @@ class Activation(NamedTuple):
     algorithm: str = ""
 
     def of(self, value: torch.Tensor) -> torch.Tensor:
-        """What it makes of a tensor, by torch's own operators."""
+        """Return what it makes of a tensor, by torch's own operators."""
         if self.name == "hardtanh":
             low, high = self.scalars
             return torch.nn.functional.hardtanh(value, low, high)
@@ -89,7 +89,7 @@ class FuseActivations(GraphPass):
 
 
 def activation_of(node: Node) -> Activation:
-    """What a call of one of `ACTIVATIONS` computes."""
+    """Return what a call of one of `ACTIVATIONS` computes."""
     if node.target is aten.gelu.default:
         return Activation("gelu", (), bound_arguments(node)["approximate"])
     if node.target is aten.hardtanh.default:

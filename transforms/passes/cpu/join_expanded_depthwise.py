@@ -179,14 +179,14 @@ def _masked_expansion(editor: ProgramEditor, images: Node) -> _Expansion | None:
 
 
 def _is_read_by(product: Node, convolution: Node) -> bool:
-    """Whether nothing else reads the convolution's values: sizes can be computed."""
+    """Return whether nothing else reads the convolution's values: sizes can be computed."""
     asked = [user for user in convolution.users if user is not product]
     sized = all(user.target is aten.sym_size.int for user in asked)
     return sized and all(user.args[1] % _RANK != 1 for user in asked)  # type: ignore[operator]
 
 
 def _is_of_rows(factors: object, convolution: Node, product: Node) -> bool:
-    """Whether each row of the images is multiplied with one number, and none is repeated."""
+    """Return whether each row of the images is multiplied with one number, and none is repeated."""
     if not isinstance(factors, torch.fx.Node) or fake_value(factors).dim() != _RANK:
         return False
     _, channels, _, columns = fake_value(factors).shape

@@ -261,7 +261,7 @@ class FuseEpilogues(GraphPass):
 
 
 def _is_taken(product: Node) -> bool:
-    """Whether the runtime's kernel computes all that the call says."""
+    """Return whether the runtime's kernel computes all that the call says."""
     given = bound_arguments(product)
     plain = given.get("alpha", 1) == 1 and given.get("beta", 1) == 1
     made = fake_value(product)
@@ -297,7 +297,7 @@ def _chain(product: Node) -> _Chain:
 
 
 def _is_reached(other: Node, product: Node) -> bool:
-    """Whether a kernel can read an operand by strides along its own result's axes.
+    """Return whether a kernel can read an operand by strides along its own result's axes.
 
     A convolution's has them all. A linear layer's result is one matrix, its leading axes in one.
     """
@@ -355,7 +355,7 @@ def _finished_product(editor: ProgramEditor, chain: _Chain) -> Node:
 
 
 def _sizes(editor: ProgramEditor, node: Node) -> list[int | Node]:
-    """A tensor's sizes, those that change by calls that ask for them."""
+    """Return a tensor's sizes, those that change by calls that ask for them."""
     return [
         size if isinstance(size, int) else editor.call(aten.sym_size.int, node, axis, like=node)
         for axis, size in enumerate(fake_value(node).shape)
@@ -363,7 +363,7 @@ def _sizes(editor: ProgramEditor, node: Node) -> list[int | Node]:
 
 
 def _other(editor: ProgramEditor, chain: _Chain) -> Node | None:
-    """The operand that the calls read, in the product's dtype: a mask as zeros and ones."""
+    """Return the operand that the calls read, in the product's dtype: a mask as zeros and ones."""
     other, dtype = chain.other, fake_value(chain.product).dtype
     if other is None or fake_value(other).dtype == dtype:
         return other

@@ -49,7 +49,7 @@ class JoinLinearLayers(GraphPass):
 
 
 def _is_own(editor: ProgramEditor, weight: Node | None) -> bool:
-    """Whether a weight is a constant that one call reads, or none."""
+    """Return whether a weight is a constant that one call reads, or none."""
     return weight is None or (editor.constant(weight) is not None and len(weight.users) == 1)
 
 

@@ -83,7 +83,7 @@ def _can_be_turned(node: Node) -> bool:
 
 
 def _turned(given: Mapping[str, Any]) -> Any:
-    """The same numbers by a convolution of images."""
+    """Return the same numbers by a convolution of images."""
     volumes, weight = given["input"], given["weight"]
     if volumes.dim() < _RANK:
         return _turned({**given, "input": volumes[None]})[0]
