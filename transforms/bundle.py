@@ -212,7 +212,7 @@ def _write_attempts(
 
 def _write_speech(folder: Path, speech: SpeechParts) -> dict[str, str]:
     """Write the recipe, and the recordings of its gate; return their paths by role."""
-    (folder / SPEECH_FILE).write_bytes(document(speech.recipe))
+    (folder / SPEECH_FILE).write_bytes(document(speech.recipe, sort=False))
     if speech.held_out is None:
         return {Role.SPEECH: SPEECH_FILE}
     tensors = {n: torch.from_numpy(v.copy()) for n, v in speech.held_out.tensors().items()}

@@ -97,13 +97,14 @@ def load(text: str | bytes) -> Any:
     return value
 
 
-def document(value: object, *, sparse: bool = False) -> bytes:
+def document(value: object, *, sparse: bool = False, sort: bool = True) -> bytes:
     """Return the one canonical form of a dataclass as a JSON file: sorted keys, an entry a line.
 
-    A `sparse` one lacks fields that are None, as they are when left out.
+    A `sparse` one lacks fields that are None, as they are when left out. Do not `sort` keys whose
+    order says something.
     """
     fields_of = plain(value, sparse=sparse)
-    text = json.dumps(fields_of, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(fields_of, sort_keys=sort, indent=1, ensure_ascii=False, allow_nan=False)
     return (text + "\n").encode()
 
 
