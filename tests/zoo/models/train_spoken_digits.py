@@ -46,13 +46,14 @@ with torchvision_operators():
 _RATE = 16_000
 _BLANK, _DURATIONS = 10, [0, 1, 2, 3, 4]
 _FRAME = 1280  # samples of a frame of the encoder
-_STEPS, _PEAK, _WARM, _FALL = 1250, 6e-4, 60, 0.5  # of the learning rate; it falls in the last part
+_STEPS, _PEAK, _WARM, _FALL = 650, 6e-4, 60, 0.5  # of the learning rate; it falls in the last part
 _SECONDS = 30.0  # of speech in a batch, at least
 _SCENES = ((3.0, 0.4), (7.0, 0.3), (12.0, 0.18), (19.0, 0.12))  # seconds, and how often
 _STRETCH = 1.25  # how much faster and higher, or slower and lower, a recording may be played
 _WARP = 0.15  # how far the frequencies of a scene are moved, as a part
+_BOTH = 3  # every third lesson teaches the TDT head, too, whose loss takes as long as the rest
 _SAVE_EVERY = 50
-_NETWORKS = {"flite": [500], "hibari": [300, 300], "joe": [200], "kokoro": [60, 60]}  # utterances
+_NETWORKS = {"flite": [500], "hibari": [300, 300], "joe": [200], "kokoro": [60]}  # utterances
 _ESPEAK = {7: 6000, 1: 2000}  # of at most so many digits
 
 # How often what happens to speech on its way.
@@ -256,9 +257,15 @@ def _between(signal: Signal, low: float, high: float) -> Signal:
 
 
 def _loss(
-    model: nn.ModuleDict, samples: Tensor, lengths: Tensor, targets: Tensor, said: Tensor
+    model: nn.ModuleDict,
+    samples: Tensor,
+    lengths: Tensor,
+    targets: Tensor,
+    said: Tensor,
+    *,
+    both: bool,
 ) -> Tensor:
-    """Of both heads, by digit."""
+    """Of the CTC head, or of both, by digit."""
     listen, emit = model["listen"], model["emit"]
     with torch.no_grad():
         features, mask = listen.log_mel(samples, lengths)
@@ -267,6 +274,8 @@ def _loss(
     frames = -(-mask.sum(1) // 8)
     scores = listen.ctc_head(hidden).transpose(0, 1).log_softmax(-1)
     ctc = nn.functional.ctc_loss(scores, targets, frames, said, _BLANK, "none", zero_infinity=True)
+    if not both:
+        return (ctc / (said + 1)).mean()
     start = torch.full((len(frames), 1), _BLANK)
     spoken, _ = emit.decoder.lstm(emit.decoder.embedding(torch.cat([start, targets], dim=1)))
     predicted = emit.decoder.decoder_projector(spoken)
@@ -275,8 +284,8 @@ def _loss(
         joint[..., : _BLANK + 1], joint[..., _BLANK + 1 :], targets, frames, said, _BLANK,
         _DURATIONS, reduction="none",
     )  # fmt: skip
-    both: Tensor = 0.4 * ctc + 0.6 * torch.where(torch.isfinite(tdt), tdt, 0.0)
-    return (both / (said + 1)).mean()
+    sums: Tensor = 0.4 * ctc + 0.6 * torch.where(torch.isfinite(tdt), tdt, 0.0)
+    return (sums / (said + 1)).mean()
 
 
 def _warped(features: Tensor) -> Tensor:
@@ -320,7 +329,7 @@ def train(folder: Path, start: Path, speech: dict[str, list[Speech]]) -> nn.Modu
         for group in optimiser.param_groups:
             falling = min(1.0, (_STEPS - step) / (_FALL * _STEPS))
             group["lr"] = _PEAK * min(1.0, (step + 1) / _WARM) * falling
-        loss = _loss(model, *scenes.lesson())
+        loss = _loss(model, *scenes.lesson(), both=step % _BOTH == 0)
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
