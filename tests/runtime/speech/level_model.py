@@ -108,7 +108,7 @@ def make_levels(
         for role in ("library", "golden"):
             (folder / name / role).write_bytes(role.encode())
     (folder / "weights.safetensors").write_bytes(b"the weights")
-    (folder / "speech.json").write_bytes(document(recipe))
+    (folder / "speech.json").write_bytes(document(recipe, sort=False))
     files = {"weights": placed("weights.safetensors"), "speech": placed("speech.json")}
     seal(folder, draft(model="levels", programs=programs, files=files))
     return folder
