@@ -112,7 +112,9 @@ class CheckpointSource(SpecModel):
     )
     sha256: Sha256
     outside: bool = Field(
-        default=False, description="`path` may lead out of the manifest file's folder"
+        default=False,
+        description="`path` may lead out of the manifest file's folder, which no manifest of "
+        "`zoo submit` may",
     )
     arguments: dict[str, object] = Field(default_factory=dict)
 

@@ -103,6 +103,18 @@ def require_digest(actual: str, promised: str, what: str, model: str) -> None:
         raise HashMismatch(model, fact, "If the new file is meant, write its sha256 into the entry")
 
 
+def _require_promised(path: Path, source: CheckpointSource, context: Context) -> None:
+    """Check a file's digest; that of one outside the manifest's folder is nobody's to learn."""
+    if not path.is_file():
+        fact = f"{source.path} is no regular file"
+        raise SourceError(context.model, fact, "Name a file of tensors")
+    actual = sha256_of(path)
+    if source.outside and actual != source.sha256:
+        fact = f"{source.path} has another sha256 than promised, {source.sha256}"
+        raise HashMismatch(context.model, fact, "Write what `sha256sum` prints into the entry")
+    require_digest(actual, source.sha256, source.path, context.model)
+
+
 def _download(url: str, target: IO[bytes], model: str) -> None:
     """Write the body of `url` to `target`."""
     parts = urlsplit(url)
@@ -132,7 +144,7 @@ def trained(source: CheckpointSource, context: Context) -> nn.Module:
         path = fetch(source.path, source.sha256, model=context.model)
     else:
         path = resolve_inside(source.path, context, outside=source.outside)
-        require_digest(sha256_of(path), source.sha256, source.path, context.model)
+        _require_promised(path, source, context)
     module = untrained(source, context)
     fill(module, read_state(path, context.model), context.model)
     return module

@@ -27,17 +27,30 @@ def first_line(error: Exception) -> str:
 def resolve_inside(path: str, context: Context, *, outside: bool = False) -> Path:
     """Return the file or folder that an entry's `path` means, beside the manifest or `outside`.
 
+    Who submits a manifest to a worker is not to learn of the worker's files: `outside` is for
+    manifests that are on this machine.
+
     Raises:
         SourceRefused: if it leads out of the manifest's folder, by `..`, by a link or by being
-            absolute.
+            absolute, and that is not permitted.
         SourceError: if nothing is there.
     """
     folder = context.folder.resolve()
-    resolved = (folder / Path(path).expanduser()).resolve()
-    if not outside and not resolved.is_relative_to(folder):
-        fact = f"{path} leads out of the manifest's folder"
-        step = "Put the file beside the manifest; an entry's checkpoint may say `outside: true`"
-        raise SourceRefused(context.model, fact, step)
+    try:
+        resolved = (folder / Path(path).expanduser()).resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # no such user, a circle of links
+        fact = f"{path!r} is no path ({first_line(error)})"
+        raise SourceError(context.model, fact, "Correct the entry") from error
+    if not resolved.is_relative_to(folder):
+        from zoo.store.submissions import is_submitted  # the store is of no use to `convert()`
+
+        submitted = is_submitted(folder)
+        if submitted or not outside:
+            fact = f"{path} leads out of the manifest's folder"
+            fact += ", which was submitted" if submitted else ""
+            step = "Put the file beside the manifest"
+            step += "" if submitted else "; an entry's checkpoint may say `outside: true`"
+            raise SourceRefused(context.model, fact, step)
     if not resolved.exists():
         fact = f"{path} does not exist{'' if outside else ' beside the manifest file'}"
         raise SourceError(context.model, fact, "Mend the entry")

@@ -111,9 +111,14 @@ def allowed_here() -> Path:
     return home() / "allowed-submissions"
 
 
+def is_submitted(folder: Path) -> bool:
+    """Whether a manifest's folder was fetched from a store."""
+    return folder.resolve() == submission_folder(folder.name).resolve()
+
+
 def advice_on_code(folder: Path) -> str:
     """Return what allows the code in a manifest's folder to run."""
-    if folder.resolve() != submission_folder(folder.name).resolve():
+    if not is_submitted(folder):
         return "If you trust the manifest, allow it with --allow-factories"
     line = f"sha256:{folder.name}"
     return f"After reading it, the worker's operator adds the line {line} to {allowed_here()}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -15,6 +16,21 @@ from zoo.manifest import load_manifest
 from zoo.sources import load
 from zoo.store import open_store
 from zoo.store.submissions import fetch_submission, submission_folder
+
+_OUTSIDE = """version: 1
+family: "{number}"
+models:
+  net{number}:
+    summary: A network
+    source:
+      kind: checkpoint
+      builder: zoo.models.builders.digits_cnn:digits_cnn
+      path: {path}
+      sha256: "0000000000000000000000000000000000000000000000000000000000000000"
+      outside: true
+    programs: [{{inputs: [{{name: x, shape: [1, 1, 28, 28]}}]}}]
+    licence: {{spdx: Apache-2.0}}
+"""
 
 
 @pytest.mark.parametrize(
@@ -62,6 +78,26 @@ def test_submitted_code_runs_where_its_digest_is_listed(
         assert factories_allowed(f"sha256:{'a' * 64}", asked=False) is allowed
         assert factories_allowed("/a/folder", asked=True) is False
         assert factories_allowed("", asked=True) is False
+
+
+def test_a_submitted_manifest_learns_nothing_of_other_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A path outside is refused whether the file is there or not; its digest is not reported."""
+    folder, secret = tmp_path / "mine", tmp_path / "secret"
+    folder.mkdir()
+    secret.write_text("of the worker")
+    for number, path in enumerate((secret, tmp_path / "absent")):
+        (folder / f"{number}.yaml").write_text(_OUTSIDE.format(number=number, path=path))
+    store = ["--store", str(tmp_path / "store"), "--json"]
+    assert invoke(["submit", str(folder), *store]) == 0
+    place = submission_folder(json.loads(capsys.readouterr().out)["manifest"][len("sha256:") :])
+    fetch_submission(open_store(str(tmp_path / "store")).objects, place.name, place)
+    for name, spec in load_manifest(place).models.items():
+        fact = "leads out of the manifest's folder, which was submitted"
+        with pytest.raises(SourceRefused, match=fact) as refused:
+            load(name, spec, origin=place / "0.yaml", random_weights=None, allow_factories=False)
+        assert hashlib.sha256(secret.read_bytes()).hexdigest() not in str(refused.value)
 
 
 def test_submitted_code_is_refused_with_what_allows_it(

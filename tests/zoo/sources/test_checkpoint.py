@@ -69,8 +69,12 @@ def test_a_path_outside_is_taken_where_the_entry_says_so(tmp_path: Path) -> None
             trained(_source(path, digest), Context("m", folder))
         outside = _source(path, digest).model_copy(update={"outside": True})
         assert trained(outside, Context("m", folder)).state_dict()
-        with pytest.raises(HashMismatch):
+        with pytest.raises(HashMismatch) as other:
             trained(outside.model_copy(update={"sha256": "0" * 64}), Context("m", folder))
+        assert digest not in str(other.value)
+    for path in ("..", "~no-such-user/w.pt"):
+        with pytest.raises(SourceError, match="is no "):
+            trained(outside.model_copy(update={"path": path}), Context("m", folder))
 
 
 class _Malice:
