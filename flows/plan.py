@@ -26,7 +26,7 @@ from menagerie.trust.ledger import MAX_LEDGER_BYTES
 from tasks.job import Job
 from transforms.targets import all_targets, target_named
 from zoo.build_key import build_key, code_digest
-from zoo.errors import MenagerieError, UsageError
+from zoo.errors import MenagerieError, UsageError, explain
 from zoo.manifest import load_manifest
 from zoo.sources.fingerprint import fingerprint, seed_used
 from zoo.store import open_store
@@ -149,7 +149,8 @@ def plan(
         options: store, manifest, random weights, force.
         tags: further models, by tag.
         precisions: those of the models to take instead; left out: what the patterns name. One
-            that a target of `targets` does not take is a row with its error, behind the others.
+            that a target of `targets` does not take, or that a named model is not published in,
+            is a row with its error, behind the others.
 
     Raises:
         UsageError: for a name that is not in the manifest, or if none is for any of the targets.
@@ -167,8 +168,8 @@ def plan(
             return replace(unbuilt, error=refusal)
         try:
             weights = fingerprint(spec, origin=origin, random_weights=seed)
-        except MenagerieError as error:
-            return replace(unbuilt, error=error)
+        except (MenagerieError, OSError) as error:
+            return replace(unbuilt, error=explain(error, name))
         key = build_key(
             name, spec, target.name, weights=weights, code=code, versions=versions(target)
         )
@@ -182,6 +183,12 @@ def plan(
                 refused.append(one(name, spec, target))
             elif target.name in spec.targets:
                 wanted.append(one(name, spec, target))
+    refused += [
+        PlannedModel(release, place, spec, manifest.origins[name].file, None, "", error)
+        for name, release, error in manifest.unpublished(patterns, precisions)
+        for spec in (manifest.spec(name),)
+        for place in (targets or spec.targets)[:1]
+    ]
     if targets and not wanted:
         for error in (each.error for each in refused if each.error is not None):
             raise error

@@ -76,11 +76,11 @@ class Manifest:
         Args:
             patterns: names, or globs with `*`, `?`, `[...]`; a glob leaves other precisions out.
             tags: taken in addition; with neither patterns nor tags, the tag `default`.
-            precisions: to take instead; left out: those that the names have. A name must be
-                published in each; of patterns and tags, those are taken that are.
+            precisions: to take instead, where they are published (`unpublished`); left out: those
+                that the names have.
 
         Raises:
-            UsageError: for a pattern, tag or precision that selects nothing.
+            UsageError: for a pattern or tag that selects nothing, or precisions that do not.
         """
         tags = tags if patterns or tags else (DEFAULT_TAG,)
         chosen: set[str] = set()
@@ -89,33 +89,41 @@ class Manifest:
         for tag in tags:
             chosen |= self._tagged(tag)
         if precisions:
-            chosen = self._precise(chosen, precisions, [p for p in patterns if not is_pattern(p)])
+            made = {p: {self._in(name, p) for name in chosen} - {None} for p in precisions}
+            named = [name for name in patterns if not is_pattern(name)]
+            absent = next((precision for precision in made if not made[precision]), None)
+            if absent and not (named and any(made.values())):
+                fact = f"none of the selected models is published in {absent}"
+                step = f"Add `precisions: {{{absent}: {{}}}}` to an entry"
+                raise UsageError(f"--precision {absent}", fact, step)
+            chosen = {name for names in made.values() for name in names if name}
         return [name for name in self.models if name in chosen]
 
-    def _precise(
-        self, chosen: set[str], precisions: Sequence[Precision], named: Sequence[str]
-    ) -> set[str]:
-        """The chosen models, or their variants, in the precisions that they are published in.
+    def unpublished(
+        self, patterns: Sequence[str], precisions: Sequence[Precision]
+    ) -> list[tuple[str, str, UsageError]]:
+        """Return names among patterns that lack a precision: entry, release, and the reason."""
+        step = "Add `precisions: {{{}: {{}}}}` to the entry, or leave it out"
+        return [
+            (
+                name,
+                _variant_name(name, precision),
+                UsageError(
+                    f"--precision {precision}",
+                    f"not published in {precision}: {name}",
+                    step.format(precision),
+                ),
+            )
+            for precision in precisions
+            for name in patterns
+            if not is_pattern(name) and self._in(name, precision) is None
+        ]
 
-        Those that were named must be in each.
-        """
-        made: set[str] = set()
-        for precision in precisions:
-            found = {
-                name: ({name} if self.models[name].precision is precision else set())
-                | ({_variant_name(name, precision)} & self._variants)
-                for name in chosen
-            }
-            step = f"Add `precisions: {{{precision}: {{}}}}` to "
-            if not any(found.values()):
-                fact = f"none of the selected models is published in {precision}"
-                raise UsageError(f"--precision {precision}", fact, f"{step}an entry")
-            if missing := [name for name in named if not found[name]]:
-                fact = f"not published in {precision}: {', '.join(missing)}"
-                step = f"{step}the entry, or leave it out"
-                raise UsageError(f"--precision {precision}", fact, step)
-            made = made.union(*found.values())
-        return made
+    def _in(self, name: str, precision: Precision) -> str | None:
+        """The name of a model in a precision; None where it is not published in it."""
+        if self.models[name].precision is precision:
+            return name
+        return next(iter({_variant_name(name, precision)} & self._variants), None)
 
     def _matching(self, pattern: str) -> set[str]:
         if not is_pattern(pattern):

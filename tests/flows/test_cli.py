@@ -270,7 +270,10 @@ def test_an_unreachable_store_is_one_line(
 def test_what_is_in_the_store_is_skipped_without_a_run(
     zoo: Run, manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All planned models are there: exit code 0, no Prefect API needed, the weights are named."""
+    """All planned models are there: exit code 0, no Prefect API needed, the weights are named.
+
+    A precision that a named model lacks is a failed row, which stops no other.
+    """
     from flows.parameters import ConversionOptions
     from flows.plan import plan
 
@@ -298,6 +301,14 @@ def test_what_is_in_the_store_is_skipped_without_a_run(
     assert code == 0
     assert "Random weights, seed 0, instead of fetched ones: ant, bee" in out
     assert "2 skipped" in out
+    precisions = ("--precision", "float32", "--precision", "bfloat16")
+    code, out, _ = zoo("convert", "ant", "bee", *arguments[1:], *precisions, "--json")
+    rows = [(r["model"], r["outcome"]) for r in json.loads(out)["results"]]
+    assert code == 1
+    assert sorted(rows) == [
+        ("ant", "skipped"), ("ant_bfloat16", "failed"),
+        ("bee", "skipped"), ("bee_bfloat16", "failed"),
+    ]  # fmt: skip
 
 
 def test_a_prefect_server_that_is_away_is_one_line(

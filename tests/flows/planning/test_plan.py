@@ -90,6 +90,27 @@ def test_a_precision_that_a_target_does_not_take(
         plan(["net"], ["metal"], options, precisions=[Precision.INT8])
 
 
+def test_a_refused_entry_stops_no_other(options: ConversionOptions, manifest: Path) -> None:
+    """A precision that one lacks, a folder in the place of its data: a row, behind the others."""
+    source = "{kind: factory, builder: 'a:b', has_weights: false}"
+    for name, more in (
+        ("net", "precisions: {float16: {}}"),
+        ("other", "precisions: {bfloat16: {}}"),
+        ("folder", "precisions: {float16: {}}\n    accuracy: {data: .}"),
+    ):
+        (manifest / f"{name}.yaml").write_text(
+            LOCAL.format(name=name, source=source).replace("local", name) + f"    {more}\n"
+        )
+    names = ["net", "other", "folder"]
+    planned = plan(names, ["cpu"], options, precisions=[Precision.FLOAT16])
+    outcomes = {one.model: str(one.error or "") for one in planned}
+    assert outcomes.pop("net_float16") == ""
+    assert "not published in float16: other. Add `precisions" in outcomes["other_float16"]
+    assert "is a directory" in outcomes["folder_float16"].lower()
+    with pytest.raises(UsageError, match="none of the selected models is published in float16"):
+        plan(["other"], ["cpu"], options, precisions=[Precision.FLOAT16])
+
+
 def test_the_seed_is_part_of_the_key(options: ConversionOptions) -> None:
     """Other weights, another build."""
     [seven] = plan(["ant"], [], options)
