@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from zoo.spec import CheckpointSource
 
 untrained = factory.untrained  # the module that the weights are for
-_MOST_BYTES = 64 << 30  # no checkpoint that this project converts is larger
+MOST_BYTES = 64 << 30  # no checkpoint that this project converts is larger
 
 
 def downloads() -> Path:
@@ -123,8 +123,8 @@ def _download(url: str, target: IO[bytes], model: str) -> None:
     try:
         server = HttpReader(urlunsplit(parts._replace(path="")))
         for place, block in server.parts(parts.path.removeprefix("/")):
-            if place + len(block) > _MOST_BYTES:
-                fact = f"{shown_address(url)} sends more than {_MOST_BYTES:,} bytes"
+            if place + len(block) > MOST_BYTES:
+                fact = f"{shown_address(url)} sends more than {MOST_BYTES:,} bytes"
                 raise SourceError(model, fact, "Check the address")
             target.write(block)
     except StoreError as error:

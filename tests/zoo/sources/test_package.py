@@ -217,6 +217,25 @@ def test_an_archive_that_would_run_code_is_refused(
     assert not mark.exists()
 
 
+def test_an_archive_of_modules_without_end_is_refused(
+    index: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    """Forty levels, each of which names the one below twice, would have 2 ** 40 names."""
+    new = b"c__torch__\nM\n)\x81}"
+    levels = [new + b"bq\x000"]
+    for n in range(40):
+        pairs = b"".join(b"X\1\0\0\0" + key + bytes([ord("h"), n]) for key in (b"a", b"b"))
+        levels.append(new + b"(" + pairs + b"ubq" + bytes([n + 1]) + b"0")
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("net/data.pkl", b"\x80\2" + b"".join(levels) + b"h\x28.")
+        archive.writestr("net/code/__torch__.py", b"")
+    content = buffer.getvalue()
+    package = index(w_dot_jit=content)
+    with pytest.raises(SourceError, match="it has modules without end"):
+        _load(_spec(package, {"file": "w.jit", "sha256": _digest(content)}), tmp_path)
+
+
 def test_the_build_key_knows_the_files_and_how_they_are_read(tmp_path: Path) -> None:
     """Another digest or prefix is another model."""
     package = {"distribution": "weights-inside", "version": "1.0", "wheel_sha256": "0" * 64}
@@ -283,11 +302,16 @@ def test_whisper_of_ctranslate2(index: Callable[..., dict[str, Any]], tmp_path: 
     assert all(torch.equal(value, expected[name].float()) for name, value in found.items())
     cut = content[: len(content) // 2]
     quantised = _ctranslate2({"encoder/conv1/weight": whole.to(torch.int8)}, {})
-    package = index(model_dot_bin=content, cut_dot_bin=cut, integers_dot_bin=quantised)
+    name = b"encoder/layer_norm/gamma\0"
+    larger = content.replace(name + b"\1\2\0\0\0", name + b"\1\3\0\0\0")
+    package = index(
+        model_dot_bin=content, cut_dot_bin=cut, integers_dot_bin=quantised, larger_dot_bin=larger
+    )
     for name, form, fault in (
         ("model.bin", content, "weights do not fit"),
         ("cut.bin", cut, "cannot be read as CTranslate2's"),
         ("integers.bin", quantised, "it is quantised"),
+        ("larger.bin", larger, r"or has 4 bytes for shape \[3\]"),
     ):
         spec = _spec(package, {"file": name, "sha256": _digest(form)})
         with pytest.raises(SourceError, match=fault):
