@@ -85,8 +85,3 @@ class EfficientNetLite(nn.Module):
         x = relu6(self._bn1(self._conv_head(x)))
         logits: Tensor = self._fc(x.mean((2, 3)))
         return logits
-
-
-def efficientnet_lite0() -> EfficientNetLite:
-    """Build the network with untrained weights."""
-    return EfficientNetLite()

@@ -9,11 +9,6 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 
-def _part(given: Tensor) -> Tensor:
-    """Scale pictures to (n, 3, high, wide) from about -1 to 1."""
-    return (given.permute(0, 3, 1, 2) - 127.5) / 128.0
-
-
 class _Network(nn.Module):
     """Convolutions, each with a slope by channel and some with a pool.
 
@@ -32,7 +27,7 @@ class _Network(nn.Module):
             taken = width
 
     def _features(self, picture: Tensor) -> Tensor:
-        x, known = _part(picture), dict(self.named_children())
+        x, known = (picture.permute(0, 3, 1, 2) - 127.5) / 128.0, dict(self.named_children())
         for number in range(1, self._count + 1):
             x = known[f"prelu{number}"](known[f"conv{number}"](x))
             x = known[f"pool{number}"](x) if f"pool{number}" in known else x

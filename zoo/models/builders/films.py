@@ -5,16 +5,13 @@ Names are those of its checkpoint for PyTorch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import OrderedDict
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool3d, normalize, pad
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-_FILTERS, _BLOCKS = (16, 32, 64), 2
+_FILTERS = (16, 32, 64)
 _DILATIONS = (1, 2, 4, 8)
 _AROUND = 50  # frames before and after one that it is compared with
 _WIDTH, _HIDDEN = 128, 1024
@@ -22,45 +19,32 @@ _PLACES = 3 * 6  # that pooling leaves of 27 rows and 48 columns
 _EPSILON = 1e-3  # of batch norms
 
 
-class _Separated(nn.Module):
-    """A convolution over rows and columns, then one over dilated time."""
-
-    def __init__(self, taken: int, given: int, dilation: int) -> None:
-        super().__init__()
-        space = nn.Conv3d(taken, 2 * given, (1, 3, 3), padding=(0, 1, 1), bias=False)
-        spread, padding = (dilation, 1, 1), (dilation, 0, 0)
-        time = nn.Conv3d(2 * given, given, (3, 1, 1), padding=padding, dilation=spread, bias=False)
-        self.layers = nn.Sequential(space, time)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.layers(x)
-        return y
-
-
 class _Dilated(nn.Module):
+    """Convolutions over rows and columns, each with one over dilated time behind it."""
+
     def __init__(self, taken: int, given: int) -> None:
         super().__init__()
-        for dilation in _DILATIONS:
-            self.add_module(f"Conv3D_{dilation}", _Separated(taken, given, dilation))
+        for n in _DILATIONS:
+            space = nn.Conv3d(taken, 2 * given, (1, 3, 3), 1, (0, 1, 1), bias=False)
+            time = nn.Conv3d(2 * given, given, (3, 1, 1), 1, (n, 0, 0), (n, 1, 1), bias=False)
+            layers = nn.Sequential(space, time)
+            self.add_module(f"Conv3D_{n}", nn.Sequential(OrderedDict(layers=layers)))
         self.bn = nn.BatchNorm3d(given * len(_DILATIONS), _EPSILON)
 
     def forward(self, x: Tensor) -> Tensor:
-        found = [self.get_submodule(f"Conv3D_{dilation}")(x) for dilation in _DILATIONS]
-        y: Tensor = self.bn(torch.cat(found, 1))
-        return y
+        parts = [self.get_submodule(f"Conv3D_{n}")(x) for n in _DILATIONS]
+        return torch.relu(self.bn(torch.cat(parts, 1)))
 
 
 class _Stack(nn.Module):
     def __init__(self, taken: int, given: int) -> None:
         super().__init__()
         wide = given * len(_DILATIONS)
-        self.DDCNN = nn.ModuleList(
-            _Dilated(wide if number else taken, given) for number in range(_BLOCKS)
-        )
+        self.DDCNN = nn.ModuleList([_Dilated(taken, given), _Dilated(wide, given)])
 
     def forward(self, x: Tensor) -> Tensor:
-        first = torch.relu(self.DDCNN[0](x))
-        return avg_pool3d(torch.relu(self.DDCNN[1](first)) + first, (1, 2, 2))
+        first = self.DDCNN[0](x)
+        return avg_pool3d(self.DDCNN[1](first) + first, (1, 2, 2))
 
 
 class _Similarity(nn.Module):
@@ -105,16 +89,11 @@ class TransNet(nn.Module):
     def forward(self, frames: Tensor) -> Tensor:
         """Compute the probability (1, n, 1) that a shot ends, of (1, n, 27, 48, 3) uint8 RGB."""
         x = frames.permute(0, 4, 1, 2, 3).float() / 255.0
-        means: Sequence[Tensor] = []
+        means = []
         for stack in self.SDDCNN:
             x = stack(x)
-            means = [*means, x.mean((3, 4))]
-        alike = self.frame_sim_layer(torch.cat([*means], 1).transpose(1, 2))
+            means.append(x.mean((3, 4)))
+        alike = self.frame_sim_layer(torch.cat(means, 1).transpose(1, 2))
         coloured = self.color_hist_layer(_colours(frames))
         features = torch.cat([coloured, alike, x.permute(0, 2, 3, 4, 1).flatten(2)], 2)
         return torch.sigmoid(self.cls_layer1(torch.relu(self.fc1(features))))
-
-
-def transnetv2() -> TransNet:
-    """Build the network with untrained weights."""
-    return TransNet()

@@ -43,8 +43,3 @@ class Crepe(nn.Module):
             x = max_pool2d(self.get_submodule(f"conv{number}_BN")(x), (2, 1))
         scores = torch.sigmoid(self.classifier(x.permute(0, 2, 1, 3).flatten(1)))[None]
         return {"pitch": scores, "confidence": scores.amax(-1)}
-
-
-def crepe_tiny() -> Crepe:
-    """Build the network with untrained weights."""
-    return Crepe()

@@ -28,8 +28,3 @@ class SentenceEncoder(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Compute the embedding (1, 384) of (1, n) tokens, [CLS] and [SEP] included."""
         return normalize(self.bert(tokens).last_hidden_state.mean(1), dim=-1)
-
-
-def minilm_l6() -> SentenceEncoder:
-    """Build the network with untrained weights."""
-    return SentenceEncoder()

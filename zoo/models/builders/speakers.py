@@ -32,8 +32,3 @@ class VoiceEncoder(nn.Module):
         raised = samples * (_LOUDNESS / loudness).clamp(min=1.0)
         states, _ = self.lstm(self.mel.powers(raised, center=False))
         return normalize(torch.relu(self.linear(states[:, -1])), dim=-1)
-
-
-def voice_encoder() -> VoiceEncoder:
-    """Build the network with untrained weights."""
-    return VoiceEncoder()

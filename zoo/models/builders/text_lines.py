@@ -50,8 +50,3 @@ class TextLine(nn.Module):
         columns = self.FeatureExtraction["ConvNet"](grey[:, None] / 127.5 - 1.0)
         logits: Tensor = self.Prediction(self.SequenceModeling(columns.mean(2).transpose(1, 2)))
         return logits
-
-
-def easyocr_english() -> TextLine:
-    """Build the network with untrained weights."""
-    return TextLine()
