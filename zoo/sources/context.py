@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from menagerie.typed_json import Malformed, load
-from zoo.errors import SourceError, SourceRefused
+from zoo.errors import HashMismatch, SourceError, SourceRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,18 @@ class Context:
 def first_line(error: Exception) -> str:
     """What an error says first, for a message of one line."""
     return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+@contextmanager
+def reading(what: str, context: Context, step: str = "Fix the source's folder") -> Iterator[None]:
+    """Raise errors of readers of a file, which may hold anything, as a SourceError."""
+    try:
+        yield
+    except (SourceError, HashMismatch):
+        raise
+    except Exception as error:  # Rust's tokenizers have one type for all
+        fact = f"{what} cannot be read ({first_line(error)})"
+        raise SourceError(context.model, fact, step) from error
 
 
 def resolve_inside(path: str, context: Context, *, outside: bool = False) -> Path:

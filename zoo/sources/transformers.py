@@ -6,7 +6,6 @@ import fnmatch
 import functools
 import json
 import operator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ import torch
 from menagerie.paths import home
 from zoo.errors import SourceError, advice
 from zoo.models.torchvision_operators import torchvision_operators
-from zoo.sources.context import first_line, weights_folder
+from zoo.sources.context import first_line, reading, weights_folder
 from zoo.sources.package import unpack
 from zoo.spec import (
     INSTEAD_OF_NEMO,
@@ -26,7 +25,6 @@ from zoo.spec import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from types import ModuleType
 
     from torch import nn
@@ -154,21 +152,9 @@ def _do_normalize(source: TransformersSource, context: Context) -> bool | None:
     path = beside_weights(_PREPROCESSOR, source, context)
     if not path.exists():
         return None
-    with _reading(_PREPROCESSOR, context):
+    with reading(_PREPROCESSOR, context):
         given = json.loads(path.read_bytes()).get("do_normalize")
     return None if given is None else bool(given)
-
-
-@contextmanager
-def _reading(what: str, context: Context) -> Iterator[None]:
-    """What is raised of a file beside the weights, which may hold anything, as a SourceError."""
-    try:
-        yield
-    except SourceError:
-        raise
-    except Exception as error:  # Rust's tokenizers have one type for all
-        fact = f"{what} cannot be read ({first_line(error)})"
-        raise SourceError(context.model, fact, "Mend the source's folder") from error
 
 
 def beside_weights(file: str, source: _Source, context: Context) -> Path:
@@ -235,11 +221,8 @@ def with_pieces(speech: SpeechSpec, source: _Source, context: Context) -> Speech
         named = {Path(part.file).name for part in source.beside}
         file, read = (_LINES, _lines) if _LINES in named else (file, read)
     pieces, special, blank = read(source, context)
-    if sorted(pieces) != list(range(words.numbered)):
-        fact = f"{file} has {len(pieces)} tokens, not 0 to {words.numbered - 1}"
-        raise SourceError(context.model, fact, "Mend `vocabulary.numbered`")
     known = {
-        "pieces": tuple(pieces[number] for number in range(words.numbered)),
+        "pieces": numbered_pieces(pieces, words.numbered, file, "vocabulary", context),
         "numbered": 0,
         "special": tuple(sorted({*special, *words.special})),
     }
@@ -248,12 +231,22 @@ def with_pieces(speech: SpeechSpec, source: _Source, context: Context) -> Speech
     return speech.model_copy(update={"vocabulary": vocabulary, "heads": heads})
 
 
+def numbered_pieces(
+    pieces: dict[int, str], count: int, file: str, field: str, context: Context
+) -> tuple[str, ...]:
+    """Return pieces by number; SourceError unless they are as many as the entry's field says."""
+    if len(pieces) != count or any(number not in pieces for number in range(count)):
+        fact = f"{file} has {len(pieces)} tokens, not 0 to {count - 1}"
+        raise SourceError(context.model, fact, f"Correct `{field}.numbered`, or the tokenizer")
+    return tuple(pieces[number] for number in range(count))
+
+
 def _tokens(source: _Source, context: Context) -> _Tokens:
     """Those of tokenizer.json."""
     from tokenizers import Tokenizer
 
     path = beside_weights(_FILE, source, context)
-    with _reading(_FILE, context):
+    with reading(_FILE, context):
         tokenizer = Tokenizer.from_file(str(path))
     pieces = {number: text for text, number in tokenizer.get_vocab().items()}
     special = {n for n, token in tokenizer.get_added_tokens_decoder().items() if token.special}
@@ -262,7 +255,7 @@ def _tokens(source: _Source, context: Context) -> _Tokens:
 
 def _lines(source: _Source, context: Context) -> _Tokens:
     """Those of CTranslate2's vocabulary.txt, one on each line; `<|...|>` are special."""
-    with _reading(_LINES, context):
+    with reading(_LINES, context):
         text = beside_weights(_LINES, source, context).read_text("utf-8")
     pieces = dict(enumerate(text.removesuffix("\n").split("\n")))
     return pieces, {n for n, piece in pieces.items() if piece.startswith("<|")}, None
@@ -270,7 +263,7 @@ def _lines(source: _Source, context: Context) -> _Tokens:
 
 def _characters(source: _Source, context: Context) -> _Tokens:
     """Those of vocab.json, in which `<pad>` is the blank."""
-    with _reading(f"{_CHARACTERS} or {_SETTINGS}", context):
+    with reading(f"{_CHARACTERS} or {_SETTINGS}", context):
         for file in (_CHARACTERS, _SETTINGS):
             path = beside_weights(file, source, context)
             path.stat()  # transformers would do without one
@@ -294,7 +287,7 @@ def _as_trained(head: HeadSpec, blank: int | None, source: _Source, context: Con
         head, WhisperHeadSpec | AttentionHeadSpec
     ):
         return head
-    with _reading(_GENERATION, context):
+    with reading(_GENERATION, context):
         given = json.loads(beside_weights(_GENERATION, source, context).read_bytes())
         fields = {ours: given[theirs] for ours, theirs in _NAMES.items() if theirs in given}
         languages = given.get("lang_to_id") or {}

