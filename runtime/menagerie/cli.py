@@ -503,11 +503,11 @@ def _use(order: argparse.Namespace) -> int:
 
     if order.input or order.output is not None:
         raise UsageError("run", "takes files, or arrays by --input", "Leave one of them out")
+    if order.picture is not None and len(order.files) != 1:
+        raise UsageError("run", "--picture is of one file", "Give one")
     with _named(order) as folder:
         found = answers(folder, order.files, order.threads)
     if order.picture is not None:
-        if len(order.files) > 1:
-            raise UsageError("run", "--picture is of one file", "Give one")
         draw(order.files[0], found[0], order.picture)
     several = sum(bool(answer.lines) for answer in found) > 1
     lines = [
@@ -520,7 +520,7 @@ def _use(order: argparse.Namespace) -> int:
 
 
 def _run(order: argparse.Namespace) -> int:
-    if order.files:
+    if order.files or order.picture is not None:
         return _use(order)
     from menagerie.session import Session
     from menagerie.tensor_files import read_inputs, readable, write_outputs

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from menagerie import uses
 from menagerie.boxes import LEAST_SIDE, find_boxes
 from menagerie.errors import ArtifactError, UsageError
 from menagerie.format.bundle_manifest import Role
@@ -24,19 +25,9 @@ from menagerie.speech import Transcriber
 from menagerie.speech.audio import at_rate, open_audio
 from menagerie.speech.decoding import ctc_tokens
 from menagerie.speech.recipe import HEADS, read_recipe
-from menagerie.uses import (
-    BordersHead,
-    BoxesHead,
-    LabelsHead,
-    PitchHead,
-    SimilarityHead,
-    StretchesHead,
-    TextHead,
-    VoicesHead,
-)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -78,31 +69,25 @@ def _used(folder: Path, recipe: Recipe, files: Sequence[str], threads: int | Non
         with Transcriber(folder, threads=threads) as transcriber:
             texts = [transcriber.transcribe_file(file).text for file in files]
         return [Answer((text,), {"text": text}) for text in texts]
-    if isinstance(head, StretchesHead):
+    if isinstance(head, uses.StretchesHead):
         return [_stretches(folder, head, file, threads) for file in files]
-    if isinstance(head, BoxesHead):
+    if isinstance(head, uses.BoxesHead):
         return _boxes(folder, head, files, threads)
     with Session(folder, head.program, threads) as session:
-        if isinstance(head, SimilarityHead):
-            return _compared(_sentences(session, head, pieces, files))
-        if isinstance(head, VoicesHead):
-            return _compared([_voice(session, head, file) for file in files])
-        return [_answer(session, head, pieces, file) for file in files]
-
-
-def _answer(
-    session: Session,
-    head: LabelsHead | TextHead | PitchHead | BordersHead,
-    pieces: Sequence[str],
-    file: str,
-) -> Answer:
-    if isinstance(head, LabelsHead):
-        return _labelled(session, pieces, file)
-    if isinstance(head, TextHead):
-        return _line(session, pieces, file)
-    if isinstance(head, PitchHead):
-        return _pitch(session, head, file)
-    return _borders(session, head, file)
+        match head:
+            case uses.SimilarityHead():
+                results = _compared(_sentences(session, head, pieces, files))
+            case uses.VoicesHead():
+                results = _compared([_voice(session, head, file) for file in files])
+            case uses.PitchHead():
+                results = [_pitch(session, head, file) for file in files]
+            case uses.BordersHead():
+                results = [_borders(session, head, file) for file in files]
+            case uses.LabelsHead():
+                results = [_labelled(session, pieces, file) for file in files]
+            case _:
+                results = [_line(session, pieces, file) for file in files]
+    return results
 
 
 def _labelled(session: Session, labels: Sequence[str], file: str) -> Answer:
@@ -126,7 +111,7 @@ def _library(name: str, extra: str) -> Any:
         raise UsageError("run", f"{name} is missing, which reads {extra}", step) from error
 
 
-def _opened(file: str) -> Any:
+def read_picture(file: str) -> Any:
     """Read a picture as RGB, upright; UsageError if it is none."""
     image, operations = _library("PIL.Image", "pictures"), _library("PIL.ImageOps", "pictures")
     try:
@@ -136,48 +121,57 @@ def _opened(file: str) -> Any:
         raise UsageError(file, f"cannot be read as a picture ({error})", "Check it") from error
 
 
+def _reduced(picture: Any, most: float, least: int = 1) -> tuple[Any, float]:
+    """Return a picture whose sides have `least` to `most` pixels, and the factor to it."""
+    factor = min(1.0, most / max(picture.size))
+    size = tuple(max(least, round(side * factor)) for side in picture.size)
+    if size != picture.size:
+        picture = picture.resize(size, _library("PIL.Image", "pictures").Resampling.LANCZOS)
+    return picture, factor
+
+
 def _picture(file: str, session: Session) -> NDArray[np.uint8]:
     """Read a picture as RGB (1, height, width, 3); one too large for the program is reduced."""
-    picture = _opened(file)
+    picture = read_picture(file)
     if ranges := [*session.dimensions.values()]:
         low, high = max(r[0] for r in ranges), min(r[1] for r in ranges)
-        factor = min(1.0, high / max(picture.size))
-        size = [max(low, round(side * factor)) for side in picture.size]
-        if tuple(size) != picture.size:
-            picture = picture.resize(size, _library("PIL.Image", "pictures").Resampling.LANCZOS)
+        picture, _ = _reduced(picture, high, low)
     return np.asarray(picture)[None]
 
 
-def line_of(picture: Any, high: int) -> Any:
-    """Resize a picture of a line of text to a height; the width goes with it."""
+def line_of(picture: Any, high: int, most: int, least: int = 0, multiple: int = 1) -> Any:
+    """Resize a picture of a line of text to (high, width, 3), with the width that goes with it.
+
+    It is cut off at `most` columns, or repeats its last one up to `least` and a multiple.
+    """
     wide = max(1, math.ceil(high * picture.width / picture.height))
-    return picture.resize((wide, high), _library("PIL.Image", "pictures").Resampling.BICUBIC)
+    bicubic = _library("PIL.Image", "pictures").Resampling.BICUBIC
+    line = np.asarray(picture.resize((wide, high), bicubic))[:, :most]
+    spare = max(least, -(-line.shape[1] // multiple) * multiple) - line.shape[1]
+    return np.pad(line, ((0, 0), (0, spare), (0, 0)), "edge")
 
 
 def _line(session: Session, pieces: Sequence[str], file: str) -> Answer:
-    """Read a picture of a line as text; columns are repeated up to a width that is taken."""
+    """Read a picture of a line as text."""
     [(low, high, multiple)] = session.dimensions.values()
-    line = np.asarray(line_of(_opened(file), int(session.inputs[0].shape[1])))[:, :high]
-    spare = max(low, -(-line.shape[1] // multiple) * multiple) - line.shape[1]
-    found = session.run({"picture": np.pad(line, ((0, 0), (0, spare), (0, 0)), "edge")[None]})
-    text = "".join(pieces[token] for token in ctc_tokens(next(iter(found.values()))[0]))
+    line = line_of(read_picture(file), int(session.inputs[0].shape[1]), high, low, multiple)
+    logits = next(iter(session.run({"picture": line[None]}).values()))[0]
+    text = "".join(pieces[token] for token in ctc_tokens(logits))
     return Answer((text,), {"text": text})
 
 
 def _boxes(
-    folder: Path, head: BoxesHead, files: Sequence[str], threads: int | None
+    folder: Path, head: uses.BoxesHead, files: Sequence[str], threads: int | None
 ) -> list[Answer]:
     """Find boxes; a picture whose scales are too large for the first program is reduced."""
     results = []
     with ExitStack() as stack:
         sessions = {n: stack.enter_context(Session(folder, n, threads)) for n in head.programs}
-        most = min(high for _, high, _ in sessions[head.proposals].dimensions.values())
+        sides = min(high for _, high, _ in sessions[head.proposals].dimensions.values())
         calls = {name: session.run for name, session in sessions.items()}
         for file in files:
-            picture = _opened(file)
-            factor = min(1.0, (most - 1) * head.smallest / LEAST_SIDE / max(picture.size))
-            if factor < 1.0:
-                picture = picture.resize([max(1, round(side * factor)) for side in picture.size])
+            most = (sides - 1) * head.smallest / LEAST_SIDE
+            picture, factor = _reduced(read_picture(file), most)
             found = find_boxes(np.asarray(picture), head, calls).tolist()
             rows = [
                 {"box": [round(n / factor, 1) for n in box], "score": score}
@@ -192,20 +186,24 @@ def draw(file: str, answer: Answer, target: Path) -> None:
     """Write a picture with the boxes of an answer; UsageError if it has none to draw."""
     if "boxes" not in answer.fields:
         raise UsageError("run", "--picture is for models that find boxes", "Leave it out")
-    picture, pencil = _opened(file), _library("PIL.ImageDraw", "pictures")
+    picture, pencil = read_picture(file), _library("PIL.ImageDraw", "pictures")
     lines = pencil.Draw(picture)
     for row in answer.fields["boxes"]:
         lines.rectangle(row["box"], outline=(255, 0, 0), width=max(2, max(picture.size) // 200))
-    picture.save(target)
+    try:
+        picture.save(target)
+    except ValueError as error:
+        fact = f"cannot be written as a picture ({error})"
+        raise UsageError(str(target), fact, "Name it .png or .jpg") from error
 
 
-def _stretches(folder: Path, head: StretchesHead, file: str, threads: int | None) -> Answer:
+def _stretches(folder: Path, head: uses.StretchesHead, file: str, threads: int | None) -> Answer:
     with open_audio(Path(file)) as recording:
         program, rate = _nearest(head, recording.rate)
         with Session(folder, program, threads) as session:
             size = int(session.inputs[0].shape[1])
-            blocks = _blocks(at_rate(recording, rate), size)
-            scores = [float(_first(session.run({"samples": block}))[0]) for block in blocks]
+            parts = blocks(at_rate(recording, rate), size, size)
+            scores = [float(_first(session.run({"samples": part}))[0]) for part, _ in parts]
         last = recording.seconds or len(scores) * size / rate
     spans = stretches(scores, head, size / rate, last)
     rows = [{"start": round(low, 3), "end": round(high, 3)} for low, high in spans]
@@ -214,7 +212,7 @@ def _stretches(folder: Path, head: StretchesHead, file: str, threads: int | None
 
 
 def _sentences(
-    session: Session, head: SimilarityHead, words: Sequence[str], texts: Sequence[str]
+    session: Session, head: uses.SimilarityHead, words: Sequence[str], texts: Sequence[str]
 ) -> list[NDArray[np.float64]]:
     """Return the embedding of each text."""
     pieces = {piece: number for number, piece in enumerate(words)}
@@ -234,24 +232,24 @@ def _compared(embeddings: Sequence[NDArray[np.float64]]) -> list[Answer]:
     return [Answer((), {}), *(Answer((f"{c:.2f}",), {"similarity": round(c, 6)}) for c in cosines)]
 
 
-def _voice(session: Session, head: VoicesHead, file: str) -> NDArray[np.float64]:
+def _voice(session: Session, head: uses.VoicesHead, file: str) -> NDArray[np.float64]:
     """Return the embedding of a recording, of length 1."""
-    size, results = int(session.inputs[0].shape[1]), list["NDArray[np.float64]"]()
-    for block, share in _overlapping(file, head, size):
-        if not results or share >= head.coverage:
+    results = list["NDArray[np.float64]"]()
+    for block, count in _overlapping(session, head, file):
+        if not results or count >= head.coverage * block.size:
             results.append(_first(session.run({"samples": block})))
     mean = np.mean(results, axis=0)
     return np.asarray(mean / np.linalg.norm(mean))
 
 
-def _pitch(session: Session, head: PitchHead, file: str) -> Answer:
+def _pitch(session: Session, head: uses.PitchHead, file: str) -> Answer:
     """Return hertz and confidence of every frame; lines of those that are certain."""
-    size, frames = int(session.inputs[0].shape[1]), list[tuple[float, float]]()
-    for block, share in _overlapping(file, head, size):
+    frames = list[tuple[float, float]]()
+    for block, count in _overlapping(session, head, file):
         hertz, confidence = (v[0] for v in session.run({"samples": block}).values())
-        count = int((share * size - head.margin) * head.frames / head.hop) + 1
-        count = max(0, min(count, head.frames))
-        frames += zip(hertz[:count].tolist(), confidence[:count].tolist(), strict=True)
+        last = (count - head.margin) * head.frames // head.hop + 1
+        last = max(0, min(last, head.frames))
+        frames += zip(hertz[:last].tolist(), confidence[:last].tolist(), strict=True)
     step = head.hop / head.frames / head.rate
     rows = [
         {"start": round(n * step, 4), "hertz": round(hertz, 2), "confidence": round(sure, 4)}
@@ -264,23 +262,40 @@ def _pitch(session: Session, head: PitchHead, file: str) -> Answer:
 
 
 def _overlapping(
-    file: str, head: PitchHead | VoicesHead, size: int
-) -> Iterator[tuple[NDArray[np.float32], float]]:
-    """Yield blocks (1, size) of a recording, and which share of each is recording."""
+    session: Session, head: uses.PitchHead | uses.VoicesHead, file: str
+) -> Iterator[tuple[NDArray[np.float32], int]]:
+    """Yield the blocks of a recording that a program takes; see `blocks`."""
     with open_audio(Path(file)) as recording:
-        parts = [np.zeros(head.margin, np.float32), *at_rate(recording, head.rate)]
-    samples = np.concatenate(parts)
-    for start in range(0, max(len(samples) - head.margin, 1), head.hop):
-        block = samples[start : start + size]
-        yield np.pad(block, (0, size - len(block)))[None], len(block) / size
+        pieces = at_rate(recording, head.rate)
+        yield from blocks(pieces, int(session.inputs[0].shape[1]), head.hop, head.margin)
 
 
-def _borders(session: Session, head: BordersHead, file: str) -> Answer:
+def blocks(
+    pieces: Iterable[NDArray[np.float32]], size: int, hop: int, margin: int = 0
+) -> Iterator[tuple[NDArray[np.float32], int]]:
+    """Yield blocks (1, size), one every `hop` samples, and how many samples each has.
+
+    They begin with `margin` zeros, and are padded with zeros. None begins in the last `margin`
+    samples, but the first.
+    """
+    held, first = np.zeros(margin, np.float32), True
+    for piece in pieces:
+        held = np.concatenate([held, piece])
+        while len(held) >= max(size, hop):
+            yield held[None, :size], size
+            held, first = held[hop:], False
+    while first or len(held) > margin:
+        block = held[:size]
+        yield np.pad(block, (0, size - len(block)))[None], len(block)
+        held, first = held[hop:], False
+
+
+def _borders(session: Session, head: uses.BordersHead, file: str) -> Answer:
     """Return the shots of a film, by their first and last frames."""
     count, high, wide = (int(n) for n in session.inputs[0].shape[1:4])
     frames = np.stack([*film_frames(Path(file), high, wide)])
-    half, quarter = count // 2, count // 4
-    padding = (quarter, quarter + -len(frames) % half)
+    half, quarter = (count + 1) // 2, count // 4
+    padding = (quarter, count - half - quarter + -len(frames) % half)
     padded = np.pad(frames, (padding, (0, 0), (0, 0), (0, 0)), "edge")
     scores = list[float]()
     for start in range(0, len(padded) - count + 1, half):
@@ -300,13 +315,15 @@ def _borders(session: Session, head: BordersHead, file: str) -> Answer:
 
 
 def film_frames(file: Path, high: int, wide: int) -> Iterator[NDArray[np.uint8]]:
-    """Yield the frames of a film as RGB (high, wide, 3); UsageError if PyAV cannot read it."""
-    library = _library("av", "films")
+    """Yield the frames of a film as RGB (high, wide, 3); UsageError if PyAV cannot read any."""
+    library, frame = _library("av", "films"), None
     try:
         with library.open(str(file)) as film:
             for frame in film.decode(video=0):
                 small = frame.reformat(wide, high, "rgb24", interpolation="BICUBIC")
                 yield small.to_ndarray()
+        if frame is None:
+            raise IndexError("it has no frames")  # noqa: TRY301
     except (OSError, IndexError, library.FFmpegError) as error:
         raise UsageError(str(file), f"cannot be read as a film ({error})", "Check it") from error
 
@@ -319,26 +336,14 @@ def _tokenizer(pieces: dict[str, int]) -> Any:
     return tokenizer
 
 
-def _nearest(head: StretchesHead, rate: int) -> tuple[str, int]:
+def _nearest(head: uses.StretchesHead, rate: int) -> tuple[str, int]:
     """Return the program of the highest rate that the recording has, or of the lowest."""
     ordered = sorted(head.programs.items(), key=lambda pair: pair[1])
     return next((p for p in reversed(ordered) if p[1] <= rate), ordered[0])
 
 
-def _blocks(pieces: Iterator[NDArray[np.float32]], size: int) -> Iterator[NDArray[np.float32]]:
-    """Yield blocks (1, size); the last one is padded with zeros."""
-    held = np.empty(0, np.float32)
-    for piece in pieces:
-        held = np.concatenate([held, piece])
-        while len(held) >= size:
-            yield held[None, :size]
-            held = held[size:]
-    if len(held):
-        yield np.pad(held, (0, size - len(held)))[None]
-
-
 def stretches(
-    scores: Sequence[float], head: StretchesHead, seconds: float, last: float
+    scores: Sequence[float], head: uses.StretchesHead, seconds: float, last: float
 ) -> list[tuple[float, float]]:
     """Return beginnings and ends, `last` at most, from scores of blocks; see `StretchesHead`."""
     found: list[list[int]] = []

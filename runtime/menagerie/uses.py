@@ -14,12 +14,17 @@ from menagerie.format.bundle_manifest import (  # noqa: TC001 - read at run time
     Positive,
 )
 
+_LARGEST_FACTOR = 0.95
+
+
+class _Strict:
+    __pydantic_config__: ClassVar = {"extra": "forbid"}  # of an entry that names the use
+
 
 @dataclass(frozen=True, kw_only=True)
-class _OneProgram:
+class _OneProgram(_Strict):
     """What heads have that call one program."""
 
-    __pydantic_config__: ClassVar = {"extra": "forbid"}  # of an entry that names the use
     program: Name = "main"
 
     @property
@@ -47,14 +52,13 @@ class SimilarityHead(_OneProgram):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StretchesHead:
+class StretchesHead(_Strict):
     """Programs take blocks of `samples` (1, n), one after another, and give a probability (1, 1).
 
     A stretch begins where it reaches `threshold` and ends where it is below for `pause` seconds;
     one of less than `least` seconds is none.
     """
 
-    __pydantic_config__: ClassVar = {"extra": "forbid"}
     kind: Literal["stretches"]
     programs: dict[Name, Positive]  # samples a second that each takes
     threshold: float = 0.5
@@ -116,14 +120,13 @@ class TextHead(_OneProgram):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BoxesHead:
+class BoxesHead(_Strict):
     """Programs that find boxes one after another, as `menagerie.boxes` calls them.
 
     Each takes `picture` (n, high, wide, 3) and gives `probability` and `offsets`. `proposals` takes
     pictures of any size, the others squares of 24 and 48 pixels.
     """
 
-    __pydantic_config__: ClassVar = {"extra": "forbid"}
     kind: Literal["boxes"]
     proposals: Name = "proposals"
     refinement: Name = "refinement"
@@ -132,19 +135,17 @@ class BoxesHead:
     factor: float = 0.709  # from a scale to the next
     thresholds: tuple[float, float, float] = (0.6, 0.7, 0.7)
 
+    def __post_init__(self) -> None:
+        if not 0.0 < self.factor <= _LARGEST_FACTOR:  # else there are scales without end
+            raise ValueError(f"factor: is {self.factor:g}, not above 0 and to {_LARGEST_FACTOR:g}")
+        if not self.smallest >= 1.0:
+            raise ValueError(f"smallest: is {self.smallest:g}, not a pixel or more")
+
     @property
     def programs(self) -> frozenset[str]:
         """The programs that it calls."""
         return frozenset({self.proposals, self.refinement, self.output})
 
 
-Use = (
-    LabelsHead
-    | StretchesHead
-    | SimilarityHead
-    | PitchHead
-    | VoicesHead
-    | BordersHead
-    | TextHead
-    | BoxesHead
-)
+_OfPicture = LabelsHead | TextHead | BoxesHead
+Use = _OfPicture | StretchesHead | PitchHead | VoicesHead | SimilarityHead | BordersHead

@@ -77,6 +77,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "voice": _program(_Voice(), torch.randn(1, 80), "samples", "embedding"),
         "pitch": _program(_Pitch(), torch.randn(1, 80), "samples", "pitch", "confidence"),
         "cuts": _program(_Cuts(), torch.zeros(1, 4, 2, 2, 3).byte(), "frames", "probability"),
+        "six": _program(_Cuts(), torch.zeros(1, 6, 2, 2, 3).byte(), "frames", "probability"),
         "line": _program(_Line(), torch.zeros(1, 4, 8, 3).byte(), "picture", "logits", a2=wide),
         "windows": _program(_Windows(), picture, "picture", *found, a1=high, a2=size),
         "middle": _program(_Squares(), squares, "picture", *found, a0=count),
@@ -146,9 +147,10 @@ def test_films(used: Callable[..., str], tmp_path: Path) -> None:
     frames = [Image.new("RGB", (8, 8), (n, n, n)) for n in light]
     film = tmp_path / "film.gif"
     frames[0].save(film, save_all=True, append_images=frames[1:], duration=40, optimize=False)
-    head = {"kind": "borders", "program": "cuts", "threshold": 0.5}
-    shown = used(head, ["borders"], film)
-    assert shown == "frames 0 to 2\nframes 3 to 6\nframes 7 to 8\n"
+    for program in ("cuts", "six"):
+        head = {"kind": "borders", "program": program, "threshold": 0.5}
+        shown = used(head, ["borders"], film)
+        assert shown == "frames 0 to 2\nframes 3 to 6\nframes 7 to 8\n"
 
 
 def test_lines_of_text(used: Callable[..., str], tmp_path: Path) -> None:
@@ -163,7 +165,10 @@ def test_lines_of_text(used: Callable[..., str], tmp_path: Path) -> None:
 
 
 def test_boxes(used: Callable[..., str], bundle: Path, tmp_path: Path) -> None:
-    """What is found is inside the bright square, and no box is within another; it is drawn."""
+    """What is found is inside the bright square, and no box is within another; it is drawn.
+
+    A recipe whose scales never end is refused.
+    """
     picture = Image.new("RGB", (80, 60))
     picture.paste((255, 255, 255), (20, 10, 60, 50))
     picture.save(tmp_path / "photo.png")
@@ -179,4 +184,8 @@ def test_boxes(used: Callable[..., str], bundle: Path, tmp_path: Path) -> None:
     assert main([*command, "--picture", str(tmp_path / "out.png")]) == 0
     with Image.open(tmp_path / "out.png") as drawn:
         assert (255, 0, 0) in {colour for _, colour in drawn.getcolors(10_000)}
-    assert main([*command, str(tmp_path / "photo.png"), "--picture", "x.png"]) == 2
+    for more in ([str(tmp_path / "photo.png"), "--picture", "x.png"], ["--picture", "x.unknown"]):
+        assert main([*command, *more]) == 2
+    assert main([*command[:2], "--picture", "x.png"]) == 2
+    with pytest.raises(AssertionError, match="factor: is 1, not above 0"):
+        used(head | {"factor": 1.0}, ["boxes"], tmp_path / "photo.png")
