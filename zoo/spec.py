@@ -7,6 +7,7 @@ line in every complaint, is `zoo.manifest`'s work.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
@@ -14,9 +15,14 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
-from menagerie.format.bundle_manifest import Metric  # noqa: TC001 - pydantic reads it
+from menagerie import uses
+from menagerie.format.bundle_manifest import (  # noqa: TC001 - pydantic reads them
+    Count,
+    Metric,
+    Positive,
+)
 from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
-from menagerie.uses import BordersHead, BoxesHead, PitchHead, StretchesHead, VoicesHead
+from menagerie.typed_json import Malformed, check, matching, plain
 from zoo.base_models import Axis, Name, Reference, Sha256, SpecModel
 from zoo.precision import Precision, WeightPrecision
 
@@ -187,7 +193,7 @@ class PackageSource(Package):
     arguments: dict[str, object] = Field(default_factory=dict)
     weights: tuple[PackedWeights, ...] = Field(min_length=1)
     beside: tuple[PackedFile, ...] = Field(
-        default=(), description="files that a speech model's tokens are read from: tokenizer.json"
+        default=(), description="files that tokens are read from: tokenizer.json"
     )
 
 
@@ -383,93 +389,36 @@ class PassChoice(SpecModel):
 
 # What an entry says about a model that understands speech; becomes the bundle's speech.json.
 
-_Token = Annotated[int, Field(ge=0)]
 
-
-class CtcHeadSpec(SpecModel):
-    """Greedy CTC: `listen` takes `samples`, and `lengths` if they are padded; gives `logits`."""
-
-    kind: Literal["ctc"]
-    listen: Name = "listen"
-    blank: int = Field(ge=0, description="the token that says nothing")
-
-
-class TransducerHeadSpec(SpecModel):
-    """Greedy RNN-T, or TDT with durations: `listen` gives `encoded`, `emit` is a decoder step."""
-
-    kind: Literal["transducer"]
-    listen: Name = "listen"
-    emit: Name = "emit"
-    blank: int = Field(ge=0, description="the token that says nothing, and the first that is fed")
-    durations: tuple[Annotated[int, Field(ge=0)], ...] = Field(
-        default=(), description="in frames, as the joint network numbers them; none: an RNN-T"
-    )
-    most_symbols: int = Field(default=10, ge=1, description="tokens emitted at one frame at most")
-
-
-class AttentionHeadSpec(SpecModel):
-    """A greedy decoder that attends to what `listen` gives, `keys` and `values`, without times.
-
-    With the vocabulary's `tokenizer`, generation_config.json beside the weights says the tokens and
-    how many there may be.
-    """
-
-    kind: Literal["attention"]
-    listen: Name = "listen"
-    emit: Name = "emit"
-    start: _Token = Field(description="the token that is fed first")
-    end: _Token = Field(description="the token that ends a window")
-    most_tokens: int = Field(ge=2, description="of a window, the first included")
-    pace: float | None = Field(
-        default=None, gt=0, description="tokens a second that are said at most; none: any number"
-    )
-
-
-class WhisperHeadSpec(SpecModel):
+@dataclass(frozen=True, kw_only=True)
+class WhisperHeadSpec(uses.WhisperHead):
     """Whisper's greedy decoding: `listen` gives `keys` and `values`, `emit` is a decoder step.
 
     With the vocabulary's `tokenizer`, generation_config.json beside the weights says all tokens and
-    lists; what is given here serves where weights are random.
+    lists, as it does of an `attention` head; what is given here serves where weights are random.
     """
 
-    kind: Literal["whisper"]
-    listen: Name = "listen"
-    emit: Name = "emit"
-    start: _Token = Field(description="the first token of the prompt")
-    languages: dict[str, _Token] = Field(
-        default_factory=dict, description="by code; none: a model of English alone"
-    )
-    language: str | None = Field(
-        default=None, description="that is spoken; left out: the likeliest, window by window"
-    )
-    tasks: dict[str, _Token] = Field(
-        default_factory=dict, description="`transcribe`, and `translate`, which is into English"
-    )
-    task: str | None = Field(default=None, description="one of the tasks")
-    end: _Token = Field(description="the token that ends a window; those below it are text")
-    no_timestamps: _Token = Field(description="the token before the first timestamp")
-    timestamps: bool = Field(
-        default=True, description="whether it gives times, and windows begin where one ended"
-    )
-    latest_start: _Token | None = Field(
-        default=None, description="the latest first timestamp of a window, in steps of 20 ms"
-    )
-    suppress: tuple[_Token, ...] = Field(default=(), description="tokens that are never said")
-    begin_suppress: tuple[_Token, ...] = Field(default=(), description="nor said first")
-    most_tokens: int = Field(default=448, ge=5, description="of a window, its prompt included")
+    tasks: dict[str, Count] = field(default_factory=dict)
+    task: str | None = None  # type: ignore[assignment]  # the name of one, in place of its token
 
-    @model_validator(mode="after")
-    def _known(self) -> Self:
-        for name, known in (("language", self.languages), ("task", self.tasks)):
-            wanted = getattr(self, name)
-            if wanted is not None and wanted not in known:
-                raise ValueError(f"there is no {name} {wanted!r}")
-        return self
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.task is not None and self.task not in self.tasks:
+            raise ValueError(f"task: there is no {self.task!r}")
+
+
+def _as_bundled(head: object) -> object:
+    """Check a head that an entry writes as the bundle has it."""
+    try:
+        return check(type(head), plain(head))
+    except Malformed as error:
+        raise ValueError(str(error)) from None
 
 
 HeadSpec = Annotated[
-    CtcHeadSpec | TransducerHeadSpec | AttentionHeadSpec | WhisperHeadSpec,
+    uses.CtcHead | uses.TransducerHead | uses.AttentionHead | WhisperHeadSpec,
     Field(discriminator="kind"),
+    AfterValidator(_as_bundled),
 ]
 
 
@@ -696,43 +645,43 @@ class AccuracyGate(SpecModel):
         return self
 
 
-class LabelsUse(SpecModel):
-    """`menagerie run MODEL picture.png`: takes `picture`, gives a probability of each label."""
+@dataclass(frozen=True, kw_only=True)
+class LabelsUse(uses.LabelsHead):
+    """`menagerie run MODEL picture.png`: takes `picture`, gives a probability of each label.
 
-    kind: Literal["labels"]
-    program: Name = "main"
-    labels: str = Field(description="text file beside the manifest file, a label on each line")
+    `labels` is a text file beside the manifest file, a label on each line.
+    """
 
-
-class SimilarityUse(SpecModel):
-    """`menagerie run MODEL "a sentence" "another"`: takes `tokens`, gives embeddings."""
-
-    kind: Literal["similarity"]
-    program: Name = "main"
-    tokenizer: PackedFile = Field(description="BERT's tokenizer.json in the source's package")
-    numbered: int = Field(ge=1, description="how many tokens it has")
-    most: int = Field(default=256, ge=3, description="tokens of a sentence; the rest is cut off")
+    labels: str
 
 
-class TextUse(SpecModel):
-    """`menagerie run MODEL line.png`: takes a line as `picture`, gives `logits` of characters."""
+@dataclass(frozen=True, kw_only=True)
+class SimilarityUse(uses.SimilarityHead):
+    """`menagerie run MODEL "a sentence" "another"`: takes `tokens`, gives embeddings.
 
-    kind: Literal["text"]
-    program: Name = "main"
-    alphabet: str = Field(min_length=1, description="classes from 1 on; 0 is CTC's blank")
+    BERT's tokenizer.json, of `numbered` tokens, is named under `beside` of the package.
+    """
+
+    most: Positive = 256  # tokens of a sentence; the rest is cut off
+    numbered: Positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextUse(uses.TextHead):
+    """`menagerie run MODEL line.png`: takes a line as `picture`, gives `logits` of characters.
+
+    The `alphabet` has the classes from 1 on; 0 is CTC's blank.
+    """
+
+    alphabet: Annotated[str, matching("(?s).+", "is empty")]
 
 
 # What needs no file beside the manifest or in a package is written as the bundle has it.
+_SoundUse = uses.StretchesHead | uses.PitchHead | uses.VoicesHead
 UseSpec = Annotated[
-    LabelsUse
-    | SimilarityUse
-    | TextUse
-    | StretchesHead
-    | PitchHead
-    | VoicesHead
-    | BordersHead
-    | BoxesHead,
+    LabelsUse | SimilarityUse | TextUse | _SoundUse | uses.BordersHead | uses.BoxesHead,
     Field(discriminator="kind"),
+    AfterValidator(_as_bundled),
 ]
 
 
@@ -781,8 +730,7 @@ class ModelSpec(_Rounding):
             raise ValueError(f"the accuracy gate names no program of this model: {names}")
         if self.use is not None and self.speech is not None:
             raise ValueError("`speech` is a use: leave out `use`")
-        used = getattr(self.use, "programs", None) or [getattr(self.use, "program", names[0])]
-        if unknown := sorted(set(used) - set(names)):
+        if self.use is not None and (unknown := sorted(set(self.use.programs) - set(names))):
             raise ValueError(f"`use` names no program of this model: {unknown[0]}")
         for head, spec in (self.speech.heads if self.speech else {}).items():
             for program in {spec.listen, getattr(spec, "emit", spec.listen)} - set(names):

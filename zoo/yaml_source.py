@@ -252,6 +252,9 @@ Schema = dict[str, Any]
 _SHOWN = 60  # characters of a faulty value that a message repeats
 
 
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # of pydantic's, of dataclasses
+
+
 def explain(error: ValidationError, schema: Schema) -> list[tuple[Location, str]]:
     """Return every fault that validation found, as its location in the data and a fact about it.
 
@@ -270,7 +273,7 @@ def explain(error: ValidationError, schema: Schema) -> list[tuple[Location, str]
         if location in facts:
             fact = f"{_show(detail['input'])} is of no kind that is allowed here"
         facts[location] = fact
-        if detail["type"] == "extra_forbidden":
+        if detail["type"] in _UNKNOWN:
             meant.add((*location[:-1], nearest(location[-1], node.get("properties", ())) or ""))
     missing = {_follow(d["loc"], schema)[0] for d in details if d["type"] == "missing"}
     return [(place, fact) for place, fact in facts.items() if place not in missing & meant]
@@ -280,7 +283,7 @@ def _fact(detail: ErrorDetails, location: Location, node: Schema) -> str:
     value, kind = detail["input"], detail["type"]
     if kind == "missing":
         return "is missing"
-    if kind == "extra_forbidden":
+    if kind in _UNKNOWN:
         return f"unknown key{suggestion(location[-1], node.get('properties', ()))}"
     if kind == "union_tag_not_found":
         return "is missing; known: " + ", ".join(_choices(node))

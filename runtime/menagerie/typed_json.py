@@ -13,7 +13,7 @@ import json
 import math
 import re
 import types
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from typing import (
@@ -55,16 +55,22 @@ def matching(pattern: str, fact: str) -> Callable[[str], str]:
     return checked
 
 
-def at_least(low: int) -> Callable[[int], int]:
-    """Return a check for `Annotated`: of whole numbers from `low` on that C's readers can hold."""
+@dataclass(frozen=True)
+class AtLeast:
+    """A check for `Annotated`: of whole numbers from `low` on that C's readers can hold."""
 
-    def checked(number: int) -> int:
-        if not low <= number < 2**63:
-            bound = f"at least {low}" if number < low else f"at most {2**63 - 1}"
+    low: int
+
+    def __call__(self, number: int) -> int:
+        """Return the number; ValueError if it is out of bounds."""
+        if not self.low <= number < 2**63:
+            bound = f"at least {self.low}" if number < self.low else f"at most {2**63 - 1}"
             raise ValueError(f"is {number}, not {bound}")
         return number
 
-    return checked
+    def __get_pydantic_core_schema__(self, kind: Any, handler: Callable[[Any], Any]) -> Any:
+        """Return the same bound for pydantic, which reads it in entries."""
+        return {**handler(kind), "ge": self.low}
 
 
 def from_json(kind: type[T], text: str | bytes) -> T:

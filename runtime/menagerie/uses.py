@@ -5,7 +5,8 @@ An entry of the zoo names some of them as they are, so this imports little.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from menagerie.format.bundle_manifest import (  # noqa: TC001 - read at run time
@@ -19,6 +20,103 @@ _LARGEST_FACTOR = 0.95
 
 class _Strict:
     __pydantic_config__: ClassVar = {"extra": "forbid"}  # of an entry that names the use
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listener(_Strict):
+    """What heads have that make text of a recording."""
+
+    listen: Name = "listen"
+
+    @property
+    def programs(self) -> frozenset[str]:
+        """The programs that it calls."""
+        return frozenset({self.listen, getattr(self, "emit", self.listen)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class CtcHead(Listener):
+    """Connectionist temporal classification: each frame has a token or is blank.
+
+    Program `listen` takes `samples` (1, n) and gives `logits` (1, frames, tokens). Where it takes
+    `lengths` (1,), too, samples are padded, and of the frames n / frame are real; else all are.
+    """
+
+    kind: Literal["ctc"]
+    blank: Count
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransducerHead(Listener):
+    """A transducer: RNN-T without durations, TDT (token and duration) with them.
+
+    Program `listen` takes `samples` and `lengths` and gives `encoded` (1, n / frame, width).
+    Program `emit` takes `token` (1, 1), the LSTM's `hidden` and `cell` (layers, 1, width) and
+    `frames` (1, window, width), and gives `logits` (1, window, tokens), `durations` (1, window,
+    number of durations) where there are any, and the states after the token.
+    """
+
+    kind: Literal["transducer"]
+    emit: Name = "emit"
+    blank: Count
+    durations: tuple[Count, ...] = ()
+    most_symbols: Positive = 10  # emitted at one frame (RNN-T), or a frame on average (TDT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionHead(Listener):
+    """A decoder that attends to a window: each token that it says is fed, until the end.
+
+    Program `listen` takes `samples` (1, n) and gives `keys` and `values`. Program `emit` takes
+    these, a `token` (1, 1) and its `position` (1,), remembers what it was fed, and gives `logits`
+    (1, tokens).
+    """
+
+    kind: Literal["attention"]
+    emit: Name = "emit"
+    start: Count  # fed first
+    end: Count
+    most_tokens: Positive  # of a window, the first included
+    pace: float | None = None  # tokens a second that are said at most
+
+    def __post_init__(self) -> None:
+        if self.most_tokens < 2:  # noqa: PLR2004 - the first, and one that is said
+            raise ValueError(f"most_tokens: is {self.most_tokens}, no more than the first")
+        if self.pace is not None and not 0.0 < self.pace < math.inf:
+            raise ValueError(f"pace: is {self.pace:g}, not above 0 tokens a second")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhisperHead(Listener):
+    """Whisper's decoder: a prompt is fed, then each token that it says, until the end.
+
+    Program `listen` takes a window of `samples` (1, n) and gives `keys` and `values`. Program
+    `emit` takes these, a `token` (1, 1) and its `position` (1,), remembers what it was fed, and
+    gives `logits` (1, tokens). Tokens below `end` are text, those behind `no_timestamps` are times
+    in steps of 20 ms.
+    """
+
+    kind: Literal["whisper"]
+    emit: Name = "emit"
+    start: Count  # the prompt: this, a language where there are any, and the task
+    languages: dict[str, Count] = field(default_factory=dict)  # by code
+    language: str | None = None  # None: the likeliest, window by window
+    task: Count | None = None
+    end: Count
+    no_timestamps: Count
+    timestamps: bool = True
+    latest_start: Count | None = None  # the last step that may begin a window
+    suppress: tuple[Count, ...] = ()  # never said
+    begin_suppress: tuple[Count, ...] = ()  # not said first
+    most_tokens: Positive = 448  # of a window, prompt included
+
+    def __post_init__(self) -> None:
+        if self.no_timestamps < self.end:
+            raise ValueError(f"no_timestamps: {self.no_timestamps} is a token of text")
+        if self.language is not None and self.language not in self.languages:
+            raise ValueError(f"language: there is no {self.language!r}")
+        if self.most_tokens < 5:  # noqa: PLR2004 - four of a prompt, and one that is said
+            raise ValueError(f"most_tokens: is {self.most_tokens}, no more than a prompt")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +147,10 @@ class SimilarityHead(_OneProgram):
 
     kind: Literal["similarity"]
     most: Positive
+
+    def __post_init__(self) -> None:
+        if self.most < 3:  # noqa: PLR2004 - [CLS], one, and [SEP]
+            raise ValueError(f"most: is {self.most}, not 3 or more tokens")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,8 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
 
 from flows.parameters import ConversionOptions
 from flows.plan import plan
@@ -102,7 +104,8 @@ def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         Image.new("RGB", (70, 50), colour).save(data / f"{name}.png")
     _tone(data / "talk.wav", [(0.2, 0.6)], 1.0)
     (data / "talk.rttm").write_text("SPEAKER talk 1 0.200 0.400 <NA> <NA> somebody <NA> <NA>\n")
-    (data / "tokenizer.json").write_text(json.dumps({"model": {"vocab": _PIECES}}))
+    words = WordPiece(_PIECES, unk_token="[UNK]")  # noqa: S106
+    Tokenizer(words).save(str(data / "tokenizer.json"))
     table = torch.zeros(6, 2)
     table[_PIECES["cat"], 0] = table[_PIECES["dog"], 1] = 1.0
     save_file({"table.weight": table}, data / "words.safetensors")
@@ -161,6 +164,7 @@ def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                 "kind": "package",
                 "builder": "nets:Words",
                 "weights": [files["words.safetensors"]],
+                "beside": [files["tokenizer.json"]],
             },
             "programs": [{
                 "inputs": [{
@@ -172,7 +176,7 @@ def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                 "outputs": ["embedding"],
                 "dimensions": {"count": {"low": 3, "high": 8}},
             }],
-            "use": {"kind": "similarity", "tokenizer": files["tokenizer.json"], "numbered": 6},
+            "use": {"kind": "similarity", "numbered": 6},
         },
     }  # fmt: skip
     text = json.dumps({"version": 1, "family": "Trained", "models": models})

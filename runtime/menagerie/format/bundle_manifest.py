@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
 from menagerie.errors import ArtifactError
 from menagerie.numerics import Dtype, TextEnum, Tolerance
-from menagerie.typed_json import Malformed, at_least, check, load, matching
+from menagerie.typed_json import AtLeast, Malformed, check, load, matching
 from menagerie.typed_json import document as json_document
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ BundlePath = Annotated[str, bundle_path]
 Moment = Annotated[str, _moment]
 Name = Annotated[str, check_name]
 Sha256 = Annotated[str, check_sha256]
-Count = Annotated[int, at_least(0)]
-Positive = Annotated[int, at_least(1)]
+Count = Annotated[int, AtLeast(0)]
+Positive = Annotated[int, AtLeast(1)]
 Axis = Count | str
 
 
