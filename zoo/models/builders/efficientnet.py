@@ -25,12 +25,7 @@ _STAGES = (
 
 
 class _Same(nn.Conv2d):
-    """A convolution without bias whose output has ceil(size / stride) rows and columns."""
-
-    def __init__(
-        self, taken: int, given: int, kernel: int, stride: int = 1, groups: int = 1
-    ) -> None:
-        super().__init__(taken, given, kernel, stride, groups=groups, bias=False)
+    """A convolution whose output has ceil(size / stride) rows and columns."""
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as nn.Conv2d calls it
         kernel, stride = self.kernel_size[0], self.stride[0]
@@ -47,11 +42,11 @@ class _Block(nn.Module):
         wide = taken * expansion
         self._expands = expansion > 1
         if self._expands:
-            self._expand_conv = _Same(taken, wide, 1)
+            self._expand_conv = _Same(taken, wide, 1, bias=False)
             self._bn0 = nn.BatchNorm2d(wide, _EPSILON)
-        self._depthwise_conv = _Same(wide, wide, kernel, stride, groups=wide)
+        self._depthwise_conv = _Same(wide, wide, kernel, stride, groups=wide, bias=False)
         self._bn1 = nn.BatchNorm2d(wide, _EPSILON)
-        self._project_conv = _Same(wide, given, 1)
+        self._project_conv = _Same(wide, given, 1, bias=False)
         self._bn2 = nn.BatchNorm2d(given, _EPSILON)
         self._shortcut = stride == 1 and taken == given
 
@@ -67,7 +62,7 @@ class EfficientNetLite(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self._conv_stem = _Same(3, _STEM, 3, 2)
+        self._conv_stem = _Same(3, _STEM, 3, 2, bias=False)
         self._bn0 = nn.BatchNorm2d(_STEM, _EPSILON)
         blocks, taken = [], _STEM
         for expansion, kernel, stride, width, count in _STAGES:
@@ -75,7 +70,7 @@ class EfficientNetLite(nn.Module):
                 blocks.append(_Block(taken, width, expansion, kernel, 1 if number else stride))
                 taken = width
         self._blocks = nn.Sequential(*blocks)
-        self._conv_head = _Same(taken, _HEAD, 1)
+        self._conv_head = _Same(taken, _HEAD, 1, bias=False)
         self._bn1 = nn.BatchNorm2d(_HEAD, _EPSILON)
         self._fc = nn.Linear(_HEAD, 1000)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv1d, pad
@@ -28,13 +30,9 @@ class _Basis(nn.Module):
         return torch.sqrt(real.square() + imaginary.square())
 
 
-class _Unit(nn.Module):
-    def __init__(self, taken: int, given: int, stride: int) -> None:
-        super().__init__()
-        self.reparam_conv = nn.Conv1d(taken, given, 3, stride, padding=1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.relu(self.reparam_conv(x))
+def _unit(taken: int, given: int, stride: int) -> nn.Module:
+    layer = nn.Conv1d(taken, given, 3, stride, padding=1)
+    return nn.Sequential(OrderedDict(reparam_conv=layer, relu=nn.ReLU()))
 
 
 class SileroVad(nn.Module):
@@ -54,7 +52,7 @@ class SileroVad(nn.Module):
         self.stft = _Basis(size)
         widths = [size // 2 + 1, *(width for width, _ in _BLOCKS)]
         self.encoder = nn.Sequential(
-            *(_Unit(n, w, s) for n, (w, s) in zip(widths, _BLOCKS, strict=False))
+            *(_unit(n, w, s) for n, (w, s) in zip(widths, _BLOCKS, strict=False))
         )
         head = nn.Sequential(nn.Identity(), nn.ReLU(), nn.Conv1d(_WIDTH, 1, 1))
         self.decoder = nn.ModuleDict({"rnn": nn.LSTMCell(_WIDTH, _WIDTH), "decoder": head})
