@@ -45,10 +45,10 @@ _ENDINGS = {"gamma": "weight", "beta": "bias"}
 
 
 def is_model(path: Path) -> bool:
-    """Whether a file begins as CTranslate2's of Whisper do."""
-    begin = struct.pack("<IH", _VERSION, len(_SPECIFICATION) + 1) + _SPECIFICATION.encode()
+    """Whether a file begins as CTranslate2's of Whisper do, in any version."""
+    begin = struct.pack("<H", len(_SPECIFICATION) + 1) + _SPECIFICATION.encode()
     with path.open("rb") as stream:
-        return stream.read(len(begin)) == begin
+        return stream.read(4 + len(begin))[4:] == begin
 
 
 def whisper_tensors(path: Path, model: str) -> dict[str, Tensor]:
@@ -74,7 +74,7 @@ def whisper_tensors(path: Path, model: str) -> dict[str, Tensor]:
 
 def _read(content: bytes) -> dict[str, np.ndarray]:
     """Return tensors by name; ValueError or struct.error where sizes do not agree."""
-    place = 4
+    place = 0
 
     def number(form: str) -> int:
         nonlocal place
@@ -90,6 +90,8 @@ def _read(content: bytes) -> dict[str, np.ndarray]:
             raise ValueError(f"a name reaches beyond its end at {place}")
         return content[place - size : place - 1].decode()
 
+    if (version := number("<I")) != _VERSION:
+        raise ValueError(f"its version is {version}, not {_VERSION}")
     text()
     number("<I")  # the specification's revision
     tensors = dict[str, np.ndarray]()

@@ -304,13 +304,16 @@ def test_whisper_of_ctranslate2(index: Callable[..., dict[str, Any]], tmp_path: 
     quantised = _ctranslate2({"encoder/conv1/weight": whole.to(torch.int8)}, {})
     name = b"encoder/layer_norm/gamma\0"
     larger = content.replace(name + b"\1\2\0\0\0", name + b"\1\3\0\0\0")
+    older = b"\5" + content[1:]
     package = index(
-        model_dot_bin=content, cut_dot_bin=cut, integers_dot_bin=quantised, larger_dot_bin=larger
-    )
+        model_dot_bin=content, cut_dot_bin=cut, integers_dot_bin=quantised, larger_dot_bin=larger,
+        older_dot_bin=older,
+    )  # fmt: skip
     for name, form, fault in (
         ("model.bin", content, "weights do not fit"),
         ("cut.bin", cut, "cannot be read as CTranslate2's"),
         ("integers.bin", quantised, "it is quantised"),
+        ("older.bin", older, "its version is 5, not 6"),
         ("larger.bin", larger, r"or has 4 bytes for shape \[3\]"),
     ):
         spec = _spec(package, {"file": name, "sha256": _digest(form)})
