@@ -2,6 +2,8 @@
 // lowering asks for (transforms/passes/metal/fuse_epilogues.py).
 #include "metal/epilogue.h"
 
+#include <limits>
+
 #include "common/copy.h"
 #include "common/operators.h"
 #include "common/shim_support.h"
@@ -20,6 +22,11 @@ Beside beside_of(const Tensor& other) {
     case 3:
       return {stride[0], stride[1], stride[2], 0, 1};
     default:
+      if (other.size[2] == 1 || stride[2] == other.size[3] * stride[3]) {
+        return {stride[0], stride[1], stride[3], 0, 1};
+      }
+      require(other.size[2] * other.size[3] <= std::numeric_limits<int32_t>::max(),
+              "an image has more than 2147483647 places: ", other);
       return {stride[0], stride[1], stride[2], stride[3], static_cast<int32_t>(other.size[3])};
   }
 }

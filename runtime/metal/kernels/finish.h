@@ -57,23 +57,28 @@ struct Finisher {
   constant Beside* of;
   long batch;
 
-  float operator()(float value, long row, long column) const {
+  // Where the other operand has an element; the one of the next row is `of->row` further.
+  device const T* at(long row, long column) const {
+    long across = column * of->down;
+    if (of->width > 1) {
+      const uint place = static_cast<uint>(column);
+      across = place / of->width * of->down + place % of->width * of->across;
+    }
+    return other + batch * of->batch + row * of->row + across;
+  }
+  long down(long rows) const { return rows * of->row; }
+  float operator()(float value, device const T* beside) const {
     for (int i = 0; i < finish->count; ++i) {
       const int step = finish->steps[i];
       const float low = finish->low[i];
       if (step == kAdd) {
-        value += low * beside(row, column);
+        value += low * static_cast<float>(*beside);
       } else if (step == kMultiply) {
-        value *= beside(row, column);
+        value *= static_cast<float>(*beside);
       } else {
         value = activated(step, value, low, finish->high[i]);
       }
     }
     return value;
-  }
-  float beside(long row, long column) const {
-    return static_cast<float>(
-        other[batch * of->batch + row * of->row + column / of->width * of->down +
-              column % of->width * of->across]);
   }
 };

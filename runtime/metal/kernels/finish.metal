@@ -12,11 +12,12 @@ kernel void finish_elements(device T* values [[buffer(0)]], constant long& rows 
                             constant Finish& finish [[buffer(4)]],
                             constant Beside& of_other [[buffer(5)]],
                             uint thread_index [[thread_position_in_grid]]) {
-  const long place = thread_index;
-  const long row = place / columns;
-  const Finisher<T> finisher{&finish, other, &of_other, row / rows};
-  values[place] = static_cast<T>(
-      finisher(static_cast<float>(values[place]), row % rows, place % columns));
+  const uint width = static_cast<uint>(columns), height = static_cast<uint>(rows);
+  const uint row = thread_index / width;
+  const Finisher<T> finisher{&finish, other, &of_other, row / height};
+  values[thread_index] = static_cast<T>(
+      finisher(static_cast<float>(values[thread_index]),
+               finisher.at(row % height, thread_index % width)));
 }
 
 #define INSTANTIATE(T)                                     \

@@ -11,7 +11,9 @@ struct Parts {
 };
 
 struct Unfinished {
-  float operator()(float value, long, long) const { return value; }
+  int at(long, long) const { return 0; }
+  int down(long) const { return 0; }
+  float operator()(float value, int) const { return value; }
 };
 
 // sums[B, count, M, N], each of one part's terms.
@@ -45,13 +47,15 @@ kernel void add_parts(device T* out [[buffer(0)]], device const float* sums [[bu
                       constant Finish& finish [[buffer(7)]],
                       constant Beside& of_other [[buffer(8)]],
                       uint thread_index [[thread_position_in_grid]]) {
-  const long size = p.m * p.n;
-  const long batch = thread_index / size;
-  const long place = thread_index % size;
-  const long row = place / p.n;
-  const long column = place % p.n;
+  const uint width = static_cast<uint>(p.n);
+  const uint size = static_cast<uint>(p.m) * width;
+  const uint batch = thread_index / size;
+  const uint place = thread_index % size;
+  const uint row = place / width;
+  const uint column = place % width;
+  device const float* part = sums + batch * parts.count * size + place;
   float sum = 0;
-  for (long i = 0; i < parts.count; ++i) sum += sums[(batch * parts.count + i) * size + place];
+  for (long i = 0; i < parts.count; ++i, part += size) sum += *part;
   float result = p.alpha * sum;
   // A NaN in an addend that does not count is not seen.
   if (p.beta != 0) {
@@ -59,7 +63,7 @@ kernel void add_parts(device T* out [[buffer(0)]], device const float* sums [[bu
     result += p.beta * added.at(row, column);
   }
   const Finisher<T> finisher{&finish, other, &of_other, batch};
-  out[thread_index] = static_cast<T>(finisher(result, row, column));
+  out[thread_index] = static_cast<T>(finisher(result, finisher.at(row, column)));
 }
 
 #define INSTANTIATE(T)                                    \

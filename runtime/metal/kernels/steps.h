@@ -28,7 +28,8 @@ struct Finish {
 };
 
 // Where the other operand has the element of a row and a column, in elements; a row of an image is
-// a channel, and a column one of its places, of which `width` lie across.
+// a channel, and a column one of its places, of which `width` lie across: one,
+// and each `down` from the one before, where an image lies in one piece.
 struct Beside {
   long batch;
   long row;

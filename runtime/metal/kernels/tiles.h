@@ -119,14 +119,25 @@ void multiply_tile(device Out* out, Left a, Right b, Matrix<T> addend, Extents p
     for (int i = 0; i < kMine; ++i) totals[i] += memory[i * kThreads + index];
     threadgroup_barrier(mem_flags::mem_threadgroup);
   }
+  // Each of a thread's elements is kApart rows below the one before.
+  constexpr int kApart = kThreads / Tile;
+  const long row = top + index / Tile;
+  const long column = start + index % Tile;
+  if (column >= p.n) return;
+  const long rows = p.m - row;
+  device Out* to = out + row * p.n + column;
+  auto beside = finish.at(row, column);
+  const auto below = finish.down(kApart);
+  device const T* added = addend.data + row * addend.of.row + column * addend.of.column;
   for (int i = 0; i < kMine; ++i) {
-    const int at = i * kThreads + index;
-    const long row = top + at / Tile;
-    const long column = start + at % Tile;
-    if (row >= p.m || column >= p.n) continue;
-    float result = p.alpha * totals[i];
-    // A NaN in an addend that does not count is not seen.
-    if (p.beta != 0) result += p.beta * addend.at(row, column);
-    out[row * p.n + column] = static_cast<Out>(finish(result, row, column));
+    if (i * kApart < rows) {
+      float result = p.alpha * totals[i];
+      // A NaN in an addend that does not count is not seen.
+      if (p.beta != 0) result += p.beta * static_cast<float>(*added);
+      *to = static_cast<Out>(finish(result, beside));
+    }
+    to += kApart * p.n;
+    beside += below;
+    added += kApart * addend.of.row;
   }
 }
