@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 
 SHELL := bash
+# As bundles have it, whatever system a Mac runs; it means nothing elsewhere.
+export MACOSX_DEPLOYMENT_TARGET := 15.0
 # Behind a build, after `set -o pipefail` (macOS's make 3.81 knows no .SHELLFLAGS): how far ninja is, on one line; all that it says in a log; where it fails, its errors.
 counted = 2>&1 | tee build/$(1).log | awk 'match($$0, /\[[0-9]+\/[0-9]+\]/) \
   { printf "\r  %s", substr($$0, RSTART, RLENGTH); fflush(); n++ } END { if (n) print "" }' \
@@ -149,8 +151,8 @@ test-hosts: setup ## a server, workers and a desk on hosts of their own, one cut
 double: $(VENV)/.ready # the Metal runtime of a Mac over doubles of Apple's classes, in build/double
 	test "$$(uname)" = Darwin || $(BIN)/python tests/runtime/metal/double/load_double.py
 
-mac-day: setup ## the first day on a Mac: operators, models and figures into build/mac-day, to send back
-	$(BIN)/python -m benchmarks.mac_day
+mac-day: setup ## the first day on a Mac: operators, models and figures into build/mac-day, to send back (ONLY=operators)
+	$(BIN)/python -m benchmarks.mac_day $(ONLY:%=--only %)
 
 check: $(VENV)/.ready ## lint and types
 	$(BIN)/ruff check .

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -167,19 +168,25 @@ def border(rows: Sequence[tuple[float, float, float]]) -> float:
     """
     found = float("inf")
     for gigaflops, first, second in reversed(rows):
-        if second >= first:
+        if not second < first:  # NaN: one of them was not measured
             break
         found = gigaflops
     return found
 
 
-def _in_a_process(which: str, graph_from: str = "") -> list[float]:
-    """Milliseconds; the ways differ by a variable that a process reads once."""
+def measured(which: str, graph_from: str = "") -> list[float]:
+    """Milliseconds, NaN for all where the process fails: it has printed why.
+
+    The ways differ by a variable that a process reads once.
+    """
     given = {"MENAGERIE_METAL_GRAPH_FROM": graph_from} if graph_from else {}
     command = [sys.executable, "-m", "benchmarks.mac_borders", "--only", which]
     done = subprocess.run(
-        command, stdout=subprocess.PIPE, text=True, check=True, env=os.environ | given
+        command, stdout=subprocess.PIPE, text=True, check=False, env=os.environ | given
     )
+    if done.returncode != 0:
+        print(f"{which} {graph_from}: failed with {done.returncode}", file=sys.stderr)
+        return [math.nan] * len(pieces())
     return [float(each) for each in json.loads(done.stdout)]
 
 
@@ -192,14 +199,14 @@ def main() -> None:
     if options.only:
         print(json.dumps(only[options.only]()))
         return
-    columns = {way: _in_a_process("ours", graph_from) for way, graph_from in WAYS.items()}
+    columns = {way: measured("ours", graph_from) for way, graph_from in WAYS.items()}
     if torch.backends.mps.is_available():
-        columns["torch"] = _in_a_process("torch")
+        columns["torch"] = measured("torch")
     if importlib.util.find_spec("mlx"):
-        columns["mlx"] = _in_a_process("mlx")
+        columns["mlx"] = measured("mlx")
     print(f"| kind | GFLOP | {' | '.join(columns)} |\n|---|{'---:|' * (1 + len(columns))}")
     for piece, times in zip(pieces(), zip(*columns.values(), strict=True), strict=True):
-        cells = " | ".join(f"{each:.3f}" for each in times)
+        cells = " | ".join("-" if math.isnan(each) else f"{each:.3f}" for each in times)
         print(f"| {piece.kind} | {piece.gigaflops:.3f} | {cells} |")
     if not _ON_MAC:
         print("\nOn the double of Apple's classes: these times say nothing of a GPU.")

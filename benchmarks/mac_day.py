@@ -3,7 +3,8 @@
     make mac-day
 
 On a Mac: the table of operators on the GPU; single products of growing size by our kernels, by
-MPSGraph, by PyTorch, by mlx; then the models converted, confirmed and timed, beside eager PyTorch.
+MPSGraph, by PyTorch, by mlx if it is installed; then the models converted, confirmed and timed,
+beside eager PyTorch.
 On another system the same runs on the double of Apple's classes, as the report then says.
 A step that fails is noted and the next one begins; the last line says how many did.
 """
@@ -14,6 +15,7 @@ import argparse
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -64,7 +66,10 @@ def steps(models: Sequence[str], folder: Path, *, on_mac: bool) -> tuple[Step, .
         Step("doctor", (zoo, "doctor")),
         *(_operators_on_the_gpu(python) if on_mac else _operators_on_the_double(python)),
         Step("borders", (python, "-m", "benchmarks.mac_borders")),
-        Step("convert", (zoo, "convert", *models, "--target", "metal", "--random-weights", "0")),
+        *(
+            Step(f"convert-{m}", (zoo, "convert", m, "--target", "metal", "--random-weights", "0"))
+            for m in models
+        ),
         *(Step(f"confirm-{m}", (zoo, "verify", m, "--target", "metal")) for m in models),
         *(
             Step(f"pull-{m}", (zoo, "pull", m, "--target", "metal", *platform_, "-o", bundle))
@@ -120,17 +125,19 @@ def _output(step: Step, limit: float) -> tuple[str, int]:
     """What a command says, whatever bytes that is, and its exit code: the shell's if it is none."""
     given = {"MENAGERIE_METAL_GRAPH_FROM": step.graph_from} if step.graph_from else {}
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             step.command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            errors="replace", check=False, stdin=subprocess.DEVNULL, env=os.environ | given,
-            timeout=limit,
+            errors="replace", stdin=subprocess.DEVNULL, env=os.environ | given,
+            start_new_session=True,
         )  # fmt: skip
     except OSError as error:
         return f"{error}\n", 127
-    except subprocess.TimeoutExpired as late:
-        said = (late.stdout or b"").decode(errors="replace")
-        return f"{said}\nended after {limit:.0f} s\n", _TIMED_OUT
-    return done.stdout, done.returncode
+    with process:
+        try:
+            return process.communicate(timeout=limit)[0], process.returncode
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # what it has started would slow the next step
+            return f"{process.communicate()[0]}\nended after {limit:.0f} s\n", _TIMED_OUT
 
 
 def empty(folder: Path) -> Path:
@@ -169,6 +176,7 @@ def main() -> int:
         nargs="*",
         help="default: on a Mac all that are for Metal, else mobilenet_v3_small",
     )
+    parser.add_argument("--only", help="run this step alone, such as operators")
     parser.add_argument("-o", "--output", type=Path, default=_ROOT / "build" / "mac-day")
     given = parser.parse_args()
     on_mac = platform.system() == "Darwin"
@@ -186,7 +194,10 @@ def main() -> int:
     ]
     print("\n".join(head), flush=True)
     with tempfile.TemporaryDirectory() as bundles:
-        wanted = steps(models, Path(bundles), on_mac=on_mac)
+        every = steps(models, Path(bundles), on_mac=on_mac)
+        wanted = [step for step in every if given.only in (None, step.name)]
+        if not wanted:
+            parser.error(f"--only {given.only}: there are {', '.join(s.name for s in every)}")
         return 1 if run_all(wanted, output, head) else 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import subprocess
@@ -10,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import mac_borders
 from benchmarks.mac_borders import border
 from benchmarks.mac_day import GRAPH_FROM, ON_THE_GPU, Step, empty, run, run_all, steps
 
 ROOT = Path(__file__).parents[2]
+KINDS = ("convert", "confirm", "pull", "contenders", "report")
 _MODELS = ("mobilenet_v3_small", "parakeet_tdt_small")
 
 
@@ -32,11 +35,25 @@ def test_a_step_that_fails_is_noted_and_the_next_one_begins(tmp_path: Path) -> N
 
 
 def test_a_step_that_hangs_is_ended(tmp_path: Path) -> None:
-    """With what it had printed; the day goes on."""
-    said = "import time; print('so far', flush=True); time.sleep(600)"
-    row = run(Step("hanging", (sys.executable, "-c", said)), tmp_path, limit=2.0)
+    """With what it had printed, and with the process that it had started."""
+    os.mkfifo(held := tmp_path / "held")
+    reader = os.open(held, os.O_RDONLY | os.O_NONBLOCK)
+    child = f"subprocess.Popen('sleep 600 > {held}', shell=True)"
+    said = f"import subprocess, time; {child}; print('so far', flush=True); time.sleep(600)"
+    row = run(Step("hanging", (sys.executable, "-c", said)), tmp_path, limit=5.0)
     assert "FAILED with 124" in row
-    assert (tmp_path / "hanging.txt").read_text().endswith("so far\n\nended after 2 s\n")
+    assert (tmp_path / "hanging.txt").read_text().endswith("so far\n\nended after 5 s\n")
+    assert os.read(reader, 1) == b"", "nobody holds it open any more"
+    os.close(reader)
+
+
+def test_a_way_that_fails_is_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its milliseconds are no numbers, and no border is made of them."""
+    monkeypatch.setattr(mac_borders.sys, "executable", "false")
+    times = mac_borders.measured("torch")
+    assert times
+    assert all(math.isnan(each) for each in times)
+    assert border([(1, 1.0, math.nan), (2, math.nan, 1.0)]) == math.inf
 
 
 @pytest.mark.parametrize("on_mac", [True, False])
@@ -46,12 +63,10 @@ def test_every_model_is_converted_confirmed_and_compared(tmp_path: Path, on_mac:
     names = [step.name for step in wanted]
     assert len(set(names)) == len(names)
     for model in _MODELS:
-        assert {f"{kind}-{model}" for kind in ("confirm", "pull", "contenders", "report")} <= {
-            *names
-        }
+        assert {f"{kind}-{model}" for kind in KINDS} <= {*names}
         timed = [each for each in wanted if each.name.startswith(f"bench-{model}")]
         assert [each.graph_from for each in timed] == (list(GRAPH_FROM) if on_mac else [])
-    assert {"doctor", "operators", "borders", "convert"} <= {*names}
+    assert {"doctor", "operators", "borders"} <= {*names}
 
 
 def test_every_command_exists(tmp_path: Path) -> None:
