@@ -1,0 +1,322 @@
+"""Cycles that our Metal kernels issue, and the time that they would take in models on an M1.
+
+    python -m benchmarks.metal_cycles                 # kernels, and the models that have a goal
+    python -m benchmarks.metal_cycles vit_b_16        # kernels, and this model
+
+Nothing runs on a GPU. Clang compiles each kernel to LLVM's code, with all calls inlined; one thread
+of a threadgroup is followed through it with the sizes and strides of a launch (metal_lane.py), and
+each instruction counts the cycles for which a SIMD group of an M1 issues it. Those figures are of
+github.com/philipturner/metal-benchmarks: FADD, FMUL, FFMA and IADD32 1, IMUL32 2.3, IADD64 4,
+IMUL64 13.4, and a product of 8 x 8 matrices 16, which are 16 multiply-adds a lane. Not published
+and taken as 1, or as 2 where they are of 64 bits: bits, comparisons, selections, conversions, loads
+and stores; as 20 and 80: a division by a variable; by a constant 4 and 8, of floats 6. Constant
+memory is free. The M1 has 8 cores of 4 schedulers at 1.278 GHz (the same source).
+
+The share of peak is that of matrices' cycles among all of a kernel's; the share of bandwidth is the
+time that memory takes for operands and result, each moved once, over the longer of that and of
+issue. A model's time is the sum over its products, convolutions and attentions, as eager PyTorch
+calls them in the largest golden case; none is MPSGraph's, and what else it computes is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from benchmarks.metal import CHIPS
+from benchmarks.metal_lane import Cycles, follow, packed
+from transforms.goldens.cases import make_inputs, model_dtype, planned_cases
+from transforms.graph.callable import eager_of
+from zoo.manifest import load_manifest
+from zoo.sources import load
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_CLOCK = 1.278e9
+_SMALL, _LARGE = 32, 64  # sides of tiles
+_ISSUED = 8 * 4 * _CLOCK  # cycles of SIMD groups in a second
+_FEWEST, _PART = 32, 1024  # groups of threads, and terms of a part, as metal/products.cpp has them
+# Milliseconds of models; shares of kernels are in the table below.
+GOALS = {
+    "mobilenet_v3_small": 0.35, "resnet50": 7.0, "parakeet_ctc_small": 6.0,
+    "whisper_tiny_encoder": 24.0,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Work:
+    """Sizes [m, k] x [k, n]: of a product, of a convolution as one, or of queries x keys x width.
+
+    Attributes:
+        other: an operand of the result's size is added to it.
+        turned: the second operand lies in columns, as a linear layer's weight does.
+        window: the extent of a convolution's kernel, across.
+    """
+
+    kind: str  # product, convolution, depthwise, attention
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    other: bool = False
+    turned: bool = False
+    window: int = 1
+    type: str = "float"
+
+    @property
+    def bytes(self) -> int:
+        """Of operands and result, each moved once."""
+        out, left, right = self.m * self.n, self.m * self.k, self.k * self.n // self.window**2
+        if self.kind == "attention":
+            out, left, right = self.m * self.k, self.m * self.k, 2 * self.n * self.k
+        if self.kind == "depthwise":
+            right = out
+        return (
+            (4 if self.type == "float" else 2)
+            * self.batch
+            * (out * (1 + self.other) + left + right)
+        )
+
+
+def _quotient(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def tile_of(work: Work) -> int:
+    """The side of a product's tiles, as metal/products.cpp chooses it."""
+    tiles = _quotient(work.m, 64) * _quotient(work.n, 64) * work.batch
+    return _SMALL if min(work.m, work.n) <= _SMALL or tiles < _FEWEST else _LARGE
+
+
+@functools.cache
+def issued(work: Work, tile: int) -> Cycles:
+    """By one SIMD group of a kernel; beyond 1,024 terms, or 64 keys, by extrapolation."""
+    keys = work.kind == "attention"
+    value, most = (work.n, 64) if keys else (work.k, 1024)
+    if value > most and work.kind != "depthwise":
+        half, whole = (
+            issued(replace(work, n=s) if keys else replace(work, k=s), tile)
+            for s in (most // 2, most)
+        )
+        return half + (whole - half) * (value / (most // 2) - 1)
+    return follow(*_launch(work, tile))
+
+
+def _launch(work: Work, tile: int) -> tuple[str, str, list[Any]]:
+    """A kernel's file, how its mangled name begins, and its arguments."""
+    mangled = {"float": "f", "half": "DF16_"}[work.type]
+    finish = packed("i4i4f4f", int(work.other), 11, *(0,) * 3, 1.0, *(0,) * 7)  # 11: kAdd
+    last: list[Any] = [None, finish, packed("4qi4x", 0, work.n, 1, 0, 1)]
+    extents = packed("qqqff", work.m, work.n, work.k, 1.0, 1.0)
+    rows, bias = packed("3q", 0, work.k, 1), packed("3q", 0, 0, 1)
+    columns = packed("3q", 0, 1, work.k) if work.turned else packed("3q", 0, work.n, 1)
+    place: list[Any] = [(0, 0, 0), 32, 1]  # lane 0 of the second SIMD group
+    side = round(work.n**0.5) or 1
+    image = packed("3i", work.k // work.window**2, side, side)
+    window = packed("8i", *(work.window,) * 2, 1, 1, *(work.window // 2,) * 2, 1, 1)
+    strides = packed("4q", 0, side * side, side, 1)
+    if work.kind == "attention":
+        shape = packed("6qf2i", 1, 1, work.m, work.n, work.k, work.k, 1.0, 0, 0)
+        along = packed("4q", 0, 0, work.k, 1)
+        wide = _LARGE if work.k <= _LARGE else 128
+        positions = [*place, 0]
+        return (
+            "attention",
+            f"_Z6attendIfLi{wide}E",
+            [*(None,) * 5, shape, *(along,) * 5, *positions],
+        )
+    if work.kind == "depthwise":
+        image = packed("3i", work.m, side, side)
+        inner = (work.m // 2 * side + side // 2) * side + side // 2
+        last[2] = packed("4qi4x", 0, work.n, 1, 0, 1)
+        grouping = packed("3i", work.m, 0, 1)
+        arguments = [*(None,) * 4, image, image, window, grouping, strides, *last, inner]
+        return "convolution", f"_Z17convolve_elementsI{mangled}E", arguments
+    if work.kind == "convolution":
+        to = packed("3i", work.m, side, side)
+        arguments = [*(None,) * 4, extents, image, to, window, strides, *last, *place]
+        return "matrix_product", f"_Z8convolveI{mangled}Li{tile}E", arguments
+    if min(work.m, work.n) == 1:
+        width = max(work.m, work.n)
+        steps = packed("7q", 1, 0, *((1, work.k) if work.turned else (width, 1)), 0, 1, 0)
+        arguments = [
+            *(None,) * 4,
+            packed("qqff", width, work.k, 1.0, 1.0),
+            steps,
+            *last,
+            (0, 0, 0),
+            0,
+        ]
+        name = "8dot_rows" if work.turned else "11sum_columns"
+        return "vector_product", f"_Z{name}I{mangled}E", arguments + ([] if work.turned else [0])
+    if tile == 0:
+        parts = packed("2q", 2, work.k)
+        return (
+            "split_product",
+            f"_Z14multiply_partsI{mangled}E",
+            [*(None,) * 3, extents, rows, columns, parts, *place],
+        )
+    arguments = [*(None,) * 4, extents, rows, columns, bias, *last, *place]
+    return "matrix_product", f"_Z8multiplyI{mangled}Li{tile}E", arguments
+
+
+def seconds(work: Work) -> float:
+    """On an M1: issue by all its schedulers, at least one SIMD group's, or memory."""
+    tile, count = tile_of(work), 0
+    cut = work
+    if work.kind == "attention":
+        count = 4 * _quotient(work.m, 32) * _quotient(work.k, 128) * work.batch
+    elif work.kind == "depthwise":
+        count = _quotient(work.m * work.n * work.batch, 32)
+    elif min(work.m, work.n) == 1:
+        width = max(work.m, work.n)
+        count = work.batch * (width if work.turned else 8 * _quotient(width, 32))
+    else:
+        tiles = _quotient(work.m, tile) * _quotient(work.n, tile) * work.batch
+        parts = 1
+        if work.kind == "product" and tile == _SMALL:
+            parts = max(1, min(_FEWEST // tiles, work.k // _PART))
+        if parts > 1:
+            tile, cut = 0, replace(work, k=_quotient(work.k, parts))
+        count = 4 * tiles * parts
+    cycles = issued(replace(cut, batch=1), tile).all
+    return max(cycles * count / _ISSUED, cycles / _CLOCK, work.bytes / (CHIPS[0].bandwidth * 1e9))
+
+
+class Calls(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Collects the works that PyTorch calls; an addition of a result's size belongs to its work."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.works: list[Work] = []
+        self._of: dict[int, tuple[int, torch.Tensor]] = {}  # tensors that are results, kept alive
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run the operator, and note it."""
+        out = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        given = [a for a in args if isinstance(a, torch.Tensor)]
+        result = out[0] if isinstance(out, tuple) else out
+        if (work := _work(name, args, result)) is not None:
+            self._of[id(result)] = (len(self.works), result)
+            self.works.append(work)
+        elif isinstance(result, torch.Tensor) and given:
+            known = [self._of[id(a)][0] for a in given if id(a) in self._of]
+            shapes = [a.shape for a in given]
+            if known and name in ("add", "add_") and shapes == [result.shape] * 2:
+                self.works[known[-1]] = replace(self.works[known[-1]], other=True)
+            elif len(known) == 1 and result.numel() == given[0].numel():
+                self._of[id(result)] = (known[0], result)
+        return out
+
+
+def _work(name: str, args: Sequence[Any], result: torch.Tensor) -> Work | None:
+    if name == "convolution":
+        x, weight, groups = args[0], args[1], args[8]
+        n, k = result[0, 0].numel(), weight[0].numel()
+        if groups > 1:
+            return Work("depthwise", weight.shape[0], n, k, x.shape[0], window=weight.shape[-1])
+        kind = "product" if k == weight.shape[1] and n == x[0, 0].numel() else "convolution"
+        window = 1 if kind == "product" else weight.shape[-1]
+        return Work(kind, weight.shape[0], n, k, x.shape[0], window=window)
+    if name in ("mm", "bmm", "addmm", "baddbmm"):
+        a, b = args[-2:] if name in ("mm", "bmm") else args[1:3]
+        batch = a.shape[0] if a.dim() == 3 else 1  # noqa: PLR2004
+        turned = b.stride(-1) != 1
+        return Work("product", a.shape[-2], b.shape[-1], a.shape[-1], batch, turned=turned)
+    if name.startswith("_scaled_dot_product"):
+        query, key = args[:2]
+        return Work(
+            "attention", query.shape[-2], key.shape[-2], query.shape[-1], query[..., 0, 0].numel()
+        )
+    return None
+
+
+def works(model: str) -> list[Work]:
+    """Of a model of the zoo, with random weights."""
+    manifest = load_manifest()
+    spec = manifest.spec(model)
+    origin = manifest.origins[model].file
+    module = load(model, spec, origin=origin, random_weights=0, allow_factories=True).module
+    found: list[Work] = []
+    for program in spec.programs:
+        planned = max(planned_cases(program), key=lambda case: sum(case.dimensions.values()))
+        inputs = make_inputs(program, planned, seed=0, dtype=model_dtype(module))
+        run = eager_of(module, program).from_first_state()
+        with torch.no_grad(), Calls() as calls:
+            run(inputs)
+        found += calls.works
+    return found
+
+
+# Kernels: their work, and the share of peak or of bandwidth that they should have.
+KERNELS: Sequence[tuple[str, Work, int, float]] = (
+    ("product, tiles of 64", Work("product", 1024, 1024, 512, turned=True), 64, 0.75),
+    ("product, tiles of 32", Work("product", 188, 256, 512, turned=True), 32, 0.75),
+    ("product in half, tiles of 64", Work("product", 1024, 1024, 512, type="half"), 64, 0.75),
+    ("convolution 3 x 3, tiles of 64", Work("convolution", 128, 3136, 576, window=3), 64, 0.60),
+    ("convolution 3 x 3, tiles of 32", Work("convolution", 256, 196, 576, window=3), 32, 0.60),
+    ("attention of width 64", Work("attention", 1500, 64, 64), 64, 0.55),
+    ("depthwise 3 x 3", Work("depthwise", 128, 784, 9, window=3), 0, 0.80),
+    ("depthwise 5 x 5", Work("depthwise", 128, 784, 25, window=5), 0, 0.80),
+    ("matrix x vector", Work("product", 1, 1024, 1024, turned=True), 0, 0.80),
+    ("matrix x vector in half", Work("product", 1, 1024, 1024, turned=True, type="half"), 0, 0.80),
+)
+
+
+def epilogue(*, other: bool) -> float:
+    """Cycles an element of a tile of 64, beyond those of the terms: bias, and an operand."""
+    one, two = (issued(Work("product", 1024, 1024, k, other=other), 64).all for k in (16, 32))
+    return (one - (two - one)) / 32
+
+
+def share(work: Work, tile: int) -> float:
+    """Of peak, or of bandwidth where a kernel multiplies no matrices."""
+    cycles = issued(work, tile)
+    if cycles.matrices:
+        return cycles.matrices / cycles.all
+    return work.bytes / (CHIPS[0].bandwidth * 1e9) / seconds(work)
+
+
+def main() -> None:
+    """Print two Markdown tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("models", nargs="*", default=list(GOALS), help="names of the zoo")
+    models = parser.parse_args().models
+    print("| kernel | ours | goal |\n|---|---:|---:|")
+    for name, work, tile, goal in KERNELS:
+        of = "peak" if issued(work, tile).matrices else "bandwidth"
+        print(f"| {name}, of {of} | {share(work, tile):.0%} | {goal:.0%} |", flush=True)
+    for name, other in (("bias", False), ("bias and an operand added", True)):
+        print(f"| {name}: cycles an element | {epilogue(other=other):.0f} | 12 |")
+    print("\n| model | ms | goal | where |\n|---|---:|---:|---|")
+    for model in models:
+        times: dict[str, float] = {}
+        for work in works(model):
+            side = f" {tile_of(work)}" if work.kind in ("product", "convolution") else ""
+            kind = "vector" if min(work.m, work.n) == 1 else work.kind + side
+            times[kind] = times.get(kind, 0) + 1e3 * seconds(work)
+        total = sum(times.values())
+        where = ", ".join(
+            f"{kind} {t / total:.0%}"
+            for kind, t in sorted(times.items(), key=lambda item: -item[1])
+        )
+        print(f"| {model} | {total:.2f} | {GOALS.get(model, '')} | {where} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
