@@ -77,7 +77,8 @@ struct Grid {
 
 // Everything that shapes a product, apart from where its operands lie: out[B, M, N] =
 // alpha * a[B, M, K] * b[B, K, N] + beta * addend. Matrices are dense and row-major in memory; a
-// transposed one lies as [B, K, M] or [B, N, K]. The addend's sizes broadcast to [B, M, N].
+// transposed one lies as [B, K, M] or [B, N, K], where the device's graphs take it. The addend's
+// sizes broadcast to [B, M, N].
 struct MatmulDescriptor {
   Dtype dtype = Dtype::kFloat32;  // of all operands: float32, float16 or bfloat16
   int64_t batch = 1, m = 0, n = 0, k = 0;
@@ -162,6 +163,8 @@ class MetalDevice {
   // From so many operations on its graphs may be faster than our kernels. An attention then is two
   // products, and a softmax between them.
   virtual double graph_from(Work work) const = 0;
+  // Whether a graph may multiply in half precision, and an operand that lies in columns.
+  virtual bool multiplies_all_by_graphs() const = 0;
 
   // This process's device: the build links one of the two.
   static MetalDevice& instance();

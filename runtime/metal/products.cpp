@@ -92,12 +92,16 @@ struct Matrices {
   bool transposed = false;
 };
 
+bool graphs_take_all() { return MetalDevice::instance().multiplies_all_by_graphs(); }
+
 Matrices matrices_of(const Tensor& given) {
   Tensor view = given;
   if (view.stride[0] == 0) view.size[0] = 1;
   const int64_t whole = view.size[1] * view.size[2];
   if (has_strides(view, std::array{whole, view.size[2], int64_t{1}})) return {view, false};
-  if (has_strides(view, std::array{whole, int64_t{1}, view.size[1]})) return {view, true};
+  if (graphs_take_all() && has_strides(view, std::array{whole, int64_t{1}, view.size[1]})) {
+    return {view, true};
+  }
   return {dense(view), false};
 }
 
@@ -250,7 +254,8 @@ bool is_own(const Tensor& out, int64_t k) {
   const int64_t m = out.size[1];
   const int64_t n = out.size[2];
   const bool wrong = k >= kWrongInner && m >= kWrongOuter && n >= kWrongOuter;
-  return wrong || !is_worth_a_graph(Work::kProduct, operations_of(out.size[0], m, n, k));
+  return wrong || (out.dtype != Dtype::kFloat32 && !graphs_take_all()) ||
+         !is_worth_a_graph(Work::kProduct, operations_of(out.size[0], m, n, k));
 }
 
 }  // namespace

@@ -180,6 +180,10 @@ class AppleDevice final : public MetalDevice {
         return std::numeric_limits<double>::infinity();
     }
   }
+  // On M5 graphs multiply in half precision differently from run to run
+  // (github.com/pytorch/pytorch, issues 180776 and 181466), and end the process for a transposed
+  // bfloat16 (197796).
+  bool multiplies_all_by_graphs() const override { return false; }
 
  private:
   // Without a copy, or none: only whole pages can be wrapped. Mapped files and large allocations

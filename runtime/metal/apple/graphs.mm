@@ -58,9 +58,11 @@ MPSGraphTensor* scaled(MPSGraph* graph, MPSGraphTensor* tensor, float factor, MP
   return [graph multiplicationWithPrimaryTensor:tensor secondaryTensor:constant name:nil];
 }
 
-MPSGraphTensor* swapped(MPSGraph* graph, MPSGraphTensor* matrices, bool transposed) {
-  if (!transposed) return matrices;
-  return [graph transposeTensor:matrices dimension:1 withDimension:2 name:nil];
+// One pair of matrices has two axes: with three there are more faults (github.com/pytorch/pytorch,
+// issue 180776).
+NSArray<NSNumber*>* matrix_shape(const MatmulDescriptor& given, int64_t batch, int64_t rows,
+                                 int64_t columns) {
+  return given.batch == 1 ? shape_of({rows, columns}) : shape_of({batch, rows, columns});
 }
 
 MPSGraphConvolution2DOpDescriptor* forward_descriptor(const ConvolutionDescriptor& given,
@@ -154,26 +156,21 @@ std::shared_ptr<Graphs::Graph> Graphs::make(const MatmulDescriptor& given) {
   const auto port = [&](NSArray<NSNumber*>* shape) {
     return Port{[made.graph placeholderWithShape:shape dataType:made.type name:nil], shape};
   };
-  made.first = port(given.a_transposed ? shape_of({given.a_batch, given.k, given.m})
-                                       : shape_of({given.a_batch, given.m, given.k}));
-  made.second = port(given.b_transposed ? shape_of({given.b_batch, given.n, given.k})
-                                        : shape_of({given.b_batch, given.k, given.n}));
-  MPSGraphTensor* product =
-      [made.graph matrixMultiplicationWithPrimaryTensor:swapped(made.graph, made.first.tensor,
-                                                                given.a_transposed)
-                                        secondaryTensor:swapped(made.graph, made.second.tensor,
-                                                                given.b_transposed)
-                                                   name:nil];
+  made.first = port(matrix_shape(given, given.a_batch, given.m, given.k));
+  made.second = port(matrix_shape(given, given.b_batch, given.k, given.n));
+  MPSGraphTensor* product = [made.graph matrixMultiplicationWithPrimaryTensor:made.first.tensor
+                                                              secondaryTensor:made.second.tensor
+                                                                         name:nil];
   product = scaled(made.graph, product, given.alpha, made.type);
   if (given.addend.has_value()) {
     const auto& [batch, rows, columns] = *given.addend;
-    made.third = port(shape_of({batch, rows, columns}));
+    made.third = port(matrix_shape(given, batch, rows, columns));
     product = [made.graph
         additionWithPrimaryTensor:product
                   secondaryTensor:scaled(made.graph, made.third.tensor, given.beta, made.type)
                              name:nil];
   }
-  made.out = {product, shape_of({given.batch, given.m, given.n})};
+  made.out = {product, matrix_shape(given, given.batch, given.m, given.n)};
   return result;
 }
 

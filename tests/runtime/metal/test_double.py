@@ -125,8 +125,16 @@ _MISTAKES = {
         "long_weights", "bytes is wrapped that are not whole pages",
     ),
     "wrong shape": (
-        "graphs", {"shape_of({given.batch, given.m, given.n})": "shape_of({given.batch, given.n, given.m})"},
+        "graphs", {"given.batch, given.m, given.n)": "given.batch, given.n, given.m)"},
         "numbers", "is bound where the graph has",
+    ),
+    "half precision in graphs": (
+        "device", {"multiplies_all_by_graphs() const override { return false; }": "multiplies_all_by_graphs() const override { return true; }"},
+        "products_that_graphs_take", "does not multiply in half precision",
+    ),
+    "three axes": (
+        "graphs", {"given.batch == 1 ? shape_of({rows, columns}) : ": ""},
+        "numbers", "one pair of matrices has three axes",
     ),
     "padded rows": (
         "graphs", {"descriptor.preferPackedRows = YES;": ""}, "numbers", "may be padded",

@@ -93,6 +93,11 @@ void each_broadcast(const Shape& shape, const Shape& from, Visit&& visit) {
   }
 }
 
+// A number broadcasts to any rank.
+Shape ranked(const Shape& shape, size_t rank) {
+  return elements_of(shape) == 1 ? Shape(rank, 1) : shape;
+}
+
 Shape joined(const Shape& a, const Shape& b) {
   if (a.size() != b.size()) fault("ranks differ: " + text_of(a) + " and " + text_of(b));
   Shape shape(a.size());
@@ -114,6 +119,7 @@ struct Node {
   std::vector<std::shared_ptr<Node>> operands;
   std::function<Value(const std::vector<Value>&)> compute;  // none: fed
   int64_t operations = 0;
+  bool transposed = false;
 };
 
 using Nodes = std::map<const Node*, Value>;
@@ -322,7 +328,8 @@ void fill_sizes(ConvolutionDescriptor& d, const Shape& input, const Shape& weigh
 // out = f(a, b), rounded to the type.
 template <class Function>
 MPSGraphTensor* elementwise(MPSGraphTensor* first, MPSGraphTensor* second, Function&& function) {
-  const Shape shape = joined(first->node->shape, second->node->shape);
+  const Shape& from = first->node->shape;
+  const Shape shape = joined(from, ranked(second->node->shape, from.size()));
   const MPSDataType type = first->node->type;
   if (second->node->type != type) fault("the operands' types differ");
   return tensor_of(
@@ -334,7 +341,7 @@ MPSGraphTensor* elementwise(MPSGraphTensor* first, MPSGraphTensor* second, Funct
            const auto* a = reinterpret_cast<const T*>(bytes_of(of[0]));
            const auto* b = reinterpret_cast<const T*>(bytes_of(of[1]));
            each_broadcast(shape, of[0].shape, [&](int64_t i, int64_t at) { to[i] = a[at]; });
-           each_broadcast(shape, of[1].shape, [&](int64_t i, int64_t at) {
+           each_broadcast(shape, ranked(of[1].shape, shape.size()), [&](int64_t i, int64_t at) {
              to[i] = static_cast<T>(function(static_cast<float>(to[i]), static_cast<float>(b[at])));
            });
          });
@@ -379,8 +386,8 @@ MPSGraphTensor* transposed(MPSGraphTensor* tensor, const Shape& order) {
   return tensor_of({extents_of(shape), type, {}, nullptr});
 }
 - (MPSGraphTensor*)constantWithScalar:(double)scalar dataType:(MPSDataType)type {
-  return tensor_of({{1, 1, 1}, type, {}, [=](const std::vector<Value>&) {
-                      const Value out = fresh({1, 1, 1}, type);
+  return tensor_of({{1}, type, {}, [=](const std::vector<Value>&) {
+                      const Value out = fresh({1}, type);
                       menagerie::with_type(dtype_of(type), [&](auto zero) {
                         using T = decltype(zero);
                         *reinterpret_cast<T*>(bytes_of(out)) =
@@ -402,21 +409,33 @@ MPSGraphTensor* transposed(MPSGraphTensor* tensor, const Shape& order) {
 - (MPSGraphTensor*)matrixMultiplicationWithPrimaryTensor:(MPSGraphTensor*)primary
                                          secondaryTensor:(MPSGraphTensor*)secondary
                                                     name:(NSString*)name {
-  const Shape a = primary->node->shape, b = secondary->node->shape;
+  Shape a = primary->node->shape, b = secondary->node->shape;
   const MPSDataType type = primary->node->type;
+  // github.com/pytorch/pytorch, issues 180776, 181466 and 197796
+  if (type != MPSDataTypeFloat32) fault("MPSGraph does not multiply in half precision on M5");
+  if (primary->node->transposed || secondary->node->transposed) {
+    fault("MPSGraph ends the process for a product with a transposed operand");
+  }
+  const bool flat = a.size() == 2 && b.size() == 2;
+  if (flat) {
+    a.insert(a.begin(), 1);
+    b.insert(b.begin(), 1);
+  }
   if (a.size() != 3 || b.size() != 3 || a[2] != b[1] || (a[0] != b[0] && a[0] != 1 && b[0] != 1) ||
       secondary->node->type != type) {
     fault("matrices do not fit: " + text_of(a) + " and " + text_of(b));
   }
+  if (!flat && a[0] == 1 && b[0] == 1) fault("one pair of matrices has three axes");
   if (a[2] >= kWrongInner && a[1] >= 16 && b[2] >= 16) {
     fault("MPSGraph computes products wrong that sum up 32767 terms or more");
   }
   const Shape shape{std::max(a[0], b[0]), a[1], b[2]};
-  return tensor_of({shape,
+  const Shape made = flat ? Shape{a[1], b[2]} : shape;
+  return tensor_of({made,
                     type,
                     {primary->node, secondary->node},
                     [=](const std::vector<Value>& of) {
-                      const Value out = fresh(shape, type);
+                      const Value out = fresh(made, type);
                       MatmulDescriptor product;
                       product.dtype = dtype_of(type);
                       product.batch = shape[0];
@@ -440,7 +459,9 @@ MPSGraphTensor* transposed(MPSGraphTensor* tensor, const Shape& order) {
   std::iota(order.begin(), order.end(), 0);
   if (std::max(dimension, other) >= order.size()) fault("an axis is transposed that is not there");
   std::swap(order[dimension], order[other]);
-  return transposed(tensor, order);
+  MPSGraphTensor* result = transposed(tensor, order);
+  result->node->transposed = true;
+  return result;
 }
 - (MPSGraphTensor*)transposeTensor:(MPSGraphTensor*)tensor
                        permutation:(NSArray<NSNumber*>*)permutation
@@ -450,7 +471,9 @@ MPSGraphTensor* transposed(MPSGraphTensor* tensor, const Shape& order) {
   std::sort(sorted.begin(), sorted.end());
   std::iota(all.begin(), all.end(), 0);
   if (sorted != all) fault(text_of(order) + " is no permutation of the axes");
-  return transposed(tensor, order);
+  MPSGraphTensor* result = transposed(tensor, order);
+  result->node->transposed = true;
+  return result;
 }
 - (MPSGraphTensor*)convolution2DWithSourceTensor:(MPSGraphTensor*)source
                                    weightsTensor:(MPSGraphTensor*)weights

@@ -77,6 +77,18 @@ def numbers(device: Device) -> None:
     torch.testing.assert_close(device.value(cleared), torch.zeros(3))
 
 
+def products_that_graphs_take(device: Device) -> None:
+    """A matrix that lies in columns is laid out in rows; products in half precision are ours."""
+    a, b = torch.randn(2, 5, 4), torch.randn(8, 4)
+    for left, right in ((a[0], b.t()), (a[0].t().contiguous().t(), b.t().contiguous())):
+        torch.testing.assert_close(device.value(product(device, left, right)), left @ right)
+    before = count(device, "graphs")
+    assert before >= 2
+    half = product(device, a[0].half(), b.half().t())
+    torch.testing.assert_close(device.value(half), a[0].half() @ b.half().t())
+    assert count(device, "graphs") == before
+
+
 def commits_grow_rarer(device: Device) -> None:
     """The first command buffer is short, so that the GPU begins; the next are three times as long each.
 
