@@ -64,7 +64,7 @@ kernel void convolve_elements(device T* out [[buffer(0)]], device const T* input
   }
   if (grouping.has_bias) sum += static_cast<float>(bias[channel]);
   const Finisher<T> finisher{&finish, other, &of_other, image};
-  out[thread_index] = static_cast<T>(finisher(sum, finisher.at(channel, y * to.width + x)));
+  out[thread_index] = static_cast<T>(finisher(sum, channel, y * to.width + x));
 }
 
 #define INSTANTIATE(T)                                       \

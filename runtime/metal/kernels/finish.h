@@ -67,6 +67,9 @@ struct Finisher {
     return other + batch * of->batch + row * of->row + across;
   }
   long down(long rows) const { return rows * of->row; }
+  float operator()(float value, long row, long column) const {
+    return finish->count == 0 ? value : (*this)(value, at(row, column));
+  }
   float operator()(float value, device const T* beside) const {
     for (int i = 0; i < finish->count; ++i) {
       const int step = finish->steps[i];

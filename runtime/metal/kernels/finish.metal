@@ -16,8 +16,7 @@ kernel void finish_elements(device T* values [[buffer(0)]], constant long& rows 
   const uint row = thread_index / width;
   const Finisher<T> finisher{&finish, other, &of_other, row / height};
   values[thread_index] = static_cast<T>(
-      finisher(static_cast<float>(values[thread_index]),
-               finisher.at(row % height, thread_index % width)));
+      finisher(static_cast<float>(values[thread_index]), row % height, thread_index % width));
 }
 
 #define INSTANTIATE(T)                                     \

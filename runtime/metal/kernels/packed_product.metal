@@ -170,7 +170,7 @@ kernel void dot_rows(device T* out [[buffer(0)]], device const T* x [[buffer(1)]
       const long at = batch * p.addend_batch + n * p.addend_step;
       result += p.beta * static_cast<float>(addend[at]);
     }
-    out[batch * p.n + n] = static_cast<T>(finisher(result, finisher.at(0, n)));
+    out[batch * p.n + n] = static_cast<T>(finisher(result, 0, n));
   }
 }
 

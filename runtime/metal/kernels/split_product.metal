@@ -63,7 +63,7 @@ kernel void add_parts(device T* out [[buffer(0)]], device const float* sums [[bu
     result += p.beta * added.at(row, column);
   }
   const Finisher<T> finisher{&finish, other, &of_other, batch};
-  out[thread_index] = static_cast<T>(finisher(result, finisher.at(row, column)));
+  out[thread_index] = static_cast<T>(finisher(result, row, column));
 }
 
 #define INSTANTIATE(T)                                    \

@@ -34,7 +34,7 @@ void store(device T* out, device const T* addend, constant Sums& p, constant Ste
   if (p.beta != 0) {
     result += p.beta * static_cast<float>(addend[batch * step.addend_batch + n * step.addend_step]);
   }
-  out[batch * p.n + n] = static_cast<T>(finisher(result, finisher.at(0, n)));
+  out[batch * p.n + n] = static_cast<T>(finisher(result, 0, n));
 }
 
 // The terms of a sum are neighbours in memory: a SIMD group an element, its lanes side by side.
