@@ -147,7 +147,8 @@ def reaches_outside(base: dict[str, Any], step: Step) -> bool:
         return False
     pool = step.name == "_alloc_from_pool"
     offset = step.view.offset + (0 if pool else base["storage_offset"])
-    width = 8 if pool else base["storage_size"] // max(base["storage_numel"], 1)
+    known = base["storage_numel"] > 0  # of no element none says its width
+    width = 8 if pool else base["storage_size"] // base["storage_numel"] if known else 1
     end = (offset + step.view.extent()) * width
     return offset < 0 or (step.view.extent() > 0 and end > base["storage_size"])
 
@@ -156,6 +157,11 @@ def reaches_outside(base: dict[str, Any], step: Step) -> bool:
 @example(torch.float32, 0, [Step("_reinterpret_tensor", View((2, 3), (3, 1), 6))] * 2)
 @example(torch.float32, 2, [Step("_reinterpret_tensor", View((4,), (1,), -2))])
 @example(torch.float32, 0, [Step("_reinterpret_tensor", View((0, 3), (1, 1), 5)), Step("clone")])
+@example(
+    torch.uint8,
+    0,
+    [Step("_reinterpret_tensor", View((0,), (0,), 0)), Step("clone"), Step("_reinterpret_tensor")],
+)
 @example(torch.int64, 1, [Step("_alloc_from_pool", View((2,), (1,), 0))])
 @settings(max_examples=examples(100, 300), deadline=None)
 def test_handles_answer_as_torchs_do(dtype: torch.dtype, start: int, steps: list[Step]) -> None:
