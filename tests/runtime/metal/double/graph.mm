@@ -452,18 +452,6 @@ MPSGraphTensor* transposed(MPSGraphTensor* tensor, const Shape& order) {
                     2 * elements_of(shape) * a[2]});
 }
 - (MPSGraphTensor*)transposeTensor:(MPSGraphTensor*)tensor
-                         dimension:(NSUInteger)dimension
-                     withDimension:(NSUInteger)other
-                              name:(NSString*)name {
-  Shape order(tensor->node->shape.size());
-  std::iota(order.begin(), order.end(), 0);
-  if (std::max(dimension, other) >= order.size()) fault("an axis is transposed that is not there");
-  std::swap(order[dimension], order[other]);
-  MPSGraphTensor* result = transposed(tensor, order);
-  result->node->transposed = true;
-  return result;
-}
-- (MPSGraphTensor*)transposeTensor:(MPSGraphTensor*)tensor
                        permutation:(NSArray<NSNumber*>*)permutation
                               name:(NSString*)name {
   const Shape order = extents_of(permutation);

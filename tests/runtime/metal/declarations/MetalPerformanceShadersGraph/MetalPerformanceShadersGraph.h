@@ -72,10 +72,6 @@ static const MPSGraphOptimization MPSGraphOptimizationLevel0 = 0;
                                          secondaryTensor:(MPSGraphTensor*)secondary
                                                     name:(NSString*)name;
 - (MPSGraphTensor*)transposeTensor:(MPSGraphTensor*)tensor
-                         dimension:(NSUInteger)dimension
-                     withDimension:(NSUInteger)other
-                              name:(NSString*)name;
-- (MPSGraphTensor*)transposeTensor:(MPSGraphTensor*)tensor
                        permutation:(NSArray<NSNumber*>*)permutation
                               name:(NSString*)name;
 - (MPSGraphTensor*)convolution2DWithSourceTensor:(MPSGraphTensor*)source
