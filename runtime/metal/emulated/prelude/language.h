@@ -12,6 +12,8 @@ namespace metal {
 
 template <class T, uint N>
 using vec = T __attribute__((ext_vector_type(N)));
+template <class T, uint N>
+using packed_vec = vec<T, N>;
 
 // A vector from scalars and shorter vectors: clang's own have no such constructor, and the
 // translation writes menagerie_vector<float4>(...) for float4(...).
@@ -24,27 +26,9 @@ constexpr V menagerie_vector(Parts...) {
 
 using metal::menagerie_vector;
 
-#define MENAGERIE_VECTOR(T)      \
-  typedef metal::vec<T, 2> T##2; \
-  typedef metal::vec<T, 3> T##3; \
-  typedef metal::vec<T, 4> T##4; \
-  typedef T##2 packed_##T##2;    \
-  typedef T##3 packed_##T##3;    \
-  typedef T##4 packed_##T##4;    \
-  namespace metal {              \
-  using ::T##2;                  \
-  using ::T##3;                  \
-  using ::T##4;                  \
-  using ::packed_##T##2;         \
-  using ::packed_##T##3;         \
-  using ::packed_##T##4;         \
-  }
-#define MENAGERIE_FLOATS(DO) DO(float) DO(half) DO(bfloat)
-#define MENAGERIE_SHORTS(DO) DO(char) DO(uchar) DO(short) DO(ushort) DO(int) DO(uint)
-#define MENAGERIE_INTEGERS(DO) MENAGERIE_SHORTS(DO) DO(long) DO(ulong)
-MENAGERIE_FLOATS(MENAGERIE_VECTOR)
-MENAGERIE_INTEGERS(MENAGERIE_VECTOR)
-MENAGERIE_VECTOR(bool)
+MENAGERIE_FLOATS(MENAGERIE_VECTORS)
+MENAGERIE_INTEGERS(MENAGERIE_VECTORS)
+MENAGERIE_VECTORS(bool)
 
 namespace metal {
 
@@ -130,15 +114,6 @@ vec<T, N> select(vec<T, N>, vec<T, N>, vec<I, N>);
 float4 unpack_unorm4x8_to_float(uint), unpack_snorm4x8_to_float(uint);
 uint pack_float_to_unorm4x8(float4), pack_float_to_snorm4x8(float4);
 
-enum class mem_flags : uint {
-  mem_none = 0,
-  mem_device = 1,
-  mem_threadgroup = 2,
-  mem_texture = 4,
-  mem_threadgroup_imageblock = 8,
-  mem_object_data = 16,
-};
-constexpr mem_flags operator|(mem_flags a, mem_flags b) { return mem_flags(uint(a) | uint(b)); }
 void threadgroup_barrier(mem_flags);
 void simdgroup_barrier(mem_flags);
 class simd_vote {
@@ -251,13 +226,6 @@ template <class T, int C, int R>
 vec<T, R> operator*(matrix<T, C, R>, vec<T, C>);
 template <class T, int K, int C, int R>
 matrix<T, C, R> operator*(matrix<T, K, R>, matrix<T, C, K>);
-template <class T>
-struct uniform {
-  uniform(T);
-  operator T() const;
-};
-template <class T>
-uniform<T> make_uniform(T);
 
 namespace precise {
 using namespace metal;
@@ -268,10 +236,6 @@ using namespace metal;
 
 }  // namespace metal
 
-#define MENAGERIE_MATRICES(T)            \
-  typedef metal::matrix<T, 2, 2> T##2x2; \
-  typedef metal::matrix<T, 3, 3> T##3x3; \
-  typedef metal::matrix<T, 4, 4> T##4x4;
 MENAGERIE_MATRICES(float)
 MENAGERIE_MATRICES(half)
 

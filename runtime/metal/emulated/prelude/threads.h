@@ -128,16 +128,6 @@ MENAGERIE_UNCHECKED inline bool lies_in_thread(const volatile void* place) {
 
 namespace metal {
 
-enum class mem_flags : uint {
-  mem_none = 0,
-  mem_device = 1,
-  mem_threadgroup = 2,
-  mem_texture = 4,
-  mem_threadgroup_imageblock = 8,
-  mem_object_data = 16,
-};
-constexpr mem_flags operator|(mem_flags a, mem_flags b) { return mem_flags(uint(a) | uint(b)); }
-
 MENAGERIE_THREADS void threadgroup_barrier(mem_flags) { menagerie::emulated::group_barrier(); }
 MENAGERIE_THREADS void simdgroup_barrier(mem_flags) { menagerie::emulated::simd_barrier(); }
 

@@ -180,6 +180,28 @@ struct array {
   static constexpr size_t size() { return N; }
 };
 
+enum class mem_flags : uint {
+  mem_none = 0,
+  mem_device = 1,
+  mem_threadgroup = 2,
+  mem_texture = 4,
+  mem_threadgroup_imageblock = 8,
+  mem_object_data = 16,
+};
+constexpr mem_flags operator|(mem_flags a, mem_flags b) { return mem_flags(uint(a) | uint(b)); }
+
+// The same value in all threads.
+template <class T>
+struct uniform {
+  T value;
+  constexpr uniform(T all) : value(all) {}
+  constexpr operator T() const { return value; }
+};
+template <class T>
+constexpr uniform<T> make_uniform(T value) {
+  return value;
+}
+
 }  // namespace metal
 
 template <class To, class From>
@@ -187,3 +209,27 @@ constexpr To as_type(From value) {
   static_assert(sizeof(To) == sizeof(From), "as_type keeps the size");
   return __builtin_bit_cast(To, value);
 }
+
+// What vectors and matrices are called, whatever `vec` and `matrix` are.
+#define MENAGERIE_VECTORS(T)                     \
+  using T##2 = metal::vec<T, 2>;                 \
+  using T##3 = metal::vec<T, 3>;                 \
+  using T##4 = metal::vec<T, 4>;                 \
+  using packed_##T##2 = metal::packed_vec<T, 2>; \
+  using packed_##T##3 = metal::packed_vec<T, 3>; \
+  using packed_##T##4 = metal::packed_vec<T, 4>; \
+  namespace metal {                              \
+  using ::T##2;                                  \
+  using ::T##3;                                  \
+  using ::T##4;                                  \
+  using ::packed_##T##2;                         \
+  using ::packed_##T##3;                         \
+  using ::packed_##T##4;                         \
+  }
+#define MENAGERIE_MATRICES(T)            \
+  using T##2x2 = metal::matrix<T, 2, 2>; \
+  using T##3x3 = metal::matrix<T, 3, 3>; \
+  using T##4x4 = metal::matrix<T, 4, 4>;
+#define MENAGERIE_FLOATS(DO) DO(float) DO(half) DO(bfloat)
+#define MENAGERIE_SHORTS(DO) DO(char) DO(uchar) DO(short) DO(ushort) DO(int) DO(uint)
+#define MENAGERIE_INTEGERS(DO) MENAGERIE_SHORTS(DO) DO(long) DO(ulong)

@@ -236,51 +236,10 @@ constexpr matrix<T, Columns, Rows> operator*(const matrix<T, K, Rows>& a,
   return result;
 }
 
-// The same value in all threads.
-template <class T>
-struct uniform {
-  T value;
-  constexpr uniform(T all) : value(all) {}
-  constexpr operator T() const { return value; }
-};
-template <class T>
-constexpr uniform<T> make_uniform(T value) {
-  return value;
-}
-
 }  // namespace metal
 
-#define MENAGERIE_VECTORS(T)                     \
-  using T##2 = metal::vec<T, 2>;                 \
-  using T##3 = metal::vec<T, 3>;                 \
-  using T##4 = metal::vec<T, 4>;                 \
-  using packed_##T##2 = metal::packed_vec<T, 2>; \
-  using packed_##T##3 = metal::packed_vec<T, 3>; \
-  using packed_##T##4 = metal::packed_vec<T, 4>; \
-  namespace metal {                              \
-  using ::T##2;                                  \
-  using ::T##3;                                  \
-  using ::T##4;                                  \
-  using ::packed_##T##2;                         \
-  using ::packed_##T##3;                         \
-  using ::packed_##T##4;                         \
-  }
+MENAGERIE_FLOATS(MENAGERIE_VECTORS)
+MENAGERIE_INTEGERS(MENAGERIE_VECTORS)
 MENAGERIE_VECTORS(bool)
-MENAGERIE_VECTORS(char)
-MENAGERIE_VECTORS(uchar)
-MENAGERIE_VECTORS(short)
-MENAGERIE_VECTORS(ushort)
-MENAGERIE_VECTORS(int)
-MENAGERIE_VECTORS(uint)
-MENAGERIE_VECTORS(long)
-MENAGERIE_VECTORS(ulong)
-MENAGERIE_VECTORS(half)
-MENAGERIE_VECTORS(bfloat)
-MENAGERIE_VECTORS(float)
-#undef MENAGERIE_VECTORS
-using float2x2 = metal::matrix<float, 2, 2>;
-using float3x3 = metal::matrix<float, 3, 3>;
-using float4x4 = metal::matrix<float, 4, 4>;
-using half2x2 = metal::matrix<half, 2, 2>;
-using half3x3 = metal::matrix<half, 3, 3>;
-using half4x4 = metal::matrix<half, 4, 4>;
+MENAGERIE_MATRICES(float)
+MENAGERIE_MATRICES(half)
