@@ -29,7 +29,8 @@ _AT_ONCE = 64  # boxes of a call
 
 def find_boxes(picture: NDArray[np.uint8], head: BoxesHead, calls: Mapping[str, Call]) -> Array:
     """Return rows of a box and its probability for each face in (high, wide, 3) RGB."""
-    pixels, boxes = picture.astype(np.float32), _proposed(picture, head, calls)
+    pixels = picture.astype(np.float32)
+    boxes = _proposed(pixels, head, calls)
     for name, size, least in (
         (head.refinement, _MIDDLE, head.thresholds[1]),
         (head.output, _LARGE, head.thresholds[2]),
@@ -52,10 +53,9 @@ def find_boxes(picture: NDArray[np.uint8], head: BoxesHead, calls: Mapping[str, 
     return boxes[keep].astype(np.float32)
 
 
-def _proposed(picture: NDArray[np.uint8], head: BoxesHead, calls: Mapping[str, Call]) -> Array:
+def _proposed(pixels: Array, head: BoxesHead, calls: Mapping[str, Call]) -> Array:
     """Return boxes that the first network proposes at any scale, with scores."""
-    pixels, found = picture.astype(np.float32), [np.empty((0, 9), np.float32)]
-    high, wide = picture.shape[:2]
+    found, (high, wide) = [np.empty((0, 9), np.float32)], pixels.shape[:2]
     scale = LEAST_SIDE / head.smallest
     while min(high, wide) * scale >= LEAST_SIDE:
         resized = resize_area(pixels, int(high * scale + 1), int(wide * scale + 1))
