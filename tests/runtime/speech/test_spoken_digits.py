@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from level_model import make_levels
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from menagerie.speech.recogniser import Program
 
@@ -75,51 +75,48 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_levels(tmp_path_factory.mktemp("digits") / "bundle", takes, **fields)
 
 
-def _wrong(
+@pytest.fixture
+def word_errors(
     digits: Path,
-    said: list[tuple[np.ndarray, str]],
-    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> float:
-    """The word error rate of `menagerie transcribe`."""
-    wrong = words = 0
-    for samples, text in said:
-        soundfile.write(folder / "a.wav", samples, _RATE, subtype="PCM_16")
-        assert main(["transcribe", str(digits), str(folder / "a.wav")]) == 0
-        wrong += distance(capsys.readouterr().out.split(), text.split())
-        words += len(text.split())
-    return wrong / words
+) -> Callable[[list[tuple[np.ndarray, str]]], float]:
+    """The word error rate of `menagerie transcribe` on recordings with their texts."""
+    monkeypatch.setattr("menagerie.speech.transcriber.Session", EagerSession)
+
+    def rate(said: list[tuple[np.ndarray, str]]) -> float:
+        wrong = words = 0
+        for samples, text in said:
+            soundfile.write(tmp_path / "a.wav", samples, _RATE, subtype="PCM_16")
+            assert main(["transcribe", str(digits), str(tmp_path / "a.wav")]) == 0
+            wrong += distance(capsys.readouterr().out.split(), text.split())
+            words += len(text.split())
+        return wrong / words
+
+    return rate
 
 
 @pytest.mark.parametrize(("level", "most"), [(1.0, 0.07), (0.1, 0.19)])
 def test_voices_in_turn_are_heard_whatever_their_levels(
     level: float,
     most: float,
-    digits: Path,
     recordings: list[tuple[np.ndarray, str]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    word_errors: Callable[[list[tuple[np.ndarray, str]]], float],
 ) -> None:
     """Two recordings joined, and the second at a tenth of the first's level."""
-    monkeypatch.setattr("menagerie.speech.transcriber.Session", EagerSession)
     turns = zip(recordings[::2], recordings[1::2], strict=True)
     joined = [(np.concatenate([a, b * level]), f"{c} {d}") for (a, c), (b, d) in turns]
-    assert _wrong(digits, joined, tmp_path, capsys) <= most
+    assert word_errors(joined) <= most
 
 
 def test_a_long_recording_is_heard_as_well(
-    digits: Path,
     recordings: list[tuple[np.ndarray, str]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    word_errors: Callable[[list[tuple[np.ndarray, str]]], float],
 ) -> None:
     """All of them one after another: some dozen windows."""
-    monkeypatch.setattr("menagerie.speech.transcriber.Session", EagerSession)
     samples, texts = zip(*recordings, strict=True)
-    whole = [(np.concatenate(samples), " ".join(texts))]
-    assert _wrong(digits, whole, tmp_path, capsys) <= 0.1
+    assert word_errors([(np.concatenate(samples), " ".join(texts))]) <= 0.1
 
 
 def test_the_head_that_an_entry_names_first_is_used(tmp_path: Path) -> None:
