@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -55,6 +56,7 @@ pytestmark = pytest.mark.usefixtures("lent_home")
 def zoo(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs a command line in a folder with NET in it: exit code and both outputs."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_net", raising=False)  # of a test before
     (tmp_path / "my_net.py").write_text(NET)
 
     def run(*arguments: object) -> tuple[int, str, str]:

@@ -105,7 +105,7 @@ def test_submitted_code_is_refused_with_what_allows_it(
 ) -> None:
     """The refusal names digest and file; a line there, as `--allow` writes it, takes effect."""
     folder, store = tmp_path / "mine", ["--store", str(tmp_path / "store"), "--json"]
-    assert invoke(["new", "my_net", "--manifest", str(folder)]) == 0
+    assert invoke(["new", "submitted_net", "--manifest", str(folder)]) == 0
     capsys.readouterr()
     assert invoke(["submit", str(folder), *store]) == 0
     name = json.loads(capsys.readouterr().out)["manifest"]
@@ -115,9 +115,9 @@ def test_submitted_code_is_refused_with_what_allows_it(
     entry = load_manifest(place)
 
     def build() -> None:
-        spec, origin = entry.spec("my_net"), entry.origins["my_net"].file
+        spec, origin = entry.spec("submitted_net"), entry.origins["submitted_net"].file
         allowed = factories_allowed(name, asked=False)
-        load("my_net", spec, origin=origin, random_weights=None, allow_factories=allowed)
+        load("submitted_net", spec, origin=origin, random_weights=None, allow_factories=allowed)
 
     with pytest.raises(SourceRefused) as refused:
         build()
