@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tasks.job import ExportRecord, PullRecord
 from tasks.stage_table import ModelHolder
 from transforms.bisect import diagnose
-from transforms.eager import SpeechParts, accuracy_gate, speech_parts
+from transforms.eager import SpeechParts, accuracy_gate, eager_program, speech_parts
 from transforms.export.prepare import Prepared, prepare
 from transforms.goldens.entry import real_sample, samples
 from transforms.stages import LowerRecord, TransformRecord, export, lower, transform
@@ -136,7 +136,9 @@ class ModelStages(ModelHolder):
         if gate is None:
             return None
         data = gate_data(gate, self._job.spec.use, self._context())
-        return accuracy_gate(self._model().module, self._job.spec.programs, gate, data)
+        program = next(p for p in self._job.spec.programs if p.name == gate.program)
+        eager = eager_program(self._model().module, program)
+        return accuracy_gate(eager, gate, data, judges=self._job.spec.accuracy_judges)
 
     def _calibration(self, program: ProgramSpec) -> Iterable[Call]:
         spec = self._job.spec
@@ -153,7 +155,8 @@ class ModelStages(ModelHolder):
             return None
         loaded = self._model()
         speech = self._worded() if loaded.random_weights is None else spec.speech
-        return speech_parts(loaded.module, speech or spec.speech, spec.programs, self._context())
+        given = loaded.module, speech or spec.speech, spec.programs, self._context()
+        return speech_parts(*given, judges=spec.accuracy_judges)
 
     def _worded(self) -> SpeechSpec | None:
         """Return the entry's speech with its tokens; SourceError if they are not as many."""

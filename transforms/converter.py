@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import torch
+from pydantic import ValidationError as PydanticError
 from safetensors import SafetensorError
+from safetensors.torch import save_file
 from torch.export import ExportedProgram
 
 from menagerie.durable import disk_errors
@@ -29,8 +31,9 @@ from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
 from menagerie.validation import Limits
 from menagerie.validation.findings import Verdict
 from transforms.bisect import diagnose
+from transforms.eager import accuracy_gate, called_with_arrays
 from transforms.export.prepare import Program, prepare_module
-from transforms.graph.layouts import content_digest
+from transforms.graph.layouts import content_digest, plain
 from transforms.passes.quantisation import INTEGERS
 from transforms.progress import progress_to
 from transforms.stages import Stage, export, located, lower, prove, seal, transform
@@ -41,13 +44,14 @@ from zoo.precision import Precision, WeightPrecision
 from zoo.records import ConversionReport, Diagnosis, StageTime, dearest, suspected
 from zoo.report.summary import cause
 from zoo.signing.promotion import sign_own
-from zoo.spec import Group, usual_tolerances
+from zoo.spec import AccuracyGate, Group, usual_tolerances
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from menagerie.format.bundle_manifest import BundleManifest
     from menagerie.validation.findings import ValidationReport
+    from transforms.eager import Gate
     from transforms.export.prepare import Prepared
     from transforms.targets import PassItem, Target
 
@@ -119,6 +123,7 @@ def convert(
     calibration: Sequence[Sequence[torch.Tensor]] = (),
     passes: Sequence[PassItem] | None = None,
     tolerances: Mapping[Dtype | str, Tolerance | float] | None = None,
+    accuracy: Mapping[str, Any] | None = None,
     precision: Precision | str = Precision.FLOAT32,
     keep: Sequence[str] = (),
     group: int | None = None,
@@ -160,6 +165,11 @@ def convert(
             of a call in the graph's order, positions before names.
         passes: graph passes in order, names or choices with options; None for the target's.
         tolerances: by dtype of an output; a number is the largest absolute error.
+        accuracy: a gate on labelled data, with the fields of `zoo.spec.AccuracyGate`: `data`, a
+            safetensors file or tensors by name, the inputs and `labels`; `metric`; and the largest
+            loss against float32, `max_degradation` (a share of the samples) or
+            `percent_max_degradation` (of float32's accuracy), by which a low precision is judged
+            in place of tolerances. Without it the artifact must be as accurate as eager.
         precision: what float32 weights are kept in, and rounded to before; a tolerance of float32
             outputs that is left out is then the one of the precision.
         keep: parameters, or layers, whose weights are not rounded to integers.
@@ -189,15 +199,17 @@ def convert(
     _check_time(threads, measure_seconds=measure_seconds, search_seconds=search_seconds)
     kept = _kept(precision, keep, group)
     _check_calibration(programs, kept.precision)
+    labelled = _labelled(accuracy, programs, kept.precision)
+    judges = labelled is not None and labelled.judges
     settings = Settings(
         target=target_named(target),
         passes=passes,
         kept=kept,
-        tolerances=_tolerances(tolerances, kept.precision),
+        tolerances=_tolerances(tolerances, kept.precision, accuracy_judges=judges),
         threads=threads,
         seconds=measure_seconds,
     )
-    request = _Request(_model_name(model, programs), licence, settings, search_seconds)
+    request = _Request(_model_name(model, programs), licence, settings, search_seconds, labelled)
     with disk_errors(folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)
         place = tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.")
@@ -242,6 +254,35 @@ class _Request:
     licence: str
     settings: Settings
     search_seconds: float
+    labelled: _LabelledData | None = None
+
+
+@dataclass(frozen=True)
+class _LabelledData:
+    """An accuracy gate, its data, and whether it judges in place of tolerances."""
+
+    gate: AccuracyGate
+    data: Path | Mapping[str, torch.Tensor]
+    judges: bool
+
+    def measure(self, programs: Sequence[Prepared], folder: Path) -> Gate:
+        """Measure eager's accuracy; tensors are written to the folder, which exists."""
+        path, gate = self.data, self.gate
+        if isinstance(path, Mapping):
+            tensors = {name: plain(tensor) for name, tensor in path.items()}
+            save_file(tensors, path := folder / "accuracy.safetensors")
+        program = next(p for p in programs if p.name == gate.program)
+        if program.calls > 1:
+            fact = f"program {program.name} keeps state from call to call"
+            raise UsageError("accuracy", fact, "Leave `accuracy` out, or write a manifest")
+        if "batch" not in gate.model_fields_set:
+            axis = program.signature.inputs[0].shape[0]
+            most = axis if isinstance(axis, int) else program.signature.dimensions[axis][1]
+            gate = gate.model_copy(
+                update={"batch": min(most, gate.batch) if axis != most else most}
+            )
+        called = called_with_arrays(program.eager, program.signature)
+        return accuracy_gate(called, gate, path, judges=self.judges)
 
 
 def _convert(
@@ -273,7 +314,9 @@ def _convert(
         licence=request.licence,
         parameters=sum(t.numel() for p in after for t in p.program.parameters()),
     )
-    lowered = lower(bundle, identity, after, settings)
+    labelled = request.labelled
+    gate = None if labelled is None else labelled.measure(originals, bundle.parent)
+    lowered = lower(bundle, identity, after, settings, gate=gate)
     ended(Stage.LOWER)
     limits = Limits(threads=settings.threads, measure_seconds=settings.seconds)
     times = functools.partial(ended, Stage.VALIDATE)
@@ -420,11 +463,40 @@ def _model_name(wanted: str, programs: Mapping[str, Program]) -> str:
     return snake if _NAME.fullmatch(snake) else "model"
 
 
+def _labelled(
+    wanted: Mapping[str, Any] | None, programs: Mapping[str, Program], precision: Precision
+) -> _LabelledData | None:
+    """Return an accuracy gate over one of the programs; UsageError for one that cannot be."""
+    if wanted is None:
+        return None
+    place = "accuracy"
+    try:
+        gate = AccuracyGate.model_validate({"program": next(iter(programs)), **wanted, "data": "-"})
+    except PydanticError as error:
+        fault = error.errors()[0]
+        where = ".".join([place, *map(str, fault["loc"])])
+        step = f"Its fields: {', '.join(AccuracyGate.model_fields)}"
+        raise UsageError(where, fault["msg"].removeprefix("Value error, "), step) from None
+    data: Any = wanted.get("data")
+    tensors = isinstance(data, Mapping) and all(isinstance(v, torch.Tensor) for v in data.values())
+    if not tensors and not isinstance(data, (str, Path)):
+        fact = "`data` is no file and no tensors by name"
+        raise UsageError(place, fact, "Give a safetensors file, or the inputs and `labels`")
+    if gate.program not in programs:
+        step = f"There are: {', '.join(programs)}"
+        raise UsageError(place, f"there is no program {gate.program!r}", step)
+    judges = gate.largest_loss and precision is not Precision.FLOAT32
+    return _LabelledData(gate, Path(data) if isinstance(data, str) else data, judges)
+
+
 def _tolerances(
-    wanted: Mapping[Dtype | str, Tolerance | float] | None, precision: Precision
+    wanted: Mapping[Dtype | str, Tolerance | float] | None,
+    precision: Precision,
+    *,
+    accuracy_judges: bool,
 ) -> dict[Dtype, Tolerance]:
     """A precision's tolerances under those wanted; a number is the largest absolute error."""
-    made = usual_tolerances(precision)
+    made = usual_tolerances(precision, accuracy_judges=accuracy_judges)
     for name, tolerance in (wanted or {}).items():
         text = str(name).removeprefix("torch.")
         if text not in DEFAULT_TOLERANCES:

@@ -16,7 +16,7 @@ from menagerie.speech.word_errors import HeldOut, count_errors
 from menagerie.timing import artifact, time_in_turns
 from menagerie.validation.checks import accuracy, representative_case
 from transforms.goldens.cases import input_dtype, model_dtype
-from transforms.graph.call_signature import DTYPES
+from transforms.graph.call_signature import DTYPES, Signature
 from transforms.graph.callable import eager_of
 from transforms.graph.layouts import as_array
 from transforms.progress import in_parts, report_step
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from menagerie.speech.recipe import Recipe
     from menagerie.validation.findings import Measurement
     from transforms.export.prepare import Prepared
+    from transforms.graph.call_signature import Call
     from transforms.targets import Target
     from zoo.sources.context import Context
     from zoo.spec import AccuracyGate, ProgramSpec, SpeechSpec
@@ -46,29 +47,27 @@ class Gate(NamedTuple):
     facts: AccuracyData
 
 
-def accuracy_gate(
-    model: torch.nn.Module, programs: Sequence[ProgramSpec], spec: AccuracyGate, data: Path
-) -> Gate:
+def accuracy_gate(program: Program, spec: AccuracyGate, data: Path, *, judges: bool) -> Gate:
     """Measure eager's accuracy: the fraction of samples that it judges right by the gate's metric.
 
-    The data are as `menagerie.validation.checks.accuracy` has them; a SourceError says where they
-    or the program are not.
+    With `judges` the gate allows its largest loss. The data are as
+    `menagerie.validation.checks.accuracy` has them; a SourceError says where they or the program
+    are not.
     """
     asked = AccuracyData(
         program=spec.program,
         output=spec.output,
         batch=spec.batch,
         eager_accuracy=0.0,
-        slack=spec.slack or None,
         metric=None if spec.metric == "top-1" else spec.metric,
     )
-    program = next(p for p in programs if p.name == spec.program)
     try:
         with torch_threads(1):  # the figure is in the manifest
-            found = accuracy(eager_program(model, program), asked, data)
+            found = accuracy(program, asked, data)
     except ArtifactError as error:
         raise SourceError(error.place, error.fact, error.next_step) from error
-    return Gate(data, replace(asked, eager_accuracy=found.artifact))
+    slack = spec.allowed(found.samples, found.artifact) if judges else spec.slack
+    return Gate(data, replace(asked, eager_accuracy=found.artifact, slack=slack or None))
 
 
 class SpeechParts(NamedTuple):
@@ -79,34 +78,48 @@ class SpeechParts(NamedTuple):
 
 
 def speech_parts(
-    model: torch.nn.Module, spec: SpeechSpec, programs: Sequence[ProgramSpec], context: Context
+    model: torch.nn.Module,
+    spec: SpeechSpec,
+    programs: Sequence[ProgramSpec],
+    context: Context,
+    *,
+    judges: bool,
 ) -> SpeechParts:
-    """Read an entry's recordings, or raise SourceError, and count eager's word errors on them."""
+    """Read an entry's recordings, or raise SourceError, and count eager's word errors on them.
+
+    With `judges` the gate allows its largest loss.
+    """
     if spec.gate is None:
         return SpeechParts(recipe(spec), None)
     known, plain = held_out(resolve_inside(spec.gate.folder, context), spec.rate), recipe(spec)
     eager = {program.name: eager_program(model, program) for program in programs}
     errors = {head: count_errors(plain, head, eager, known, context.model) for head in plain.heads}
-    return SpeechParts(recipe(spec, errors), known)
+    share = 1 - max(errors.values()) / max(known.words, 1)
+    slack = spec.gate.allowed(known.words, share) if judges else spec.gate.slack
+    return SpeechParts(recipe(spec, errors, slack), known)
 
 
 def eager_program(model: torch.nn.Module, spec: ProgramSpec) -> Program:
     """A program run by eager PyTorch, for the gates and decoding loops that run artifacts."""
     dtype, eager = model_dtype(model), eager_of(model, spec).from_first_state()
-    taken = {i.name: input_dtype(i, dtype) for i in spec.inputs}
-    inputs = tuple(TensorSpec(i.name, DTYPES[taken[i.name]], i.shape) for i in spec.inputs)
+    inputs = (TensorSpec(i.name, DTYPES[input_dtype(i, dtype)], i.shape) for i in spec.inputs)
     ranges = {n: (d.low, d.high, d.multiple_of) for n, d in spec.dimensions.items()}
+    return called_with_arrays(eager, Signature(tuple(inputs), (), ranges))
+
+
+def called_with_arrays(eager: Call, signature: Signature) -> Program:
+    """A call of eager PyTorch that takes and gives arrays; bfloat16 is its bits."""
 
     def run(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        given = {name: torch.from_numpy(arrays[name]) for name in taken}
-        with torch.inference_mode():  # bfloat16 comes as its bits
+        given = {spec.name: torch.from_numpy(arrays[spec.name]) for spec in signature.inputs}
+        with torch.inference_mode():
             results = eager({
-                name: value.view(taken[name]) if value.dtype is torch.uint16 else value
+                name: value.view(torch.bfloat16) if value.dtype is torch.uint16 else value
                 for name, value in given.items()
             })  # fmt: skip
         return {name: as_array(value) for name, value in results.items()}
 
-    return Program(run, inputs, ranges)
+    return Program(run, signature.inputs, dict(signature.dimensions))
 
 
 ProgramTimes = tuple[tuple[str, "Measurement"], ...]  # by program

@@ -6,6 +6,7 @@ line in every complaint, is `zoo.manifest`'s work.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -21,7 +22,7 @@ from menagerie.format.bundle_manifest import (  # noqa: TC001 - pydantic reads t
     Metric,
     Positive,
 )
-from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
+from menagerie.numerics import ANY_FINITE, DEFAULT_TOLERANCES, Dtype, Tolerance
 from menagerie.typed_json import Malformed, check, matching, plain
 from zoo.base_models import Axis, Name, Reference, Sha256, SpecModel
 from zoo.precision import Precision, WeightPrecision
@@ -449,7 +450,42 @@ class VocabularySpec(SpecModel):
         return self
 
 
-class WordGate(SpecModel):
+class Judged(SpecModel):
+    """How far the accuracy of an artifact may be from eager's in float32, by samples or words.
+
+    The largest loss, whose names are Olive's, judges a low precision in place of the tolerances of
+    float32 outputs; these must be finite where eager's are. Float32 itself loses nothing.
+    """
+
+    slack: int = Field(default=0, ge=0, description="samples or words that the count may differ by")
+    max_degradation: float | None = Field(
+        default=None, gt=0, lt=1, description="of a low precision: the largest loss, a share of all"
+    )
+    percent_max_degradation: float | None = Field(
+        default=None, gt=0, lt=100, description="the same, in percent of float32's accuracy"
+    )
+
+    @model_validator(mode="after")
+    def _one_loss(self) -> Self:
+        if self.max_degradation is not None and self.percent_max_degradation is not None:
+            raise ValueError("give one of `max_degradation` and `percent_max_degradation`")
+        return self
+
+    @property
+    def largest_loss(self) -> bool:
+        """Whether accuracy judges low precisions in place of tolerances."""
+        return (self.max_degradation or self.percent_max_degradation) is not None
+
+    def allowed(self, samples: int, accuracy: float) -> int:
+        """Return how many of the samples a low precision may lose, where float32 has so many."""
+        share = self.max_degradation or (self.percent_max_degradation or 0.0) / 100 * accuracy
+        return max(self.slack, math.floor(share * samples + _ROUNDED))
+
+
+_ROUNDED = 1e-9  # 0.07 * 100 is below 7
+
+
+class WordGate(Judged):
     """Recordings on which the artifact's word errors must be eager's, and few enough."""
 
     folder: str = Field(
@@ -457,7 +493,6 @@ class WordGate(SpecModel):
         "each: its name, a tab, what it says"
     )
     most: float = Field(default=0.05, gt=0, lt=1, description="the highest word error rate")
-    slack: int = Field(default=0, ge=0, description="words that the count may differ by")
 
 
 class SpeechSpec(SpecModel):
@@ -492,9 +527,11 @@ _TOLERANCES = {
 }
 
 
-def usual_tolerances(precision: Precision) -> dict[Dtype, Tolerance]:
+def usual_tolerances(
+    precision: Precision, *, accuracy_judges: bool = False
+) -> dict[Dtype, Tolerance]:
     """Where they differ from float32's."""
-    known = _TOLERANCES.get(precision)
+    known = ANY_FINITE if accuracy_judges else _TOLERANCES.get(precision)
     return {} if known is None else {Dtype.FLOAT32: known}
 
 
@@ -522,7 +559,7 @@ class _Rounding(SpecModel):
     )
 
 
-class Variant(_Rounding):
+class Variant(_Rounding, Judged):
     """A release of a model in another precision, proven against eager PyTorch in float32."""
 
     targets: tuple[TargetName, ...] | None = Field(
@@ -531,9 +568,6 @@ class Variant(_Rounding):
     tolerances: dict[Dtype, Tolerance] = Field(
         default_factory=dict,
         description="left out: for float32 outputs, what is usual for outputs of the precision",
-    )
-    slack: int = Field(
-        default=0, ge=0, description="images or words that its gate may judge otherwise than eager"
     )
 
 
@@ -617,7 +651,7 @@ class FilmGate(SpecModel):
     most: int = Field(default=10, ge=1, description="windows taken, from the beginning on")
 
 
-class AccuracyGate(SpecModel):
+class AccuracyGate(Judged):
     """Labelled data on which the artifact's accuracy must equal eager's."""
 
     data: str | None = Field(
@@ -635,7 +669,6 @@ class AccuracyGate(SpecModel):
     program: Name = "main"
     output: str = ""
     batch: int = Field(default=64, ge=1)
-    slack: int = Field(default=0, ge=0, description="samples that the count may differ by")
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -685,9 +718,12 @@ UseSpec = Annotated[
 ]
 
 
-def _with_slack(gate: AccuracyGate | WordGate | None, slack: int) -> SpecModel | None:
-    """The same gate, less strict; None for none."""
-    return gate and gate.model_copy(update={"slack": slack})
+def _judged(gate: AccuracyGate | WordGate | None, of: Variant) -> SpecModel | None:
+    """Return the gate as strict as a variant asks; None for none."""
+    given = set(Judged.model_fields) & of.model_fields_set
+    losses = set(Judged.model_fields) - {"slack"}
+    cleared = dict.fromkeys(losses) if given & losses else {}
+    return gate and gate.model_copy(update={**cleared, **{n: getattr(of, n) for n in given}})
 
 
 class ModelSpec(_Rounding):
@@ -751,7 +787,10 @@ class ModelSpec(_Rounding):
                 raise ValueError(f"{precision}: `calibration` is for int8-static, which needs it")
             if of.group is not None and not precision.has_groups:
                 raise ValueError(f"{precision}: `group` is for the weight-only precisions")
+        gated = self.accuracy or (self.speech and self.speech.gate)
         for precision, variant in self.precisions.items():
+            if variant.largest_loss and not gated:
+                raise ValueError(f"{precision}: a largest loss needs `accuracy`, or speech's gate")
             if spare := sorted(set(variant.targets or ()) - set(self.targets)):
                 raise ValueError(f"{precision} is for target {spare[0]!r}, which the entry is not")
         return self
@@ -764,11 +803,9 @@ class ModelSpec(_Rounding):
                     "precision": precision,
                     "precisions": {},
                     **{name: getattr(of, name) for name in _Rounding.model_fields},
-                    "accuracy": _with_slack(self.accuracy, of.slack),
+                    "accuracy": _judged(self.accuracy, of),
                     "speech": self.speech
-                    and self.speech.model_copy(
-                        update={"gate": _with_slack(self.speech.gate, of.slack)}
-                    ),
+                    and self.speech.model_copy(update={"gate": _judged(self.speech.gate, of)}),
                     "targets": self.targets if of.targets is None else of.targets,
                     "tolerances": {
                         **{t: v for t, v in self.tolerances.items() if t is not Dtype.FLOAT32},
@@ -786,9 +823,17 @@ class ModelSpec(_Rounding):
         return WeightPrecision(self.precision, self.keep, self.group)
 
     @property
+    def accuracy_judges(self) -> bool:
+        """Whether the largest loss of accuracy stands in for the precision's tolerances."""
+        gates = self.accuracy, self.speech and self.speech.gate
+        low = self.precision is not Precision.FLOAT32
+        return low and any(gate.largest_loss for gate in gates if gate)
+
+    @property
     def own_tolerances(self) -> dict[Dtype, Tolerance]:
         """Those that differ from the usual ones of float32."""
-        return {**usual_tolerances(self.precision), **self.tolerances}
+        usual = usual_tolerances(self.precision, accuracy_judges=self.accuracy_judges)
+        return {**usual, **self.tolerances}
 
     def tolerance(self, dtype: Dtype) -> Tolerance | None:
         """The tolerance for outputs of `dtype`; None means bit for bit: integers and booleans."""

@@ -23,10 +23,11 @@ TRANSCRIPTS = "transcripts.tsv"
 _SPACES = {"sentencepiece": "\u2581", "bytes": "\u0120", "plain": " "}  # as each writes one
 
 
-def recipe(spec: SpeechSpec, errors: Mapping[str, int] | None = None) -> Recipe:
+def recipe(spec: SpeechSpec, errors: Mapping[str, int] | None = None, slack: int = 0) -> Recipe:
     """Return the bundle's recipe for what an entry says of speech.
 
-    `errors` has eager's word errors by head, where the entry has a gate. Raise SourceError if the
+    `errors` has eager's word errors by head, where the entry has a gate; `slack` words may be wrong
+    besides. Raise SourceError if the
     runtime would refuse the recipe.
     """
     fields = spec.model_dump(mode="json", exclude={"gate", "vocabulary"})
@@ -42,8 +43,7 @@ def recipe(spec: SpeechSpec, errors: Mapping[str, int] | None = None) -> Recipe:
         "special": list(words.special),
     }
     if spec.gate is not None and errors is not None:
-        slack = spec.gate.slack or None
-        fields["gate"] = {"most": spec.gate.most, "errors": dict(errors), "slack": slack}
+        fields["gate"] = {"most": spec.gate.most, "errors": dict(errors), "slack": slack or None}
     try:
         found: Recipe = check(Recipe, fields)
     except Malformed as error:

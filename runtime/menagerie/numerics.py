@@ -84,3 +84,5 @@ DEFAULT_TOLERANCES: Final[Mapping[Dtype, Tolerance]] = {
     Dtype.FLOAT16: Tolerance(absolute=1e-2, snr_db=40.0),
     Dtype.BFLOAT16: Tolerance(absolute=1e-2, snr_db=30.0),
 }
+# Of a low precision that is judged by its accuracy: NaN and infinities are where eager's are
+ANY_FINITE: Final = Tolerance(absolute=1e38)

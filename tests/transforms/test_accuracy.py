@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from menagerie.format.bundle_manifest import AccuracyData, BundleProgram, TensorSpec, unsealed
 from menagerie.numerics import Dtype
 from menagerie.validation.checks import LoadedProgram, accuracy
-from transforms.eager import accuracy_gate
+from transforms.eager import accuracy_gate, eager_program
 from zoo.errors import ArtifactError, SourceError
 from zoo.spec import AccuracyGate, Licence, ModelSpec, ProgramSpec, TorchvisionSource
 
@@ -115,7 +115,9 @@ def test_eager_and_artifact_count_alike(tmp_path: Path, dtype: Dtype) -> None:
     with torch.no_grad():
         right = int((model(x)["logits"].argmax(-1) == labels).sum())
     assert 0 < right < SAMPLES
-    eager = accuracy_gate(model, spec().programs, GATE, path).facts.eager_accuracy
+    eager = accuracy_gate(
+        eager_program(model, spec().programs[0]), GATE, path, judges=False
+    ).facts.eager_accuracy
     assert eager == right / SAMPLES
     found = accuracy(loaded(model, dtype), gate_data(eager), path)
     assert (found.samples, found.artifact, found.passed) == (SAMPLES, eager, True)
@@ -140,7 +142,7 @@ def test_data_that_cannot_judge_is_refused(
     path = written(tmp_path / "gate.safetensors", **changes)
     model = Scores(torch.float32).eval()
     with pytest.raises(SourceError, match=fact):
-        accuracy_gate(model, spec().programs, GATE, path)
+        accuracy_gate(eager_program(model, spec().programs[0]), GATE, path, judges=False)
     with pytest.raises(ArtifactError, match=fact):
         accuracy(loaded(model, Dtype.FLOAT32), gate_data(1.0), path)
 
@@ -151,6 +153,6 @@ def test_a_gate_names_an_output_that_exists(tmp_path: Path) -> None:
     model = Scores(torch.float32).eval()
     gate = GATE.model_copy(update={"output": "scores"})
     with pytest.raises(SourceError, match=r"has no output 'scores'.*It has: logits"):
-        accuracy_gate(model, spec().programs, gate, path)
+        accuracy_gate(eager_program(model, spec().programs[0]), gate, path, judges=False)
     with pytest.raises(ArtifactError, match="has no output 'scores'"):
         accuracy(loaded(model, Dtype.FLOAT32), gate_data(1.0, "scores"), path)

@@ -111,6 +111,36 @@ def test_a_variants_slack_is_its_gates(tmp_path: Path) -> None:
     assert slacks == {"net": 0, "net_int8_weight_only": 2}
 
 
+def test_a_variants_largest_loss_replaces_its_gates(tmp_path: Path) -> None:
+    """Of the two ways to say it, the variant's own; float32 keeps its tolerance all the same."""
+    gate = "    accuracy: {data: held_out.safetensors, max_degradation: 0.05}\n"
+    kinds = "float16: {percent_max_degradation: 1}, int8-weight-only: {}"
+    text = f"{_file(('net', 'vision'))}{gate}    precisions: {{{kinds}}}\n"
+    (tmp_path / "a.yaml").write_text(text)
+    models = load_manifest(tmp_path).models
+    losses = {n: spec.accuracy and spec.accuracy.allowed(200, 0.5) for n, spec in models.items()}
+    assert losses == {"net": 10, "net_float16": 1, "net_int8_weight_only": 10}
+    judged = {name: spec.accuracy_judges for name, spec in models.items()}
+    assert judged == {"net": False, "net_float16": True, "net_int8_weight_only": True}
+    assert models["net"].tolerance(Dtype.FLOAT32) == DEFAULT_TOLERANCES[Dtype.FLOAT32]
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("precisions: {float16: {max_degradation: 0.1}}", "needs `accuracy`, or speech's gate"),
+        (
+            "accuracy: {data: a.safetensors, max_degradation: 0.1, percent_max_degradation: 1}",
+            "give one of `max_degradation` and `percent_max_degradation`",
+        ),
+    ],
+)
+def test_a_largest_loss_that_cannot_judge(line: str, fault: str, tmp_path: Path) -> None:
+    """Said with the entry's place."""
+    (found,) = _faults(tmp_path, _file(("net", "vision")) + f"    {line}\n")
+    assert fault in found
+
+
 def test_a_precision_takes_no_others_name(tmp_path: Path) -> None:
     """An entry called as another's variant would be."""
     text = _file(("net_float16", "vision"), ("net", "vision"))

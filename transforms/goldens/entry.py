@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,9 +16,14 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
+from menagerie.format.bundle_manifest import Role
 from menagerie.format.folder import open_bundle
+from menagerie.numerics import ANY_FINITE, DEFAULT_TOLERANCES
+from menagerie.speech.recipe import read_recipe
+from menagerie.tensor_files import read_tensors
 from menagerie.validation.compare import compare
 from menagerie.validation.goldens import GoldenCases
+from transforms.eager import accuracy_gate, eager_program, speech_parts
 from transforms.goldens.cases import input_dtype, make_goldens
 from transforms.graph.layouts import as_array
 from zoo import sources
@@ -28,8 +34,13 @@ from zoo.sources.use import gate_data
 from zoo.speech import held_out
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from typing import Any
 
+    from numpy.typing import NDArray
+
+    from menagerie.format.folder import Bundle
+    from menagerie.numerics import Dtype, Tolerance
     from transforms.passes.quantisation import Call
     from zoo.spec import InputSpec, ModelSpec, ProgramSpec, SpeechSpec, WordGate
 
@@ -129,7 +140,8 @@ def check_goldens(
     """Raise ValidationError if a bundle's golden cases are not those of its model.
 
     Its inputs are then others than the entry's seeds give, or an output is farther from eager's
-    than the entry's tolerance. Raise SourceError if the model cannot be had here.
+    than the entry's tolerance; or its gate is another, where that judges. Raise SourceError if the
+    model cannot be had here.
     """
     bundle = open_bundle(folder)
     seed = bundle.manifest.random_weights
@@ -163,12 +175,51 @@ def check_goldens(
                     expected,
                     outputs[output.name],
                     output.dtype,
-                    spec.tolerance(output.dtype),
+                    _tolerance(spec, output.dtype),
                     case=number,
                     name=output.name,
                 )
                 if not result.passed:
                     raise _differs(name, f"{place}: golden output {output.name}: {result.fact}")
+    if spec.accuracy_judges:  # nothing else then holds a wrong artifact back
+        _check_gates(name, spec, Context(name, origin.parent), loaded.module, bundle)
+
+
+def _tolerance(spec: ModelSpec, dtype: Dtype) -> Tolerance | None:
+    """Of eager beside eager, whatever judges the artifact."""
+    asked = spec.tolerance(dtype)
+    return DEFAULT_TOLERANCES[dtype] if asked == ANY_FINITE else asked
+
+
+def _check_gates(
+    name: str, spec: ModelSpec, context: Context, module: torch.nn.Module, bundle: Bundle
+) -> None:
+    """Raise ValidationError for gates with other data, counts of eager's or losses than here."""
+    files, programs = bundle.manifest.files, {p.name: p for p in spec.programs}
+    if (gate := spec.accuracy) is not None and (claimed := bundle.manifest.accuracy) is not None:
+        data = gate_data(gate, spec.use, context)
+        own = accuracy_gate(eager_program(module, programs[gate.program]), gate, data, judges=True)
+        if not _same(read_tensors(data), read_tensors(bundle.file(files[Role.ACCURACY].path))):
+            raise _differs(name, "the data of its accuracy gate are others")
+        if replace(claimed, eager_accuracy=0.0) != replace(own.facts, eager_accuracy=0.0) or (
+            abs(claimed.eager_accuracy - own.facts.eager_accuracy) > _ROUNDED
+        ):
+            raise _differs(name, f"its accuracy gate is {claimed}, not {own.facts}")
+    if spec.speech is not None and Role.SPEECH in files:
+        parts = speech_parts(module, spec.speech, spec.programs, context, judges=True)
+        recipe = read_recipe(bundle.file(files[Role.SPEECH].path), [*programs])
+        if recipe.gate != parts.recipe.gate:
+            raise _differs(name, f"its word gate is {recipe.gate}, not {parts.recipe.gate}")
+        recordings = read_tensors(bundle.file(files[Role.HELD_OUT].path))
+        if parts.held_out is None or not _same(parts.held_out.tensors(), recordings):
+            raise _differs(name, "the recordings of its word gate are others")
+
+
+def _same(ours: Mapping[str, NDArray[Any]], theirs: Mapping[str, NDArray[Any]]) -> bool:
+    return ours.keys() == theirs.keys() and all(np.array_equal(ours[n], theirs[n]) for n in ours)
+
+
+_ROUNDED = 1e-9
 
 
 def _differs(name: str, fact: str) -> ValidationError:

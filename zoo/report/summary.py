@@ -24,7 +24,13 @@ from zoo.records import DivergenceStage
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from menagerie.validation.findings import Exactness, Measurement, OutputParity
+    from menagerie.validation.findings import (
+        AccuracyResult,
+        Exactness,
+        Measurement,
+        OutputParity,
+        WordErrors,
+    )
     from zoo.records import ConversionReport, Diagnosis
 
 _A_BIT = 6.02  # dB: a bit of the mantissa more or less is another order of summing
@@ -106,6 +112,7 @@ class Summary(Frozen):
     worst_abs: float | None = None  # of any output in any case; None without outputs
     worst_snr_db: float | None = None  # infinite when all are bit-equal; None without outputs
     accuracy: float | None = None  # of the gate; of speech, one minus its rate of wrong words
+    accuracy_judged: bool = False  # in place of the SNR, as of low precisions
     # Sums of the programs' medians; their ratio, like for like (`Latencies.comparison`): below 1
     # the artifact is faster. None unless every program has them, and of what was emulated.
     artifact_ms: float | None = None
@@ -166,6 +173,7 @@ def summarise(report: ConversionReport) -> Summary:
         worst_abs=report.worst_abs,
         worst_snr_db=report.worst_snr_db,
         accuracy=min(accuracies, default=None),
+        accuracy_judged=_accuracy_judged(report),
         artifact_ms=None if validation.emulated else _total([t.artifact for t in times]),
         eager_ms=_total([t.eager for t in times]),
         ratio=ratio,
@@ -175,6 +183,11 @@ def summarise(report: ConversionReport) -> Summary:
         machine=validation.machine,
         busy="" if validation.emulated else next((t.busy for t in times if t.busy), ""),
     )
+
+
+def _accuracy_judged(report: ConversionReport) -> bool:
+    gates = report.validation.accuracy, *report.validation.word_errors
+    return any(gate.judges for gate in gates if gate is not None)
 
 
 def _total(measured: Sequence[Measurement | None]) -> float | None:
@@ -202,7 +215,11 @@ class Command:
 def heading(report: ConversionReport) -> str:
     """Return how the conversion ended, in a few words."""
     if report.validation.passed and report.validation.emulated:
+        if _accuracy_judged(report):
+            return "Emulated: judged by its accuracy on an emulated device"
         return "Emulated: equal to eager on an emulated device"
+    if report.validation.passed and _accuracy_judged(report):
+        return "Proven by its accuracy"
     return _HEADINGS[report.validation.verdict]
 
 
@@ -213,11 +230,12 @@ def proof(report: ConversionReport) -> str:
     outputs = [parity for _, parity in parities(report)]
     cases = [case for program in report.validation.programs for case in program.cases]
     kinds = Counter(case.kind for case in cases if case.kind is not None)
+    by = ", finite where eager's are and judged by accuracy" if _accuracy_judged(report) else ""
     counted = ", ".join(f"{number} of {kind.value}" for kind, number in kinds.items())
     return (
         f"{count(len(outputs), 'output tensor')} of {count(len(cases), 'golden case')} "
         f"{f'({counted}) ' if counted else ''}reproduced, "
-        "in a fresh process without PyTorch; what was run again gave the same bits."
+        f"in a fresh process without PyTorch{by}; what was run again gave the same bits."
     )
 
 
@@ -240,8 +258,10 @@ def cause(diagnosis: Diagnosis) -> str:
 def demand(parity: OutputParity) -> str:
     """Return what an output must keep to; see `menagerie.numerics.Tolerance`."""
     tolerance, allowed = parity.tolerance, parity.allowed
-    if tolerance is None or allowed is None:
+    if tolerance is None:
         return "every bit"
+    if allowed is None:
+        return "finite where eager's is; accuracy judges"
     text = f"≤ {scientific(allowed)}"
     if tolerance.snr_db is None:
         return text
@@ -266,10 +286,11 @@ def tiles(report: ConversionReport) -> Iterator[Tile]:
         yield Tile("worst SNR", decibels(row.worst_snr_db), f"max error {error(row.worst_abs)}")
     if validation.accuracy is not None:
         gate = validation.accuracy
-        note = f"eager {gate.eager:.2%}, {count(gate.samples, 'sample')}"
+        note = f"eager {gate.eager:.2%}, {count(gate.samples, 'sample')}{_judging(gate)}"
         yield Tile("accuracy", f"{gate.artifact:.2%}", note)
     for words in validation.word_errors:
         note = f"eager {words.eager / max(words.words, 1):.2%}, {count(words.words, 'word')}"
+        note += _judging(words)
         yield Tile(f"word errors, {words.head}", f"{words.rate:.2%}", note)
     if row.artifact_ms is not None:
         note = "; ".join(filter(None, (speed(row.ratio) if row.ratio else "", row.busy)))
@@ -281,6 +302,10 @@ def tiles(report: ConversionReport) -> Iterator[Tile]:
         yield Tile("peak memory", size(row.memory_bytes), note)
     if row.seconds:
         yield Tile("conversion", seconds(row.seconds), count(len(report.stages), "stage"))
+
+
+def _judging(gate: AccuracyResult | WordErrors) -> str:
+    return f"; judges in place of the SNR, {gate.slack} may be lost" if gate.judges else ""
 
 
 def commands(report: ConversionReport) -> tuple[Command, ...]:

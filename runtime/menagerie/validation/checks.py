@@ -291,7 +291,9 @@ def coexists(
     return ""
 
 
-def accuracy(program: Program, gate: AccuracyData, path: Path) -> AccuracyResult:
+def accuracy(
+    program: Program, gate: AccuracyData, path: Path, *, judges: bool = False
+) -> AccuracyResult:
     """Measure accuracy on the gate's data; of eager itself, too, when a bundle is made.
 
     The last batch is filled up with the last sample, since a program may take one size only. The
@@ -318,6 +320,7 @@ def accuracy(program: Program, gate: AccuracyData, path: Path) -> AccuracyResult
         eager=gate.eager_accuracy,
         artifact=int(np.sum(right)) / right.size,
         slack=gate.slack or 0,
+        judges=judges,
     )
 
 
@@ -344,7 +347,12 @@ def _right(metric: Metric | None, scores: Array, labels: Array) -> Array:
 
 
 def word_errors(
-    programs: Mapping[str, LoadedProgram], recipe: Recipe, gate: WordGate, path: Path
+    programs: Mapping[str, LoadedProgram],
+    recipe: Recipe,
+    gate: WordGate,
+    path: Path,
+    *,
+    judges: bool = False,
 ) -> tuple[WordErrors, ...]:
     """Count each head's word errors on the gate's recordings, beside eager's.
 
@@ -361,6 +369,7 @@ def word_errors(
             artifact=count_errors(recipe, head, callable_programs, held_out, str(path)),
             most=gate.most,
             slack=gate.slack or 0,
+            judges=judges,
         )
         for head, eager in gate.errors.items()
     )

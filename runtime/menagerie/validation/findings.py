@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 
 from menagerie.figures import count, seconds
-from menagerie.numerics import Dtype, TextEnum, Tolerance
+from menagerie.numerics import ANY_FINITE, Dtype, TextEnum, Tolerance
 from menagerie.typed_json import plain
 
 
@@ -64,8 +64,11 @@ class OutputParity:
 
     @property
     def allowed(self) -> float | None:
-        """The largest error that passes whatever the SNR; None where every bit must be eager's."""
-        if self.tolerance is None:
+        """The largest error that passes whatever the SNR; None where every bit must be eager's.
+
+        None as well where accuracy judges, in place of any error.
+        """
+        if self.tolerance is None or self.tolerance == ANY_FINITE:
             return None
         return self.tolerance.everywhere(1.0 if self.scale is None else self.scale)
 
@@ -246,17 +249,18 @@ class ProgramValidation:
 
 @dataclass(frozen=True, kw_only=True)
 class AccuracyResult:
-    """Top-1 accuracy of eager and of the artifact on the gate's samples, as fractions."""
+    """Accuracy of eager and of the artifact on the gate's samples, as fractions."""
 
     samples: int
     eager: float
     artifact: float
     slack: int = 0  # samples
+    judges: bool = False  # in place of tolerances: to be better than eager is no fault then
 
     @property
     def passed(self) -> bool:
         """Whether the artifact is as accurate as eager, but for so many samples."""
-        return round(abs(self.artifact - self.eager) * self.samples) <= self.slack
+        return _lost(round((self.eager - self.artifact) * self.samples), self) <= self.slack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,6 +273,7 @@ class WordErrors:
     artifact: int
     most: float  # the highest rate that passes
     slack: int = 0  # words
+    judges: bool = False  # as of `AccuracyResult`
 
     @property
     def rate(self) -> float:
@@ -278,7 +283,12 @@ class WordErrors:
     @property
     def passed(self) -> bool:
         """Whether the artifact errs as often as eager, but for the slack, and seldom enough."""
-        return abs(self.artifact - self.eager) <= self.slack and self.rate < self.most
+        lost = _lost(self.artifact - self.eager, self)
+        return lost <= self.slack and self.rate < self.most
+
+
+def _lost(fewer: int, gate: AccuracyResult | WordErrors) -> int:
+    return fewer if gate.judges else abs(fewer)
 
 
 class Verdict(TextEnum):

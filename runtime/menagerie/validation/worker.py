@@ -23,6 +23,7 @@ from menagerie.format.bundle_manifest import Role, parse_manifest
 from menagerie.format.folder import open_bundle, read_manifest
 from menagerie.host import cores, emulates, machine
 from menagerie.library import version
+from menagerie.numerics import ANY_FINITE, Dtype
 from menagerie.process import foreign_libraries, peak_memory_bytes
 from menagerie.session import Session
 from menagerie.speech.recipe import read_recipe
@@ -214,7 +215,8 @@ class _Trial:
             return None
         self._sender.step(f"program {gate.program}, accuracy gate")
         data = self._bundle.file(manifest.files[Role.ACCURACY].path)
-        result = accuracy(programs[gate.program].in_sequence(), gate, data)
+        program = programs[gate.program].in_sequence()
+        result = accuracy(program, gate, data, judges=self._accuracy_judges)
         if not result.passed:
             self._facts.append(
                 f"program {gate.program}: accuracy {result.artifact:.6g} on {result.samples} "
@@ -233,7 +235,8 @@ class _Trial:
         if Role.HELD_OUT not in files:
             raise ArtifactError("word errors", "the recipe has a gate, the bundle no recordings")
         path = self._bundle.file(files[Role.HELD_OUT].path)
-        found = word_errors(programs, recipe, recipe.gate, path)
+        judges = self._accuracy_judges
+        found = word_errors(programs, recipe, recipe.gate, path, judges=judges)
         for each in found:
             if not each.passed:
                 self._facts.append(
@@ -242,6 +245,10 @@ class _Trial:
                     f"{each.most:.0%} is allowed"
                 )
         return found
+
+    @property
+    def _accuracy_judges(self) -> bool:
+        return self._bundle.manifest.tolerances.get(Dtype.FLOAT32) == ANY_FINITE
 
     def _refuse_torch(self) -> None:
         """An artifact that runs only because libtorch is there is not free of it."""

@@ -36,6 +36,18 @@ def test_words(eager: int, artifact: int, slack: int, passed: bool) -> None:
     assert result.passed is passed
 
 
+@pytest.mark.parametrize(("artifact", "passed"), [(360, True), (340, True), (339, False)])
+def test_what_judges_alone_may_be_better(artifact: int, passed: bool) -> None:
+    """In place of tolerances only a loss counts, of images and of words."""
+    images = AccuracyResult(
+        samples=360, eager=350 / 360, artifact=artifact / 360, slack=10, judges=True
+    )
+    words = WordErrors(
+        head="ctc", words=1000, eager=10, artifact=360 - artifact, most=0.05, slack=10, judges=True
+    )
+    assert (images.passed, words.passed) == (passed, passed)
+
+
 def test_slack_lets_no_head_err_too_often() -> None:
     """The highest rate holds whatever the slack."""
     result = WordErrors(head="ctc", words=1000, eager=49, artifact=51, most=0.05, slack=5)
