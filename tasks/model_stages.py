@@ -17,7 +17,6 @@ from zoo.errors import ExportError
 from zoo.sources.context import Context, resolve_inside
 from zoo.sources.transformers import with_pieces
 from zoo.sources.use import gate_data, use_recipe
-from zoo.spec import PackageSource, TransformersSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -160,12 +159,8 @@ class ModelStages(ModelHolder):
 
     def _worded(self) -> SpeechSpec | None:
         """Return the entry's speech with its tokens; SourceError if they are not as many."""
-        spec, source = self._job.spec.speech, self._job.spec.source
-        if spec is None or not spec.vocabulary.tokenizer:
-            return spec
-        if not isinstance(source, TransformersSource | PackageSource):
-            return spec
-        return with_pieces(spec, source, self._context())
+        spec = self._job.spec
+        return spec.speech and with_pieces(spec.speech, spec.source, self._context())
 
     def _context(self) -> Context:
         return Context(self._job.model, self._job.origin.parent)

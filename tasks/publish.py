@@ -156,7 +156,7 @@ def _check_goldens(
     }
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "transforms.goldens.entry"],
+            [sys.executable, "-m", "transforms.candidate"],
             input=json.dumps(order),
             env=lent_environment() | {ROLE: WORKER},
             capture_output=True,

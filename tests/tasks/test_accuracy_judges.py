@@ -24,7 +24,7 @@ from tasks.job import Job, StageRecords
 from tasks.model_stages import ModelStages
 from tasks.prove import prove
 from tasks.stage_table import EXPORT, LOWER, PULL, TRANSFORM
-from transforms.goldens.entry import check_goldens
+from transforms.candidate import check_goldens
 from zoo.errors import ValidationError
 from zoo.manifest import load_manifest
 from zoo.report.summary import demand, heading, outputs, summarise

@@ -20,7 +20,13 @@ from zoo.errors import SourceError, advice
 from zoo.models.torchvision_operators import torchvision_operators
 from zoo.sources.context import first_line, reading, weights_folder
 from zoo.sources.package import unpack
-from zoo.spec import INSTEAD_OF_NEMO, HeadSpec, PackageSource, WhisperHeadSpec
+from zoo.spec import (
+    INSTEAD_OF_NEMO,
+    HeadSpec,
+    PackageSource,
+    TransformersSource,
+    WhisperHeadSpec,
+)
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -28,7 +34,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from zoo.sources.context import Context
-    from zoo.spec import SourceSpec, SpeechSpec, TransformersSource
+    from zoo.spec import SourceSpec, SpeechSpec
 
     _Source = TransformersSource | PackageSource
     _Tokens = tuple[dict[int, str], set[int], int | None]  # pieces, special ones, CTC's blank
@@ -198,14 +204,14 @@ _NAMES = {  # of a head, as transformers calls it
 }
 
 
-def with_pieces(speech: SpeechSpec, source: _Source, context: Context) -> SpeechSpec:
-    """The entry's speech with the tokenizer's own pieces in the place of numbered ones.
+def with_pieces(speech: SpeechSpec, source: SourceSpec, context: Context) -> SpeechSpec:
+    """Return the entry's speech with the tokenizer's own pieces, where its vocabulary names one.
 
     The tokens of a decoder's head are then those of its generation_config.json, and the blank of a
     CTC head over characters is what vocab.json says of `<pad>`.
 
     Args:
-        speech: of an entry whose vocabulary says `tokenizer`.
+        speech: of an entry.
         source: where its weights are from.
         context: where the entry is.
 
@@ -214,6 +220,8 @@ def with_pieces(speech: SpeechSpec, source: _Source, context: Context) -> Speech
         SourceRefused: the source's folder leads out of the manifest's.
     """
     words = speech.vocabulary
+    if not words.tokenizer or not isinstance(source, TransformersSource | PackageSource):
+        return speech
     file, read = (_CHARACTERS, _characters) if words.kind == "plain" else (_FILE, _tokens)
     if isinstance(source, PackageSource):
         named = {Path(part.file).name for part in source.beside}
