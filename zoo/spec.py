@@ -513,16 +513,15 @@ class SpeechSpec(SpecModel):
     gate: WordGate | None = None
 
 
-# Of float32 outputs, against eager PyTorch with unrounded weights. A weight of b bits has
-# 6.02 dB a bit, less its crest (Widrow and Kollar, "Quantization Noise", 2008): some 40 with eight
-# bits and 18 with four, of which layers upon layers leave less. With `int8` each layer's input has
-# such a loss, too, and a larger one where its range was measured on other inputs.
+# Of float32 outputs, against eager PyTorch with unrounded weights: below what trained networks keep
+# of noise, which is less than of data (benchmarks/README.md, "What trained models keep"). A largest
+# loss of accuracy judges better, where there are labelled data.
 _TOLERANCES = {
     Precision.FLOAT16: DEFAULT_TOLERANCES[Dtype.FLOAT16],
-    Precision.BFLOAT16: DEFAULT_TOLERANCES[Dtype.BFLOAT16],
-    Precision.INT8: Tolerance(absolute=5e-2, snr_db=25.0),
-    Precision.INT8_STATIC: Tolerance(absolute=1e-1, snr_db=20.0),
-    Precision.INT8_WEIGHT_ONLY: Tolerance(absolute=2e-2, snr_db=30.0),
+    Precision.BFLOAT16: Tolerance(absolute=5e-2, snr_db=18.0),
+    Precision.INT8: Tolerance(absolute=1e-1, snr_db=12.0),
+    Precision.INT8_STATIC: Tolerance(absolute=1e-1, snr_db=12.0),
+    Precision.INT8_WEIGHT_ONLY: Tolerance(absolute=1e-1, snr_db=12.0),
     Precision.INT4_WEIGHT_ONLY: Tolerance(absolute=1e-1, snr_db=10.0),
 }
 

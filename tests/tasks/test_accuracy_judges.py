@@ -65,7 +65,7 @@ SAMPLES = 200
 
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One entry; points whose last feature is 150, which eight bits have to span."""
+    """One entry; points whose last feature is 600, which eight bits have to span."""
     folder = tmp_path_factory.mktemp("manifest")
     (folder / "toys.yaml").write_text(ENTRY)
     (folder / "nearest_centre.py").write_text(CODE)
@@ -73,7 +73,7 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     centres = torch.randn(10, 32, generator=torch.Generator().manual_seed(1))
     labels = torch.randint(10, (SAMPLES,), generator=generator)
     x = centres[labels] + 0.8 * torch.randn(SAMPLES, 32, generator=generator)
-    x[:, -1] = 150.0
+    x[:, -1] = 600.0
     save_file({"input": x, "labels": labels}, folder / "points.safetensors")
     return folder
 
@@ -109,11 +109,11 @@ def proven(
 
 
 def test_the_report_says_that_accuracy_judged(proven: tuple[Path, ConversionReport]) -> None:
-    """The SNR is below int8's usual 25 dB; heading and table name what judged in its place."""
+    """The SNR is below int8's usual 12 dB; heading and table name what judged in its place."""
     _, report = proven
     figures = summarise(report)
     assert figures.worst_snr_db is not None
-    assert figures.worst_snr_db < 25
+    assert figures.worst_snr_db < 12
     assert figures.accuracy_judged
     assert heading(report) == "Proven by its accuracy"
     [output] = outputs(report)

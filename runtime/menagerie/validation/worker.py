@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from menagerie.errors import ArtifactError, MenagerieError, SessionError
+from menagerie.figures import count
 from menagerie.format.bundle_manifest import Role, parse_manifest
 from menagerie.format.folder import open_bundle, read_manifest
 from menagerie.host import cores, emulates, machine
@@ -109,8 +110,9 @@ def _die_with_caller() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _but_for(slack: int, what: str) -> str:
-    return f", but for {slack} {what}" if slack else ""
+def _but_for(gate: AccuracyResult | WordErrors, what: str) -> str:
+    verb = "may be lost" if gate.judges else "may differ"
+    return f"; {count(gate.slack, what)} {verb}" if gate.slack else ""
 
 
 def _version(bundle: Path) -> str:
@@ -220,7 +222,7 @@ class _Trial:
         if not result.passed:
             self._facts.append(
                 f"program {gate.program}: accuracy {result.artifact:.6g} on {result.samples} "
-                f"samples is not eager's {result.eager:.6g}{_but_for(result.slack, 'samples')}"
+                f"samples is not eager's {result.eager:.6g}{_but_for(result, 'sample')}"
             )
         return result
 
@@ -241,8 +243,8 @@ class _Trial:
             if not each.passed:
                 self._facts.append(
                     f"head {each.head}: {each.artifact} of {each.words} words wrong; eager "
-                    f"PyTorch has {each.eager}{_but_for(each.slack, 'words')}, below "
-                    f"{each.most:.0%} is allowed"
+                    f"PyTorch has {each.eager}{_but_for(each, 'word')}, and less than "
+                    f"{each.most:.0%} may be wrong"
                 )
         return found
 
