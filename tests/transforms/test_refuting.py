@@ -95,6 +95,66 @@ FAULTS = {
 }  # fmt: skip
 
 
+def _lossy(x: torch.Tensor) -> torch.Tensor:
+    return torch.where(x > 0, x, 0.0)
+
+
+# Modules in which something else would hide a fault: name, operator, fault, module, inputs.
+BESIDE = {
+    "an input without axes": (
+        "one NaN in x_0", aten.relu.default, _lossy, lambda x, t: torch.relu(x) * t,
+        (ROWS, torch.tensor(0.5)),
+    ),
+    "an integer without axes": (
+        "one NaN", aten.relu.default, _lossy, lambda x, n: torch.relu(x) * n,
+        (ROWS, torch.tensor(3)),
+    ),
+    "NaN of another input": (
+        "one NaN in x_0", aten.relu.default, _lossy, lambda x, y: torch.relu(x) + y, (ROWS, ROWS),
+    ),
+    "a square": (
+        "one NaN", aten.relu.default, _lossy, lambda x: torch.cat([torch.relu(x), x**2], -1),
+        (ROWS,),
+    ),
+    "a cast in another output": (
+        "one NaN", aten.relu.default, _lossy, lambda x: (torch.relu(x), x.to(torch.int32)),
+        (ROWS,),
+    ),
+    "an index made of floats": (
+        "all negative", aten.embedding.default, lambda w, i: w[i.remainder(7)],
+        lambda w, x: F.embedding(x.abs().long() * x.sign().long(), w),
+        (TABLE, torch.tensor([0.0, 1.5, 2.0])),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("beside", BESIDE)
+def test_nothing_beside_a_fault_hides_it(
+    beside: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither scalars among the inputs nor listed operators elsewhere excuse it."""
+    attempt, operator, wrong, function, inputs = BESIDE[beside]
+    monkeypatch.setattr(pipeline, "_PASSES", (*pipeline._PASSES, _wrong(operator, wrong)))
+    with pytest.raises(ValidationError, match=rf"program main, {re.escape(attempt)}: "):
+        convert(_Apply(function), inputs, out=tmp_path / "b", passes=["wrong"], measure_seconds=0)
+
+
+def test_deviations_of_data_far_from_zero(tmp_path: Path) -> None:
+    """A spread of 0.001 around 10,000 has six digits, as in eager, which sums in float64."""
+    bundle = convert(
+        _Apply(lambda x: (x.std(-1), x.var(0), *torch.std_mean(x, -1))), (torch.randn(9, 37),),
+        out=tmp_path / "b", measure_seconds=0,
+    )  # fmt: skip
+    x = torch.randn(9, 37, generator=torch.Generator().manual_seed(1)) * 0.01 + 1e4
+    wide = x.double().numpy()
+    with menagerie.open(bundle.folder) as session:
+        along, across, again, mean = session.run({session.inputs[0].name: x.numpy()}).values()
+    np.testing.assert_allclose(along, wide.std(-1, ddof=1), rtol=1e-5)
+    np.testing.assert_allclose(again, wide.std(-1, ddof=1), rtol=1e-5)
+    np.testing.assert_allclose(across, wide.var(0, ddof=1), rtol=1e-5)
+    np.testing.assert_allclose(mean, wide.mean(-1), rtol=3e-7)
+
+
 @pytest.mark.parametrize("attempt", FAULTS)
 def test_a_fault_that_golden_cases_hide_is_refuted(
     attempt: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -211,7 +211,7 @@ def _completed(
     leaves these out.
     """
     program, has_state = prepared.program, bool(state_of(prepared.program))
-    reasons = excuses(program)
+    reasons = excuses(program, [spec.name for spec in prepared.signature.outputs])
     make = partial(
         answers, eager, prepared.signature, prepared.goldens, has_state=has_state, excuses=reasons
     )

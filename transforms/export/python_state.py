@@ -44,7 +44,9 @@ Contents = dict[Keys, tuple[object, object]]  # each thing and its value
 _MOST_CALLED = (
     5_000_000  # numbers in parameters; larger modules that did not change are called once
 )
-_ROUNDS = 4  # of three calls each, of a module that changes with every call
+_ROUNDS = 4  # of three calls each, of a module that changes with every call, and ...
+_SMALL, _MORE_ROUNDS = 20_000, 43  # ... of one with no more numbers in parameters
+_LONGER = 64  # times a list that grows is longer in the end
 _FAR = 10**6  # from a counter's number: what happens only once in so many calls would happen
 _MOST_COPIED = 2**20  # numbers in a parameter; larger ones are shared with copies
 _OPAQUE = ("torch.", "logging.", "threading.", "builtins.")  # homes of objects that stay closed
@@ -80,7 +82,7 @@ def refuse_python_state(place: str, module: nn.Module, inputs: Inputs, prefix: s
     if not first or (alike and not changed):
         return
     written = [k for k, (old, new) in changed.items() if old is new and isinstance(new, Tensor)]
-    rounds = _ROUNDS if evolves else 1
+    rounds = (_MORE_ROUNDS if weights <= _SMALL else _ROUNDS) if evolves else 1
     is_harmless = alike and not written and _is_memory(module, used, inputs, rounds)
     if is_harmless and not _is_read(used, inputs, evolves):
         return
@@ -89,7 +91,7 @@ def refuse_python_state(place: str, module: nn.Module, inputs: Inputs, prefix: s
     if not changed:
         fact = "gives other results when it is called with the same inputs again"
         raise ExportError(place, fact, _UNSEEN)
-    grown = (k[:-1] if k not in before and isinstance(k[-1], int) else k for k in changed)
+    grown = (k[:-1] if isinstance(_at(used, k[:-1]), (list, deque)) else k for k in changed)
     lines = _lines(_copied(module), inputs, [*(written or dict.fromkeys(grown))][:4])
     facts = [f"\n  {_name(k).removeprefix(prefix)!r} is changed by {lines[k]}" for k in lines]
     fact = f"keeps state in Python, which an artifact lacks:{''.join(facts)}"
@@ -153,15 +155,23 @@ def _is_memory(module: nn.Module, used: nn.Module, inputs: Inputs, rounds: int) 
     return all(all(map(_equal, known, _run(used, *calls))) for _ in range(rounds))
 
 
-def _is_read(used: nn.Module, inputs: Inputs, numbers: Iterable[Keys]) -> bool:
-    """Return whether results differ once numbers that every call changes are far from theirs."""
+def _is_read(used: nn.Module, inputs: Inputs, evolving: Iterable[Keys]) -> bool:
+    """Return whether results differ once what every call changes is far from what it was."""
     [known] = _run(used, inputs)
-    for *path, key in numbers:
+    for place in dict.fromkeys(keys[:-1] for keys in evolving):
+        held = _at(used, place)
+        if isinstance(held, (list, deque)):
+            old = list(held)
+            _refill(held, [_moved(value) for value in old] * _LONGER)
+            [result] = _run(used, inputs)
+            _refill(held, old)
+            if not _equal(known, result):
+                return True
+    for *path, key in evolving:
         holder = _at(used, path)
         value = _at(holder, (key,))
-        if type(value) not in {int, float}:
-            continue
-        for other in (value + _FAR, -value - _FAR):
+        numbers = [value + _FAR, -value - _FAR] if type(value) in {int, float} else []
+        for other in [*numbers, *([_moved(value)] if _is_plain(value) else [])]:
             _write(holder, key, other)
             [result] = _run(used, inputs)
             _write(holder, key, value)
@@ -170,10 +180,20 @@ def _is_read(used: nn.Module, inputs: Inputs, numbers: Iterable[Keys]) -> bool:
     return False
 
 
-def _write(holder: Any, key: Any, value: float) -> None:
+def _refill(held: list[Any] | deque[Any], values: Iterable[Any]) -> None:
+    held.clear()
+    held.extend(values)
+
+
+def _moved(value: Any) -> Any:
+    """Return a tensor of other numbers, none of them 0; anything else as it is."""
+    return _other(value) + 1 if _is_plain(value) and value.dtype != torch.bool else value
+
+
+def _write(holder: Any, key: Any, value: object) -> None:
     """Give one of `_parts(holder)` another value, where it can be written."""
-    with suppress(AttributeError, TypeError, ValueError):
-        if isinstance(holder, (dict, list)):
+    with suppress(AttributeError, IndexError, TypeError, ValueError):
+        if isinstance(holder, (dict, list, deque)):
             holder[key] = value
         elif isinstance(holder, FunctionType):
             names = holder.__code__.co_freevars
@@ -270,6 +290,8 @@ def _value(thing: Any) -> object:
     """Return a value that differs once a thing has changed."""
     if _is_plain(thing):
         return content_digest(thing)
+    if isinstance(thing, (list, deque)):
+        return tuple(map(id, thing))
     if hasattr(thing, "tobytes"):  # NumPy's
         return thing.tobytes()
     if hasattr(thing, "bit_generator"):  # NumPy's random numbers

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import copy
 import faulthandler
+import itertools
 import signal
 import warnings
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.fx import Node
 from torch.utils.flop_counter import FlopCounterMode
 
 from menagerie.numerics import Dtype
@@ -31,23 +33,32 @@ if TYPE_CHECKING:
 Answers = tuple[Plan, dict[str, torch.Tensor]]
 
 _WORK = 6e9  # FLOPs of eager for all attempts: some 0.3 s of one core
-_FEWEST = 2  # attempts, whatever they cost, up to ...
+_FEW = 5  # attempts, whatever they cost, up to ...
+_CHEAP = 1e10  # ... FLOPs of a call, and ...
+_FEWEST = 2  # ... up to ...
 _MOST_WORK = 1e11  # ... FLOPs of a call
 _OF_AN_ELEMENT = 100.0  # FLOPs that one of an input or an output stands for
 _IN_FLOAT64 = 3.0  # times the work: float64 takes twice as long as float32
 _BYTES = 2**20  # of all answers; a tenth of the weights where that is more
 _SECONDS = 60  # after which an eager that hangs is ended
-_MOST_SIZES = 6  # that are tried as indices
+_MOST_SIZES = 12  # that are tried as indices
 _TEXT = 200  # characters of what eager says
 
-# Operators whose results of NaN, infinities and extremes docs/special-values.md lists.
-LISTED = (
-    "addcdiv", "addcmul", "digamma", "fmod", "ldexp", "lgamma", "nextafter", "pow", "remainder",
-    "zeta", "adaptive_max_pool", "upsample_", "grid_sampler", "hardswish",
-    "binary_cross_entropy", "var", "max_pool1d_with_indices", "max_pool2d_with_indices",
-    "max_pool3d_with_indices", "_fft_", "fft_", "stft", "multi_margin_loss", "cholesky_inverse",
-    "histc", "mode", "chebyshev_polynomial_w", "legendre_polynomial_p",
-)  # fmt: skip
+# Operators of docs/special-values.md, and the attempts at which their results differ.
+_NAN = (Kind.ONE_NAN, Kind.ALL_NAN)
+_LARGE = (Kind.INFINITIES, Kind.HUGE, Kind.HIGHEST, Kind.LOWEST)
+LISTED: Mapping[str, tuple[Kind, ...]] = {
+    **dict.fromkeys(("addcdiv", "digamma", "fmod", "ldexp", "lgamma"), (*_LARGE, Kind.TINY)),
+    **dict.fromkeys(("nextafter", "pow", "remainder"), (*_LARGE, Kind.TINY)),
+    **dict.fromkeys(("addcmul", "zeta", "upsample_", "hardswish", "var"), _LARGE),
+    **dict.fromkeys(("binary_cross_entropy", "histc"), (*_NAN, *_LARGE)),
+    **dict.fromkeys(("grid_sampler", "_fft_", "fft_", "stft"), (*_NAN, *_LARGE)),
+    **dict.fromkeys(("adaptive_max_pool", "multi_margin_loss", "mode"), _NAN),
+    **{f"max_pool{n}d_with_indices": _NAN for n in (1, 2, 3)},
+    **dict.fromkeys(("cholesky_inverse", "chebyshev_polynomial_w"), (*_NAN, *_LARGE)),
+    "legendre_polynomial_p": (*_NAN, *_LARGE),
+}
+_CASTS = "floats as integers"
 # What has NaN where eager has other elements, by a part of the operator's name.
 _SPREADS = {
     "conv": "Winograd's algorithm spreads NaN (docs/special-values.md)",
@@ -58,18 +69,62 @@ _PRODUCTS = ("conv", "linear", "mm", "matmul", "einsum", "attention", "lstm", "g
 _ORDER = "sums of products overflow by their order (docs/special-values.md)"
 
 
-def excuses(program: ExportedProgram) -> dict[str, str]:
-    """Return reasons of a program's plan by their names, by the operators that it calls."""
-    nodes = list(program.graph.nodes)
-    called = [str(node.target).removeprefix("aten.").removeprefix("special_") for node in nodes]
-    # A function that export has written out: `function.multi_margin_loss`.
-    called += [str(node.meta.get("torch_fn", ("", ""))[1]).split(".")[-1] for node in nodes]
-    listed = [each for each in LISTED if any(name.startswith(each) for name in called)]
-    found = ", ".join([*listed, *["floats as integers"] * any(map(_is_cast_to_integers, nodes))])
-    special = f"docs/special-values.md lists {found}" if found else ""
-    spreads = (why for part, why in _SPREADS.items() if any(part in name for name in called))
-    order = _ORDER * any(part in name for name in called for part in _PRODUCTS)
-    return {"special": special, "spread": next(spreads, ""), "order": order}
+def excuses(program: ExportedProgram, outputs: Sequence[str]) -> dict[str, Any]:
+    """Return reasons of a program's plan by their names, by the operators that it calls.
+
+    Its outputs are called so. `reaches` has those that depend on these operators, `special_kinds`
+    the attempts at which they differ.
+    """
+    special, spreads, sums = dict[str, list[Node]](), dict[str, list[Node]](), list[Node]()
+    for node in program.graph.nodes:
+        name = str(node.target).removeprefix("aten.").removeprefix("special_")
+        # A function that export has written out: `function.multi_margin_loss`.
+        names = name, str(node.meta.get("torch_fn", ("", ""))[1]).split(".")[-1]
+        for each in LISTED:
+            if any(n.startswith(each) for n in names) and not _is_whole_power(node):
+                special.setdefault(each, []).append(node)
+        if _is_cast_to_integers(node):
+            special.setdefault(_CASTS, []).append(node)
+        for part, why in _SPREADS.items():
+            if part in name:
+                spreads.setdefault(why, []).append(node)
+        sums += [node] * any(part in name for part in _PRODUCTS)
+    causes = {
+        "special": [*itertools.chain(*special.values())],
+        "spread": [*itertools.chain(*spreads.values())],
+        "order": sums,
+    }
+    kinds = [kind for name in special for kind in LISTED.get(name, tuple(SPECIAL))]
+    return {
+        "special": f"docs/special-values.md lists {', '.join(special)}" if special else "",
+        "spread": next(iter(spreads), ""),
+        "order": _ORDER * bool(sums),
+        "reaches": {n: _reached(program, outputs, nodes) for n, nodes in causes.items() if nodes},
+        "special_kinds": tuple(kind for kind in Kind if kind in kinds),
+    }
+
+
+def _is_whole_power(node: Node) -> bool:
+    """Return whether a node multiplies a number by itself."""
+    exponent = node.args[1] if len(node.args) > 1 else None
+    is_power = str(node.target).startswith("aten.pow.Tensor_Scalar")
+    return is_power and isinstance(exponent, (int, float)) and exponent == int(exponent)
+
+
+def _reached(
+    program: ExportedProgram, called: Sequence[str], nodes: Sequence[Node]
+) -> tuple[str, ...]:
+    """Return the names of outputs that depend on some of the nodes, or on state."""
+    found, waiting = set[Node](), [*nodes]
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting += node.users
+    outputs = {node.name for node in found}
+    state = program.graph_signature.buffers_to_mutate.keys() & outputs
+    names = zip(called, program.graph_signature.user_outputs, strict=True)
+    return tuple(name for name, node in names if state or node in outputs)
 
 
 def _is_cast_to_integers(node: torch.fx.Node) -> bool:
@@ -87,7 +142,7 @@ def answers(
     goldens: Sequence[GoldenCase],
     *,
     has_state: bool,
-    excuses: Mapping[str, str],
+    excuses: Mapping[str, Any],
     ends: bool = True,
 ) -> Answers | None:
     """Compute what eager says to each attempt, in a process that may be lost.
@@ -110,9 +165,14 @@ def answers(
     left_out = {Kind.SECOND_CALL} if has_state else set[Kind]()
     left_out |= {Kind.TINY} if wide is None else set()  # whose results rounding may lose
     plan, tensors = list[Attempt](), dict[str, torch.Tensor]()
-    for attempt in attempts(signature.inputs, indices)[: _most(eager, case, work, wide)]:
-        if (attempt.input and not ends) or attempt.kind in left_out:
-            continue
+    floats = {spec.name for spec in signature.inputs if spec.dtype.is_floating}
+    wanted = [
+        attempt
+        for attempt in attempts(signature.inputs, indices)
+        if attempt.kind not in left_out and (ends or attempt.input in {"", *floats})
+    ]
+    most = _most(eager, case, work, wide)
+    for attempt in wanted[:most]:
         changed = attempt.inputs(base, signature.inputs)
         given = {name: as_tensor(value, case.inputs[name]) for name, value in changed.items()}
         found, raises = _answer(eager.first if has_state else eager, wide, given)
@@ -122,7 +182,11 @@ def answers(
     known = [each.outputs for each in goldens]
     known += [{name: tensors[f"{n}/output/{name}"] for name in case.outputs} for n in ordinary]
     constant = tuple(name for name in case.outputs if _is_constant([k[name] for k in known]))
-    return Plan(golden=number, attempts=tuple(plan), constant=constant, **excuses), tensors
+    more = len(wanted) - len(plan)
+    found_plan = Plan(
+        golden=number, attempts=tuple(plan), left_out=more, constant=constant, **excuses
+    )
+    return found_plan, tensors
 
 
 def _is_constant(outputs: Sequence[torch.Tensor]) -> bool:
@@ -137,7 +201,8 @@ def _most(eager: Eager, case: GoldenCase, work: float, wide: Call | None) -> int
     weights = sum(p.nbytes for p in eager.module.parameters())
     answer = 1 + 2 * sum(value.nbytes for value in case.outputs.values())
     by_work = _WORK / (work * (_IN_FLOAT64 if wide else 1.0))
-    return max(_FEWEST, int(min(by_work, max(_BYTES, weights / 10) / answer)))
+    fewest = _FEW if work <= _CHEAP else _FEWEST
+    return max(fewest, int(min(by_work, max(_BYTES, weights / 10) / answer)))
 
 
 def _elements(tensors: Mapping[str, torch.Tensor]) -> int:
@@ -160,8 +225,10 @@ def _in_float64(eager: Eager) -> Call | None:
 
 def _indices(eager: Eager, signature: Signature, case: GoldenCase) -> dict[str, list[int]]:
     """Return -1, the largest index that eager takes, and the next, for each input of integers."""
-    tensors = [*case.inputs.values(), *eager.module.parameters()]
-    sizes = sorted({size for t in tensors for size in t.shape[:2]}, reverse=True)[:_MOST_SIZES]
+    known = [*case.inputs.values(), *eager.module.parameters(), *eager.module.buffers()]
+    # What a call makes on the way is of no more than its elements' sizes.
+    known += case.outputs.values()
+    sizes = sorted({size for t in known for size in t.shape}, reverse=True)[:_MOST_SIZES]
     found = {}
     for spec in signature.inputs:
         if spec.dtype in {Dtype.INT32, Dtype.INT64}:

@@ -195,6 +195,17 @@ def _var_mean(*given: Any, **keywords: Any) -> Any:
         return _plain_var_mean(*given, **keywords)  # type: ignore[no-untyped-call]
 
 
+def _var(
+    x: torch.Tensor,
+    dim: int | list[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> torch.Tensor:
+    """Return the variance as eager's doubles have it, which neither overflow nor lose an offset."""
+    return _spread(x, dim, correction, keepdim, deviation=False)
+
+
 def _std(
     x: torch.Tensor,
     dim: int | list[int] | None = None,
@@ -202,22 +213,38 @@ def _std(
     correction: float | None = None,
     keepdim: bool = False,
 ) -> torch.Tensor:
-    """Return the deviation, computed near 1: eager's squares are doubles, which do not overflow."""
+    return _spread(x, dim, correction, keepdim, deviation=True)
+
+
+def _spread(
+    x: torch.Tensor, dim: Any, correction: float | None, keepdim: bool, *, deviation: bool
+) -> torch.Tensor:
+    """Compute a variance near 1 and around the mean, in float32; of doubles as it is."""
+    axes = [dim] if isinstance(dim, int) else dim or list(range(x.dim()))
     if x.dtype == torch.float64 or x.dim() == 0 or 0 in x.shape:
-        return torch.var(x, dim, correction=correction, keepdim=keepdim).sqrt()
-    single, axes = x.float(), [dim] if isinstance(dim, int) else dim or list(range(x.dim()))
+        plain = torch.var_mean(x, axes, correction=correction, keepdim=keepdim)[0]
+        return plain.sqrt() if deviation else plain
+    single = x.float()
     size = single.abs().amax(axes, keepdim=True)
     unit = torch.where(size > 2.0**50, 2.0**-80, torch.where(size < 2.0**-40, 2.0**80, 1.0))
-    variance = torch.var(single * unit, axes, correction=correction, keepdim=True)
-    result = (variance.sqrt() / unit).to(x.dtype)
+    near = single * unit
+    centred = near - near.mean(axes, keepdim=True)
+    variance = torch.var_mean(centred, axes, correction=correction, keepdim=True)[0]
+    result = variance.sqrt() / unit if deviation else variance / unit / unit
+    result = result.to(x.dtype)
     return result if keepdim else result.squeeze(axes)
 
 
 def _std_mean(x: torch.Tensor, dim: Any = None, **given: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    return _std(x, dim, **given), torch.mean(x, dim, keepdim=given.get("keepdim", False))
+    mean = torch.mean(x, dim, keepdim=given.get("keepdim", False))
+    return _std(x, dim, **given), torch.where(mean.isinf(), torch.nan, mean)  # as eager's
 
 
-_DEVIATIONS = {aten.std.correction: _std, aten.std_mean.correction: _std_mean}
+_DEVIATIONS = {
+    aten.var.correction: _var,
+    aten.std.correction: _std,
+    aten.std_mean.correction: _std_mean,
+}
 
 
 def _corrected_mean(x: Any, axis: Any, keepdim: bool) -> Any:

@@ -105,6 +105,7 @@ class CaseShape:
     kind: CaseKind | None = None
 
 
+_UNTRIED = ": a call takes eager too long, or its process ended"
 _WAITING = 1.15  # wall time by processor time, from which calls waited for a core
 
 
@@ -203,9 +204,8 @@ class Refuting:
     def summary(self) -> str:
         """One line, e.g. `12 of 12 attempts to refute it failed, in 0.06 s (2 % of the proof)`."""
         agreed = sum(not attempt.fact for attempt in self.tried)
-        left = f", {self.planned - len(self.tried)} more not for time" * (
-            self.planned > len(self.tried)
-        )
+        more = self.planned - len(self.tried)
+        left = f", {more} more would have taken too long" if more else ""
         return (
             f"{agreed} of {count(len(self.tried), 'attempt')} to refute it failed{left}, "
             f"in {seconds(self.seconds)} ({self.share:.0%} of the proof)"
@@ -238,13 +238,15 @@ class ProgramValidation:
     def doubts(self) -> tuple[str, ...]:
         """What a reader of a proof that passed has to know, a sentence each."""
         found = self.refuting or Refuting(tried=(), planned=0, seconds=0.0)
+        untried = [f"nothing was tried to refute it{_UNTRIED}"] * (self.refuting is None)
         same = (
             f"output {n} is the same for all inputs: this proves nothing" for n in found.constant
         )
         excused = (
             f"{t.attempt}: {t.fact}. Reported alone: {t.excuse}" for t in found.tried if t.excuse
         )
-        return tuple(f"program {self.program}, {fact}" for fact in (*same, *excused))
+        facts = (*untried, *same, *excused)
+        return tuple(f"program {self.program}, {fact}" for fact in facts)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,9 @@ inputs of one golden case; the program's file of the role `refuting` has eager P
 
 from __future__ import annotations
 
+import re
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,6 +57,10 @@ SPECIAL = _OVERFLOWING | {Kind.ONE_NAN, Kind.INFINITIES, Kind.ALL_NAN, Kind.TINY
 _OF_INTEGERS = (Kind.ZEROS, Kind.HIGHEST, Kind.LOWEST, Kind.NEGATIVE)  # bool has the first two
 _ORDER = "products and sums of infinities have an order of their own"
 _CHECKS = "eager checks values that an artifact does not"
+_OUTSIDE = re.compile(r"out of (range|bounds)")  # indices, which an artifact checks as well
+_ALWAYS = 5  # attempts that are made however long they take
+_MOST_ALONE = 4  # floating inputs that have a NaN alone
+_FEWEST_BESIDE = 8  # elements of a slice that tell how sure eager is
 _TIMES_EAGERS = 10.0  # that an error may be, of eager's own beside float64
 
 
@@ -82,6 +87,11 @@ class Attempt:
         return made
 
     def _changed(self, golden: Array, dtype: Dtype) -> Array:
+        return np.asarray(
+            self._numbers(golden, dtype)
+        )  # NumPy makes numbers of arrays without axes
+
+    def _numbers(self, golden: Array, dtype: Dtype) -> Array:
         if dtype.is_floating:
             bits = {Dtype.FLOAT16: 10, Dtype.BFLOAT16: 7, Dtype.FLOAT32: 23, Dtype.FLOAT64: 52}
             exponent = {Dtype.FLOAT16: 15, Dtype.FLOAT64: 1023}.get(dtype, 127)
@@ -104,10 +114,14 @@ class Plan:
 
     golden: int  # number of the golden case that they change
     attempts: tuple[Attempt, ...]  # in the order in which they are tried while there is time
+    left_out: int = 0  # attempts that would take too long
     excuse: str = ""  # why a difference is only reported; empty where it refutes
     special: str = ""  # why one with NaN or extreme numbers is only reported
     spread: str = ""  # why NaN beyond eager's is only reported
     order: str = ""  # why other numbers at the ends of a float's range are only reported
+    # By the name of a reason above: outputs for which it holds; left out: for all of them
+    reaches: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    special_kinds: tuple[Kind, ...] | None = None
     # Outputs that are the same for ordinary numbers, whatever these are
     constant: tuple[str, ...] = ()
 
@@ -118,6 +132,10 @@ def attempts(specs: Sequence[TensorSpec], indices: Mapping[str, Sequence[int]]) 
     kinds = list(Kind)[:-1] if widths else [Kind.SECOND_CALL]
     none = {Kind.TINY, Kind.HUGE} if Dtype.FLOAT16 in widths else set()  # which has neither number
     found = [Attempt(kind=kind) for kind in kinds if kind not in none]
+    floats = [spec.name for spec in specs if spec.dtype.is_floating]
+    # Where all have one at the same place, another's hides what becomes of it.
+    alone = floats[:_MOST_ALONE] if len(floats) > 1 else []
+    found[1:1] = [Attempt(kind=Kind.ONE_NAN, input=name) for name in alone]
     for spec in (spec for spec in specs if not spec.dtype.is_floating):
         ends = _OF_INTEGERS[: 2 if spec.dtype is Dtype.BOOL else None]
         found += [Attempt(kind=kind, input=spec.name) for kind in ends]
@@ -175,7 +193,7 @@ def refute(
             infinite or NaN and the other not; left out where it is 0 or unknown. ArtifactError
             where it is broken.
         tolerances: by output dtype.
-        seconds: within which all but the first attempt are expected to end.
+        seconds: within which all but the first five attempts are expected to end.
     """
     began, found = time.perf_counter(), list[Refutation]()
     try:
@@ -183,18 +201,18 @@ def refute(
         base = golden(plan.golden)
         for number, attempt in enumerate(plan.attempts):
             spent = time.perf_counter() - began
-            if found and spent * (1 + 1 / len(found)) > seconds:
+            if len(found) >= _ALWAYS and spent * (1 + 1 / len(found)) > seconds:
                 break
             start = f"{number}/"
             answers = {n[len(start) :]: t for n, t in tensors.items() if n.startswith(start)}
-            fact, way = _difference(session, attempt, base, answers, tolerances)
-            excuse = _excuse(plan, attempt, way) if fact else ""
-            found.append(Refutation(attempt=str(attempt), fact=fact, excuse=excuse))
+            shown = _difference(session, attempt, base, answers, tolerances)
+            excuse = _excuse(plan, attempt, shown) if shown.fact else ""
+            found.append(Refutation(attempt=str(attempt), fact=shown.fact, excuse=excuse))
     except (KeyError, Malformed) as error:
         raise ArtifactError(str(file), f"has no sound attempts: {error}") from error
     return Refuting(
         tried=tuple(found),
-        planned=len(plan.attempts),
+        planned=len(plan.attempts) + plan.left_out,
         seconds=time.perf_counter() - began,
         constant=plan.constant,
     )
@@ -208,21 +226,40 @@ class _Way(TextEnum):
     MORE_NAN = "more NaN"  # where eager has other elements, and no other difference
 
 
-def _excuse(plan: Plan, attempt: Attempt, way: _Way) -> str:
+@dataclass(frozen=True)
+class _Difference:
+    """What an attempt shows of an output; no fact: nothing."""
+
+    fact: str = ""
+    way: _Way = _Way.NUMBERS
+    output: str = ""  # empty: of a call
+
+
+def _excuse(plan: Plan, attempt: Attempt, shown: _Difference) -> str:
     """Return why a difference is only reported; empty where it refutes the program."""
-    if attempt.input:
-        return plan.excuse or plan.special * (attempt.kind in _ENDS and way is _Way.KINDS)
+    kind, way = attempt.kind, shown.way
+
+    def reason(name: str) -> str:
+        told: str = getattr(plan, name)
+        reached = plan.reaches.get(name)
+        return told if reached is None or not shown.output or shown.output in reached else ""
+
+    special = reason("special")
+    if plan.special_kinds is not None and kind not in plan.special_kinds:
+        special = ""
+    if attempt.input and kind is not Kind.ONE_NAN:  # of integers
+        return plan.excuse or special * (kind in _ENDS and way is _Way.KINDS)
     if plan.excuse:
         return plan.excuse
     if attempt.raises:
-        return _CHECKS
-    if attempt.kind not in SPECIAL:
+        return special if _OUTSIDE.search(attempt.raises) else _CHECKS
+    if kind not in SPECIAL:
         return ""
-    spread = plan.spread if way is _Way.MORE_NAN else ""
-    is_overflow = way is not _Way.NUMBERS and attempt.kind in _OVERFLOWING
-    is_overflow |= way is _Way.MORE_NAN and attempt.kind is Kind.INFINITIES
-    order = plan.order if attempt.kind in _ENDS else ""
-    return plan.special or spread or order or _ORDER * is_overflow
+    spread = reason("spread") if way is _Way.MORE_NAN else ""
+    is_overflow = way is not _Way.NUMBERS and kind in _OVERFLOWING
+    is_overflow |= way is _Way.MORE_NAN and kind is Kind.INFINITIES
+    order = reason("order") if kind in _ENDS else ""
+    return special or spread or order or _ORDER * is_overflow
 
 
 def _difference(
@@ -231,42 +268,60 @@ def _difference(
     base: Mapping[str, Array],
     answers: Mapping[str, Array],
     tolerances: Mapping[Dtype, Tolerance],
-) -> tuple[str, _Way]:
-    """Return what one attempt shows, empty where nothing, and how outputs differ."""
+) -> _Difference:
+    """Return what one attempt shows."""
     session.reset()
     try:
         outputs = session.run(attempt.inputs(base, session.inputs))
     except SessionError as error:
-        return "" if attempt.raises else f"fails where eager answers: {error}", _Way.NUMBERS
+        return _Difference("" if attempt.raises else f"fails where eager answers: {error}")
     finally:
         session.reset()
     if attempt.raises:
-        return f"answers where eager refuses: {attempt.raises}", _Way.NUMBERS
+        return _Difference(f"answers where eager refuses: {attempt.raises}")
     for spec in session.outputs:
         eager, doubt = answers[f"output/{spec.name}"], answers.get(f"doubt/{spec.name}")
         tolerance = tolerances.get(spec.dtype)
         judged = _judged(eager, outputs[spec.name], doubt, spec, tolerance)
         least = 0.0 if tolerance is None else tolerance.snr_db or 0.0
+        fact, way = f"output {spec.name}: {judged.fact}", _Way.NUMBERS
         if attempt.kind is Kind.TINY and judged.scale and judged.snr_db < least:
-            return f"output {spec.name}: SNR {judged.snr_db:.1f} dB", _Way.NUMBERS
-        if not judged.passed and judged.nonfinite_match:
-            return f"output {spec.name}: {judged.fact}", _Way.NUMBERS
-        if not judged.passed:
+            fact = f"output {spec.name}: SNR {judged.snr_db:.1f} dB"
+        elif judged.passed:
+            continue
+        elif not judged.nonfinite_match:
             left, right = (widen(each, spec.dtype) for each in (eager, outputs[spec.name]))
             more = measure(np.where(np.isnan(right), right, left), right).nonfinite_match
-            return f"output {spec.name}: {judged.fact}", _Way.MORE_NAN if more else _Way.KINDS
-    return "", _Way.NUMBERS
+            way = _Way.MORE_NAN if more else _Way.KINDS
+        return _Difference(fact, way, spec.name)
+    return _Difference()
 
 
 def _judged(
     eager: Array, found: Array, doubt: Array | None, spec: TensorSpec, tolerance: Tolerance | None
 ) -> OutputParity:
     """Compare an output with eager's where eager is sure of it, by its own error beside float64."""
-    slack = 0.0
-    if doubt is not None and found.shape == eager.shape:
-        slack = _TIMES_EAGERS * float(np.max(doubt, initial=0.0, where=np.isfinite(doubt)))
-        found = np.where(np.isfinite(doubt), found, eager)
+    if doubt is None or found.shape != eager.shape:
+        return compare(eager, found, spec.dtype, tolerance, case=0, name=spec.name)
+    found = np.where(np.isfinite(doubt), found, eager)
     judged = compare(eager, found, spec.dtype, tolerance, case=0, name=spec.name)
-    if slack and judged.nonfinite_match and judged.max_abs <= slack:
+    if judged.passed or not judged.nonfinite_match:
+        return judged
+    left, right = widen(eager, spec.dtype), widen(found, spec.dtype)
+    error = np.abs(np.where(np.isfinite(left), right - left, 0.0))
+    if np.all(error <= _TIMES_EAGERS * _doubts(np.where(np.isfinite(doubt), doubt, 0.0))):
         return replace(judged, passed=True, snr_db=np.inf)
     return judged
+
+
+def _doubts(doubt: Float64) -> Float64:
+    """Return the largest doubt beside each element: of its slices by each axis, the surest.
+
+    A slice of few elements may have none by chance.
+    """
+    found = np.full(doubt.shape, np.max(doubt, initial=0.0))
+    for axis, size in enumerate(doubt.shape):
+        if doubt.size >= _FEWEST_BESIDE * size:
+            others = tuple(n for n in range(doubt.ndim) if n != axis)
+            found = np.minimum(found, np.max(doubt, axis=others, keepdims=True))
+    return found

@@ -8,6 +8,7 @@ import inspect
 import random
 import subprocess
 import sys
+from collections import deque
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -66,6 +67,24 @@ def grows(self: Any, x: torch.Tensor) -> torch.Tensor:
     """The mean of equal inputs is equal: other inputs show it."""
     self.history.append(x)
     return torch.stack(self.history).mean(0)
+
+
+def windows(self: Any, x: torch.Tensor) -> torch.Tensor:
+    """The mean of the last sixteen, once there are so many."""
+    self.frames.append(x)
+    return x if len(self.frames) < 16 else torch.stack(self.frames[-16:]).mean(0)
+
+
+def delays(self: Any, x: torch.Tensor) -> torch.Tensor:
+    """An echo of twenty calls before."""
+    self.line.append(x)
+    return x + self.line.popleft()  # type: ignore[no-any-return]
+
+
+def wraps(self: Any, x: torch.Tensor) -> torch.Tensor:
+    """Another result every fiftieth time."""
+    self.step = (self.step + 1) % 50
+    return x if self.step else x * 2
 
 
 def nests(self: Any, x: torch.Tensor) -> torch.Tensor:
@@ -193,6 +212,11 @@ CASES: dict[str, tuple[Callable[[], nn.Module], str, str]] = {
         "0.hidden", "self.hidden = self.cell(x, self.hidden)",
     ),
     "list": (lambda: Kept(grows, history=[]), "history", "self.history.append(x)"),
+    "window": (lambda: Kept(windows, frames=[]), "frames", "self.frames.append(x)"),
+    "delay": (
+        lambda: Kept(delays, line=deque([torch.zeros(2, 3)] * 20)), "line", "self.line.append(x)",
+    ),
+    "wrapping": (lambda: Kept(wraps, step=0), "step", "self.step = (self.step + 1) % 50"),
     "nested": (
         lambda: Kept(nests, state=[{"last": torch.zeros(2, 3)}]),
         "state[0].last", 'self.state[0]["last"] =',
@@ -277,13 +301,14 @@ def masks(self: Any, x: torch.Tensor) -> torch.Tensor:
         self.mask = torch.ones(len(x), len(x)).tril()
     self.tables.setdefault(x.shape[1], torch.arange(x.shape[1]).float().sin())
     self.last = (self.mask @ x) * self.tables[x.shape[1]] + table(3)
+    self.log.append(self.last)
     self.calls += 1
     return self.last  # type: ignore[no-any-return]
 
 
 def test_what_only_saves_time_is_no_state() -> None:
-    """Masks, tables and caches that a call makes, a result that is noted, a counter unread."""
-    module = Kept(masks, mask=None, tables={}, last=None, calls=0).eval()
+    """Masks, tables and caches that a call makes, a result that is noted, a log unread."""
+    module = Kept(masks, mask=None, tables={}, last=None, log=[], calls=0).eval()
     expected = X.cumsum(0) * torch.arange(3).float().sin() + torch.arange(3).float().cos()
     prepared = prepare_module("main", Program(module, (X,)))
     torch.testing.assert_close(prepared.goldens[0].outputs["output"], expected)
