@@ -23,7 +23,7 @@ from transforms.graph.layouts import Unfit
 from transforms.graph.traced import inline, trace
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
     from transforms.graph.editor import ProgramEditor
 
@@ -76,20 +76,49 @@ def _of_each(function: Any) -> Form:
     return of_each
 
 
+def _widened(z: Any) -> Planes:
+    """Return a number or a real tensor that meets a complex one as planes."""
+    if isinstance(z, Planes):
+        return z
+    if isinstance(z, torch.Tensor):
+        real = z if z.is_floating_point() else z.to(torch.get_default_dtype())
+        return Planes(real, torch.zeros_like(real))
+    return Planes(torch.full((), float(z.real)), torch.full((), float(z.imag)))
+
+
 def _product(left: Any, right: Any) -> Any:
-    if isinstance(left, complex) or isinstance(right, complex):
-        return NotImplemented
-    if not (isinstance(left, Planes) and isinstance(right, Planes)):
+    sides = (left, right)
+    if complex not in map(type, sides) and not all(isinstance(side, Planes) for side in sides):
         return _of_each(torch.mul)(left, right)
-    ac, bd = left.real * right.real, left.imag * right.imag
-    ad, bc = left.real * right.imag, left.imag * right.real
-    return Planes(ac - bd, ad + bc)
+    (a, b), (c, d) = _widened(left), _widened(right)
+    return Planes(a * c - b * d, a * d + b * c)
 
 
 def _quotient(left: Any, right: Any) -> Any:
-    if isinstance(right, Planes | complex):
+    if not isinstance(right, Planes | complex):
+        return _of_each(torch.div)(left, right)
+    c, d = _widened(right)
+    scale = torch.maximum(c.abs(), d.abs())  # as eager does: no square overflows or vanishes
+    a, b, c, d = (part / scale for part in (*_widened(left), c, d))
+    norm = c * c + d * d
+    return Planes((a * c + b * d) / norm, (b * c - a * d) / norm)
+
+
+def _raised(z: Any, n: Any) -> Any:
+    if isinstance(n, complex) or not isinstance(z, Planes):
         return NotImplemented
-    return _of_each(torch.div)(left, right)
+    if n == 2:  # noqa: PLR2004
+        return _product(z, z)
+    size, angle = torch.hypot(*z) ** n, torch.atan2(z.imag, z.real) * n
+    return Planes(size * angle.cos(), size * angle.sin())
+
+
+def _sum(sign: int, left: Any, right: Any, *, alpha: Any = 1) -> Any:
+    """Eager multiplies by a complex alpha of 1, which spreads a NaN of a plane to the other."""
+    if isinstance(alpha, complex):
+        return NotImplemented
+    (a, b), (c, d) = _widened(left), _widened(right)
+    return Planes(a + (sign * alpha * c - 0 * d), b + (sign * alpha * d + 0 * c))
 
 
 def _conjugate(z: Planes) -> Planes:
@@ -102,6 +131,10 @@ def _cast(real: Any, *_: Any, dtype: torch.dtype | None = None, **__: Any) -> An
         return NotImplemented
     real = real.to(dtype.to_real())
     return Planes(real, torch.zeros_like(real))
+
+
+def _power(z: Planes) -> Any:
+    return z.real * z.real + z.imag * z.imag
 
 
 def _joined(real: torch.Tensor, imag: torch.Tensor) -> Planes:
@@ -120,11 +153,15 @@ _FORMS: dict[Any, Form] = {
     aten.mul.Tensor: _product,
     aten.div.Tensor: _quotient,
     aten.square.default: lambda z: _product(z, z),
-    aten.pow.Tensor_Scalar: lambda z, n: _product(z, z) if n == 2 else NotImplemented,  # noqa: PLR2004
+    aten.pow.Tensor_Scalar: _raised,
+    aten.reciprocal.default: lambda z: _quotient(1.0, z),
+    aten.add.Tensor: functools.partial(_sum, 1),
+    aten.sub.Tensor: functools.partial(_sum, -1),
+    aten.rsub.Scalar: lambda z, whole, alpha=1: _sum(-1, whole, z, alpha=alpha),
     aten.conj.default: _conjugate,
     aten._conj.default: _conjugate,
     aten.conj_physical.default: _conjugate,
-    aten.abs.default: lambda z: (z.real * z.real + z.imag * z.imag).sqrt(),
+    aten.abs.default: lambda z: torch.hypot(z.real, z.imag),  # no square overflows or vanishes
     aten.real.default: lambda z: z.real,
     aten.imag.default: lambda z: z.imag,
     aten.view_as_real.default: lambda z: torch.stack([z.real, z.imag], -1),
@@ -203,6 +240,8 @@ class ComplexProgram:
 
         try:
             form = self._forms.get(node.target, lambda *_, **__: NotImplemented)
+            if _is_only_squared(node):
+                form = _power
             return trace(self._editor, functools.partial(run, form), values)
         except Unfit as reason:
             return str(reason)
@@ -234,12 +273,8 @@ class ComplexProgram:
             made = self._planes[node] = self._made(node)
             if is_complex(node) or not isinstance(made, Node):
                 continue  # of a list, users take single ones
-            if node.target is aten.abs.default:  # where it is only squared again, no root is taken
-                power = made.all_input_nodes[0]
-                fresh.append(power)
-                for square in _squares(node.users):
-                    self._editor.replace(square, power)
-            self._editor.replace(node, made)
+            for each in list(node.users) if _is_only_squared(node) else [node]:
+                self._editor.replace(each, made)
             fresh.append(made)
         return fresh
 
@@ -278,18 +313,16 @@ def _untyped(found: Any) -> Any:
 
 def _as_torch_does(operator: Any, *args: Any, **kwargs: Any) -> Any:
     """Return what torch's `ComplexTensor` makes of a call."""
-    args, kwargs = pytree.tree_map_only(
-        Planes,
-        lambda planes: ComplexTensor(*planes),
-        (args, kwargs),
-        is_leaf=lambda value: isinstance(value, Planes),
-    )
+
+    def is_planes(value: Any) -> bool:
+        return isinstance(value, Planes)
+
     if getattr(operator, "overloadpacket", None) in _ARITHMETIC:
-        args = pytree.tree_map_only(
-            (int, float, complex),
-            lambda z: ComplexTensor(torch.full((), float(z.real)), torch.full((), float(z.imag))),
-            args,
-        )
+        kinds = (int, float, complex, torch.Tensor)
+        args = pytree.tree_map_only(kinds, _widened, args, is_leaf=is_planes)
+    args, kwargs = pytree.tree_map_only(
+        Planes, lambda planes: ComplexTensor(*planes), (args, kwargs), is_leaf=is_planes
+    )
     result = operator(*args, **kwargs)
     return pytree.tree_map_only(ComplexTensor, lambda z: (z.re, z.im), result)
 
@@ -307,11 +340,15 @@ def _consumers(node: Node) -> list[Node]:
     return [n for n in node.graph.nodes if n in found]
 
 
-def _squares(users: Iterable[Node]) -> list[Node]:
-    return [
-        u
-        for u in users
-        if u.target is aten.square.default
-        or (u.target is aten.pow.Tensor_Scalar and u.args[1] == 2)  # noqa: PLR2004
-        or (u.target is aten.mul.Tensor and u.args[0] is u.args[1])
-    ]
+def _is_only_squared(node: Node) -> bool:
+    """Return whether a node is a magnitude whose square alone is used: no root need be taken."""
+    return (
+        node.target is aten.abs.default
+        and bool(node.users)
+        and all(
+            u.target is aten.square.default
+            or (u.target is aten.pow.Tensor_Scalar and u.args[1] == 2)  # noqa: PLR2004
+            or (u.target is aten.mul.Tensor and u.args[0] is u.args[1])
+            for u in node.users
+        )
+    )

@@ -310,6 +310,8 @@ def test_refuses_with_a_reason_and_changes_nothing(consumer: Any, reason: str) -
 
 
 _REAL_AGAIN = {
+    "cube": lambda z: (z**3).imag,
+    "root": lambda z: ((z + 9) ** 0.5).real,
     "angle": lambda z: torch.angle(z).cos(),  # on the cut a rounding turns it by a whole turn
     "complex scalar": lambda z: (z * (1 + 2j)).real,
     "reciprocal": lambda z: (1.0 / (z + 9)).abs(),
