@@ -36,7 +36,7 @@ from transforms.passes.canonical import (
     LookUpTensorIndices,
     run_canonical,
 )
-from transforms.passes.drop_assertions import DropAssertions
+from transforms.passes.drop_assertions import DropAssertions, naming_lines
 from zoo.errors import ExportError, MenagerieError
 
 if TYPE_CHECKING:
@@ -181,7 +181,8 @@ def _exported(
         if not shapes:
             raise
         try:
-            exported = export(prefer_deferred_runtime_asserts_over_guards=True)
+            with naming_lines():
+                exported = export(prefer_deferred_runtime_asserts_over_guards=True)
         except Exception:  # noqa: BLE001 (torch raises many kinds, and said it plainer before)
             raise doubt from None
         records.clear()

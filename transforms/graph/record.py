@@ -127,3 +127,10 @@ def source_line(node: Node) -> tuple[str, str]:
         if "torch/nn/modules" not in found[0]
     ]
     return lines[-1] if lines else ("", "")
+
+
+def user_line(trace: str) -> str:
+    """Return ` (model.py:12)` for the innermost call that is the user's; empty where none is."""
+    calls = _SOURCE_LINE.findall(trace)
+    lines = [f" ({file}:{line})" for file, line in calls if not file.startswith(NOT_THEIRS)]
+    return "".join(lines[-1:])

@@ -10,19 +10,25 @@ computation of tensors of them.
 from __future__ import annotations
 
 import math
+import traceback
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import sympy
 import torch
 from torch._guards import detect_fake_mode
+from torch.fx.experimental import symbolic_shapes
+from torch.fx.experimental.symbolic_shapes import RuntimeAssert
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import TensorReferenceAnalysis
 
+from transforms.graph.record import user_line
 from transforms.passes.canonical import CanonicalPass
 from zoo.errors import ExportError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from torch.export import ExportedProgram
 
@@ -35,10 +41,20 @@ _LARGEST_STEP = 64  # of the sizes that are looked for where not every size will
 _ASSERTIONS = (torch.ops.aten._assert_scalar.default,)
 
 
+def naming_lines() -> AbstractContextManager[object]:
+    """Inside the block, the message of an assertion of sizes is the user's line that asks it."""
+
+    def noted(expression: Any, _: str, stack: Any) -> RuntimeAssert:
+        return RuntimeAssert(expression, user_line("".join(traceback.format_stack())), stack)
+
+    return patch.object(symbolic_shapes, "RuntimeAssert", noted)
+
+
 class DropAssertions(CanonicalPass):
     """Replaces what a program asserts of its sizes with nothing, once that holds for all of them.
 
-    It takes programs exported with `prefer_deferred_runtime_asserts_over_guards`. An `ExportError`
+    It takes programs exported with `prefer_deferred_runtime_asserts_over_guards`, inside
+    `naming_lines`. An `ExportError`
     says that an assertion does not hold for some size, or that there are too many to try.
 
     Args:
@@ -64,7 +80,7 @@ class DropAssertions(CanonicalPass):
         mode: Any = detect_fake_mode([node.meta.get("val") for node in editor.graph.nodes])
         # Not every one is in the graph: none of floats, and those not that another seems to imply.
         for asserted in mode.shape_env.deferred_runtime_asserts.get(None, ()):
-            _settle(place, mode.shape_env.replace(asserted.expr), ranges, axes)
+            _settle(place, mode.shape_env.replace(asserted.expr), ranges, axes, asserted.msg)
         for node in editor.calls(*_ASSERTIONS):
             condition: Any = node.args[0]
             value = condition.meta["val"] if isinstance(condition, torch.fx.Node) else condition
@@ -93,24 +109,27 @@ def _in_words(expression: Any, axes: _Axes) -> str:
     return str(expression.xreplace({s: sympy.Symbol(n, integer=True) for s, n in named.items()}))
 
 
-def _settle(place: str, expression: Any, ranges: Mapping[Any, range], axes: _Axes) -> None:
-    """Try an assertion with every size; an ExportError says where it does not hold."""
+def _settle(
+    place: str, expression: Any, ranges: Mapping[Any, range], axes: _Axes, site: str = ""
+) -> None:
+    """Try an assertion, made at `site`, with every size; raise ExportError where it fails."""
     symbols = sorted(expression.free_symbols, key=str)
     if any(symbol not in ranges for symbol in symbols):
-        fact = f"what is computed decides a size: {expression}"
+        fact = f"what is computed decides a size{site}: {expression}"
         raise ExportError(place, fact, "Let sizes follow from the inputs' shapes alone")
     named = {s: "axis {1} of {0}".format(*axes[s]) if s in axes else str(s) for s in symbols}
     advice = f"Narrow the range of {' or '.join(named.values())}"
     if math.prod(len(ranges[symbol]) for symbol in symbols) > _MOST_TRIED:
         asked = _in_words(expression, axes)
-        fact = f"whether {asked} holds for all sizes is unknown, and they are too many to try"
+        fact = f"cannot try {asked}{site} with all sizes: they are too many"
         raise ExportError(place, fact, advice)
     sizes = [ranges[symbol] for symbol in symbols]
     held = _held(expression, dict(zip(symbols, sizes, strict=True)))
     for places in (~held).nonzero()[:1].tolist():
         found = zip(named.values(), sizes, places, strict=True)
         known = ", ".join(f"{name} = {each[place]}" for name, each, place in found)
-        fact = f"is another program at {known}: {_in_words(expression, axes)} does not hold there"
+        asked = _in_words(expression, axes)
+        fact = f"is another program at {known}: {asked} does not hold there{site}"
         axis_by_axis = enumerate(zip(named.values(), sizes, strict=True))
         fitting = [n + _where_it_holds(held.movedim(i, 0), each) for i, (n, each) in axis_by_axis]
         step = f"Narrow the range of {' or '.join(fitting)}{_together(held, sizes)}"

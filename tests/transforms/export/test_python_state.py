@@ -362,15 +362,15 @@ WORDS: dict[str, tuple[Callable[[Any, torch.Tensor], Any], Any, str]] = {
     ),
     "fraction": (
         lambda _, x: x * 2 if (x.shape[1] / 4) % 1 == 0.75 else x * 1, ({1: N},),
-        r"is another program at axis 1 of x = 2",
+        r"is another program at axis 1 of x = 2: .* there \(.*test_python_state\.py:\d+\)",
     ),
     "integer": (
         lambda _, x: x * 2 if (x.shape[1] / 2).is_integer() else x * 1, ({1: N},),
-        r"is another program at axis 1 of x = 2",
+        r"is another program at axis 1 of x = 2: .* there \(.*test_python_state\.py:\d+\)",
     ),
     "odd": (
         lambda _, x: x * 2 if x.shape[1] % 2 else x * 1, ({1: N},),
-        r"is another program at axis 1 of x = 2",
+        r"is another program at axis 1 of x = 2: .* there \(.*test_python_state\.py:\d+\)",
     ),
     "equal": (
         lambda _, x: x if torch.equal(x, x * 2) else -x, None,
