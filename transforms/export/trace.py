@@ -114,6 +114,14 @@ def correlation(self: Tensor) -> Tensor:
     )
 
 
+# Torch's own without gradients reads the length as a number, which fixes a dynamic one.
+@aten.max_pool1d.default.py_impl(_COMPOSITE)
+def largest_of_windows(self: Tensor, *window: Any, **how: Any) -> Tensor:
+    """Maximum of each window of a signal (torch.max_pool1d)."""
+    largest: Tensor = aten.max_pool1d_with_indices.default(self, *window, **how)[0]
+    return largest
+
+
 # What torch says of every recurrent layer too; `python_state` has seen whether it matters.
 _ASSIGNED = r"The tensor attributes? (.|\n)* assigned during export"
 _CAUSES = re.compile(r"Caused by: .*?([\w./-]+\.py):(\d+) in ")

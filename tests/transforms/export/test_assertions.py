@@ -200,3 +200,18 @@ def test_a_bundle_says_the_sizes_that_it_was_proven_for(tmp_path: Path) -> None:
     assert (
         repr(made) == f"ConvertedBundle('{tmp_path}/out', cpu, bit-equal, half from 4 to 64 by 2)"
     )
+
+
+def test_a_signal_is_pooled_at_every_length(tmp_path: Path) -> None:
+    """torch.export without gradients takes the length that `max_pool1d` sees for fixed."""
+    module = nn.Sequential(nn.MaxPool1d(3, 2, 1, ceil_mode=True), nn.MaxPool1d(2, 1)).eval()
+    shapes = ({2: Dim("n", min=5, max=33)},)
+    made = convert(
+        module, (torch.randn(2, 4, 9),), dynamic_shapes=shapes, out=tmp_path / "out",
+        measure_seconds=0,
+    )  # fmt: skip
+    with Session(made.folder) as session:
+        for length in (5, 6, 16, 33):
+            x = torch.randn(2, 4, length)
+            (found,) = session.run({session.inputs[0].name: x.numpy()}).values()
+            assert torch.equal(module(x), torch.from_numpy(found))
