@@ -159,7 +159,7 @@ def trace(
         if isinstance(error, (SyntaxError, UnicodeError)) and (found := _unwritable(module)):
             fact = f"has {found[0]}, and torch writes graphs as Python, {found[1]}"
             raise ExportError(place, fact, "Rename the module or tensor") from error
-        raise _failed(place, error) from error
+        raise _failed(place, error, module) from error
     own = None if isinstance(module, ExportedProgram) else module
     refuse_unsupported(place, program, own)
     return with_own_state(program)
@@ -328,7 +328,15 @@ def _unwritable(module: torch.nn.Module | ExportedProgram) -> tuple[str, str] | 
     return None
 
 
-def _failed(place: str, error: Exception) -> ExportError:
+def _shared_memory(module: torch.nn.Module | ExportedProgram) -> str:
+    """Return the names of parameters and buffers that are views of one memory."""
+    names: dict[int, list[str]] = {}
+    for name, tensor in module.state_dict().items():
+        names.setdefault(tensor.untyped_storage()._cdata, []).append(repr(name))
+    return ", ".join(" and ".join(group) for group in names.values() if len(group) > 1)
+
+
+def _failed(place: str, error: Exception, module: torch.nn.Module | ExportedProgram) -> ExportError:
     """What torch found, in a user's words where we have some, and at which line of the user's."""
     text, where = str(error), ""
     for each in (error, error.__context__):
@@ -355,6 +363,8 @@ def _failed(place: str, error: Exception) -> ExportError:
         said = f"it knows no results of the operator {said}"
     if "register it as buffer" in text:
         said = "forward writes into a tensor that no buffer of the module holds"
+    if "expected compiled_fn" in text:
+        said = f"forward writes a buffer that shares its memory: {_shared_memory(module)}"
     return ExportError(place, f"torch.export failed{where}: {said}", step)
 
 
@@ -382,7 +392,7 @@ _ADVICE = {  # by what torch says
     "self.register_buffer('state', torch.zeros(...))",
     "is registered in forward": "Register it in __init__, with its first value",
     "is missing nn_module_stack": "Assign a new tensor to a buffer: self.last = x.clone()",
-    "expected compiled_fn to be GraphModule": "A buffer that is written may be one memory with "
-    "another: register the memory once",
+    "expected compiled_fn to be GraphModule": "Register the memory once, as one buffer, and take "
+    "views of it in forward",
 }
 _TRY_ALONE = "Try the model under torch.export by itself; arguments of forward can switch paths"

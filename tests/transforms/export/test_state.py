@@ -352,5 +352,6 @@ def test_memory_under_two_names_is_refused(part: Any, written: str) -> None:
             self.get_buffer(written).add_(x)
             return self.part * 2 + self.whole[:1]
 
-    with pytest.raises(ExportError, match="one memory with another: register the memory once"):
+    words = "shares its memory: 'whole' and 'part'. Register the memory once, as one buffer"
+    with pytest.raises(ExportError, match=words):
         prepare_module("main", Program(Twice().eval(), (torch.ones(1, 4),)))
