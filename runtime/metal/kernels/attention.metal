@@ -64,7 +64,7 @@ float masked(float score, device const uchar* mask, constant Strides& of, consta
   const long at = batch * of.batch + head * of.head + query * of.row + key * of.column;
   if (p.mask == 1) return score + reinterpret_cast<device const float*>(mask)[at];
   if (p.mask == 2) return score + static_cast<float>(reinterpret_cast<device const T*>(mask)[at]);
-  return mask[at] == 0 ? -INFINITY : score;
+  return mask[at] == 0 ? score - INFINITY : score;  // eager adds minus infinity: NaN stays
 }
 
 // The weights so far of one query: exp(score - highest) each, and their sum. A NaN is no maximum,

@@ -1,0 +1,42 @@
+"""Attention with a mask of truth values: hidden scores stay minus infinity, and NaN stays NaN."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import menagerie
+from transforms import convert
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class _Attend(nn.Module):
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """Each query sees the keys up to its own."""
+        seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril()
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+
+
+@pytest.mark.parametrize("target", ["cpu", "metal"])
+def test_a_hidden_key_that_is_nan(target: str, tmp_path: Path) -> None:
+    """Eager adds minus infinity to its score, so the query's row is NaN; it is no other's."""
+    q, k, v = torch.randn(3, 1, 2, 5, 16, generator=torch.Generator().manual_seed(0))
+    bundle = convert(
+        _Attend().eval(), (q, k, v), target=target, out=tmp_path / "b", measure_seconds=0
+    )
+    k = k.clone()
+    k[0, 1, 3, 2] = torch.nan
+    expected = _Attend()(q, k, v).numpy()
+    with menagerie.open(bundle.folder) as session:
+        names = [spec.name for spec in session.inputs]
+        [found] = session.run(
+            dict(zip(names, (q.numpy(), k.numpy(), v.numpy()), strict=True))
+        ).values()
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
