@@ -77,7 +77,7 @@ def _main() -> None:
 
 
 def _assert_equal(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> None:
-    """A fast wrong result is no gain."""
+    """Refuse wrong results: a fast one is no gain."""
     for name, value in before.items():
         if value.dtype.kind == "f":
             error = np.abs(after[name] - value).max(initial=0.0)

@@ -126,7 +126,7 @@ def _status() -> Status:
 
 
 def _runs(client: Any, one: PlannedModel) -> set[UUID]:
-    """Ids of all runs that convert this model."""
+    """Return ids of all runs that convert this model."""
     from prefect.client.schemas.filters import FlowRunFilter
 
     its = FlowRunFilter.model_validate({"tags": {"all_": [one.model, one.target]}})

@@ -35,20 +35,20 @@ _COUNT = re.compile(r"I +refs: +([\d,]+)")
 
 
 def kind() -> str:
-    """What counts depend on: the C++ compiler, the C library and Python, by their versions."""
+    """Name what counts depend on: versions of the C++ compiler, the C library and Python."""
     asked = [shutil.which("c++") or "c++", "-dumpfullversion"]
     compiler = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
     return f"c++ {compiler}, {'-'.join(platform.libc_ver())}, Python {platform.python_version()}"
 
 
 def recorded() -> Mapping[str, int] | None:
-    """Counts by command on this kind of machine; None where none are recorded."""
+    """Return counts by command on this kind of machine; None where none are recorded."""
     found: Mapping[str, int] | None = json.loads(_RECORD.read_text()).get(kind())
     return found
 
 
 def commands(folder: Path, models: Sequence[str] = MODELS) -> dict[str, list[str]]:
-    """What is counted, by name; the models are converted into `folder`.
+    """Return the commands to count, by name; the models are converted into `folder`.
 
     Raises:
         CalledProcessError: a model cannot be converted; it has said why.
@@ -70,7 +70,7 @@ def _said(command: list[str]) -> None:
 
 
 def counted(command: Sequence[str], folder: Path) -> int:
-    """Instructions of a command, its second run: the first leaves Python's bytecode in `folder`.
+    """Count a command's instructions in its second run: the first writes bytecode to `folder`.
 
     Raises:
         CalledProcessError: it fails.
@@ -89,7 +89,7 @@ def counted(command: Sequence[str], folder: Path) -> int:
 
 
 def change(count: int, before: int) -> float:
-    """How much more than before, as a share of it."""
+    """Return the growth as a share of the earlier count."""
     return count / before - 1
 
 

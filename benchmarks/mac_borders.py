@@ -57,14 +57,14 @@ class Piece:
 
 
 def product(size: int) -> Piece:
-    """Of two square matrices."""
+    """Multiply two square matrices."""
     given = {"self": torch.randn(size, size), "mat2": torch.randn(size, size)}
     rest = {"out": torch.empty(size, size)}
     return Piece("product", "mm_out", given, rest, torch.mm, 2 * size**3 / 1e9)
 
 
 def convolution(channels: int, side: int) -> Piece:
-    """Of 3 x 3 places, as in a residual network."""
+    """Convolve with kernels of 3 x 3, as in a residual network."""
     given = {
         "input": torch.randn(1, channels, side, side),
         "weight": torch.randn(channels, channels, 3, 3),
@@ -80,7 +80,7 @@ def convolution(channels: int, side: int) -> Piece:
 
 
 def attention(places: int) -> Piece:
-    """Of 8 heads of 64."""
+    """Attend with 8 heads of 64."""
     given = {name: torch.randn(1, 8, places, 64) for name in ("query", "key", "value")}
     rest = {"mask": None, "is_causal": 0, "scale": None}
     eager = torch.nn.functional.scaled_dot_product_attention
@@ -88,7 +88,7 @@ def attention(places: int) -> Piece:
 
 
 def pieces() -> tuple[Piece, ...]:
-    """All of them; where nothing is timed the smallest of each kind."""
+    """Return all pieces; where nothing is timed, the smallest of each kind."""
     if not _ON_MAC:
         return product(32), convolution(8, 8), attention(32)
     return (
@@ -99,7 +99,7 @@ def pieces() -> tuple[Piece, ...]:
 
 
 def median_ms(run: Callable[[], object], wait: Callable[[], object]) -> float:
-    """Of one run, after one that is not counted."""
+    """Return the median time of one run, after one that is not counted."""
     run()
     wait()
     rounds = []
@@ -113,7 +113,7 @@ def median_ms(run: Callable[[], object], wait: Callable[[], object]) -> float:
 
 
 def ours() -> list[float]:
-    """Milliseconds of each piece, in the way that this process's environment says."""
+    """Return milliseconds of each piece, in the mode of this process's environment."""
     sys.path += [str(_TESTS / "cases"), str(_TESTS / "runtime/metal/double")]
     import shim_device
 
@@ -134,7 +134,7 @@ def ours() -> list[float]:
 
 
 def of_torch() -> list[float]:
-    """The same on torch's device."""
+    """Time each piece on torch's device, in milliseconds."""
     found = []
     for piece in pieces():
         run = partial(piece.eager, *(v.to("mps") for v in piece.operands.values()))
@@ -143,7 +143,7 @@ def of_torch() -> list[float]:
 
 
 def of_mlx() -> list[float]:
-    """The same by mlx (ml-explore.github.io/mlx), whose images have their channels last."""
+    """Time each piece by mlx (ml-explore.github.io/mlx), whose images have channels last."""
     import mlx.core as mx
 
     def run_of(piece: Piece) -> Callable[[], object]:
@@ -161,7 +161,7 @@ def of_mlx() -> list[float]:
 
 
 def border(rows: Sequence[tuple[float, float, float]]) -> float:
-    """GFLOP from which on the second way is faster at every size; infinity: at none.
+    """Return the GFLOP above which the second way is always faster; infinity: none.
 
     Args:
         rows: GFLOP, and milliseconds in the two ways, by size.
@@ -175,7 +175,7 @@ def border(rows: Sequence[tuple[float, float, float]]) -> float:
 
 
 def measured(which: str, graph_from: str = "") -> list[float]:
-    """Milliseconds, NaN for all where the process fails: it has printed why.
+    """Return milliseconds, NaN for all if the process fails, which prints why.
 
     The ways differ by a variable that a process reads once.
     """
@@ -191,7 +191,7 @@ def measured(which: str, graph_from: str = "") -> list[float]:
 
 
 def main() -> None:
-    """A table, then a border for each kind."""
+    """Print a table, then a border for each kind."""
     parser = argparse.ArgumentParser(description=__doc__)
     only = {"ours": ours, "torch": of_torch, "mlx": of_mlx}
     parser.add_argument("--only", choices=only, help="print these milliseconds as JSON")

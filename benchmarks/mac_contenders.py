@@ -34,7 +34,7 @@ _SECONDS = 3.0
 
 
 def eager_ms(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], device: str) -> float:
-    """Of one call on a device, which is waited for."""
+    """Time one call on a device, and wait for the device."""
     module, given = module.to(device), [value.to(device) for value in inputs]
     wait: Callable[[], object] = torch.mps.synchronize if device == "mps" else bool
     times: list[float] = []
@@ -48,7 +48,7 @@ def eager_ms(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], device: 
 
 
 def largest_inputs(bundle: Path, number: int) -> tuple[torch.Tensor, ...]:
-    """The inputs of a program's golden case with the most elements, in forward's order."""
+    """Return the inputs of a program's golden case with the most elements, in forward's order."""
     opened = open_bundle(bundle, check_hashes=False)
     program = opened.manifest.programs[number]
     cases = GoldenCases(opened.file(program.golden.path), program)
@@ -58,7 +58,7 @@ def largest_inputs(bundle: Path, number: int) -> tuple[torch.Tensor, ...]:
 
 
 def eager_modules(model: str, programs: Iterable[str]) -> Iterator[torch.nn.Module]:
-    """A module for each program of that name."""
+    """Yield a module for each program of that name."""
     manifest = load_manifest()
     spec = manifest.spec(model)
     loaded: Any = sources.load(
@@ -70,7 +70,7 @@ def eager_modules(model: str, programs: Iterable[str]) -> Iterator[torch.nn.Modu
 
 
 def rows(model: str, bundle: Path, *, alone: bool) -> Iterator[tuple[str, str, float]]:
-    """A program, who computes it, and milliseconds."""
+    """Yield a program, its contender, and milliseconds."""
     names = [each.name for each in open_bundle(bundle, check_hashes=False).manifest.programs]
     if sys.platform == "darwin":
         for name in names:

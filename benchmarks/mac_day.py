@@ -57,7 +57,7 @@ class Step:
 
 
 def steps(models: Sequence[str], folder: Path, *, on_mac: bool) -> tuple[Step, ...]:
-    """What is to be run, in order; bundles are pulled into the folder."""
+    """Return the steps to run, in order; bundles are pulled into the folder."""
     python = sys.executable
     zoo = str(Path(python).with_name("zoo"))
     platform_ = () if on_mac else ("--platform", "metal-macos-arm64")
@@ -113,7 +113,7 @@ def _counts(python: str, models: Sequence[str]) -> tuple[Step, ...]:
 
 
 def run(step: Step, folder: Path, limit: float = LIMIT) -> str:
-    """A line of the report, of a step that may take so many seconds."""
+    """Run a step with its time limit, and return its line of the report."""
     begun = time.monotonic()
     said, code = _output(step, limit)
     (folder / f"{step.name}.txt").write_text(f"$ {' '.join(step.command)}\n{said}")
@@ -122,7 +122,7 @@ def run(step: Step, folder: Path, limit: float = LIMIT) -> str:
 
 
 def _output(step: Step, limit: float) -> tuple[str, int]:
-    """What a command says, whatever bytes that is, and its exit code: the shell's if it is none."""
+    """Return a command's output and its exit code, the shell's if it cannot run."""
     given = {"MENAGERIE_METAL_GRAPH_FROM": step.graph_from} if step.graph_from else {}
     try:
         process = subprocess.Popen(
@@ -141,7 +141,7 @@ def _output(step: Step, limit: float) -> tuple[str, int]:
 
 
 def empty(folder: Path) -> Path:
-    """The folder, absolute and empty: what an earlier day left in it is removed.
+    """Return the folder, absolute and empty: files of an earlier day are removed.
 
     Raises:
         SystemExit: it holds something else, which is not ours to remove.

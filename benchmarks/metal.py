@@ -50,7 +50,7 @@ class Chip:
     throughput: float
 
     def milliseconds(self, size: float, operations: float) -> float:
-        """The least a run can take that moves so many bytes and computes so many operations."""
+        """Return the least time of a run that moves these bytes and does these operations."""
         return 1e3 * max(size / (self.bandwidth * 1e9), operations / (self.throughput * 1e12))
 
 
@@ -62,7 +62,7 @@ CHIPS = (Chip("M1", 68.25, 2.6), Chip("M2 Pro", 200, 5.73), Chip("M4", 120, 3.76
 
 
 def counts(bundle: Path, *, graphs: bool = False) -> Mapping[str, Mapping[str, float]]:
-    """By program, what one run of it makes the device do, and `error`: the largest of its outputs.
+    """Return the device's work in one run of each program, and its largest `error`.
 
     Args:
         bundle: its folder.
@@ -90,21 +90,21 @@ def counts(bundle: Path, *, graphs: bool = False) -> Mapping[str, Mapping[str, f
 
 
 def bytes_of(names: Iterable[str], tensors: Mapping[str, np.ndarray]) -> int:
-    """Of the tensors of these names, each once, with the scales of those kept as integers."""
+    """Return the bytes of the named tensors, each once, with the scales of integer ones."""
     suffixes = ("", ".scales", ".operand", ".shape")
     parts = {name + suffix for name in names for suffix in suffixes}
     return sum(tensors[part].nbytes for part in parts & tensors.keys())
 
 
 def weights(bundle: Path) -> Mapping[str, int]:
-    """By program, the bytes of its weights; those that programs share count for each."""
+    """Return the bytes of each program's weights; shared ones count for each program."""
     manifest = open_bundle(bundle, check_hashes=False).manifest
     tensors = read_tensors(bundle / manifest.weights.path)
     return {each.name: bytes_of(each.constants.values(), tensors) for each in manifest.programs}
 
 
 def row(name: str, weight: int, of: Mapping[str, float]) -> tuple[str, ...]:
-    """A line of the table, of a program with so many bytes of weights."""
+    """Return a line of the table, of a program with so many bytes of weights."""
     size = of["bytes"] + weight
     return (
         name,
@@ -123,7 +123,7 @@ HEAD = (
 
 
 def _zoo(*words: object, shown: bool = True) -> bool:
-    """Whether a command succeeds; `shown`: with what it prints."""
+    """Run a `zoo` command; return whether it succeeded. `shown`: print its output."""
     done = subprocess.run(
         [Path(sys.executable).with_name("zoo"), *map(str, words)],
         stdout=subprocess.DEVNULL, stderr=None if shown else subprocess.DEVNULL, check=False,
@@ -132,7 +132,7 @@ def _zoo(*words: object, shown: bool = True) -> bool:
 
 
 def fetch(model: str, folder: Path) -> Path:
-    """The model's bundle, converted where the store has none, or the folder that `model` is.
+    """Return the model's bundle, converted if the store has none, or the folder `model`.
 
     Raises:
         RuntimeError: it could neither be pulled nor converted; the command has said why.
@@ -148,7 +148,7 @@ def fetch(model: str, folder: Path) -> Path:
 
 
 def models_for_metal() -> list[str]:
-    """Those of the zoo, in float32."""
+    """Return the zoo's float32 models for Metal."""
     manifest = load_manifest()
     return [name for name in manifest.select(["*"]) if "metal" in manifest.spec(name).targets]
 
@@ -170,7 +170,7 @@ def main() -> None:
 
 
 def _counted(model: str) -> bool:
-    """Whether the rows of a model could be printed; else the reason is."""
+    """Print a model's rows, or why that failed; return whether it succeeded."""
     with tempfile.TemporaryDirectory() as scratch:
         try:
             folder = fetch(model, Path(scratch) / "bundle")

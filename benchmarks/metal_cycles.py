@@ -89,14 +89,14 @@ def _quotient(a: int, b: int) -> int:
 
 
 def tile_of(work: Work) -> int:
-    """The side of a product's tiles, as metal/products.cpp chooses it."""
+    """Return the side of a product's tiles, as metal/products.cpp chooses it."""
     tiles = _quotient(work.m, 64) * _quotient(work.n, 64) * work.batch
     return _SMALL if min(work.m, work.n) <= _SMALL or tiles < _FEWEST else _LARGE
 
 
 @functools.cache
 def issued(work: Work, tile: int) -> Cycles:
-    """By one SIMD group of a kernel; beyond 1,024 terms, or 64 keys, by extrapolation."""
+    """Count the cycles of one SIMD group; extrapolate beyond 1,024 terms or 64 keys."""
     keys = work.kind == "attention"
     value, most = (work.n, 64) if keys else (work.k, 1024)
     if value > most and work.kind != "depthwise":
@@ -109,7 +109,7 @@ def issued(work: Work, tile: int) -> Cycles:
 
 
 def _launch(work: Work, tile: int) -> tuple[str, str, list[Any]]:
-    """A kernel's file, how its mangled name begins, and its arguments."""
+    """Return a kernel's file, how its mangled name begins, and its arguments."""
     mangled = {"float": "f", "half": "DF16_"}[work.type]
     finish = packed("i4i4f4f", int(work.other), 11, *(0,) * 3, 1.0, *(0,) * 7)  # 11: kAdd
     last: list[Any] = [None, finish, packed("4qi4x", 0, work.n, 1, 0, 1)]
@@ -167,7 +167,7 @@ def _launch(work: Work, tile: int) -> tuple[str, str, list[Any]]:
 
 
 def seconds(work: Work) -> float:
-    """On an M1: issue by all its schedulers, at least one SIMD group's, or memory."""
+    """Return an M1's time: issue by all schedulers, at least one SIMD group's, or memory."""
     tile, count = tile_of(work), 0
     cut = work
     if work.kind == "attention":
@@ -245,7 +245,7 @@ def _work(name: str, args: Sequence[Any], result: torch.Tensor) -> Work | None:
 
 
 def works(model: str) -> list[Work]:
-    """Of a model of the zoo, with random weights."""
+    """Return the kernel launches of a zoo model with random weights."""
     manifest = load_manifest()
     spec = manifest.spec(model)
     origin = manifest.origins[model].file
@@ -277,13 +277,13 @@ KERNELS: Sequence[tuple[str, Work, int, float]] = (
 
 
 def epilogue(*, other: bool) -> float:
-    """Cycles an element of a tile of 64, beyond those of the terms: bias, and an operand."""
+    """Return cycles of an element of a tile of 64 beyond its terms: bias, and an operand."""
     one, two = (issued(Work("product", 1024, 1024, k, other=other), 64).all for k in (16, 32))
     return (one - (two - one)) / 32
 
 
 def share(work: Work, tile: int) -> float:
-    """Of peak, or of bandwidth where a kernel multiplies no matrices."""
+    """Return the share of peak, or of bandwidth where a kernel multiplies no matrices."""
     cycles = issued(work, tile)
     if cycles.matrices:
         return cycles.matrices / cycles.all

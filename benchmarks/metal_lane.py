@@ -73,20 +73,20 @@ class Cycles:
 
 
 def follow(file: str, function: str, arguments: Sequence[Any]) -> Cycles:
-    """Cycles of the kernel in a file of `runtime/metal/kernels` whose mangled name begins so."""
+    """Count the cycles of a kernel by its file and how its mangled name begins."""
     functions = compiled(file)
     name = next(name for name in functions if name.startswith(function))
     return Lane().run(functions[name], arguments)
 
 
 def packed(form: str, *values: float) -> bytes:
-    """A struct as the kernels have it."""
+    """Pack a struct in the kernels' layout."""
     return struct.pack("=" + form, *values)
 
 
 @functools.cache
 def compiled(name: str) -> Mapping[str, Function]:
-    """Functions of `runtime/metal/kernels/<name>.metal`, by their mangled names."""
+    """Return functions of `runtime/metal/kernels/<name>.metal`, by their mangled names."""
     sys.path.append(str(_RUNTIME))
     from embed_kernels import expanded
 
@@ -130,7 +130,7 @@ class Function:
 
 
 def _plain(line: str) -> str:
-    """Without flags, which change no value here."""
+    """Remove flags, which change no value here."""
     previous = ""
     while line != previous:
         line, previous = _FLAGS.sub("", f" {line.strip()} ").strip().rstrip(","), line
@@ -138,7 +138,7 @@ def _plain(line: str) -> str:
 
 
 def _split(text: str) -> list[str]:
-    """At commas outside of brackets."""
+    """Split at commas outside of brackets."""
     parts, depth, begin = [], 0, 0
     for at, sign in enumerate(text):
         depth += (sign in "([{<") - (sign in ")]}>")
@@ -202,7 +202,7 @@ class Lane:
         return float(text) if kind in ("float", "half", "bfloat", "double") else int(text)
 
     def _typed(self, text: str) -> tuple[str, Any]:
-        """`i64 %x`: the type and the value."""
+        """Split `i64 %x` into type and value."""
         at = text.index(">") + 1 if text.startswith("<") else text.index(" ")
         return text[:at], self._value(text[:at], text[at:].strip())
 
@@ -345,7 +345,7 @@ _CALLS = {
 
 
 def weight(word: str, kind: str, *, constant: bool) -> float:
-    """Cycles of an arithmetic instruction; `constant`: by a number known to the compiler."""
+    """Return cycles of an arithmetic instruction; `constant`: by a number known to the compiler."""
     wide = kind == "i64"
     if word in ("add", "sub"):
         return 4 if wide else 1

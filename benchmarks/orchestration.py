@@ -88,7 +88,7 @@ def main() -> None:
 
 
 def _earlier(folder: Path) -> list[Figures]:
-    """What was measured before, if anything was."""
+    """Return earlier measurements, if there are any."""
     file = folder / "orchestration.json"
     return [Figures(**each) for each in json.loads(file.read_text())] if file.exists() else []
 
@@ -106,7 +106,7 @@ def _measure(cluster: ToyCluster, size: int, *, convert: bool) -> list[Figures]:
 
 
 def _publish(cluster: ToyCluster) -> None:
-    """Releases of all models, as if they had been converted."""
+    """Publish releases of all models, as if they had been converted."""
     sys.path.insert(0, str(TESTS / "runtime" / "format"))
     from bundle_maker import make_bundle
 
@@ -167,7 +167,7 @@ def _run(cluster: ToyCluster, size: int, kind: Kind) -> Figures:
 
 
 def _memory(process: psutil.Process) -> int:
-    """Resident bytes of a process and all it started."""
+    """Return resident bytes of a process and its descendants."""
     total = 0
     try:
         for each in (process, *process.children(recursive=True)):
@@ -178,7 +178,7 @@ def _memory(process: psutil.Process) -> int:
 
 
 def _computed(process: psutil.Process) -> float:
-    """Processor seconds of a process; 0 when it is gone."""
+    """Return processor seconds of a process; 0 when it is gone."""
     try:
         times = process.cpu_times()
     except psutil.NoSuchProcess:
@@ -187,7 +187,7 @@ def _computed(process: psutil.Process) -> float:
 
 
 def _flow_runs(cluster: ToyCluster) -> int:
-    """How many runs of our flows began on the server."""
+    """Count the runs of our flows that began on the server."""
     flows = ["convert-zoo", "convert-batch", "convert-model"]
     began = {"state": {"type": {"not_any_": ["SCHEDULED"]}}}
     asked = {"flows": {"name": {"any_": flows}}, "flow_runs": began}

@@ -156,7 +156,7 @@ def _unused_branch(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 def _relative_scores(
     query: torch.Tensor, key: torch.Tensor, positions: torch.Tensor
 ) -> torch.Tensor:
-    """Transformer-XL's scores: of contents, plus those of relative positions, shifted."""
+    """Return Transformer-XL's scores: contents, plus shifted relative positions."""
     given = query @ positions.mT
     *leading, rows, length = given.shape
     padded = functional.pad(given, (1, 0)).view(*leading, -1, rows)

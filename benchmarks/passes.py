@@ -52,7 +52,7 @@ class Row:
     remark: str = ""
 
     def line(self) -> str:
-        """For the terminal, and for a table of Markdown."""
+        """Format a line for the terminal and for a Markdown table."""
         times = [f"{t:.3f}" if t is not None else "" for t in (self.before_ms, self.after_ms)]
         speedup = f"{self.speedup:.2f}" if self.speedup is not None else self.remark
         counts = [f"{a} to {b}" for a, b in (self.nodes, self.transpositions)]
@@ -153,7 +153,7 @@ def _compare(
 
 
 def _eager_ms(program: ExportedProgram, inputs: Sequence[torch.Tensor], threads: int) -> float:
-    """Processor time of a run by PyTorch itself."""
+    """Return the processor time of a run by PyTorch itself."""
     import torch
 
     from menagerie.profile import latency

@@ -51,7 +51,7 @@ class Row:
 
 
 def measure(model: str, manifest: Manifest, store: Store, seconds: float) -> list[Row]:
-    """A row for each precision of an entry that the store has, float32 first.
+    """Return a row for each stored precision of an entry, float32 first.
 
     Raises:
         NotInStore: there is no release in float32.
@@ -77,7 +77,7 @@ def measure(model: str, manifest: Manifest, store: Store, seconds: float) -> lis
 
 
 def _memory(bundle: Path, program: str) -> int:
-    """Bytes; see `run_memory.py`."""
+    """Return bytes of memory; see `run_memory.py`."""
     script = Path(__file__).with_name("run_memory.py")
     command = [sys.executable, str(script), str(bundle), program]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -85,7 +85,7 @@ def _memory(bundle: Path, program: str) -> int:
 
 
 def _worst(bundle: Path) -> float:
-    """The lowest signal-to-noise ratio of all outputs and cases, in dB; infinite where equal."""
+    """Return the lowest signal-to-noise ratio of all outputs and cases, in dB."""
     validation = read_report(bundle).validation
     programs = validation.programs if validation else ()
     return min(p.snr_db for program in programs for p in program.parity)

@@ -66,7 +66,7 @@ class Row:
 def measure(
     model: str, store: Store, threads: list[int], against: list[str], asked: argparse.Namespace
 ) -> list[Row]:
-    """A row for each number of threads and contender, the artifact first.
+    """Return a row for each number of threads and contender, the artifact first.
 
     Raises:
         NotInStore: the model was not converted for the CPU.
@@ -87,7 +87,7 @@ def measure(
 
 
 def _prepare(model: str, folder: Path, asked: argparse.Namespace) -> float:
-    """Writes what all contenders are given; the recording's length in seconds."""
+    """Write the contenders' inputs; return the recording's length in seconds."""
     samples = _recording(asked.audio)
     np.save(folder / "samples.npy", samples)
     spec = load_manifest().spec(model)
@@ -108,7 +108,7 @@ def _prepare(model: str, folder: Path, asked: argparse.Namespace) -> float:
 
 
 def _recording(seconds: float) -> np.ndarray:
-    """Spoken digits, one recording after another: whole frames of at most so many seconds."""
+    """Join spoken digits to a recording of whole frames, at most so many seconds."""
     import soundfile
 
     wanted = int(seconds * _RATE) // _FRAME * _FRAME

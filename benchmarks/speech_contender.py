@@ -63,7 +63,7 @@ class Task:
         )
 
     def head(self) -> Any:
-        """The release's first head; a Whisper's with the language, and when to end."""
+        """Return the release's first head; a Whisper's with the language, and when to end."""
         assert self.recipe is not None
         head = next(iter(self.recipe.heads.values()))
         if isinstance(head, WhisperHead):
@@ -72,12 +72,12 @@ class Task:
         return head
 
     def features(self) -> dict[str, np.ndarray]:
-        """Inputs of a program that takes no samples."""
+        """Return inputs of a program that takes no samples."""
         with np.load(self.folder / "features.npz") as kept:
             return dict(kept)
 
     def transcribe(self, runs: Mapping[str, Run]) -> Transcribe:
-        """Our decoding loop over programs, run by any contender."""
+        """Run our decoding loop over the programs of any contender."""
         if self.recipe is None:
             [run], features, blank = runs.values(), self.features(), self.options["blank"]
             return lambda: [e.token for e in greedy_ctc(run(features)["logits"][0], blank)]
@@ -102,7 +102,7 @@ class Task:
 
 
 def _artifact(task: Task) -> Transcribe:
-    """Ours, without torch in the process."""
+    """Return our own contender, which runs without torch."""
     return task.transcribe(
         {
             program.name: Session(task.bundle, program.name, task.threads, allow_unsigned=True).run
@@ -123,7 +123,7 @@ def _loaded(model: str) -> tuple[Any, Any]:
 
 
 def _eager(task: Task) -> Transcribe:
-    """Transformers' own features and `generate`."""
+    """Return Transformers' own features and `generate`."""
     import torch
 
     torch.set_num_threads(task.threads)
@@ -168,7 +168,7 @@ def _eager(task: Task) -> Transcribe:
 
 
 def _folded(best: list[int], blank: int) -> list[int]:
-    """CTC's tokens of the best ones frame by frame."""
+    """Return CTC's tokens from the best token of each frame."""
     return [t for t, before in zip(best, [blank, *best], strict=False) if t not in (before, blank)]
 
 
@@ -202,7 +202,7 @@ def _whisper(task: Task, model: Any, head: WhisperHead) -> Transcribe:
 
 
 def _export(task: Task) -> None:
-    """Each program as ONNX, of the recording's own sizes; state becomes inputs and outputs."""
+    """Export each program as ONNX in the recording's sizes; state becomes inputs and outputs."""
     import torch
 
     torch.set_grad_enabled(False)
@@ -233,14 +233,14 @@ def _export(task: Task) -> None:
 
 
 def _largest(values: Any) -> Any:
-    """`amax` over all, which torch's exporter knows with axes alone."""
+    """Return `amax` over all axes, since torch's exporter requires axes."""
     from onnxscript import opset18
 
     return opset18.ReduceMax(values, keepdims=0)
 
 
 def _stateful(part: Any, state: list[str], program: Any) -> Any:
-    """A part as a function of its inputs and its state: its outputs, and the state after them."""
+    """Return a part as a function of inputs and state to outputs and the state after them."""
     import torch
 
     names = [spec.name for spec in program.inputs]
@@ -260,7 +260,7 @@ def _stateful(part: Any, state: list[str], program: Any) -> Any:
 
 
 def _example(task: Task, program: Any, known: dict[str, np.ndarray]) -> list[Any]:
-    """Inputs of the sizes that the recording makes."""
+    """Return inputs in the sizes of the recording."""
     import torch
 
     given = []
@@ -281,7 +281,7 @@ def _example(task: Task, program: Any, known: dict[str, np.ndarray]) -> list[Any
 
 
 def _onnxruntime(task: Task) -> Transcribe:
-    """ONNX Runtime, in our decoding loop."""
+    """Return ONNX Runtime in our decoding loop."""
     import onnxruntime
 
     def runner(name: str) -> Run:

@@ -97,7 +97,7 @@ def _check(times: list[Latency]) -> None:
 
 
 def _timed(task: Task, contenders: list[Contender], seconds: float) -> list[Latency]:
-    """Their latencies; who cannot be loaded is left out, and said."""
+    """Time the contenders; report and leave out those that cannot be loaded."""
     able = list(contenders)
     while True:
         try:

@@ -75,7 +75,7 @@ class Conversion:
 
 
 def convert(task: Task, contender: Contender) -> Conversion:
-    """Makes what a peer reads, with what it reads in turn, where it is not there yet."""
+    """Make the file that a peer reads, and its own inputs first, unless they exist."""
     before = _READS.get(contender)
     began = time.perf_counter()
     if before is not None and not (task.folder / "model.onnx").exists():
@@ -95,7 +95,7 @@ def convert(task: Task, contender: Contender) -> Conversion:
 
 
 def latencies(task: Task, contenders: Sequence[Contender], seconds: float) -> list[Latency]:
-    """Lets each take its turn again and again, after one that is not counted.
+    """Time the contenders in turns, after one turn that is not counted.
 
     Raises:
         SessionError: a contender ended.
@@ -118,7 +118,7 @@ def latencies(task: Task, contenders: Sequence[Contender], seconds: float) -> li
 
 
 def _costs(turns: Sequence[Turn], threads: int) -> tuple[float, float]:
-    """The least and the median of what calls cost: one thread's leaves out what others take."""
+    """Return the least and the median cost of calls; for one thread, by processor time."""
     if threads == 1:
         costs = [turn.processor_ms / len(turn.wall_ms) for turn in turns]
     else:
@@ -138,7 +138,7 @@ def _error(task: Task, kind: Contender) -> float:
 
 
 def start(task: Task, name: str, command: Sequence[str], times: int = 5) -> Start:
-    """Starts a command again and again.
+    """Time the repeated start of a command.
 
     Raises:
         CalledProcessError: it fails.
@@ -166,7 +166,7 @@ def _command(kind: Contender, task: Task, *more: str) -> list[str]:
 
 
 def start_command(task: Task, kind: Contender | None) -> tuple[str, list[str]]:
-    """What a fresh process is called and started by; None is `menagerie-run`, without Python."""
+    """Return a fresh process's name and command; None is `menagerie-run`, without Python."""
     if kind is not None:
         return kind, _command(kind, task, "--once")
     order = [str(native_tool()), "--no-hashes", "--allow-unsigned", "--cases", "1"]

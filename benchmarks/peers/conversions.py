@@ -27,7 +27,7 @@ def _onnx(task: Task) -> None:
 
 
 def _mnn(task: Task) -> None:
-    """MNN's converter, which says on standard output what it does."""
+    """Run MNN's converter, which prints its progress on standard output."""
     tool = Path(sys.executable).with_name("mnnconvert")
     files = ["--modelFile", str(task.folder / ONNX), "--MNNModel", str(task.folder / "model.mnn")]
     subprocess.run(

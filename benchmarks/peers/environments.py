@@ -55,7 +55,7 @@ _ENVIRONMENTS = {
 
 
 def python_of(contender: Contender) -> Path:
-    """The interpreter that has a contender's packages; they are installed where they are not yet.
+    """Return the interpreter with a contender's packages, installing them where they lack.
 
     Raises:
         CalledProcessError: pip cannot install them; it has said why.

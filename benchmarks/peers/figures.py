@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def latency_table(rows: Sequence[Latency]) -> str:
-    """Shares of eager's least time, and ours of the best peer's; a line a number of threads."""
+    """Return shares of eager's least time, and ours of the best peer's, a line a thread count."""
     peers = sorted({row.contender for row in rows} - set(OWN), key=list(Contender).index)
     lines = [
         "| model | threads | eager | ours | " + " | ".join(peers) + " | ours over the best |",
@@ -42,7 +42,7 @@ def latency_table(rows: Sequence[Latency]) -> str:
 
 
 def start_table(rows: Sequence[Start]) -> str:
-    """A line a fresh process."""
+    """Return a line for each fresh process."""
     lines = ["| model | process | seconds | processor | peak memory |", "|---|---|---:|---:|---:|"]
     for row in rows:
         times = f"{row.seconds:.2f} | {row.processor_seconds:.2f}"
@@ -51,12 +51,12 @@ def start_table(rows: Sequence[Start]) -> str:
 
 
 def conversions_table(rows: Sequence[Conversion]) -> str:
-    """A line a conversion."""
+    """Return a line for each conversion."""
     lines = ["| model | for | seconds | why not |", "|---|---|---:|---|"]
     lines += [f"| `{r.model}` | {r.contender} | {r.seconds:.1f} | {r.failure} |" for r in rows]
     return "\n".join(lines)
 
 
 def _mean(ratios: Sequence[float]) -> float:
-    """Geometric; NaN of those without a peer."""
+    """Return the geometric mean; NaN without peers."""
     return math.exp(sum(map(math.log, ratios)) / len(ratios))

@@ -36,18 +36,18 @@ class Task:
         return self.folder / "bundle"
 
     def program(self) -> str:
-        """The release's first program, the only one that is compared."""
+        """Return the release's first program, the only one that is compared."""
         name: str = json.loads((self.bundle / "manifest.json").read_text())["programs"][0]["name"]
         return name
 
     def seed(self) -> int:
-        """That of the release's random weights, which all contenders have."""
+        """Return the seed of the release's random weights, which all contenders share."""
         source: str = json.loads((self.bundle / "manifest.json").read_text())["source"]
         found = re.search(r"seed (\d+)", source)
         return int(found[1]) if found else 0
 
     def write(self) -> None:
-        """Writes the inputs of the release's first golden case, in forward's order."""
+        """Write the inputs of the release's first golden case, in forward's order."""
         from menagerie.format.folder import open_bundle
         from menagerie.validation.goldens import GoldenCases
 
@@ -61,12 +61,12 @@ class Task:
         np.savez(self.folder / "expected.npz", *kept)
 
     def inputs(self) -> dict[str, np.ndarray]:
-        """The inputs by name, in forward's order."""
+        """Return the inputs by name, in forward's order."""
         with np.load(self.folder / "inputs.npz") as kept:
             return {name: kept[name] for name in kept.files}
 
     def module(self) -> tuple[Any, tuple[Any, ...]]:
-        """The module of the first program, with the inputs as tensors."""
+        """Return the module of the first program, with the inputs as tensors."""
         import torch
 
         from transforms.graph.callable import CallableProgram
