@@ -98,7 +98,7 @@ def differences(published: Bundle, rebuilt: Bundle) -> tuple[Difference, ...]:
 
 
 def _near(published: Path, rebuilt: Path, program: BundleProgram, manifest: BundleManifest) -> bool:
-    """Whether golden cases have the same inputs, and outputs that the tolerances take for equal.
+    """Return whether golden cases have equal inputs, and outputs within the tolerances.
 
     Another kind of processor rounds otherwise in eager PyTorch: a difference, and no other model.
     """
@@ -120,7 +120,7 @@ def _near(published: Path, rebuilt: Path, program: BundleProgram, manifest: Bund
 
 
 def _files(published: Path, rebuilt: Path) -> str:
-    """In what two files differ, in words."""
+    """Describe the difference of two files."""
     if published.suffix == ".safetensors" and (named := _tensors(published, rebuilt)):
         return named
     first, second = published.stat().st_size, rebuilt.stat().st_size
@@ -135,7 +135,7 @@ def _files(published: Path, rebuilt: Path) -> str:
 
 
 def _tensors(published: Path, rebuilt: Path) -> str:
-    """The tensors that differ between two files of them, and by how much; empty: none does."""
+    """Describe the tensors that differ between two files, and by how much; empty: none."""
     try:
         one, two = read_tensors(published), read_tensors(rebuilt)
     except ArtifactError:

@@ -118,13 +118,13 @@ def nearest(word: object, known: Iterable[str]) -> str | None:
 
 
 def suggestion(word: object, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?` to end a fact with, or nothing."""
+    """Return `; did you mean 'x'?` to end a fact with, or nothing."""
     found = nearest(word, known)
     return f"; did you mean {found!r}?" if found else ""
 
 
 def advice(word: object, known: Iterable[str], otherwise: str) -> str:
-    """`Did you mean 'x'? ` and `otherwise`, as an error's next step."""
+    """Return `Did you mean 'x'? ` and `otherwise`, as an error's next step."""
     found = nearest(word, known)
     return (f"Did you mean {found!r}? " if found else "") + otherwise
 

@@ -120,7 +120,7 @@ class Manifest:
         ]
 
     def _in(self, name: str, precision: Precision) -> str | None:
-        """The name of a model in a precision; None where it is not published in it."""
+        """Return the name of a model in a precision; None if it is not published in it."""
         if self.models[name].precision is precision:
             return name
         return next(iter({_variant_name(name, precision)} & self._variants), None)
@@ -197,7 +197,7 @@ def _variant_name(model: str, precision: Precision) -> str:
 
 @cache  # it costs as much as reading ten small manifests
 def json_schema() -> dict[str, Any]:
-    """JSON Schema of a manifest file, for editors."""
+    """Return the JSON Schema of a manifest file, for editors."""
     schema = ManifestFile.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
@@ -226,7 +226,7 @@ def _entries(file: YamlFile, targets: Iterable[str]) -> Mapping[str, ModelSpec]:
 
 
 def _shown(path: Path) -> str:
-    """`path` as a person in the current folder would type it."""
+    """Return `path` as a person in the current folder would type it."""
     try:
         return str(path.absolute().relative_to(Path.cwd()))
     except ValueError:

@@ -35,7 +35,7 @@ class Owner(Frozen):
 
     @classmethod
     def this(cls) -> Owner:
-        """This process."""
+        """Return the owner that is this process."""
         pid = os.getpid()
         return cls(host=_host(), pid=pid, born=_digest(birth(pid) or ""))
 
@@ -56,7 +56,7 @@ class Owner(Frozen):
 
 
 def birth(pid: int) -> str | None:
-    """When a process started, as a text that no other process of this id ever has.
+    """Return when a process started, a text that no other process with this id has.
 
     On Linux ticks since boot together with the boot's id, which no clock that is set can change; on
     macOS the date, to a second. None if there is no such process, or only its exit code is left.
@@ -81,7 +81,7 @@ def birth(pid: int) -> str | None:
 
 
 def _host() -> str:
-    """This host's name, and a digest of it and of the space in which its process ids hold.
+    """Return this host's name, and a digest of it and of its process id namespace.
 
     Containers that share the host's network share its name as well, but not its processes.
     """
@@ -101,7 +101,7 @@ OWN_STORE = "MENAGERIE_OWN_STORE"
 
 
 def is_worker() -> bool:
-    """Whether this process belongs to a worker, as its service says by `MENAGERIE_ROLE=worker`."""
+    """Return whether this is a worker's process, by `MENAGERIE_ROLE=worker` of its service."""
     return os.environ.get(ROLE) == WORKER
 
 

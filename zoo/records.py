@@ -61,7 +61,7 @@ class PassLog(Frozen):
 
 
 def dearest(logs: Iterable[PassLog]) -> str:
-    """Which layer's rounding costs the outputs most, as a sentence; empty: none was rounded."""
+    """Name the layer whose rounding costs the outputs most; empty if none was rounded."""
     costs = [cost for log in logs for cost in log.rounding if cost.output_snr_db is not None]
     if not costs:
         return ""

@@ -46,7 +46,7 @@ _Path = Annotated[str, AfterValidator(_no_nemo)]
 
 
 def is_ours(reference: str) -> bool:
-    """Whether a `module:callable` is this project's own, and so needs no permission to run."""
+    """Return whether a `module:callable` is part of this project and needs no permission."""
     return reference.startswith(_OUR_BUILDERS)
 
 
@@ -371,7 +371,7 @@ class ProgramSpec(SpecModel):
 
 
 def _known_target(name: str, info: ValidationInfo) -> str:
-    """A target's name, if those who read the manifest say which there are; see `load_manifest`."""
+    """Check a target's name, if the reader of the manifest lists targets; see `load_manifest`."""
     known = (info.context or {}).get("targets", ())
     if known and name not in known:
         raise PydanticCustomError("unknown_target", "is not a target", {"known": list(known)})
@@ -795,7 +795,7 @@ class ModelSpec(_Rounding):
         return self
 
     def variants(self) -> dict[Precision, ModelSpec]:
-        """The entry in each of its other precisions; neither is taken by a tag."""
+        """Return the entry in each of its other precisions; neither is taken by a tag."""
         return {
             precision: self.model_copy(
                 update={
@@ -835,5 +835,5 @@ class ModelSpec(_Rounding):
         return {**usual, **self.tolerances}
 
     def tolerance(self, dtype: Dtype) -> Tolerance | None:
-        """The tolerance for outputs of `dtype`; None means bit for bit: integers and booleans."""
+        """Return the tolerance for outputs of `dtype`; None: bit for bit (integers, booleans)."""
         return self.own_tolerances.get(dtype) or DEFAULT_TOLERANCES.get(dtype)

@@ -55,7 +55,7 @@ class Fault:
     fact: str
 
     def __str__(self) -> str:
-        """The fact, behind its location as `models.resnet18.programs[0].dtype`."""
+        """Return the fact, behind its location as `models.resnet18.programs[0].dtype`."""
         steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.location)
         return ": ".join(filter(None, ("".join(steps).removeprefix("."), self.fact)))
 
@@ -333,7 +333,7 @@ def _follow(steps: Iterable[str | int], root: Schema) -> tuple[Location, Schema]
 
 
 def _resolve(root: Schema, node: Schema) -> Schema:
-    """`node` without references and without the null that makes it optional."""
+    """Return `node` without references and without the null that makes it optional."""
     while "$ref" in node or "anyOf" in node:
         if "$ref" in node:
             node = root["$defs"][node["$ref"].rpartition("/")[2]]

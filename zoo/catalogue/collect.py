@@ -107,7 +107,7 @@ def siblings(name: str, known: Mapping[str, CataloguedModel]) -> dict[Precision,
 
 
 def side_by_side(name: str, known: Mapping[str, CataloguedModel]) -> list[_Sibling]:
-    """Platform, precision, model and its latest release; none where there is one precision."""
+    """Return platform, precision, model and latest release; none with a single precision."""
     found = [
         (history.platform, precision, sibling, history.current)
         for precision, sibling in siblings(name, known).items()
@@ -150,7 +150,7 @@ def collect(store: Store, model: str) -> CataloguedModel:
 
 
 def _history(store: Store, ledger: Ledger) -> tuple[History, _Reported | None]:
-    """The releases of one platform, and the latest one; where all were retracted, the last."""
+    """Return a platform's releases and the latest; the last one if all were retracted."""
     found = {each.build_key: (each, report_of(store, each)) for each in store.named(ledger)}
     current = None if ledger.latest is None else found.get(ledger.latest.build_key)
     latest = None if current is None else current[0]

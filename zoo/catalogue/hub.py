@@ -178,7 +178,7 @@ def card(model: CataloguedModel, way: Way) -> str:
 
 
 def _require_ours(hub: HfApi, name: str, *, private: bool) -> None:
-    """A push replaces all that a repository holds."""
+    """Refuse a repository with foreign files: a push replaces all that it holds."""
     info = hub.model_info(name)
     if private and not info.private:
         raise UsageError(f"hf://{name}", "is there, and public", "Make it private first")
@@ -215,7 +215,7 @@ def _fill(store: Store, folder: Path, address: str, wheels: Sequence[Path]) -> W
 
 @contextmanager
 def _errors(server: str) -> Iterator[None]:
-    """What the Hub's client raises, as errors for people."""
+    """Turn the errors of the Hub's client into ours."""
     advice = "Log in with a token that may write: hf auth login, or set HF_TOKEN"
     try:
         yield

@@ -138,7 +138,7 @@ def render_model(name: str, known: Mapping[str, CataloguedModel], way: Way) -> s
 
 
 def first_lines(latest: Sequence[tuple[CataloguedModel, History]], way: Way) -> str:
-    """Commands with which a stranger gets from nothing to one of these releases.
+    """Return a newcomer's commands from nothing to one of these releases.
 
     It is one for which there is a wheel, if there is any; empty without releases.
     """
@@ -152,7 +152,7 @@ def first_lines(latest: Sequence[tuple[CataloguedModel, History]], way: Way) -> 
 
 
 def snippets(model: CataloguedModel, history: History, way: Way) -> tuple[Command, ...]:
-    """Commands and Python for the latest release of a platform.
+    """Return commands and Python for the latest release of a platform.
 
     Args:
         model: whose.

@@ -24,7 +24,7 @@ _SHARED: Final = f"{CATALOGUE}shared/"
 
 
 def _relative(site: Site, store: str, page: str) -> Way:
-    """Of a page in a folder or behind a web server: links work wherever all the store is shown."""
+    """Link pages of a folder or web server: links work wherever the whole store is shown."""
     shown, folder = site.address or store, posixpath.dirname(page)
 
     def link(key: str, _name: str = "") -> str:  # the page itself says how a file is called
@@ -37,7 +37,7 @@ def _relative(site: Site, store: str, page: str) -> Way:
 
 
 def _signed(store: Store, known: Mapping[str, CataloguedModel]) -> Way:
-    """Of a page in a private bucket: each link carries a signature and is good for a week.
+    """Link pages of a private bucket: each link is signed and valid for a week.
 
     Pages link the copies of one another that were made with such links.
     """
@@ -69,7 +69,7 @@ _FORM = TypeAdapter(dict[str, CataloguedModel])
 
 
 def update_catalogue(store: Store, models: Iterable[str] | None = None) -> int:
-    """Writes the pages of these models and the list of all; what is as it was is not written.
+    """Write the pages of these models and the list of all; unchanged ones are not written.
 
     Args:
         store: where the releases are and the site goes.
@@ -104,7 +104,7 @@ def update_catalogue(store: Store, models: Iterable[str] | None = None) -> int:
 
 
 def share_catalogue(store: Store) -> str | None:
-    """Draws the site once more, for who has no key to its bucket: all links are signed.
+    """Draw the site once more with signed links, for readers without a key to its bucket.
 
     Returns:
         The address of the first page, good for a week as all that it links; None for a folder.
@@ -128,7 +128,7 @@ def kept_site(objects: ObjectStore) -> Site:
 
 
 def keep_site(objects: ObjectStore, site: Site, wheels: Iterable[Path] = ()) -> Site:
-    """Keeps what the owner says of the site, with wheels for its readers; pages say it when drawn.
+    """Store the owner's settings of the site, with wheels for its readers; pages show them.
 
     Returns:
         The same with the names of the wheels.

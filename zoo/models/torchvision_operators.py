@@ -31,7 +31,7 @@ _load = torch.ops.load_library
 
 @contextmanager
 def torchvision_operators() -> Iterator[None]:
-    """Inside, torchvision and what imports it can be imported; what they define can then run."""
+    """Make torchvision and its dependents importable in the block; what they define runs later."""
     library = _library()
     with patch.object(torch.ops, "load_library", _load_but_torchvisions):
         yield
@@ -42,7 +42,7 @@ def torchvision_operators() -> Iterator[None]:
 
 @functools.cache
 def _library() -> torch.library.Library | None:
-    """What holds the declarations, kept alive by this cache; None where the binary is loaded."""
+    """Return the cached holder of the declarations; None where the binary is loaded."""
     if hasattr(torch.ops.torchvision, "nms"):  # somebody imported torchvision before us
         return None
     library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
@@ -60,14 +60,14 @@ def _library() -> torch.library.Library | None:
 
 
 def _load_but_torchvisions(path: str | Path) -> None:
-    """What `torch.ops.load_library` does, but for the binary that torchvision can do without."""
+    """Load a library as torch does, except the binary that torchvision can do without."""
     if Path(path).name.startswith("_C") and "torchvision" in Path(path).parts:
         raise OSError(f"{path}: not needed")
     _load(path)  # type: ignore[no-untyped-call]
 
 
 def suppress_boxes(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
-    """The positions of boxes (N, 4) that overlap no better one by more than the threshold.
+    """Return positions of boxes (N, 4) that overlap no better box beyond the threshold.
 
     Overlap is the intersection's area over the union's; the best come first.
     """
@@ -93,7 +93,7 @@ def align_regions(  # noqa: PLR0917 (torchvision's order)
     sampling_ratio: int,
     aligned: bool,
 ) -> Tensor:
-    """Regions (K, 5: image, x and y of two corners) of maps (N, C, H, W), each as a small map.
+    """Return a small map of each region (K, 5: image, x and y of two corners) of (N, C, H, W).
 
     Every one of the (K, C, pooled_height, pooled_width) values is the mean of `sampling_ratio`
     squared samples, bilinear between pixels; a sample more than a pixel outside counts as 0.
@@ -132,7 +132,7 @@ def align_regions(  # noqa: PLR0917 (torchvision's order)
 
 
 def _neighbours(at: Tensor, limit: int) -> list[tuple[Tensor, Tensor]]:
-    """The two pixels around each place, and how much each of them counts."""
+    """Return the two pixels around each position, and their weights."""
     low = at.floor()
     after = at - low
     first = low.long()
@@ -155,7 +155,7 @@ def deformed_convolution(  # noqa: PLR0917 (torchvision's order)
     offset_groups: int,
     use_mask: bool,
 ) -> Tensor:
-    """A convolution of (N, C, H, W) each of whose taps reads where `offset` moves it.
+    """Convolve (N, C, H, W) with taps that read where `offset` moves them.
 
     `offset` is (N, offset_groups * taps * 2, H', W'), y before x; a place between pixels is
     bilinear, one outside counts as 0. `mask`, (N, offset_groups * taps, H', W'), scales the taps.
@@ -165,7 +165,7 @@ def deformed_convolution(  # noqa: PLR0917 (torchvision's order)
     taps, (out_h, out_w) = kernel[0] * kernel[1], offset.shape[2:]
 
     def places(axis: int, out: int, stride: int, pad: int, dilation: int) -> Tensor:
-        """Of every tap at every output, along one axis: (taps, out)."""
+        """Return the position of every tap at every output, along one axis: (taps, out)."""
         along = torch.arange(kernel[axis], device=input.device) * dilation
         by_tap = along.repeat_interleave(kernel[1]) if axis == 0 else along.repeat(kernel[0])
         return by_tap[:, None] + torch.arange(out, device=input.device) * stride - pad

@@ -95,7 +95,7 @@ class Histogram:
 
 
 def latency_chart(times: Sequence[Latencies]) -> Chart | None:
-    """A pair of bars a program: the artifact above, eager PyTorch below where it was measured.
+    """Draw two bars a program: the artifact above, eager PyTorch below where it was measured.
 
     A bar ends at the median; its whisker goes from the minimum to the 90th percentile.
     """
@@ -115,7 +115,7 @@ def latency_chart(times: Sequence[Latencies]) -> Chart | None:
 
 
 def kernel_chart(profile: Profile, most: int) -> Chart | None:
-    """A row a kernel, the longest ones; its whisker begins at what the machine's peaks allow."""
+    """Draw the longest kernels; a whisker begins at the time that the machine's peaks allow."""
     rows = []
     for kernel in profile.kernels[:most]:
         took = kernel.milliseconds / profile.runs
@@ -151,7 +151,7 @@ def _in_succession(
 
 
 def _linear(caption: str, rows: Sequence[Row]) -> Chart | None:
-    """The chart of rows whose marks are in a unit, from 0 to the longest; None where all is 0."""
+    """Draw rows whose marks share a unit, from 0 to the longest; None where all are 0."""
     longest = max((mark.end for row in rows for mark in row.marks), default=0)
     if longest <= 0:
         return None
@@ -179,7 +179,7 @@ class _Decades:
         return self.start + (self.end - self.start) * (exponent - self.low) / (self.high - self.low)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """At most five of its decades, with their places."""
+        """Return at most five of its decades, with their positions."""
         exponents = range(self.low, self.high + 1, 1 + (self.high - self.low) // 5)
         return [(self(10.0**e), scientific(10.0**e)) for e in exponents]
 
@@ -259,7 +259,7 @@ def error_histogram(output: OutputCases) -> Histogram | None:
 
 
 def bar_among(value: float | None, column: Iterable[float | None]) -> Mark | None:
-    """A bar beside one figure of a table's column; None where there is nothing to compare."""
+    """Draw a bar beside a figure of a table's column; None without others to compare."""
     known = [_drawn(each) for each in column if each is not None and not math.isnan(each)]
     most = max(known, default=0.0)
     if value is None or math.isnan(value) or len(known) == 1 or most <= 0:

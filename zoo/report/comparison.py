@@ -106,7 +106,7 @@ def compare(before: Side, after: Side) -> tuple[Difference, ...]:
 
 
 def regressions(before: Side, after: Side, limits: RegressionLimits) -> tuple[Regression, ...]:
-    """By what the second release is worse than the limits allow; empty if it may be the latest.
+    """List where the second release exceeds the limits; empty if it may be the latest.
 
     What the first one's report tells, the second one's must tell too: a figure that is left out
     would pass every limit.

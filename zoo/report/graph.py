@@ -180,7 +180,7 @@ def _annotated(lines: Sequence[Line]) -> Iterator[Line]:
 
 
 def _block_of(module: str) -> str:
-    """A module's path down to its second numbered name, or the only one; empty without any."""
+    """Return a module's path down to its second numbered name, or the only one; else empty."""
     names = module.split(".")
     numbered = [i for i, name in enumerate(names) if _NUMBERED.fullmatch(name)]
     return ".".join(names[: numbered[:2][-1] + 1]) if numbered else ""

@@ -108,7 +108,7 @@ def render_failure(report: FailureReport) -> str:
 
 
 def render_index(rows: Sequence[tuple[ConversionReport, str]]) -> str:
-    """The page of a whole zoo: one row a conversion, with its page's address; empty: none."""
+    """Render the page of a whole zoo, a row for each conversion with its page's address."""
     return render(
         "index.html.j2",
         rows=[(summary.summarise(report), report, link) for report, link in rows],
@@ -202,7 +202,7 @@ def markdown(report: ConversionReport) -> str:
 
 
 def log_end(text: str) -> str:
-    """The last lines of a log as a page can show them: no control characters, none too long."""
+    """Return a log's last lines for a page: no control characters, no long lines."""
     lines = [line for line in text.replace("\r", "\n").split("\n") if line.strip()]
     shown = ("".join(c if c.isprintable() else " " for c in line) for line in lines[-_LOG_LINES:])
     return "\n".join(line.rstrip()[:_LINE_CHARACTERS] for line in shown)

@@ -133,7 +133,7 @@ def parities(report: ConversionReport) -> Iterator[tuple[str, OutputParity]]:
 
 
 def badness(parity: OutputParity) -> tuple[bool, float]:
-    """By what parities are sorted: failed ones above passed ones, then by their largest error."""
+    """Return the sort key of parities: failed ones first, then by their largest error."""
     return not parity.passed, parity.max_abs
 
 
@@ -309,7 +309,7 @@ def _judging(gate: AccuracyResult | WordErrors) -> str:
 
 
 def commands(report: ConversionReport) -> tuple[Command, ...]:
-    """How to get, prove again, run and make this artifact; what failed can be looked into."""
+    """Return commands to get, prove, run and make this artifact, and to examine a failure."""
     model, target = report.model, report.target
     seed = "" if report.random_weights is None else f" --random-weights {report.random_weights}"
     again = Command("Convert it yourself", f"zoo convert {model} --target {target}{seed}")

@@ -208,12 +208,12 @@ class Keyring:
         add_root(self.root_document, str(self.folder / "root.json"), place)
 
     def hold(self) -> AbstractContextManager[None]:
-        """Signing is ours while the block runs: metadata are numbered."""
+        """Reserve signing for this process while the block runs: metadata are numbered."""
         return _locked(self.folder)
 
 
 def keys_folder() -> Path:
-    """`$MENAGERIE_KEYS`, else `keys` in Menagerie's own folder."""
+    """Return `$MENAGERIE_KEYS`, else `keys` in Menagerie's own folder."""
     asked = os.environ.get(KEYS)
     return Path(asked).expanduser().absolute() if asked else home() / "keys"
 
@@ -294,7 +294,7 @@ def _new_key(path: Path) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """For its owner alone from the first byte."""
+    """Write a file that only its owner can read from the first byte on."""
     partial = path.with_name(f".{path.name}.partial")
     partial.unlink(missing_ok=True)
     os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))

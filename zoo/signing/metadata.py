@@ -74,7 +74,7 @@ class StoreMetadata:
         signed.expires = expires(getattr(self._keyring.settings.expiry, signed.type))
 
     def _latest(self, kind: type[S]) -> S:
-        """The last that was signed, here or by another holder of the keys; else an empty one."""
+        """Return the last signed version, of any holder of the keys; else an empty one."""
         own = self._verified(kind, _bytes(self._kept / f"{kind.type}.json"))
         found = [s for s in (own, self._stored(kind)) if s is not None]
         return max(found, key=lambda each: each.version) if found else kind()
@@ -93,7 +93,7 @@ class StoreMetadata:
         return self._verified(kind, self._objects.read_if_there(METADATA + name, _MOST_BYTES))
 
     def _verified(self, kind: type[S], content: bytes | None) -> S | None:
-        """What keys of today have signed, or what is kept here, though keys were rotated since."""
+        """Return metadata that today's keys signed, or what is kept here from before a rotation."""
         if content is None:
             return None
         try:

@@ -56,7 +56,7 @@ class Promoter:
         self._draws = draws
 
     def has_signed(self, release: Release) -> bool:
-        """Whether the signed ledger names this very document, so that it may stay as it is."""
+        """Return whether the signed ledger names this very document, which may then stay."""
         return self._ledger(release).names(release.build_key, release.digest)
 
     def promote(self, candidate: Release, *, latest: bool = True, reason: str = "") -> Release:
@@ -184,7 +184,7 @@ class Promoter:
         self._publish_key(key.public_key.keyval["public"].encode())
 
     def _publish_key(self, own: bytes) -> None:
-        """Others check every model.sig with one key: another holder's would make theirs false."""
+        """Publish the key of model.sig once; warn if another holder's key is there already."""
         shown = self._store.objects.read_if_there(MODEL_SIGNING_KEY, 2**16)
         if shown is None:
             self._store.objects.put_small(MODEL_SIGNING_KEY, own)

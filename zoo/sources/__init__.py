@@ -65,7 +65,7 @@ def load(
 
 
 def _random(spec: ModelSpec, context: Context, seed: int) -> nn.Module:
-    """Seeded weights; the caller's random numbers go on as if nothing had been drawn."""
+    """Build with seeded weights, and leave the caller's random state unchanged."""
     import torch
 
     from zoo.sources.random_weights import enliven, torch_threads
@@ -85,12 +85,12 @@ def load_library(kind: str) -> None:
 
 
 def _kind(source: SourceSpec) -> ModuleType:
-    """The submodule for this kind of source: each has `trained` and `untrained`."""
+    """Return the submodule for this kind of source: each has `trained` and `untrained`."""
     return importlib.import_module(f"zoo.sources.{source.kind}")
 
 
 def _describe(source: SourceSpec, seed: int | None) -> str:
-    """One line for reports: what was built, and where its weights are from."""
+    """Describe in one line what was built, and where its weights are from."""
     if isinstance(source, TransformersSource):
         what = f"transformers {source.architecture}"
         place = f"folder {source.folder}" if source.folder else f"{source.id} at {source.revision}"

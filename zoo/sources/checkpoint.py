@@ -133,7 +133,7 @@ def _download(url: str, target: IO[bytes], model: str) -> None:
 
 
 def trained(source: CheckpointSource, context: Context) -> nn.Module:
-    """The module with the checkpoint's weights.
+    """Return the module with the checkpoint's weights.
 
     Raises:
         HashMismatch: if the file's bytes are not the promised ones.
@@ -205,7 +205,7 @@ def fill(module: nn.Module, state: Mapping[str, Tensor], model: str) -> None:
 
 
 def _refuse_inflation(path: Path, model: str) -> None:
-    """PyTorch stores tensors as they are: a file that inflates was made to fill the memory.
+    """Refuse a compressed file: PyTorch stores tensors as they are.
 
     Raises:
         SourceRefused: it is a zip whose entries are compressed, overlap, or are code.

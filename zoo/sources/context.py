@@ -25,7 +25,7 @@ class Context:
 
 
 def first_line(error: Exception) -> str:
-    """What an error says first, for a message of one line."""
+    """Return an error's first line, for a message of one line."""
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
@@ -79,7 +79,7 @@ _MOST_INDEX_BYTES = 64 * 2**20
 
 
 def weights_folder(path: str, context: Context) -> Path:
-    """The folder that an entry's relative `path` means, once nothing in it leads elsewhere.
+    """Return the folder of an entry's relative `path`, if nothing in it leads elsewhere.
 
     Files that are links may stay in the manifest's folder; the shards that an index names are plain
     names of files beside it, so that a digest over the folder's files is one over all that is read.

@@ -45,7 +45,7 @@ _ENDINGS = {"gamma": "weight", "beta": "bias"}
 
 
 def is_model(path: Path) -> bool:
-    """Whether a file begins as CTranslate2's of Whisper do, in any version."""
+    """Return whether a file begins as CTranslate2's files of Whisper do, in any version."""
     begin = struct.pack("<H", len(_SPECIFICATION) + 1) + _SPECIFICATION.encode()
     with path.open("rb") as stream:
         return stream.read(4 + len(begin))[4:] == begin

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def untrained(
     source: FactorySource | CheckpointSource | PackageSource, context: Context
 ) -> nn.Module:
-    """What the callable returns; see `build`."""
+    """Return the result of the callable; see `build`."""
     return build(source.builder, source.arguments, context)
 
 

@@ -27,7 +27,7 @@ _PROJECT = Path(__file__).parents[2]
 
 
 def has_weights(source: SourceSpec) -> bool:
-    """Whether weights can be had without `--random-weights`."""
+    """Return whether weights exist without `--random-weights`."""
     match source:
         case TorchvisionSource(weights=None) | TransformersSource(id=None, folder=None):
             return False
@@ -38,7 +38,7 @@ def has_weights(source: SourceSpec) -> bool:
 
 
 def is_fetched(source: SourceSpec) -> bool:
-    """Whether a seed replaces the weights: for a network, not for what is at hand."""
+    """Return whether a seed replaces the weights: only where they come from a network."""
     match source:
         case CheckpointSource():
             return source.path.startswith("https://")
@@ -51,12 +51,12 @@ def is_fetched(source: SourceSpec) -> bool:
 
 
 def seed_used(spec: ModelSpec, random_weights: int | None) -> int | None:
-    """`random_weights` where the seed replaces fetching; None for weights that are at hand."""
+    """Return the seed where it replaces fetching; None for weights that are at hand."""
     return random_weights if is_fetched(spec.source) else None
 
 
 def fingerprint(spec: ModelSpec, *, origin: Path, random_weights: int | None) -> str:
-    """Content identity of what an entry refers to: weights, the builder's code, data.
+    """Return the content identity of an entry: weights, the builder's code, data.
 
     Args:
         spec: the entry.
@@ -110,7 +110,7 @@ def _weights(source: SourceSpec, folder: Path) -> str:
 
 
 def _folder_digest(folder: Path) -> str:
-    """Digest over the names and bytes of what transformers reads from a folder."""
+    """Hash the names and bytes of the files that transformers reads from a folder."""
     return _digest(sorted(p for p in folder.iterdir() if p.suffix in {".safetensors", ".json"}))
 
 
@@ -120,7 +120,7 @@ def _digest(files: Sequence[Path]) -> str:
 
 
 def _code_digest(reference: str, folder: Path) -> str:
-    """Digest of the builder's source file; found without importing, which would run it."""
+    """Hash the builder's source file, found without importing, which would run it."""
     module = reference.partition(":")[0]
     places = [str(_PROJECT)] if is_ours(reference) else None
     path = _locate(module, places or [str(folder)])

@@ -59,7 +59,7 @@ def torch_threads(count: int) -> Iterator[None]:
 
 
 def enliven(module: nn.Module, spec: ModelSpec, model: str) -> None:
-    """Mend degenerate parameters in place, as an entry's model is called; see `strengthen`.
+    """Repair degenerate parameters in place, as an entry's model is called; see `strengthen`.
 
     Args:
         module: float32, in eval mode.
@@ -86,7 +86,7 @@ def enliven(module: nn.Module, spec: ModelSpec, model: str) -> None:
 
 
 def strengthen(module: nn.Module, run: Callable[[], object]) -> None:
-    """Mend degenerate parameters in place; draws from torch's current random state.
+    """Repair degenerate parameters in place, drawing from torch's current random state.
 
     Args:
         module: float32, in eval mode.
@@ -123,7 +123,7 @@ def _buffers_kept(layers: Iterable[nn.Module]) -> Iterator[None]:
 
 
 def _enliven_parameter(parameter: Tensor, offset: float) -> None:
-    """Constant vectors become biases where they were zero, else gains; matrices get unit gain.
+    """Draw constant vectors as biases where they are 0, else as gains; give matrices unit gain.
 
     A matrix's gain is by how much it scales the deviation of independent inputs. Biases are drawn
     about `offset`.
@@ -165,7 +165,7 @@ def _set_statistics(layer: nn.Module, arguments: tuple[Tensor, ...]) -> None:
 
 
 def _draw(spec: InputSpec, program: ProgramSpec) -> Tensor:
-    """A sample of an input at the lowest size of its dynamic dimensions."""
+    """Return a sample of an input at the lowest size of its dynamic dimensions."""
     shape = tuple(s if isinstance(s, int) else program.dimensions[s].low for s in spec.shape)
     sample = spec.sample
     match sample.kind:
@@ -239,7 +239,7 @@ class SmallBranches(TorchFunctionMode):
         return result
 
     def _known(self, func: Callable[..., Any], tensors: list[Tensor]) -> _Made | None:
-        """What is to be noted of a result; None of what was made of parameters alone."""
+        """Return what to note of a result; None if it was made of parameters alone."""
         weights = tuple(each for each in tensors if isinstance(each, nn.Parameter))
         if len(weights) == len(tensors):
             return None
@@ -267,7 +267,7 @@ class SmallBranches(TorchFunctionMode):
 
 
 def misfit(forward: Callable[..., Any], names: Sequence[str]) -> str:
-    """Why a call with arguments of these names fails, and what it takes; empty if it does not.
+    """Explain why a call with arguments of these names fails; empty if it does not.
 
     Empty too of code that does not tell its parameters.
     """

@@ -28,7 +28,7 @@ _patching = threading.Lock()
 
 
 def untrained(source: TorchvisionSource, context: Context) -> nn.Module:
-    """The builder's module as torchvision initialises it.
+    """Return the builder's module as torchvision initialises it.
 
     Raises:
         SourceError: if torchvision has no such builder.
@@ -41,7 +41,7 @@ def untrained(source: TorchvisionSource, context: Context) -> nn.Module:
 
 
 def trained(source: TorchvisionSource, context: Context) -> nn.Module:
-    """The builder's module with the weights the entry names.
+    """Return the builder's module with the weights the entry names.
 
     Raises:
         SourceError: if torchvision has no such builder or weights, or they cannot be fetched.
@@ -60,7 +60,7 @@ def trained(source: TorchvisionSource, context: Context) -> nn.Module:
 
 @functools.cache
 def library() -> ModuleType:
-    """The library itself."""
+    """Return the library itself."""
     with torchvision_operators():
         import torchvision
 

@@ -45,7 +45,7 @@ _EXPERTS = "batched_mm"
 
 
 def untrained(source: TransformersSource, context: Context) -> nn.Module:
-    """The architecture with the entry's configuration, as transformers initialises it.
+    """Return the architecture with the entry's configuration, as transformers initialises it.
 
     Raises:
         SourceError: if there is no such architecture or it refuses the configuration.
@@ -60,7 +60,7 @@ def untrained(source: TransformersSource, context: Context) -> nn.Module:
 
 
 def trained(source: TransformersSource, context: Context) -> nn.Module:
-    """The architecture with weights from the hub or from a folder beside the manifest.
+    """Return the architecture with weights from the hub or from a folder beside the manifest.
 
     Raises:
         SourceError: if they cannot be had, or leave a parameter without a value.
@@ -95,7 +95,7 @@ def trained(source: TransformersSource, context: Context) -> nn.Module:
 
 @functools.cache
 def library() -> ModuleType:
-    """The library itself, with what all its models are made of."""
+    """Return the library itself, with what all its models are made of."""
     with torchvision_operators():
         import transformers
         import transformers.modeling_utils
@@ -134,7 +134,7 @@ def _require_complete(info: dict[str, Any], source: TransformersSource, context:
 def _in_parts(
     module: Any, source: TransformersSource, context: Context, *, as_trained: bool = False
 ) -> nn.Module:
-    """The model itself, or from samples on where the entry asks for that."""
+    """Return the model, or its parts that begin at samples where the entry asks for that."""
     module.set_experts_implementation(_EXPERTS)
     whole: nn.Module = module
     if not source.from_samples:
@@ -152,7 +152,7 @@ def _in_parts(
 
 
 def _do_normalize(source: TransformersSource, context: Context) -> bool | None:
-    """What a Wav2Vec2FeatureExtractor's settings say of the samples; None if they say nothing."""
+    """Return whether a Wav2Vec2FeatureExtractor normalises samples; None if it does not say."""
     path = beside_weights(_PREPROCESSOR, source, context)
     if not path.exists():
         return None
@@ -162,7 +162,7 @@ def _do_normalize(source: TransformersSource, context: Context) -> bool | None:
 
 
 def beside_weights(file: str, source: _Source, context: Context) -> Path:
-    """A file beside a source's weights; in a folder it need not be there.
+    """Return a file beside a source's weights; in a folder it may be missing.
 
     Raises:
         SourceError: the hub or the package does not give it.
@@ -254,7 +254,7 @@ def _numbered(
 
 
 def _tokens(source: _Source, context: Context) -> _Tokens:
-    """Those of tokenizer.json."""
+    """Read the tokens of tokenizer.json."""
     from tokenizers import Tokenizer
 
     path = beside_weights(_FILE, source, context)
@@ -266,7 +266,7 @@ def _tokens(source: _Source, context: Context) -> _Tokens:
 
 
 def _lines(source: _Source, context: Context) -> _Tokens:
-    """Those of CTranslate2's vocabulary.txt, one on each line; `<|...|>` are special."""
+    """Read the tokens of CTranslate2's vocabulary.txt, one a line; `<|...|>` are special."""
     with reading(_LINES, context):
         text = beside_weights(_LINES, source, context).read_text("utf-8")
     pieces = dict(enumerate(text.removesuffix("\n").split("\n")))
@@ -274,7 +274,7 @@ def _lines(source: _Source, context: Context) -> _Tokens:
 
 
 def _characters(source: _Source, context: Context) -> _Tokens:
-    """Those of vocab.json, in which `<pad>` is the blank."""
+    """Read the tokens of vocab.json, in which `<pad>` is the blank."""
     with reading(f"{_CHARACTERS} or {_SETTINGS}", context):
         for file in (_CHARACTERS, _SETTINGS):
             path = beside_weights(file, source, context)
@@ -292,7 +292,7 @@ def _characters(source: _Source, context: Context) -> _Tokens:
 
 
 def _as_trained(head: HeadSpec, blank: int | None, source: _Source, context: Context) -> HeadSpec:
-    """A head with its tokenizer's blank, or a decoder's with the tokens of its own generation."""
+    """Return a head with its tokenizer's blank, or a decoder with its generation's tokens."""
     if isinstance(head, CtcHead) and blank is not None:
         return replace(head, blank=blank)
     if isinstance(source, PackageSource) or not isinstance(head, WhisperHeadSpec | AttentionHead):

@@ -54,7 +54,7 @@ class ObjectStore(ObjectReader):
             self.put_small(key, content)
 
     def read_record(self, key: str, limit: int, kind: type[T]) -> T | None:
-        """What JSON of at most `limit` bytes holds; None where there is none that can be read."""
+        """Parse JSON of at most `limit` bytes; None if it is missing or unreadable."""
         content = self.read_if_there(key, limit)
         with suppress(ValidationError):
             return None if content is None else TypeAdapter(kind).validate_json(content)
@@ -126,7 +126,7 @@ class LocalObjects(FolderReader, ObjectStore):
 
     @contextmanager
     def _entry(self, key: str, size: int) -> Iterator[BinaryIO]:
-        """A file to write `size` bytes to, on the root's file system, that then gets its key.
+        """Open a file for `size` bytes on the root's file system; afterwards it gets its key.
 
         Writers share a lock on the folder; who gets it alone knows that all files in it are
         orphans, because a process that dies gives its lock back.

@@ -175,7 +175,7 @@ def _store_time(objects: ObjectStore) -> float:
 def _documents(
     objects: ObjectStore, rule: KeepRule
 ) -> tuple[dict[str, tuple[StoredFile, BundleManifest]], set[str]]:
-    """The documents of releases and candidates; and the blobs that unreadable ones may name."""
+    """Return documents of releases and candidates, and blobs that unreadable ones may name."""
     found: dict[str, tuple[StoredFile, BundleManifest]] = {}
     unreadable: set[str] = set()
     released, proposed = (objects.list_files(k.folder) for k in (release_key, candidate_key))
@@ -207,7 +207,7 @@ def _superseded(
     old: float,
     in_use: set[str],
 ) -> list[str]:
-    """Documents of builds beyond the newest; the latest, which is validated if any is, stays."""
+    """Return documents of old builds, but never the latest one."""
     by_platform: dict[tuple[str, str], dict[str, list[str]]] = {}
     for key, (_, manifest) in documents.items():
         if (names := release_key.build(key)) is None:  # a candidate waits
@@ -238,7 +238,7 @@ def _older(
     date: float,
     chosen: Callable[[str], object] = is_note_key,
 ) -> list[str]:
-    """Keys of what was written until a date."""
+    """Return keys of files written before a date."""
     return [
         file.key
         for prefix in prefixes
@@ -254,7 +254,7 @@ def _removed(
     *,
     dry_run: bool = False,
 ) -> list[str]:
-    """Removes, a batch at a time, what is still unused; returns their keys."""
+    """Remove files that are still unused, in batches, and return their keys."""
     removed = []
     for start in range(0, len(keys), _BATCH):
         names = {key: PurePosixPath(key).stem for key in keys[start : start + _BATCH]}
@@ -269,7 +269,7 @@ def _removed(
 
 
 def _in_use(objects: ObjectStore) -> set[str]:
-    """Builds that a ledger calls the latest; unchecked, for all that they do is stay."""
+    """Return builds that a ledger calls the latest; unchecked, since they are only kept."""
     found = set()
     for key in objects.list_keys(ledger_key.folder):
         with suppress(NotInStore, TooLarge, Malformed, ValueError, KeyError, TypeError):
@@ -280,14 +280,14 @@ def _in_use(objects: ObjectStore) -> set[str]:
 
 
 def _beside(key: str) -> tuple[str, ...]:
-    """Keys of what is beside a release's document: signatures and provenance."""
+    """Return keys beside a release's document: signatures and provenance."""
     place = key.partition("/")[2]
     signature = f"signatures/{place}"
     return signature, f"{signature.removesuffix('.json')}.sig", f"provenance/{place}"
 
 
 def _submitted(objects: ObjectStore, going: set[str]) -> set[str]:
-    """Keys of the blobs that submissions need; one that cannot be read needs none."""
+    """Return keys of the blobs that submissions need; unreadable ones need none."""
     needed: set[str] = set()
     for digest in listed(objects):
         if submission_key(digest) not in going:

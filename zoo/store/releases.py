@@ -142,7 +142,7 @@ class Store(ReleaseReader):
         return sorted(found, key=lambda c: (c.model, c.target, moment(c.manifest.created)))
 
     def candidate(self, model: str, target: str, build_key: str) -> Release | None:
-        """A build that waits for its promotion; None where there is none that can be read."""
+        """Return a build that waits for promotion; None if there is none or it is unreadable."""
         try:
             return self._document(model, target, build_key, kind=candidate_key)
         except (NotInStore, ArtifactError, TooLarge):  # anybody may propose anything
@@ -159,13 +159,13 @@ class Store(ReleaseReader):
         return [ledger for ledger in found if ledger is not None]
 
     def history(self, model: str) -> list[tuple[Release, bool | None]]:
-        """A model's releases, and whether each was retracted; None where no trusted ledger says."""
+        """Return releases and whether each was retracted; None where no trusted ledger says."""
         found = self.releases(model)
         gone = {each: self.retractions(model, each) for each in {r.platform for r in found}}
         return [(r, None if (b := gone[r.platform]) is None else r.build_key in b) for r in found]
 
     def retractions(self, model: str, platform: str) -> dict[str, str] | None:
-        """When and why builds were retracted, by key; None where no trusted ledger says."""
+        """Return when and why builds were retracted, by key; None without a trusted ledger."""
         try:
             ledger = self.ledger(model, platform)
         except ArtifactError:
@@ -186,7 +186,7 @@ class Store(ReleaseReader):
             return candidate
 
     def named(self, ledger: Ledger) -> Iterator[Release]:
-        """What a ledger names and no sweep has taken, in the order of the first promotions."""
+        """Yield the releases that a ledger names and no sweep took, by their first promotion."""
         for build in dict.fromkeys(entry.build_key for entry in ledger.entries):
             with suppress(NotInStore):
                 release = self.find_any(ledger.model, ledger.target, build)
@@ -194,7 +194,7 @@ class Store(ReleaseReader):
                     yield release
 
     def held(self, builds: Sequence[Build]) -> dict[Build, BundleManifest]:
-        """The manifests of those of the builds, candidates too, whose files are there, by size.
+        """Return manifests of builds and candidates whose files are there, by size.
 
         Of many, listings say which there are, instead of a question for each and its files.
         """
@@ -234,7 +234,7 @@ class Store(ReleaseReader):
         self.objects.put_file(archive, archive_key(release.digest), lambda _: None)
 
     def link_archive(self, release: Release) -> str | None:
-        """The address of the release as one zip file, where there is one that stays for a week."""
+        """Return the address of the release's zip file, if it exists and stays for a week."""
         key = archive_key(release.digest)
         lasts = time.time() + LINK_SECONDS - LINKED_DAYS * 86400
         if not any(
@@ -244,7 +244,7 @@ class Store(ReleaseReader):
         return self.objects.link(key, f"{release.model}-{release.target}.zip")
 
     def _whole(self, build: Build, sizes: Mapping[str, int] | None = None) -> Release | None:
-        """The release, or the candidate, whose document is sound and whose files have their sizes.
+        """Return the release or candidate if its document is sound and its files have their sizes.
 
         Of an emulated release and a validated candidate, the candidate.
         """
@@ -266,7 +266,7 @@ class Store(ReleaseReader):
 
 
 def _confirms(release: Release, earlier: Release) -> bool:
-    """Whether `release` is of a build validated on a device that `earlier` was only emulated of."""
+    """Return whether `release` is a build validated on a device and `earlier` only emulated it."""
     states = release.manifest.state, earlier.manifest.state
     return states == (ReleaseState.VALIDATED, ReleaseState.EMULATED)
 

@@ -32,7 +32,7 @@ class S3Objects(S3Reader, ObjectStore):
     concurrency = 4  # parts in flight at once
 
     def __init__(self, bucket: str, prefix: str, **given: Any) -> None:
-        """Like any reader; but what it writes has no CRC32, unless a variable or profile asks.
+        """Open the bucket; writes have no CRC32, unless a variable or profile asks for it.
 
         R2, Backblaze, older MinIO and Ceph refuse them; readers check SHA-256.
         """
@@ -59,7 +59,7 @@ class S3Objects(S3Reader, ObjectStore):
             self._client.put_object(**self._where(key), Body=content, ContentType=kind)
 
     def abandon_uploads(self, before: float, ours: Callable[[str], bool]) -> int:
-        """Abort uploads in parts, whose parts take up space that no listing of keys shows."""
+        """Abort unfinished uploads in parts, whose space no listing of keys shows."""
         with self._errors("uploads"):
             pages = self._client.get_paginator("list_multipart_uploads").paginate(
                 Bucket=self._bucket, Prefix=self._prefix

@@ -112,7 +112,7 @@ def allowed_here() -> Path:
 
 
 def is_submitted(folder: Path) -> bool:
-    """Whether a manifest's folder was fetched from a store."""
+    """Return whether a manifest's folder was fetched from a store."""
     return folder.resolve() == submission_folder(folder.name).resolve()
 
 

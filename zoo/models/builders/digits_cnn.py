@@ -31,7 +31,7 @@ class DigitsCnn(nn.Module):
 
 
 def digits_cnn() -> DigitsCnn:
-    """The network with untrained weights."""
+    """Return the network with untrained weights."""
     return DigitsCnn()
 
 

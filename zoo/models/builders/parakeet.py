@@ -139,7 +139,7 @@ class TransducerStep(nn.Module):
 
 
 def parts(model: Any) -> nn.ModuleDict:
-    """The programs of a Parakeet with a CTC, TDT or RNN-T head; none of another model.
+    """Return the programs of a Parakeet with a CTC, TDT or RNN-T head; none of other models.
 
     Returns:
         `listen`, samples to encoded frames or to CTC scores, and of a transducer `emit`, a step.
@@ -161,7 +161,7 @@ _DECODER_WIDTH = 96
 
 
 def spoken_digits() -> nn.ModuleDict:
-    """An untrained FastConformer with a CTC and a TDT head over one encoder, as NVIDIA's hybrids.
+    """Return an untrained FastConformer with CTC and TDT heads, like NVIDIA's hybrids.
 
     Its `listen` gives encoded frames and CTC scores, `emit` is a step of the transducer.
     """

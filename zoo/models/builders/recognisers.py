@@ -36,7 +36,7 @@ _RANGE = 8.0  # decades below a window's loudest bin that are told apart
 
 
 def level(samples: Tensor) -> Tensor:
-    """Samples of mean 0 and deviation 1, as `transformers.Wav2Vec2FeatureExtractor` makes them.
+    """Scale samples to mean 0 and deviation 1, as `transformers.Wav2Vec2FeatureExtractor` does.
 
     Args:
         samples: (batch, n) float32.
@@ -67,7 +67,7 @@ class MelPowers(nn.Module):
         self.register_buffer("window", window, persistent=False)
 
     def powers(self, samples: Tensor, **options: Any) -> Tensor:
-        """(batch, n / 160, bins) of (batch, n) samples; `options` are those of `torch.stft`."""
+        """Return (batch, n / 160, bins) of (batch, n) samples; `options` go to `torch.stft`."""
         spectrum = torch.stft(
             samples, self.size, hop_length=HOP, window=self.window, return_complex=True, **options
         )
@@ -188,7 +188,7 @@ class _Remembered(DynamicLayer):  # type: ignore[misc]  # transformers has no ty
         self.is_initialized = True
 
     def update(self, key: Tensor, value: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """All keys and values, with those of this token."""
+        """Return all keys and values, with those of this token."""
         self.keys.index_copy_(2, self.position, key)
         self.values.index_copy_(2, self.position, value)
         return self.keys, self.values
@@ -253,7 +253,7 @@ class TokenDecoder(nn.Module):
 
 
 def parts(model: Any, normalise: Callable[[], bool | None] = lambda: None) -> nn.ModuleDict:
-    """The programs of a recogniser, by name; none of a model of another kind.
+    """Return the programs of a recogniser, by name; none of a model of another kind.
 
     Args:
         model: a wav2vec 2.0 or HuBERT with a CTC head, a Whisper that writes text, or a Moonshine

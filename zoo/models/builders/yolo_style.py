@@ -185,7 +185,7 @@ class YoloStyle(nn.Module):
         return {"boxes": boxes, "scores": torch.cat(scores, dim=2).sigmoid().transpose(1, 2)}
 
     def _boxes(self, sides: Tensor, maps: tuple[Tensor, ...]) -> Tensor:
-        """Box corners from the bins of their sides (batch, 4 * bins, cells)."""
+        """Return box corners from the bins of their sides (batch, 4 * bins, cells)."""
         batch, _, cells = sides.shape
         chances = sides.view(batch, 4, -1, cells).softmax(dim=2)
         distance = (chances * self.bin_values.view(1, 1, -1, 1)).sum(dim=2)
@@ -196,12 +196,12 @@ class YoloStyle(nn.Module):
 
 
 def yolo_style(classes: int = 80, width: int = 16, bins: int = 16) -> YoloStyle:
-    """The detector with untrained weights, by default of 3 million parameters."""
+    """Return the detector with untrained weights, by default of 3 million parameters."""
     return YoloStyle(classes, width, bins)
 
 
 def _cells(maps: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-    """Centres (2, cells) in units of cells, x first, and pixels a cell (1, cells)."""
+    """Return centres (2, cells) in units of cells, x first, and pixels a cell (1, cells)."""
     centres, strides = [], []
     for values, stride in zip(maps, _STRIDES, strict=True):
         height, width = values.shape[2:]
