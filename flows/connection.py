@@ -80,12 +80,12 @@ class ClusterState(Frozen):
         return f"http://127.0.0.1:{self.ports['s3']}"
 
     def database_url(self, scheme: str = "postgresql") -> str:
-        """URL of PostgreSQL with its password: never for a log."""
+        """Return PostgreSQL's URL with its password: never for a log."""
         secret = self.database_secret.get_secret_value()
         return f"{scheme}://prefect:{secret}@127.0.0.1:{self.ports['database']}/postgres"
 
     def environment(self) -> dict[str, str]:
-        """Variables for Prefect and for the store, some of them secrets: never for a log."""
+        """Return variables for Prefect and for the store, some of them secrets: never for a log."""
         return self.prefect_environment() | self.store_environment()
 
     def prefect_environment(self) -> dict[str, str]:
@@ -147,12 +147,12 @@ def cluster_folder() -> Path:
 
 
 def state_path() -> Path:
-    """Path of the state, with the secrets."""
+    """Return the path of the state file, which has the secrets."""
     return cluster_folder() / "state.json"
 
 
 def manager_socket() -> Path:
-    """Where supervisord listens: in our folder, unless that makes too long a name for a socket."""
+    """Return supervisord's socket: in our folder, unless that name is too long for a socket."""
     path = cluster_folder() / "manager.sock"
     if len(os.fsencode(path)) <= _SOCKET_BYTES:
         return path
@@ -175,7 +175,7 @@ def ask_manager(method: str, *arguments: object) -> Any:
 
 
 def running() -> dict[str, int]:
-    """The processes of the cluster that run, by name, with their ids; none where nothing does."""
+    """Return the PIDs of the cluster's running processes, by name."""
     try:
         found = ask_manager("getAllProcessInfo")
     except (ImportError, OSError):

@@ -102,7 +102,7 @@ def _converted(models: list[str], target: str, options: ConversionOptions) -> Ru
 
 
 def _conversion_name(asked: Mapping[str, Any]) -> str:
-    """E.g. `convert resnet18 and 3 more for metal`."""
+    """Name a run, e.g. `convert resnet18 and 3 more for metal`."""
     models = [*asked["models"], *(f"tag {tag}" for tag in asked["selected_tags"])]
     what = f"convert {first_of(models) or 'the default models'}"
     targets = ", ".join(map(str, asked["targets"]))
@@ -151,7 +151,7 @@ def convert_zoo(
 def _convert_all(
     planned: list[PlannedModel], options: ConversionOptions, limits: RunLimits, jobs: int
 ) -> list[ModelResult]:
-    """Rows for all models in the planned order; what is in the store gets no run of its own."""
+    """Return all models' rows in the planned order; a stored model gets no run of its own."""
     given = services()
     recorder = given.listener
     work = sort_out(planned, recorder.model_ended)

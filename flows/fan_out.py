@@ -113,7 +113,7 @@ class Batch:
             self.served = now
 
     def take_rows(self, rows: Iterable[ModelResult], tell: Callable[[ModelResult], object]) -> None:
-        """A row is the last word: of two, from before and after a crash of the run, the first."""
+        """Take a child's rows; of two rows from before and after a crash, the first counts."""
         restarted = self.run is not None and self.run.run_count > 1
         for row in rows:
             if self.missing.pop((row.model, row.target), None) is not None:
@@ -229,7 +229,7 @@ class Conversions:
             raise
 
     def _taken_up(self, work: Sequence[PlannedModel]) -> list[Batch]:
-        """Runs that were submitted before this run was restarted, and may still succeed.
+        """Return runs that were submitted before this run was restarted, and may still succeed.
 
         Their rows count already: a model that failed is not converted again.
         """
@@ -333,7 +333,7 @@ class Conversions:
             self._conclude(batch)
 
     def _conclude(self, batch: Batch) -> None:
-        """Rows for what the ended run left none for."""
+        """Write rows for the models that the ended run left without one."""
         if batch.doomed:
             self._end(batch, lambda one: one.row(Outcome.TIMED_OUT, Step.RUN, batch.doomed))
         elif batch.run is None:
@@ -346,7 +346,7 @@ class Conversions:
             self._end(batch, lambda one: self._stored_row(one, error))
 
     def _time_is_up(self) -> None:
-        """What is not done has timed out, begun or not."""
+        """Mark all unfinished models as timed out, begun or not."""
         for batch in self._batches:
             batch.doomed = batch.doomed or f"the run's {self.limits.hours:g} hours are over"
             self._cancel(batch)
@@ -360,7 +360,7 @@ class Conversions:
         return False
 
     def _stored_row(self, one: PlannedModel, error: MenagerieError) -> ModelResult:
-        """Of one that was published by a run that could not say so any more; else it crashed."""
+        """Return the row of a model that its run published before it died; else it crashed."""
         with suppress(MenagerieError):
             [now] = looked_up([one], self.options)
             if (row := now.settled_row()) is not None:
@@ -368,7 +368,7 @@ class Conversions:
         return one.row(Outcome.CRASHED, Step.FLOW, error)
 
     def _abandon(self, stop: BaseException) -> None:
-        """This run is being stopped: if that is what a person wants, its children are as well."""
+        """Stop the children if a person cancels this run."""
         try:
             interrupted = isinstance(stop, KeyboardInterrupt) and self.attended
             if not interrupted and not self.runs.is_being_cancelled():

@@ -38,7 +38,7 @@ _USUAL = ("random_weights", "force", "store")  # set most often
 
 
 def _for_forms(schema: dict[str, Any]) -> None:
-    """An optional field may be left empty, instead of being given a type *None*.
+    """Let a form leave an optional field empty, instead of offering a type *None*.
 
     The manifest is no field: custom models are submitted, and named through the API. The form has
     two tabs, *Usual* with few fields and *All* with every one; values of either are of the whole.
@@ -96,7 +96,7 @@ class ConversionOptions(BaseModel):
 
     @model_serializer(mode="wrap")
     def _asked_for(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Only what differs from the defaults: a form would unfold itself to show the rest."""
+        """Return only changed options: a form would unfold itself to show the rest."""
         fields = type(self).model_fields
         return {k: value for k, value in whole(self).items() if value != fields[k].default}
 
@@ -137,7 +137,7 @@ def allowed_store(asked: str) -> str:
 
 
 def default_store() -> str:
-    """`MENAGERIE_STORE`, or a folder under `menagerie.paths.home`."""
+    """Return `MENAGERIE_STORE`, or a folder under `menagerie.paths.home`."""
     return os.environ.get("MENAGERIE_STORE") or str(home() / "store")
 
 
@@ -171,7 +171,7 @@ def manifest_folder(options: ConversionOptions) -> Path | None:
 
 
 def with_submission(options: ConversionOptions, models: Sequence[str]) -> ConversionOptions:
-    """With the newest submission that has these models, unless a manifest is named.
+    """Return the options with the newest submission of these models, unless a manifest is named.
 
     Where Menagerie's own have all of them, those are meant; patterns choose among those alone.
     """

@@ -49,7 +49,7 @@ _PACKAGES = ("torch", "torchvision", "transformers", "numpy", "safetensors")
 
 @functools.cache
 def versions(target: Target) -> dict[str, str]:
-    """Packages, compiler, platform and runtime ABI by name; `absent` for what is not installed."""
+    """Return versions of packages, compiler, platform and runtime ABI; `absent` if missing."""
     found = {name: _version(name) for name in _PACKAGES}
     compiler = find_host_compiler()
     found["compiler"] = compiler.version if compiler is not None else "absent"
@@ -119,7 +119,7 @@ class PlannedModel:
         )
 
     def settled_row(self) -> ModelResult | None:
-        """Of one that cannot be built, or is in the store already; None: it is to be converted."""
+        """Return the row of a model that cannot be built or is stored; None: convert it."""
         if self.error is not None:
             return self.row(Outcome.FAILED, Step.PLAN, self.error)
         if self.held is None:
@@ -222,7 +222,7 @@ def looked_up(planned: list[PlannedModel], options: ConversionOptions) -> list[P
 
 
 def _retractions(store: Store, model: str, platform: str) -> dict[str, str]:
-    """When and why builds were retracted, by key, where a trusted ledger says so.
+    """Return when and why builds were retracted, by key, from a trusted ledger.
 
     Most retract nothing, and to check one takes a while: seconds where its metadata are old.
     """

@@ -200,7 +200,7 @@ def _stop(server: subprocess.Popen[bytes]) -> None:
 
 
 def main(role: str, *arguments: str) -> None:
-    """Be the embedded server, or the process of a flow run, as long as the one that started it.
+    """Run as the embedded server or as a flow run's process until the starter ends.
 
     Left alone, a run could not be cancelled, would hold its place in the queue, and meet its own
     second try.

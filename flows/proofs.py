@@ -182,7 +182,7 @@ def rebuild_markdown(found: Rebuild) -> str:
 
 
 def _planned(release: Release, options: ConversionOptions) -> PlannedModel | None:
-    """The conversion that would give the very build key of the release, if there is one here."""
+    """Return the conversion here that gives exactly the release's build key, if any."""
     asked = {"random_weights": release.manifest.random_weights, "force": True}
     [planned] = plan([release.model], [release.target], options.model_copy(update=asked))
     if planned.error is not None:

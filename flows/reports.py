@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 def report_folder(model: str, target: str) -> Path:
-    """Path of the report of the last conversion of `model` for `target`, if there was one."""
+    """Return the folder of the last conversion's report of `model` for `target`."""
     return home() / "reports" / model / target
 
 
@@ -133,7 +133,7 @@ def table_of(
 
 
 def link_report(row: ModelResult, store: str) -> ModelResult:
-    """The row with an address of its page, if it has one here and the store gives addresses."""
+    """Return the row with its page's address, if there is a page and the store has addresses."""
     if row.report is None or not store.startswith("s3://"):
         return row
     name = f"{row.model}-{row.target}-report"

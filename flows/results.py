@@ -68,7 +68,7 @@ class ModelResult(Frozen):
     doubts: tuple[str, ...] = ()  # of a proof that passed
 
     def with_report(self, report: ConversionReport, folder: Path) -> Self:
-        """This row with the figures of `report`, which is in `folder`."""
+        """Return this row with the figures of `report`, which is in `folder`."""
         summary = summarise(report)
         return self.model_copy(
             update={
@@ -168,14 +168,14 @@ class Listener:
         self.rows: dict[tuple[str, str], ModelResult] = {}  # by model and target
 
     def run_began(self, address: str) -> None:
-        """Workers convert the models of this run, which has this address in Prefect's UI."""
+        """Report that workers convert this run's models, and its address in Prefect's UI."""
 
     def stage_at(self, model: str, target: str, stage: Stage, step: StepDone | None = None) -> None:
-        """A stage of this model begins, or something inside it is done."""
+        """Report that a stage of a model begins, or that a step in it is done."""
 
     def stage_ended(self, model: str, target: str, stage: Stage, seconds: float) -> None:
-        """It succeeded, in so many seconds."""
+        """Report that a stage succeeded, in so many seconds."""
 
     def model_ended(self, result: ModelResult) -> None:
-        """All is over for this model, one way or another."""
+        """Report that a model is finished, one way or another."""
         self.rows[result.model, result.target] = result

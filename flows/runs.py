@@ -112,7 +112,7 @@ def our_flow(
 
 
 def first_of(names: Sequence[str]) -> str:
-    """The first name and how many more, e.g. `resnet18 and 3 more`; empty where there is none."""
+    """Return the first name and the number of others, e.g. `resnet18 and 3 more`."""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"{names[0]}{more}" if names else ""
 
@@ -195,7 +195,7 @@ _PAGE = 200  # the most that Prefect gives at once
 
 
 def address(run: UUID) -> str:
-    """URL of a run in Prefect's UI."""
+    """Return the URL of a run in Prefect's UI."""
     return str(url_for("flow-run", obj_id=run))
 
 
@@ -254,7 +254,7 @@ class Runs:
         self._alone = parent is None
 
     def deployments(self, flow: str) -> dict[str, UUID]:
-        """The deployments of a flow by work pool: of several in one pool, the first by name."""
+        """Return a flow's deployments by work pool; the first by name where a pool has several."""
         ours = FlowFilter.model_validate({"name": {"any_": [flow]}})
         found = self._client.read_deployments(flow_filter=ours, limit=_PAGE)
         last_first = sorted(found, key=lambda d: d.name, reverse=True)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def _model_process(job: Job) -> ModelHolder:
-    """Its process; while this model is at work, the libraries of those to come are loaded."""
+    """Start a model's process, and load the libraries of other planned models meanwhile."""
     process = ModelProcess(job)
     for kind in {one.spec.source.kind for one in services().planned if not one.in_store}:
         load_ahead(kind)

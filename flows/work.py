@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def entries(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """`top` and all below it with what `lstat` says of each; links are not followed.
+    """Yield `top` and all below it with the results of `lstat`; links are not followed.
 
     What vanishes in the meantime, or may not be looked at, is left out.
     """

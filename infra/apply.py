@@ -100,7 +100,7 @@ def _apply_queues(client: SyncPrefectClient, pool: str, queues: list[WorkQueueCr
 
 
 def _job_template(kind: str | None, wanted: Wanted) -> dict[str, Any]:
-    """Our own for pods; Prefect's for processes, with the command named that starts a run.
+    """Return our own template for pods, and Prefect's with our command for processes.
 
     Left unnamed, a worker prepares a workspace first: it takes seconds more, and writes its whole
     environment, secrets included, into a file. `python` is the worker's, first on its PATH; what
@@ -132,7 +132,7 @@ def deploy(wanted: Wanted) -> None:
 
 
 def _reason(said: str) -> str:
-    """The last line that names an error, else the last line: Prefect's own is often only a sigh."""
+    """Return the last line that names an error, else the last line."""
     lines = said.splitlines() or ["it said nothing"]
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b: ", line)]
     return (errors or lines)[-1]

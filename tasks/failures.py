@@ -44,7 +44,7 @@ class Failure(Frozen):
         )
 
     def exception(self) -> MenagerieError:
-        """The error to raise: of the class it had, or its nearest base that takes three words."""
+        """Return the error to raise, of its class or the nearest base that takes three words."""
         named = getattr(errors, self.kind, None)
         kind: type[MenagerieError] = MenagerieError
         if isinstance(named, type) and issubclass(named, MenagerieError):
@@ -58,14 +58,14 @@ class Failure(Frozen):
 
 
 def last_line(log: Path) -> str:
-    """The last thing that a process said."""
+    """Return the last line of a process's output."""
     text = log.read_text(errors="replace") if log.exists() else ""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "it said nothing"
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether another try may succeed: somewhere in its causes, a network did not answer."""
+    """Return whether a retry may succeed: a cause is a network that did not answer."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, (errors.StoreUnreachable, ConnectionError, TimeoutError)):

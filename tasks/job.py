@@ -24,7 +24,7 @@ _WITHHELD = ("AWS_", "MENAGERIE_SWIFT_", "PGPASS", "PREFECT_", "MENAGERIE_KEYS")
 
 
 def lent_environment() -> dict[str, str]:
-    """The environment without what the code of a model has no use for."""
+    """Return the environment without what a model's code has no use for."""
     return {k: v for k, v in os.environ.items() if not k.startswith(_WITHHELD)}
 
 
@@ -55,7 +55,7 @@ class Job(Frozen):
     log: Path
 
     def identity(self, pulled: PullRecord) -> Identity:
-        """What its bundle and its report say that it is."""
+        """Return the identity that the bundle and the report state."""
         return Identity(
             self.model,
             target_named(self.target),
@@ -68,12 +68,12 @@ class Job(Frozen):
         )
 
     def same_model(self, other: Job) -> bool:
-        """Whether the other one's model, once pulled and exported, will do for this one."""
+        """Return whether another job's pulled and exported model fits this one too."""
         names = ("model", "spec", "origin", "seed", "allow_factories")
         return all(getattr(self, each) == getattr(other, each) for each in names)
 
     def suspected(self, validation: ValidationReport) -> tuple[Suspected, ...]:
-        """What to search for the cause; see `zoo.records.suspected`."""
+        """Return the suspects of a failed proof; see `zoo.records.suspected`."""
         return suspected(validation, [program.name for program in self.spec.programs])
 
     @property

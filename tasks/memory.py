@@ -46,7 +46,7 @@ def group_memory(group: int) -> int:
 
 
 def _process_memory(process: int) -> int:
-    """On Linux, mapped files do not count, and of pages that forks share each has its part.
+    """Count memory; on Linux without mapped files, and with a fork's part of shared pages.
 
     psutil's PSS counts mapped files, which the kernel can drop at any time (proc_pid_smaps(5)).
     """

@@ -120,7 +120,7 @@ class ModelProcess(ModelHolder):
         self._process.kill()
 
     def _answer(self, stage: Stage, seconds: float, end: float) -> Answer:
-        """The next; a process that takes too much before it is ended.
+        """Return the next answer; end a process that takes too much memory before it.
 
         Not read by lines, of which some more might be read and wait unseen.
         """

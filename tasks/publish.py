@@ -78,7 +78,7 @@ def draw_catalogue(store: str, models: Collection[str]) -> None:
 
 
 def _archive(store: Store, release: Release, job: Job) -> None:
-    """With its signature, or nothing would take it. Where it fails, a warning: it is released."""
+    """Store the release as a signed zip file; warn where that fails: it is released already."""
     if not job.store.startswith("s3://") or release.size > _MOST_ARCHIVED:
         return
     archive = job.folder / "bundle.zip"

@@ -45,7 +45,7 @@ def run_as_task(name: str, work: Callable[[], T], *, retried: bool, run_name: st
 
 
 def worth_a_retry(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
-    """Whether the failure behind `state` came of a network that did not answer."""
+    """Return whether `state` failed because a network did not answer."""
     error = state.result(raise_on_failure=False)
     return isinstance(error, BaseException) and is_transient(error)
 

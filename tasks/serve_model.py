@@ -52,7 +52,7 @@ def load(kind: str | None = None) -> None:
 
 
 def model_stages(job: Job) -> ModelHolder:
-    """The real stages."""
+    """Return the real stages."""
     from tasks.model_stages import ModelStages
 
     # More threads wait for each other where cores are busy, and none of them survives a fork.
@@ -107,7 +107,7 @@ def _answer(model: ModelHolder, job: Job, request: Request) -> Answer:
 
 
 def _lines(source: IO[str]) -> queue.Queue[str]:
-    """The lines of `source` as they come; its end is the end of this process and its children."""
+    """Return the lines of `source` as they come; its end ends this process and its children."""
     lines: queue.Queue[str] = queue.Queue()
 
     def read() -> None:
@@ -147,7 +147,7 @@ def serve_forks(
 
 
 def _serve_as_orphan(ends: list[int], hold: Callable[[Job], ModelHolder]) -> NoReturn:
-    """Be a model's process: a child of who asked for it, a group of its own, with three files."""
+    """Serve a model: a child of the asking process, in its own group, with three files."""
     between = os.getpid()
     *files, number = ends
     if os.fork() != 0:

@@ -91,7 +91,7 @@ Hold: TypeAlias = "Callable[[Job], AbstractContextManager[ModelHolder]]"  # who 
 
 @contextmanager
 def shared_model(hold: Hold) -> Iterator[Hold]:
-    """In the block, what holds a model goes on with its next job, unless one has failed with it.
+    """Keep a model's holder for its next job within the block, unless one has failed with it.
 
     Yield what is to be used instead of `hold`, for one job at a time.
     """
@@ -115,7 +115,7 @@ def shared_model(hold: Hold) -> Iterator[Hold]:
 
 
 def search_command(job: Job) -> str:
-    """What finds the first node of a job that is wrong, as it is typed."""
+    """Return the command that searches for the first wrong node of a job."""
     words = ["zoo", "debug", "bisect", job.model, "--target", job.target]
     if job.seed is not None:
         words += ["--random-weights", str(job.seed)]

@@ -59,7 +59,7 @@ class _Finding(Frozen):
 
     @classmethod
     def of(cls, release: Release, **found: Any) -> Self:
-        """Of a release, with the other fields."""
+        """Return the finding for a release, with the other fields."""
         named = {"model": release.model, "target": release.target, "build_key": release.build_key}
         return cls.model_validate(named | found)
 
@@ -78,7 +78,7 @@ class Proof(_Finding):
 
 
 def runs_here(manifest: BundleManifest) -> bool:
-    """Whether this machine can run a bundle's programs, or their emulation."""
+    """Return whether this machine can run a bundle's programs, or their emulation."""
     here = platform.system().lower(), platform.machine()
     asked = [manifest.requires]
     asked += [e.requires for _, e in manifest.uses() if e.requires is not None]
@@ -102,7 +102,7 @@ def verify_release(
 
 
 def _timed(folder: Path, work: Callable[[], FindingT]) -> FindingT:
-    """What `work` finds, with the seconds that it took; the folder is gone afterwards."""
+    """Return the finding of `work` with its seconds, and remove the folder."""
     began = time.perf_counter()
     try:
         found = work()

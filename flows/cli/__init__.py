@@ -83,7 +83,7 @@ class _OnDemand(UserDict[str, Any]):
 
 
 def _found(place: str) -> Callable[..., None]:
-    """A command; those of the local cluster are not part of what is installed from a wheel."""
+    """Return a command; those of the local cluster exist in a checkout only."""
     if not place.startswith("infra."):
         place = f"{__name__}.{place}"
     elif find_spec("infra") is None:
@@ -111,7 +111,7 @@ def _with_json(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _no_cluster() -> None:
-    """Only from a checkout."""
+    """Refuse: the local cluster runs from a checkout only."""
     fact = "needs the files of the local cluster, and they are not there"
     raise UsageError("zoo cluster", fact, "Run from a checkout, `make setup`")
 
@@ -119,7 +119,7 @@ def _no_cluster() -> None:
 def _group(
     name: str, about: str, commands: Mapping[str, Any], aliases: Mapping[str, Any] | None = None
 ) -> typer.Typer:
-    """Commands that belong together, of which a command line imports the one that it names."""
+    """Return a group of commands; a command line imports only the one that it names."""
 
     class OnDemandGroup(TyperGroup):
         def __init__(self, **given: Any) -> None:
@@ -177,11 +177,11 @@ def _zoo(
         ),
     ] = False,
 ) -> None:
-    """The part of the line before a command."""
+    """Handle the options before a command."""
 
 
 def main() -> None:
-    """Entry point of the `zoo` script."""
+    """Run the `zoo` script."""
     keep_off_proxies()
     sys.exit(invoke(sys.argv[1:]))
 

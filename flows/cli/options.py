@@ -16,7 +16,7 @@ _OF_A_STORE = ("MENAGERIE_STORE", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 
 def complete_models(incomplete: str) -> list[str]:
-    """Names of models for the shell's completion; silent whatever is wrong."""
+    """Return names of models for the shell's completion; errors give none."""
     from zoo.errors import MenagerieError
     from zoo.manifest import load_manifest
 
@@ -27,7 +27,7 @@ def complete_models(incomplete: str) -> list[str]:
 
 
 def complete_targets(incomplete: str) -> list[str]:
-    """Names of targets for the shell's completion."""
+    """Return names of targets for the shell's completion."""
     from transforms.targets import all_targets
 
     return [name for name in all_targets() if name.startswith(incomplete)]
@@ -98,7 +98,7 @@ ReasonOption = Annotated[str, typer.Option(help="For the ledger.")]
 
 
 def store_url(given: str | None) -> str:
-    """The store that is meant, a folder as an absolute path; by default a running cluster's."""
+    """Return the chosen store, a folder as an absolute path; by default a running cluster's."""
     from flows.connection import STORE
     from flows.parameters import default_store
 
@@ -130,7 +130,7 @@ def use_cluster(wanted: "Callable[[ClusterState], dict[str, str]]") -> "ClusterS
 
 
 def absolute(location: Path | str | None) -> str:
-    """A path as seen from anywhere; URLs and submissions' names stay, and nothing is empty."""
+    """Make a path absolute; URLs, names of submissions and an empty text stay."""
     text = str(location or "")
     if not text or "://" in text or text.startswith("sha256:"):
         return text
@@ -153,7 +153,7 @@ StoreOption = Annotated[str, store_option(store_url)]  # the store's address is 
 
 
 def _allow_unsigned(*, given: bool) -> bool:
-    """Says what it means, and does it for this process and what it starts."""
+    """Allow unsigned bundles in this process and its children, and print what that means."""
     if given:
         from flows.cli.output import messages
         from menagerie.trust.roots import ALLOW_UNSIGNED, WARNING

@@ -31,7 +31,7 @@ _FILE_WIDTH = 1000  # where there is no terminal to ask: a row is a line
 
 @cache
 def _console() -> type[Console]:
-    """Rich's console, on which no text from elsewhere can steer the terminal or end a command."""
+    """Return Rich's console, in which foreign text can neither steer the terminal nor raise."""
     from rich.console import Console
 
     class SafeConsole(Console):
@@ -42,18 +42,18 @@ def _console() -> type[Console]:
 
 
 def results() -> Console:
-    """Standard output, for what the command was asked for."""
+    """Return standard output, for a command's result."""
     wide = None if sys.stdout.isatty() else _FILE_WIDTH
     return _console()(highlight=False, markup=False, soft_wrap=True, width=wide)
 
 
 def messages() -> Console:
-    """Standard error, for progress, remarks and complaints."""
+    """Return standard error, for progress, remarks and complaints."""
     return _console()(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
 def answer(value: object, *shown: RenderableType, succeeded: bool = True) -> None:
-    """What was asked for: JSON with `--json`, else words and tables; exit code 1 if it failed."""
+    """Print a command's result: JSON with `--json`, else text; exit code 1 if it failed."""
     if AS_JSON.get():
         write_json(value)
     for each in () if AS_JSON.get() else shown:
@@ -84,7 +84,7 @@ def complain(error: BaseException) -> None:
 def table(
     *columns: str, rows: Iterable[Iterable[RenderableType]] = (), right: tuple[str, ...] = ()
 ) -> Table:
-    """A table in the house style; columns named in `right` hold figures, the first one is whole."""
+    """Return a table in the house style; columns in `right` hold figures, the first is whole."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

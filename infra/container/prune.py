@@ -35,7 +35,7 @@ def needed(roots: list[str]) -> set[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Uninstall, pip last; says how many went."""
+    """Uninstall packages, pip last; print how many."""
     cut = arguments.index("--alone") if "--alone" in arguments else len(arguments)
     kept = needed(arguments[:cut]) | {canonicalize_name(name) for name in arguments[cut + 1 :]}
     going = {canonicalize_name(each.name) for each in distributions()} - kept

@@ -328,7 +328,7 @@ def _prepared(port: int | None) -> ClusterState:
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports of 127.0.0.1 that are free now, chosen at random."""
+    """Return different ports of 127.0.0.1 that are free now, chosen at random."""
     order = random.SystemRandom().sample(_PORTS, len(_PORTS))
     return list(islice(filter(is_free, order), count))
 
@@ -366,7 +366,7 @@ def _s3(state: ClusterState) -> str:
 
 
 def _database(state: ClusterState) -> str:
-    """A connection takes the password."""
+    """Connect with the password, and return PostgreSQL's version and address."""
     import asyncpg
 
     async def version() -> str:

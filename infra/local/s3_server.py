@@ -72,7 +72,7 @@ class _InnerConnection(bufferedhttp.BufferedHTTPConnection):  # type: ignore[mis
 
 
 def _write_ring(kind: str) -> None:
-    """All four partitions on one device, whose address is the name of its server's socket."""
+    """Put all four partitions on one device, addressed by its server's socket."""
     place = {"region": 1, "zone": 1, "ip": f"{kind}.sock", "port": 1}
     device = {"id": 0, "device": "d1", "weight": 1.0, **place}
     RingData([array("H", [0] * 4)], [device], part_shift=30).save(f"{kind}.ring.gz")

@@ -52,7 +52,7 @@ def secrets_of(name: str, state: ClusterState) -> dict[str, str]:
 
 
 def child_environment(values: dict[str, str] | None = None) -> dict[str, str]:
-    """`values`, and what of our own environment is not meant for other servers.
+    """Return our environment without variables meant for other servers, and `values`.
 
     Prefect has its files under our folder then, and sends nothing home.
     """
@@ -77,7 +77,7 @@ def main(name: str, *arguments: str) -> None:
 
 
 def configuration(state: ClusterState) -> str:
-    """Supervisord's file for a cluster with these ports, to be read in the cluster's folder."""
+    """Return supervisord's file for a cluster with these ports, read in the cluster's folder."""
     text, _, every = Path(__file__).with_name("supervisord.conf").read_text().partition("---\n")
     socket = manager_socket()
     values = {
