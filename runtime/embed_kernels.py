@@ -24,13 +24,13 @@ def expanded(path: Path) -> str:
 
 
 def literal(text: str) -> str:
-    """Adjacent raw string literals that make up the text."""
+    """Return adjacent raw string literals that make up the text."""
     pieces = [text[at : at + _LONGEST_PIECE] for at in range(0, len(text), _LONGEST_PIECE)]
     return "\n".join(f'R"metal({piece})metal"' for piece in pieces) or '""'
 
 
 def main(files: list[str]) -> None:
-    """Prints a C++ file that defines `kOwnSources` of metal/dispatch.h."""
+    """Print a C++ file that defines `kOwnSources` of metal/dispatch.h."""
     sources = {Path(file).stem: _HEAD + expanded(Path(file)) for file in sorted(files)}
     entries = [f'    {{"{name}", {literal(text)}}},' for name, text in sources.items()]
     lines = [

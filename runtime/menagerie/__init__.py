@@ -44,7 +44,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Each name is imported when it is first used: `import menagerie` costs next to nothing."""
+    """Import a name when it is first used: `import menagerie` stays cheap."""
     if name not in _HOMES:
         raise AttributeError(f"module 'menagerie' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
@@ -107,7 +107,7 @@ def verify(
 
 
 def bench(bundle: Path | str, program: str = "main", *, threads: int = 1) -> Measurement:
-    """Times a program on the largest of its golden inputs; see `menagerie.timing.measure`."""
+    """Time a program on the largest of its golden inputs; see `menagerie.timing.measure`."""
     from menagerie.timing import measure
 
     return measure(Path(bundle), program, threads=threads)

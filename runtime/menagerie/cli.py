@@ -384,7 +384,7 @@ def bundle_at(named: str, target: str, releases: Callable[[], ReleaseReader]) ->
 def _found(
     named: str, target: str, releases: Callable[[], ReleaseReader], **which: str | None
 ) -> tuple[Release, Callable[[Path], Path]]:
-    """A model's release, or that of a repository of the Hub, and what pulls it."""
+    """Return a release of the store or the Hub, and the function that pulls it."""
     from menagerie.store import HUB, open_releases
     from menagerie.store.pull import BlobCache
 
@@ -462,7 +462,7 @@ def _verify(order: argparse.Namespace) -> int:
 
 
 def _verified(report: ValidationReport) -> str:
-    """A row for each output of each golden case, then what was measured, then the verdict."""
+    """Return a row for each output of each golden case, then measurements, then the verdict."""
     from menagerie.figures import count, decibels, error, milliseconds, size
 
     passed = {"bits": "bit-equal", "absolute": "by max abs", "snr": "by SNR"}
@@ -498,7 +498,7 @@ def _verified(report: ValidationReport) -> str:
 
 
 def _use(order: argparse.Namespace) -> int:
-    """What the model says of files, each named where there are several."""
+    """Print the model's answer for each file, with the file's name where there are several."""
     from menagerie.steps import answers, draw
 
     if order.input or order.output is not None:

@@ -22,7 +22,7 @@ class HostCompiler(NamedTuple):
 
 
 def find_host_compiler() -> HostCompiler | None:
-    """`$CXX`, else c++, g++ or clang++, whichever is on the PATH first; None without any."""
+    """Return `$CXX`, else c++, g++ or clang++, whichever is on the PATH first; None without any."""
     for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
         if name and (path := shutil.which(name)):
             shown = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
@@ -54,7 +54,7 @@ def zig_version() -> str:
 
 
 def zig_environment() -> dict[str, str]:
-    """Variables that keep zig's cache, which takes minutes to fill, in Menagerie's own folder."""
+    """Return variables that keep zig's cache, slow to fill, in Menagerie's own folder."""
     cache = home() / "zig"
     return {
         "ZIG_GLOBAL_CACHE_DIR": str(cache / "global"),

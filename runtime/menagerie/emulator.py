@@ -175,7 +175,7 @@ class ShaderCompiler:
 
 
 def _errors(said: str, tolerated: re.Pattern[str] | None) -> list[str]:
-    """Lines with errors, without those whose text or notes are tolerated."""
+    """Return lines with errors, except those whose text or notes are tolerated."""
     parts = re.split(r"^(?=[^\n]*?error: )", said, flags=re.MULTILINE)
     return [
         part.splitlines()[0]
@@ -203,7 +203,7 @@ def _refuse_calls(code: str) -> None:
 
 
 def _plain(mangled: str) -> str:
-    """A function's or variable's name without its scope's types."""
+    """Return a function's or variable's name without its scope's types."""
     names, at = [], 0
     while found := re.compile(r"[^\d]*?(\d+)").match(mangled, at):
         at = found.end() + int(found[1])
@@ -269,7 +269,7 @@ def _make_private(folder: Path) -> None:
 
 
 def _is_own_file(path: Path) -> bool:
-    """Whether this user's file is there; not a link to another."""
+    """Return whether this user's file is there; not a link to another."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -279,7 +279,7 @@ def _is_own_file(path: Path) -> bool:
 
 @contextmanager
 def _scratch(parent: Path) -> Iterator[Path]:
-    """A folder of this process alone, in which what killed processes have left is removed first."""
+    """Provide a folder of this process alone, and remove those of killed processes."""
     for left in parent.glob(f"{_SCRATCH}-*"):
         if not Path("/proc", left.name.split("-")[1]).exists():
             shutil.rmtree(left, ignore_errors=True)
@@ -288,7 +288,7 @@ def _scratch(parent: Path) -> Iterator[Path]:
 
 
 def _system_libraries() -> set[str]:
-    """The C library and its mathematics, as this process has loaded them."""
+    """Return the C library and its mathematics, as this process has loaded them."""
     maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
     paths = {line.split(maxsplit=5)[-1] for line in maps.splitlines()}
     return {path for path in paths if _SYSTEM_LIBRARY.search(path)}

@@ -31,7 +31,7 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def scientific(value: float) -> str:
-    """`2.1 × 10⁻⁶` with spaces that do not break; a power of ten alone as `10⁻⁴` or `10⁺¹²`."""
+    """Write `2.1 × 10⁻⁶` with spaces that do not break; powers of ten as `10⁻⁴` or `10⁺¹²`."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -76,7 +76,7 @@ def seconds(value: float) -> str:
 
 
 def moment(iso: str) -> str:
-    """`2025-03-01 12:00 UTC` for an ISO 8601 time; anything else unchanged."""
+    """Write an ISO 8601 time as `2025-03-01 12:00 UTC`; leave other text unchanged."""
     try:
         when = datetime.fromisoformat(iso.replace("Z", "+00:00"))  # noqa: FURB162 - Python 3.10
     except ValueError:
@@ -85,7 +85,7 @@ def moment(iso: str) -> str:
 
 
 def size(value: int) -> str:
-    """Bytes in decimal units, as file managers and download pages count them."""
+    """Write bytes in decimal units, as file managers and download pages do."""
     step, amount = 1000, float(value)
     if amount < step:
         return f"{value} B"
@@ -107,7 +107,7 @@ def thousands(value: int) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """`1 kernel`, `3 kernels`."""
+    """Write a number with its noun: `1 kernel`, `3 kernels`."""
     return f"{thousands(number)} {noun}{'' if number == 1 else 's'}"
 
 
@@ -118,7 +118,7 @@ def times(factor: float) -> str:
 
 
 def speed(ratio: float | None) -> str:
-    """Word the artifact's time over eager's: `1.35× faster than eager`; None is `not compared`."""
+    """Word the artifact's time over eager's: `1.35× faster than eager`; None: `not compared`."""
     if ratio is None or ratio <= 0:
         return "not compared"
     if abs(ratio - 1) < _SAME_SPEED:
@@ -129,13 +129,13 @@ def speed(ratio: float | None) -> str:
 
 
 def printable(text: str, *, keep: str = "\n\t") -> str:
-    """`text` with everything that could steer a terminal written out."""
+    """Escape everything in `text` that could steer a terminal."""
     letters = ((c, c.isprintable() or c in keep or category(c) == "Zs") for c in text)
     return "".join(c if safe else c.encode("unicode_escape").decode() for c, safe in letters)
 
 
 def shown_json(value: Any, **options: Any) -> str:
-    """JSON of a value, in ASCII, in which nothing could steer a terminal."""
+    """Write a value as ASCII JSON, which cannot steer a terminal."""
     return json.dumps(value, **options).replace("\x7f", r"\u007f")
 
 
@@ -149,7 +149,7 @@ def in_ascii(error: Any) -> tuple[str, int]:
 
 
 def shown_address(url: str) -> str:
-    """`url` without what may be secret in it: a user's name and password, query and fragment."""
+    """Remove possible secrets from `url`: user name, password, query and fragment."""
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -25,17 +25,17 @@ def host_platform(target: str) -> str:
 
 
 def emulates(needs: Requirements) -> bool:
-    """Whether this machine is not the kind that a bundle is for, but one that emulates it."""
+    """Return whether this machine emulates the kind of machine that a bundle is for."""
     return platform.system().lower() != needs.system
 
 
 def runnable_platforms(target: str) -> tuple[str, ...]:
-    """Platforms of a target that this machine can run, its own before those it emulates."""
+    """Return a target's platforms that run here, this machine's own before emulated ones."""
     return tuple(dict.fromkeys((host_platform(target), *_EMULATED.get(target, ()))))
 
 
 def machine() -> str:
-    """This machine in a phrase: processor, cores, system."""
+    """Describe this machine in a phrase: processor, cores, system."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():

@@ -55,12 +55,12 @@ def library_path(target: str = "cpu") -> Path:
 
 
 def native_tool() -> Path:
-    """`menagerie-run`, which may be copied with the libraries beside it; SessionError if none."""
+    """Return `menagerie-run`, which can be copied with its libraries; SessionError if none."""
     return built("menagerie-run")
 
 
 def run_native_tool() -> None:
-    """Becomes the program `menagerie-run`, which runs without Python."""
+    """Become the program `menagerie-run`, which runs without Python."""
     try:
         path = str(native_tool())
     except SessionError as error:
@@ -179,6 +179,6 @@ def last_error(target: str = "cpu") -> str:
 
 
 def version(target: str = "cpu") -> str:
-    """Version of the runtime and of what computes in it, in one line."""
+    """Return the version of the runtime and of its kernels, in one line."""
     text: bytes = library(target).menagerie_version()
     return text.decode()

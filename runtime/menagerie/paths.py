@@ -13,7 +13,7 @@ _NOBODY = 65534
 
 
 def package_folders() -> tuple[Path, ...]:
-    """The package's folders: an editable install keeps what is built apart from the sources."""
+    """Return the package's folders: an editable install keeps built files apart from sources."""
     return tuple(map(Path, sys.modules["menagerie"].__path__))
 
 

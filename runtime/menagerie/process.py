@@ -15,7 +15,7 @@ _PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 def end_with(parent: int, sent: signal.Signals = signal.SIGKILL) -> None:
-    """On Linux, have the kernel send this process `sent` when its parent ends, however it ends.
+    """Have Linux's kernel send this process `sent` when its parent ends for any reason.
 
     The parent's id is known from before this process began: where it is gone already, the kernel
     would say nothing more, and the signal is sent at once.
@@ -28,7 +28,7 @@ def end_with(parent: int, sent: signal.Signals = signal.SIGKILL) -> None:
 
 
 def signal_name(number: int) -> str:
-    """`SIGSEGV` for 11; `signal 40` for a real-time signal, most of which have no name."""
+    """Return `SIGSEGV` for 11; `signal 40` for a real-time signal, most of which have no name."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -62,7 +62,7 @@ def profile(
 
 
 def with_shares(found: Profile) -> dict[str, object]:
-    """For JSON: the profile, each kernel with its share of the time and of the roofline."""
+    """Return the profile for JSON, with each kernel's share of the time and of the roofline."""
     kernels = [
         plain(each) | {"share": found.share(each), "of_roofline": found.of_roofline(each)}
         for each in found.kernels
@@ -71,7 +71,7 @@ def with_shares(found: Profile) -> dict[str, object]:
 
 
 def short_name(kernel: KernelTime) -> str:
-    """Without what all such names begin with."""
+    """Remove the prefix that all such names have."""
     name = kernel.kernel
     for start in _SHIM:
         name = name.removeprefix(start)
@@ -94,7 +94,7 @@ _HEAD = KernelRow("ms a run", "share", "calls", "GFLOP/s", "GB/s", "of roofline"
 
 
 def kernel_rows(found: Profile, most: int) -> list[KernelRow]:
-    """The longest kernels in words, what all others take together, and what no kernel takes."""
+    """Return rows for the longest kernels, for all other kernels, and for time outside them."""
     rows = []
     for each in found.kernels[:most]:
         seconds = max(each.milliseconds, 1e-6) / 1e3
@@ -118,7 +118,7 @@ def kernel_rows(found: Profile, most: int) -> list[KernelRow]:
 
 
 def table(program: str, found: Profile, most: int = 25) -> str:
-    """Columns for a terminal."""
+    """Format columns for a terminal."""
     peaks = f"{found.peaks.flops / 1e9:.0f} GFLOP/s and {found.peaks.bytes / 1e9:.1f} GB/s"
     runs = f"{count(found.runs, 'run')} on {count(found.threads, 'thread')}"
     head = f"{program}: {milliseconds(found.milliseconds)} a run, {runs}; this machine does {peaks}"

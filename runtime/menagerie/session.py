@@ -180,7 +180,7 @@ class Session:
             self._check(library.menagerie_program_set_profiling(self._open_program(), int(on)))
 
     def kernel_times(self) -> tuple[KernelTime, ...]:
-        """Kernels of the runs since `set_profiling`, longest first; SessionError if not timed."""
+        """Return the kernels since `set_profiling`, longest first; SessionError if not timed."""
         count = ctypes.c_size_t()
         with self._one_call:
             program, ask = self._open_program(), self._library.menagerie_program_kernel_times
@@ -281,14 +281,14 @@ class Session:
 
 
 def _held(threads: int) -> int:
-    """`threads`, if C's int32_t holds it: ctypes would cut it to another number."""
+    """Check that C's int32_t holds `threads`: ctypes would truncate it."""
     if not -(2**31) <= threads < 2**31:
         raise SessionError("threads", f"{threads} is no number of threads", "Give 1 to 1024")
     return threads
 
 
 def checked_manifest(folder: Path, *, unsigned_too: bool) -> BundleManifest:
-    """A bundle's manifest; raises SessionError where it is unsound, or signed by no trusted key."""
+    """Read a bundle's manifest; SessionError if it is unsound or no trusted key signed it."""
     path = folder / MANIFEST
     try:
         document = read_manifest(path)

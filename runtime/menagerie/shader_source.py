@@ -146,7 +146,7 @@ def _closing(tokens: Sequence[_Token], opening: int) -> int:
 
 
 def _split(tokens: Sequence[_Token], brackets: str) -> Iterator[Sequence[_Token]]:
-    """The texts between the commas that are in none of the brackets, given as they open."""
+    """Yield the texts between commas outside the brackets, given as they open."""
     begin = depth = 0
     closing = {_CLOSING[opens] for opens in brackets}
     for at, (text, *_) in enumerate(tokens):
@@ -158,14 +158,14 @@ def _split(tokens: Sequence[_Token], brackets: str) -> Iterator[Sequence[_Token]
 
 
 def _named(tokens: Sequence[_Token]) -> tuple[str, str]:
-    """A function's name and the arguments of its template, as in `fill<float>`."""
+    """Return a function's name and its template arguments, as in `fill<float>`."""
     words = [t.text for t in tokens]
     cut = words.index("<") if "<" in words else len(words)
     return "".join(words[:cut]), " ".join(words[cut:])
 
 
 def _attribute(tokens: Sequence[_Token], name: str) -> str | None:
-    """An attribute's argument: "64" in [[max_total_threads_per_threadgroup(64)]]."""
+    """Return an attribute's argument: "64" in [[max_total_threads_per_threadgroup(64)]]."""
     for at, (token, after) in enumerate(itertools.pairwise(tokens)):
         if (token.text, after.text) == (name, "("):
             return " ".join(t.text for t in tokens[at + 2 : _closing(tokens, at + 1)])
@@ -178,7 +178,7 @@ def _host_name(tokens: Sequence[_Token]) -> str | None:
 
 
 def _parameters(tokens: Sequence[_Token], kernel: str) -> tuple[tuple[str, int | str], ...]:
-    """Names and roles; a buffer without an index takes the lowest that is free, as in Metal."""
+    """Return names and roles; a buffer without an index takes the lowest free one, as in Metal."""
     found = [_parameter(each, kernel) for each in _split(tokens, "([{<") if each]
     taken = {role for _, role in found}
     free = itertools.filterfalse(taken.__contains__, itertools.count())
@@ -201,7 +201,7 @@ def _check_widths(tokens: Sequence[_Token], kernel: str) -> None:
 
 
 def _parameter(tokens: Sequence[_Token], kernel: str) -> tuple[str, int | str | None]:
-    """The name and what an attribute makes of it: None without one, so a buffer."""
+    """Return the name and its attribute's meaning: None without one, so a buffer."""
     name, at = "", 0
     role: int | str | None = None
     while at < len(tokens):
@@ -228,7 +228,7 @@ def _role(attribute: Sequence[_Token], place: str, token: _Token) -> int | str:
 
 
 def _float_literal(number: str) -> str:
-    """0.5 is a float, 0.5h a half. Clang's own option for this does not reach templates."""
+    """Type 0.5 as a float, 0.5h as a half; Clang's option for it does not reach templates."""
     for suffix, kind in (("bf", "bfloat"), ("h", "half")):
         if number.lower().endswith(suffix):
             return f"{kind}({number[: -len(suffix)]}f)"
@@ -236,7 +236,7 @@ def _float_literal(number: str) -> str:
 
 
 def _table(kernels: Sequence[_Kernel]) -> str:
-    """C++ that defines the table of kernels."""
+    """Return C++ that defines the table of kernels."""
     calls, entries = [], []
     for number, kernel in enumerate(kernels):
         roles = ", ".join(str(role) for _, role in kernel.parameters)
@@ -463,7 +463,7 @@ class _Translator:
         )
 
     def _kernel(self, at: int) -> int:
-        """`kernel void name<T>(parameters)`: a function, a template or an instance of one."""
+        """Translate `kernel void name<T>(parameters)`: a function, template or instance."""
         start, before = at + 1, self.tokens[self.begin : at]
         if [t.text for t in before[-2:]] == ["[", "["]:  # [[kernel, ...]]
             end = _closing(self.tokens, at - 2)
@@ -507,7 +507,7 @@ class _Translator:
                 self._replace(self.tokens[at].offset, end + 1, "")
 
     def _instance(self, start: int, before: Sequence[_Token]) -> int:
-        """`template [[host_name("fill_float")]] [[kernel]] decltype(fill<float>) fill<float>;`.
+        """Translate `template [[host_name("f")]] [[kernel]] decltype(fill<float>) fill<float>;`.
 
         The type may be a name, which a typedef has given it.
         """
@@ -525,7 +525,7 @@ class _Translator:
         return "".join(scope for scope in self.scopes if scope) + name
 
     def _instantiate(self, name: str, arguments: str, before: Sequence[_Token]) -> None:
-        """`template [[host_name("fill_float")]] kernel void fill<float>(...)`."""
+        """Translate `template [[host_name("fill_float")]] kernel void fill<float>(...)`."""
         at = 0
         while at < len(before):  # C++ takes no attribute there
             if [t.text for t in before[at : at + 2]] == ["[", "["]:
@@ -542,7 +542,7 @@ class _Translator:
         )
 
     def _declaration(self, at: int) -> int:
-        """`threadgroup float sums[32], total;` inside a function; a pointer stays as it is."""
+        """Translate `threadgroup float sums[32], total;` in a function; pointers stay unchanged."""
         first, angles = at + 1, 0
         while True:
             text = self._text(first)
@@ -569,7 +569,7 @@ class _Translator:
         return end + 1
 
     def _variable(self, kind: str, declarator: Sequence[_Token]) -> str:
-        """A reference to the group's memory; each thread writes what initialises it."""
+        """Return a reference to the group's memory; each thread writes the initial value."""
         name, *rest = declarator
         cut = 0  # past the extents, in which = is an operator's
         while cut < len(rest) and rest[cut].text == "[":

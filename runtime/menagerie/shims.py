@@ -78,6 +78,6 @@ def _spelt(text: str, word: str) -> str:
 
 @cache
 def supported_symbols(target: str, *, computing: bool = False) -> frozenset[str]:
-    """The shim functions that a target's runtime has; only those that compute, where asked so."""
+    """Return a target's shim functions, or only those that compute."""
     own = [shim for shim in load() if target in shim.targets]
     return frozenset(shim.name for shim in own if shim.computes or not computing)

@@ -104,7 +104,7 @@ def write_outputs(answers: Mapping[str, Array], path: Path) -> None:
 
 
 def _write_archive(answers: Mapping[str, Array], path: Path) -> None:
-    """As `numpy.savez`, which would take an output called `file` for its own argument."""
+    """Write as `numpy.savez`, which would take an output called `file` for its argument."""
     with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
         for name, value in answers.items():
             if "/" in name or "\\" in name or name in {"", ".", ".."}:
@@ -219,7 +219,7 @@ def _entry(name: str, fields: Any) -> tuple[np.dtype[Any], tuple[int, ...], int,
 
 
 def _map(path: Path, offset: int) -> NDArray[Any]:
-    """The bytes of a file from `offset` on; an empty map is an error to the system, not to us."""
+    """Map a file's bytes from `offset` on; an empty map is an error to the system only."""
     size = path.stat().st_size
     if size < offset:
         raise ValueError("it ends within its header")

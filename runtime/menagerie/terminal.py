@@ -23,7 +23,7 @@ def write_json(value: Any) -> None:
 
 
 def write_in_any_encoding() -> None:
-    """Has standard output and error written in ASCII where their encoding lacks a letter."""
+    """Write to standard output and error in ASCII where their encodings lack a letter."""
     codecs.register_error(in_ascii.__name__, in_ascii)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -62,7 +62,7 @@ def written_out(work: Callable[[], int]) -> int:
 
 
 def columns(head: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = ()) -> str:
-    """Aligned columns under their names, those in `right` to the right; no text breaks them."""
+    """Align columns under their names, those in `right` to the right, without line breaks."""
     cells = [[printable(cell, keep="") for cell in row] for row in (head, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells)]  # noqa: B905 - Python 3.10
     lines = (
@@ -76,7 +76,7 @@ def columns(head: Sequence[str], rows: Sequence[Sequence[str]], right: Collectio
 
 
 def painted(text: str, good: bool | None) -> str:
-    """`text` in green or red, on a terminal that has colours; as it is for None."""
+    """Colour `text` green or red on a terminal that has colours; None leaves it unchanged."""
     if good is None or not sys.stdout.isatty() or "NO_COLOR" in os.environ:
         return text
     return f"\x1b[{32 if good else 31}m{text}\x1b[0m"

@@ -76,7 +76,7 @@ def is_emulated(folder: Path) -> bool:
 def _ready(
     folder: Path, program: str, threads: int, allow_unsigned: bool | None, case: int | None = None
 ) -> tuple[Session, Callable[[], object], int]:
-    """A session, the call that runs it on a golden case, by default the largest, and its number."""
+    """Return a session, its call on a golden case, by default the largest, and which it is."""
     bundle = open_bundle(folder, check_hashes=False)
     programs = {each.name: each for each in bundle.manifest.programs}
     if program not in programs:
@@ -146,14 +146,14 @@ class Partner:
             raise SessionError(self._name, fact) from error
 
     def close(self) -> None:
-        """Ends the process."""
+        """End the process."""
         self._process.kill()
         self._process.communicate()
 
 
 @contextlib.contextmanager
 def artifact(bundle: Path, program: str, case: int, threads: int) -> Iterator[Partner]:
-    """A process without torch that runs a program of a bundle on one of its golden cases."""
+    """Start a process without torch that runs a bundle's program on one of its golden cases."""
     place = [str(bundle.absolute()), program, str(case), str(threads)]
     command = [sys.executable, "-m", "menagerie.timing", *place]
     partner = Partner(f"program {program}", command, clean_environment())

@@ -44,7 +44,7 @@ class Malformed(ValueError):
 
 
 def matching(pattern: str, fact: str) -> Callable[[str], str]:
-    """A check for `Annotated`: of texts that match a regular expression; else `fact` is said."""
+    """Return a check for `Annotated` that text matches a pattern, else `fact` is the error."""
     wanted = re.compile(pattern)
 
     def checked(text: str) -> str:
@@ -115,7 +115,7 @@ def document(value: object, *, sparse: bool = False, sort: bool = True) -> bytes
 
 
 def plain(value: object, *, sparse: bool = False) -> Any:
-    """A dataclass as what JSON has: objects, arrays, texts, numbers; `sparse` as for `document`."""
+    """Turn a dataclass into JSON's objects, arrays, texts and numbers; `sparse`: see `document`."""
     if is_dataclass(value):
         return {
             f.name: plain(item, sparse=sparse)
@@ -163,7 +163,7 @@ def _member(kinds: tuple[Any, ...], value: object, place: str) -> Any:
 
 
 def _of_its_kind(kinds: tuple[Any, ...], value: object) -> tuple[Any, ...]:
-    """Of several records the one that a value's `kind` names: its faults are reported."""
+    """Choose among several records by the value's `kind`, whose faults are reported."""
     if not isinstance(value, dict):
         return kinds
     records: list[Any] = [each for each in kinds if is_dataclass(each)]
@@ -298,6 +298,6 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _line(text: str) -> str:
-    """Foreign text made fit for a terminal: printable and short."""
+    """Make foreign text fit for a terminal: printable and short."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return shown if len(shown) <= _LONGEST_QUOTE else shown[:_LONGEST_QUOTE] + "..."

@@ -121,7 +121,7 @@ def _extract(zip_path: Path, scratch: Path) -> None:
 
 
 def _checked_entries(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]:
-    """Rule 9's bounds, before a byte is unpacked; names are compared with the manifest later."""
+    """Check rule 9's bounds before unpacking; names are compared with the manifest later."""
     place = str(path)
     listed = archive.infolist()
     if len(listed) > MAX_FILES + 1:
@@ -152,7 +152,7 @@ def _check_entry(entry: zipfile.ZipInfo, place: str) -> None:
 def _check_contents(
     entries: dict[str, zipfile.ZipInfo], manifest: BundleManifest, place: str
 ) -> None:
-    """No name is used as a path before it is found in the manifest, whose paths were checked."""
+    """Check every name against the manifest's checked paths before it is used as a path."""
     expected = manifest.listed.keys() | {MANIFEST} | (entries.keys() & {SIGNATURE})
     for name in sorted(entries.keys() ^ expected):
         fact = "is not listed in the manifest" if name in entries else "is missing"
@@ -163,7 +163,7 @@ def _check_contents(
 
 
 def _check_layout(archive: zipfile.ZipFile, path: Path) -> None:
-    """Nothing is before, between or behind the entries: what is hashed is what is unpacked."""
+    """Refuse bytes before, between or behind the entries: all that is hashed is unpacked."""
     if archive.fp is None:
         raise ArtifactError(str(path), "was closed", _AGAIN)
     end = 0

@@ -122,7 +122,7 @@ class Requirements:
 
 
 def platform_name(target: str, requires: Requirements) -> str:
-    """Target, system and processor in people's words: `cpu-linux-x86_64`, `metal-macos-arm64`."""
+    """Name target, system and processor: `cpu-linux-x86_64`, `metal-macos-arm64`."""
     system = {"darwin": "macos"}.get(requires.system, requires.system)
     machine = {"aarch64": "arm64"}.get(requires.machine, requires.machine)
     return f"{target}-{system}-{machine}"
@@ -309,7 +309,7 @@ class BundleManifest:
             raise ValueError(f"lists more than {MAX_FILES:,} files")
 
     def uses(self) -> Iterator[tuple[str, FileEntry]]:
-        """Every file, with its place in the manifest: `files.weights`, `programs.main.golden`."""
+        """Yield files with their manifest locations: `files.weights`, `programs.main.golden`."""
         for role, entry in self.files.items():
             yield f"files.{role}", entry
         for program in self.programs:
@@ -361,7 +361,7 @@ def parse_manifest(document: bytes, place: str) -> BundleManifest:
 
 
 def _check_version(fields: object, place: str) -> None:
-    """Looked at before all else: a later version may have any other fields."""
+    """Check the version first: a later version may have any other fields."""
     if not isinstance(fields, dict):
         raise ArtifactError(place, "is not a JSON object", _DAMAGED)
     if fields.get("format") != FORMAT_NAME:

@@ -103,7 +103,7 @@ def open_bundle(path: Path, *, check_hashes: bool = True) -> Bundle:
 
 
 def _filled(draft: BundleManifest, entries: Mapping[str, FileEntry], place: str) -> BundleManifest:
-    """The draft with what was found out of its files, by path, and a role for every one left."""
+    """Return the draft with facts about its files, by path, and a role for each remaining one."""
     for use, entry in draft.uses():
         if entry.path not in entries:
             raise ArtifactError(place, f"{use}: {entry.path!r} is not among its files", _AGAIN)
@@ -119,7 +119,7 @@ def _filled(draft: BundleManifest, entries: Mapping[str, FileEntry], place: str)
 
 
 def role_of(path: str, taken: Container[str]) -> str:
-    """A role, none of `taken`, for a file that was given none: `report.html` is `report_html`."""
+    """Return a role outside `taken` for a file without one: `report_html` for `report.html`."""
     role = re.sub(r"[^a-z0-9_]", "_", path.lower())
     role = role if role[0].isalpha() else f"file_{role}"
     return role if role not in taken else f"file_{sha256(path.encode()).hexdigest()}"
@@ -140,7 +140,7 @@ def read_signature(folder: Path) -> bytes | None:
 
 
 def _beginning(path: Path, most: int) -> bytes | None:
-    """So many bytes of a regular file; None where there is nothing."""
+    """Return the first bytes of a regular file; None if there is no such file."""
     try:
         mode = path.lstat().st_mode
     except OSError:

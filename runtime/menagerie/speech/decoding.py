@@ -157,7 +157,7 @@ def greedy_attention(head: AttentionHead, decoder: Decoder, seconds: float) -> l
 
 
 def spread(tokens: Sequence[int], start: int, end: int) -> list[Emission]:
-    """Tokens evenly over the frames from `start` to `end`: of their own times nothing is known."""
+    """Spread tokens without known times evenly over the frames from `start` to `end`."""
     edges = [start + (end - start) * n // max(len(tokens), 1) for n in range(len(tokens) + 1)]
     return [Emission(token, edges[n], edges[n + 1]) for n, token in enumerate(tokens)]
 
@@ -202,7 +202,7 @@ class Rules:
         return int(scores.argmax())
 
     def _keep_time(self, scores: Floats, said: Sequence[int]) -> None:
-        """Timestamps come in pairs, never go back, and one begins the window."""
+        """Keep timestamps in pairs and ascending, and begin the window with one."""
         stamp, end = self._first_stamp, self._head.end
         scores[self._head.no_timestamps] = -np.inf
         if not said:

@@ -63,7 +63,7 @@ class Program:
         raise SpeechError(place, f"a program takes no {name} with an axis {axis}")
 
     def size(self, name: str, axis: int, place: str) -> int:
-        """As `axis`, where no dynamic dimension may be."""
+        """Return a size as `axis` does, but refuse dynamic dimensions."""
         size = self.axis(name, axis, place)
         if isinstance(size, str):
             raise SpeechError(place, f"a program takes {name} with axis {axis} of any size")
@@ -203,7 +203,7 @@ def _cut(first: int, last: int, heard: list[Emission]) -> int:
 
 
 def _padded(samples: Samples, sizes: Sizes) -> NDArray[np.float32]:
-    """(1, n), with zeros behind as many as are needed."""
+    """Pad samples to (1, n), with as many trailing zeros as are needed."""
     size = max(-(-len(samples) // sizes.step) * sizes.step, sizes.low)
     padded = np.zeros((1, size), np.float32)
     padded[0, : len(samples)] = samples

@@ -154,7 +154,7 @@ class Transcriber:
         return Program(session.run, program.inputs, program.dimensions)
 
     def _chunk_sizes(self, seconds: float | None, model: str) -> tuple[int, int]:
-        """Samples of a chunk and of an overlap, both whole frames; a decoder needs none."""
+        """Return samples of a chunk and an overlap, both whole frames; a decoder needs none."""
         rate, frame = self.recipe.rate, self.recipe.frame
         shared = self.recipe.overlap if self._recogniser.overlaps else 0.0
         overlap = round(shared * rate / frame) * frame

@@ -102,7 +102,7 @@ class Speller:
 
 @cache
 def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's printable character for every byte: its own where Latin-1 has one, else from 256."""
+    """Map bytes to GPT-2's printable characters: Latin-1's own, the others from 256 on."""
     shown = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = (byte for byte in range(256) if byte not in shown)
     return {chr(byte): byte for byte in shown} | {
@@ -116,7 +116,7 @@ def as_text(transcript: Transcript) -> str:
 
 
 def as_srt(transcript: Transcript) -> str:
-    """SubRip: numbered cues, `00:00:01,200 --> 00:00:02,360`."""
+    """Format as SubRip: numbered cues, `00:00:01,200 --> 00:00:02,360`."""
     return "\n".join(
         f"{number}\n{_clock(cue.start, ',')} --> {_clock(cue.end, ',')}\n{cue.text}\n"
         for number, cue in enumerate(_cues(transcript.words), 1)
@@ -124,7 +124,7 @@ def as_srt(transcript: Transcript) -> str:
 
 
 def as_vtt(transcript: Transcript) -> str:
-    """WebVTT, as browsers read it; its text is escaped as in HTML."""
+    """Format as WebVTT for browsers, with text escaped as in HTML."""
     cues = (
         f"\n{_clock(cue.start, '.')} --> {_clock(cue.end, '.')}\n{html.escape(cue.text, False)}\n"
         for cue in _cues(transcript.words)
@@ -133,7 +133,7 @@ def as_vtt(transcript: Transcript) -> str:
 
 
 def as_json(transcript: Transcript) -> str:
-    """Text, words, tokens and duration, all times in seconds."""
+    """Format text, words, tokens and duration, with times in seconds."""
     return json.dumps(plain(transcript), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 

@@ -36,7 +36,7 @@ class HeldOut:
         return sum(len(text.split()) for text in self.texts)
 
     def tensors(self) -> dict[str, np.ndarray]:
-        """As `read_held_out` reads them."""
+        """Return the tensors in the form of `read_held_out`."""
         text = np.frombuffer("\n".join(self.texts).encode(), np.uint8)
         return {"samples": self.samples, "lengths": self.lengths, "text": text}
 

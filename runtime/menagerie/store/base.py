@@ -28,7 +28,7 @@ CHUNK = 2**20
 
 
 def silent(done: int, total: int) -> None:
-    """Progress that is not shown."""
+    """Show no progress."""
 
 
 class Meter:
@@ -42,7 +42,7 @@ class Meter:
         progress(0, total)
 
     def advance(self, count: int) -> None:
-        """Counts `count` more bytes as done."""
+        """Count `count` more bytes as done."""
         with self._lock:
             self._done += count
             self._progress(self._done, self._total)
@@ -138,7 +138,7 @@ class ObjectReader(ABC):
             return None
 
     def list_files(self, prefix: str) -> list[StoredFile] | None:  # noqa: ARG002
-        """The files whose keys start with `prefix`, sorted by key; None where nothing is listed."""
+        """Return files whose keys start with `prefix`, sorted by key; None if nothing is listed."""
         return None
 
     def list_keys(self, prefix: str) -> list[str] | None:
@@ -174,7 +174,7 @@ class FolderReader(ObjectReader):
                     yield file.tell() - len(part), part
 
     def list_files(self, prefix: str) -> list[StoredFile]:
-        """Walk the folder that `prefix` is in."""
+        """Return files whose keys start with `prefix`, sorted by key; None if nothing is listed."""
         folder = prefix.rpartition("/")[0]
         top = self._path(folder) if folder else self._root
         found = []
@@ -196,6 +196,6 @@ class FolderReader(ObjectReader):
 
 
 def _unless_absent(error: OSError) -> None:
-    """What was never written, or vanished during the walk, holds no keys."""
+    """Ignore folders that never existed or vanished during the walk."""
     if not isinstance(error, FileNotFoundError):
         raise error

@@ -66,7 +66,7 @@ class _Redirects(HTTPRedirectHandler):
 
 @cache
 def _opener() -> OpenerDirector:
-    """Of HTTP alone: by itself urllib opens files and FTP as well."""
+    """Return an opener for HTTP alone: by default urllib opens files and FTP as well."""
     made = OpenerDirector()
     for handler in (ProxyHandler, HTTPHandler, HTTPSHandler, _Redirects, HTTPErrorProcessor):
         made.add_handler(handler())

@@ -53,7 +53,7 @@ def _authorization() -> str:
 
 
 def repository(address: str) -> tuple[str, str]:
-    """Part `hf://ORG/NAME[@REVISION]`, by default at `main`; UsageError for another address."""
+    """Split `hf://ORG/NAME[@REVISION]`, by default at `main`; UsageError for another address."""
     found = _ADDRESS.fullmatch(address)
     if found is None or ".." in (found[2] or ""):
         fact = "is no repository of the Hub"

@@ -50,7 +50,7 @@ class Keys:
     ending: str = ".json"  # what they end with
 
     def __call__(self, *names: str, confirmed: bool = False) -> str:
-        """The key of the file of these names; `confirmed`: of what a device wrote afterwards."""
+        """Return the key of the file of these names; `confirmed`: of the device's later file."""
         return f"{self.folder}{'/'.join(names)}{'.confirmed' if confirmed else ''}{self.ending}"
 
     def under(self, model: str | None = None) -> str:
@@ -58,7 +58,7 @@ class Keys:
         return self.folder if model is None else f"{self.folder}{model}/"
 
     def build(self, key: str) -> Build | None:
-        """Model, target and build key in a key; None for a stranger's file."""
+        """Return model, target and build key in a key; None for a stranger's file."""
         late = ".confirmed" if self.folder in _CONFIRMED else ""
         found = _BUILD.fullmatch(self._names(key).removesuffix(late))
         return None if found is None else (found[1], found[2], found[3])
@@ -97,10 +97,10 @@ def is_blob_key(key: str) -> bool:
 
 
 def is_note_key(key: str) -> bool:
-    """Whether it is of a note that goes with its writer: of a publisher, a sweep or a lease."""
+    """Return whether a key is a temporary note of a publisher, a sweep or a lease."""
     return _NOTE.fullmatch(key) is not None or lease_key.digest(key) is not None
 
 
 def is_linked_key(key: str) -> bool:
-    """Whether it is of a page or an archive, which are there to be linked and go with their age."""
+    """Return whether a key is a linked page or archive, which is removed at a certain age."""
     return any(kind.digest(key) is not None for kind in (page_key, archive_key))

@@ -161,7 +161,7 @@ def _complete(folder: Path, beside: Mapping[str, bytes]) -> None:
 
 
 def _remove_strangers(partial: Path, manifest: BundleManifest) -> None:
-    """An earlier pull may have been of another document of the same build."""
+    """Remove files of an earlier pull of another document of the same build."""
     for parent, folders, names in os.walk(partial):
         for path in (Path(parent) / name for name in [*folders, *names]):
             entry, status = manifest.listed.get(path.relative_to(partial).as_posix()), path.lstat()
@@ -192,7 +192,7 @@ def appearing(folder: Path, partial: Path) -> Iterator[Path]:
 
 @contextmanager
 def _private_folder(partial: Path) -> Iterator[int]:
-    """A descriptor of the folder in which files gather: this user's, and for him alone.
+    """Open the folder in which files gather, which only this user may read or write.
 
     Where others may write beside it they can put a link or a folder of their own there, before the
     pull or during it. A link is removed; what belongs to another user is refused, and so is a
@@ -239,7 +239,7 @@ class BlobCache:
 
     @classmethod
     def of_this_user(cls) -> BlobCache:
-        """In Menagerie's own folder, of $MENAGERIE_CACHE_GB gigabytes at most: 10, if not set."""
+        """Return the cache in Menagerie's folder, of $MENAGERIE_CACHE_GB gigabytes, or 10."""
         try:
             most = float(os.environ.get(CACHE_GB, _DEFAULT_GB))
         except ValueError:
@@ -288,13 +288,13 @@ class BlobCache:
 
 
 def _touch(path: Path) -> None:
-    """Used now, by a finer clock than the one by which a file system dates what is written."""
+    """Date a file as used now; the file system's own clock is coarser."""
     now = time.time_ns()
     os.utime(path, ns=(now, now))
 
 
 def _copy(source: Path, target: Path) -> None:
-    """A copy that shares its blocks where the file system knows how (Btrfs, XFS)."""
+    """Copy a file, sharing its blocks where the file system can (Btrfs, XFS)."""
     with source.open("rb") as one, target.open("wb") as two:
         try:
             fcntl.ioctl(two.fileno(), _CLONE, one.fileno())

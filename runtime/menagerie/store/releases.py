@@ -103,7 +103,7 @@ class Release:
         return self.manifest.size
 
     def pulled_to(self, place: Path) -> tuple[str, dict[str, str | int | None]]:
-        """What a pull says when it is done: in a line for people, and as facts for programs."""
+        """Describe a finished pull, in a line for people and as facts for programs."""
         seed = self.manifest.random_weights
         weights = "" if seed is None else f", random weights (seed {seed})"
         facts: dict[str, str | int | None] = {
@@ -205,7 +205,7 @@ class ReleaseReader:
         return pull_bundle(self._reader, *made, folder, beside=beside, meter=meter, cache=kept)
 
     def signatures(self, release: Release) -> dict[str, bytes]:
-        """Its signatures, unchecked, by their names in its folder: ours, and other tools'."""
+        """Return unchecked signatures, ours and other tools', by their names in the folder."""
         found = {
             name: self._reader.read_if_there(self._beside(release, name), most)
             for name, most in SIGNATURES.items()
@@ -242,7 +242,7 @@ class ReleaseReader:
         return found[0] if found else beginning
 
     def _latest(self, model: str, target: str, platform: str) -> Release | None:
-        """The latest release by the ledger; where unsigned ones are allowed, else by themselves."""
+        """Return the ledger's latest release, or the best where unsigned ones are allowed."""
         ledger, unsigned_too = self._believed(model, platform), self._unsigned_too
         if ledger is not None and ledger.target == target:
             if (entry := ledger.latest) is None:
@@ -277,7 +277,7 @@ class ReleaseReader:
         return allows_unsigned(self._allow_unsigned)
 
     def _believed(self, model: str, platform: str) -> Ledger | None:
-        """The ledger; where unsigned releases are allowed, none in place of an untrusted one."""
+        """Return a trusted ledger; None for an untrusted one if unsigned releases are allowed."""
         try:
             return self.ledger(model, platform)
         except ArtifactError:
@@ -293,7 +293,7 @@ class ReleaseReader:
         return list(dict.fromkeys(names for names in builds if names is not None))
 
     def _readable(self, *build: str, confirmed: bool = False) -> Release | None:
-        """The release, or None when it is absent or this version of Menagerie cannot read it."""
+        """Return the release; None if it is absent or this version of Menagerie cannot read it."""
         try:
             return self._document(*build, confirmed=True) if confirmed else self._read(*build)
         except NotInStore:
@@ -344,7 +344,7 @@ class ReleaseReader:
         return kind(self.url, f"no release of {model} for {target}", self._advice(model))
 
     def _left(self, model: str, target: str, platform: str) -> list[str] | None:
-        """The builds that may be used where none is the latest; None where one is, or never was."""
+        """Return the usable builds where a ledger has no latest one; else None."""
         with suppress(ArtifactError):  # an untrusted ledger says nothing
             ledger = self.ledger(model, platform)
             if ledger is not None and ledger.target == target and ledger.latest is None:
@@ -364,7 +364,7 @@ class ReleaseReader:
 
 
 def _rank(release: Release) -> tuple[bool, bool, datetime, str]:
-    """A validated release goes before an emulated one, then the newer before the older.
+    """Rank a validated release before an emulated one, then the newer before the older.
 
     A date to come is no date: who wrote it could otherwise be the latest for ever.
     """

@@ -86,7 +86,7 @@ class S3Reader(ObjectReader):
                     place += len(part)
 
     def list_files(self, prefix: str) -> list[StoredFile]:
-        """Lists page by page."""
+        """List files page by page."""
         with self._errors(prefix):
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket, Prefix=self._prefix + prefix
@@ -130,7 +130,7 @@ class S3Reader(ObjectReader):
             raise self._unanswered(error) from error
 
     def _is_absent(self, key: str) -> bool:
-        """Whether a refused object is none: S3 says 404 only to who may list the whole bucket.
+        """Return whether a refused object is missing: S3 says 404 only to who may list all keys.
 
         Who may list what is under the prefix, as `infra/s3` has it, can ask so.
         """
@@ -147,7 +147,7 @@ class S3Reader(ObjectReader):
         return f"{self.url} at {self._client.meta.endpoint_url}"
 
     def _answered(self, error: ClientError, key: str) -> StoreError:
-        """The server answered, with a refusal."""
+        """Return the error for a server's refusal."""
         code = str(error.response.get("Error", {}).get("Code", "?"))
         message = " ".join(str(error.response.get("Error", {}).get("Message", "")).split())
         kind, place = StoreError, self.place
@@ -176,7 +176,7 @@ class S3Reader(ObjectReader):
         return kind(place, fact, advice)
 
     def _unanswered(self, error: BotoCoreError) -> StoreError:
-        """No answer came, or the request was never sent."""
+        """Return the error for a request without an answer, or one that was never sent."""
         if isinstance(error, NoCredentialsError | PartialCredentialsError):
             advice = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
             return StoreError(self.place, "no credentials", advice)

@@ -104,7 +104,7 @@ class Ledger:
         return replace(self, entries=(*self.entries, entry))
 
     def document(self) -> bytes:
-        """Its one form as bytes, which is what is signed."""
+        """Return the canonical bytes, which are signed."""
         return document(self)
 
 

@@ -99,7 +99,7 @@ def bounded(content: bytes, most: int) -> bytes:
 
 
 def _read(document: bytes) -> tuple[dict[str, bytes], int, int]:
-    """Keys, threshold and version."""
+    """Return keys, threshold and version."""
     signed = _object(load(document), "signed")
     if signed.get("_type") != "root":
         raise Malformed("signed._type: is not 'root'")

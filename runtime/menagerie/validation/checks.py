@@ -44,7 +44,7 @@ _MOST_SECONDS = 1.0  # timed, and run beside a second session
 
 
 def is_quick(seconds: float) -> bool:
-    """Whether a case that took so long is run twice, representative or not."""
+    """Return whether a case is quick enough to run twice, representative or not."""
     return seconds <= _QUICK_SECONDS
 
 
@@ -82,7 +82,7 @@ class LoadedProgram:
         return {name: np.array(value) for name, value in outputs.items()}
 
     def called(self) -> Program:
-        """As decoding loops call it, each time from the first state on."""
+        """Call a program as decoding loops do, each time from its first state."""
         entry, session = self.entry, self.session
         return Program(lambda x: from_the_start(session, x)(), entry.inputs, entry.dimensions)
 
@@ -171,7 +171,7 @@ class Judged:
                 )
 
     def add_profile(self, seconds: float, threads: int) -> None:
-        """Times the stand-in's kernels; measuring what the machine can do takes 256 MiB."""
+        """Time the emulator's kernels; measuring the machine's peaks takes 256 MiB."""
         session = self.program.session
         if seconds > 0 and session.can_be_profiled:
             run = from_the_start(session, self.program.goldens.inputs(self.case))
@@ -186,7 +186,7 @@ class Judged:
         return facts
 
     def _compare(self, case: int, spec: TensorSpec, eager: Array, found: Array) -> None:
-        """An output with eager's and, where that is known, with the truth, which judges nothing."""
+        """Compare an output with eager's, and with the known truth, which decides nothing."""
         bound = self.tolerances.get(spec.dtype)
         compared = compare(eager, found, spec.dtype, bound, case=case, name=spec.name)
         self.parity.append(compared)
@@ -211,7 +211,7 @@ class Judged:
 
 
 def _mode_after(seconds: float) -> Mode:
-    """How an emulated device runs inputs again, of which it has checked every access.
+    """Return the mode for reruns of inputs whose accesses were all checked.
 
     Where the run was quick, another compilation costs more than the checks.
     """
@@ -250,7 +250,7 @@ def judge_program(
 
 
 def from_the_start(session: Session, inputs: Mapping[str, Array]) -> Callable[[], Any]:
-    """A call to be timed again and again; where there is state, putting it back is timed too."""
+    """Return a call to time repeatedly; restoring its state is timed too."""
 
     def run() -> Mapping[str, Array]:
         session.reset()
@@ -376,7 +376,7 @@ def word_errors(
 
 
 def _samples(inputs: Sequence[TensorSpec], path: Path) -> tuple[Array, dict[str, Array]]:
-    """The gate's labels, and its inputs in the dtypes that the program takes."""
+    """Return the gate's labels, and its inputs in the dtypes that the program takes."""
     tensors = read_tensors(path)
     missing = {"labels", *(spec.name for spec in inputs)} - set(tensors)
     if missing:

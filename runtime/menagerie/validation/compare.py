@@ -66,7 +66,7 @@ def weakest_part(reference: Float64, output: Float64, slack_db: float) -> Part |
 
 
 def _parts(signal: Float64, noise: Float64, ratio: float) -> Iterator[Part]:
-    """Every part in which there is an error, of powers whose units are `ratio` decibels apart."""
+    """Yield every part with an error, of powers whose units are `ratio` decibels apart."""
     mean = signal.mean()
     for axis, size in enumerate(signal.shape):
         each = signal.size // size
@@ -119,12 +119,12 @@ def same_bits(left: Array, right: Array) -> bool:
 
 
 def _norm(values: Float64, scale: float) -> float:
-    """Euclidean norm of values whose largest magnitude is `scale`; squares cannot overflow."""
+    """Return the Euclidean norm, scaled so that squares cannot overflow."""
     return scale * float(np.linalg.norm(values / scale)) if scale > 0 else 0.0
 
 
 def _cosine(reference: Float64, output: Float64) -> float:
-    """Cosine of the angle between two vectors; 1 for two zero vectors, 0 for one."""
+    """Return the cosine of the angle of two vectors; 1 for two zero vectors, 0 for one."""
     largest = [float(np.max(np.abs(v), initial=0.0)) for v in (reference, output)]
     if largest[0] == 0.0 or largest[1] == 0.0:
         return float(largest[0] == largest[1])
@@ -134,7 +134,7 @@ def _cosine(reference: Float64, output: Float64) -> float:
 
 
 def _snr_db(signal: float, noise: float) -> float:
-    """20 log10(signal / noise) of two norms, either of which may be zero or infinite."""
+    """Return 20 log10(signal / noise) of two norms, either of which may be zero or infinite."""
     if noise == 0.0:
         return np.inf
     if signal == 0.0 or noise == np.inf:
@@ -150,7 +150,7 @@ def _nonfinite_match(reference: Float64, output: Float64) -> bool:
 
 
 def measure(reference: Float64, output: Float64) -> Metrics:
-    """Measures how far `output` is from `reference`, both of one shape."""
+    """Measure how far `output` is from `reference`, both of one shape."""
     finite = np.isfinite(reference) & np.isfinite(output)
     ref, out = reference[finite], output[finite]
     with np.errstate(over="ignore"):
@@ -170,7 +170,7 @@ def measure(reference: Float64, output: Float64) -> Metrics:
 
 
 def error_histogram(reference: Float64, output: Float64) -> ErrorHistogram:
-    """Counts the finite elements by the half decade in which their error lies."""
+    """Count finite elements by the half decade of their error."""
     finite = np.isfinite(reference) & np.isfinite(output)
     with np.errstate(over="ignore"):
         error = np.abs(output[finite] - reference[finite])
@@ -187,7 +187,7 @@ def error_histogram(reference: Float64, output: Float64) -> ErrorHistogram:
 
 
 def _worst(reference: Float64, output: Float64) -> str:
-    """Names the element that errs most, a non-finite mismatch before any number."""
+    """Name the element with the largest error, a non-finite mismatch before any number."""
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(output - reference)
     same = (reference == output) | (np.isnan(reference) & np.isnan(output))
@@ -199,7 +199,7 @@ def _worst(reference: Float64, output: Float64) -> str:
 
 
 def _bound(metrics: Metrics, tolerance: Tolerance) -> Bound | None:
-    """By which bound of `Tolerance` an output that is not bit-equal passes, if it does."""
+    """Return the bound of `Tolerance` by which an output that is not bit-equal passes, if any."""
     if not metrics.nonfinite_match:
         return None
     if metrics.max_abs <= tolerance.everywhere(metrics.scale):
@@ -209,7 +209,7 @@ def _bound(metrics: Metrics, tolerance: Tolerance) -> Bound | None:
 
 
 def _fact(metrics: Metrics, tolerance: Tolerance | None) -> str:
-    """Says which rule an output breaks that has not passed."""
+    """Name the rule that a failed output breaks."""
     if not metrics.nonfinite_match:
         return "NaN or infinity where eager has none, or the reverse"
     if tolerance is None:
@@ -232,7 +232,7 @@ def _hidden(reference: Float64, output: Float64, tolerance: Tolerance) -> Part |
 
 
 def _part_fact(part: Part, tolerance: Tolerance) -> str:
-    """Says which part breaks the rule."""
+    """Name the part that breaks the rule."""
     named = f"{part.first}" if part.first == part.last else f"{part.first} to {part.last}"
     least = (tolerance.snr_db or 0.0) - _PART_SLACK_DB
     return f"at {named} of axis {part.axis} alone SNR {part.snr_db:.1f} dB is below {least:g} dB"

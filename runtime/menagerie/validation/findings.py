@@ -167,7 +167,7 @@ class Profile:
     kernels: tuple[KernelTime, ...]  # sums over all runs, the longest first
 
     def share(self, kernel: KernelTime) -> float:
-        """Of the runs' time, 0 to 1."""
+        """Return a kernel's share of the runs' time, 0 to 1."""
         return kernel.milliseconds / (self.milliseconds * self.runs)
 
     def of_roofline(self, kernel: KernelTime) -> float:

@@ -54,11 +54,11 @@ class GoldenCases:
         return None if found is None or found.dtype != np.float64 else np.array(found)
 
     def inputs(self, case: int) -> dict[str, Array]:
-        """Fresh, aligned copies of a case's inputs, so that nothing can alter the file's."""
+        """Return fresh, aligned copies of a case's inputs, so that nothing can alter the file's."""
         return {spec.name: np.array(self._input(case, spec.name)) for spec in self._program.inputs}
 
     def outputs(self, case: int) -> dict[str, Array]:
-        """Eager's outputs in a case."""
+        """Return eager's outputs in a case."""
         return {
             spec.name: self._tensors[f"{case}/output/{spec.name}"] for spec in self._program.outputs
         }
@@ -73,7 +73,7 @@ class GoldenCases:
         }
 
     def kind(self, case: int) -> CaseKind | None:
-        """What a case's inputs are like; None where the bundle says nothing that is known here."""
+        """Return the kind of a case's inputs; None if the bundle names none that is known here."""
         name = self._notes.get(str(case))
         return next((kind for kind in CaseKind if kind.value == name), None)
 

@@ -217,7 +217,7 @@ def main() -> int:
 
 
 def _prepare(scratch: Path, layered: list[str]) -> None:
-    """A home and a place for temporary files; caches are copied, so that no other run sees them."""
+    """Make a home and a temporary folder; caches are copied, so that no other run sees them."""
     (scratch / "tmp").mkdir()
     trusted = trusted_place()
     for folder in map(Path, layered):

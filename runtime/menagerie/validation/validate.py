@@ -102,7 +102,7 @@ def _start(
 
 
 def clean_environment() -> Mapping[str, str]:
-    """As little as Python needs: nothing that could lend the artifact what it does not carry."""
+    """Return only what Python needs, so that an artifact borrows nothing it lacks."""
     kept = {k: v for k, v in os.environ.items() if k in _KEPT_VARIABLES}
     return kept | {
         "PATH": os.defpath,

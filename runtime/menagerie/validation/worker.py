@@ -100,7 +100,7 @@ def _limit(which: int, soft: int, hard: int) -> None:
 
 
 def _die_with_caller() -> None:
-    """Ends this process when the caller's end of standard input closes, however the caller died."""
+    """End this process when the caller's end of standard input closes, however the caller died."""
 
     def wait() -> None:
         while os.read(0, 1):
@@ -116,7 +116,7 @@ def _but_for(gate: AccuracyResult | WordErrors, what: str) -> str:
 
 
 def _version(bundle: Path) -> str:
-    """Version and device of the runtime that a bundle is for; empty where another check fails."""
+    """Return the runtime's version and device; empty where another check fails."""
     path = bundle / "manifest.json"
     try:
         return version(parse_manifest(read_manifest(path), str(path)).runtime)
@@ -253,7 +253,7 @@ class _Trial:
         return self._bundle.manifest.tolerances.get(Dtype.FLOAT32) == ANY_FINITE
 
     def _refuse_torch(self) -> None:
-        """An artifact that runs only because libtorch is there is not free of it."""
+        """Refuse to run where libtorch is loaded: the artifact must work without it."""
         if "torch" in sys.modules:
             raise SessionError("validation", "torch was imported into the runtime's process")
         if libraries := foreign_libraries():
