@@ -129,7 +129,7 @@ class _Weights:
         return self._names[key]
 
     def _widen_range(self, stored: str, ends: Range | None) -> None:
-        """So that it holds what meets the weight in this program, too."""
+        """Widen the range so that it holds the operands of this program, too."""
         if ends is None or stored + _SCALES not in self.tensors:
             return
         low, high = self.tensors.get(stored + _OPERAND, torch.zeros(2)).tolist()

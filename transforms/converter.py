@@ -94,7 +94,7 @@ class ConvertedBundle:
     report: ConversionReport
 
     def __repr__(self) -> str:
-        """What a notebook shows: where it is, how near to eager, and for which sizes."""
+        """Show a notebook its folder, how near it is to eager, and its sizes."""
         worst = self.report.worst_snr_db
         near = [] if worst is None else [decibels(worst)]
         facts = [repr(str(self.folder)), self.manifest.target, *near, *self.sizes]
@@ -337,7 +337,7 @@ def _convert(
 def _failed_proof(
     validation: ValidationReport, search: Diagnosis | None, rounding: str = ""
 ) -> ValidationError:
-    """What of a bundle is not as eager's, and what to do; `rounding`: the dearest layer, if any."""
+    """Return what differs from eager's, and what to do; `rounding`: the dearest layer, if any."""
     wrong = next(
         ((p.program, o) for p in validation.programs for o in p.parity if not o.passed), None
     )
@@ -359,7 +359,7 @@ def _failed_proof(
 
 
 def _key(name: str, settings: Settings, programs: Sequence[Prepared]) -> str:
-    """The hash of the programs as they are lowered, their weights, the target and our code."""
+    """Hash the programs to be lowered, their weights, the target and our code."""
     target = settings.target
     facts = name, target.name, target.platform, str(settings.kept)
     digest = hashlib.sha256(" ".join(facts).encode())

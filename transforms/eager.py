@@ -100,7 +100,7 @@ def speech_parts(
 
 
 def eager_program(model: torch.nn.Module, spec: ProgramSpec) -> Program:
-    """A program run by eager PyTorch, for the gates and decoding loops that run artifacts."""
+    """Return a program run by eager PyTorch, for gates and decoding loops of artifacts."""
     dtype, eager = model_dtype(model), eager_of(model, spec).from_first_state()
     inputs = (TensorSpec(i.name, DTYPES[input_dtype(i, dtype)], i.shape) for i in spec.inputs)
     ranges = {n: (d.low, d.high, d.multiple_of) for n, d in spec.dimensions.items()}

@@ -161,7 +161,7 @@ def _dynamic_shapes(
     keywords: Mapping[str, torch.Tensor],
     dynamic: Sequence[str],
 ) -> dict[str, dict[int, Any]]:
-    """torch.export's `dynamic_shapes`, by the names of forward's parameters."""
+    """Return torch.export's `dynamic_shapes`, by the names of forward's parameters."""
     try:
         bound = inspect.signature(module.forward).bind(*arguments, **keywords).arguments
     except TypeError as error:
