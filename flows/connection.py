@@ -32,6 +32,7 @@ MOST_ATTEMPTS = 3  # of a run that crashes, as in infra/automations.yaml
 BUCKET = "menagerie"
 STORE = f"s3://{BUCKET}/zoo"
 ACCESS_KEY = "menagerie:owner"  # no secret; Swift's form is account:user
+DATABASE, DATABASE_USER = "postgres", "prefect"  # the database is initdb's own
 # The automations in infra count on heartbeats of 30 s. A server answers 500 as long as its database
 # takes nothing, its disk being full, say; 503 is asked again for a minute by itself.
 OF_ALL_WORKERS = {
@@ -82,7 +83,7 @@ class ClusterState(Frozen):
     def database_url(self, scheme: str = "postgresql") -> str:
         """Return PostgreSQL's URL with its password: never for a log."""
         secret = self.database_secret.get_secret_value()
-        return f"{scheme}://prefect:{secret}@127.0.0.1:{self.ports['database']}/postgres"
+        return f"{scheme}://{DATABASE_USER}:{secret}@127.0.0.1:{self.ports['database']}/{DATABASE}"
 
     def environment(self) -> dict[str, str]:
         """Return variables for Prefect and for the store, some of them secrets: never for a log."""

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import psutil
 
-_USER = "prefect"  # of `ClusterState.database_url`, as is initdb's first database
-_DATABASE = "postgres"
+from flows.connection import DATABASE, DATABASE_USER
+
 # PostgreSQL refuses to run as root; in this user namespace root has another id, and owns its files.
 _AS_USER = ("unshare", "--user", "--map-user=1000", "--map-group=1000", "--")
 _SETTINGS = {
@@ -45,13 +45,18 @@ def prepare(folder: Path, password: str) -> None:
     if not folder.exists():
         partial = folder.with_name(f"{folder.name}.partial")  # of a start that was killed
         shutil.rmtree(partial, ignore_errors=True)
-        words = [*program("initdb"), "--encoding=UTF8", "--no-locale", f"--username={_USER}"]
+        words = [
+            *program("initdb"),
+            "--encoding=UTF8",
+            "--no-locale",
+            f"--username={DATABASE_USER}",
+        ]
         words += ["--auth-host=scram-sha-256", "--auth-local=reject", "--pwfile=/dev/stdin"]
         subprocess.run([*words, f"--pgdata={partial}"], input=password, text=True, check=True)
         partial.rename(folder)
     _forget_reused_pid(folder / "postmaster.pid")
-    alone = [*program("postgres"), "--single", "-D", str(folder), _DATABASE]
-    change = f"ALTER ROLE {_USER} PASSWORD '{password}'\n"
+    alone = [*program("postgres"), "--single", "-D", str(folder), DATABASE]
+    change = f"ALTER ROLE {DATABASE_USER} PASSWORD '{password}'\n"
     subprocess.run(alone, input=change, text=True, check=True, stdout=subprocess.DEVNULL)
 
 
