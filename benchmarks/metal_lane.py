@@ -12,15 +12,13 @@ import struct
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from menagerie.compilers import zig_program
 from menagerie.shader_source import translate
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 _RUNTIME = Path(__file__).parents[1] / "runtime"
 _PRELUDE = _RUNTIME / "metal" / "emulated" / "prelude"

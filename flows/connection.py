@@ -14,9 +14,10 @@ import hashlib
 import os
 import secrets
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field, SecretStr, ValidationError, field_serializer
 
@@ -24,9 +25,6 @@ from menagerie.durable import write_durably
 from menagerie.paths import home
 from zoo.base_models import Frozen
 from zoo.errors import MenagerieError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MOST_ATTEMPTS = 3  # of a run that crashes, as in infra/automations.yaml
 BUCKET = "menagerie"

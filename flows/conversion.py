@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
+from prefect import State
 from prefect.logging import get_run_logger
 from prefect.states import Failed
 from pydantic import WithJsonSchema
 
 from flows.pages import Ended, ProgressBar, leave_pages, record
-from flows.plan import job_for, looked_up
+from flows.parameters import ConversionOptions
+from flows.plan import PlannedModel, job_for, looked_up
 from flows.results import ModelResult, Outcome, Step
 from flows.runs import RunFailed, abort_if_superseded, leave_row, this_run
-from flows.services import services
+from flows.services import Services, services
 from menagerie.figures import seconds
 from menagerie.validation.findings import Verdict
 from tasks.failures import ProcessDied, StageTimedOut
-from tasks.job import StageRecords
+from tasks.job import Job, StageRecords
 from tasks.prove import NotProven
 from tasks.retries import patiently, run_as_task
 from tasks.stage_table import (
@@ -31,6 +34,9 @@ from tasks.stage_table import (
     PULL,
     TRANSFORM,
     VALIDATE,
+    ModelHolder,
+    RecordT,
+    StageKind,
     diagnose,
     search_command,
 )
@@ -39,23 +45,11 @@ from transforms.stages import Stage
 from transforms.targets import all_targets
 from zoo.errors import MenagerieError, explain
 from zoo.manifest import load_manifest
-from zoo.records import StageTime, dearest
+from zoo.records import ConversionReport, StageTime, dearest
 from zoo.report.summary import cause
+from zoo.spec import ModelSpec
 from zoo.store import open_store
 from zoo.store.coordination import hold_lease
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from prefect import State
-
-    from flows.parameters import ConversionOptions
-    from flows.plan import PlannedModel
-    from flows.services import Services
-    from tasks.job import Job
-    from tasks.stage_table import ModelHolder, RecordT, StageKind
-    from zoo.records import ConversionReport
-    from zoo.spec import ModelSpec
 
 
 def _one_of(names: list[str], title: str) -> dict[str, Any]:

@@ -11,32 +11,22 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from uuid import UUID
 
-from prefect.client.schemas.objects import TERMINAL_STATES, StateType
+from prefect.client.schemas.objects import TERMINAL_STATES, FlowRun, StateType
 from prefect.logging import get_logger
 
-from flows.plan import looked_up
-from flows.results import Outcome, Step
-from flows.runs import Trigger, first_of
+from flows.parameters import ConversionOptions, RunLimits
+from flows.plan import PlannedModel, looked_up
+from flows.results import Listener, ModelResult, Outcome, Step
+from flows.runs import Runs, Trigger, first_of
 from transforms.stages import Stage
 from transforms.targets import all_targets, target_named
 from zoo.errors import MenagerieError, UsageError, explain
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from uuid import UUID
-
-    from prefect.client.schemas.objects import FlowRun
-
-    from flows.parameters import ConversionOptions, RunLimits
-    from flows.plan import PlannedModel
-    from flows.results import Listener, ModelResult
-    from flows.runs import Runs
-
 
 CONVERT_BATCH = "convert-batch"  # the flow
 POOLS_VARIABLE = "MENAGERIE_POOLS"

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, cast
+from typing import cast
+from uuid import UUID
 
 from prefect.artifacts import (
     create_link_artifact,
@@ -26,17 +28,10 @@ from flows.runs import or_warned, run_log
 from menagerie.figures import seconds, shown_json
 from menagerie.paths import home
 from zoo.errors import MenagerieError
+from zoo.records import ConversionReport
 from zoo.report.page import failure_markdown, markdown, plain_text
-from zoo.store import open_store
+from zoo.store import Release, open_store
 from zoo.store.base import LINK_DAYS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from uuid import UUID
-
-    from zoo.records import ConversionReport
-    from zoo.store import Release
-
 
 _LONG_SECONDS = 15.0  # from which on a conversion has a bar
 _PAUSE_SECONDS = 2.0  # between two of its moves, each a request

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
@@ -28,9 +29,6 @@ from zoo.store.submissions import (
     submission_of,
     submit,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 STORES_VARIABLE = "MENAGERIE_ALLOWED_STORES"
 

@@ -10,39 +10,31 @@ import functools
 import importlib.metadata
 import json
 import platform
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from flows.parameters import factories_allowed, manifest_folder
+from flows.parameters import ConversionOptions, factories_allowed, manifest_folder
 from flows.reports import conversion_log, known_report, report_folder
 from flows.results import ModelResult, Outcome, Step
 from flows.work import new_work_folder
 from menagerie.compilers import find_host_compiler
+from menagerie.format.bundle_manifest import BundleManifest
 from menagerie.host import RUNTIME_ABI
-from menagerie.store.layout import candidate_key, ledger_key
+from menagerie.store.layout import Build, candidate_key, ledger_key
 from menagerie.trust.ledger import MAX_LEDGER_BYTES
 from tasks.job import Job
-from transforms.targets import all_targets, target_named
+from transforms.stages import Stage
+from transforms.targets import Target, all_targets, target_named
 from zoo.build_key import build_key, code_digest
 from zoo.errors import MenagerieError, UsageError, explain
 from zoo.manifest import load_manifest
+from zoo.precision import Precision
 from zoo.sources.fingerprint import fingerprint, seed_used
-from zoo.store import open_store
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
-
-    from flows.parameters import ConversionOptions
-    from menagerie.format.bundle_manifest import BundleManifest
-    from menagerie.store.layout import Build
-    from transforms.stages import Stage
-    from transforms.targets import Target
-    from zoo.precision import Precision
-    from zoo.spec import ModelSpec
-    from zoo.store import Store
+from zoo.spec import ModelSpec
+from zoo.store import Store, open_store
 
 _PACKAGES = ("torch", "torchvision", "transformers", "numpy", "safetensors")
 

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from flows.parameters import ConversionOptions
-from flows.plan import job_for, plan
+from flows.plan import PlannedModel, job_for, plan
 from menagerie.figures import milliseconds, size
 from menagerie.format.bundle_manifest import ReleaseState
+from tasks.stage_table import Hold
 from tasks.verify import Proof, ProofOutcome, Rebuild, RebuildOutcome, rebuild_release, runs_here
 from zoo.base_models import Frozen
 from zoo.errors import MenagerieError, NotInStore, explain
 from zoo.report.page import plain_text
 from zoo.store import Release, Store, open_store
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from flows.plan import PlannedModel
-    from tasks.stage_table import Hold
 
 _log = logging.getLogger(__name__)
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Self
+from pathlib import Path
+from typing import Self
 
 from menagerie.figures import error, milliseconds, seconds, speed
 from menagerie.format.bundle_manifest import ReleaseState
+from transforms.progress import StepDone
 from transforms.stages import Stage
 from zoo.base_models import Frozen
-from zoo.records import Diagnosis, StageTime
+from zoo.records import ConversionReport, Diagnosis, StageTime
 from zoo.report.page import plain_text
 from zoo.report.summary import summarise
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from transforms.progress import StepDone
-    from zoo.records import ConversionReport
 
 
 class Outcome(StrEnum):

@@ -11,18 +11,19 @@ import itertools
 import json
 import logging
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 from uuid import UUID, uuid4
 
 import httpx
-from prefect import Task, flow
-from prefect.client.orchestration import get_client
+from prefect import Flow, State, Task, flow
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import ArtifactCreate
 from prefect.client.schemas.filters import ArtifactFilter, FlowFilter, FlowRunFilter
-from prefect.client.schemas.objects import StateType
+from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.sorting import TaskRunSort
 from prefect.context import FlowRunContext
 from prefect.exceptions import Abort, MissingContextError, ObjectNotFound, PrefectHTTPStatusError
@@ -35,13 +36,6 @@ from pydantic import ValidationError
 from flows.results import ModelResult
 from transforms.stages import Stage
 from zoo.errors import MenagerieError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from prefect import Flow, State
-    from prefect.client.orchestration import SyncPrefectClient
-    from prefect.client.schemas.objects import FlowRun
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -12,22 +12,17 @@ import shutil
 import stat
 import time
 import uuid
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from menagerie.figures import size
 from menagerie.paths import home
 from zoo.base_models import Frozen
 from zoo.processes import Owner
-from zoo.store import open_store
+from zoo.store import KeepRule, open_store
 from zoo.store.garbage_collection import SweepResult, sweep
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from zoo.store import KeepRule
 
 
 def entries(top: Path) -> Iterator[tuple[Path, os.stat_result]]:

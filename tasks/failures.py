@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from zoo import errors
 from zoo.base_models import Frozen
 from zoo.errors import MenagerieError, explain
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _LASTING = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 

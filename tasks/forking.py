@@ -14,18 +14,16 @@ import socket
 import struct
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock, Thread
-from typing import IO, TYPE_CHECKING, TypeAlias
+from typing import IO, TypeAlias
 
 from menagerie.paths import home
 from tasks.job import lent_environment
 from tasks.memory import expendable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 PID = struct.Struct("=i")  # of a forked process, as it reports it
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from menagerie.format.bundle_manifest import ReleaseState
+from menagerie.validation.findings import ValidationReport
 from transforms.stages import LowerRecord, TransformRecord
 from transforms.targets import Identity, target_named
 from zoo.base_models import Frozen
 from zoo.records import StageTime, Suspected, suspected
 from zoo.spec import ModelSpec
-
-if TYPE_CHECKING:
-    from menagerie.validation.findings import ValidationReport
 
 # The code of a model's factory may run: it is not lent the keys to the store and the server, which
 # converting does not need. Sources may need theirs, such as HF_TOKEN.

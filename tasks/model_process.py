@@ -13,26 +13,21 @@ import os
 import select
 import signal
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, ClassVar, cast
+from pathlib import Path
+from typing import IO, ClassVar, cast
 
 from menagerie.process import signal_name
 from tasks.failures import Failure, ProcessDied, StageTimedOut, last_line
-from tasks.forking import begin
+from tasks.forking import Child, begin
 from tasks.job import Job
 from tasks.memory import group_memory, memory_allowed
-from tasks.stage_table import ModelHolder
+from tasks.stage_table import ModelHolder, RecordT, StageKind
 from transforms.progress import StepDone, report_step
 from transforms.stages import Stage
 from zoo.base_models import Frozen
 from zoo.records import Suspected
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from tasks.forking import Child
-    from tasks.stage_table import RecordT, StageKind
 
 _LOOK_SECONDS = 1.0  # between two looks at the memory of a process at work
 _GRACE = 300.0  # seconds beyond the search's own, for the lowering that was under way

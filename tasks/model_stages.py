@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
-from tasks.job import ExportRecord, PullRecord
+from tasks.job import ExportRecord, Job, PullRecord
 from tasks.stage_table import ModelHolder
 from transforms.bisect import diagnose
-from transforms.eager import SpeechParts, accuracy_gate, eager_program, speech_parts
+from transforms.eager import Gate, SpeechParts, accuracy_gate, eager_program, speech_parts
 from transforms.export.prepare import Prepared, prepare
 from transforms.goldens.entry import real_sample, samples
+from transforms.passes.quantisation import Call
 from transforms.stages import LowerRecord, TransformRecord, export, lower, transform
 from transforms.targets import Settings, target_named
 from zoo import sources
 from zoo.errors import ExportError
+from zoo.records import Diagnosis, Suspected
+from zoo.sources import LoadedModel
 from zoo.sources.context import Context, resolve_inside
 from zoo.sources.transformers import with_pieces
 from zoo.sources.use import gate_data, use_recipe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from tasks.job import Job
-    from transforms.eager import Gate
-    from transforms.passes.quantisation import Call
-    from zoo.records import Diagnosis, Suspected
-    from zoo.sources import LoadedModel
-    from zoo.spec import ProgramSpec, SpeechSpec
+from zoo.spec import ProgramSpec, SpeechSpec
 
 
 class ModelStages(ModelHolder):

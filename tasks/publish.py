@@ -7,30 +7,22 @@ import logging
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from menagerie.format.archive import pack
 from menagerie.format.bundle_manifest import MANIFEST, SIGNATURE
 from menagerie.validation import Limits, validate
-from tasks.job import PublishRecord, lent_environment
+from menagerie.validation.findings import ValidationReport
+from tasks.job import Job, PublishRecord, StageRecords, lent_environment
 from zoo.errors import MenagerieError, ValidationError
 from zoo.processes import ROLE, WORKER
-from zoo.report.comparison import Side, regressions
+from zoo.report.comparison import Regression, RegressionLimits, Side, regressions
 from zoo.report.files import report_of
-from zoo.signing.keyring import keyring_for
+from zoo.signing.keyring import Keyring, keyring_for
 from zoo.signing.promotion import Promoter, check_candidate
-from zoo.store import Store, open_store
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from menagerie.validation.findings import ValidationReport
-    from tasks.job import Job, StageRecords
-    from zoo.report.comparison import Regression, RegressionLimits
-    from zoo.signing.keyring import Keyring
-    from zoo.spec import ModelSpec
-    from zoo.store import Release
+from zoo.spec import ModelSpec
+from zoo.store import Release, Store, open_store
 
 _log = logging.getLogger(__name__)
 

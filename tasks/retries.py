@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from prefect import Task
 from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State, TaskRun
 from prefect.context import TagsContext
 from prefect.logging import get_run_logger
 
 from tasks.failures import is_transient
 from zoo.errors import StoreUnreachable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from prefect.client.schemas.objects import State, TaskRun
 
 T = TypeVar("T")
 

@@ -6,25 +6,20 @@ Also what a failed validation leads to: a search for the cause, by the same hold
 from __future__ import annotations
 
 import shlex
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
-from tasks.job import ExportRecord, PublishRecord, PullRecord
+from tasks.job import ExportRecord, Job, PublishRecord, PullRecord, StageRecords
 from tasks.prove import prove
 from tasks.publish import publish_bundle
 from transforms.stages import LowerRecord, Stage, TransformRecord, located
 from zoo.manifest import OUR_MODELS
 from zoo.records import ConversionReport, Diagnosis, Suspected
 from zoo.report.files import write_report
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-
-    from tasks.job import Job, StageRecords
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
 

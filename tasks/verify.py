@@ -5,17 +5,21 @@ from __future__ import annotations
 import platform
 import shutil
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from pathlib import Path
+from typing import Any, Self, TypeVar
 
-from menagerie.format.bundle_manifest import ReleaseState
+from menagerie.format.bundle_manifest import BundleManifest, ReleaseState
 from menagerie.format.folder import open_bundle
 from menagerie.host import emulates
 from menagerie.validation import Limits
 from menagerie.validation import validate as run_goldens
-from tasks.stage_table import STAGES
+from menagerie.validation.findings import ValidationReport
+from tasks.job import Job
+from tasks.stage_table import STAGES, Hold
 from transforms.stages import Stage
 from zoo.base_models import Frozen
 from zoo.bundle_differences import Difference, differences, reseal
@@ -23,17 +27,7 @@ from zoo.errors import ArtifactError, HashMismatch, MenagerieError, NotInStore, 
 from zoo.report.files import read_graphs, read_report, write_report
 from zoo.signing.keyring import keyring_for
 from zoo.signing.promotion import Promoter
-from zoo.store import ReleaseVerdict, open_store
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from menagerie.format.bundle_manifest import BundleManifest
-    from menagerie.validation.findings import ValidationReport
-    from tasks.job import Job
-    from tasks.stage_table import Hold
-    from zoo.store import Release, Store
+from zoo.store import Release, ReleaseVerdict, Store, open_store
 
 _BUNDLE = "bundle"  # in the working folder, so that what a pull leaves beside it goes as well
 

@@ -11,11 +11,11 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import torch
 from pydantic import ValidationError as PydanticError
@@ -26,18 +26,19 @@ from torch.export import ExportedProgram
 from menagerie.durable import disk_errors
 from menagerie.figures import decibels
 from menagerie.format.archive import require_free_place
+from menagerie.format.bundle_manifest import BundleManifest
 from menagerie.format.folder import open_bundle
 from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
 from menagerie.validation import Limits
-from menagerie.validation.findings import Verdict
+from menagerie.validation.findings import ValidationReport, Verdict
 from transforms.bisect import diagnose
-from transforms.eager import accuracy_gate, called_with_arrays
-from transforms.export.prepare import Program, prepare_module
+from transforms.eager import Gate, accuracy_gate, called_with_arrays
+from transforms.export.prepare import Prepared, Program, prepare_module
 from transforms.graph.layouts import content_digest, plain
 from transforms.passes.quantisation import INTEGERS
 from transforms.progress import progress_to
 from transforms.stages import Stage, export, located, lower, prove, seal, transform
-from transforms.targets import Identity, Settings, target_named
+from transforms.targets import Identity, PassItem, Settings, Target, target_named
 from zoo.build_key import code_digest
 from zoo.errors import UsageError, ValidationError
 from zoo.precision import Precision, WeightPrecision
@@ -45,15 +46,6 @@ from zoo.records import ConversionReport, Diagnosis, StageTime, dearest, suspect
 from zoo.report.summary import cause
 from zoo.signing.promotion import sign_own
 from zoo.spec import AccuracyGate, Group, usual_tolerances
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from menagerie.format.bundle_manifest import BundleManifest
-    from menagerie.validation.findings import ValidationReport
-    from transforms.eager import Gate
-    from transforms.export.prepare import Prepared
-    from transforms.targets import PassItem, Target
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _NAMES = "Use lower-case letters, digits and `_`, a letter first"

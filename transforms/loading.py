@@ -14,8 +14,9 @@ import io
 import operator
 import re
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -27,9 +28,6 @@ from transforms.graph.guards import torch_unheard
 from zoo.errors import SourceError, SourceRefused, UsageError
 from zoo.sources.context import Context, first_line
 from zoo.sources.factory import build
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _SHAPE = re.compile(r"(\d+(?:x\d+)*|scalar)(?::(\w+)(?::(-?\d+)\.\.(-?\d+))?)?")
 _DYNAMIC = re.compile(r"(\w+:\d+(?:,\w+:\d+)*)=(\d+)\.\.(\d+)")

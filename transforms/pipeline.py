@@ -8,8 +8,11 @@ from __future__ import annotations
 import inspect
 import pkgutil
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch.export import ExportedProgram
 
 from transforms import passes as folder
 from transforms.graph.editor import ProgramEditor
@@ -32,12 +35,6 @@ from zoo.errors import UsageError
 from zoo.precision import FLOATS, Precision, WeightPrecision
 from zoo.records import PassLog, PassRecord
 from zoo.spec import PassChoice
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from torch.export import ExportedProgram
-
 
 OF_PRECISIONS: tuple[type[GraphPass], ...] = (NarrowWeights, QuantiseWeights)
 _OF_EXPORT = {

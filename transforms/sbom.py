@@ -9,16 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
-from menagerie.format.bundle_manifest import Role
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from menagerie.format.bundle_manifest import BundleManifest, TensorSpec
+from menagerie.format.bundle_manifest import BundleManifest, Role, TensorSpec
 
 SBOM_FILE: Final = "sbom.cdx.json"
 _NAMESPACE = uuid.UUID("6a3f7a0e-6a55-4c06-9d0b-0d6b7d1d6c11")  # ours, drawn once

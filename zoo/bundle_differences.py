@@ -7,26 +7,21 @@ and the state; everything else, the manifest included, is compared byte for byte
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from menagerie.format.bundle_manifest import MANIFEST, ReleaseState
-from menagerie.format.folder import seal
+from menagerie.format.bundle_manifest import MANIFEST, BundleManifest, BundleProgram, ReleaseState
+from menagerie.format.folder import Bundle, seal
 from menagerie.tensor_files import read_tensors
 from menagerie.typed_json import plain
 from menagerie.validation.compare import compare
 from menagerie.validation.goldens import GoldenCases
 from zoo.base_models import Frozen
 from zoo.errors import ArtifactError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from menagerie.format.bundle_manifest import BundleManifest, BundleProgram
-    from menagerie.format.folder import Bundle
 
 _REPORT = {"report.json", "report.html", "graphs.json"}
 

@@ -29,15 +29,12 @@ from __future__ import annotations
 
 import difflib
 import errno
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from menagerie.errors import *  # noqa: F403 - one tree, though its root is on another floor
 from menagerie.errors import MenagerieError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 class ManifestError(MenagerieError):

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
 from zoo.base_models import Frozen, Name
 from zoo.errors import ManifestError, UsageError, advice
+from zoo.precision import Precision
 from zoo.spec import ModelSpec
 from zoo.yaml_source import Fault, YamlFile, explain, read_yaml
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from zoo.precision import Precision
 
 DEFAULT_TAG = "default"
 VERSION = 1

@@ -7,18 +7,15 @@ Filled in by transforms and `menagerie.validation`, kept in the bundle's report.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from menagerie.validation.findings import Measurement, ValidationReport, Verdict
 from zoo.base_models import Frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 
 class Refusal(Frozen):

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from menagerie import uses
-from menagerie.format.bundle_manifest import (  # noqa: TC001 - pydantic reads them
+from menagerie.format.bundle_manifest import (
     Count,
     Metric,
     Positive,

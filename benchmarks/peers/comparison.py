@@ -8,21 +8,17 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from benchmarks.peers.conversions import CONVERSIONS
 from benchmarks.peers.environments import Contender, python_of
+from benchmarks.peers.task import Task
 from menagerie.library import native_tool
 from menagerie.timing import Partner, Turn
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from benchmarks.peers.task import Task
 
 _READS = {Contender.OPENVINO: Contender.ONNXRUNTIME, Contender.MNN: Contender.ONNXRUNTIME}
 _FEWEST_ROUNDS = 3

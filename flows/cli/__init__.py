@@ -12,9 +12,10 @@ import inspect
 import os
 import sys
 from collections import UserDict
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer  # it has no public name for misuse
 from typer._click.exceptions import NoArgsIsHelpError as _NoArguments
@@ -24,9 +25,6 @@ from typer.core import TyperGroup
 from flows.cli.output import AS_JSON, complain, messages
 from menagerie.terminal import written_out
 from zoo.errors import MenagerieError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 _LOOPBACK = ("127.0.0.1", "localhost")

@@ -3,15 +3,13 @@
 Their options, `--help` included, are their own; what differs is which store is the default.
 """
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from typing import Annotated
 
 import typer
 
 from flows.cli.options import DEFAULT_STORE, complete_models
 from menagerie.cli import SUMMARIES, Host, carry_out
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Arguments = Annotated[
     list[str] | None, typer.Argument(metavar="[OPTIONS]", autocompletion=complete_models)

@@ -12,12 +12,14 @@ import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import httpx
 import psutil
@@ -39,10 +41,6 @@ from infra.local.supervision import POOL, PORTS, child_environment, configuratio
 from infra.wanted import Wanted
 from tasks.failures import last_line
 from zoo.errors import Check, Health, MenagerieError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _START_SECONDS = 180.0  # a fresh database took 14 s on two idle cores, and much more on busy ones
 _END_SECONDS = 60.0  # supervisord ends its processes one after another

@@ -10,14 +10,11 @@ import errno
 import hashlib
 import os
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from menagerie.errors import StoreError, StoreFull
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _CHUNK = 2**20
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)

@@ -14,20 +14,17 @@ import shutil
 import stat
 import subprocess
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from menagerie.compilers import zig_program, zig_version
 from menagerie.errors import MenagerieError
 from menagerie.paths import PACKAGE, home
 from menagerie.shader_source import translate
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # As Apple's compiler sees the text: Metal 3.1, which is C++14 there.
 _PREPROCESS = (

@@ -7,17 +7,14 @@ import os
 import platform
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from menagerie.errors import SessionError
 from menagerie.host import INSTRUCTIONS
 from menagerie.paths import built, package_folders
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MAX_DIMENSIONS = 16
 _BUILD_AGAIN = "Build and install the package again: make setup"

@@ -5,24 +5,27 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from menagerie.errors import ArtifactError, MenagerieError, SessionError
-from menagerie.format.bundle_manifest import MANIFEST, MODEL_SIGNATURE, SIGNATURE, parse_manifest
+from menagerie.format.bundle_manifest import (
+    MANIFEST,
+    MODEL_SIGNATURE,
+    SIGNATURE,
+    BundleManifest,
+    BundleProgram,
+    TensorSpec,
+    parse_manifest,
+)
 from menagerie.format.folder import read_manifest, read_signature
 from menagerie.library import KernelTimeView, TensorView, available_targets, last_error, library
 from menagerie.numerics import Dtype
 from menagerie.tensor_files import stored
 from menagerie.trust import allows_unsigned, check_signature, trusted_place
 from menagerie.validation.findings import KernelTime
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from menagerie.format.bundle_manifest import BundleManifest, BundleProgram, TensorSpec
 
 # Dtype numbers of include/menagerie.h. numpy has no bfloat16: its bits travel as uint16.
 _NUMBERS = {

@@ -14,22 +14,17 @@ from __future__ import annotations
 
 import shutil
 import zipfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from menagerie.durable import disk_errors, make_folders, sync
 from menagerie.errors import ArtifactError, SessionError, Untrusted, UsageError
 from menagerie.format.archive import require_free_place
-from menagerie.format.folder import open_bundle
+from menagerie.format.folder import Bundle, open_bundle
 from menagerie.paths import built
 from menagerie.store.pull import appearing
 from menagerie.trust import check_signature, trusted_roots
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-
-    from menagerie.format.folder import Bundle
 
 GLIBC = "2.28"
 _PROGRAM, _RUNTIME, _NOTICE = "menagerie-run", "libmenagerie_cpu.so", "NOTICE"

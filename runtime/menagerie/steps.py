@@ -8,13 +8,15 @@ films (extra `films`).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from menagerie import uses
 from menagerie.boxes import LEAST_SIDE, find_boxes
@@ -24,14 +26,7 @@ from menagerie.session import Session, checked_manifest
 from menagerie.speech import Transcriber
 from menagerie.speech.audio import at_rate, open_audio
 from menagerie.speech.decoding import ctc_tokens
-from menagerie.speech.recipe import HEADS, read_recipe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from menagerie.speech.recipe import Recipe
+from menagerie.speech.recipe import HEADS, Recipe, read_recipe
 
 _FEWEST = 0.05  # the least probability of a label that is named
 _MOST = 5  # labels of a picture

@@ -6,13 +6,11 @@ import codecs
 import io
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 from menagerie.errors import MenagerieError, UsageError
 from menagerie.figures import in_ascii, printable, shown_json
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
 
 
 def write_json(value: Any) -> None:

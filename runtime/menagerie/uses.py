@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from menagerie.format.bundle_manifest import (  # noqa: TC001 - read at run time
+from menagerie.format.bundle_manifest import (
     Count,
     Name,
     Positive,

@@ -14,9 +14,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tasks"))
 from heavy import load_with_weights
 from toy_zoo import ToyModel
 
-from tasks.job import Job  # noqa: TC001 - the process needs them
+from tasks.job import Job
 from tasks.serve_model import main
-from transforms.stages import LowerRecord  # noqa: TC001 - the process needs them
+from transforms.stages import LowerRecord
 
 
 class FaultyModel(ToyModel):

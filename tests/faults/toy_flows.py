@@ -1,4 +1,4 @@
-# ruff: noqa: E402, TC001, TC002, B006, B008 - Prefect reads annotations and defaults
+# ruff: noqa: E402, B006, B008 - Prefect reads annotations and defaults
 """The real flows over toy stages, for workers of a test's cluster.
 
 What a model does is said by its summary in the manifest: `fine`, `segfaults`, `sleeps`, `eats`; its

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.export import ExportedProgram
 from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import (
     ExportGraphSignature,
@@ -31,18 +32,12 @@ from transforms.export.prepare import Prepared
 from transforms.goldens.cases import GoldenCase
 from transforms.graph.call_signature import DTYPES, Eager, given, signature_of
 from transforms.graph.editor import ProgramEditor, fake_value
+from transforms.graph.graph_pass import GraphPass
 from transforms.graph.interpret import capture, output_nodes
 from transforms.graph.layouts import as_array
 from transforms.graph.schemas import call_with
 from transforms.stages import lower, run_goldens, transform
 from transforms.targets import Identity, Settings, Target, target_named
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from torch.export import ExportedProgram
-
-    from transforms.graph.graph_pass import GraphPass
 
 Tolerances = Mapping[Dtype, Tolerance]
 

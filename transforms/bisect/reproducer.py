@@ -15,13 +15,14 @@ import logging
 import tempfile
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from safetensors.torch import load_file, save_file
+from torch.export import ExportedProgram
 
 from menagerie.numerics import Dtype, Tolerance
-from transforms.bisect.pieces import Piece, judge_lowered, judge_rewritten
+from menagerie.validation.findings import OutputParity
+from transforms.bisect.pieces import Judge, Piece, Tolerances, judge_lowered, judge_rewritten
 from transforms.graph.call_signature import given
 from transforms.loading import known, read_program
 from transforms.pipeline import make_passes
@@ -30,12 +31,6 @@ from zoo.errors import ArtifactError, SourceRefused
 from zoo.records import Divergence
 from zoo.sources.context import first_line
 from zoo.spec import PassChoice
-
-if TYPE_CHECKING:
-    from torch.export import ExportedProgram
-
-    from menagerie.validation.findings import OutputParity
-    from transforms.bisect.pieces import Judge, Tolerances
 
 _log = logging.getLogger(__name__)
 

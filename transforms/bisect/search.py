@@ -6,15 +6,21 @@ import contextlib
 import functools
 import math
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import torch
+from torch.export import ExportedProgram
+from torch.fx import Node
 
 from menagerie.numerics import DEFAULT_TOLERANCES
+from menagerie.validation.findings import OutputParity
 from transforms.bisect.pieces import (
     CRASHED,
+    Judge,
     Piece,
+    Tolerances,
     comparable,
     differences,
     extract,
@@ -23,28 +29,16 @@ from transforms.bisect.pieces import (
     with_outputs,
 )
 from transforms.bisect.reproducer import save
+from transforms.export.prepare import Prepared
+from transforms.graph.graph_pass import GraphPass
 from transforms.graph.interpret import capture, output_nodes
 from transforms.graph.record import module_path, source_line
 from transforms.graph.schemas import producers
 from transforms.pipeline import make_passes, passes_in, passes_over
-from transforms.targets import target_named
+from transforms.targets import Settings, Target, target_named
 from zoo.errors import LoweringError, MenagerieError, PassError, UsageError
-from zoo.records import Diagnosis, Divergence, DivergenceStage
+from zoo.records import Diagnosis, Divergence, DivergenceStage, Suspected
 from zoo.spec import PassChoice
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from torch.export import ExportedProgram
-    from torch.fx import Node
-
-    from menagerie.validation.findings import OutputParity
-    from transforms.bisect.pieces import Judge, Tolerances
-    from transforms.export.prepare import Prepared
-    from transforms.graph.graph_pass import GraphPass
-    from transforms.targets import Settings, Target
-    from zoo.records import Suspected
 
 _PROBES = 8  # inner nodes looked at in one lowering
 _MOST_PIECES = 12  # tried on the way to a small one

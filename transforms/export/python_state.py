@@ -14,11 +14,12 @@ import random
 import sys
 import traceback
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial, reduce
 from pathlib import Path
 from types import FunctionType, MemberDescriptorType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,9 +34,6 @@ from transforms.graph.layouts import content_digest
 from transforms.graph.record import NOT_THEIRS
 from zoo.errors import ExportError
 from zoo.sources.random_weights import torch_threads
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]  # by position and by name, nested or constant
 Keys = tuple[Any, ...]  # path from the module: attributes, items, names in a function

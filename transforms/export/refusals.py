@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
+from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from transforms.graph.call_signature import DTYPES
 from transforms.graph.record import origin
 from transforms.graph.schemas import is_random, producers, schema_of, tensors_of
 from zoo.errors import ExportError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from torch.export import ExportedProgram
-    from torch.fx import Node
-
 
 _OF_STATE = {
     OutputKind.PARAMETER_MUTATION: "parameter",

@@ -5,15 +5,13 @@ from __future__ import annotations
 import copy
 import functools
 import sys
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 from torch.utils._pytree import tree_map_only
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 _Place = tuple[Any, str]  # a layer of a cache, and the attribute that holds a tensor
 

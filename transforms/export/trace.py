@@ -8,8 +8,9 @@ import math
 import re
 import traceback
 import warnings
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 from torch._dynamo.exc import UserError
 from torch._higher_order_ops.flex_attention import FlexAttentionHOP
 from torch._subclasses.fake_tensor import DataDependentOutputException
-from torch.export import ExportedProgram, ModuleCallEntry, ModuleCallSignature
+from torch.export import Dim, ExportedProgram, ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import ConstantArgument
 from torch.nn.attention.flex_attention import _vmap_for_bhqkv
 from torch.utils._pytree import tree_leaves, tree_map_only, tree_structure
@@ -38,14 +39,8 @@ from transforms.passes.canonical import (
 )
 from transforms.passes.drop_assertions import DropAssertions, naming_lines
 from zoo.errors import ExportError, MenagerieError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from torch.export import Dim
-
-    from zoo.records import PassRecord
-    from zoo.spec import ProgramSpec
+from zoo.records import PassRecord
+from zoo.spec import ProgramSpec
 
 
 def packed_linear(A: Tensor, B: Tensor, group_size: int, S: Tensor, Z: Tensor) -> Tensor:  # noqa: N803

@@ -12,8 +12,9 @@ import copy
 import functools
 import math
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -21,16 +22,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from menagerie.validation.findings import CaseKind
 from transforms.goldens.realistic import Content, Values, content_of, draw, generator_of, sizes_of
+from transforms.graph.call_signature import Call, Eager, Signature
 from transforms.graph.callable import eager_of, without_fast_path
 from transforms.graph.layouts import plain
 from zoo.errors import ExportError
 from zoo.sources.random_weights import torch_threads
 from zoo.spec import Dimension, InputSpec, ProgramSpec, SampleKind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from transforms.graph.call_signature import Call, Eager, Signature
 
 aten = torch.ops.aten
 

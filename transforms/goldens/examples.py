@@ -13,21 +13,17 @@ the same way.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import torch
 
+from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.validation.findings import CaseKind
 from transforms.goldens.cases import GoldenCase, PlannedCase, run_cases, telling_sizes
 from transforms.goldens.realistic import Values, content_of, draw, generator_of, sizes_of
+from transforms.graph.call_signature import Eager, Signature
 from transforms.graph.layouts import plain
 from zoo.spec import Dimension
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from menagerie.format.bundle_manifest import TensorSpec
-    from transforms.graph.call_signature import Eager, Signature
 
 _LIFELIKE = frozenset({CaseKind.PICTURE, CaseKind.SPEECH})
 _GIVEN = "the given inputs"

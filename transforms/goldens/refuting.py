@@ -10,25 +10,20 @@ import faulthandler
 import itertools
 import signal
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.utils.flop_counter import FlopCounterMode
 
 from menagerie.numerics import Dtype
 from menagerie.validation.refuting import SPECIAL, Attempt, Kind, Plan, attempts
-from transforms.goldens.cases import run_exactly
+from transforms.goldens.cases import GoldenCase, run_exactly
+from transforms.graph.call_signature import Call, Eager, Signature
 from transforms.graph.layouts import as_array, as_tensor, plain
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from torch.export import ExportedProgram
-
-    from transforms.goldens.cases import GoldenCase
-    from transforms.graph.call_signature import Call, Eager, Signature
 
 Answers = tuple[Plan, dict[str, torch.Tensor]]
 

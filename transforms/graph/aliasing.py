@@ -11,10 +11,13 @@ share all.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from torch._decomp import get_decompositions
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.export import ExportedProgram
+from torch.fx import Graph, Node
 
 from transforms.graph.guards import any_length, no_new_guards
 from transforms.graph.schemas import (
@@ -28,11 +31,6 @@ from transforms.graph.schemas import (
     tensors_of,
     writes,
 )
-
-if TYPE_CHECKING:
-    from torch._subclasses.fake_tensor import FakeTensor
-    from torch.export import ExportedProgram
-    from torch.fx import Graph, Node
 
 aten = torch.ops.aten
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 from torch.types import py_sym_types
 from torch.utils._pytree import (
     BUILTIN_TYPES,
@@ -29,12 +30,6 @@ from torch.utils._sympy.numbers import int_oo
 from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.numerics import Dtype
 from zoo.errors import ExportError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch.export import ExportedProgram
-
 
 DTYPES = {getattr(torch, dtype.value): dtype for dtype in Dtype}  # that artifacts know
 CONSTANTS = (bool, int, float, str, type(None))  # that a call may be given beside its tensors

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -12,9 +12,7 @@ from transforms.graph.guards import switched_off
 from zoo.errors import ExportError
 from zoo.sources.random_weights import misfit
 from zoo.sources.steps import stepped
-
-if TYPE_CHECKING:
-    from zoo.spec import ProgramSpec
+from zoo.spec import ProgramSpec
 
 WRAPPER_PREFIX = "model."  # CallableProgram holds the model under this name
 _NO_NESTING = "for tensors within one, a model that returns them side by side is needed"

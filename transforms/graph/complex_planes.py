@@ -10,22 +10,18 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch._subclasses.complex_tensor import ComplexTensor
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
+from transforms.graph.editor import ProgramEditor
 from transforms.graph.guards import surely_equal
 from transforms.graph.layouts import Unfit
 from transforms.graph.traced import inline, trace
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from transforms.graph.editor import ProgramEditor
 
 aten = torch.ops.aten
 

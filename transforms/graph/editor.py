@@ -12,24 +12,21 @@ lowering and error messages rely on.
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.export.passes import move_to_device_pass
+from torch.fx import Graph, Node
 
 from transforms.graph.aliasing import Aliasing, functional, nodes_of
 from transforms.graph.guards import any_length
 from transforms.graph.schemas import call_with, hashable, schema_of, writes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from torch._ops import OpOverload
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.export import ExportedProgram
-    from torch.fx import Graph, Node
 
 # Where a node comes from; copied from the node that a new one replaces.
 _ORIGIN_KEYS = ("stack_trace", "nn_module_stack", "torch_fn", "from_node", "seq_nr")

@@ -12,18 +12,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch._export.verifier import SpecViolationError
+from torch.export import ExportedProgram
+from torch.fx import Node
 
 from transforms.graph.editor import ProgramEditor
 from zoo.errors import MenagerieError, PassError
 from zoo.records import PassRecord, Refusal
-
-if TYPE_CHECKING:
-    from torch.export import ExportedProgram
-    from torch.fx import Node
 
 PassOptions = Mapping[str, bool | int | float | str]
 

@@ -6,24 +6,21 @@ import logging
 import math
 import os
 import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
 
 import torch
 from sympy.core.expr import Expr
 from torch import Tensor
 from torch._decomp import decompositions
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 
 from zoo.errors import LoweringError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.export import ExportedProgram
 
 _LOUD = (
     "torch.fx.experimental.symbolic_shapes",

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_map
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from torch.export import ExportedProgram
 
 
 def output_nodes(program: ExportedProgram) -> list[Node]:

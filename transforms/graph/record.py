@@ -5,16 +5,14 @@ from __future__ import annotations
 import operator
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.export import ExportedProgram
+from torch.fx import Node
 
 from transforms.graph.schemas import tensors_of
 from zoo.records import GraphNode, GraphRecord, NodeKind
-
-if TYPE_CHECKING:
-    from torch.export import ExportedProgram
-    from torch.fx import Node
 
 # Files whose lines are no user's.
 NOT_THEIRS = (*torch.__path__, str(Path(__file__).parents[1]), "<string>", "<eval_with")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from torch._ops import OpOverload
-    from torch.fx import Node
+from torch._ops import OpOverload
+from torch.fx import Node
 
 aten = torch.ops.aten
 

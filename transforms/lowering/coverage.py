@@ -5,18 +5,14 @@ from __future__ import annotations
 import platform
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 import torch
+from torch.export import ExportedProgram
 
 from menagerie.shims import load, supported_symbols
 from zoo.errors import LoweringError, UnsupportedKernels
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from torch.export import ExportedProgram
 
 # Left undefined on purpose by every shared library, or resolved by the C and C++ libraries.
 _SHIM_PREFIXES = ("aoti_torch_", "Sleef_", "menagerie_")

@@ -26,9 +26,10 @@ import json
 import math
 import re
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 from unittest.mock import patch
 
 import sympy
@@ -50,6 +51,7 @@ from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
 from torch._inductor.decomposition import decompositions
 from torch._inductor.utils import IndentedBuffer
 from torch._inductor.virtualized import V, ops
+from torch.fx import Node
 from torch.utils._sympy.functions import ModularIndexing
 
 from menagerie.paths import built
@@ -57,12 +59,6 @@ from transforms.graph.record import origin
 from zoo.errors import LoweringError
 
 aten = torch.ops.aten
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from torch.fx import Node
-
 
 # What a check of an index says, before the place.
 OUTSIDE: Final = "an index is out of range"

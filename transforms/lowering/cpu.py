@@ -7,9 +7,9 @@ import platform
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
+from torch.export import ExportedProgram
 
 from menagerie.figures import count
 from menagerie.library import library_path
@@ -29,9 +29,6 @@ from transforms.lowering.toolchain import Compiler, Source, find_compiler, link_
 from transforms.progress import report_step
 from zoo.errors import LoweringError
 from zoo.records import LoweringRecord
-
-if TYPE_CHECKING:
-    from torch.export import ExportedProgram
 
 BACKEND = Backend("cpu", CheckedScheduling, TimedWrapper)
 _HEADER = "torch/csrc/inductor/cpp_prefix.h"

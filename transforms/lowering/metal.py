@@ -9,9 +9,9 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
+from torch.export import ExportedProgram
 
 from menagerie.figures import count
 from menagerie.format.bundle_manifest import Role
@@ -21,8 +21,8 @@ from transforms.graph.guards import dynamic_sizes_kept
 from transforms.graph.record import origin
 from transforms.lowering.coverage import check_kernels, check_library, own_shims
 from transforms.lowering.cpp_codegen import interface, wrapper_prelude
-from transforms.lowering.inductor import Backend, generate_code, metal_on_any_host
-from transforms.lowering.metal_codegen import MetalScheduling, MetalWrapper, metal_code
+from transforms.lowering.inductor import Backend, GeneratedCode, generate_code, metal_on_any_host
+from transforms.lowering.metal_codegen import MetalCode, MetalScheduling, MetalWrapper, metal_code
 from transforms.lowering.result import LoweredFile, LoweredProgram, host_requirements
 from transforms.lowering.toolchain import (
     Source,
@@ -35,13 +35,6 @@ from transforms.passes.metal.move_to_device import MoveToDevice
 from transforms.progress import report_step
 from zoo.errors import LoweringError
 from zoo.records import LoweringRecord
-
-if TYPE_CHECKING:
-    from torch.export import ExportedProgram
-
-    from transforms.lowering.inductor import GeneratedCode
-    from transforms.lowering.metal_codegen import MetalCode
-
 
 _log = logging.getLogger(__name__)
 _ONCE = "the first conversion for Metal compiles libc++ for macOS, which takes some minutes, once"

@@ -10,12 +10,15 @@ from __future__ import annotations
 import hashlib
 import re
 import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from unittest.mock import patch
 
+import sympy
 import torch
 from torch._inductor.codegen import mps
+from torch._inductor.codegen.common import CSEVariable
 from torch._inductor.codegen.cpp_wrapper_mps import CppWrapperMps
 from torch._inductor.codegen.mps_device_op_overrides import MPSDeviceOpOverrides
 from torch._inductor.virtualized import V
@@ -29,12 +32,6 @@ from transforms.lowering.cpp_codegen import (
     not_the_pinned,
     quoted,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    import sympy
-    from torch._inductor.codegen.common import CSEVariable
 
 
 def _called(function: str, *, single: bool = False) -> Any:

@@ -22,19 +22,16 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from menagerie.compilers import find_host_compiler, zig_environment, zig_program, zig_version
 from menagerie.paths import home
 from menagerie.shims import supported_symbols
 from transforms.progress import report_step
 from zoo.errors import LoweringError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 @dataclass(frozen=True)

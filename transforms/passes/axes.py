@@ -12,23 +12,17 @@ Axes of size 1 carry no digit, since they say nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import sympy
 import torch
+from torch.fx import Node
 
-from transforms.graph.editor import fake_value
+from transforms.graph.editor import ProgramEditor, fake_value
 from transforms.graph.layouts import reads_layout
 from transforms.graph.schemas import qualified_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from torch.fx import Node
-
-    from transforms.graph.editor import ProgramEditor
-
 
 Size: TypeAlias = int | sympy.Expr
 

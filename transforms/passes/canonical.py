@@ -6,11 +6,13 @@ They see it as torch.export leaves it. One that would change nothing does not co
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch._subclasses import FakeTensor
+from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.utils._pytree import tree_map_only
 
@@ -20,11 +22,6 @@ from transforms.graph.layouts import plain, same_layout
 from transforms.graph.schemas import writes
 from transforms.passes.lay_out_weights import let_views_copy
 from zoo.records import PassRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from torch.export import ExportedProgram
 
 aten = torch.ops.aten
 

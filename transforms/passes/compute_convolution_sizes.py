@@ -6,19 +6,15 @@ convolution runs, and the mask can be applied within its kernel (`metal/fuse_epi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.fx import Node
 
-from transforms.graph.editor import fake_value
+from transforms.graph.editor import ProgramEditor, fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.schemas import bound_arguments
 from transforms.graph.traced import write
-
-if TYPE_CHECKING:
-    from torch.fx import Node
-
-    from transforms.graph.editor import ProgramEditor
 
 aten = torch.ops.aten
 

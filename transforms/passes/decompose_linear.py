@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import torch
+from torch import Tensor
+from torch.fx import Node
 
+from transforms.graph.editor import ProgramEditor
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.schemas import bound_arguments, is_quantisation
 from transforms.graph.traced import write
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-    from torch.fx import Node
-
-    from transforms.graph.editor import ProgramEditor
 
 aten = torch.ops.aten
 

@@ -7,27 +7,22 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
+from torch import Tensor
 from torch._decomp import get_decompositions
+from torch.fx import Node
 from torch.nn.modules.linear_cross_entropy import (
     _linear_cross_entropy_batch_chunked as chunked_loss,
 )
 
-from transforms.graph.editor import fake_value
+from transforms.graph.editor import ProgramEditor, fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.schemas import as_torch_does
 from transforms.graph.traced import write
 from transforms.passes.linear_algebra import LINEAR_ALGEBRA, needs_factors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from torch import Tensor
-    from torch.fx import Node
-
-    from transforms.graph.editor import ProgramEditor
 
 aten = torch.ops.aten
 

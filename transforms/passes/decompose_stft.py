@@ -18,25 +18,20 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
+from torch.fx import Node
 
 from transforms.graph.complex_planes import ComplexProgram, Form, Planes
+from transforms.graph.editor import ProgramEditor
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.guards import surely_equal
 from transforms.graph.layouts import Unfit, same_layout
 from transforms.graph.schemas import bound
 from transforms.graph.traced import constant, untraced
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from torch import Tensor
-    from torch.fx import Node
-
-    from transforms.graph.editor import ProgramEditor
-
 
 aten = torch.ops.aten
 

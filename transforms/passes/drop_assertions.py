@@ -11,30 +11,25 @@ from __future__ import annotations
 
 import math
 import traceback
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 from unittest.mock import patch
 
 import sympy
 import torch
 from torch._guards import detect_fake_mode
+from torch.export import ExportedProgram
 from torch.fx.experimental import symbolic_shapes
 from torch.fx.experimental.symbolic_shapes import RuntimeAssert
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import TensorReferenceAnalysis
 
+from transforms.graph.editor import ProgramEditor
+from transforms.graph.graph_pass import Journal
 from transforms.graph.record import user_line
 from transforms.passes.canonical import CanonicalPass
 from zoo.errors import ExportError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from contextlib import AbstractContextManager
-
-    from torch.export import ExportedProgram
-
-    from transforms.graph.editor import ProgramEditor
-    from transforms.graph.graph_pass import Journal
-
 
 _MOST_TRIED = 10_000_000  # combinations of sizes: seconds for each assertion
 _LARGEST_STEP = 64  # of the sizes that are looked for where not every size will do

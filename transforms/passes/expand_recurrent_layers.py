@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
+from torch import Tensor
 from torch._decomp import get_decompositions
 from torch._higher_order_ops.while_loop import while_loop_op
+from torch._ops import OpOverload
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
+from transforms.graph.editor import ProgramEditor
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.guards import one_layer_by, switched_off
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from torch import Tensor
-    from torch._ops import OpOverload
-
-    from transforms.graph.editor import ProgramEditor
 
 aten = torch.ops.aten
 

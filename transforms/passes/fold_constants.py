@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from torch.fx import Node
 
+from transforms.graph.aliasing import Aliasing
+from transforms.graph.editor import ProgramEditor
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.layouts import Unfit, downstream_values
 from transforms.graph.schemas import (
@@ -16,12 +19,6 @@ from transforms.graph.schemas import (
     schema_of,
     tensors_of,
 )
-
-if TYPE_CHECKING:
-    from torch.fx import Node
-
-    from transforms.graph.aliasing import Aliasing
-    from transforms.graph.editor import ProgramEditor
 
 _MOST_SCRATCH = 1 << 30  # bytes of one intermediate value while folding
 

@@ -5,22 +5,17 @@ from __future__ import annotations
 import functools
 import math
 from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from torch.fx import Node
 
-from transforms.graph.editor import fake_value
+from transforms.graph.editor import ProgramEditor, fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.schemas import is_elementwise
 from transforms.passes.axes import sizes_of
 from transforms.passes.pointwise_chains import Affine, read_step
 from zoo.errors import UsageError
-
-if TYPE_CHECKING:
-    from torch.fx import Node
-
-    from transforms.graph.editor import ProgramEditor
-
 
 aten = torch.ops.aten
 

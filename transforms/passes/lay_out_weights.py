@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
+from torch.fx import Graph, Node
 
+from transforms.graph.editor import ProgramEditor
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.layouts import plain, reads_layout
 from zoo.errors import PassError
-
-if TYPE_CHECKING:
-    from torch.fx import Graph, Node
-
-    from transforms.graph.editor import ProgramEditor
 
 aten = torch.ops.aten
 

@@ -6,19 +6,16 @@ Each function computes one call, by the definition in PyTorch's documentation of
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.fx import Node
 
 from transforms.graph.editor import fake_value
 from transforms.graph.schemas import as_torch_does, bound_arguments, declare
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
-    from torch._ops import OpOverload
-    from torch.fx import Node
 
 _MATRIX = 2
 

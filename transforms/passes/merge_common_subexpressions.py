@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
+from torch.fx import Node
+
+from transforms.graph.aliasing import Aliasing
+from transforms.graph.editor import ProgramEditor
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.layouts import same_layout
 from transforms.graph.schemas import hashable, is_functional, is_quantisation
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from torch.fx import Node
-
-    from transforms.graph.aliasing import Aliasing
-    from transforms.graph.editor import ProgramEditor
 
 
 class MergeCommonSubexpressions(GraphPass):

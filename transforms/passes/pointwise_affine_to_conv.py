@@ -5,16 +5,20 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
 
 import torch
+from torch.fx import Node
 
-from transforms.graph.editor import fake_value
+from transforms.graph.editor import ProgramEditor, fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.layouts import Unfit, downstream_values, same_layout
 from transforms.graph.traced import write
 from transforms.passes.axes import (
     Digit,
+    Size,
     flat,
     in_frame_order,
     is_dtype_assertion,
@@ -33,15 +37,6 @@ from transforms.passes.pointwise_chains import (
     relaid,
     weight_name,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from collections.abc import Set as AbstractSet
-
-    from torch.fx import Node
-
-    from transforms.graph.editor import ProgramEditor
-    from transforms.passes.axes import Size
 
 aten = torch.ops.aten
 

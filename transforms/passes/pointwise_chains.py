@@ -10,12 +10,14 @@ need fewer transpositions than there are now.
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.fx import Node
 
-from transforms.graph.editor import fake_value
+from transforms.graph.editor import ProgramEditor, fake_value
 from transforms.graph.schemas import bound_arguments, is_elementwise
 from transforms.passes.axes import (
     Axes,
@@ -35,14 +37,6 @@ from transforms.passes.axes import (
     whole,
     whole_axis,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from torch.fx import Node
-
-    from transforms.graph.editor import ProgramEditor
-
 
 aten = torch.ops.aten
 

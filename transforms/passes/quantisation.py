@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.export import ExportedProgram
+from torch.fx import Node
 
 from menagerie.validation.compare import measure
 from transforms.graph.callable import WRAPPER_PREFIX
@@ -28,13 +30,6 @@ from transforms.passes.axes import is_layout
 from zoo.errors import UsageError
 from zoo.precision import Precision, WeightPrecision
 from zoo.records import LayerCost
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from torch.export import ExportedProgram
-    from torch.fx import Node
-
 
 _UPPER_HALF = -(1 << 16)  # of a float32's bits: what bfloat16 keeps of them
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from torch.fx import Node
 
+from transforms.graph.editor import ProgramEditor
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.schemas import has_effect
-
-if TYPE_CHECKING:
-    from torch.fx import Node
-
-    from transforms.graph.editor import ProgramEditor
 
 
 class RemoveDeadCode(GraphPass):

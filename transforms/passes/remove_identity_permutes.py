@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import torch
+from torch.fx import Node
 
+from transforms.graph.aliasing import Aliasing
+from transforms.graph.editor import ProgramEditor
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.layouts import Unfit, downstream_values, layout, same_layout
 from transforms.graph.schemas import (
@@ -17,14 +21,6 @@ from transforms.graph.schemas import (
 )
 from transforms.passes.axes import COPIES, EXPANSIONS, PERMUTATIONS, REGROUPINGS, axis_order
 from transforms.passes.pointwise_affine_to_conv import compute_in_frames
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from torch.fx import Node
-
-    from transforms.graph.aliasing import Aliasing
-    from transforms.graph.editor import ProgramEditor
 
 aten = torch.ops.aten
 

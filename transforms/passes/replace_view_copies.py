@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import torch
+from torch.fx import Node
 
+from transforms.graph.aliasing import Aliasing
+from transforms.graph.editor import ProgramEditor
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.layouts import Unfit, downstream_values, evaluate
 from transforms.graph.schemas import qualified_name, schema_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from torch.fx import Node
-
-    from transforms.graph.aliasing import Aliasing
-    from transforms.graph.editor import ProgramEditor
 
 aten = torch.ops.aten
 

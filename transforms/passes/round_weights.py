@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import torch
+from torch.fx import Node
 
 from transforms.graph.callable import WRAPPER_PREFIX
+from transforms.graph.editor import ProgramEditor
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.passes.axes import is_layout
 from transforms.passes.quantisation import (
@@ -18,13 +20,6 @@ from transforms.passes.quantisation import (
 )
 from zoo.errors import UsageError
 from zoo.precision import Precision, WeightPrecision
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from torch.fx import Node
-
-    from transforms.graph.editor import ProgramEditor
 
 aten = torch.ops.aten
 

@@ -8,19 +8,13 @@ and what is turned in front of a convolution is laid out as the linear layer rea
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
+from torch.fx import Node
 
-from transforms.graph.editor import fake_value
+from transforms.graph.editor import ProgramEditor, fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.schemas import bound_arguments
 from transforms.passes.lay_out_weights import reads_by_strides
-
-if TYPE_CHECKING:
-    from torch.fx import Node
-
-    from transforms.graph.editor import ProgramEditor
 
 aten = torch.ops.aten
 _RANK = 3  # of a batch of sequences: batch, channels, places

@@ -11,26 +11,22 @@ numbers, of which the first k are read, from the number q - 1 on.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import sympy
 import torch
+from torch import Tensor
+from torch.fx import Node
 
+from transforms.graph.aliasing import Aliasing
+from transforms.graph.editor import ProgramEditor
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.guards import surely_equal
 from transforms.graph.layouts import Unfit, downstream_values
 from transforms.graph.schemas import bound_arguments, nodes_in
 from transforms.graph.traced import inline, trace
 from transforms.passes.axes import Size, sizes_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from torch import Tensor
-    from torch.fx import Node
-
-    from transforms.graph.aliasing import Aliasing
-    from transforms.graph.editor import ProgramEditor
 
 aten = torch.ops.aten
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING
 
 from transforms.targets.base import ROUND_WEIGHTS, Identity, PassItem, Settings, Target
 from transforms.targets.cpu import CpuTarget
 from transforms.targets.metal import MetalTarget
 from zoo.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = [
     "ROUND_WEIGHTS", "Identity", "PassItem", "Settings", "Target", "all_targets", "register",

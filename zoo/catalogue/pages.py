@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 from urllib.parse import urlsplit
 
 from pydantic import Field
 
 from menagerie.figures import shown_address
+from menagerie.format.bundle_manifest import BundleProgram, TensorSpec
 from menagerie.numerics import Dtype
 from menagerie.store import HUB
 from zoo.base_models import Frozen
-from zoo.catalogue.collect import side_by_side
+from zoo.catalogue.collect import CataloguedModel, History, side_by_side
 from zoo.errors import UsageError
 from zoo.report.page import TEMPLATES, render
 from zoo.report.summary import Command
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from menagerie.format.bundle_manifest import BundleProgram, TensorSpec
-    from zoo.catalogue.collect import CataloguedModel, History
 
 CATALOGUE: Final = "catalogue/"
 ROOT: Final = f"{CATALOGUE}root.json"

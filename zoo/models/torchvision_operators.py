@@ -13,16 +13,13 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 # Where its functions ask whether they may call an operator; each has the question by its own name.
 _ASKING = ("torchvision.extension", "torchvision.ops.roi_align")

@@ -7,10 +7,10 @@ is read out as any other. Places on a scale are percent of its width.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
 
 from menagerie.figures import (
     count,
@@ -24,14 +24,9 @@ from menagerie.figures import (
 )
 from menagerie.figures import seconds as duration
 from menagerie.profile import short_name
-from zoo.report.summary import badness
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from menagerie.validation.findings import Profile
-    from zoo.records import StageTime
-    from zoo.report.summary import Latencies, OutputCases
+from menagerie.validation.findings import Profile
+from zoo.records import StageTime
+from zoo.report.summary import Latencies, OutputCases, badness
 
 _MOST_ROWS = 24
 _FEWEST_DECADES = 6

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from menagerie import figures
-from menagerie.format.bundle_manifest import ReleaseState
+from menagerie.format.bundle_manifest import BundleManifest, ReleaseState
+from zoo.records import ConversionReport
 from zoo.report.summary import Summary, summarise
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from menagerie.format.bundle_manifest import BundleManifest
-    from zoo.records import ConversionReport
 
 _UNTOLD = "and its report does not say how much it is now"
 

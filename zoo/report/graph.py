@@ -7,19 +7,14 @@ fold and open: what is like the block above is folded and, of a large graph, wha
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from enum import StrEnum
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from menagerie.figures import count
-from zoo.records import NodeKind
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from zoo.records import GraphNode, GraphRecord, ProgramGraphs
+from zoo.records import GraphNode, GraphRecord, NodeKind, ProgramGraphs
 
 _LARGE = 300  # lines
 _USUAL = " float32"  # goes without saying

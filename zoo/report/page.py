@@ -8,25 +8,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Sequence
 from functools import cache
 from inspect import isfunction
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from menagerie import figures
-from menagerie.profile import kernel_rows
+from menagerie.profile import KernelRow, kernel_rows
+from zoo.records import ConversionReport, FailureReport, ProgramGraphs
 from zoo.report import charts, summary
 from zoo.report.graph import GraphListing, graph_listing
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from menagerie.profile import KernelRow
-    from zoo.records import ConversionReport, FailureReport, ProgramGraphs
-    from zoo.report.summary import OutputCases
+from zoo.report.summary import OutputCases
 
 _MOST_HISTOGRAMS = 6
 _MOST_KERNELS = 12

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from menagerie.figures import (
     count,
@@ -17,21 +17,16 @@ from menagerie.figures import (
     speed,
     thousands,
 )
-from menagerie.validation.findings import Verdict
+from menagerie.validation.findings import (
+    AccuracyResult,
+    Exactness,
+    Measurement,
+    OutputParity,
+    Verdict,
+    WordErrors,
+)
 from zoo.base_models import Frozen
-from zoo.records import DivergenceStage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from menagerie.validation.findings import (
-        AccuracyResult,
-        Exactness,
-        Measurement,
-        OutputParity,
-        WordErrors,
-    )
-    from zoo.records import ConversionReport, Diagnosis
+from zoo.records import ConversionReport, Diagnosis, DivergenceStage
 
 _A_BIT = 6.02  # dB: a bit of the mantissa more or less is another order of summing
 

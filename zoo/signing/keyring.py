@@ -18,15 +18,15 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from pydantic import Field, ValidationError
-from securesystemslib.signer import CryptoSigner
+from securesystemslib.signer import CryptoSigner, SSlibKey
 from tuf.api.metadata import Metadata, Root
 from tuf.api.metadata import Role as TufRole
 
@@ -36,11 +36,6 @@ from menagerie.trust.roots import TRUST, add_root, parse_root, trusted_place
 from zoo.base_models import Frozen
 from zoo.errors import UsageError
 from zoo.processes import is_worker, owns
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from securesystemslib.signer import SSlibKey
 
 KEYS = "MENAGERIE_KEYS"
 _FOREIGN = ("belongs to another user", "Keep keys in a folder of your own")  # root's as well

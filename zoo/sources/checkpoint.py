@@ -9,9 +9,10 @@ import re
 import tempfile
 import warnings
 import zipfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 from urllib.parse import urlsplit, urlunsplit
 
 import torch
@@ -24,14 +25,9 @@ from menagerie.paths import home
 from menagerie.store.http import HttpReader
 from zoo.errors import HashMismatch, SourceError, SourceRefused, StoreError
 from zoo.sources import factory
-from zoo.sources.context import first_line, resolve_inside
+from zoo.sources.context import Context, first_line, resolve_inside
 from zoo.sources.fingerprint import is_fetched
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from zoo.sources.context import Context
-    from zoo.spec import CheckpointSource
+from zoo.spec import CheckpointSource
 
 untrained = factory.untrained  # the module that the weights are for
 MOST_BYTES = 64 << 30  # no checkpoint that this project converts is larger

@@ -9,17 +9,13 @@ from __future__ import annotations
 import math
 import re
 import struct
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from zoo.errors import SourceError, SourceRefused
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from torch import Tensor
 
 _VERSION, _SPECIFICATION = 6, "WhisperSpec"
 _TYPES = ("<f4", "i1", "<i2", "<i4", "<f2")

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from torch import nn
 
 from zoo.errors import SourceError, SourceRefused
 from zoo.models.torchvision_operators import torchvision_operators
-from zoo.spec import is_ours
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from zoo.sources.context import Context
-    from zoo.spec import CheckpointSource, FactorySource, PackageSource
+from zoo.sources.context import Context
+from zoo.spec import CheckpointSource, FactorySource, PackageSource, is_ours
 
 
 def untrained(

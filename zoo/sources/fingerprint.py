@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from menagerie.durable import sha256_of
 from zoo.sources.context import Context, resolve_inside, weights_folder
 from zoo.spec import (
     CheckpointSource,
     FactorySource,
+    ModelSpec,
     PackageSource,
+    SourceSpec,
     TorchvisionSource,
     TransformersSource,
     is_ours,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from zoo.spec import ModelSpec, SourceSpec
 
 _PROJECT = Path(__file__).parents[2]
 

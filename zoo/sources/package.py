@@ -16,9 +16,10 @@ import sys
 import tempfile
 import zipfile
 import zlib
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import torch
 from torch import Tensor, nn
@@ -26,13 +27,8 @@ from torch import Tensor, nn
 from zoo.errors import SourceError, SourceRefused
 from zoo.sources import ctranslate2, factory
 from zoo.sources.checkpoint import MOST_BYTES, fill, keep, read_state
-from zoo.sources.context import first_line
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from zoo.sources.context import Context
-    from zoo.spec import Package, PackageSource, PackedFile, PackedWeights
+from zoo.sources.context import Context, first_line
+from zoo.spec import Package, PackageSource, PackedFile, PackedWeights
 
 untrained = factory.untrained  # the module that the weights are for
 _MOST_NAMES = 100_000  # of modules and tensors of an archive

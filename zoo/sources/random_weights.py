@@ -12,9 +12,10 @@ strong enough to drown what it is added to is weakened (`SmallBranches`).
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,12 +25,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from zoo.errors import SourceError
 from zoo.sources.context import first_line
 from zoo.sources.steps import stepped
-from zoo.spec import SampleKind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from zoo.spec import InputSpec, ModelSpec, ProgramSpec
+from zoo.spec import InputSpec, ModelSpec, ProgramSpec, SampleKind
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _BIAS_STD = 0.1

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from zoo.spec import FitStep, NormaliseStep, PitchStep
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from zoo.spec import Step
+from zoo.spec import FitStep, NormaliseStep, PitchStep, Step
 
 _NEAR = 4  # bins
 

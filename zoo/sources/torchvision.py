@@ -6,22 +6,19 @@ import functools
 import inspect
 import re
 import threading
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 from unittest.mock import patch
+
+from torch import Tensor, nn
 
 from zoo.errors import SourceError, SourceRefused, advice
 from zoo.models.torchvision_operators import torchvision_operators
 from zoo.sources.checkpoint import fetch, read_state
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from types import ModuleType
-
-    from torch import Tensor, nn
-
-    from zoo.sources.context import Context
-    from zoo.spec import TorchvisionSource
+from zoo.sources.context import Context
+from zoo.spec import TorchvisionSource
 
 _FILE_HASH = re.compile(r"-([0-9a-f]{8,64})\.pth$")
 _patching = threading.Lock()

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import save
 from torch import Tensor
 
@@ -22,19 +25,20 @@ from menagerie.steps import film_frames, line_of, read_picture
 from menagerie.typed_json import Malformed, check, plain
 from zoo.errors import SourceError
 from zoo.sources.checkpoint import downloads, whole
-from zoo.sources.context import reading, resolve_inside
+from zoo.sources.context import Context, reading, resolve_inside
 from zoo.sources.package import unpack
 from zoo.sources.transformers import use_pieces
-from zoo.spec import LabelsUse, SimilarityUse, TextUse
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from zoo.sources.context import Context
-    from zoo.spec import AccuracyGate, FilmGate, PictureGate, RecordingGate, SourceSpec, UseSpec
+from zoo.spec import (
+    AccuracyGate,
+    FilmGate,
+    LabelsUse,
+    PictureGate,
+    RecordingGate,
+    SimilarityUse,
+    SourceSpec,
+    TextUse,
+    UseSpec,
+)
 
 
 def gate_data(gate: AccuracyGate, use: UseSpec | None, context: Context) -> Path:

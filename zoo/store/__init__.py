@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from menagerie.store import opened
 from menagerie.store.releases import Release
-from zoo.store.base import LocalObjects
+from zoo.store.base import LocalObjects, ObjectStore
 from zoo.store.garbage_collection import KeepRule
 from zoo.store.releases import ReleaseVerdict, Store
-
-if TYPE_CHECKING:
-    from zoo.store.base import ObjectStore
 
 __all__ = ["KeepRule", "Release", "ReleaseVerdict", "Store", "open_store"]
 

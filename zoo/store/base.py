@@ -7,18 +7,15 @@ import os
 import re
 import uuid
 from abc import abstractmethod
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final, TypeVar
+from pathlib import Path
+from typing import BinaryIO, Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from menagerie.durable import disk_errors, make_folders, require_space, sync
 from menagerie.store.base import CHUNK, INCOMING, Advance, FolderReader, ObjectReader, StoredFile
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-    from typing import BinaryIO
 
 LINK_DAYS: Final = 7  # S3 gives no presigned address a longer life
 LINK_SECONDS: Final = LINK_DAYS * 24 * 3600

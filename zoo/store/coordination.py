@@ -22,25 +22,20 @@ import platform
 import threading
 import time
 import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from menagerie.store.base import Meter, silent
+from menagerie.format.bundle_manifest import FileEntry
+from menagerie.store.base import Meter, Progress, silent
 from menagerie.store.layout import PUBLISHING, SWEEPING, blob_key, is_note_key, lease_key
 from zoo.base_models import Frozen, Sha256
 from zoo.errors import NotInStore, StoreError, TooLarge
 from zoo.processes import Owner
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from pathlib import Path
-
-    from menagerie.format.bundle_manifest import FileEntry
-    from menagerie.store.base import Progress
-    from zoo.store.base import ObjectStore
+from zoo.store.base import ObjectStore
 
 _log = logging.getLogger(__name__)
 

@@ -13,18 +13,21 @@ import base64
 import logging
 import re
 import uuid
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
 from menagerie.format.bundle_manifest import (
     MAX_MANIFEST_BYTES,
+    BundleManifest,
     ReleaseState,
     moment,
     parse_manifest,
 )
+from menagerie.store.base import StoredFile
 from menagerie.store.layout import (
     BLOBS,
     PUBLISHING,
@@ -46,15 +49,9 @@ from menagerie.trust.ledger import MAX_LEDGER_BYTES, Ledger
 from menagerie.typed_json import Malformed, from_json, load
 from zoo.base_models import Frozen
 from zoo.errors import ArtifactError, MenagerieError, NotInStore, StoreUnreachable, TooLarge
+from zoo.store.base import ObjectStore
 from zoo.store.coordination import noted, sweeping
 from zoo.store.submissions import listed, read_submission
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from menagerie.format.bundle_manifest import BundleManifest
-    from menagerie.store.base import StoredFile
-    from zoo.store.base import ObjectStore
 
 _log = logging.getLogger(__name__)
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from pathlib import Path, PurePosixPath
 
-from menagerie.format.bundle_manifest import SIGNATURE, ReleaseState, moment
+from menagerie.format.bundle_manifest import SIGNATURE, BundleManifest, ReleaseState, moment
 from menagerie.format.folder import open_bundle
 from menagerie.store.layout import (
     BLOBS,
     MAX_VERDICT_BYTES,
+    Build,
     archive_key,
     blob_key,
     candidate_key,
@@ -26,20 +27,12 @@ from menagerie.store.layout import (
     verdict_key,
 )
 from menagerie.store.releases import Release, ReleaseReader
+from menagerie.trust.ledger import Ledger
 from zoo.base_models import Frozen
 from zoo.errors import ArtifactError, NotInStore, StoreError, TooLarge
 from zoo.store.base import LINK_SECONDS, ObjectStore
 from zoo.store.coordination import announce, publishing
 from zoo.store.garbage_collection import LINKED_DAYS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from menagerie.format.bundle_manifest import BundleManifest
-    from menagerie.store.layout import Build
-    from menagerie.trust.ledger import Ledger
-    from zoo.store.base import ObjectStore
 
 _log = logging.getLogger(__name__)
 _AT_A_TIME = 16

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.session import Session
 
+from menagerie.store.base import Advance
 from menagerie.store.s3 import ABSENT, S3Reader
 from zoo.errors import NotInStore
 from zoo.store.base import LINK_SECONDS, ObjectStore, content_type
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from menagerie.store.base import Advance
 
 _MOST_PARTS = 1000  # S3 allows 10,000, but OpenStack Swift 1,000 as it is delivered
 

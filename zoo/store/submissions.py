@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import AfterValidator, Field, ValidationError
 
@@ -24,12 +25,8 @@ from menagerie.store.layout import submission_key
 from menagerie.store.pull import fetch_blob
 from zoo.base_models import Frozen
 from zoo.errors import HashMismatch, NotInStore, StoreError, UsageError
+from zoo.store.base import ObjectStore
 from zoo.store.coordination import PlainFile, publishing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from zoo.store.base import ObjectStore
 
 _MOST_FILES = 1000
 _MOST_DOCUMENT_BYTES = 2**20

@@ -9,7 +9,6 @@ import struct
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from menagerie.durable import disk_errors, require_space, sync
 from menagerie.errors import ArtifactError, UsageError
@@ -18,12 +17,10 @@ from menagerie.format.bundle_manifest import (
     MAX_FILES,
     MAX_MANIFEST_BYTES,
     SIGNATURE,
+    BundleManifest,
     parse_manifest,
 )
 from menagerie.format.folder import Bundle, open_bundle
-
-if TYPE_CHECKING:
-    from menagerie.format.bundle_manifest import BundleManifest
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that zip can tell
 _MODE = (stat.S_IFREG | 0o644) << 16

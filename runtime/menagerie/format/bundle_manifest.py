@@ -6,18 +6,16 @@ The rules are in runtime/menagerie/format/FORMAT.md.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 
 from menagerie.errors import ArtifactError
 from menagerie.numerics import Dtype, TextEnum, Tolerance
 from menagerie.typed_json import AtLeast, Malformed, check, load, matching
 from menagerie.typed_json import document as json_document
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 MANIFEST = "manifest.json"
 MODEL_SIGNATURE = "model.sig"  # the same for tools of OpenSSF Model Signing; ours pass it by

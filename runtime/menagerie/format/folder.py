@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from menagerie.durable import disk_errors, sha256_of, sync, write_durably
 from menagerie.errors import ArtifactError
@@ -25,9 +25,6 @@ from menagerie.format.bundle_manifest import (
     parse_manifest,
     unsealed,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping
 
 _MOST_SIGNATURE_BYTES = 2**17  # a reader refuses half as many
 

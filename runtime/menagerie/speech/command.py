@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from menagerie.errors import MenagerieError, UsageError
 from menagerie.speech.audio import open_audio, raw_audio
-from menagerie.speech.transcript import FORMATS
+from menagerie.speech.transcriber import Transcriber
+from menagerie.speech.transcript import FORMATS, Token, Transcript
 from menagerie.terminal import Status, write_json
 from menagerie.typed_json import plain
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from menagerie.speech.transcriber import Transcriber
-    from menagerie.speech.transcript import Token, Transcript
 
 STDIN = "-"
 _LONG = 30.0  # seconds, from which on a recording's progress is shown

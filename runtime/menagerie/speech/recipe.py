@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from pathlib import Path
+from typing import Final, Literal
 
 from menagerie.errors import ArtifactError
-from menagerie.format.bundle_manifest import (  # noqa: TC001 - read at run time
+from menagerie.format.bundle_manifest import (
     Count,
     Name,
     Positive,
 )
 from menagerie.typed_json import Malformed, from_json
 from menagerie.uses import AttentionHead, CtcHead, TransducerHead, Use, WhisperHead
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from pathlib import Path
 
 __all__ = [
     "HEADS", "HELD_OUT_FILE", "HIGHEST_RATE", "LOWEST_RATE", "SPEECH_FILE", "AttentionHead",

@@ -5,16 +5,12 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
+from menagerie.speech.recipe import Vocabulary
 from menagerie.typed_json import plain
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from menagerie.speech.recipe import Vocabulary
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 _SPACE = "\u2581"

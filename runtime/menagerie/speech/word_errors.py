@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 
 from menagerie.errors import ArtifactError
-from menagerie.speech.recogniser import Recogniser
+from menagerie.speech.recipe import Recipe
+from menagerie.speech.recogniser import Program, Recogniser
 from menagerie.speech.transcript import Speller
 from menagerie.tensor_files import read_tensors
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from menagerie.speech.recipe import Recipe
-    from menagerie.speech.recogniser import Program
 
 _FULL = 32768.0  # a sample of 16 bits is a fraction of this
 

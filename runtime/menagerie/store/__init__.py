@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from menagerie.errors import UsageError
 from menagerie.figures import shown_address
-from menagerie.store.base import FolderReader
+from menagerie.store.base import FolderReader, ObjectReader
 from menagerie.store.releases import Release, ReleaseReader
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from menagerie.store.base import ObjectReader
 
 __all__ = ["Release", "ReleaseReader", "open_releases", "opened"]
 

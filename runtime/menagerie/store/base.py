@@ -6,17 +6,13 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from menagerie.durable import disk_errors
 from menagerie.errors import NotInStore, StoreError, StoreUnreachable, TooLarge
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 MOST_KEYS = 2_000_000  # below one prefix: who lists more has no end
 MOST_PAGES = 20_000  # in which they come; S3 has up to 1,000 on one, and an endless server none

@@ -5,8 +5,8 @@ from __future__ import annotations
 from base64 import b64encode
 from functools import cache
 from http import HTTPStatus
-from http.client import HTTPException
-from typing import TYPE_CHECKING, Any
+from http.client import HTTPException, HTTPResponse
+from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 from urllib.request import (
@@ -21,9 +21,6 @@ from urllib.request import (
 
 from menagerie.errors import NotInStore, StoreError, StoreUnreachable, UsageError
 from menagerie.store.base import CHUNK, ObjectReader, Parts
-
-if TYPE_CHECKING:
-    from http.client import HTTPResponse
 
 _SECONDS = 30.0  # without a byte
 _LOGIN = "put user:password@ before its host"

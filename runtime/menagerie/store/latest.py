@@ -9,19 +9,16 @@ import hashlib
 import json
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from menagerie.durable import write_durably
 from menagerie.errors import NotInStore, TooLarge, Untrusted
 from menagerie.paths import home
+from menagerie.store.base import ObjectReader
 from menagerie.store.layout import ledger_key
 from menagerie.trust.ledger import MAX_LEDGER_BYTES, Ledger, LedgerEntry, read_ledger
 from menagerie.trust.roots import trusted_roots
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from menagerie.store.base import ObjectReader
 
 
 def trusted_ledger(objects: ObjectReader, model: str, platform: str) -> Ledger | None:

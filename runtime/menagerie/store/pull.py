@@ -13,10 +13,10 @@ import os
 import shutil
 import threading
 import time
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from menagerie.durable import (
     disk_errors,
@@ -28,16 +28,11 @@ from menagerie.durable import (
 )
 from menagerie.errors import ArtifactError, HashMismatch, StoreError, UsageError
 from menagerie.format.archive import require_free_place
-from menagerie.format.bundle_manifest import MANIFEST, PARTIAL
+from menagerie.format.bundle_manifest import MANIFEST, PARTIAL, BundleManifest, FileEntry
 from menagerie.format.folder import open_bundle
 from menagerie.paths import home
+from menagerie.store.base import Advance, Meter, ObjectReader
 from menagerie.store.layout import blob_key
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from menagerie.format.bundle_manifest import BundleManifest, FileEntry
-    from menagerie.store.base import Advance, Meter, ObjectReader
 
 _AT_A_TIME = 4  # files: one connection seldom takes all that a line gives
 CACHE_GB = "MENAGERIE_CACHE_GB"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from menagerie.errors import (
     ArtifactError,
@@ -24,6 +25,8 @@ from menagerie.format.bundle_manifest import (
     MAX_MANIFEST_BYTES,
     MODEL_SIGNATURE,
     SIGNATURE,
+    BundleManifest,
+    FileEntry,
     ReleaseState,
     moment,
     parse_manifest,
@@ -40,17 +43,10 @@ from menagerie.store.layout import (
     release_key,
     signature_key,
 )
-from menagerie.store.pull import pull_bundle
+from menagerie.store.pull import BlobCache, pull_bundle
 from menagerie.trust import allows_unsigned, check_signature
+from menagerie.trust.ledger import Ledger
 from menagerie.trust.signature import MAX_SIGNATURE_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from menagerie.format.bundle_manifest import BundleManifest, FileEntry
-    from menagerie.store.pull import BlobCache
-    from menagerie.trust.ledger import Ledger
 
 _log = logging.getLogger(__name__)
 _KEY_DIGITS = 64

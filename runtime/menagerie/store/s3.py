@@ -7,9 +7,10 @@ AWS_ENDPOINT_URL_S3, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_CA_BUNDLE, AW
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import boto3
 from botocore.config import Config
@@ -36,9 +37,6 @@ from menagerie.errors import (
     UsageError,
 )
 from menagerie.store.base import CHUNK, MOST_KEYS, MOST_PAGES, ObjectReader, Parts, StoredFile
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 _BACKOFF_SECONDS = (0.1, 5.0)  # first pause and longest
 _DOCTOR = "run `zoo doctor`"

@@ -9,8 +9,8 @@ import fcntl
 import hashlib
 import logging
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tuf.api.exceptions import DownloadError, DownloadHTTPError, RepositoryError
 from tuf.ngclient import FetcherInterface, Updater, UpdaterConfig
@@ -18,14 +18,10 @@ from tuf.ngclient import FetcherInterface, Updater, UpdaterConfig
 from menagerie.durable import disk_errors, write_durably
 from menagerie.errors import NotInStore, StoreError, TooLarge, Untrusted
 from menagerie.paths import home
+from menagerie.store.base import ObjectReader
 from menagerie.store.layout import METADATA
 from menagerie.trust.ledger import MAX_LEDGER_BYTES
 from menagerie.trust.roots import MAX_ROOT_BYTES, TrustRoot, parse_root, trusted_place
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from menagerie.store.base import ObjectReader
 
 _LIMITS = UpdaterConfig(
     max_root_rotations=64,

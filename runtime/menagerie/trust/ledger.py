@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from menagerie.errors import ArtifactError
-from menagerie.format.bundle_manifest import (  # noqa: TC001 - fields are typed by them
+from menagerie.format.bundle_manifest import (
     Moment,
     Name,
     ReleaseState,
     Sha256,
 )
+from menagerie.trust.roots import TrustRoot
 from menagerie.trust.signature import LEDGER_TYPE, check_signature
 from menagerie.typed_json import Malformed, check, document, from_json, load
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from menagerie.trust.roots import TrustRoot
 
 MAX_LEDGER_BYTES = 4 * 2**20
 FORMAT_NAME: Final = "menagerie-ledger"

@@ -5,17 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from menagerie.durable import disk_errors, make_folders, write_durably
 from menagerie.errors import ArtifactError
 from menagerie.paths import home, require_own
 from menagerie.typed_json import Malformed, check, load
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 TRUST = "MENAGERIE_TRUST"
 ALLOW_UNSIGNED = "MENAGERIE_ALLOW_UNSIGNED"

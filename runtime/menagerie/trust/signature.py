@@ -9,20 +9,16 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Final, Literal
 
 from menagerie.errors import ArtifactError, Untrusted
-from menagerie.format.bundle_manifest import Sha256  # noqa: TC001 - a field is typed by it
+from menagerie.format.bundle_manifest import Sha256
 from menagerie.paths import built
-from menagerie.trust.roots import bounded, trusted_roots
+from menagerie.trust.roots import TrustRoot, bounded, trusted_roots
 from menagerie.typed_json import Malformed, document, from_json, matching
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from menagerie.trust.roots import TrustRoot
 
 BUNDLE_TYPE: Final = "application/vnd.menagerie.bundle+json"
 LEDGER_TYPE: Final = "application/vnd.menagerie.ledger+json"

@@ -9,22 +9,16 @@ is what lies between two cuts across one axis: a row of a batch, a channel, some
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from menagerie.tensor_files import widen
+from menagerie.numerics import Dtype, Tolerance
+from menagerie.tensor_files import Array, Float64, widen
 from menagerie.validation.findings import Bound, ErrorHistogram, OutputParity
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from menagerie.numerics import Dtype, Tolerance
-    from menagerie.tensor_files import Array, Float64
 
 _FEWEST = 16  # elements
 # By how much a part's own SNR may lie below the one asked for, and by how much its error has to lie

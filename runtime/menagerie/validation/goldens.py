@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 
 from menagerie.errors import ArtifactError
-from menagerie.tensor_files import read_notes, read_tensors
+from menagerie.format.bundle_manifest import BundleProgram
+from menagerie.tensor_files import Array, read_notes, read_tensors
 from menagerie.validation.findings import CaseKind
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from menagerie.format.bundle_manifest import BundleProgram
-    from menagerie.tensor_files import Array
 
 
 class GoldenCases:

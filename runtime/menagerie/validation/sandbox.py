@@ -21,15 +21,12 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from menagerie.paths import PACKAGE, package_folders
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 BUBBLEWRAP = "bubblewrap"
 LANDLOCK = "landlock+seccomp"

@@ -8,9 +8,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
-from typing import TYPE_CHECKING
 
 from menagerie.host import machine
 from menagerie.paths import PACKAGE, home
@@ -26,10 +27,6 @@ from menagerie.validation.findings import (
     Verdict,
 )
 from menagerie.validation.sandbox import contained, exit_status
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 _READ_BYTES = 1 << 16
 _MOST_LINE_BYTES = 1 << 24  # a report of thousands of outputs has a few megabytes

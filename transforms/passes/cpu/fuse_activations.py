@@ -7,19 +7,16 @@ that of the machine at hand.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from torch._ops import OpOverload
+from torch.fx import Node
 
+from transforms.graph.editor import ProgramEditor
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.schemas import bound_arguments, for_each_axis
 from transforms.passes.lay_out_weights import reads_by_strides
-
-if TYPE_CHECKING:
-    from torch._ops import OpOverload
-    from torch.fx import Node
-
-    from transforms.graph.editor import ProgramEditor
 
 aten = torch.ops.aten
 

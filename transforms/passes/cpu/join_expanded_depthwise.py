@@ -8,26 +8,20 @@ of the runtime's (`runtime/cpu/convolution.cpp`) a few of its rows at a time sta
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
+from torch.fx import Node
 
-from transforms.graph.editor import fake_value
+from transforms.graph.editor import ProgramEditor, fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.guards import surely_equal
 from transforms.graph.schemas import bound_arguments, declare, for_each_axis
 from transforms.passes.compute_convolution_sizes import compute_size
 from transforms.passes.cpu.fuse_activations import ACTIVATIONS, Activation, activation_of
 from transforms.passes.lay_out_weights import reads_by_strides
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor
-    from torch.fx import Node
-
-    from transforms.graph.editor import ProgramEditor
 
 aten = torch.ops.aten
 

@@ -11,25 +11,19 @@ is read as the steps that such a kernel takes.
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor
+from torch.fx import Node
 
-from transforms.graph.editor import fake_value
+from transforms.graph.editor import ProgramEditor, fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.guards import surely_equal
 from transforms.graph.schemas import bound_arguments, declare
 from transforms.passes.merge_common_subexpressions import MergeCommonSubexpressions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from torch import Tensor
-    from torch.fx import Node
-
-    from transforms.graph.editor import ProgramEditor
-
 
 aten = torch.ops.aten
 

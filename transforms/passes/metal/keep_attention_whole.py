@@ -6,17 +6,14 @@ The kernel is `runtime/metal/attention.cpp`; here it is declared, so that a prog
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 
+from transforms.graph.editor import ProgramEditor
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.guards import surely_equal
 from transforms.graph.schemas import declare
 from transforms.passes.lay_out_weights import let_views_copy
-
-if TYPE_CHECKING:
-    from transforms.graph.editor import ProgramEditor
 
 aten = torch.ops.aten
 _HEADS = -3  # the axis of heads, counted from the end

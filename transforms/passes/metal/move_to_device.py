@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from transforms.graph.editor import ProgramEditor
 from transforms.graph.graph_pass import GraphPass, Journal
-
-if TYPE_CHECKING:
-    from transforms.graph.editor import ProgramEditor
 
 DEVICE = "mps:0"  # with the index: the graph's guards compare with it
 

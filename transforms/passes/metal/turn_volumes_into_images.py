@@ -15,24 +15,19 @@ far apart as the stride says, moved by the weight's place.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import torch
+from torch.fx import Node
 
-from transforms.graph.editor import fake_value
+from transforms.graph.editor import ProgramEditor, fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.record import origin
 from transforms.graph.schemas import bound_arguments, for_each_axis
 from transforms.graph.traced import write
 from transforms.passes.lay_out_weights import let_views_copy
 from zoo.errors import LoweringError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch.fx import Node
-
-    from transforms.graph.editor import ProgramEditor
 
 aten = torch.ops.aten
 

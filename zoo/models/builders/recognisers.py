@@ -6,7 +6,7 @@ of a decoder `emit`, one step.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,9 +23,7 @@ with torchvision_operators():
     )
     from transformers.audio_utils import mel_filter_bank
     from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
 
 RATE = 16_000  # samples a second
 HOP = 160  # samples from a frame of features to the next
