@@ -88,7 +88,7 @@ class ClusterState(Frozen):
         return self.prefect_environment() | self.store_environment()
 
     def prefect_environment(self) -> dict[str, str]:
-        """Return what Prefect reads when it is imported."""
+        """Return the variables that Prefect reads when it is imported."""
         return {
             "PREFECT_API_URL": self.api_url,
             "PREFECT_API_AUTH_STRING": self.api_auth.get_secret_value(),
@@ -97,7 +97,7 @@ class ClusterState(Frozen):
         }
 
     def store_environment(self) -> dict[str, str]:
-        """Return what `zoo.store` reads."""
+        """Return the variables that `zoo.store` reads."""
         return {
             "MENAGERIE_STORE": STORE,
             "AWS_ENDPOINT_URL_S3": self.s3_endpoint,

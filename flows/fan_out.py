@@ -379,7 +379,7 @@ class Conversions:
         self._end(batch, lambda one: one.row(Outcome.CRASHED, Step.FLOW, error))
 
     def _end(self, batch: Batch, row: Callable[[PlannedModel], ModelResult]) -> None:
-        """Wait for no more of it; what lacks a row gets this one."""
+        """Stop waiting for a batch, and give its missing models this row."""
         missing, batch.missing = batch.missing, {}
         for one in missing.values():
             self.recorder.model_ended(row(one))

@@ -164,7 +164,7 @@ def _explained(error: Exception, release: Release) -> str:
 
 
 def rebuild_markdown(found: Rebuild) -> str:
-    """Return what came of it, for a person."""
+    """Return the result in words for a person."""
     when = datetime.now(UTC).isoformat(timespec="seconds")
     head = f"{found.model} for {found.target}, build {found.build_key[:12]}: {found.outcome}"
     lines = [f"{head}, {when}", "", f"{found.files} files, {size(found.bytes)}"]

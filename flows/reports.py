@@ -74,7 +74,7 @@ _LOG_BYTES = 64 * 1024  # of a log's end, of which the page shows some lines
 
 
 def conversion_log(model: str, target: str, build_key: str) -> Path:
-    """Return what the process of a conversion says; of two builds of one model each has its own."""
+    """Return the log of a conversion's process; each build of a model has its own."""
     return home() / "logs" / f"{model}-{target}-{build_key[:8]}.log"
 
 

@@ -155,7 +155,7 @@ def results_markdown(results: Iterable[ModelResult]) -> str:
 
 
 class Listener:
-    """Notified of every stage, in whichever thread the model is converted, and keeps the rows.
+    """Listener to every stage, in the thread of the model's conversion; it keeps the rows.
 
     A row got so does not depend on Prefect's API, whose answer to a final state can get lost.
     """

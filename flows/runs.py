@@ -78,7 +78,7 @@ def abort_if_superseded() -> None:
 
 
 def _begun(run: str) -> int | None:
-    """Return how often, by the server; None: it does not say."""
+    """Return how often the server began a run; None without an answer."""
     end = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < end:
         try:
@@ -228,7 +228,7 @@ def rows_left_before() -> list[ModelResult]:
 
 
 def _all_pages(read: Callable[..., list[T]]) -> Iterator[T]:
-    """Yield what Prefect gives in pages; `read` takes `limit` and `offset`."""
+    """Yield the items of Prefect's pages; `read` takes `limit` and `offset`."""
     for number in itertools.count():
         page = read(limit=_PAGE, offset=number * _PAGE)
         yield from page

@@ -138,7 +138,7 @@ def _sweep_home(*, dry_run: bool) -> tuple[int, int]:
 
 
 def _unused() -> Iterator[Path]:
-    """Yield what of it has its own time, which each use sets, a month back; never a link."""
+    """Yield entries unused for a month by the time that each use sets; never a link."""
     before = time.time() - _UNUSED_DAYS * _DAY
     for pattern in _SWEPT:
         is_meant = stat.S_ISDIR if pattern.endswith("/") else stat.S_ISREG

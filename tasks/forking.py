@@ -79,7 +79,7 @@ class ForkedProcess:
         return self._pid.result() if self._pid.done() else None
 
     def poll(self) -> int | None:
-        """Return how it ended, as `subprocess.Popen.poll` does."""
+        """Return the exit code, as `subprocess.Popen.poll` does."""
         return self._code.result() if self._code.done() else None
 
     def wait(self) -> int:

@@ -224,7 +224,7 @@ def convert(
 
 @contextmanager
 def _full_disks_named(folder: Path) -> Iterator[None]:
-    """Say where a disk is full: at the file that the system names, else in the bundle's folder."""
+    """Name the file on a full disk if the system names it, else the bundle's folder."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -415,7 +415,7 @@ def _check_time(threads: int, **seconds: float) -> None:
 
 
 def _kept(wanted: Precision | str, keep: Sequence[str], group: int | None) -> WeightPrecision:
-    """Return how the weights are kept, if there is a precision of that name with such groups."""
+    """Return the weights' storage, if there is a precision of that name with such groups."""
     try:
         precision = Precision(wanted)
     except ValueError:
@@ -444,7 +444,7 @@ def _check_calibration(programs: Mapping[str, Program], precision: Precision) ->
 
 
 def _model_name(wanted: str, programs: Mapping[str, Program]) -> str:
-    """Return what the bundle calls its model: what is wanted, else the class of its only module."""
+    """Return the bundle's model name: the wanted one, else the class of its only module."""
     if wanted:
         if not _NAME.fullmatch(wanted):
             raise UsageError(_PLACE, f"a model cannot be called {wanted!r}", _NAMES)

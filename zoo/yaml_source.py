@@ -238,7 +238,7 @@ class _Builder:
 
 
 def _tag(event: Event) -> str | None:
-    """Return what is written before a value to say its type; `!` says nothing."""
+    """Return a value's explicit type tag; `!` names no type."""
     tag: str | None = getattr(event, "tag", None)
     return None if tag == "!" else tag
 

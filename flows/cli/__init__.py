@@ -32,7 +32,7 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 def _in(file: str, *names: str) -> dict[str, str]:
-    """Return where commands are that have their functions' names."""
+    """Return the locations of commands that are named as their functions."""
     return {name: f"{file}:{name}" for name in names}
 
 

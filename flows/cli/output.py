@@ -63,12 +63,12 @@ def answer(value: object, *shown: RenderableType, succeeded: bool = True) -> Non
 
 
 def remark(text: str) -> None:
-    """Say what is worth knowing before the answer; JSON has standard output to itself."""
+    """Print a remark on standard error: with JSON, standard output has the answer alone."""
     (messages() if AS_JSON.get() else results()).print(text)
 
 
 def complain(error: BaseException) -> None:
-    """Say in red what went wrong and what to do, without a traceback."""
+    """Print an error and its next step in red, without a traceback."""
     from rich.text import Text
 
     if isinstance(error, MenagerieError):
@@ -99,7 +99,7 @@ def table(
 
 
 def shown_checks(checks: Iterable[Check]) -> Iterator[Text]:
-    """Yield a line of what was looked at, and one of what to do about it, for each."""
+    """Yield a line for each check, and a second one with its next step."""
     from rich.text import Text
 
     from zoo.errors import Health

@@ -124,7 +124,7 @@ class LiveDisplay(Listener):
 
 
 def announce_weights(planned: Sequence[PlannedModel], seed: int | None) -> None:
-    """Say which models get random weights: it is never done silently."""
+    """Print the models that get random weights, which never happens silently."""
     if seed is None:
         return
     for text, used in (

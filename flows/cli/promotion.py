@@ -117,7 +117,7 @@ def _told(
     failure: MenagerieError | None,
     worse: "tuple[Regression, ...]",
 ) -> dict[str, object]:
-    """Say what became of a candidate: `promoted`, `admitted` by its key alone, or `refused`."""
+    """Print a candidate's outcome: `promoted`, `admitted` by its key alone, or `refused`."""
     ledger = store.ledger(candidate.model, candidate.platform)
     latest = None if ledger is None else ledger.latest
     is_latest = latest is not None and latest.build_key == candidate.build_key

@@ -337,7 +337,7 @@ def catalog(
 
 
 def _site(store: "Store", address: str | None, wheels: list[Path]) -> "Site":
-    """Return what is kept of the site, with what was given now."""
+    """Return the site's stored settings, updated by the new ones."""
     from zoo.catalogue.site import keep_site, kept_site
 
     kept = kept_site(store.objects)

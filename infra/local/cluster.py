@@ -252,7 +252,7 @@ def _process(name: str) -> str:
 
 
 def log_path(name: str) -> Path:
-    """Return where a process writes."""
+    """Return the path of a process's log."""
     return cluster_folder() / "logs" / f"{name}.log"
 
 
@@ -343,7 +343,7 @@ def _anew(name: str) -> str:
 
 
 def _s3(state: ClusterState) -> str:
-    """Return a question that needs the secret and the bucket, which is made where there is none."""
+    """Check the secret and the bucket, which is created if it is missing; return the address."""
     from botocore.config import Config
 
     from zoo.store.s3 import S3Objects

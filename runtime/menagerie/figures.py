@@ -140,7 +140,7 @@ def shown_json(value: Any, **options: Any) -> str:
 
 
 def in_ascii(error: Any) -> tuple[str, int]:
-    """Return what replaces what an encoding lacks; one of `codecs`' handlers of errors."""
+    """Replace characters that an encoding lacks; an error handler of `codecs`."""
     rest = error.object[error.start :]
     power = rest[: len(rest) - len(rest.lstrip(_POWER))]  # whole: some encodings have ¹²³ alone
     text = power or rest[0]

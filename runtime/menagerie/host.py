@@ -47,6 +47,6 @@ def machine() -> str:
 
 
 def cores() -> int:
-    """Return how many cores this process may run on."""
+    """Return the number of cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # macOS pins no process
     return len(affinity(0)) if affinity else os.cpu_count() or 1

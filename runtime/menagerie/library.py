@@ -170,7 +170,7 @@ def _declare(loaded: ctypes.CDLL) -> None:
 
 
 def last_error(target: str = "cpu") -> str:
-    """Return what the library's last failing call in this thread has said."""
+    """Return the message of the library's last failing call in this thread."""
     message: bytes = library(target).menagerie_last_error()
     return message.decode(errors="replace")
 

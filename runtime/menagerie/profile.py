@@ -167,7 +167,7 @@ def latency(
 
 
 def measurement(turns: Sequence[Turn], *, threads: int, case: int | None) -> Measurement:
-    """Return what calls took: each by the wall's clock, and all together by the processor's."""
+    """Return each call's wall time, and the processor time of all."""
     import numpy as np  # a page of measured kernels is read without it
 
     wall_ms = [wall for turn in turns for wall in turn.wall_ms]

@@ -69,7 +69,7 @@ def measure_kernels(
 
 
 def is_emulated(folder: Path) -> bool:
-    """Tell whether times are an emulator's; ArtifactError if the bundle breaks the format."""
+    """Return whether times are an emulator's; ArtifactError if the bundle breaks the format."""
     return emulates(open_bundle(folder, check_hashes=False).manifest.requires)
 
 

@@ -60,7 +60,7 @@ def check_library(place: str, library: Path, target: str) -> tuple[str, ...]:
 
 
 def own_shims(program: ExportedProgram, device: str) -> dict[torch._ops.OpOverload, list[str]]:
-    """Return each such operator with its C declaration on `cpu` or `mps`, as Inductor wants it."""
+    """Return our own operators in use with their C declarations on `cpu` or `mps`."""
     declarations = {s.name: s.declaration for s in load() if s.parameters is not None}
     found = {}
     for node in program.graph.nodes:

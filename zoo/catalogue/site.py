@@ -123,7 +123,7 @@ def share_catalogue(store: Store) -> str | None:
 
 
 def kept_site(objects: ObjectStore) -> Site:
-    """Return what the owner said of the store's site, if anything."""
+    """Return the owner's settings of the store's site, if there are any."""
     return objects.read_record(_SITE, _MOST_BYTES, Site) or Site()
 
 
@@ -153,5 +153,5 @@ def newest_root(objects: ObjectStore) -> bytes | None:
 
 
 def _records(objects: ObjectStore) -> dict[str, CataloguedModel] | None:
-    """Return what the site says now; None where it was never made, or by another version."""
+    """Return the site's current records; None if there are none, or of another version."""
     return objects.read_record(_RECORDS, _MOST_BYTES, dict[str, CataloguedModel])

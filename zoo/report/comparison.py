@@ -143,7 +143,7 @@ class _Scale:
     without: str = "\N{EN DASH}"
 
     def judged(self, before: Any, after: Any) -> Change:
-        """Return what the second figure is beside the first."""
+        """Classify the second figure relative to the first."""
         if self.rising is None or before is None or after is None:
             return Change.SAME if before == after else Change.OTHER
         if math.isclose(before, after, rel_tol=self.relative, abs_tol=self.absolute):
@@ -165,7 +165,7 @@ _NUMBER = _Scale(figures.thousands)
 def _differences(
     both: tuple[Side, Side], section: str, values: _Values, scale: _Scale
 ) -> Iterator[Difference]:
-    """Yield what the sides give, by name; left out where neither has any."""
+    """Yield the sides' figures by name; figures that neither side has are left out."""
     one, two = map(values, both)
     for name in dict.fromkeys([*one, *two]):
         pair = one.get(name), two.get(name)

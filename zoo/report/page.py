@@ -90,7 +90,7 @@ def render_graph(graphs: ProgramGraphs, title: str) -> str:
 
 
 def failure_advice(report: FailureReport) -> str:
-    """Return what to do; where the error itself does not say so, where to look."""
+    """Return the next step, or where to look if the error names none."""
     if report.next_step:
         return report.next_step
     where = "Read the log's end below. " if report.log else ""
@@ -160,7 +160,7 @@ def plain_text(content: str) -> str:
 
 
 def _escaped(value: object) -> object:
-    """Return what a template writes: all but what it calls safe."""
+    """Escape a template's value unless the template calls it safe."""
     return value if isinstance(value, Markup) else plain_text(str(value))
 
 

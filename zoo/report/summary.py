@@ -208,7 +208,7 @@ class Command:
 
 
 def heading(report: ConversionReport) -> str:
-    """Return how the conversion ended, in a few words."""
+    """Return the conversion's outcome in a few words."""
     if report.validation.passed and report.validation.emulated:
         if _accuracy_judged(report):
             return "Emulated: judged by its accuracy on an emulated device"
@@ -251,7 +251,7 @@ def cause(diagnosis: Diagnosis) -> str:
 
 
 def demand(parity: OutputParity) -> str:
-    """Return what an output must keep to; see `menagerie.numerics.Tolerance`."""
+    """Return an output's tolerance in words; see `menagerie.numerics.Tolerance`."""
     tolerance, allowed = parity.tolerance, parity.allowed
     if tolerance is None:
         return "every bit"
@@ -267,7 +267,7 @@ def demand(parity: OutputParity) -> str:
 
 
 def beside_truth(found: Exactness) -> str:
-    """Return how exact the artifact is, beside eager PyTorch in float32."""
+    """Return the artifact's exactness beside that of eager PyTorch in float32."""
     artifact, eager = decibels(found.artifact_snr_db), decibels(found.eager_snr_db)
     less = found.eager_snr_db - found.artifact_snr_db
     verdict = "as exact as PyTorch" if less <= _A_BIT else f"{less:.0f} dB less than PyTorch"

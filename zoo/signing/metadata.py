@@ -80,7 +80,7 @@ class StoreMetadata:
         return max(found, key=lambda each: each.version) if found else kind()
 
     def _stored(self, kind: type[S]) -> S | None:
-        """Return what the store has: each names the version of the one below."""
+        """Return the store's metadata; each names the version of the one below."""
         name = f"{kind.type}.json"
         if kind is Snapshot and (above := self._stored(Timestamp)) is not None:
             name = f"{above.snapshot_meta.version}.{name}"

@@ -83,7 +83,7 @@ class ObjectStore(ObjectReader):
 
     @abstractmethod
     def size_of(self, key: str) -> int | None:
-        """Return how many bytes lie under `key`; None when there is nothing."""
+        """Return the size of `key` in bytes; None if it does not exist."""
 
     @abstractmethod
     def delete(self, key: str) -> None:

@@ -160,7 +160,7 @@ def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> SweepResult
 
 
 def _store_time(objects: ObjectStore) -> float:
-    """Return what the store's clock says: it dates the files, whatever ours says."""
+    """Return the time of the store's clock, which dates the files."""
     key = f"{SWEEPING}clock-{uuid.uuid4().hex}"
     objects.put_small(key, b"[]")
     try:

@@ -207,7 +207,7 @@ class Store(ReleaseReader):
         self.objects.put_small(key, (verdict.model_dump_json(indent=1) + "\n").encode())
 
     def verdict(self, release: Release) -> ReleaseVerdict | None:
-        """Return how the last verification of a release ended, if there was one."""
+        """Return the verdict of a release's last verification, if there was one."""
         key = verdict_key(*release.names)
         return self.objects.read_record(key, MAX_VERDICT_BYTES, ReleaseVerdict)
 

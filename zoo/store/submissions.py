@@ -114,7 +114,7 @@ def is_submitted(folder: Path) -> bool:
 
 
 def advice_on_code(folder: Path) -> str:
-    """Return what allows the code in a manifest's folder to run."""
+    """Return the step that allows the code in a manifest's folder to run."""
     if not is_submitted(folder):
         return "If you trust the manifest, allow it with --allow-factories"
     line = f"sha256:{folder.name}"

@@ -41,7 +41,7 @@ class Order:
             raise UsageError(str(twice[0]), fact, "Transcribe them one after another")
 
     def place(self, audio: str) -> Path:
-        """Return where the transcript of a recording is written, if there is a folder."""
+        """Return the path of a recording's transcript, if there is a folder."""
         stem = "stdin" if audio == STDIN else Path(audio).stem
         return (self.folder or Path()) / f"{stem}.{self.form}"
 

@@ -159,7 +159,7 @@ class Recogniser:
             yield found, heard
 
     def recognise(self, samples: Samples) -> list[Emission]:
-        """Return what is said in `samples` (n,) at the recipe's rate, of any length."""
+        """Transcribe `samples` (n,) of any length at the recipe's rate."""
         return [one for found, _ in self.listen([samples], self.sizes.high, 0) for one in found]
 
 
@@ -187,7 +187,7 @@ class Seam:
         return certain
 
     def rest(self) -> list[Emission]:
-        """Return what the last window leaves."""
+        """Return the tokens of the last window."""
         held, self._held = self._held, []
         return held
 

@@ -54,7 +54,7 @@ class Keys:
         return f"{self.folder}{'/'.join(names)}{'.confirmed' if confirmed else ''}{self.ending}"
 
     def under(self, model: str | None = None) -> str:
-        """Return what the keys of all such files, or a model's, start with."""
+        """Return the prefix of the keys of all such files, or of a model's."""
         return self.folder if model is None else f"{self.folder}{model}/"
 
     def build(self, key: str) -> Build | None:

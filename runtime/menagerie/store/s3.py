@@ -198,7 +198,7 @@ def _silence(error: BotoCoreError) -> str:
 
 
 def _innermost(error: BaseException) -> str:
-    """Return what the operating system or TLS said first, in one line."""
+    """Return the first error of the operating system or TLS, in one line."""
     seen = error
     while True:
         deeper = getattr(seen, "kwargs", {}).get("error") or seen.__cause__ or seen.__context__

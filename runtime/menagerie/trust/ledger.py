@@ -87,7 +87,7 @@ class Ledger:
         return last if last is not None and last.action == "retract" else None
 
     def last(self, build_key: str) -> LedgerEntry | None:
-        """Return what was decided last over a release."""
+        """Return the last decision on a release."""
         return next((e for e in reversed(self.entries) if e.build_key == build_key), None)
 
     def names(self, build_key: str, digest: str) -> bool:

@@ -47,7 +47,7 @@ class _Signatures:
 
 
 def encoded(kind: str, content: bytes) -> bytes:
-    """Return what is signed for `content` of the media type `kind`."""
+    """Return the bytes to sign for `content` of the media type `kind`."""
     return f"DSSEv1 {len(kind)} {kind} {len(content)} ".encode() + content
 
 

@@ -73,7 +73,7 @@ class GoldenCases:
         return next((kind for kind in CaseKind if kind.value == name), None)
 
     def elements(self) -> list[int]:
-        """Return how many each case's inputs have together."""
+        """Return the number of elements of each case's inputs."""
         return [
             sum(self._input(case, spec.name).size for spec in self._program.inputs)
             for case in range(len(self))

@@ -81,7 +81,7 @@ def landlock_version() -> int:
 
 
 def sandbox_name() -> str:
-    """Return what contains untrusted code on this machine."""
+    """Return the sandbox for untrusted code on this machine."""
     if sys.platform == "darwin":
         return SANDBOX_EXEC if _mac_contains() else NO_SANDBOX
     if _bubblewrap() is not None:
@@ -150,7 +150,7 @@ def mac_profile(readable: Iterable[str], writable: Iterable[Path]) -> str:
 
 
 def exit_status(code: int, sandbox: str) -> int:
-    """Return how the contained command ended, as `subprocess` says it: killed ones are negative."""
+    """Return the contained command's exit code, negative if it was killed, as in `subprocess`."""
     counted = sandbox in {BUBBLEWRAP, LANDLOCK, SECCOMP} and code > BY_SIGNAL
     return BY_SIGNAL - code if counted else code
 
