@@ -102,7 +102,7 @@ class ModelResult(Frozen):
         if self.stage is not None:
             return f"{self.stage}: {self.reason}"
         if self.retracted is not None:
-            advice = "Mend its cause and convert it: that is another build"
+            advice = "Fix its cause and convert it: that is another build"
             return f"was retracted on {self.retracted}. {advice}"
         notes = list(self.doubts)
         if self.kept is not None:

@@ -1,4 +1,4 @@
-"""How work becomes a Prefect task, and when it is tried again: where that can mend the failure."""
+"""How work becomes a Prefect task, and when it is tried again: where a retry can help."""
 
 from __future__ import annotations
 

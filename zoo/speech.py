@@ -47,7 +47,7 @@ def recipe(spec: SpeechSpec, errors: Mapping[str, int] | None = None, slack: int
     try:
         found: Recipe = check(Recipe, fields)
     except Malformed as error:
-        raise SourceError("speech", str(error), "Mend the entry") from None
+        raise SourceError("speech", str(error), "Fix the entry") from None
     return found
 
 

@@ -17,8 +17,8 @@ from importlib.util import find_spec
 from pkgutil import resolve_name
 from typing import Annotated, Any
 
-import typer  # it has no public name for misuse
-from typer._click.exceptions import NoArgsIsHelpError as _NoArguments
+import typer
+from typer._click.exceptions import NoArgsIsHelpError as _NoArguments  # it has no public name
 from typer._click.exceptions import UsageError as _Misuse
 from typer.core import TyperGroup
 

@@ -188,7 +188,7 @@ def test_a_skipped_row_says_that_its_release_was_retracted(
     out = " ".join(capsys.readouterr().out.split())
     for text in (out, results_markdown(result.results).replace("\\", "")):
         assert text.count("skipped, retracted") == 1
-        assert "wrong labels. Mend its cause and convert it: that is another build" in text
+        assert "wrong labels. Fix its cause and convert it: that is another build" in text
 
 
 def test_what_is_no_ledger_ends_no_plan(tmp_path: Path, store: Store, manifest: Path) -> None:

@@ -54,7 +54,7 @@ class PlannedCase:
     kind: CaseKind  # of the inputs
     fixed: str = "its fixed sizes"  # in errors, what it is called where no size is dynamic
     # What to do where eager fails on it
-    step: str = "Mend the inputs, arguments or ranges in the manifest"
+    step: str = "Fix the inputs, arguments or ranges in the manifest"
 
 
 def planned_cases(
@@ -294,7 +294,7 @@ def _check_outputs(place: str, cases: Sequence[GoldenCase]) -> None:
             raise ExportError(
                 place,
                 f"output {name} of eager PyTorch has no finite element in any golden case",
-                "Mend the weights, or choose inputs for which its results are finite",
+                "Fix the weights, or choose inputs for which its results are finite",
             )
 
 

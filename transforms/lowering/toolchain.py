@@ -139,7 +139,7 @@ def find_compiler() -> Compiler:
 def _include_flags() -> tuple[str, ...]:
     from torch.utils import cpp_extension
 
-    # -isystem: warnings in torch's headers are not ours to mend
+    # -isystem: warnings in torch's headers are not ours to fix
     flags: list[str] = []
     for path in cpp_extension.include_paths("cpu"):
         flags += ["-isystem", path, f"-ffile-prefix-map={path}=torch"]

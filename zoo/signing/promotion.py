@@ -70,7 +70,7 @@ class Promoter:
             if (forbidden := ledger.retraction(candidate.build_key)) is not None:
                 fact = f"was retracted on {forbidden.when}: {forbidden.reason or 'no reason'}"
                 place = f"{candidate.model} for {candidate.platform}, {candidate.build_key[:12]}"
-                raise Retracted(place, fact, "Mend its cause and convert it: that is another build")
+                raise Retracted(place, fact, "Fix its cause and convert it: that is another build")
             signature = _signature(self._keyring, candidate.document)
             release = self._store.admit(candidate, signature, self.has_signed)
             last = ledger.last(release.build_key)

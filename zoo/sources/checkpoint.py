@@ -196,7 +196,7 @@ def fill(module: nn.Module, state: Mapping[str, Tensor], model: str) -> None:
     facts = [f"{len(keys)} {what} ({keys[0]})" for what, keys in differences.items() if keys]
     if facts:
         fact = f"the weights do not fit: {', '.join(facts)}"
-        raise SourceError(model, fact, "Mend the builder or its arguments")
+        raise SourceError(model, fact, "Fix the builder or its arguments")
     module.load_state_dict(state)
 
 

@@ -18,7 +18,7 @@ class Context:
     model: str
     folder: Path
     allow_factories: bool = False
-    advice: str = "Mend it"
+    advice: str = "Fix the code"
 
 
 def first_line(error: Exception) -> str:
@@ -67,7 +67,7 @@ def resolve_inside(path: str, context: Context, *, outside: bool = False) -> Pat
             raise SourceRefused(context.model, fact, step)
     if not resolved.exists():
         fact = f"{path} does not exist{'' if outside else ' beside the manifest file'}"
-        raise SourceError(context.model, fact, "Mend the entry")
+        raise SourceError(context.model, fact, "Fix the entry")
     return resolved
 
 
@@ -98,15 +98,19 @@ def weights_folder(path: str, context: Context) -> Path:
 
 def _check_index(file: Path, place: str, context: Context) -> None:
     if file.stat().st_size > _MOST_INDEX_BYTES:
-        raise SourceRefused(context.model, f"{place} is too large for an index", "Mend it")
+        raise SourceRefused(
+            context.model, f"{place} is too large for an index", "Name a smaller index"
+        )
     try:
         index = load(file.read_bytes())
     except Malformed as error:
-        raise SourceError(context.model, f"{place} cannot be read: {error}", "Mend it") from None
+        raise SourceError(
+            context.model, f"{place} cannot be read: {error}", "Fix the index"
+        ) from None
     shards = index.get("weight_map", {}) if isinstance(index, dict) else {}
     for shard in sorted(
         {str(each) for each in shards.values()} if isinstance(shards, dict) else ()
     ):
         if "/" in shard or "\\" in shard or shard in {"", ".", ".."}:
             fact = f"{place} names {shard!r}, not a file beside it"
-            raise SourceRefused(context.model, fact, "Mend the index")
+            raise SourceRefused(context.model, fact, "Fix the index")

@@ -78,7 +78,7 @@ def enliven(module: nn.Module, spec: ModelSpec, model: str) -> None:
         strengthen(module, run)
     except Exception as error:  # torch raises many kinds; all mean that the entry does not fit
         fact = f"cannot be called as its entry says ({first_line(error)})"
-        raise SourceError(model, fact, "Mend its programs' parts, inputs or arguments") from error
+        raise SourceError(model, fact, "Fix its programs' parts, inputs or arguments") from error
 
 
 def strengthen(module: nn.Module, run: Callable[[], object]) -> None:

@@ -70,7 +70,7 @@ def _builder(source: TorchvisionSource, context: Context) -> Any:
     try:
         return models.get_model_builder(source.builder)
     except ValueError as error:
-        step = advice(source.builder, models.list_models(), "Mend the entry")
+        step = advice(source.builder, models.list_models(), "Fix the entry")
         fact = f"torchvision has no builder {source.builder!r}"
         raise SourceError(context.model, fact, step) from error
 

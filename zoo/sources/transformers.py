@@ -55,7 +55,7 @@ def untrained(source: TransformersSource, context: Context) -> nn.Module:
         module: nn.Module = architecture(architecture.config_class(**source.config))
     except Exception as error:  # configurations validate themselves, each in its way
         fact = f"{source.architecture} refuses the entry's config ({first_line(error)})"
-        raise SourceError(context.model, fact, "Mend `config`") from error
+        raise SourceError(context.model, fact, "Fix `config`") from error
     return _in_parts(module, source, context)
 
 
@@ -83,7 +83,7 @@ def trained(source: TransformersSource, context: Context) -> nn.Module:
                 output_loading_info=True,
             )
     except Exception as error:  # hub, file system and tensor errors all mean: no weights
-        step = "Mend the folder" if local else "Check the network, or give --random-weights SEED"
+        step = "Fix the folder" if local else "Check the network, or give --random-weights SEED"
         if local and any(Path(place).glob("*.nemo")):
             step = INSTEAD_OF_NEMO[0].upper() + INSTEAD_OF_NEMO[1:]
         shown = source.folder if local else f"{source.id} at {source.revision}"
@@ -112,7 +112,7 @@ def _architecture(source: TransformersSource, context: Context) -> Any:
     found = getattr(known, source.architecture, None)
     if not isinstance(found, type) or not issubclass(found, known.PreTrainedModel):
         fact = f"transformers has no model class {source.architecture}"
-        step = advice(source.architecture, dir(known), "Mend `architecture`")
+        step = advice(source.architecture, dir(known), "Fix `architecture`")
         raise SourceError(context.model, fact, step)
     return found
 
@@ -127,7 +127,7 @@ def _require_complete(info: dict[str, Any], source: TransformersSource, context:
     )
     if lacking:
         fact = f"the weights have no value for {len(lacking)} parameter(s), first {lacking[0]}"
-        step = "Mend `architecture`, or list under `may_lack` what no program uses"
+        step = "Fix `architecture`, or list under `may_lack` what no program uses"
         raise SourceError(context.model, fact, step)
 
 

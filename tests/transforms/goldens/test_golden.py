@@ -164,5 +164,5 @@ def test_inputs_that_cannot_be_drawn_are_the_manifests_fault() -> None:
             name="x", shape=(4, 50), dtype=Dtype.INT64, sample=sample
         ),),
     })  # fmt: skip
-    with pytest.raises(ExportError, match=r"^program main: .*\. Mend the inputs"):
+    with pytest.raises(ExportError, match=r"^program main: .*\. Fix the inputs"):
         make_goldens(_Gives(lambda x: x), spec)

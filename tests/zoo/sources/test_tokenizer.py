@@ -140,7 +140,7 @@ def test_another_number_of_tokens_is_refused(tmp_path: Path) -> None:
 def test_a_tokenizer_that_cannot_be_read_is_an_error_of_the_source(
     tmp_path: Path, content: bytes | None
 ) -> None:
-    """Absent or damaged: the file is named, and what to mend."""
+    """Absent or damaged: the file is named, and what to fix."""
     file = tmp_path / "tiny" / "tokenizer.json"
     file.unlink()
     if content is not None:

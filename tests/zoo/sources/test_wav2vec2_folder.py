@@ -116,7 +116,7 @@ def test_the_transcript_is_transformers_own(tmp_path: Path, made: Any, normalise
 def test_characters_that_cannot_be_read_are_an_error_of_the_source(
     tmp_path: Path, file: str, content: bytes | None
 ) -> None:
-    """Absent, damaged or another thing: the file is named, and what to mend."""
+    """Absent, damaged or another thing: the file is named, and what to fix."""
     make(tmp_path, small_wav2vec2(), {})
     place = tmp_path / "tiny" / file
     place.unlink()

@@ -134,7 +134,7 @@ def test_the_transcript_is_transformers_own(model: Any, tmp_path: Path) -> None:
 def test_a_generation_that_cannot_be_read_is_an_error_of_the_source(
     tmp_path: Path, content: bytes | None
 ) -> None:
-    """Absent or damaged: the file is named, and what to mend."""
+    """Absent or damaged: the file is named, and what to fix."""
     file = tmp_path / "tiny" / "generation_config.json"
     file.unlink()
     if content is not None:
