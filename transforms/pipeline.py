@@ -44,7 +44,7 @@ _OF_EXPORT = {
 
 
 def _in_folder() -> tuple[type[GraphPass], ...]:
-    """Every pass that a model may choose, in the order that all targets have; others follow."""
+    """Return every pass that a model may choose, in all targets' order; others follow."""
     modules = [
         import_module(found.name)
         for found in pkgutil.walk_packages(folder.__path__, f"{folder.__name__}.")

@@ -34,7 +34,7 @@ _PROGRESS: ContextVar[_Listening | None] = ContextVar("progress", default=None)
 
 @contextmanager
 def progress_to(listener: Callable[[StepDone], None]) -> Iterator[None]:
-    """In the block, the listener gets each step of a stage, in the thread that does it."""
+    """Report each step of a stage to the listener in the block, in the stage's thread."""
     token = _PROGRESS.set(_Listening(listener))
     try:
         yield

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Rerun the reproducer in a folder; 0 when it no longer diverges, 1 when it does, 2: misuse."""
+    """Rerun the reproducer in a folder; 0 if it agrees now, 1 if it diverges, 2 for misuse."""
     folders = [each for each in arguments if each != "--unpickle"]
     if len(folders) != 1:
         sys.stderr.write("usage: python -m transforms.bisect [--unpickle] FOLDER\n")

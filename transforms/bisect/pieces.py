@@ -54,7 +54,7 @@ class Piece:
 
 
 def with_outputs(program: ExportedProgram, names: Sequence[str]) -> ExportedProgram:
-    """The program with the same inputs that returns the nodes `names` and computes no more."""
+    """Return a program with the same inputs that computes and returns only the nodes `names`."""
     editor = ProgramEditor(program)
     nodes = {n.name: n for n in editor.graph.nodes}
     output = next(n for n in reversed(editor.graph.nodes) if n.op == "output")
@@ -130,7 +130,7 @@ def _feeding(chosen: Sequence[Node]) -> list[Node]:
 
 
 def _copied(node: Node, graph: Graph, made: Mapping[Node, Any], mode: FakeTensorMode) -> Node:
-    """A call of the same name at the end of a graph, with the shapes of what it reads there."""
+    """Copy a call to the end of a graph, with the shapes of its operands there."""
     args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), made.__getitem__)
     copied = graph.create_node(node.op, node.target, args, kwargs, name=node.name)
     copied.meta = {k: v for k, v in node.meta.items() if k not in {"val", "tensor_meta"}}
@@ -253,7 +253,7 @@ def lower_piece(
 
 
 def _prepared(program: ExportedProgram, inputs: Sequence[torch.Tensor]) -> Prepared:
-    """Every symbolic size is a dimension of its own, as wide as can be."""
+    """Prepare a piece in which every symbolic size is a dimension of its own, as wide as can be."""
     outputs = output_nodes(program)
     sizes: dict[str, str] = {}
     shapes: dict[str, list[int | str]] = {}

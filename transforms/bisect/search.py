@@ -217,7 +217,7 @@ class _Search:
     def smallest_for_pass(
         self, before: ExportedProgram, after: ExportedProgram, graph_pass: GraphPass
     ) -> Piece:
-        """A small part of `before` that the pass makes wrong; all of it where none is found."""
+        """Return a small part of `before` that the pass makes wrong, or all of it."""
         kept = {n.name: (n.target, str(n.args)) for n in after.graph.nodes}
         calls = [n for n in before.graph.nodes if n.op == "call_function"]
         gone = [n for n in calls if n.name not in kept]
@@ -233,7 +233,7 @@ class _Search:
     # In the lowered program
 
     def in_lowered(self, program: ExportedProgram) -> tuple[Divergence, Piece] | None:
-        """The node that the target computes wrongly, and a small piece that shows it; or None."""
+        """Return the node that the target computes wrongly, and a small piece that shows it."""
         judged = self.judge(Piece(program, self.inputs), self.tolerances)
         outputs = dict.fromkeys(n for n in output_nodes(program) if is_probe(n))
         known = {n: judged[n.name] for n in program.graph.nodes if n in outputs}
@@ -251,7 +251,7 @@ class _Search:
     def _narrow(
         self, program: ExportedProgram, wrong: Node, judged: Mapping[Node, OutputParity]
     ) -> tuple[Node, OutputParity, bool]:
-        """The first wrong node among the producers of a wrong node; False: the time was up."""
+        """Return the first wrong producer of a wrong node; False: the time was up."""
         distance = judged[wrong]
         good = {n for n, seen in judged.items() if seen.passed}
         while suspects := _suspects(wrong, good):
@@ -269,7 +269,7 @@ class _Search:
     def _probed(
         self, program: ExportedProgram, probes: list[Node]
     ) -> tuple[list[Node], Mapping[str, OutputParity]]:
-        """Nodes judged together; where that crashes, the first of them, down to one that does."""
+        """Judge nodes together; after a crash only the first of them, down to one."""
         while True:
             cut = with_outputs(program, [n.name for n in probes])
             found = self.judge(Piece(cut, self.inputs), self.tolerances)
@@ -286,7 +286,7 @@ class _Search:
         around: Callable[[Node], Iterable[Node]],
         judge: Judge,
     ) -> tuple[Piece, OutputParity] | None:
-        """The first piece that is wrong, of some nodes and ever more around them, and by how much.
+        """Return the first wrong piece among ever more nodes around some, and its error.
 
         Pieces that the judge does not take, as the compiler does not take each, are not wrong.
         """
@@ -321,7 +321,7 @@ def divergence_at(stage: DivergenceStage, node: Node, distance: OutputParity) ->
 
 
 def is_probe(node: Node) -> bool:
-    """Whether a node is a computed tensor of real numbers: integers may tip over by rounding."""
+    """Return whether a node computes real numbers: integers may tip over by rounding."""
     value = node.meta.get("val")
     if node.op != "call_function" or not isinstance(value, torch.Tensor):
         return False

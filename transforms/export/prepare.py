@@ -111,7 +111,7 @@ def _end(process: int, file: IO[bytes]) -> None:
 
 
 def _write(work: Callable[[], object], file: IO[bytes], caller: int) -> NoReturn:
-    """The fork's own end: nothing else of this process is closed or flushed in it.
+    """Write the fork's result and end it: nothing else of this process is closed or flushed.
 
     As `multiprocessing` would: it closes standard input, which a thread that is not here may hold.
     """
@@ -312,7 +312,7 @@ def prepare_module(name: str, program: Program) -> Prepared:
 
 
 def _memory(module: torch.nn.Module | ExportedProgram, program: ExportedProgram) -> dict[str, int]:
-    """Storages of the tensors that it reads or writes, by name; of state, the module's own."""
+    """Return the storages of tensors that it reads or writes, by name; state has the module's."""
     held = {**program.state_dict, **program.constants, **dict(module.named_buffers())}
     signature, state = program.graph_signature, state_of(program)
     names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
@@ -342,7 +342,7 @@ _SHARED = (
 def _sizes(
     place: str, program: Program, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
 ) -> tuple[list[Any], Any]:
-    """Its `dynamic_shapes` by the tensors in their order, and as torch.export has them."""
+    """Return `dynamic_shapes` by the tensors in their order, and in torch.export's form."""
     shapes, module = program.dynamic_shapes, program.module
     leaves = tree_leaves((arguments, keywords))
     tensors = [number for number, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
@@ -436,7 +436,7 @@ def _input_names(
 def _names(
     place: str, wanted: Mapping[str, Sequence[str]], kind: str, own: Sequence[str]
 ) -> tuple[str, ...]:
-    """The names that the user wants, as many as there are and each once, else the program's."""
+    """Return the user's names, as many as there are and each once, else the program's."""
     if strange := sorted(set(wanted) - {"inputs", "outputs"}):
         raise UsageError(place, f"names has {strange[0]!r}", 'It holds "inputs" and "outputs"')
     names = tuple(wanted.get(kind) or own)

@@ -98,7 +98,7 @@ def _written(program: ExportedProgram, nodes: dict[str, Node]) -> Iterator[str]:
 def _written_in_training(
     program: ExportedProgram, nodes: dict[str, Node], module: torch.nn.Module | None
 ) -> Iterator[str]:
-    """Statistics that are not state, as batch normalisation gathers them."""
+    """Yield statistics that are not state, as batch normalisation gathers them."""
     if module is None:
         return
     for node, name in program.graph_signature.buffers_to_mutate.items():

@@ -86,7 +86,7 @@ def covariance(
     fweights: Tensor | None = None,
     aweights: Tensor | None = None,
 ) -> Tensor:
-    """Covariances of rows, each observation with its weights (torch.cov)."""
+    """Return covariances of rows, each observation with its weights (torch.cov)."""
     rows = self if self.dim() == _MATRIX else self.reshape(1, -1)
     given = [weights for weights in (fweights, aweights) if weights is not None]
     weights = math.prod(given, start=rows.new_ones(rows.shape[1], dtype=torch.int64))
@@ -101,7 +101,7 @@ def covariance(
 
 @aten.corrcoef.default.py_impl(_COMPOSITE)
 def correlation(self: Tensor) -> Tensor:
-    """Correlations of rows (torch.corrcoef)."""
+    """Return correlations of rows (torch.corrcoef)."""
     found = covariance(self)
     deviation = found.diagonal().sqrt() if found.dim() else None
     return (
@@ -194,7 +194,7 @@ def _exported(
 
 @contextmanager
 def assigned_in_place(module: torch.nn.Module) -> Iterator[None]:
-    """Inside the block, what forward assigns to a buffer is copied into it when forward ends.
+    """Copy what forward assigns to a buffer into that buffer when forward ends.
 
     Where its result has None in it, that is left out (`named_tensors`).
     torch.export of this version forgets a new tensor that a submodule's buffer is assigned
@@ -241,7 +241,7 @@ def with_own_state(program: ExportedProgram) -> ExportedProgram:
 
 
 def flat(program: ExportedProgram) -> ExportedProgram:
-    """The same program, called with its tensors by position; its results in Python's containers.
+    """Return the program with positional tensors as inputs and Python's containers as results.
 
     Constants are in the graph already. What is called with tensors alone stays as it is.
     """
@@ -299,7 +299,7 @@ def _flex_attention(  # noqa: PLR0917 - PyTorch's own list
 
 
 def dynamic_shapes(spec: ProgramSpec) -> tuple[dict[int, Dim], ...]:
-    """As torch.export has them, by the program's inputs in order."""
+    """Return torch.export's dynamic shapes, by the program's inputs in order."""
     dims: dict[str, Any] = {}
     for name, bounds in spec.dimensions.items():
         step = bounds.multiple_of

@@ -60,7 +60,7 @@ class PlannedCase:
 def planned_cases(
     spec: ProgramSpec, real: Mapping[str, torch.Tensor] | None = None
 ) -> list[PlannedCase]:
-    """Plan every case: in noise each dimension is seen at an odd middle value, low and high.
+    """Return plan every case: in noise each dimension is seen at an odd middle value, low and high.
 
     The first case is the middle one, so that it serves as a typical size where one is needed. Noise
     repeats middle, low and high with other seeds until `golden_cases` are reached.
@@ -245,7 +245,7 @@ def _kth(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
 
 
 def _rounded_once(norm: Callable[..., Any], x: torch.Tensor, *how: Any) -> Any:
-    """A norm of halves by float32's kernel: eager's own adds noise, 0.7 for a row of one 65504."""
+    """Compute a norm of halves in float32: eager's own errs by 0.7 for a row of one 65504."""
     if x.dtype not in (torch.float16, torch.bfloat16):
         return norm(x, *how)
     wide = [t.float() if isinstance(t, torch.Tensor) else t for t in (x, *how)]
@@ -269,13 +269,13 @@ _IN_ORDER: dict[object, Callable[..., Any]] = {
 
 
 def input_dtype(spec: InputSpec, model_dtype: torch.dtype) -> torch.dtype:
-    """What an input has in a model of this dtype: inputs declared float32 take the model's."""
+    """Return an input's dtype in a model of this dtype, which declared float32 follows."""
     declared: torch.dtype = getattr(torch, spec.dtype.value)
     return model_dtype if declared is torch.float32 else declared
 
 
 def model_dtype(model: torch.nn.Module) -> torch.dtype:
-    """The dtype of a model's floating parameters, by the first of them; float32 without any."""
+    """Return the dtype of a model's first floating parameter; float32 without any."""
     floats = (p.dtype for p in model.parameters() if p.is_floating_point())
     return next(floats, torch.float32)
 

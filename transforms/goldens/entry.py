@@ -70,7 +70,7 @@ def _fewest(
 def _recording(
     program: ProgramSpec, speech: SpeechSpec, gate: WordGate, context: Context
 ) -> dict[str, torch.Tensor] | None:
-    """The shortest recording, padded to a size that `listen` takes; None for other programs."""
+    """Return the shortest recording, padded for `listen`; None for other programs."""
     inputs = {spec.name: spec for spec in program.inputs}
     if not {"samples"} <= inputs.keys() <= {"samples", "lengths"}:
         return None

@@ -94,7 +94,7 @@ def _input(
 
 
 def rows_apart(example: torch.Tensor) -> torch.Tensor:
-    """A tensor that was not expanded, or has one value alone: itself. Else with rows that differ.
+    """Make the rows of an expanded tensor differ, unless it has a single value.
 
     Those of a mask are rolled, so that none hides more than the others do.
     """

@@ -77,7 +77,7 @@ def _are_bins(size: int | str, other: int | str) -> bool:
 def sizes_of(
     inputs: Sequence[TensorSpec | InputSpec], dimensions: Mapping[str, Dimension]
 ) -> dict[str, int]:
-    """Sizes of a lifelike case: the lowest that show a thing, half a second where that is time."""
+    """Return sizes of a lifelike case: the lowest that show a thing, or half a second."""
     sizes = {name: range_.low for name, range_ in dimensions.items()}
     for spec in inputs:
         axes, wanted = ((), 0) if (content := content_of(spec)) is None else content.value
@@ -97,12 +97,12 @@ class Values:
     high: float = math.inf
 
     def of(self, standard: torch.Tensor) -> torch.Tensor:
-        """Values of mean 0 and deviation 1 moved there."""
+        """Return values of mean 0 and deviation 1, moved to this range."""
         return (standard * self.deviation + self.mean).clamp(self.low, self.high)
 
 
 def generator_of(seed: str) -> torch.Generator:
-    """Random numbers that are the same for the same text."""
+    """Return a generator that is seeded by a text."""
     digest = hashlib.sha256(seed.encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:6], "big"))
 
@@ -148,7 +148,7 @@ def _row(content: Content, shape: Sequence[int], generator: torch.Generator) -> 
 
 
 def _field(size: Sequence[int], fall: float, generator: torch.Generator) -> torch.Tensor:
-    """(height, width) of mean 0 and deviation 1 whose amplitudes fall as 1/f to the power given.
+    """Return (height, width) of mean 0 and deviation 1 whose amplitudes fall as 1/f ** power.
 
     So do photographs' (Field, "Relations between the statistics of natural images and the response
     properties of cortical cells", 1987, doi:10.1364/JOSAA.4.002379), with a power of 1.
@@ -164,7 +164,7 @@ def _field(size: Sequence[int], fall: float, generator: torch.Generator) -> torc
 
 
 def _voice(samples: int, generator: torch.Generator) -> torch.Tensor:
-    """(samples,): a tone whose harmonics fall by 6 dB an octave, in syllables between pauses."""
+    """Return (samples,): a tone with harmonics of -6 dB an octave, in syllables with pauses."""
     low, high = _PITCH
     share = torch.rand((), generator=generator, dtype=torch.float64)
     time = torch.arange(samples, dtype=torch.float64) / _RATE

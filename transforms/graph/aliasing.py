@@ -105,7 +105,7 @@ class Aliasing:
 
 
 def _shared_with(node: Node, *, guess: bool = True) -> list[Node]:
-    """The arguments whose memory a call's result may share; without `guess`, what runs shows it."""
+    """Return the arguments whose memory a result may share; without `guess` by running it."""
     if node.op != "call_function" or not tensors_of(node):
         return []
     schema = schema_of(node.target)

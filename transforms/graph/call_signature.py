@@ -53,7 +53,7 @@ def signature_of(
     outputs: Sequence[str],
     dimensions: Dimensions,
 ) -> Signature:
-    """The signature of a program whose inputs are called and shaped so, and whose outputs are.
+    """Return the signature of a program with such names and shapes of inputs and outputs.
 
     An output's axis has the name of a dimension where it equals one, `?` where it depends on one
     in another way.
@@ -170,7 +170,7 @@ class Eager:
     results: Callable[[Any], dict[str, torch.Tensor]]  # outputs by name, of what forward returns
 
     def __call__(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """One call; what it writes, stays written."""
+        """Call the program once; its writes stay."""
         arguments, keywords = self.arguments(inputs)
         return self.results(self.module(*arguments, **keywords))
 
@@ -302,7 +302,7 @@ def _count(value: Any) -> str:
 
 
 def _spread(value: Any, axes: Any) -> list[Any]:
-    """What that says of each tensor and constant in a value; ValueError where it does not fit."""
+    """Return the entry for each tensor and constant in a value; ValueError if it does not fit."""
     if isinstance(value, (torch.Tensor, *CONSTANTS)):
         if not isinstance(axes, Mapping):
             return [axes]

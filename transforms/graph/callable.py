@@ -47,7 +47,7 @@ class CallableProgram(torch.nn.Module):
         return stepped(found, self._spec.after)
 
     def _pick(self, result: Any) -> dict[str, torch.Tensor]:
-        """The tensors that the spec names; of several results without names by their positions."""
+        """Return the tensors that the spec names, or by position where results have no names."""
         wanted, by_name = self._spec.outputs, hasattr(result, "keys")
         found: dict[str, Any]
         if isinstance(result, torch.Tensor):

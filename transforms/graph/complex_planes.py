@@ -122,7 +122,7 @@ def _conjugate(z: Planes) -> Planes:
 
 
 def _cast(real: Any, *_: Any, dtype: torch.dtype | None = None, **__: Any) -> Any:
-    """Real numbers as complex ones."""
+    """Return real numbers as complex ones."""
     if isinstance(real, Planes) or dtype is None:
         return NotImplemented
     real = real.to(dtype.to_real())
@@ -197,7 +197,7 @@ class ComplexProgram:
         return {node: reason for node, reason in found.items() if reason}
 
     def _refusal(self, source: Node, carried: set[Node]) -> str | None:
-        """Why a source cannot be carried; every consumer is followed until numbers are real."""
+        """Return why a source cannot be carried, following each consumer until numbers are real."""
         called = [source] if source.op == "call_function" else []
         reasons = (self._call_refusal(n, carried) for n in (*called, *_consumers(source)))
         return next((reason for reason in reasons if reason), None)
@@ -301,7 +301,7 @@ def _constant(editor: ProgramEditor, node: Node) -> Planes:
 
 
 def _untyped(found: Any) -> Any:
-    """Results as a graph can give them back."""
+    """Return results in the form that a graph returns."""
     if isinstance(found, list):
         return [_untyped(each) for each in found]
     return tuple(found) if isinstance(found, Planes) else found

@@ -34,14 +34,14 @@ _CONSTANT_KINDS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TEN
 
 
 def _must_stay(node: Node) -> bool:
-    """Whether a call without users is more than dead code; assertions among them return nothing."""
+    """Return whether a call without users is more than dead code, as assertions are."""
     schema, home = schema_of(node.target), getattr(node.target, "__module__", "")
     ends = home == "torch._functorch.predispatch"  # of torch.vmap
     return node.is_impure() or ends or (schema is not None and not schema.returns)
 
 
 def fake_value(node: Node) -> Any:
-    """The fake tensor (or tuple, or number) that `node` yields: shape, strides, dtype, no data."""
+    """Return a node's fake tensor (or tuple, or number): shape, strides, dtype, no data."""
     return node.meta["val"]
 
 
@@ -102,7 +102,7 @@ class ProgramEditor:
         raise ValueError("the program has no tensor")
 
     def least(self, size: Any) -> int | None:
-        """The least value of a symbol that dynamic sizes are written in; None where it is unknown.
+        """Return the least value of a symbol of dynamic sizes; None if it is unknown.
 
         torch takes a size for 2 at least where a range of its multiples, as exported, begins at 1.
         """
@@ -118,7 +118,7 @@ class ProgramEditor:
         return [n for n in self.graph.nodes if n.op == "call_function" and n.target in targets]
 
     def constant(self, node: Any) -> torch.Tensor | None:
-        """The tensor behind a weight, buffer or lifted constant; None for what can change."""
+        """Return the tensor of a weight, buffer or lifted constant; None if it can change."""
         spec = self._by_name.get(getattr(node, "name", ""))
         if spec is None or node.op != "placeholder" or spec.kind not in _CONSTANT_KINDS:
             return None
@@ -132,7 +132,7 @@ class ProgramEditor:
         return Aliasing(self.graph)
 
     def _find_mutated(self) -> set[str | None]:
-        """Constants that a call changes, under whichever of the names for one memory."""
+        """Return constants that a call changes, under any name of the same memory."""
         signature = self._program.graph_signature
         listed = {*signature.buffers_to_mutate.values(), *signature.parameters_to_mutate.values()}
         held = {spec.target: self._value(spec) for spec in self._specs if spec.target}
@@ -149,7 +149,7 @@ class ProgramEditor:
         return self._state.get(target, self._constants.get(target))
 
     def constant_name(self, node: Node) -> str:
-        """The fully qualified name of the constant behind a placeholder, e.g. `layer1.0.weight`."""
+        """Return the qualified name of a placeholder's constant, e.g. `layer1.0.weight`."""
         return str(self._by_name[node.name].target)
 
     def fingerprint(self) -> tuple[Any, ...]:
@@ -300,7 +300,7 @@ class ProgramEditor:
         self._specs = [spec for spec in self._specs if spec.arg.name not in names]
 
     def _renamed_outputs(self) -> list[Any]:
-        """Output specs name nodes; after a replacement they must name the new ones."""
+        """Rename the nodes in output specs after a replacement."""
         output = next(n for n in reversed(self.graph.nodes) if n.op == "output")
         specs = []
         for spec, arg in zip(

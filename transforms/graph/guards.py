@@ -43,13 +43,13 @@ def no_new_guards(mode: FakeTensorMode) -> Iterator[None]:
 
 
 def guards_not_noted(mode: FakeTensorMode) -> AbstractContextManager[object]:
-    """Inside, what torch asks of a dynamic size does not narrow its range."""
+    """Keep questions about a dynamic size from narrowing its range in the block."""
     env = mode.shape_env
     return nullcontext() if env is None else env.suppress_guards()
 
 
 def surely_equal(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Whether sizes are equal whatever the dynamic ones are; `==` would fix those to make it so."""
+    """Return whether sizes are equal for all dynamic ones; `==` would specialise them."""
     return len(one) == len(other) and statically_known_true(sym_eq(tuple(one), tuple(other)))
 
 
@@ -81,7 +81,7 @@ _LAYERS = {n: getattr(decompositions, n) for n in ("one_layer_lstm", "one_layer_
 
 
 def one_layer_by(function: Callable[..., Any]) -> AbstractContextManager[object]:
-    """Inside, torch writes recurrent layers out by a function of its own and their arguments."""
+    """Have torch write recurrent layers out by a function of its own in the block."""
     written = {name: partial(function, layer) for name, layer in _LAYERS.items()}
     return patch.dict(vars(decompositions), written)
 
@@ -137,7 +137,7 @@ def plain_words(text: str) -> str:
 
 @contextmanager
 def switched_off(read: Callable[[], bool], write: Callable[[bool], object]) -> Iterator[None]:
-    """Inside the block, one of torch's switches is off; it is left as it was."""
+    """Switch one of torch's settings off in the block, and restore it."""
     before = read()
     write(False)
     try:
@@ -150,5 +150,5 @@ _REMEMBERED = property(lru_cache(maxsize=None)(Expr.is_number.fget))
 
 
 def is_number_cached() -> AbstractContextManager[object]:
-    """Inside the block, sympy looks at an expression once; expressions never change."""
+    """Let sympy look at an expression once in the block; expressions never change."""
     return patch.object(Expr, "is_number", _REMEMBERED)

@@ -28,7 +28,7 @@ class Recorder(torch.fx.Interpreter):
         self._wanted = frozenset(wanted)
 
     def record(self, inputs: Sequence[torch.Tensor]) -> dict[str, Any]:
-        """The wanted values by name, for a tensor for each user input, in order; never written."""
+        """Return wanted values by name, for tensors of the user inputs in order; never written."""
         self._values: dict[str, Any] = {}
         with torch.no_grad():
             self.run(*_placeholder_values(self._program, inputs))

@@ -30,7 +30,7 @@ _ANY_STRIDES = ("aten::", "prims::", "quantized_decomposed::")
 
 
 def reads_layout(node: Node) -> bool:
-    """Whether a call depends on where its operand's elements are, not only on what they are."""
+    """Return whether a call depends on the layout of its operand, not on its values alone."""
     name = qualified_name(node.target).rpartition(":")[2]
     return name.removesuffix("_copy").removesuffix("_scatter") in _READS_LAYOUT
 
@@ -43,7 +43,7 @@ class Unfit(Exception):
 
 
 def plain(value: torch.Tensor) -> torch.Tensor:
-    """The same numbers, row after row, in memory of their own; sparse tensors as they are."""
+    """Return the same numbers in row-major memory of their own; sparse tensors unchanged."""
     dense = value.layout is torch.strided
     return value.detach().clone(memory_format=torch.contiguous_format) if dense else value
 
@@ -61,7 +61,7 @@ def as_tensor(value: np.ndarray[Any, Any], like: torch.Tensor) -> torch.Tensor:
 
 
 def content_digest(value: torch.Tensor) -> bytes:
-    """SHA-256 of a tensor's dtype, shape and elements, in any layout."""
+    """Return SHA-256 of a tensor's dtype, shape and elements, in any layout."""
     value = value.detach().cpu().contiguous()
     digest = hashlib.sha256(f"{value.dtype}{tuple(value.shape)}".encode())
     flat = value.as_strided((value.numel(),), (1,))  # of one element, strides may be any
@@ -70,7 +70,7 @@ def content_digest(value: torch.Tensor) -> bytes:
 
 
 def layout(value: Any) -> tuple[Any, ...]:
-    """Dtype, sizes, strides and offset of a fake tensor or of several; symbols by expression."""
+    """Return dtype, sizes, strides and offset of fake tensors; symbols by expression."""
     if isinstance(value, (list, tuple)):
         return tuple(layout(item) for item in value)
     if not isinstance(value, torch.Tensor):

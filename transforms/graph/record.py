@@ -32,7 +32,7 @@ _WORDS = {
 
 
 def record_graph(program: ExportedProgram) -> GraphRecord:
-    """The record of a program: its inputs, operators on tensors and outputs, without weights.
+    """Return the record of a program: inputs, operators on tensors, outputs; no weights.
 
     Arithmetic on sizes is left out, and so is the picking of one result of several.
     """
@@ -78,7 +78,7 @@ def _made(node: Node, users: set[str], inputs: tuple[str, ...]) -> GraphNode | N
 
 
 def _short(target: Any) -> str:
-    """`conv2d` for aten.conv2d.default, `add` for a Python function of that name."""
+    """Return `conv2d` for aten.conv2d.default, `add` for a Python function of that name."""
     if hasattr(target, "_schema"):
         name = str(target._schema.name).split("::")[-1].strip("_")
         return name.removeprefix("native_").removesuffix("_legit_no_training")
@@ -105,20 +105,20 @@ _SOURCE_LINE = re.compile(r'File "(.+?)", line (\d+)')
 
 
 def origin(node: Node) -> str:
-    """`layer1.0 (models/resnet.py:92, aten.add.Tensor)`: module, line and operator."""
+    """Return `layer1.0 (models/resnet.py:92, aten.add.Tensor)`: module, line and operator."""
     file, line = source_line(node)
     where = f"{'/'.join(Path(file).parts[-3:])}:{line}, " if file else ""
     return f"{module_path(node) or 'model'} ({where}{node.target})"
 
 
 def module_path(node: Node) -> str:
-    """The model's own path of the module that the node comes from; empty where it is not known."""
+    """Return the model's path of the node's module; empty if it is not known."""
     stack = node.meta.get("nn_module_stack") or {}
     return next(reversed([str(entry[0]) for entry in stack.values()]), "")
 
 
 def source_line(node: Node) -> tuple[str, str]:
-    """File and line of the innermost call that is not torch.nn's own; empty where not known."""
+    """Return file and line of the innermost call outside torch.nn; empty if not known."""
     lines = [
         found
         for found in _SOURCE_LINE.findall(node.meta.get("stack_trace") or "")

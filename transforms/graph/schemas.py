@@ -49,7 +49,7 @@ def is_composite(target: Any) -> bool:
 
 
 def as_torch_does(operator: OpOverload) -> Callable[..., Any]:
-    """PyTorch's own function of a composite operator, in terms of others."""
+    """Return PyTorch's own function of a composite operator, in terms of others."""
     key = torch._C.DispatchKey.CompositeImplicitAutograd
     if not operator.has_kernel_for_dispatch_key(key):
         key = torch._C.DispatchKey.CompositeExplicitAutogradNonFunctional
@@ -63,13 +63,13 @@ def schema_of(target: Any) -> torch.FunctionSchema | None:
 
 
 def qualified_name(target: Any) -> str:
-    """Namespace and name without the overload, e.g. `aten::permute_copy`; empty without schema."""
+    """Return namespace and name, e.g. `aten::permute_copy`; empty without a schema."""
     schema = schema_of(target)
     return "" if schema is None else str(schema.name)
 
 
 def bound(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments by their name in an operator's schema and in its order, defaults filled in."""
+    """Return arguments by name in the schema's order, with defaults."""
     schema = schema_of(operator)
     if schema is None:
         raise ValueError(f"{operator} has no schema")
@@ -114,7 +114,7 @@ def nodes_in(value: Any) -> Iterator[Node]:
 
 
 def producers(node: Node) -> set[Node]:
-    """Everything that `node` is computed from."""
+    """Return everything that `node` is computed from."""
     found: set[Node] = set()
     queue = [node]
     while queue:
@@ -179,7 +179,7 @@ def is_elementwise(node: Node) -> bool:
 
 
 def has_effect(node: Node) -> bool:
-    """Whether the call does more than to return a value: writes, draws random numbers, asserts."""
+    """Return whether a call writes, draws random numbers or asserts."""
     schema = schema_of(node.target)
     if schema is None:
         return not _is_arithmetic(node.target)
@@ -191,7 +191,7 @@ def has_effect(node: Node) -> bool:
 
 
 def is_functional(node: Node) -> bool:
-    """Whether the call's value depends on its arguments alone, and calling it is all it does."""
+    """Return whether a call's value depends on its arguments alone, without effects."""
     return (
         node.op == "call_function"
         and not has_effect(node)
@@ -201,7 +201,7 @@ def is_functional(node: Node) -> bool:
 
 
 def _is_arithmetic(target: Any) -> bool:
-    """Python's own operators and torch's on symbolic sizes."""
+    """Return whether a call is Python's own operator or torch's on symbolic sizes."""
     module = getattr(target, "__module__", "") or ""
     name = getattr(target, "__name__", "")
     return module in {"_operator", "math"} or (module == "torch" and name.startswith("sym_"))

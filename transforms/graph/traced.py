@@ -33,7 +33,7 @@ untraced = _disable_current_modes()
 
 
 def constant(name: str, value: torch.Tensor) -> torch.Tensor:
-    """In a function that is traced: a tensor that the program will hold, as a buffer `name`."""
+    """Return, in a traced function, a tensor that the program holds as the buffer `name`."""
     proxying, mode = get_proxy_mode(), detect_fake_mode()
     assert proxying is not None and mode is not None  # noqa: S101, PT018 - one traces
     tracer: Any = proxying.tracer

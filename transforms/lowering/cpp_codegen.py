@@ -76,7 +76,7 @@ _DIVISIONS = {
 
 
 def fault_place() -> str:
-    """The nodes of the loop that is being generated that can fail, with module, file and line."""
+    """Name the nodes of the current loop that can fail, with module, file and line."""
     current = V.kernel.current_node
     nodes = list(current.node.get_origins() if current else ())
     likely = [node for node in nodes if any(word in str(node.target) for word in _CAN_FAIL)]
@@ -90,7 +90,7 @@ def located(nodes: Iterable[Node]) -> str:
 
 
 def not_the_pinned(place: str, fact: str) -> LoweringError:
-    """The error for a torch that generates other code than the one that all this is written for."""
+    """Return the error for a torch whose generated code is not the expected one."""
     step = "Install the torch that pyproject.toml pins, or adapt transforms/lowering"
     return LoweringError(place, f"Inductor's code is not built as it was: {fact}", step)
 
@@ -186,7 +186,7 @@ _mean, _plain_var_mean = lowering.mean, lowering.var_mean_sum_
 
 
 def _var_mean(*given: Any, **keywords: Any) -> Any:
-    """Variance and mean in passes over the row; exactly 0 and the number where all are equal."""
+    """Compute variance and mean in passes over the row; exactly 0 for equal elements."""
     with patch.object(lowering, "mean", _corrected_mean):
         return _plain_var_mean(*given, **keywords)  # type: ignore[no-untyped-call]
 
@@ -293,7 +293,7 @@ def _float_remainder(a: Any, b: Any) -> str:
 
 
 def _floor_of_quotient(a: Any, b: Any) -> Any:
-    """The whole number below a / b, not the rounded quotient's (c10's `div_floor_floating`)."""
+    """Return the floor of a / b, not of the rounded quotient (c10's `div_floor_floating`)."""
     plain, zero = ops.truediv(a, b), ops.constant(0.0, torch.float32)
     overflown = ops.logical_and(ops.isinf(plain), ops.logical_not(ops.isinf(a)))
     rest = ops.where(overflown, zero, ops.fmod(a, b))
@@ -310,7 +310,7 @@ def _floor_of_quotient(a: Any, b: Any) -> Any:
 
 
 def inserted(header: str) -> str:
-    """The text of a header of the runtime's folder `lowering`, to be part of generated code."""
+    """Return the text of a header in the runtime's folder `lowering`, for generated code."""
     return built(f"lowering/{header}").read_text().replace("#pragma once\n", "")
 
 
@@ -334,7 +334,7 @@ class _Arguments(KernelArgs):
         return f"text{self._texts.index(text)}"
 
     def cpp_argdefs(self, *given: Any) -> tuple[list[str], list[str], list[str]]:
-        """All in the function's head, at its call, and their types."""
+        """Return arguments of the function's head, of its call, and their types."""
         defined, passed, types = super().cpp_argdefs(*given)
         defined += [f"const char* {self.text(text)}" for text in self._texts]
         passed += [quoted(text) for text in self._texts]
@@ -486,7 +486,7 @@ using namespace torch::aot_inductor;
 
 
 def _row(constant: dict[str, str]) -> str:
-    """A constant's `ConstantFacts`: values that torch keeps are the runtime's functions here."""
+    """Return a row of the constants table; torch's enum values are runtime calls."""
     if set(constant) != set(_FIELDS):
         raise not_the_pinned("inductor", f"torch describes a constant by {', '.join(constant)}")
     fields = constant | {"shape": str(len(constant["shape"].strip("{}").split()))}
@@ -507,16 +507,16 @@ class CheckedWrapper(CppWrapperCpu):
         return cls()
 
     def write_header(self) -> None:
-        """Torch's includes, and ours behind them."""
+        """Write torch's includes, and ours behind them."""
         super().write_header()  # type: ignore[no-untyped-call]
         if not V.graph.is_const_graph:
             self.header.splice(inserted("cpp_wrapper.h"))
 
     def _write_aoti_interface_header(self) -> None:
-        """No interface: it is compiled apart (`interface`)."""
+        """Write no interface: it is compiled apart (`interface`)."""
 
     def _codegen_aoti_model_class(self) -> None:
-        """Data in place of the model's constructor, which is the interface's."""
+        """Write data in place of the model's constructor, which is the interface's."""
         before, self.prefix = self.prefix, IndentedBuffer()
         names = V.graph.allocated_constant_name  # which go between quotes as they are
         with patch.dict(names, {n: quoted(name)[1:-1] for n, name in names.items()}):
@@ -528,7 +528,7 @@ class CheckedWrapper(CppWrapperCpu):
     def generate_c_shim_extern_kernel_alloc(
         self, extern_kernel: ir.ExternKernelAlloc, args: list[str]
     ) -> None:
-        """The call of a kernel with one result."""
+        """Write the call of a kernel with one result."""
         super().generate_c_shim_extern_kernel_alloc(extern_kernel, args)
         operator = extern_kernel.op_overload
         in_place = isinstance(operator, torch._ops.OpOverload) and (
@@ -540,7 +540,7 @@ class CheckedWrapper(CppWrapperCpu):
     def generate_c_shim_fallback_kernel(
         self, fallback_kernel: ir.FallbackKernel, args: list[str]
     ) -> None:
-        """The call of a kernel with several results."""
+        """Write the call of a kernel with several results."""
         super().generate_c_shim_fallback_kernel(fallback_kernel, args)
         for output in fallback_kernel.outputs:
             if isinstance(output, ir.MultiOutput):
@@ -554,10 +554,10 @@ class CheckedWrapper(CppWrapperCpu):
             write(f'lay_out({result.get_name()}, {sizes}, {strides}, "{result.get_op_name()}");')
 
     def generate_input_output_runtime_checks(self) -> None:
-        """None: the runtime has compared inputs with the manifest."""
+        """Write no checks: the runtime has compared inputs with the manifest."""
 
     def _codegen_assert_size_stride(self, *_: object) -> None:
-        """None, of inputs for the same reason, and of kernels' results, which are laid out."""
+        """Write no checks of inputs for the same reason, nor of kernels' results."""
 
     def _generate_scatter_fallback(self, *args: Any, **keywords: Any) -> None:
         with self._checking():
@@ -585,7 +585,7 @@ class TimedWrapper(CheckedWrapper):
     _operands = "0"  # bytes, a C++ expression, of the call that is being written
 
     def write_header(self) -> None:
-        """Torch's includes, and ours behind them."""
+        """Write torch's includes, and ours behind them."""
         super().write_header()
         if not V.graph.is_const_graph:
             self.header.splice(inserted("timed_kernels.h"))
@@ -617,7 +617,7 @@ _HEADER = "<torch/csrc/inductor/aoti_include/{}.h>"
 
 
 def wrapper_prelude(device: str) -> str:
-    """What a device's wrappers are compiled behind: torch's header of it (wrapper_prelude.h)."""
+    """Return the header behind which a device's wrappers compile (wrapper_prelude.h)."""
     return f"#define MENAGERIE_DEVICE {_HEADER.format(device)}\n{inserted('wrapper_prelude.h')}"
 
 

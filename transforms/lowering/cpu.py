@@ -66,7 +66,7 @@ class _Baseline:
 
 
 def _vector_macros(capability: str) -> tuple[str, ...]:
-    """For torch's vector headers: the instruction set that they may use."""
+    """Return torch's macros for the instruction set that its vector headers may use."""
     return (
         f"-DCPU_CAPABILITY={capability}",
         f"-DCPU_CAPABILITY_{capability}",

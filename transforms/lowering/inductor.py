@@ -273,7 +273,7 @@ def metal_on_any_host() -> Iterator[None]:
 
 
 def metal_header() -> str:
-    """What comes before generated Metal kernels: torch's headers for them, flattened, and ours.
+    """Return the header of generated Metal kernels: torch's, flattened, and ours.
 
     The same for every program, so that a compiler of kernels can keep it compiled.
     """

@@ -61,7 +61,7 @@ _FOREIGN_DTYPES = (torch.float64, torch.complex64, torch.complex128)
 
 
 def emulation_name() -> str | None:
-    """What the library for the emulated device is called; None where there is no such device."""
+    """Return the name of the emulated device's library; None where there is no such device."""
     if platform.system() != "Linux":
         return None
     return f"model.linux-{platform.machine()}.so"
@@ -148,7 +148,7 @@ def _sources(metal: MetalCode) -> list[Source]:
 
 
 def _emulation(metal: MetalCode, folder: Path) -> Path | None:
-    """The same source for this host's processor, needing the runtime by name (see cpu.py)."""
+    """Compile the same source for this host, needing the runtime by name (see cpu.py)."""
     name = emulation_name()
     if name is None:
         return None
@@ -165,7 +165,7 @@ _HOST_FLAGS = ("-std=c++20", "-O1", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", 
 
 @functools.cache
 def provide_mps() -> None:
-    """See to it that tensors can live on the device `mps`, for the rest of this process.
+    """Let tensors live on the device `mps`, for the rest of this process.
 
     On Linux the device is in host memory and computes on the CPU; a Mac has the real one. Raise
     LoweringError if the device cannot be compiled.

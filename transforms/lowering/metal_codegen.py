@@ -67,12 +67,12 @@ class MetalFunctions(mps.MetalOverrides):
 
     @staticmethod
     def sign(x: Any) -> str:
-        """-1, 0 or 1; 0 for -0 and NaN."""
+        """Return -1, 0 or 1; 0 for -0 and NaN."""
         return f"static_cast<decltype({x})>(({x} > 0) - ({x} < 0))"
 
     @staticmethod
     def where(a: Any, b: Any, c: Any) -> str:
-        """One of two numbers; torch casts the other to a constant's int, which has 32 bits."""
+        """Choose between two numbers; torch casts the other to a constant's 32-bit int."""
         if torch.int64 in (getattr(b, "dtype", None), getattr(c, "dtype", None)):
             return f"{a} ? static_cast<long>({b}) : static_cast<long>({c})"
         return str(mps.MetalOverrides.where(a, b, c))
@@ -176,7 +176,7 @@ class MetalWrapper(CheckedWrapper, CppWrapperMps):
         super().__init__()
 
     def write_header(self) -> None:
-        """Torch's includes and ours."""
+        """Write torch's includes and ours."""
         self.device_codegen = _NoDriver()
         super().write_header()
         if not V.graph.is_const_graph:
@@ -195,7 +195,7 @@ class MetalWrapper(CheckedWrapper, CppWrapperMps):
     def generate_kernel_call(
         self, kernel_name: str, call_args: Any, *, arg_types: Any = None, **keywords: Any
     ) -> None:
-        """A launch; a kernel with checks gets what they write to, behind its other arguments."""
+        """Write a launch; a kernel with checks gets their buffer as its last argument."""
         if faults := self.faults:  # the grid and the group come last
             place = f"fault_of({{{', '.join(quoted(each) for each in faults)}}})"
             call_args = [*call_args[:-2], place, *call_args[-2:]]
@@ -207,7 +207,7 @@ class MetalWrapper(CheckedWrapper, CppWrapperMps):
         super().generate_kernel_call(kernel_name, call_args, arg_types=arg_types, **keywords)
 
     def codegen_additional_funcs(self) -> None:
-        """One function for each kernel that gives its handle."""
+        """Write a function for each kernel that returns its handle."""
         for name in self.shaders:
             self.prefix.splice(f"""
 AOTIMetalKernelFunctionHandle get_{name}_handle() {{
@@ -217,7 +217,7 @@ AOTIMetalKernelFunctionHandle get_{name}_handle() {{
 """)
 
     def write_mps_kernel_call(self, name: str, call_args: Sequence[str]) -> None:
-        """One launch; `call_args` are the statements that give it its arguments and its size."""
+        """Write one launch; `call_args` are the statements that set its arguments and size."""
         write: Callable[[str], None] = self.writeline
         write(f"run_kernel(get_{name}_handle(), [&](AOTIMetalKernelFunctionHandle handle) {{")
         for statement in ("aoti_torch_mps_start_encoding(handle);", *call_args):

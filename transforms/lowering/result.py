@@ -44,7 +44,7 @@ class LoweredProgram:
 
 
 def host_requirements() -> Requirements:
-    """What a machine must be to run libraries for ones like this; LoweringError if unknown."""
+    """Return what a machine needs to run libraries made here; LoweringError if unknown."""
     machine = platform.machine()
     if machine not in INSTRUCTIONS:
         fact = f"there is no baseline for {machine}"

@@ -97,7 +97,7 @@ class Compiler:
         return target
 
     def _kept(self, source: Source, text: str, *, is_header: bool = False) -> Path:
-        """What is compiled once for each compiler, its flags and torch; see `compiled_once`."""
+        """Return the file compiled once for a compiler, flags and torch; see `compiled_once`."""
         flags = [*source.flags, *_include_flags()]
         if is_header and ("clang" in self.version or "zig" in self.version):
             flags.append("-fpch-instantiate-templates")  # once, and not in each file behind it
@@ -127,7 +127,7 @@ class Compiler:
 
 @functools.cache
 def find_compiler() -> Compiler:
-    """This machine's C++ compiler, as `menagerie.compilers` chooses it; LoweringError if none."""
+    """Return this machine's C++ compiler by `menagerie.compilers`; LoweringError if none."""
     found = find_host_compiler()
     if found is None:
         fact = "there is no C++ compiler on the PATH"
@@ -257,7 +257,7 @@ def zig_compiler(*arguments: str) -> Compiler:
 
 @functools.cache
 def _of_gcc(compiler: str, name: str) -> str:
-    """Where the compiler keeps one of its libraries; a LoweringError where it has none so named."""
+    """Return the compiler's path of one of its libraries; LoweringError if it has none."""
     asked = [compiler, f"-print-file-name={name}"]
     path = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
     if not Path(path).is_absolute():
@@ -287,7 +287,7 @@ def mach_compiler() -> Compiler:
 
 
 def linked_for_macos() -> Path:
-    """A file that is there once zig has linked for macOS here, and has libc++ for it compiled."""
+    """Return a file that exists once zig has compiled libc++ for macOS here."""
     return home() / "zig" / "linked-for-macos"
 
 

@@ -79,7 +79,7 @@ class Target(ABC):
         return {}
 
     def versions(self) -> Mapping[str, str]:
-        """Versions of what makes its artifacts, besides torch and the C++ compiler."""
+        """Return versions of what makes its artifacts, besides torch and the C++ compiler."""
         return {}
 
     def checks(self) -> Iterator[Check]:

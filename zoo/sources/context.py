@@ -18,7 +18,7 @@ class Context:
     model: str
     folder: Path
     allow_factories: bool = False
-    advice: str = "Fix the code"
+    advice: str = "Fix the builder"
 
 
 def first_line(error: Exception) -> str:
