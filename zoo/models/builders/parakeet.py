@@ -35,7 +35,7 @@ class LogMel(MelPowers):
         super().__init__(bins, _FFT, torch.hann_window(_WINDOW, periodic=False))
 
     def forward(self, samples: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Features and which of them are of real frames.
+        """Return features and which of them are of real frames.
 
         Args:
             samples: (batch, n) float32 from -1 to 1 at 16 kHz, n a multiple of 160.
@@ -76,7 +76,7 @@ class SpeechEncoder(nn.Module):
         self.ctc_head = ctc_head
 
     def forward(self, samples: Tensor, lengths: Tensor) -> dict[str, Tensor]:
-        """What a recording of n samples holds, in steps of 1280 samples (80 ms).
+        """Encode a recording of n samples, in steps of 1280 samples (80 ms).
 
         Args:
             samples: (batch, n) float32 from -1 to 1 at 16 kHz, n a multiple of 1280.

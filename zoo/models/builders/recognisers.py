@@ -87,7 +87,7 @@ class LogMel(MelPowers):
         super().__init__(bins, _FFT, torch.hann_window(_FFT))
 
     def forward(self, samples: Tensor) -> Tensor:
-        """Features of a window.
+        """Return features of a window.
 
         Args:
             samples: (1, n) float32 from -1 to 1 at 16 kHz, n a multiple of 160.
@@ -113,7 +113,7 @@ class CtcScores(nn.Module):
         self.normalise = normalise
 
     def forward(self, samples: Tensor) -> dict[str, Tensor]:
-        """What a recording of n samples holds, in frames of 400 samples, one every 320 (20 ms).
+        """Encode a recording of n samples, in frames of 400 samples, one every 320 (20 ms).
 
         Nothing is padded, and no frame masked: group normalisation, attention and the convolution
         that stands for positions hear all samples.
@@ -151,7 +151,7 @@ class CrossKeys(nn.Module):
         self.normalise = normalise
 
     def forward(self, samples: Tensor) -> dict[str, Tensor]:
-        """What a window holds.
+        """Encode a window.
 
         Args:
             samples: (1, n) float32 from -1 to 1 at 16 kHz. Whisper's window has as many as its
