@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
-from transforms.graph.guards import any_length, no_new_guards
+from transforms.graph.guards import decompose_program, no_new_guards
 from transforms.graph.schemas import (
     as_torch_does,
     bound_arguments,
@@ -151,7 +151,6 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     written = any(map(writes, nodes))
     seen = (n for n in nodes if written and is_composite(n.target) and _shared_with(n, guess=False))
     called: list[Any] = [each.target for each in seen]
-    table = _BY_SIZE | {target: as_torch_does(target) for target in called}
-    with any_length():
-        made: ExportedProgram = program.run_decompositions(table)
-    return made
+    return decompose_program(
+        program, _BY_SIZE | {target: as_torch_does(target) for target in called}
+    )

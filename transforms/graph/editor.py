@@ -25,7 +25,7 @@ from torch.export.passes import move_to_device_pass
 from torch.fx import Graph, Node
 
 from transforms.graph.aliasing import Aliasing, functional, nodes_of
-from transforms.graph.guards import any_length
+from transforms.graph.guards import decompose_program
 from transforms.graph.schemas import call_with, hashable, schema_of, writes
 
 # Where a node comes from; copied from the node that a new one replaces.
@@ -244,8 +244,7 @@ class ProgramEditor:
 
     def decompose(self, table: Mapping[OpOverload, Callable[..., Any]]) -> None:
         """Trace the whole graph anew with each operator in `table` computed by its function."""
-        with any_length():
-            program = self.finish().run_decompositions(dict(table))
+        program = decompose_program(self.finish(), table)
         self._edit(program, program.graph, program.graph_module)
 
     def move_to(self, device: str) -> None:

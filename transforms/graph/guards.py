@@ -107,6 +107,22 @@ def any_length() -> Iterator[None]:
         yield
 
 
+def decompose_program(program: ExportedProgram, table: Mapping[Any, Any]) -> ExportedProgram:
+    """Trace a program again, for any length, with each operator in `table` by its function.
+
+    torch lists all composite operators once a namespace; here it does so once. And it evaluates
+    23,000 annotations of functions, which `typing` caches and `collections.abc` does not.
+    """
+    once = lru_cache(export_utils._materialize_cpp_cia_ops)
+    with (
+        any_length(),
+        patch.object(export_utils, "_materialize_cpp_cia_ops", once),
+        patch.object(torch._ops, "Callable", typing.Callable),
+    ):
+        traced: ExportedProgram = program.run_decompositions(dict(table))
+        return traced
+
+
 @contextmanager
 def torch_unheard() -> Iterator[None]:
     """Keep torch from logging and printing what our own errors say; not where TORCH_LOGS is set."""
