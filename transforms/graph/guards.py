@@ -6,7 +6,8 @@ import logging
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import lru_cache, partial
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 from sympy.core.expr import Expr
 from torch import Tensor
 from torch._decomp import decompositions
+from torch._export import utils as export_utils
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
