@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from menagerie.format.bundle_manifest import Role
-from menagerie.format.folder import open_bundle
-from menagerie.numerics import ANY_FINITE, DEFAULT_TOLERANCES
+from menagerie.format.folder import Bundle, open_bundle
+from menagerie.numerics import ANY_FINITE, DEFAULT_TOLERANCES, Dtype, Tolerance
 from menagerie.speech.recipe import read_recipe
 from menagerie.tensor_files import read_tensors
 from menagerie.validation.compare import compare
@@ -31,17 +34,7 @@ from zoo.manifest import load_manifest
 from zoo.sources.context import Context
 from zoo.sources.transformers import with_pieces
 from zoo.sources.use import gate_data
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    import torch
-    from numpy.typing import NDArray
-
-    from menagerie.format.folder import Bundle
-    from menagerie.numerics import Dtype, Tolerance
-    from zoo.spec import ModelSpec
+from zoo.spec import ModelSpec
 
 _ROUNDED = 1e-9  # of a share of samples
 
