@@ -196,6 +196,9 @@ def run_cases(
             if any(isinstance(value, FakeTensor) for value in outputs.values()):
                 fact = "keeps a tensor in Python from call to call, where no artifact has any"
                 raise ExportError(place, fact, _KEPT)
+            if elsewhere := [n for n, value in outputs.items() if value.device.type != "cpu"]:
+                fact = f"output {elsewhere[0]} is on device {outputs[elsewhere[0]].device}"
+                raise ExportError(place, fact, "Return tensors that are on the CPU")
             cases.append(GoldenCase(planned.dimensions, given, outputs, planned.kind, seconds))
     _check_outputs(place, cases)
     return cases

@@ -360,6 +360,7 @@ WORDS: dict[str, tuple[Callable[[Any, torch.Tensor], Any], Any, str]] = {
     "input": (
         lambda s, x: s.register_buffer("last", x) or x * 1, None, r"self\.last = x\.clone\(\)",
     ),
+    "device": (lambda _, x: x.to("meta"), None, "output output is on device meta. Return tensors"),
     "fraction": (
         lambda _, x: x * 2 if (x.shape[1] / 4) % 1 == 0.75 else x * 1, ({1: N},),
         r"is another program at axis 1 of x = 2: .* there \(.*test_python_state\.py:\d+\)",
