@@ -12,18 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+from real_jobs import converted
 from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import save_file
 
-from flows.parameters import ConversionOptions
-from flows.plan import plan
 from menagerie.format.bundle_manifest import Role
 from menagerie.format.folder import open_bundle, seal
-from tasks.job import Job, StageRecords
-from tasks.model_stages import ModelStages
-from tasks.prove import prove
-from tasks.stage_table import EXPORT, LOWER, PULL, TRANSFORM
 from transforms.candidate import check_goldens
 from zoo.errors import ValidationError
 from zoo.manifest import load_manifest
@@ -83,29 +78,7 @@ def proven(
     manifest: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, ConversionReport]:
     """The entry in int8: its bundle and report."""
-    folder = tmp_path_factory.mktemp("job")
-    options = ConversionOptions(
-        store=str(folder / "store"), manifest=str(manifest), allow_factories=True
-    )
-    [planned] = plan(["nearest_int8"], ["cpu"], options)
-    job = Job(
-        model=planned.model,
-        spec=planned.spec,
-        origin=planned.origin,
-        target="cpu",
-        build_key=planned.build_key,
-        store=options.store,
-        folder=folder / "work",
-        reports=folder / "reports",
-        log=folder / "log",
-        allow_factories=True,
-    )
-    with ModelStages(job) as stages:
-        pulled = stages.run(PULL)
-        stages.run(EXPORT)
-        transformed, lowered = stages.run(TRANSFORM), stages.run(LOWER)
-    records = StageRecords(pulled=pulled, transformed=transformed, lowered=lowered, stages=())
-    return job.bundle, prove(job, records)
+    return converted(manifest, "nearest_int8", tmp_path_factory.mktemp("job"))
 
 
 def test_the_report_says_that_accuracy_judged(proven: tuple[Path, ConversionReport]) -> None:

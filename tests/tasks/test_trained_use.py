@@ -13,24 +13,20 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from real_jobs import converted, planned_job
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 
-from flows.parameters import ConversionOptions
-from flows.plan import plan
 from menagerie.cli import main
 from menagerie.validation.findings import Verdict
-from tasks.job import Job, StageRecords
 from tasks.model_stages import ModelStages
-from tasks.prove import prove
-from tasks.stage_table import EXPORT, LOWER, PULL, TRANSFORM
+from tasks.stage_table import PULL
 from zoo.errors import SourceError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from zoo.records import ConversionReport
 
 _COLOURS = {"red": (250, 10, 10), "green": (10, 250, 10), "blue": (10, 10, 250)}
 _PIECES = {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "cat": 3, "dog": 4, "##s": 5}
@@ -184,35 +180,6 @@ def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def _job(manifest: Path, model: str, tmp_path: Path) -> Job:
-    options = ConversionOptions(
-        store=str(tmp_path / "store"), manifest=str(manifest), allow_factories=True
-    )
-    [planned] = plan([model], ["cpu"], options)
-    return Job(
-        model=model,
-        target="cpu",
-        spec=planned.spec,
-        origin=planned.origin,
-        build_key=planned.build_key,
-        store=options.store,
-        folder=tmp_path / "work",
-        reports=tmp_path / "reports",
-        log=tmp_path / "log",
-        allow_factories=True,
-    )
-
-
-def _converted(manifest: Path, model: str, tmp_path: Path) -> tuple[Path, ConversionReport]:
-    job = _job(manifest, model, tmp_path)
-    with ModelStages(job) as stages:
-        pulled = stages.run(PULL)
-        stages.run(EXPORT)
-        transformed, lowered = stages.run(TRANSFORM), stages.run(LOWER)
-    records = StageRecords(pulled=pulled, transformed=transformed, lowered=lowered, stages=())
-    return job.bundle, prove(job, records)
-
-
 def test_a_picture_becomes_labels(
     manifest: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -220,7 +187,7 @@ def test_a_picture_becomes_labels(
 
     Each mean is (value - 128) / 128 * 8: 7.625 and twice -7.375 give exp(15) to 2 and so 1.00.
     """
-    bundle, report = _converted(manifest, "colours", tmp_path)
+    bundle, report = converted(manifest, "colours", tmp_path)
     assert report.validation.verdict is Verdict.PASSED
     assert report.validation.accuracy is not None
     assert (report.validation.accuracy.samples, report.validation.accuracy.artifact) == (3, 1.0)
@@ -248,7 +215,7 @@ def test_a_recording_becomes_stretches(
     The level after n loud blocks is 0.98 (1 - 2^-n), of which tanh(4 x) is over a half from the
     first on; it is below a half from the third silent block on: of 100 blocks, 2 are wrong.
     """
-    bundle, report = _converted(manifest, "loudness", tmp_path)
+    bundle, report = converted(manifest, "loudness", tmp_path)
     assert report.validation.verdict is Verdict.PASSED
     assert report.validation.accuracy is not None
     assert report.validation.accuracy.samples == 100
@@ -266,7 +233,7 @@ def test_sentences_become_similarities(
     manifest: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Cosines of embeddings: of the same word 1, of two 0, of one of two the root of a half."""
-    bundle, report = _converted(manifest, "words", tmp_path)
+    bundle, report = converted(manifest, "words", tmp_path)
     assert report.validation.verdict is Verdict.PASSED
     capfd.readouterr()
     assert main(["run", str(bundle), "Cat", "cats", "--allow-unsigned"]) == 0
@@ -282,5 +249,5 @@ def test_a_tokenizer_of_another_size_is_found_in_pull(manifest: Path, tmp_path: 
     models = manifest / "models.yaml"
     models.write_text(models.read_text().replace('"numbered": 6', '"numbered": 7'))
     refused = pytest.raises(SourceError, match=r"tokenizer\.json has 6 tokens, not 0 to 6")
-    with ModelStages(_job(manifest, "words", tmp_path)) as stages, refused:
+    with ModelStages(planned_job(manifest, "words", tmp_path)) as stages, refused:
         stages.run(PULL)
