@@ -477,7 +477,7 @@ def _labelled(
     if gate.program not in programs:
         step = f"There are: {', '.join(programs)}"
         raise UsageError(place, f"there is no program {gate.program!r}", step)
-    judges = gate.largest_loss and precision is not Precision.FLOAT32
+    judges = gate.has_largest_loss and precision is not Precision.FLOAT32
     return _LabelledData(gate, Path(data) if isinstance(data, str) else data, judges)
 
 

@@ -472,7 +472,7 @@ class Judged(SpecModel):
         return self
 
     @property
-    def largest_loss(self) -> bool:
+    def has_largest_loss(self) -> bool:
         """Whether accuracy judges low precisions in place of tolerances."""
         return (self.max_degradation or self.percent_max_degradation) is not None
 
@@ -788,7 +788,7 @@ class ModelSpec(_Rounding):
                 raise ValueError(f"{precision}: `group` is for the weight-only precisions")
         gated = self.accuracy or (self.speech and self.speech.gate)
         for precision, variant in self.precisions.items():
-            if variant.largest_loss and not gated:
+            if variant.has_largest_loss and not gated:
                 raise ValueError(f"{precision}: a largest loss needs `accuracy`, or speech's gate")
             if spare := sorted(set(variant.targets or ()) - set(self.targets)):
                 raise ValueError(f"{precision} is for target {spare[0]!r}, which the entry is not")
@@ -826,7 +826,7 @@ class ModelSpec(_Rounding):
         """Whether the largest loss of accuracy stands in for the precision's tolerances."""
         gates = self.accuracy, self.speech and self.speech.gate
         low = self.precision is not Precision.FLOAT32
-        return low and any(gate.largest_loss for gate in gates if gate)
+        return low and any(gate.has_largest_loss for gate in gates if gate)
 
     @property
     def own_tolerances(self) -> dict[Dtype, Tolerance]:

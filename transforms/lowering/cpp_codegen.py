@@ -28,6 +28,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 from unittest.mock import patch
@@ -191,31 +192,18 @@ def _var_mean(*given: Any, **keywords: Any) -> Any:
         return _plain_var_mean(*given, **keywords)  # type: ignore[no-untyped-call]
 
 
-def _var(
-    x: torch.Tensor,
-    dim: int | list[int] | None = None,
-    *,
-    correction: float | None = None,
-    keepdim: bool = False,
-) -> torch.Tensor:
-    """Return the variance as eager's doubles have it, which neither overflow nor lose an offset."""
-    return _spread(x, dim, correction, keepdim, deviation=False)
-
-
-def _std(
-    x: torch.Tensor,
-    dim: int | list[int] | None = None,
-    *,
-    correction: float | None = None,
-    keepdim: bool = False,
-) -> torch.Tensor:
-    return _spread(x, dim, correction, keepdim, deviation=True)
-
-
 def _spread(
-    x: torch.Tensor, dim: Any, correction: float | None, keepdim: bool, *, deviation: bool
+    x: torch.Tensor,
+    dim: int | list[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+    deviation: bool,
 ) -> torch.Tensor:
-    """Compute a variance near 1 and around the mean, in float32; of doubles as it is."""
+    """Compute variance or deviation in float32, near 1 and around the mean; of doubles directly.
+
+    Eager sums in doubles, which neither overflow nor lose an offset.
+    """
     axes = [dim] if isinstance(dim, int) else dim or list(range(x.dim()))
     if x.dtype == torch.float64 or x.dim() == 0 or 0 in x.shape:
         plain = torch.var_mean(x, axes, correction=correction, keepdim=keepdim)[0]
@@ -233,12 +221,13 @@ def _spread(
 
 def _std_mean(x: torch.Tensor, dim: Any = None, **given: Any) -> tuple[torch.Tensor, torch.Tensor]:
     mean = torch.mean(x, dim, keepdim=given.get("keepdim", False))
-    return _std(x, dim, **given), torch.where(mean.isinf(), torch.nan, mean)  # as eager's
+    eagers = torch.where(mean.isinf(), torch.nan, mean)  # of a row with an infinity
+    return _spread(x, dim, deviation=True, **given), eagers
 
 
 _DEVIATIONS = {
-    aten.var.correction: _var,
-    aten.std.correction: _std,
+    aten.var.correction: partial(_spread, deviation=False),
+    aten.std.correction: partial(_spread, deviation=True),
     aten.std_mean.correction: _std_mean,
 }
 

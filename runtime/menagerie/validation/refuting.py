@@ -87,9 +87,8 @@ class Attempt:
         return made
 
     def _changed(self, golden: Array, dtype: Dtype) -> Array:
-        return np.asarray(
-            self._numbers(golden, dtype)
-        )  # NumPy makes numbers of arrays without axes
+        # NumPy makes a number of an array without axes.
+        return np.asarray(self._numbers(golden, dtype))
 
     def _numbers(self, golden: Array, dtype: Dtype) -> Array:
         if dtype.is_floating:
@@ -121,7 +120,7 @@ class Plan:
     order: str = ""  # why other numbers at the ends of a float's range are only reported
     # By the name of a reason above: outputs for which it holds; left out: for all of them
     reaches: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    special_kinds: tuple[Kind, ...] | None = None
+    special_kinds: tuple[Kind, ...] | None = None  # for which `special` holds; None: for all
     # Outputs that are the same for ordinary numbers, whatever these are
     constant: tuple[str, ...] = ()
 
