@@ -16,7 +16,7 @@ from hypothesis import settings
 from menagerie.paths import home
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 # The same examples at every run, so that a green suite stays green; `make test-all` explores.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -30,12 +30,24 @@ UNLIMITED = tuple(
     f"tests/{part}/" for part in ("container", "faults", "infra/local", "sweep", "ui")
 )
 # Most tests make bundles by hand and sign none; those of `tests/attacks` forbid that again.
-# Keys that are made on the way go with the session, and not among the developer's own.
 os.environ.setdefault("MENAGERIE_ALLOW_UNSIGNED", "1")
-if "MENAGERIE_KEYS" not in os.environ:
+# What a home keeps of its compilers: torch's headers, libc++ for a Mac, emulated devices.
+_COMPILED = ("headers", "zig", "emulator")
+
+
+def _lend(lender: Path, borrower: Path, names: Iterable[str]) -> None:
+    borrower.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name in names:
+        (lender / name).mkdir(exist_ok=True)
+        (borrower / name).symlink_to(lender / name)
+
+
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    # Keys, and what was seen of a store, go with the session: the next has stores of equal paths.
     _scratch = tempfile.TemporaryDirectory(prefix="menagerie-tests-")
-    os.environ["MENAGERIE_KEYS"] = f"{_scratch.name}/keys"
-    os.environ["MENAGERIE_TRUST"] = f"{_scratch.name}/trust"
+    _lend(home(), Path(_scratch.name, "home"), _COMPILED)
+    for _name in ("HOME", "KEYS", "TRUST"):
+        os.environ[f"MENAGERIE_{_name}"] = f"{_scratch.name}/{_name.lower()}"
     Path(os.environ["MENAGERIE_TRUST"]).mkdir()
 # Files of half a minute and more, the longest first: begun last, one would keep a worker alone.
 LONGEST = (
@@ -128,10 +140,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"OVER BUDGET: {file} took {seconds:.0f} of {BUDGET:.0f} s")
 
 
-# What a home keeps of its compilers: torch's headers, libc++ for a Mac, emulated devices.
-_COMPILED = ("headers", "zig")
-
-
 @pytest.fixture(scope="session")
 def lend_compiled() -> Callable[[Path], Path]:
     """Makes a test's own home, given its path, with what the developer's home has compiled.
@@ -141,10 +149,7 @@ def lend_compiled() -> Callable[[Path], Path]:
     lender = home()
 
     def lend(borrower: Path) -> Path:
-        borrower.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name in _COMPILED:
-            (lender / name).mkdir(exist_ok=True)
-            (borrower / name).symlink_to(lender / name)
+        _lend(lender, borrower, _COMPILED[:2])
         return borrower
 
     return lend
