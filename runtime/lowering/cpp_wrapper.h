@@ -74,6 +74,27 @@ struct ModelFacts {
 
 extern const ModelFacts model_facts;
 
+// A model as its wrapper sees it, which has no need of the headers of torch's own class.
+class Program {
+ public:
+  struct Kernels {
+    Kernels* get() { return this; }
+  };
+
+  Program(std::vector<ConstantHandle>* constants, int32_t device)
+      : constants_(constants), device_idx_(device) {}
+
+  void run_impl(AtenTensorHandle* inputs, AtenTensorHandle* outputs, void* stream,
+                AOTIProxyExecutorHandle executor);
+
+ private:
+  static void _const_run_impl(std::vector<AtenTensorHandle>&, void*, AOTIProxyExecutorHandle);
+
+  std::vector<ConstantHandle>* constants_;
+  int32_t device_idx_;
+  Kernels kernels_;
+};
+
 #ifdef MENAGERIE_INTERFACE
 AOTInductorModel::AOTInductorModel(std::shared_ptr<ConstantMap> constants_map,
                                    std::shared_ptr<std::vector<ConstantHandle>> constants_array,
@@ -103,7 +124,11 @@ AOTInductorModel::AOTInductorModel(std::shared_ptr<ConstantMap> constants_map,
   }
   update_constants_map(std::move(constants_map));
   update_constants_array(std::move(constants_array));
-  kernels_ = std::make_unique<AOTInductorModelKernelsBase>();
+}
+
+void AOTInductorModel::run_impl(AtenTensorHandle* inputs, AtenTensorHandle* outputs,
+                                DeviceStreamType stream, AOTIProxyExecutorHandle executor) {
+  Program(constants_.get(), device_idx_).run_impl(inputs, outputs, stream, executor);
 }
 
 // Constants are folded before code is generated.
@@ -115,10 +140,7 @@ std::unordered_map<std::string, AtenTensorHandle> AOTInductorModel::const_run_im
 
 }  // namespace torch::aot_inductor
 
-#ifndef MENAGERIE_INTERFACE
-extern template class torch::aot_inductor::AOTInductorModelBase<
-    torch::aot_inductor::AOTInductorModel>;
-#else
+#ifdef MENAGERIE_INTERFACE
 template class torch::aot_inductor::AOTInductorModelBase<torch::aot_inductor::AOTInductorModel>;
 // Inductor asks for them even when no constant is embedded.
 unsigned char _binary_constants_bin_start[64], _binary_constants_bin_end[1];

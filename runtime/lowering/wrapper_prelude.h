@@ -1,28 +1,28 @@
-// What wrappers are compiled behind; precompiled with MENAGERIE_DEVICE, torch's header of a device.
+// What wrappers are compiled behind; precompiled with MENAGERIE_DEVICE, torch's shims of a device.
 //
-// Torch reads the name of a device by std::regex, in an inline function that the interface calls
-// and wrappers do not. A compiler instantiates what it needs all the same, anew for each wrapper:
-// half of the time that a small one takes. So it is declared here, and nothing more.
+// Torch's own header of a model includes files, clocks, threads and regular expressions. A compiler
+// instantiates what their inline functions need, anew for each wrapper, and wrappers call none of
+// them: that was half of the time that a small one takes. Here is what wrappers do call.
 #pragma once
 
-#include <regex>
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
 
-namespace std {
-
-struct menagerie_match {
-  sub_match<string::const_iterator> operator[](size_t group) const;
-};
-struct menagerie_regex {
-  explicit menagerie_regex(const char* pattern);
-};
-bool menagerie_regex_match(const string& text, menagerie_match& found, const menagerie_regex&);
-
-}  // namespace std
-
-#define regex menagerie_regex
-#define regex_match menagerie_regex_match
-#define smatch menagerie_match
+#include <c10/util/generic_math.h>
+#include <torch/csrc/inductor/aoti_runtime/constant_type.h>
+#include <torch/csrc/inductor/aoti_runtime/scalar_to_tensor.h>
+#include <torch/csrc/inductor/aoti_runtime/utils.h>
 #include MENAGERIE_DEVICE
-#undef regex
-#undef regex_match
-#undef smatch
+
+namespace torch::aot_inductor {
+
+using DeviceStreamType = void*;
+
+}  // namespace torch::aot_inductor
+
+// The members that Inductor writes are this class's; the interface has torch's (cpp_wrapper.h).
+#define AOTInductorModel Program

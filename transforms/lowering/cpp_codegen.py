@@ -303,6 +303,8 @@ def inserted(header: str) -> str:
     return built(f"lowering/{header}").read_text().replace("#pragma once\n", "")
 
 
+# What precompiled headers begin with.
+LEAN_LIBRARY: Final = inserted("lean_library.h")
 # What generated kernels with checks need in front of them.
 FAULTS: Final = inserted("checked_loops.h")
 
@@ -460,7 +462,7 @@ def model_facts(constructor: str, inputs: Sequence[str], outputs: int) -> str:
 
 _FACTS = """\
 namespace torch::aot_inductor {{
-using AOTInductorModelKernels = AOTInductorModelKernelsBase;
+using AOTInductorModelKernels = Program::Kernels;
 static const char* const model_names[] = {{{names}}};
 static const ConstantFacts model_constants[] = {{
   {described}
@@ -494,6 +496,12 @@ class CheckedWrapper(CppWrapperCpu):
     def create(cls, *_args: Any, **_keywords: Any) -> Self:
         """Return what Inductor makes a wrapper by; torch's own would make one of torch's class."""
         return cls()
+
+    @staticmethod
+    def get_device_include_path_aot(device: str) -> str:
+        """Return no include: what wrappers need is in their prelude."""
+        del device
+        return ""
 
     def write_header(self) -> None:
         """Write torch's includes, and ours behind them."""
@@ -602,12 +610,14 @@ def _bytes_of(call_args: Sequence[Any]) -> str:
     return text
 
 
-_HEADER = "<torch/csrc/inductor/aoti_include/{}.h>"
+_MODEL_HEADER = "<torch/csrc/inductor/aoti_include/{}.h>"
+_SHIM_HEADER = "<torch/csrc/inductor/cpp_wrapper/device_internal/{}.h>"
 
 
 def wrapper_prelude(device: str) -> str:
     """Return the header behind which a device's wrappers compile (wrapper_prelude.h)."""
-    return f"#define MENAGERIE_DEVICE {_HEADER.format(device)}\n{inserted('wrapper_prelude.h')}"
+    shims = f"#define MENAGERIE_DEVICE {_SHIM_HEADER.format(device)}\n"
+    return LEAN_LIBRARY + shims + inserted("wrapper_prelude.h")
 
 
 def interface(device: str) -> str:
@@ -615,4 +625,4 @@ def interface(device: str) -> str:
     [folder] = codegen.__path__
     text = Path(folder, "aoti_runtime", "interface.cpp").read_text()
     made = inserted("cpp_wrapper.h")
-    return f"#include {_HEADER.format(device)}\n{text}\n#define MENAGERIE_INTERFACE\n{made}"
+    return f"#include {_MODEL_HEADER.format(device)}\n{text}\n#define MENAGERIE_INTERFACE\n{made}"

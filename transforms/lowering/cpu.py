@@ -17,6 +17,7 @@ from transforms.graph.guards import dynamic_sizes_kept
 from transforms.lowering.coverage import check_kernels, check_library, own_shims
 from transforms.lowering.cpp_codegen import (
     FAULTS,
+    LEAN_LIBRARY,
     CheckedScheduling,
     TimedWrapper,
     interface,
@@ -98,7 +99,7 @@ def _prelude() -> str:
     start, end = map(text.find, _UNUSED)
     if not 0 < start < end:
         raise not_the_pinned(_HEADER, f"{_UNUSED[0]}...) is not before {_UNUSED[1]}")
-    return text[:start] + text[end:]
+    return LEAN_LIBRARY + text[:start] + text[end:]
 
 
 def lower(
