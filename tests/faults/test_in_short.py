@@ -1,6 +1,6 @@
 """The short part of the fault tests, which every test run includes: a real server and a worker.
 
-One conversion that goes through them, with a model that crashes in the same run, and one kill.
+One conversion goes through them, beside a model that crashes in the same run, and one kill.
 """
 
 from __future__ import annotations
@@ -19,18 +19,11 @@ def outcomes(cluster: ToyCluster) -> dict[str, str]:
     return {key.split()[0]: str(row["outcome"]) for key, row in cluster.table().items()}
 
 
-def test_a_conversion_goes_through_a_server(cluster: ToyCluster) -> None:
-    """Submitted, done by a worker in a run of a name that says what it does, and published."""
-    cluster.write_manifest(owl="fine", yak="fine")
-    cluster.convert()
-    assert outcomes(cluster) == {"owl": "published", "yak": "published"}
-    [run] = cluster.batches()
-    assert (run["name"], run["state_name"]) == ("owl and 1 more for cpu", "Completed")
-    assert [release.model for release in open_store(cluster.store).releases()] == ["owl", "yak"]
-
-
 def test_a_killed_flow_process_is_run_again(cluster: ToyCluster) -> None:
-    """Crashed, revived by the automation, done by the same run; what was done is not done again."""
+    """Crashed, revived by the automation, done by the same run; what was done is not done again.
+
+    The run has a name that says what it does.
+    """
     cluster.write_manifest(ant="fine", asp="segfaults", bee="sleeps 6")
     cluster.convert()
     flow = cluster.flow_process("bee")
@@ -38,6 +31,8 @@ def test_a_killed_flow_process_is_run_again(cluster: ToyCluster) -> None:
     flow.send_signal(signal.SIGKILL)
     ended = {"ant": "published", "asp": "crashed", "bee": "published"}
     assert outcomes(cluster) == ended
+    [run] = cluster.batches()
+    assert (run["name"], run["state_name"]) == ("ant and 2 more for cpu", "With failures")
     assert not cluster.is_running(held)
     assert len(cluster.noted("asp")) == 1
     assert cluster.noted("ant").count("done") == 1

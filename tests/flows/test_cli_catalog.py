@@ -147,6 +147,7 @@ def test_a_folder_behind_a_web_server(
         check(f"{server.address}/catalogue/index.html", releases)
 
 
+@pytest.mark.sweep
 def test_a_private_bucket_has_one_address_for_all(
     bucket: Store, tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -141,6 +141,7 @@ def server(
                 client.delete_work_pool(pool)
 
 
+@pytest.mark.sweep
 def test_the_server_is_given_the_zone(
     server: SyncPrefectClient, wanted: Wanted, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -155,6 +155,7 @@ def test_nan_spreads_as_far_as_windows_do(session: Session, blocks: Blocks) -> N
 
 
 @not_on_lesser
+@pytest.mark.sweep
 def test_all_of_it_holds_without_avx512(bundle: Path) -> None:
     """The same tests in a process that may use AVX2 alone."""
     assert_passes_without_avx512(__file__, {"blocks": bundle})

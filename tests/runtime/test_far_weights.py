@@ -239,6 +239,7 @@ def test_the_profile_says_which_are_our_own(
 
 
 @not_on_lesser
+@pytest.mark.sweep
 def test_all_of_it_holds_without_avx512(layers: Path, windows: Path) -> None:
     """The same tests in a process that may use AVX2 alone."""
     assert_passes_without_avx512(__file__, {"layers": layers, "windows": windows})

@@ -197,6 +197,7 @@ def test_activations_far_below_zero_are_zero(few_session: Session, few: Few) -> 
 
 
 @not_on_lesser
+@pytest.mark.sweep
 def test_all_of_it_holds_without_avx512(bundle: Path, few_bundle: Path) -> None:
     """The same tests in a process that may use AVX2 alone."""
     assert_passes_without_avx512(__file__, {"stack": bundle, "few": few_bundle})

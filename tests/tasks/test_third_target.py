@@ -126,6 +126,7 @@ def test_a_distribution_of_its_own_may_bring_one(
     assert isinstance(target_named("plain"), PlainTarget)
 
 
+@pytest.mark.sweep
 def test_it_converts_a_model_of_the_zoo(tmp_path: Path) -> None:
     """digits_cnn is lowered, proven by goldens and gate, published, and pulled again."""
     register(PlainTarget())

@@ -87,6 +87,7 @@ def test_the_server_ends_when_we_are_killed(shared_home: Path) -> None:
     server.wait(timeout=30)
 
 
+@pytest.mark.sweep
 def test_a_server_that_does_not_start_is_one_error(
     own_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

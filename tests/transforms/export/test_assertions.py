@@ -97,6 +97,7 @@ def test_what_fits_is_said_of_each_of_two_sizes(turned: bool, advice: list[str])
     assert [each for each in advice if each not in str(caught.value)] == []
 
 
+@pytest.mark.sweep
 def test_two_sizes_of_a_picture_are_tried_together(tmp_path: Path) -> None:
     """Four million pairs: what holds of all converts, and of others is said which would do."""
     module, x = _Halved(turned=False).eval(), torch.ones(4, 64, 64)

@@ -89,7 +89,7 @@ class _Reserved(nn.Module):
         return {"short": self.block(x), "namespace": template * x}
 
 
-@pytest.mark.parametrize("target", [pytest.param("cpu", marks=pytest.mark.sweep), "metal"])
+@pytest.mark.parametrize("target", ["cpu", pytest.param("metal", marks=pytest.mark.sweep)])
 def test_words_of_cpp(target: str) -> None:
     """Every word of C++, and the wrapper's own, may name weights, inputs, outputs and modules."""
     torch.manual_seed(3)

@@ -164,6 +164,7 @@ def _tokens(length: int) -> torch.Tensor:
     return torch.randint(2, 50, (2, length))
 
 
+@pytest.mark.sweep
 def test_models_of_transformers_convert_as_they_come(tmp_path: Path) -> None:
     """GPT-2 that returns a cache and one that is given one of any length, T5, and BERT's mask.
 

@@ -265,6 +265,7 @@ def test_shapes_that_vary_are_arguments_of_the_kernels() -> None:
     assert "aoti_torch_mps_set_arg_int(" in code.wrapper
 
 
+@pytest.mark.sweep
 def test_no_kernel_has_more_buffers_than_metal_knows() -> None:
     """A layer of DenseNet is copied into the input of each that follows it, by one kernel."""
     with torchvision_operators():

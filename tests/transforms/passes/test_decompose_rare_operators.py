@@ -201,7 +201,8 @@ def test_what_is_written_out_computes_as_eager_does(name: str) -> None:
     torch.testing.assert_close(result, [call(*inputs)], equal_nan=True)
 
 
-@pytest.mark.parametrize("target", [pytest.param("cpu", marks=pytest.mark.sweep), "metal"])
+@pytest.mark.sweep
+@pytest.mark.parametrize("target", ["cpu", "metal"])
 def test_programs_of_rare_operators_are_proven(target: str, tmp_path: Path) -> None:
     """Through the front door, one call of each kind."""
     kinds = {name.split(" ")[0].rstrip(","): name for name in CALLS if "NaN" not in name}
@@ -292,7 +293,7 @@ class _Inverse(nn.Module):
         return torch.linalg.inv(a), torch.linalg.solve(a, b), torch.linalg.det(a), *lines
 
 
-@pytest.mark.parametrize("target", [pytest.param("cpu", marks=pytest.mark.sweep), "metal"])
+@pytest.mark.parametrize("target", ["cpu", pytest.param("metal", marks=pytest.mark.sweep)])
 def test_matrices_of_any_order_are_inverted(target: str, tmp_path: Path) -> None:
     """The rows that a factorisation exchanges are as many as the order; so are diagonals."""
     order = torch.export.Dim("order", min=2, max=6)

@@ -223,6 +223,7 @@ def test_sequences_are_a_kernels() -> None:
     _check(module, *inputs, program=program)
 
 
+@pytest.mark.sweep
 def test_a_thousand_steps_compile_as_one() -> None:
     """The kernel's code does not grow with the length, and errors do not add up over it."""
     torch.manual_seed(6)

@@ -608,7 +608,11 @@ _KINDS = [
 
 
 @pytest.mark.parametrize(
-    ("draw", "passed"), [each[1:] for each in _KINDS], ids=[each[0] for each in _KINDS]
+    ("draw", "passed"),
+    [
+        pytest.param(*rest, id=name, marks=[pytest.mark.sweep] * (name == "volumes"))
+        for name, *rest in _KINDS
+    ],
 )
 @_ranges
 @given(data=st.data())

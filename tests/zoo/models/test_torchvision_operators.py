@@ -156,6 +156,7 @@ print(type(module).__name__)
 """
 
 
+@pytest.mark.sweep
 def test_a_factory_may_import_transformers(tmp_path: Path) -> None:
     """In a fresh process, where nothing else has declared what transformers' imports ask for."""
     (tmp_path / "owners.py").write_text(_FACTORY)

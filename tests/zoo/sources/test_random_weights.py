@@ -179,6 +179,7 @@ assert torch.get_num_threads() == int(sys.argv[1])
 _WITH_STATISTICS = ("mobilenet_v3_small", "yolo_style", "parakeet_ctc_small")
 
 
+@pytest.mark.sweep
 def test_threads_do_not_show_in_the_weights() -> None:
     """In fresh processes with one and two threads, a seed gives the same bytes: the same key."""
     first, second = (
