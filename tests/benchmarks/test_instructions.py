@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# A speech model takes a minute to convert and to count.
-@pytest.mark.parametrize("model", [MODELS[0], pytest.param(MODELS[1], marks=pytest.mark.sweep)])
+@pytest.mark.sweep
+@pytest.mark.parametrize("model", MODELS)
 def test_no_start_takes_more_instructions_than_before(tmp_path: Path, model: str) -> None:
     """Counts repeat to the last digit, so three in a hundred are a change of ours.
 

@@ -122,6 +122,7 @@ def _wav(path: Path, samples: np.ndarray) -> Path:
     return path
 
 
+@pytest.mark.sweep
 def test_recordings(used: Callable[..., str], tmp_path: Path) -> None:
     """Embeddings of blocks are averaged and compared; each frame of a recording has hertz once.
 
