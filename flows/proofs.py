@@ -96,7 +96,7 @@ def _latest(store: Store, named: Sequence[str]) -> Iterator[Release]:
 
 
 def _proof(release: Release, prove: Callable[[Release], Proof]) -> Proof:
-    """Whatever happens, there is a proof, or the lack of one."""
+    """Prove a release; any failure is a proof too, or the lack of one."""
     if not runs_here(release.manifest):
         requires, outcome = release.manifest.requires, ProofOutcome.ELSEWHERE
         detail = f"for {requires.system} {requires.machine}"

@@ -52,7 +52,7 @@ def run_log() -> logging.Logger | logging.LoggerAdapter[logging.Logger]:
 
 @contextmanager
 def or_warned(warning: str) -> Iterator[None]:
-    """Whatever Prefect's API fails in, it is a warning: the work is done all the same."""
+    """Make a warning of whatever Prefect's API fails in: the work is done all the same."""
     try:
         yield
     except Exception:  # noqa: BLE001 - it can fail in any way

@@ -110,7 +110,7 @@ def check_goldens(
 
 
 def _tolerance(spec: ModelSpec, dtype: Dtype) -> Tolerance | None:
-    """Of eager beside eager, whatever judges the artifact."""
+    """Return the tolerance between two runs of eager, whatever judges the artifact."""
     asked = spec.tolerance(dtype)
     return DEFAULT_TOLERANCES[dtype] if asked == ANY_FINITE else asked
 

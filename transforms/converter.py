@@ -487,7 +487,7 @@ def _tolerances(
     *,
     accuracy_judges: bool,
 ) -> dict[Dtype, Tolerance]:
-    """A precision's tolerances under those wanted; a number is the largest absolute error."""
+    """Return a precision's tolerances, or those wanted; a number is the largest absolute error."""
     made = usual_tolerances(precision, accuracy_judges=accuracy_judges)
     for name, tolerance in (wanted or {}).items():
         text = str(name).removeprefix("torch.")

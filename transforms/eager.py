@@ -108,7 +108,7 @@ def eager_program(model: torch.nn.Module, spec: ProgramSpec) -> Program:
 
 
 def called_with_arrays(eager: Call, signature: Signature) -> Program:
-    """A call of eager PyTorch that takes and gives arrays; bfloat16 is its bits."""
+    """Call eager PyTorch with arrays and return arrays; bfloat16 is its bits."""
 
     def run(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         given = {spec.name: torch.from_numpy(arrays[spec.name]) for spec in signature.inputs}

@@ -529,7 +529,7 @@ _TOLERANCES = {
 def usual_tolerances(
     precision: Precision, *, accuracy_judges: bool = False
 ) -> dict[Dtype, Tolerance]:
-    """Where they differ from float32's."""
+    """Return the tolerances that differ from float32's."""
     known = ANY_FINITE if accuracy_judges else _TOLERANCES.get(precision)
     return {} if known is None else {Dtype.FLOAT32: known}
 

@@ -112,7 +112,7 @@ def correlation(self: Tensor) -> Tensor:
 # Torch's own without gradients reads the length as a number, which fixes a dynamic one.
 @aten.max_pool1d.default.py_impl(_COMPOSITE)
 def largest_of_windows(self: Tensor, *window: Any, **how: Any) -> Tensor:
-    """Maximum of each window of a signal (torch.max_pool1d)."""
+    """Return the maximum of each window of a signal (torch.max_pool1d)."""
     largest: Tensor = aten.max_pool1d_with_indices.default(self, *window, **how)[0]
     return largest
 
@@ -332,7 +332,7 @@ def _shared_memory(module: torch.nn.Module | ExportedProgram) -> str:
 
 
 def _failed(place: str, error: Exception, module: torch.nn.Module | ExportedProgram) -> ExportError:
-    """What torch found, in a user's words where we have some, and at which line of the user's."""
+    """Return torch's error, in a user's words where we have some, with the user's line."""
     text, where = str(error), ""
     for each in (error, error.__context__):
         calls = traceback.extract_tb(each.__traceback__ if each else None)

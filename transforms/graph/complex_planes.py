@@ -110,7 +110,7 @@ def _raised(z: Any, n: Any) -> Any:
 
 
 def _sum(sign: int, left: Any, right: Any, *, alpha: Any = 1) -> Any:
-    """Eager multiplies by a complex alpha of 1, which spreads a NaN of a plane to the other."""
+    """Multiply by alpha as eager does: a complex 1 spreads a plane's NaN to the other."""
     if isinstance(alpha, complex):
         return NotImplemented
     (a, b), (c, d) = _widened(left), _widened(right)

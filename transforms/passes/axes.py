@@ -50,7 +50,7 @@ def plain(size: Size) -> Size:
 
 
 def sizes_of(values: Iterable[int | torch.SymInt]) -> tuple[Size, ...]:
-    """Sizes or strides of a fake tensor as plain numbers and expressions."""
+    """Return sizes or strides of a fake tensor as plain numbers and expressions."""
     return tuple(
         plain(value.node.expr) if isinstance(value, torch.SymInt) else int(value)
         for value in values
@@ -89,7 +89,7 @@ def regrouped(axes: Axes, sizes: Sequence[Size]) -> Axes | None:
 
 
 def whole_axis(group: tuple[Digit, ...], sizes: Sequence[Size]) -> int | None:
-    """The axis of the frame that `group` is, complete and in order; None if it is anything else.
+    """Return the axis of the frame that `group` is, complete and in order; else None.
 
     Also None for an axis of size 1, which cannot be distinguished from the others of that size.
     """
@@ -150,7 +150,7 @@ def _take(digits: list[Digit], size: Size) -> list[Digit] | None:
 
 
 def _merged(digits: Iterable[Digit]) -> tuple[Digit, ...]:
-    """Neighbours that continue each other joined to one: equal axes get equal digits."""
+    """Join neighbours that continue each other: equal axes get equal digits."""
     merged: list[Digit] = []
     for digit in digits:
         above = merged[-1] if merged else None
@@ -166,7 +166,7 @@ def _merged(digits: Iterable[Digit]) -> tuple[Digit, ...]:
 
 
 def _quotient(dividend: Size, divisor: Size) -> Size | None:
-    """The exact quotient, for every value of the symbols; None if there may be a remainder."""
+    """Return the exact quotient for all values of the symbols; None: there may be a remainder."""
     if isinstance(dividend, int) and isinstance(divisor, int):
         return dividend // divisor if dividend % divisor == 0 else None
     quotient = sympy.cancel(sympy.sympify(dividend) / divisor)
@@ -214,7 +214,7 @@ def _is_in_order(node: Node) -> bool:
 
 
 def follow(node: Node, axes: Axes) -> Axes | None:
-    """The axes after the layout operator `node`, given those of its input; None if unknown."""
+    """Return the axes after the layout operator `node`, given its input's; None if unknown."""
     if qualified_name(node.target) in PERMUTATIONS:
         return permuted(axes, axis_order(node, len(axes)))
     return regrouped(axes, sizes_of(fake_value(node).shape))
@@ -280,7 +280,7 @@ def pinned_nodes(editor: ProgramEditor) -> set[Node]:
 
 
 def is_dtype_assertion(node: Node) -> bool:
-    """Whether `node` only asserts what no rearrangement changes: dtype, device, memory layout."""
+    """Return whether `node` only asserts what no rearrangement changes: dtype, device, layout."""
     return (
         node.target is aten._assert_tensor_metadata.default
         and node.args[1:3] in {(), (None,), (None, None)}

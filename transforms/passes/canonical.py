@@ -84,7 +84,7 @@ class TakePlainInputs(CanonicalPass):
 
 
 def _made_plain(program: ExportedProgram) -> dict[str, Tensor]:
-    """Row-major fake values of the inputs that are laid out otherwise."""
+    """Return row-major fake values of the inputs that are laid out otherwise."""
     given = set(program.graph_signature.user_inputs)
     made = {}
     for node in program.graph.nodes:
@@ -132,7 +132,7 @@ class KeepPlainState(CanonicalPass):
     """Replaces buffers that a call writes with row-major ones, as an artifact keeps them."""
 
     def applies(self, program: ExportedProgram) -> bool:
-        """Whether a buffer, written or not, has other strides: which are written comes out last."""
+        """Return whether a buffer has other strides; which are written comes out last."""
         return bool(_scattered(program))
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
@@ -146,7 +146,7 @@ class KeepPlainState(CanonicalPass):
 
 
 def _scattered(program: ExportedProgram) -> dict[str, Tensor]:
-    """Buffers that are not laid out row after row."""
+    """Return the buffers that are not laid out row after row."""
     held = {**program.state_dict, **program.constants}
     buffers = {n: held[name] for n, name in program.graph_signature.inputs_to_buffers.items()}
     dense = {n: value for n, value in buffers.items() if value.layout is torch.strided}

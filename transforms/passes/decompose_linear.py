@@ -66,7 +66,7 @@ def _refusal(node: Node) -> str | None:
 
 
 def _linear(given: Mapping[str, Any]) -> Tensor:
-    """Of a weight (in, out)."""
+    """Multiply by a weight (in, out)."""
     rows, weight, bias = given["input"], given["weight"], given["bias"]
     product = rows.mm(weight) if rows.dim() == _MATRIX else rows @ weight
     return product if bias is None else _sum(product, bias)
@@ -75,7 +75,7 @@ def _linear(given: Mapping[str, Any]) -> Tensor:
 def _transposed(
     editor: ProgramEditor, node: Node, weight: Node, transposed: dict[Node, Node]
 ) -> Node:
-    """The weight as (in, out): a constant of its own, or a permute where others need the weight."""
+    """Return the weight as (in, out): a constant, or a permute where others need the weight."""
     if weight in transposed:
         return transposed[weight]
     value = editor.constant(weight)
@@ -87,7 +87,7 @@ def _transposed(
 
 
 def _is_weight_of(user: Node, weight: Node) -> bool:
-    """Whether the user is a linear layer that this pass decomposes and reads `weight` as weight."""
+    """Return whether the user is a linear layer to decompose whose weight this is."""
     if user.target is not aten.linear.default or _refusal(user):
         return False
     bound = bound_arguments(user)
@@ -104,7 +104,7 @@ def _scaled(value: Tensor, factor: Any) -> Tensor:
 
 
 def _sum(product: Tensor, bias: Tensor) -> Tensor:
-    """Product and bias added, in a form that Inductor does not fuse back to addmm."""
+    """Add product and bias in a form that Inductor does not fuse back to addmm."""
     if product.dim() != _MATRIX:
         return product + bias
     while bias.dim() <= _MATRIX:

@@ -92,7 +92,7 @@ def _checked_repeats(repeats: Tensor, size: int) -> Tensor:
 
 
 def _is_common(node: Node) -> bool:
-    """Whether Inductor has code for such operands: images, logic of bool, fixed sizes, lists."""
+    """Return whether Inductor has code for the operands: images, logic of bool, fixed sizes."""
     first, *others = (fake_value(n) for n in node.all_input_nodes)
     if node.target in {aten.diagonal.default, aten.diag.default, aten.trace.default}:
         return _has_diagonal(first)
@@ -108,7 +108,7 @@ def _is_common(node: Node) -> bool:
 
 
 def _logic_of_bytes(operator: Any, self: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Of bytes torch answers in bytes."""
+    """Answer in bytes where operands are bytes, as torch does."""
     if self.dtype != torch.uint8:
         return NotImplemented
     return operator(self != 0, *args, **kwargs).to(torch.uint8)
@@ -151,7 +151,7 @@ def _take(self: Tensor, index: Tensor) -> Tensor:
 
 
 def _pdist(self: Tensor, p: float = 2) -> Tensor:
-    """Distances of all pairs of rows, each directly: a product of matrices would cancel."""
+    """Return distances of all pairs of rows, each directly: a matrix product would cancel."""
     rows, others = torch.triu_indices(self.shape[0], self.shape[0], 1)
     distances: Tensor = aten._cdist_forward(self, self, p, 2)
     odd = torch.isnan(self[rows] - self[others]).any(-1)  # cdist's largest distance passes over it
@@ -185,7 +185,7 @@ def _trilinear(  # noqa: PLR0917 - PyTorch's own list
     i1: Tensor, i2: Tensor, i3: Tensor, expand1: Sequence[int], expand2: Sequence[int],
     expand3: Sequence[int], sumdim: Sequence[int], unroll_dim: int = 1,  # noqa: ARG001
 ) -> Tensor:  # fmt: skip
-    """Three factors, each with axes of 1 put in, multiplied and summed over `sumdim`."""
+    """Multiply three factors, each with axes of 1 put in, and sum over `sumdim`."""
     product: Tensor | None = None
     for factor, axes in ((i1, expand1), (i2, expand2), (i3, expand3)):
         wide = factor
@@ -197,7 +197,7 @@ def _trilinear(  # noqa: PLR0917 - PyTorch's own list
 
 
 def _windows(values: Tensor, axis: int, wanted: int, rest: float) -> tuple[Tensor, Tensor, Tensor]:
-    """An axis' values in each of so many windows (torch.nn.AdaptiveAvgPool2d), `rest` elsewhere.
+    """Return an axis' values in each window (torch.nn.AdaptiveAvgPool2d), `rest` elsewhere.
 
     Then the first place of each window and the one behind its last.
     """
@@ -209,7 +209,7 @@ def _windows(values: Tensor, axis: int, wanted: int, rest: float) -> tuple[Tenso
 
 
 def _adaptive_average(self: Tensor, output_size: Sequence[int]) -> Tensor:
-    """Along one axis after the other: windows of images and volumes are boxes."""
+    """Average along one axis after the other: windows of images and volumes are boxes."""
     values = self.to(torch.promote_types(self.dtype, torch.float32))
     for axis, wanted in enumerate(output_size, -len(output_size)):
         boxes, first, end = _windows(values, axis, wanted, 0.0)
@@ -259,7 +259,7 @@ def _median(self: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 
 
 def _nanmedian(self: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """The lower middle of a row's numbers, NaN not among them; NaN where there is no other."""
+    """Return the lower median of a row's numbers without NaN; NaN where there is no other."""
     if not self.dtype.is_floating_point:
         return _median(self, dim)
     numbers = (~torch.isnan(self)).sum(dim, True)
@@ -269,7 +269,7 @@ def _nanmedian(self: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 
 
 def _mode(self: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """The most frequent value of each row, of several the smallest, and where it stood last."""
+    """Return the most frequent value of each row, the smallest of several, and its last place."""
     axis = dim % self.dim()
     rows, order = torch.sort(self.movedim(axis, -1), stable=True, dim=-1)
     place = torch.arange(rows.shape[-1], device=self.device).expand_as(rows)
@@ -281,7 +281,7 @@ def _mode(self: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 
 
 def _histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:  # noqa: A002
-    """How many elements each of `bins` equal parts of the range has; the last has its end too."""
+    """Count the elements in each of `bins` equal parts of the range; the last has its end too."""
     flat = self.reshape(-1)
     low, high = (torch.full((), float(end), dtype=self.dtype) for end in (min, max))
     if min == max and flat.shape[0] > 0:
@@ -304,7 +304,7 @@ def _embedding_bag(  # noqa: PLR0917 - PyTorch's own list
     mode: int = _SUM, sparse: bool = False, per_sample_weights: Tensor | None = None,  # noqa: ARG001
     include_last_offset: bool = False, padding_idx: int = -1,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Sums, means or largest values of rows, bag by bag; a bag begins at each offset.
+    """Return sums, means or maxima of rows, bag by bag; a bag begins at each offset.
 
     Rows behind the last offset belong to the last bag, but are left out of sums where eager's fast
     kernel forms them.
@@ -346,7 +346,7 @@ def _padded_bag(weight: Tensor, *how: Any) -> tuple[Tensor, Tensor, Tensor, Tens
 
 
 def _nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
-    """Places of the first `size` elements that are not zero, filled up with `fill_value`."""
+    """Return positions of the first `size` nonzero elements, filled up with `fill_value`."""
     place = torch.searchsorted((self != 0).reshape(-1).cumsum(0), torch.arange(1, size + 1))
     found, axes = place < self.numel(), [place.new_empty(size, 0)]
     for extent in reversed(self.shape):
@@ -366,7 +366,7 @@ def _grid_sampler(input: Tensor, *how: Any) -> Tensor:  # noqa: A002 - PyTorch's
 def _grid_sampler_3d(
     input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool  # noqa: A002
 ) -> Tensor:  # fmt: skip
-    """Volumes [N, C, D, H, W] at the places (x, y, z) of a grid [N, d, h, w, 3]."""
+    """Sample volumes [N, C, D, H, W] at the points (x, y, z) of a grid [N, d, h, w, 3]."""
     batch, channels = input.shape[:2]
     sizes = input.shape[2:]
     at = [
@@ -417,7 +417,7 @@ def _resize(  # noqa: PLR0917
     kernel: Callable[[Tensor], Tensor], reach: float, images: Tensor, output_size: Sequence[int],
     align_corners: bool, scales_h: float | None = None, scales_w: float | None = None,
 ) -> Tensor:  # fmt: skip
-    """Antialiased resizing, along the width and then the height.
+    """Resize with antialiasing, along the width and then the height.
 
     Each element of the result is a mean of those within `reach` steps of the wider grid, weighted
     by a kernel (PIL.Image.resize; torch.nn.functional.interpolate, antialias).
@@ -461,7 +461,7 @@ def _triangle(x: Tensor) -> Tensor:
 
 
 def _cubic(x: Tensor) -> Tensor:
-    """Keys' kernel with a = -1/2, as Pillow has it."""
+    """Compute Keys' kernel with a = -1/2, as Pillow has it."""
     x = x.abs()
     near = (1.5 * x - 2.5) * x * x + 1
     far = ((-0.5 * x + 2.5) * x - 4) * x + 2
@@ -479,7 +479,7 @@ def _linear_cross_entropy(  # noqa: PLR0917 - PyTorch's own list
     weight: Tensor | None, reduction: str, ignore_index: int, label_smoothing: float,
     *training: Any,  # noqa: ARG001 - chunks, and gradients that no artifact has
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Of all rows at once; the empty tensors are gradients that were not asked for."""
+    """Compute all rows at once; the empty tensors are gradients that were not asked for."""
     loss = torch.nn.functional.cross_entropy(
         torch.nn.functional.linear(rows, linear_weight, linear_bias),
         target,
@@ -494,7 +494,7 @@ def _linear_cross_entropy(  # noqa: PLR0917 - PyTorch's own list
 def _multilabel_margins(
     self: Tensor, target: Tensor, reduction: int = _MEAN_OF_LOSSES
 ) -> tuple[Tensor, Tensor]:
-    """Hinge loss of each label before the first -1 against all classes that are none.
+    """Compute the hinge loss of each label before the first -1 against all other classes.
 
     As torch's kernel (LossMultiLabelMargin.cpp), which leaves NaN out. Its decomposition takes what
     follows a -1 for class 0.

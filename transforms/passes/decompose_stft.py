@@ -114,7 +114,7 @@ class DecomposeStft(GraphPass):
     def _stft(
         self, editor: ProgramEditor, operator: Any, signal: Tensor, *args: Any, **kwargs: Any
     ) -> Any:
-        """Frames as a view of the signal, windowed, transformed; bins before frames."""
+        """View the signal as frames, apply the window, transform; bins come before frames."""
         given = bound(operator, (signal, *args), kwargs)
         window, length = given["window"], given["n_fft"]
         _check_signal(signal)
@@ -146,7 +146,7 @@ class DecomposeStft(GraphPass):
         return Planes(*planes) if given["return_complex"] else torch.stack(planes, -1)
 
     def _istft(self, bins: Planes, *args: Any, **kwargs: Any) -> Tensor:
-        """Frames, windowed again and added up, over the sum of the windows' squares."""
+        """Add up frames, windowed again, and divide by the sum of the windows' squares."""
         given = bound(aten.istft.default, (bins, *args), kwargs)
         window, length = given["window"], given["n_fft"]
         if given["return_complex"] or given["onesided"] is False:
@@ -223,12 +223,11 @@ class _Dft(NamedTuple):
         return cls(tuple(axes), tuple(lengths), -1 if forward else 1, scale)
 
     def but_the_last(self) -> _Dft:
-        """Along all axes but that."""
         return self._replace(axes=self.axes[:-1], lengths=self.lengths[:-1])
 
 
 def _of_real(signal: Tensor, dft: _Dft, *, halved: bool) -> Planes:
-    """Products with half a basis along the last axis, then with whole ones along the others."""
+    """Multiply by half a basis along the last axis, then by whole ones along the others."""
     [signal] = _resized((signal,), dft.axes, dft.lengths)
     axis, length = dft.axes[-1], dft.lengths[-1]
     frames, bins = _swapped(signal, axis), length // 2 + 1 if halved else length
@@ -238,7 +237,7 @@ def _of_real(signal: Tensor, dft: _Dft, *, halved: bool) -> Planes:
 
 
 def _back_to_real(planes: Sequence[Tensor], dft: _Dft) -> Tensor:
-    """Products with whole bases along all axes but the last, then with one of its half."""
+    """Multiply by whole bases along all axes but the last, then by half of its own."""
     if not planes[0].is_floating_point():
         planes = [plane.to(torch.get_default_dtype()) for plane in planes]
     axis, length = dft.axes[-1], dft.lengths[-1]
@@ -249,7 +248,7 @@ def _back_to_real(planes: Sequence[Tensor], dft: _Dft) -> Tensor:
 
 
 def _turned_along(planes: Sequence[Tensor], dft: _Dft, scale: float = 1.0) -> Sequence[Tensor]:
-    """Planes, the imaginary one of which may be missing, times whole bases along all axes."""
+    """Multiply planes, the imaginary one of which may be missing, by whole bases on all axes."""
     for axis, length in zip(dft.axes, dft.lengths, strict=True):
         rows = [_swapped(plane, axis) for plane in planes]
         cosines, sines = _basis(
@@ -263,14 +262,14 @@ def _turned_along(planes: Sequence[Tensor], dft: _Dft, scale: float = 1.0) -> Se
 
 
 def _swapped(value: Tensor, axis: int, other: int = -1) -> Tensor:
-    """`value` with two axes, counted from the end, in each other's place."""
+    """Exchange two axes of `value`, counted from the end."""
     order = list(range(value.dim()))
     order[axis], order[other] = order[other], order[axis]
     return value if axis == other else value.permute(order)
 
 
 def _padded(value: Tensor, margins: list[int]) -> Tensor:
-    """With zeros around it, the last axis first; cut where a margin is negative."""
+    """Pad with zeros, the last axis first; cut where a margin is negative."""
     padded: Tensor = aten.constant_pad_nd.default(value, margins)
     return padded
 
@@ -278,7 +277,7 @@ def _padded(value: Tensor, margins: list[int]) -> Tensor:
 def _resized(
     planes: Sequence[Tensor], axes: Sequence[int], lengths: Sequence[int]
 ) -> Sequence[Tensor]:
-    """Planes with zeros behind them along each axis, or cut, to its length."""
+    """Pad planes with zeros behind, or cut them, to the length of each axis."""
     for axis, length in zip(axes, lengths, strict=True):
         size = planes[0].shape[axis]
         if not surely_equal((length,), (size,)):
@@ -334,7 +333,7 @@ class _Fold(NamedTuple):
 
 
 def _products(frames: Tensor, fold: _Fold, bins: int, scale: float) -> tuple[Tensor, Tensor]:
-    """Windowed frames (..., samples that are read) to (..., bins): real and imaginary parts."""
+    """Turn windowed frames (..., samples that are read) into the two planes of (..., bins)."""
     length, half = fold.length, fold.length // 2
     front = frames[..., fold.start - fold.first : half + 1 - fold.first]
     back = frames[..., length - half - fold.first : fold.last - fold.first].flip(-1)
@@ -351,7 +350,7 @@ def _basis(  # noqa: PLR0917
     kind: str, rows: range, columns: int, length: int, sign: int, factors: Sequence[float],
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Cosines and signed sines of 2 pi k n / N, (rows, columns), each row times its factor.
+    """Return cosines and signed sines of 2 pi k n / N, (rows, columns), rows times factors.
 
     Formed in float64 and rounded once. The angle's multiple k n is reduced modulo N in integers, so
     that sines of whole turns are 0.
@@ -374,7 +373,7 @@ def _basis(  # noqa: PLR0917
 
 
 def _back(planes: Sequence[Tensor], length: int, sign: int, scale: float) -> Tensor:
-    """Bins (..., length // 2 + 1) to real samples (..., length); a plane may be missing."""
+    """Turn bins (..., length // 2 + 1) into samples (..., length); a plane may be missing."""
     bins = range(length // 2 + 1)  # of which all but these two stand for their conjugates, too
     factors = [scale if k * 2 % length == 0 else 2.0 * scale for k in bins]
     cosines, sines = _basis("inverse_", bins, length, length, -sign, factors, planes[0].dtype)
@@ -396,7 +395,7 @@ def _overlapped(frames: Tensor, hop: int) -> Tensor:
 
 
 def _trimmed(sums: Tensor, given: Mapping[str, Any], whole: int) -> Tensor:
-    """Without the frames' own margins: those of `center`, and what fills the last hop."""
+    """Cut off the frames' own margins: those of `center`, and what fills the last hop."""
     margin = given["n_fft"] // 2 if given["center"] else 0
     behind = whole - given["n_fft"]
     if given["length"] is None:

@@ -37,7 +37,7 @@ _ASSERTIONS = (torch.ops.aten._assert_scalar.default,)
 
 
 def naming_lines() -> AbstractContextManager[object]:
-    """Inside the block, the message of an assertion of sizes is the user's line that asks it."""
+    """Make the user's line the message of an assertion of sizes, inside the block."""
 
     def noted(expression: Any, _: str, stack: Any) -> RuntimeAssert:
         return RuntimeAssert(expression, user_line("".join(traceback.format_stack())), stack)
@@ -139,7 +139,7 @@ def _together(held: torch.Tensor, sizes: Sequence[range]) -> str:
 
 
 def _where_it_holds(held: torch.Tensor, sizes: range) -> str:
-    """Which of the first axis' sizes would do with all others, for torch.export; empty if none."""
+    """Return which sizes of the first axis hold with all others, for torch.export; or empty."""
     fits = held.reshape(len(sizes), -1).all(1)
     fit = [size for size, each in zip(sizes, fits, strict=True) if each]
     if len(fit) > 1 and fit == list(range(fit[0], fit[-1] + 1)):
@@ -160,7 +160,7 @@ class _AllAtOnce(TensorReferenceAnalysis):
 
 
 def _held(expression: Any, ranges: Mapping[Any, range]) -> torch.Tensor:
-    """Of which sizes it holds, an axis for each symbol."""
+    """Return for which sizes it holds, with an axis for each symbol."""
     sizes = [torch.arange(each.start, each.stop) for each in ranges.values()]
     grid = torch.meshgrid(sizes, indexing="ij") if sizes else ()
     found = sympy_interp(_AllAtOnce, dict(zip(ranges, grid, strict=True)), expression)

@@ -92,7 +92,7 @@ def _by_loop(
     written_out: Callable[..., Any], x: Tensor, state: Any, weights: Sequence[Tensor], *how: Any,
     reverse: bool = False, **cell: Any,
 ) -> tuple[Tensor, Any]:  # fmt: skip
-    """One layer in one direction by a loop, each of whose steps is written out as a sequence."""
+    """Run a layer in one direction by a loop, each step of which is written out as a sequence."""
     begin, structure = tree_flatten(state)
     x = x.flip(0) if reverse else x
     places = torch.arange(x.shape[0], device=x.device)[:, None, None]

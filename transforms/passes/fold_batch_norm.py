@@ -121,7 +121,7 @@ def _refusals(editor: ProgramEditor, node: Node, norm: _Norm, layer: _Layer) -> 
 
 
 def _statistics_readers(node: Node) -> list[Node]:
-    """The users that pick from the norm's tuple; none where the norm returns a single tensor."""
+    """Return users that pick from the norm's tuple; none where it returns a single tensor."""
     return [] if node.target is aten.batch_norm.default else list(node.users)
 
 

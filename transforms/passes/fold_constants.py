@@ -70,7 +70,7 @@ class FoldConstants(GraphPass):
 
 
 def _known(editor: ProgramEditor, aliasing: Aliasing) -> dict[Node, bool]:
-    """The calls computable now; True for what may be stored, False for views and constructors."""
+    """Return calls computable now; True: may be stored, False: a view or constructor."""
     known: dict[Node, bool] = {}
     for node in editor.graph.nodes:
         if not is_functional(node) or is_quantisation(node.target):
@@ -86,7 +86,7 @@ def _known(editor: ProgramEditor, aliasing: Aliasing) -> dict[Node, bool]:
 
 
 def _is_wanted(node: Node, known: dict[Node, bool]) -> bool:
-    """Whether the program reads the value at run time, itself or through a view or a list."""
+    """Return whether the program reads the value at run time, also through a view or a list."""
     for user in node.users:
         if user not in known:
             return True

@@ -142,7 +142,7 @@ def _part(editor: ProgramEditor, match: _Match) -> None:
 
 
 def _view_like(editor: ProgramEditor, view: Node, total: Node, features: int) -> Node:
-    """`total` brought to the shape of `view`, but for its last axis of `features`."""
+    """View `total` in the shape of `view`, but for its last axis of `features`."""
     geometry: Any = view.args[1]
     if view.target is aten.unsqueeze.default:
         return editor.call(aten.unsqueeze.default, total, geometry, like=view)

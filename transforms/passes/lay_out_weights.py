@@ -37,7 +37,7 @@ class LayOutWeights(GraphPass):
                 journal.changed(f"laid {editor.constant_name(node)} out row-major")
 
     def ensures(self, editor: ProgramEditor) -> None:
-        """No weight is left with other strides or in more memory."""
+        """Refuse weights that are left with other strides or in more memory."""
         for node in editor.graph.nodes:
             value = editor.constant(node)
             if value is not None and not _is_plain(value):
@@ -95,7 +95,7 @@ def let_views_copy(editor: ProgramEditor) -> None:
 
 
 def _channels_last(weight: torch.Tensor) -> torch.Tensor:
-    """`weight` with channels-last strides, spelt out where an axis of size 1 leaves a choice."""
+    """Lay out `weight` channels-last, exactly also where an axis of size 1 leaves a choice."""
     out, channels, height, width = weight.shape
     strides = (height * width * channels, 1, width * channels, channels)
     return torch.empty_strided((out, channels, height, width), strides, dtype=weight.dtype).copy_(

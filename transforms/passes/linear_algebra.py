@@ -124,7 +124,7 @@ def _lu_factor_ex(
 
 
 def _parts(lu: Tensor) -> tuple[Tensor, Tensor]:
-    """L [rows, r] with ones on its diagonal and U [r, columns]."""
+    """Split into L [rows, r] with ones on its diagonal and U [r, columns]."""
     r = _smaller(lu)
     rows, columns = torch.arange(lu.shape[-2]), torch.arange(r)
     diagonal = (rows[:, None] == columns).to(lu.dtype)
@@ -132,7 +132,7 @@ def _parts(lu: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _permutation(pivots: Tensor, rows: int, dtype: torch.dtype) -> Tensor:
-    """P with A = P L U: column i has its one where row i of L U comes from."""
+    """Return P of A = P L U: column i has its one where row i of L U comes from."""
     order: Tensor = ours.lu_permutation(pivots, rows)
     return (order[..., None, :] == torch.arange(rows)[:, None]).to(dtype)
 
@@ -213,7 +213,7 @@ def _qr(a: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
 
 
 def _as_wide(reflectors: Tensor, width: int) -> Tensor:
-    """As many columns, cut off or of zeros, as the product shall have."""
+    """Cut off columns, or add columns of zeros, up to `width`."""
     missing = width - reflectors.shape[-1]
     if missing <= 0:
         return reflectors[..., :width]

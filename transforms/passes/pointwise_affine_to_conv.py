@@ -149,7 +149,7 @@ class _Writer:
         self._hand_over(old, made)
 
     def _make(self) -> dict[Node, Node]:
-        """The counterparts of all steps; and by each node that others use, what takes its place."""
+        """Write all steps' counterparts; return the replacement of each node that others use."""
         editor, members, exits = self._editor, set(self._chain.members), set(self._chain.exits)
         made: dict[Node, Node] = {}
         for node, place in self._plan.placed.items():
@@ -261,7 +261,7 @@ class _Writer:
 
 
 def _arranged(place: Placed, value: torch.Tensor) -> torch.Tensor:
-    """Of a frame, the value that is placed in it."""
+    """Arrange a value of the frame as the value that is placed in it."""
 
     def size(digit: Digit) -> Any:
         if isinstance(digit.size, int):
@@ -285,7 +285,7 @@ def _viewed(value: torch.Tensor, sizes: Sequence[Any]) -> torch.Tensor:
 
 
 def _is_contiguous(value: torch.Tensor) -> bool:
-    """Decided on expressions, so that nothing is specialised."""
+    """Decide by expressions, so that nothing is specialised."""
     wanted: Size = 1
     shape, strides = sizes_of(value.shape), sizes_of(value.stride())
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):

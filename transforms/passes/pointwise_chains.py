@@ -113,7 +113,7 @@ def _linear(editor: ProgramEditor, node: Node) -> Affine | str:
 
 
 def _addmm(editor: ProgramEditor, node: Node) -> Affine | str:
-    """Reads beta * self + alpha * (mat1 @ mat2); with beta 0 self is not even looked at."""
+    """Read beta * self + alpha * (mat1 @ mat2); with beta 0 self is not even looked at."""
     named = bound_arguments(node)
     alpha, beta = named["alpha"], named["beta"]
     if isinstance(alpha, torch.fx.Node) or isinstance(beta, torch.fx.Node):
@@ -138,7 +138,7 @@ def _times(value: torch.Tensor, factor: float) -> torch.Tensor:
 
 
 def _product(editor: ProgramEditor, node: Node) -> Affine | str | None:
-    """Mm, bmm and matmul: the constant may be the right factor, or the left one."""
+    """Read mm, bmm and matmul: the constant may be the right factor, or the left one."""
     left: Any = node.args[0]
     right: Any = node.args[1]
     weight = constant_matrix(editor, right)
@@ -161,7 +161,7 @@ def _affine(
     axis: int = -1,
     bias: torch.Tensor | None = None,
 ) -> Affine | str:
-    """The map of `operand` by `weight`, which is the constant `source` in the right orientation."""
+    """Return the map of `operand` by `weight`, the constant `source` the right way round."""
     if constant_value(editor, operand) is not None:
         return "it maps a constant"
     rank = fake_value(operand).dim()
@@ -294,7 +294,7 @@ class Plan:
         return None if 0 in place.sizes else place
 
     def _leads_on(self, place: Placed) -> bool:
-        """Whether a step on this value may belong to a chain; else it would start a frame."""
+        """Return whether a step on this value may belong to a chain; else it starts a frame."""
         return place.axes != identity_axes(place.sizes) or place.anchor in self.steps
 
     def _counterpart(self, node: Node, step: Step) -> Placed | str | None:
@@ -334,7 +334,7 @@ class Plan:
         return replace(places[0], anchor=node)
 
     def _with_bias(self, node: Node, step: Elementwise, place: Placed) -> Affine | None:
-        """map(x) + b, with a constant b of one value a feature, read as one map."""
+        """Read map(x) + b, with a constant b of one value a feature, as one map."""
         source, inner = step.operands[0], self.steps.get(place.anchor)
         if node.target is not aten.add.Tensor or not isinstance(inner, Affine):
             return None
@@ -414,7 +414,7 @@ def _readers(node: Node) -> Iterator[Node]:
 
 
 def relaid(value: torch.Tensor, place: Placed) -> torch.Tensor | None:
-    """A constant that broadcasts to a placed value, laid out to broadcast to its frame instead.
+    """Lay out a constant that broadcasts to a placed value to broadcast to its frame instead.
 
     None where it is constant along a part of a frame's axis only.
     """

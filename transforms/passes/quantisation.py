@@ -66,7 +66,7 @@ def scheme_of(kept: WeightPrecision) -> Scheme | None:
 def with_second_names(
     keep: Iterable[str], before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> list[str]:
-    """Layers to keep, as they are called after the passes: of a tied weight one name is left."""
+    """Name layers to keep as after the passes, which leave one name of a tied weight."""
     found = []
     for wanted in keep:
         names = [n for n in before if is_called(n, wanted)]
@@ -96,7 +96,7 @@ class Quantised:
         return (values * self.scales.float()[..., None]).reshape(self.shape)
 
     def packed(self) -> torch.Tensor:
-        """Two values a byte, each plus 8, the first in the lower half: uint8, rows rounded up."""
+        """Pack two values a byte, each plus 8, the first in the lower half; rows are rounded up."""
         shifted = (self.values + 8).to(torch.uint8)
         if shifted.shape[1] % 2:
             shifted = torch.nn.functional.pad(shifted, (0, 1))
@@ -169,7 +169,7 @@ def rounding_costs(
     snr_db = dict.fromkeys(layers, math.inf)
 
     def rounded(run: ProductRun, node: Node, weight: Node) -> Any:
-        """What a product gives with its weight rounded and, in integers, its other operand."""
+        """Multiply with the weight rounded and, in integers, the other operand too."""
         args, kwargs = run.arguments(node, weight)
         if integers and (found := other_operand(node, weight)) is not None:
             other, axes = found
@@ -178,14 +178,14 @@ def rounding_costs(
         return node.target(*args, **kwargs)  # type: ignore[operator]
 
     def alone(run: ProductRun, node: Node, value: Any, weights: Sequence[Node]) -> Any:
-        """Exact throughout; beside it each product once more with its weight rounded."""
+        """Return the exact value; compute each product once more with its weight rounded."""
         for weight in weights if isinstance(value, torch.Tensor) else []:
             layer, found = run.origin[weight], _snr_db(value, rounded(run, node, weight))
             snr_db[layer] = min(found, snr_db[layer])
         return value
 
     def carried(run: ProductRun, node: Node, _: Any, weights: Sequence[Node]) -> Any:
-        """With one layer rounded, to the end."""
+        """Compute with one layer rounded, to the end."""
         return rounded(run, node, weights[0])
 
     exact = ProductRun(before, layers, alone).record(inputs)
@@ -245,7 +245,7 @@ class ProductRun(Recorder):
         self.origin = {node: node for node in weights}  # the placeholder behind each
 
     def arguments(self, node: Node, weight: Node) -> tuple[Any, Any]:
-        """Of a call with the other tensor in a weight's place."""
+        """Return a call's arguments with the other tensor in a weight's place."""
 
         def of(each: Node) -> Any:
             return self.weights[each] if each is weight else self.env[each]
@@ -280,7 +280,7 @@ _IMAGES = frozenset({
 
 
 def changed_weights(before: ExportedProgram, after: ExportedProgram) -> dict[Node, torch.Tensor]:
-    """By placeholder of `before`: what `after`, the same graph, has in place of a parameter."""
+    """Return what `after` has in place of a parameter, by placeholder of `before`."""
     parameters = before.graph_signature.inputs_to_parameters
     changed = {
         name: after.state_dict[name]

@@ -95,7 +95,7 @@ def _rewrite(work: _Work, node: Node) -> bool:
 
 
 def _is_gain(node: Node, step: _Step) -> bool:
-    """Whether strides agree, or permutations go; a copy that only changes strides has its use."""
+    """Return whether strides agree or permutations go; a copy may change strides alone."""
     if layout(node.meta["val"])[:3] == layout(step.source.meta["val"])[:3]:
         return True
     return sum(qualified_name(n.target) in PERMUTATIONS for n in step.chain) > 1
@@ -147,7 +147,7 @@ def _permuted_from(node: Node) -> list[_Step]:
 
 
 def _regrouped_from(node: Node) -> list[_Step]:
-    """Every ancestor of the same sizes reached through regroupings and copies, nearest first."""
+    """List ancestors of the same sizes, reached by regroupings and copies, nearest first."""
     steps: list[_Step] = []
     made = layout(node.meta["val"])[:2]
     axes = tuple(range(node.meta["val"].dim()))

@@ -73,7 +73,7 @@ def _replace(editor: ProgramEditor, aliasing: Aliasing, journal: Journal, node: 
 
 
 def _is_view_copy(node: Node) -> bool:
-    """Whether the node copies what an operator of the same name without `_copy` would view."""
+    """Return whether the node copies what its namesake without `_copy` would view."""
     name = qualified_name(node.target)
     if node.op != "call_function" or not name.startswith("aten::") or not name.endswith(_SUFFIX):
         return False
@@ -85,7 +85,7 @@ def _is_view_copy(node: Node) -> bool:
 
 
 def _view_operator(node: Node) -> Any:
-    """What yields as a view what the node copies, of the same arguments; None: nothing does."""
+    """Return the operator that views what the node copies, of the same arguments, or None."""
     base = qualified_name(node.target).removeprefix("aten::").removesuffix(_SUFFIX)
     schema = schema_of(node.target)
     packet = getattr(aten, _OTHERWISE.get(base, base), None)

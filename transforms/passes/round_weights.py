@@ -35,7 +35,7 @@ _PRODUCTS = frozenset({
 
 
 def may_quantise(value: torch.Tensor) -> bool:
-    """Whether a weight is long enough: float32, of at least 16 numbers a row, 32 of a window."""
+    """Return whether a weight is float32 with rows of at least 16 numbers, 32 of a window."""
     columns = value.shape[1:].numel()
     is_window = columns != value.shape[1:2].numel()
     long_enough = columns >= (_FEWEST_OF_WINDOW if is_window else _FEWEST_COLUMNS)
@@ -121,7 +121,7 @@ _LEAST_AXES = 2
 
 
 def may_narrow(value: torch.Tensor) -> bool:
-    """Whether a constant is a weight that weighs: float32, and more than a bias or a statistic."""
+    """Return whether a constant is a weight of some size: float32, no bias or statistic."""
     return value.dtype is torch.float32 and value.dim() >= _LEAST_AXES
 
 
@@ -164,7 +164,7 @@ class NarrowWeights(GraphPass):
 
 
 def _refusal(exact: torch.Tensor, wide: torch.Tensor, dtype: torch.dtype) -> str:
-    """Why a weight is better left as it is; empty: nothing is against its rounding."""
+    """Return why a weight is better left as it is; empty: it may be rounded."""
     finite = torch.isfinite(exact)
     if not torch.equal(finite, torch.isfinite(wide)):
         return f"has numbers up to {exact[finite].abs().max():.3g}, which {dtype} does not hold"

@@ -114,7 +114,7 @@ def _chain(node: Node, *targets: tuple[Any, ...]) -> list[Node] | None:
 
 
 def _is_slice(node: Node, axis: int, *, first: int) -> bool:
-    """Whether it takes consecutive elements of an axis from number `first` on; 1: to the end."""
+    """Return whether it slices an axis from `first` on without gaps; from 1: to the end."""
     bound = bound_arguments(node)
     value = node.args[0].meta["val"]  # type: ignore[union-attr]
     if bound["dim"] % value.dim() != axis % value.dim() or bound["step"] != 1:
@@ -151,7 +151,7 @@ def _refusals(editor: ProgramEditor, aliasing: Aliasing, shift: _Shift) -> Itera
 
 
 def _is_certain(editor: ProgramEditor, size: Size) -> bool:
-    """Whether an expression of sizes is nowhere negative: one that grows is not at its least."""
+    """Return whether a size is never negative: it grows, and is not at its least."""
     size = sympy.sympify(size)
     lowest = {symbol: editor.least(symbol) for symbol in size.free_symbols}
     grows = all(sympy.diff(size, symbol).is_nonnegative for symbol in lowest)
@@ -167,7 +167,7 @@ def _replace(editor: ProgramEditor, aliasing: Aliasing, shift: _Shift) -> str | 
     operands = [scores, *nodes_in(kept)]
 
     def shifted(values: Tensor, *end: Any) -> Tensor:
-        """From the memory of (..., q, p): rows of p - 1 from number q - 1 on, k of each."""
+        """View memory of (..., q, p) as rows of p - 1 from element q - 1 on, and keep k of each."""
         *leading, rows, length = values.shape
         count = rows * length
         cut = values.view(*leading, count)[..., rows - 1 : count - 1]

@@ -153,7 +153,7 @@ def _blocks(lines: Sequence[Line]) -> Iterator[Block]:
 
 
 def _form(lines: Sequence[Line]) -> tuple[object, ...]:
-    """Equal for blocks that look the same: operators, marks, inner edges."""
+    """Return equal values for blocks that look the same: operators, marks, inner edges."""
     index = {line.node.name: i for i, line in enumerate(lines)}
     return tuple(
         (line.node.operator, line.mark, tuple(index.get(name, -1) for name in line.node.inputs))

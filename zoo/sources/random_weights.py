@@ -142,7 +142,7 @@ def _enliven_parameter(parameter: Tensor, offset: float) -> None:
 
 
 def _set_statistics(layer: nn.Module, arguments: tuple[Tensor, ...]) -> None:
-    """Mean and second moment of every channel of the input (batch, channels, ...).
+    """Set mean and second moment of every channel of the input (batch, channels, ...).
 
     The second moment serves for the variance: it is larger by the mean's square, so a channel that
     hardly varies is not blown up together with its rounding errors. Nor is one that a ReLU lets

@@ -96,7 +96,7 @@ def activation_of(node: Node) -> Activation:
 
 
 def _fused(editor: ProgramEditor, layer: Node, activation: Activation, node: Node) -> Node | None:
-    """A call of the fused kernel in front of `node`; None where there is none for the layer."""
+    """Write the fused kernel's call before `node`; return None: no kernel for the layer."""
     if layer.target in _CONVOLUTIONS:
         return _fused_convolution(editor, layer, activation, node)
     if layer.target is aten.linear.default:

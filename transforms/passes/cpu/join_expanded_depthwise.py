@@ -133,7 +133,7 @@ def _is_depthwise(call: _Convolution) -> bool:
 
 
 def _expansion(editor: ProgramEditor, images: Node) -> _Expansion | None:
-    """What makes `images`; None where the runtime has no kernel for it, or another reads it."""
+    """Return what makes `images`; None: the runtime has no kernel for it, or another reads it."""
     if len(images.users) != 1:
         return None
     if images.target is _POINTWISE:
@@ -155,7 +155,7 @@ def _is_expansion(expansion: _Expansion) -> bool:
 
 
 def _masked_expansion(editor: ProgramEditor, images: Node) -> _Expansion | None:
-    """Of an activation of a convolution's result times factors of its rows."""
+    """Return an activation of a convolution's result times factors of its rows."""
     if images.target not in ACTIVATIONS:
         return None
     product = images.args[0]

@@ -154,7 +154,7 @@ def _are_numbers(*values: object) -> bool:
 
 
 def _beside(call: Call, value: Node) -> list[Call] | None:
-    """The call, if its operand is another tensor of the value's dtype; a factor may be a mask."""
+    """Return the call if its operand is another tensor of its dtype; a factor may be a mask."""
     if not isinstance(call.other, torch.fx.Node) or call.other is value:
         return None
     operand = fake_value(call.other)
@@ -169,7 +169,7 @@ def _with_steps(
     high: Sequence[float],
     other: Tensor | None,
 ) -> Tensor:
-    """The steps one after another in single precision, rounded once; none changes a shape."""
+    """Apply the steps in order in single precision, rounded once; none changes a shape."""
     if value.is_meta:
         return value
     made = value.float()
@@ -268,7 +268,7 @@ def _is_taken(product: Node) -> bool:
 
 
 def _has_more(product: Node) -> bool:
-    """Whether a convolution has a bias, or factors of its channels: a kernel each by Inductor."""
+    """Return whether a convolution has a bias or channel factors: each a kernel by Inductor."""
     if product.target not in _CONVOLUTIONS:
         return False
     has_bias = bound_arguments(product)["bias"] is not None
@@ -324,7 +324,7 @@ def _finished_convolution(editor: ProgramEditor, chain: _Chain) -> Node:
 
 
 def _finished_product(editor: ProgramEditor, chain: _Chain) -> Node:
-    """The product of two matrices, between views of a linear layer whose input has more axes."""
+    """Write a matrix product between views of a linear layer whose input has more axes."""
     product, given = chain.product, bound_arguments(chain.product)
     other = _other(editor, chain)
     if product.target is aten.linear.default:

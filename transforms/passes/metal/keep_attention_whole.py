@@ -113,7 +113,7 @@ def attention(  # noqa: PLR0917
 
 
 def _batched(operand: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
-    """(batch, heads, places, width) of an operand whose axes before heads are any."""
+    """Reshape to (batch, heads, positions, width); the axes before heads are any."""
     batch = math.prod(sizes[:_HEADS])
     if operand.dim() == _RANK and surely_equal(operand.shape[:2], (batch, sizes[_HEADS])):
         return operand

@@ -100,7 +100,7 @@ def _turned(given: Mapping[str, Any]) -> Any:
 
 
 def _turned_transposed(given: Mapping[str, Any]) -> Any:
-    """The same numbers by transposed convolutions of images, one for each place along the depth."""
+    """Compute the same by transposed convolutions of images, one for each tap of the depth."""
     volumes, weight, bias = given["input"], given["weight"], given["bias"]
     stride, padding, dilation, beyond = (
         for_each_axis(given[name], _AXES)
@@ -125,7 +125,7 @@ def _turned_transposed(given: Mapping[str, Any]) -> Any:
 
 
 def _paddings(given: list[int] | str, taps: int, dilation: int) -> tuple[int, int, list[int] | str]:
-    """Of the depth in front and behind, and of the two other axes as conv2d takes it."""
+    """Return padding in front of the depth, behind it, and of the other axes as for conv2d."""
     if isinstance(given, str):
         reach = dilation * (taps - 1) if given == "same" else 0
         return reach // 2, reach - reach // 2, given  # torch puts the odd place behind
