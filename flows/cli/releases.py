@@ -424,7 +424,7 @@ def push(
     - `zoo release push hf://example/small-resnet resnet18 --private --json`
     """
     from menagerie.typed_json import plain
-    from zoo.catalogue.hub import push as push_to_hub
+    from zoo.hub import push as push_to_hub
     from zoo.store import open_store
 
     opened = open_store(store)

@@ -20,10 +20,10 @@ from bundle_maker import draft, make_bundle
 from menagerie.host import RUNTIME_ABI
 from zoo import report
 from zoo.catalogue.collect import CataloguedModel, CataloguedRelease, History, collect
-from zoo.catalogue.hub import card
 from zoo.catalogue.pages import Site, Way, render_catalogue
 from zoo.catalogue.site import INDEX, keep_site, update_catalogue
 from zoo.errors import NotInStore
+from zoo.hub import card
 from zoo.report.summary import Summary
 from zoo.signing.keyring import Keyring
 from zoo.signing.promotion import Promoter
