@@ -43,8 +43,6 @@ class ProofOutcome(StrEnum):
 
 
 class _Finding(Frozen):
-    """What came of a piece of work on a release."""
-
     model: str
     target: str
     build_key: str

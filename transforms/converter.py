@@ -240,8 +240,6 @@ def _full_disks_named(folder: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Request:
-    """What is asked for."""
-
     name: str
     licence: str
     settings: Settings

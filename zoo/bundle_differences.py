@@ -115,7 +115,6 @@ def _near(published: Path, rebuilt: Path, program: BundleProgram, manifest: Bund
 
 
 def _files(published: Path, rebuilt: Path) -> str:
-    """Describe the difference of two files."""
     if published.suffix == ".safetensors" and (named := _tensors(published, rebuilt)):
         return named
     first, second = published.stat().st_size, rebuilt.stat().st_size

@@ -323,7 +323,6 @@ def _page(folder: Path) -> Path:
 
 
 def _folder(what: str, target: str, store: str) -> Path:
-    """Return the folder that holds report.json and report.html."""
     from flows.reports import report_folder
     from menagerie.cli import model_name
 

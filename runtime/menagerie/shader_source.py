@@ -234,7 +234,6 @@ def _float_literal(number: str) -> str:
 
 
 def _table(kernels: Sequence[_Kernel]) -> str:
-    """Return C++ that defines the table of kernels."""
     calls, entries = [], []
     for number, kernel in enumerate(kernels):
         roles = ", ".join(str(role) for _, role in kernel.parameters)

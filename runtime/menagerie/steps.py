@@ -209,7 +209,6 @@ def _stretches(folder: Path, head: uses.StretchesHead, file: str, threads: int |
 def _sentences(
     session: Session, head: uses.SimilarityHead, words: Sequence[str], texts: Sequence[str]
 ) -> list[NDArray[np.float64]]:
-    """Return the embedding of each text."""
     pieces = {piece: number for number, piece in enumerate(words)}
     tokenizer, results = _tokenizer(pieces), []
     for text in texts:

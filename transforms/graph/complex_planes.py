@@ -58,8 +58,6 @@ Form: TypeAlias = Callable[..., Any]
 
 
 def _of_each(function: Any) -> Form:
-    """Return the same of each plane."""
-
     def of_each(*args: Any, **kwargs: Any) -> Any:
         real, imag = (
             function(*(a[place] if isinstance(a, Planes) else a for a in args), **kwargs)
@@ -122,7 +120,6 @@ def _conjugate(z: Planes) -> Planes:
 
 
 def _cast(real: Any, *_: Any, dtype: torch.dtype | None = None, **__: Any) -> Any:
-    """Return real numbers as complex ones."""
     if isinstance(real, Planes) or dtype is None:
         return NotImplemented
     real = real.to(dtype.to_real())

@@ -310,7 +310,6 @@ def metal_code(
 
 
 def _shader(place: str, name: str, source: str) -> str:
-    """Return one kernel under its own name."""
     line, _, text = source.strip().partition("\n")
     known = text.startswith(_BEGIN) and text.endswith(_END) and text.count(_KERNEL_NAME) == 1
     if not known or "#include" in text:

@@ -66,7 +66,6 @@ def _refusal(node: Node) -> str | None:
 
 
 def _linear(given: Mapping[str, Any]) -> Tensor:
-    """Multiply by a weight (in, out)."""
     rows, weight, bias = given["input"], given["weight"], given["bias"]
     product = rows.mm(weight) if rows.dim() == _MATRIX else rows @ weight
     return product if bias is None else _sum(product, bias)

@@ -85,7 +85,6 @@ class DecomposeStft(GraphPass):
             journal.changed(f"replaced {node.name} by {how}")
 
     def _forms(self, editor: ProgramEditor) -> dict[Any, Form]:
-        """Return what computes each transform."""
         forms: dict[Any, Form] = {aten.istft.default: self._istft}
         for operator in (*_OF_REAL, *_OF_COMPLEX, *_TO_REAL):
             forms[operator] = functools.partial(self._dft, operator)

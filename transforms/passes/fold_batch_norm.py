@@ -47,8 +47,6 @@ class _Norm(NamedTuple):
 
 
 class _Layer(NamedTuple):
-    """The layer before the norm."""
-
     node: Node
     weight: Node
     bias: Node | None
@@ -103,7 +101,6 @@ def _layer(node: Node) -> _Layer | None:
 
 
 def _refusals(editor: ProgramEditor, node: Node, norm: _Norm, layer: _Layer) -> Iterator[str]:
-    """Yield the reasons to leave a norm as it is."""
     source, made = layer.node, layer.node.meta["val"]
     if len(source.users) > 1:
         yield f"{source.name} has other users, which need its result unnormalised"

@@ -123,7 +123,6 @@ def _bytes(node: Node) -> int:
 
 
 def _compute(editor: ProgramEditor, folding: _Folding) -> torch.Tensor:
-    """Return the node's value, by eager PyTorch."""
     values: dict[Node, Any] = {}
 
     def value(node: Node) -> Any:

@@ -230,7 +230,6 @@ def _ormqr(
 
 
 def _symmetric(a: Tensor, part: str) -> Tensor:
-    """Return the symmetric matrix of which one triangle is given."""
     if part.upper() == "U":
         return a.triu() + a.triu(1).mT
     return a.tril() + a.tril(-1).mT

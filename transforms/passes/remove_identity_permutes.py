@@ -76,8 +76,6 @@ class RemoveIdentityPermutes(GraphPass):
 
 
 class _Work(NamedTuple):
-    """What every rewrite needs."""
-
     editor: ProgramEditor
     aliasing: Aliasing
     journal: Journal
@@ -197,7 +195,6 @@ def _bypass(work: _Work, node: Node, step: _Step) -> bool:
 
 
 def _refusals(aliasing: Aliasing, node: Node, step: _Step) -> Iterator[str]:
-    """Yield the reasons not to let the ancestor stand for the node."""
     source, returned = step.source, aliasing.returned(node)
     if step.views:
         if node in returned and (source.op != "call_function" or source in returned):

@@ -93,7 +93,6 @@ def _view_operator(node: Node) -> Any:
 
 
 def _refusals(aliasing: Aliasing, node: Node, source: Node) -> Iterator[str]:
-    """Yield the reasons to leave a copy as it is, the first one first."""
     if qualified_name(node.target) in _LAZY:
         yield "the view would only be marked as conjugated or negated"
     returned = aliasing.returned(node)

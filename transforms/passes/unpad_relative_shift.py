@@ -140,7 +140,6 @@ def _value(size: Any) -> Any:
 
 
 def _refusals(editor: ProgramEditor, aliasing: Aliasing, shift: _Shift) -> Iterator[str]:
-    """Yield the reasons to leave a shift as it is."""
     rows, length, kept = shift.sizes
     if not _is_certain(editor, length - rows + 1 - kept):
         yield f"its {kept} columns may reach into the next row"

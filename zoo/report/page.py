@@ -160,7 +160,6 @@ def plain_text(content: str) -> str:
 
 
 def _escaped(value: object) -> object:
-    """Escape a template's value unless the template calls it safe."""
     return value if isinstance(value, Markup) else plain_text(str(value))
 
 

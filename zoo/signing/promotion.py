@@ -216,7 +216,6 @@ def _signed(keyring: Keyring, message: bytes) -> dict[str, bytes]:
 
 
 def _signature(keyring: Keyring, document: bytes) -> bytes:
-    """Return the signature file of a bundle's manifest."""
     return signature_document(_signed(keyring, encoded(BUNDLE_TYPE, document)))
 
 

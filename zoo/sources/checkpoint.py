@@ -112,7 +112,6 @@ def _require_promised(path: Path, source: CheckpointSource, context: Context) ->
 
 
 def _download(url: str, target: IO[bytes], model: str) -> None:
-    """Write the body of `url` to `target`."""
     parts = urlsplit(url)
     if parts.scheme != "https":
         raise SourceRefused(model, f"{shown_address(url)} is not https", "Give an https address")

@@ -254,7 +254,6 @@ def _numbered(
 
 
 def _tokens(source: _Source, context: Context) -> _Tokens:
-    """Read the tokens of tokenizer.json."""
     from tokenizers import Tokenizer
 
     path = beside_weights(_FILE, source, context)

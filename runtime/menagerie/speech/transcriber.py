@@ -187,7 +187,6 @@ def _without_speech(model: str) -> SpeechError:
 
 
 def _in_language(code: str | None, head: Head, model: str) -> Head:
-    """Return the head with another language in its prompt."""
     if code is None:
         return head
     if isinstance(head, WhisperHead) and code in head.languages:

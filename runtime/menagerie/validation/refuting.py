@@ -268,7 +268,6 @@ def _difference(
     answers: Mapping[str, Array],
     tolerances: Mapping[Dtype, Tolerance],
 ) -> _Difference:
-    """Return what one attempt shows."""
     session.reset()
     try:
         outputs = session.run(attempt.inputs(base, session.inputs))
