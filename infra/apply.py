@@ -37,11 +37,7 @@ _BLOCK = "block_document_id"
 
 
 def main(wanted: Wanted) -> int:
-    """Apply everything to the configured server.
-
-    Returns:
-        The exit code; what went wrong is on standard error.
-    """
+    """Apply everything to the configured server; return the exit code, reasons are on stderr."""
     try:
         if not os.environ.get("PREFECT_API_URL"):
             raise UsageError("PREFECT_API_URL", "is not set", "Set it to the server's API")
@@ -141,11 +137,8 @@ def _reason(said: str) -> str:
 def _notification_block() -> str | None:
     """Return the id of the block that holds who is notified, a secret; None where no one is named.
 
-    Of Prefect's own blocks this one hands any URL that Apprise knows on: the server needs no
-    other distribution.
-
-    Raises:
-        UsageError: Apprise knows no such URL.
+    Of Prefect's own blocks this one hands any URL that Apprise knows on: the server needs no other
+    distribution. Raise UsageError if Apprise knows no such URL.
     """
     address = os.environ.get(NOTIFY)
     if not address:

@@ -153,9 +153,7 @@ def _lacking(way: Way, platforms: Iterable[str]) -> Iterator[str]:
 def card(model: CataloguedModel, way: Way) -> str:
     """Return the model card: what the Hub filters by, three lines to a running model, and figures.
 
-    Args:
-        model: with at least one release that may be used.
-        way: how readers get to the repository's files.
+    The model has a release that may be used; `way` leads to the repository's files.
     """
     current = [history for history in model.histories if history.current is not None]
     known, _, own = model.licence.lower().partition("licenseref-")

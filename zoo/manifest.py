@@ -70,14 +70,10 @@ class Manifest:
     ) -> list[str]:
         """Return the names that match any pattern or have any tag, in the manifest's order.
 
-        Args:
-            patterns: names, or globs with `*`, `?`, `[...]`; a glob leaves other precisions out.
-            tags: taken in addition; with neither patterns nor tags, the tag `default`.
-            precisions: to take instead, where they are published (`unpublished`); left out: those
-                that the names have.
-
-        Raises:
-            UsageError: for a pattern or tag that selects nothing, or precisions that do not.
+        Patterns are names, or globs with `*`, `?`, `[...]`; a glob leaves other precisions out.
+        Without patterns and tags, the tag is `default`. With `precisions`, models are taken in
+        these, where they are published (`unpublished`). Raise UsageError for a pattern or tag that
+        selects nothing, or precisions that do not.
         """
         tags = tags if patterns or tags else (DEFAULT_TAG,)
         chosen: set[str] = set()

@@ -185,13 +185,9 @@ def main() -> None:
 
 
 def invoke(arguments: Sequence[str]) -> int:
-    """Run one command line.
+    """Run one command line: a command and its options.
 
-    Args:
-        arguments: the command and its options.
-
-    Returns:
-        The exit code: 0 all done, 1 a model failed, 2 misuse, 130 interrupted.
+    Return the exit code: 0 all done, 1 a model failed, 2 misuse, 130 interrupted.
     """
     try:
         return written_out(lambda: _carried_out(arguments))

@@ -192,13 +192,9 @@ def _submitted(
 def _run_flow(
     work: "Sequence[PlannedModel]", options: "ConversionOptions", jobs: int
 ) -> "dict[tuple[str, str], ModelResult]":
-    """Convert what was planned in one run of the real flow.
+    """Convert what was planned in one run of the real flow; return rows for all models and targets.
 
-    Returns:
-        A row for every model and target, whatever happened to it or to the run.
-
-    Raises:
-        MenagerieError: if Prefect's API cannot be had.
+    Raise MenagerieError if Prefect's API cannot be had.
     """
     from flows.cli.progress import LiveDisplay
     from flows.prefect_api import prefect_api

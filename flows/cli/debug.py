@@ -179,12 +179,10 @@ def _fields(found: "Diagnosis", divergence: "Divergence") -> dict[str, object]:
 def prepare_model(
     model: str, manifest: Path | None, random_weights: int | None, *, allow_factories: bool
 ) -> "tuple[ModelSpec, tuple[Prepared, ...]]":
-    """Load a model and export its programs; its entry, and these before any pass.
+    """Load a model and export its programs; return its entry, and these before any pass.
 
-    Raises:
-        UsageError: if the manifest has no such model.
-        SourceError: if its weights cannot be had.
-        ExportError: if a program cannot be exported.
+    Raise UsageError if the manifest has no such model, SourceError if its weights cannot be had,
+    ExportError if a program cannot be exported.
     """
     from transforms.export.prepare import prepare
     from transforms.goldens.entry import real_sample

@@ -419,11 +419,8 @@ def _client() -> httpx.Client:
 def ask(cluster: ClusterState, path: str, body: object = None) -> Any:
     """Ask Prefect's API, e.g. `/work_pools/linux-cpu`, with a body by POST: faster than by Prefect.
 
-    Returns:
-        The answer's JSON; None where the server knows no such thing.
-
-    Raises:
-        MenagerieError: there is no answer, or not one as Prefect's API gives.
+    Return the answer's JSON; None where the server knows no such thing. Raise MenagerieError if
+    there is no answer, or not one as Prefect's API gives.
     """
     auth = httpx.BasicAuth(*cluster.api_auth.get_secret_value().split(":", 1))
     try:

@@ -39,8 +39,7 @@ def program(name: str) -> list[str]:
 def prepare(folder: Path, password: str) -> None:
     """Make the database in `folder` if there is none, and set the password of its user.
 
-    Raises:
-        subprocess.CalledProcessError: a program of PostgreSQL's failed; it has said why.
+    Raise subprocess.CalledProcessError if a program of PostgreSQL's failed; it has said why.
     """
     if not folder.exists():
         partial = folder.with_name(f"{folder.name}.partial")  # of a start that was killed

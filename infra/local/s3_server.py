@@ -31,13 +31,10 @@ def listen(port: int, address: str = "127.0.0.1") -> Any:
 
 
 def serve(folder: Path, keys: dict[str, str], listeners: list[Any]) -> None:
-    """Serve S3 until a signal ends the process.
+    """Serve S3 until a signal ends the process, by listeners of `listen`, or such in TLS.
 
-    Args:
-        folder: of the data; its file system has extended attributes, as ext4, xfs, btrfs and
-            Linux's tmpfs have.
-        keys: secrets by name, account:user. Each may do everything, and others nothing.
-        listeners: made by `listen`, or such in TLS.
+    The file system of `folder` has extended attributes, as ext4, xfs, btrfs and Linux's tmpfs have.
+    `keys` are secrets by name, account:user: each may do everything, and others nothing.
     """
     os.umask(0o077)
     (folder / "devices" / "d1").mkdir(parents=True, exist_ok=True)

@@ -17,16 +17,11 @@ from zoo.processes import birth
 
 
 def put_back(pool: str) -> int:
-    """Put runs of a pool whose process ended together with its worker back into the queue.
+    """Put runs whose process ended with its worker back into a pool's queue; return their number.
 
     The server would notice by itself, but late: an event whose predecessor it saw before it was
-    restarted waits for a quarter of an hour. To be called while no worker serves the pool.
-
-    Returns:
-        How many there were.
-
-    Raises:
-        httpx.HTTPError: if the server cannot be asked.
+    restarted waits for a quarter of an hour. Call it while no worker serves the pool. Raise
+    httpx.HTTPError if the server cannot be asked.
     """
     under_way = {"type": {"any_": ["PENDING", "RUNNING", "CANCELLING"]}}
     of_workers = {"state": under_way, "deployment_id": {"is_null_": False}}

@@ -44,18 +44,11 @@ from zoo.spec import ProgramSpec
 
 
 def packed_linear(A: Tensor, B: Tensor, group_size: int, S: Tensor, Z: Tensor) -> Tensor:  # noqa: N803
-    """Return a times a transposed weight of S q + Z, summed up in float32.
+    """Return a times a transposed weight of S q + Z, (M, N) of A's dtype, summed up in float32.
 
-    Args:
-        A: (M, K), floating.
-        B: (N, K / 2), uint8: two numbers q of 0 to 15 a byte, the first in its lower half.
-        group_size: numbers of a row that share a scale; divides K.
-        S: (N, K / group_size), scales.
-        Z: (N, K / group_size), what is added to each product of a scale: minus the whole number
-            that means zero, times the scale.
-
-    Returns:
-        (M, N), of A's dtype.
+    A is (M, K), floating; B (N, K / 2), uint8: two numbers q of 0 to 15 a byte, the first in its
+    lower half; S (N, K / group_size), scales, and Z what is added to each product of a scale: minus
+    the whole number that means zero, times the scale. `group_size` divides K.
     """
     numbers = torch.stack((B & 15, B >> 4), -1).flatten(1).float()
     scales, offsets = (t.float().repeat_interleave(group_size, 1) for t in (S, Z))

@@ -224,10 +224,8 @@ class Placed:
 class Plan:
     """Where every value of a graph is placed, and what the steps on the placed ones are.
 
-    Args:
-        editor: the program; not changed.
-        pinned: nodes that stay as they are in memory: neither placed nor a frame.
-        frames: steps that are not placed, but start a frame of their own.
+    Nodes of `pinned` stay as they are in memory: neither placed nor a frame. Steps of `frames` are
+    not placed, but start a frame of their own.
     """
 
     def __init__(self, editor: ProgramEditor, pinned: set[Node], frames: set[Node]) -> None:
@@ -357,12 +355,7 @@ class Plan:
 
 
 class Chain:
-    """Connected steps, rewritten together or not at all, and whether that pays.
-
-    Args:
-        plan: where everything is placed.
-        members: the steps, in graph order.
-    """
+    """Connected steps in graph order, rewritten together or not at all, and whether that pays."""
 
     def __init__(self, plan: Plan, members: list[Node]) -> None:
         self.plan, self.members, self._within = plan, members, set(members)

@@ -122,10 +122,8 @@ def side_by_side(name: str, known: Mapping[str, CataloguedModel]) -> list[_Sibli
 def collect(store: Store, model: str) -> CataloguedModel:
     """Return what the signed ledgers and the reports of a model say.
 
-    Raises:
-        UnknownName: nothing of it was promoted.
-        Untrusted: a ledger was not signed by anybody who is trusted here.
-        StoreError: the store did not give them.
+    Raise UnknownName if nothing of it was promoted, Untrusted if no trusted key has signed a
+    ledger, StoreError if the store did not give them.
     """
     found = [_history(store, ledger) for ledger in store.ledgers(model)]
     if not found:

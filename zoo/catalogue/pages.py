@@ -112,12 +112,9 @@ def _script(*names: str) -> str:
 
 
 def render_model(name: str, known: Mapping[str, CataloguedModel], way: Way) -> str:
-    """Return the page of a model.
+    """Return the page of a model, which may be a precision of another one of `known`.
 
-    Args:
-        name: which one.
-        known: all models of the catalogue, of which it may be a precision's.
-        way: how its readers get to other pages, to files and to the store.
+    `way` leads its readers to other pages, to files and to the store.
     """
     model = known[name]
     platforms = [(history, snippets(model, history, way)) for history in model.histories]
@@ -148,13 +145,7 @@ def first_lines(latest: Sequence[tuple[CataloguedModel, History]], way: Way) -> 
 
 
 def snippets(model: CataloguedModel, history: History, way: Way) -> tuple[Command, ...]:
-    """Return commands and Python for the latest release of a platform.
-
-    Args:
-        model: whose.
-        history: of the platform.
-        way: how the page's reader gets to the store.
-    """
+    """Return commands and Python for the latest release of a platform, of the store of `way`."""
     pull = pull_command(model, history, way)
     heard = Command("Make text of a recording", f"menagerie transcribe {model.name} a.wav")
     run = "The same in Python" if model.speech else "Run it in Python, without PyTorch"

@@ -106,11 +106,8 @@ def update_catalogue(store: Store, models: Iterable[str] | None = None) -> int:
 def share_catalogue(store: Store) -> str | None:
     """Draw the site once more with signed links, for readers without a key to its bucket.
 
-    Returns:
-        The address of the first page, good for a week as all that it links; None for a folder.
-
-    Raises:
-        StoreError: the store could not give or take it.
+    Return the address of the first page, good for a week as all that it links; None for a folder.
+    Raise StoreError if the store could not give or take it.
     """
     objects, known = store.objects, _records(store.objects) or {}
     if objects.link(INDEX, "") is None:
@@ -128,11 +125,7 @@ def kept_site(objects: ObjectStore) -> Site:
 
 
 def keep_site(objects: ObjectStore, site: Site, wheels: Iterable[Path] = ()) -> Site:
-    """Store the owner's settings of the site, with wheels for its readers; pages show them.
-
-    Returns:
-        The same with the names of the wheels.
-    """
+    """Store the owner's settings of the site; return them with the names of its readers' wheels."""
     for wheel in wheels:
         objects.put_file(wheel, WHEELS + wheel.name, lambda _: None)
         site = site.with_wheel(wheel.name)

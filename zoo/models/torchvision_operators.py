@@ -93,10 +93,8 @@ def align_regions(  # noqa: PLR0917 (torchvision's order)
     """Return a small map of each region (K, 5: image, x and y of two corners) of (N, C, H, W).
 
     Every one of the (K, C, pooled_height, pooled_width) values is the mean of `sampling_ratio`
-    squared samples, bilinear between pixels; a sample more than a pixel outside counts as 0.
-
-    Raises:
-        NotImplementedError: if the number of samples depends on the regions' sizes.
+    squared samples, bilinear between pixels; a sample more than a pixel outside counts as 0. Raise
+    NotImplementedError if the number of samples depends on the regions' sizes.
     """
     if sampling_ratio <= 0:
         raise NotImplementedError(

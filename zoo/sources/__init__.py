@@ -35,19 +35,12 @@ class LoadedModel:
 def load(
     name: str, spec: ModelSpec, *, origin: Path, random_weights: int | None, allow_factories: bool
 ) -> LoadedModel:
-    """Fetch and build a model.
+    """Fetch and build the model `name` of the manifest file `origin`, where relative paths begin.
 
-    Args:
-        name: its name in the manifest, for messages.
-        spec: its entry.
-        origin: the manifest file of the entry; relative paths start beside it.
-        random_weights: a seed that replaces fetching. Weights that are at hand (a checkpoint or
-            folder beside the manifest, a factory's own) are used all the same, and the result
-            says so by `random_weights=None`.
-        allow_factories: whether builders from outside Menagerie may run.
-
-    Raises:
-        SourceError: if the model cannot be had; SourceRefused or HashMismatch where that is why.
+    The seed `random_weights` replaces fetching. Weights that are at hand (a checkpoint or folder
+    beside the manifest, a factory's own) are used all the same, and the result says so by
+    `random_weights=None`. With `allow_factories`, builders from outside Menagerie may run. Raise
+    SourceError if the model cannot be had; SourceRefused or HashMismatch where that is why.
     """
     context = Context(name, origin.parent, allow_factories)
     seed = seed_used(spec, random_weights)

@@ -89,11 +89,7 @@ def fetch(url: str, sha256: str, *, model: str) -> Path:
 
 
 def require_digest(actual: str, promised: str, what: str, model: str) -> None:
-    """Check a digest, of which `promised` may be the first digits only.
-
-    Raises:
-        HashMismatch: if they differ.
-    """
+    """Raise HashMismatch if a digest differs; `promised` may be its first digits only."""
     if not actual.startswith(promised):
         fact = f"{shown_address(what)} has sha256 {actual}, promised was {promised}"
         raise HashMismatch(model, fact, "If the new file is meant, write its sha256 into the entry")
@@ -130,10 +126,9 @@ def _download(url: str, target: IO[bytes], model: str) -> None:
 def trained(source: CheckpointSource, context: Context) -> nn.Module:
     """Return the module with the checkpoint's weights.
 
-    Raises:
-        HashMismatch: if the file's bytes are not the promised ones.
-        SourceRefused: if it leads out of the manifest's folder or holds more than tensors.
-        SourceError: if it cannot be had or read, or does not fit the module.
+    Raise HashMismatch if the file's bytes are not the promised ones, SourceRefused if it leads out
+    of the manifest's folder or holds more than tensors, SourceError if it cannot be had or read, or
+    does not fit the module.
     """
     if is_fetched(source):
         path = fetch(source.path, source.sha256, model=context.model)
@@ -148,9 +143,8 @@ def trained(source: CheckpointSource, context: Context) -> nn.Module:
 def read_state(path: Path, model: str, key: str | None = None) -> Mapping[str, Tensor]:
     """Return the tensors of a checked file, or of its entry `key`; nothing in it is run.
 
-    Raises:
-        SourceRefused: if it is no pickle of tensors only.
-        SourceError: if it cannot be read or is no state dict.
+    Raise SourceRefused if it is no pickle of tensors only, SourceError if it cannot be read or is
+    no state dict.
     """
     try:
         if path.suffix == ".safetensors":
@@ -179,11 +173,7 @@ def read_state(path: Path, model: str, key: str | None = None) -> Mapping[str, T
 
 
 def fill(module: nn.Module, state: Mapping[str, Tensor], model: str) -> None:
-    """Give `module` exactly the tensors of `state`.
-
-    Raises:
-        SourceError: if a name or a shape differs; says how many and the first of each.
-    """
+    """Give `module` exactly the tensors of `state`; SourceError says what differs, and how many."""
     own = module.state_dict()
     differences = {
         "missing": sorted(own.keys() - state.keys()),
@@ -200,11 +190,7 @@ def fill(module: nn.Module, state: Mapping[str, Tensor], model: str) -> None:
 
 
 def _refuse_inflation(path: Path, model: str) -> None:
-    """Refuse a compressed file: PyTorch stores tensors as they are.
-
-    Raises:
-        SourceRefused: it is a zip whose entries are compressed, overlap, or are code.
-    """
+    """Refuse a zip with compressed or overlapping entries or code: tensors are stored as is."""
     if not zipfile.is_zipfile(path):
         return
     with zipfile.ZipFile(path) as archive:

@@ -42,12 +42,9 @@ def resolve_inside(path: str, context: Context, *, outside: bool = False) -> Pat
     """Return the file or folder that an entry's `path` means, beside the manifest or `outside`.
 
     Who submits a manifest to a worker is not to learn of the worker's files: `outside` is for
-    manifests that are on this machine.
-
-    Raises:
-        SourceRefused: if it leads out of the manifest's folder, by `..`, by a link or by being
-            absolute, and that is not permitted.
-        SourceError: if nothing is there.
+    manifests that are on this machine. Raise SourceRefused if it leads out of the manifest's
+    folder, by `..`, by a link or by being absolute, and that is not permitted, SourceError if
+    nothing is there.
     """
     folder = context.folder.resolve()
     try:
@@ -80,10 +77,8 @@ def weights_folder(path: str, context: Context) -> Path:
 
     Files that are links may stay in the manifest's folder; the shards that an index names are plain
     names of files beside it, so that a digest over the folder's files is one over all that is read.
-
-    Raises:
-        SourceRefused: the folder, a link in it, or an index leads out.
-        SourceError: it is not there, or an index cannot be read.
+    Raise SourceRefused if the folder, a link in it, or an index leads out, SourceError if it is not
+    there, or an index cannot be read.
     """
     folder = resolve_inside(path, context)
     inside = context.folder.resolve()

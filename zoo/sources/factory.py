@@ -27,16 +27,11 @@ trained = untrained  # the callable knows whether it gives weights
 
 
 def build(reference: str, arguments: Mapping[str, object], context: Context) -> nn.Module:
-    """Call a builder; a module is taken as it is, and takes no arguments.
+    """Call a builder, `module:callable`; a module is taken as it is, and takes no arguments.
 
-    Args:
-        reference: `module:callable`.
-        arguments: its keyword arguments.
-        context: where to look for the module, and whether code from outside may run.
-
-    Raises:
-        SourceRefused: if the code is not ours and was not permitted.
-        SourceError: if there is no such callable, it fails, or it returns no module.
+    `context` says where to look for the module, and whether code from outside may run. Raise
+    SourceRefused if the code is not ours and was not permitted, SourceError if there is no such
+    callable, it fails, or it returns no module.
     """
     module_name, _, name = reference.partition(":")
     ours = is_ours(reference)

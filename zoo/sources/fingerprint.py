@@ -53,20 +53,12 @@ def seed_used(spec: ModelSpec, random_weights: int | None) -> int | None:
 
 
 def fingerprint(spec: ModelSpec, *, origin: Path, random_weights: int | None) -> str:
-    """Return the content identity of an entry: weights, the builder's code, data.
+    """Return the content identity of an entry in the file `origin`: weights, builder's code, data.
 
-    Args:
-        spec: the entry.
-        origin: the manifest file of the entry.
-        random_weights: the seed the command asked for.
-
-    Returns:
-        Text that differs whenever the content does. For a factory of the manifest's owner it tells
-        its source file apart, not what that goes on to read.
-
-    Raises:
-        SourceError: if a local folder, or the data of calibration or accuracy gate, is not there.
-        SourceRefused: if one leads out of the manifest's folder.
+    The text differs whenever the content does. For a factory of the manifest's owner it tells its
+    source file apart, not what that goes on to read. Raise SourceError if a local folder, or the
+    data of calibration or accuracy gate, is not there, SourceRefused if one leads out of the
+    manifest's folder.
     """
     source, folder = spec.source, origin.parent
     seed = seed_used(spec, random_weights)

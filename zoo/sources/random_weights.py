@@ -57,13 +57,8 @@ def torch_threads(count: int) -> Iterator[None]:
 def enliven(module: nn.Module, spec: ModelSpec, model: str) -> None:
     """Repair degenerate parameters in place, as an entry's model is called; see `strengthen`.
 
-    Args:
-        module: float32, in eval mode.
-        spec: its entry; its programs' inputs are what batch norm statistics are taken on.
-        model: its name, for messages.
-
-    Raises:
-        SourceError: if the module cannot be called as the entry says.
+    Batch norm statistics are taken on the inputs of the entry's programs. Raise SourceError if the
+    module, which is float32 and in eval mode, cannot be called as the entry says.
     """
 
     def run() -> None:
@@ -84,10 +79,8 @@ def enliven(module: nn.Module, spec: ModelSpec, model: str) -> None:
 def strengthen(module: nn.Module, run: Callable[[], object]) -> None:
     """Repair degenerate parameters in place, drawing from torch's current random state.
 
-    Args:
-        module: float32, in eval mode.
-        run: calls it; each batch norm takes its input's statistics as it is reached, and each
-            residual branch the size of `SmallBranches`.
+    `run` calls the module, which is float32 and in eval mode; each batch norm takes its input's
+    statistics as it is reached, and each residual branch the size of `SmallBranches`.
     """
     with torch.no_grad():
         norms = [layer for layer in module.modules() if isinstance(layer, _BATCH_NORMS)]

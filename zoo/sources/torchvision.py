@@ -25,11 +25,7 @@ _patching = threading.Lock()
 
 
 def untrained(source: TorchvisionSource, context: Context) -> nn.Module:
-    """Return the builder's module as torchvision initialises it.
-
-    Raises:
-        SourceError: if torchvision has no such builder.
-    """
+    """Return the builder's module as torchvision initialises it; SourceError: no such builder."""
     builder = _builder(source, context)
     # Segmentation and detection would fetch a trained backbone by default.
     spare = {"weights_backbone"} & set(inspect.signature(builder).parameters)
@@ -40,9 +36,8 @@ def untrained(source: TorchvisionSource, context: Context) -> nn.Module:
 def trained(source: TorchvisionSource, context: Context) -> nn.Module:
     """Return the builder's module with the weights the entry names.
 
-    Raises:
-        SourceError: if torchvision has no such builder or weights, or they cannot be fetched.
-        SourceRefused: if torchvision publishes no hash for them.
+    Raise SourceError if torchvision has no such builder or weights, or they cannot be fetched,
+    SourceRefused if torchvision publishes no hash for them.
     """
     builder = _builder(source, context)
     known = {str(member): member for member in library().models.get_model_weights(builder)}

@@ -47,8 +47,7 @@ _EXPERTS = "batched_mm"
 def untrained(source: TransformersSource, context: Context) -> nn.Module:
     """Return the architecture with the entry's configuration, as transformers initialises it.
 
-    Raises:
-        SourceError: if there is no such architecture or it refuses the configuration.
+    Raise SourceError if there is no such architecture or it refuses the configuration.
     """
     architecture = _architecture(source, context)
     try:
@@ -62,9 +61,8 @@ def untrained(source: TransformersSource, context: Context) -> nn.Module:
 def trained(source: TransformersSource, context: Context) -> nn.Module:
     """Return the architecture with weights from the hub or from a folder beside the manifest.
 
-    Raises:
-        SourceError: if they cannot be had, or leave a parameter without a value.
-        SourceRefused: if the folder leads out of the manifest's.
+    Raise SourceError if they cannot be had, or leave a parameter without a value, SourceRefused if
+    the folder leads out of the manifest's.
     """
     architecture = _architecture(source, context)
     local = source.folder is not None
@@ -164,9 +162,8 @@ def _do_normalize(source: TransformersSource, context: Context) -> bool | None:
 def beside_weights(file: str, source: _Source, context: Context) -> Path:
     """Return a file beside a source's weights; in a folder it may be missing.
 
-    Raises:
-        SourceError: the hub or the package does not give it.
-        SourceRefused: the source's folder leads out of the manifest's.
+    Raise SourceError if the hub or the package does not give it, SourceRefused if the source's
+    folder leads out of the manifest's.
     """
     if isinstance(source, PackageSource):
         part = next((part for part in source.beside if Path(part.file).name == file), None)
@@ -208,16 +205,9 @@ def with_pieces(speech: SpeechSpec, source: SourceSpec, context: Context) -> Spe
     """Return the entry's speech with the tokenizer's own pieces, where its vocabulary names one.
 
     The tokens of a decoder's head are then those of its generation_config.json, and the blank of a
-    CTC head over characters is what vocab.json says of `<pad>`.
-
-    Args:
-        speech: of an entry.
-        source: where its weights are from.
-        context: where the entry is.
-
-    Raises:
-        SourceError: there is no tokenizer, or not one of as many tokens as the entry says.
-        SourceRefused: the source's folder leads out of the manifest's.
+    CTC head over characters is what vocab.json says of `<pad>`. Raise SourceError if there is no
+    tokenizer, or not one of as many tokens as the entry says, SourceRefused if the source's folder
+    leads out of the manifest's.
     """
     words = speech.vocabulary
     if not words.tokenizer or not isinstance(source, TransformersSource | PackageSource):

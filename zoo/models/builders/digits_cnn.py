@@ -18,14 +18,7 @@ class DigitsCnn(nn.Module):
         self.classifier = nn.Linear(64, _CLASSES)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Classify.
-
-        Args:
-            image: (batch, 1, 8, 8), grey values from 0 to 1.
-
-        Returns:
-            (batch, 10): a logit for each digit.
-        """
+        """Return (batch, 10), a logit a digit, for grey values from 0 to 1 (batch, 1, 8, 8)."""
         logits: Tensor = self.classifier(self.features(image).flatten(1))
         return logits
 

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 class _Network(nn.Module):
     """Convolutions, each with a slope by channel and some with a pool.
 
-    Args:
-        layers: width, kernel and pool of each; 0 for no pool.
+    `layers` has width, kernel and pool of each; 0 for no pool.
     """
 
     def __init__(self, layers: tuple[tuple[int, int, int], ...]) -> None:

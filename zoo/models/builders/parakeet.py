@@ -60,10 +60,8 @@ class LogMel(MelPowers):
 class SpeechEncoder(nn.Module):
     """Samples to encoded frames, and the scores of a CTC head where there is one.
 
-    Args:
-        encoder: without its head.
-        projector: from its width to the joint network's; None without a transducer.
-        ctc_head: from the encoder's (batch, frames, width) to the tokens' scores; None without.
+    The encoder is without its head; `projector` maps its width to the joint network's, None without
+    a transducer; `ctc_head` maps (batch, frames, width) to the tokens' scores.
     """
 
     def __init__(
@@ -101,12 +99,7 @@ class TransducerStep(nn.Module):
 
     The joint network is applied to a window of frames at once: as long as it says blank, the
     prediction network has nothing new to say, so that a decoding loop calls once a token, not once
-    a frame.
-
-    Args:
-        decoder: the prediction network.
-        joint: its joint network.
-        tokens: how many of the joint's scores are tokens', blank included; the rest are durations'.
+    a frame. `tokens` of the joint's scores are tokens', blank included; the rest are durations'.
     """
 
     def __init__(self, decoder: Any, joint: Any, tokens: int) -> None:
@@ -141,8 +134,8 @@ class TransducerStep(nn.Module):
 def parts(model: Any) -> nn.ModuleDict:
     """Return the programs of a Parakeet with a CTC, TDT or RNN-T head; none of other models.
 
-    Returns:
-        `listen`, samples to encoded frames or to CTC scores, and of a transducer `emit`, a step.
+    They are `listen`, samples to encoded frames or to CTC scores, and of a transducer `emit`, a
+    step.
     """
     if isinstance(model, ParakeetForCTC):
         return nn.ModuleDict({"listen": SpeechEncoder(model.encoder, None, model.ctc_head)})

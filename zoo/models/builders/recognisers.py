@@ -34,11 +34,7 @@ _RANGE = 8.0  # decades below a window's loudest bin that are told apart
 
 
 def level(samples: Tensor) -> Tensor:
-    """Scale samples to mean 0 and deviation 1, as `transformers.Wav2Vec2FeatureExtractor` does.
-
-    Args:
-        samples: (batch, n) float32.
-    """
+    """Scale samples (batch, n) to mean 0 and deviation 1, as Wav2Vec2FeatureExtractor does."""
     centred = samples - samples.mean(-1, keepdim=True)
     return centred / torch.sqrt(centred.square().mean(-1, keepdim=True) + _EPSILON)
 
@@ -100,11 +96,9 @@ class LogMel(MelPowers):
 
 
 class CtcScores(nn.Module):
-    """Samples to the scores of a CTC head.
+    """Samples to the scores of a model's CTC head.
 
-    Args:
-        model: with its head.
-        normalise: whether it was trained on samples of mean 0 and deviation 1.
+    With `normalise` it was trained on samples of mean 0 and deviation 1.
     """
 
     def __init__(self, model: nn.Module, normalise: bool) -> None:
@@ -130,12 +124,9 @@ class CtcScores(nn.Module):
 class CrossKeys(nn.Module):
     """A window of samples to the keys and values that every layer of a decoder attends to.
 
-    Args:
-        model: with `encoder` and `decoder`, whose layers' projections of the encoder's result are
-            computed here, once a window.
-        heads: of each layer's attention.
-        log_mel: makes the encoder's features; None: it takes samples as they are.
-        normalise: whether it was trained on samples of mean 0 and deviation 1.
+    The projections of the encoder's result are computed here, once a window, for `heads` of each
+    layer's attention. `log_mel` makes the encoder's features; without it samples are taken as they
+    are, and with `normalise` scaled to mean 0 and deviation 1.
     """
 
     def __init__(
@@ -195,15 +186,10 @@ class _Remembered(DynamicLayer):  # type: ignore[misc]  # transformers has no ty
 class TokenDecoder(nn.Module):
     """One step of a decoder; keys and values of the tokens before it are the program's state.
 
-    The state is of static capacity. A token attends to those at its own position and before it, so
-    that decoding may begin anew at position 0 whatever was decoded before.
-
-    Args:
-        decoder: of the model.
-        head: from its width to the tokens' scores.
-        heads: of each layer's attention.
-        capacity: the most tokens, as many as the model has positions.
-        width: of a head.
+    The state is of static capacity: at most as many tokens as the model has positions. A token
+    attends to those at its own position and before it, so that decoding may begin anew at position
+    0 whatever was decoded before. `head` maps the decoder's width to the tokens' scores; `heads`
+    are of each layer's attention, each of `width`.
     """
 
     def __init__(
@@ -253,14 +239,10 @@ class TokenDecoder(nn.Module):
 def parts(model: Any, normalise: Callable[[], bool | None] = lambda: None) -> nn.ModuleDict:
     """Return the programs of a recogniser, by name; none of a model of another kind.
 
-    Args:
-        model: a wav2vec 2.0 or HuBERT with a CTC head, a Whisper that writes text, or a Moonshine
-            with a key of its own for every head.
-        normalise: what preprocessor_config.json says by `do_normalize`; None: as is usual of its
-            kind. It is asked of models alone that take samples as they are.
-
-    Returns:
-        `listen`, from samples to CTC scores, or to keys and values; then also `emit`, a step.
+    It is a wav2vec 2.0 or HuBERT with a CTC head, a Whisper that writes text, or a Moonshine with a
+    key of its own for every head. `normalise` is what preprocessor_config.json says by
+    `do_normalize` of models that take samples as they are; None: as is usual of its kind. Programs
+    are `listen`, from samples to CTC scores, or to keys and values; then also `emit`, a step.
     """
     config = model.config
     if isinstance(model, Wav2Vec2ForCTC | HubertForCTC):

@@ -36,11 +36,7 @@ def _unit(taken: int, given: int, stride: int) -> nn.Module:
 
 
 class SileroVad(nn.Module):
-    """Whether somebody speaks in a block of 32 ms; state is in buffers.
-
-    Args:
-        rate: samples a second, 8000 or 16000.
-    """
+    """Whether somebody speaks in a block of 32 ms, at 8000 or 16000 Hz; state is in buffers."""
 
     hidden: Tensor
     cell: Tensor

@@ -147,12 +147,10 @@ class Head(nn.Module):
 
 
 class YoloStyle(nn.Module):
-    """The detector.
+    """The detector of some `classes`.
 
-    Args:
-        classes: how many kinds of things it tells apart.
-        width: channels of the first map; all others are multiples of it.
-        bins: how many bins describe a box side's distance from its cell, in cells.
+    `width` is of the first map; all others are multiples of it. `bins` describe a box side's
+    distance from its cell, in cells.
     """
 
     bin_values: Tensor
