@@ -1,4 +1,4 @@
-// Made by `python -m tests.shims header` from shims.toml and torch's headers.
+// Made by `python runtime/list_shims.py` from shims.toml and torch's headers.
 // clang-format off
 #pragma once
 #include "common/shim_types.h"
