@@ -14,11 +14,11 @@ from prefect.logging import get_run_logger
 from prefect.states import Failed
 from pydantic import WithJsonSchema
 
-from flows.pages import Ended, ProgressBar, leave_pages, record
+from flows.pages import Ended, ProgressBar, leave_pages, record, tell
 from flows.parameters import ConversionOptions
 from flows.plan import PlannedModel, job_for, looked_up
 from flows.results import ModelResult, Outcome, Step
-from flows.runs import RunFailed, abort_if_superseded, leave_row, this_run
+from flows.runs import RunFailed, abort_if_superseded
 from flows.services import Services, services
 from menagerie.figures import seconds
 from menagerie.validation.findings import Verdict
@@ -196,14 +196,6 @@ def _outcome(error: Exception) -> Outcome:
     return Outcome.FAILED if judged else Outcome.CRASHED
 
 
-def tell(row: ModelResult) -> None:
-    """Have a model's row heard, and left on the run at work where that keeps rows."""
-    given = services()
-    given.listener.model_ended(row)
-    if given.leaves_rows:
-        leave_row(row, this_run())
-
-
 def convert_in_task(planned: PlannedModel, options: ConversionOptions) -> None:
     """Convert a planned model as a task of the run at work; whatever happens, its row is reported.
 
@@ -233,8 +225,8 @@ def convert_in_task(planned: PlannedModel, options: ConversionOptions) -> None:
 
 
 def _convert(planned: PlannedModel, options: ConversionOptions) -> Ended:
-    if (row := planned.settled_row()) is not None:
-        return Ended(row, error=planned.error)
+    if planned.settled is not None:
+        return Ended(planned.settled, error=planned.error)
     try:
         with ExitStack() as claimed:
             store = open_store(options.store_url)
@@ -244,9 +236,10 @@ def _convert(planned: PlannedModel, options: ConversionOptions) -> Ended:
             patiently(lambda: claimed.enter_context(claim()))
             # Others may have converted it since it was planned, before or while we waited.
             [now] = patiently(lambda: looked_up([planned], options))
-            if (row := now.settled_row()) is not None:
-                return Ended(row)
-            return Conversion(planned, job_for(planned, options), services()).run()
+            if now.settled is not None:
+                return Ended(now.settled)
+            job = job_for(planned, options)
+            return Conversion(planned, job, services()).run()
     except (MenagerieError, OSError) as error:  # there is no room for a folder, say
         ours = explain(error, planned.model)
         return Ended(planned.row(Outcome.FAILED, Step.PLAN, ours), error=ours)

@@ -15,9 +15,9 @@ from prefect.runtime import deployment
 from prefect.states import Completed, Failed
 from pydantic import Field
 
-from flows.conversion import ModelChoice, TagChoice, TargetChoice, convert_in_task, tell
+from flows.conversion import ModelChoice, TagChoice, TargetChoice, convert_in_task
 from flows.fan_out import CONVERT_BATCH, Conversions
-from flows.pages import Ended, leave_artifact, leave_pages
+from flows.pages import Ended, leave_artifact, leave_pages, tell
 from flows.parameters import ConversionOptions, RunLimits
 from flows.plan import PlannedModel, plan, sort_out
 from flows.reports import refresh_index, table_of

@@ -353,8 +353,8 @@ class Conversions:
         """Return the row of a model that its run published before it died; else it crashed."""
         with suppress(MenagerieError):
             [now] = looked_up([one], self.options)
-            if (row := now.settled_row()) is not None:
-                return row.model_copy(update={"outcome": Outcome.PUBLISHED})
+            if now.settled is not None:
+                return now.settled.model_copy(update={"outcome": Outcome.PUBLISHED})
         return one.row(Outcome.CRASHED, Step.FLOW, error)
 
     def _abandon(self, stop: BaseException) -> None:

@@ -24,7 +24,8 @@ from prefect.artifacts import (
 
 from flows.reports import how_to_get, link_report, report_failure
 from flows.results import ModelResult, Outcome
-from flows.runs import or_warned, run_log
+from flows.runs import leave_row, or_warned, run_log, this_run
+from flows.services import services
 from menagerie.figures import seconds, shown_json
 from menagerie.paths import home
 from zoo.errors import MenagerieError
@@ -163,3 +164,11 @@ def record(row: ModelResult) -> None:
             os.close(descriptor)
     except OSError as error:
         run_log().warning("The end of a model could not be written down: %s", error)
+
+
+def tell(row: ModelResult) -> None:
+    """Report a row to the listener, and leave it on the run at work where that keeps rows."""
+    given = services()
+    given.listener.model_ended(row)
+    if given.leaves_rows:
+        leave_row(row, this_run())

@@ -64,7 +64,7 @@ _FEW = 8  # ledgers that the store is asked for at once
 
 @dataclass(frozen=True)
 class PlannedModel:
-    """A model for a target, its build key, and whether the store already has that release.
+    """A model for a target, its build key, and the row of its release where the store has one.
 
     `seed` is of its random weights; None where it keeps its own. `error` is why there can be no
     build key (a missing file, say), and then `build_key` is empty.
@@ -77,14 +77,7 @@ class PlannedModel:
     seed: int | None
     build_key: str
     error: MenagerieError | None = None
-    held: BundleManifest | None = None  # of the release in the store, unless that does not count
-    candidate: bool = False  # whether that one waits for its promotion
-    retracted: str | None = None  # when and why that one was
-
-    @property
-    def in_store(self) -> bool:
-        """Whether there is nothing to convert."""
-        return self.held is not None
+    stored: ModelResult | None = None  # None also where what the store has does not count
 
     @property
     def names(self) -> Build:
@@ -110,19 +103,12 @@ class PlannedModel:
             seconds=seconds,
         )
 
-    def settled_row(self) -> ModelResult | None:
-        """Return the row of a model that cannot be built or is stored; None: convert it."""
-        if self.error is not None:
-            return self.row(Outcome.FAILED, Step.PLAN, self.error)
-        if self.held is None:
-            return None
-        found = {"proof": self.held.state, "bytes": self.held.size, "candidate": self.candidate}
-        row = self.row(Outcome.SKIPPED)
-        row = row.model_copy(update={**found, "retracted": self.retracted})
-        report = known_report(self.model, self.target, self.build_key)
-        if report is None:
-            return row
-        return row.with_report(report, report_folder(self.model, self.target))
+    @property
+    def settled(self) -> ModelResult | None:
+        """The row of a model that cannot be built or is stored; None: convert it."""
+        return (
+            self.stored if self.error is None else self.row(Outcome.FAILED, Step.PLAN, self.error)
+        )
 
 
 def plan(
@@ -207,8 +193,16 @@ def looked_up(planned: list[PlannedModel], options: ConversionOptions) -> list[P
     waiting = store.objects.list_keys(candidate_key.folder) if places else []
 
     def seen(one: PlannedModel, manifest: BundleManifest) -> PlannedModel:
-        waits, out = candidate_key(*one.names) in waiting, gone[one.model, manifest.platform]
-        return replace(one, held=manifest, candidate=waits, retracted=out.get(one.build_key))
+        facts = {
+            "proof": manifest.state,
+            "bytes": manifest.size,
+            "candidate": candidate_key(*one.names) in waiting,
+            "retracted": gone[one.model, manifest.platform].get(one.build_key),
+        }
+        row = one.row(Outcome.SKIPPED).model_copy(update=facts)
+        if (report := known_report(*one.names)) is not None:
+            row = row.with_report(report, report_folder(one.model, one.target))
+        return replace(one, stored=row)
 
     return [seen(one, held[one.names]) if one.names in held else one for one in planned]
 
@@ -231,10 +225,10 @@ def sort_out(
     """Return the models that are to be converted; the rows of all others are reported."""
     work = []
     for one in planned:
-        if (row := one.settled_row()) is None:
+        if one.settled is None:
             work.append(one)
         else:
-            tell(row)
+            tell(one.settled)
     return work
 
 

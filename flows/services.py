@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def _model_process(job: Job) -> ModelHolder:
     """Start a model's process, and load the libraries of other planned models meanwhile."""
     process = ModelProcess(job)
-    for kind in {one.spec.source.kind for one in services().planned if not one.in_store}:
+    for kind in {one.spec.source.kind for one in services().planned if one.settled is None}:
         load_ahead(kind)
     return process
 

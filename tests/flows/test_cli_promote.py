@@ -200,8 +200,8 @@ def test_what_is_no_ledger_ends_no_plan(tmp_path: Path, store: Store, manifest: 
     [ledger] = (tmp_path / "store" / "ledgers").rglob("*.json")
     ledger.write_text('{"payload": ' + "[" * 100_000)
     [row] = plan(["ant"], ["cpu"], options)
-    assert row.in_store
-    assert row.retracted is None
+    assert row.stored is not None
+    assert row.stored.retracted is None
 
 
 def test_an_old_ledger_hides_no_retraction(

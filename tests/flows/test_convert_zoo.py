@@ -311,7 +311,7 @@ def test_what_others_converted_in_the_meantime_is_not_done_again(
 ) -> None:
     """A batch is planned at its start: before a model's turn the store is asked once more."""
     [planned] = plan(["ant"], ["cpu"], options)
-    assert not planned.in_store
+    assert planned.stored is None
     one(toy_services(), "ant", options)
     late = dataclasses.replace(toy_services(), planned=[planned])
     assert many(late, options)[0].outcome is Outcome.SKIPPED

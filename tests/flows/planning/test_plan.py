@@ -44,7 +44,7 @@ def options(tmp_path: Path, manifest: Path) -> ConversionOptions:
 def test_every_model_for_every_target(options: ConversionOptions) -> None:
     """In the manifest's order, none in the store, each with a key of its own."""
     planned = plan(["cat", "ant"], [], options)
-    assert [(p.model, p.target, p.in_store) for p in planned] == [
+    assert [(p.model, p.target, p.stored is not None) for p in planned] == [
         ("ant", "cpu", False),
         ("cat", "cpu", False),
     ]
