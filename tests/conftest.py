@@ -51,11 +51,16 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     Path(os.environ["MENAGERIE_TRUST"]).mkdir()
 # Files of half a minute and more, the longest first: begun last, one would keep a worker alone.
 LONGEST = (
-    "transforms/passes/test_expand_recurrent_layers.py",
-    "faults/test_in_short.py",
     "cases/test_operators.py",
-    "transforms/passes/test_whole_ranges.py",
+    "transforms/passes/test_expand_recurrent_layers.py",
+    "transforms/passes/test_decompose_stft.py",
+    "faults/test_in_short.py",
     "runtime/metal/test_double.py",
+    "transforms/test_convert.py",
+    "transforms/export/test_python_state.py",
+    "transforms/passes/test_whole_ranges.py",
+    "tasks/test_model_process.py",
+    "transforms/test_refuting.py",
     "transforms/passes/test_decompose_rare_operators.py",
     "runtime/speech/test_token_equality.py",
     "runtime/speech/test_whisper_token_equality.py",
