@@ -208,10 +208,10 @@ def test_a_good_module_is_not_refuted(tmp_path: Path) -> None:
 
 
 def test_products_with_zero_and_cancelled_sums_pass(tmp_path: Path) -> None:
-    """NaN times 0 is NaN; float64 judges a sum that cancels, whatever tensors forward makes."""
+    """NaN times 0 is NaN; float64 judges a sum that cancels, though forward asks for float32."""
 
     def both(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        rows = x @ torch.eye(5)
+        rows = x @ torch.eye(5) @ torch.eye(5, dtype=torch.float32)
         return x * 0, torch.signbit(x * 0), rows, torch.linalg.cross(rows[:, :3], rows[:, 2:])
 
     bundle = convert(_Apply(both), (ROWS,), out=tmp_path / "b", measure_seconds=0)

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
 
 from menagerie.validation.findings import CaseKind
 from transforms.goldens.realistic import Content, Values, content_of, draw, generator_of, sizes_of
@@ -228,6 +229,50 @@ class TiesInOrder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return _IN_ORDER.get(func, func)(*args, **(kwargs or {}))
 
 
+_WIDE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+
+
+class _Widened(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Inside, what a model makes, casts to or keeps in float32 is in float64."""
+
+    supports_higher_order_operators = True
+
+    def __torch_dispatch__(
+        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Compute with wide arguments, and make what is wide."""
+        args, kwargs = tree_map(_widened, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+
+def _widened(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(_WIDE.get(value.dtype, value.dtype))
+    return _WIDE.get(value, value) if isinstance(value, torch.dtype) else value
+
+
+def in_float64(eager: Eager) -> Call | None:
+    """Return the first call with weights, inputs and arithmetic in float64; None for a large model.
+
+    It may raise what a model has against float64.
+    """
+    if sum(p.numel() for p in eager.module.parameters()) > _MOST_PARAMETERS:
+        return None
+    wide = replace(eager, module=copy.deepcopy(eager.module).double())
+
+    def call(inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        given = {n: v.double() if v.is_floating_point() else v for n, v in inputs.items()}
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)  # of what forward makes, such as torch.eye(n)
+        try:
+            with _Widened():  # type: ignore[no-untyped-call]
+                return wide.first(given)
+        finally:
+            torch.set_default_dtype(before)
+
+    return call
+
+
 def _sorted(x: torch.Tensor, dim: int = -1, descending: bool = False) -> Any:
     return aten.sort.stable(x, stable=True, dim=dim, descending=descending)
 
@@ -373,15 +418,12 @@ def exact_outputs(eager: Eager, cases: Sequence[GoldenCase]) -> dict[str, torch.
     """
     number = next((n for n, case in enumerate(cases) if case.kind in _LIKE_DATA), 0)
     case = cases[number]
-    if sum(p.numel() for p in eager.module.parameters()) > _MOST_PARAMETERS:
-        return {}
     floats = {v.dtype for v in case.inputs.values() if v.is_floating_point()}
     if not floats <= {torch.float32, torch.float64}:
         return {}
     try:
-        run = replace(eager, module=copy.deepcopy(eager.module).double())
-        wide = {n: v.double() if v.is_floating_point() else v for n, v in case.inputs.items()}
-        found = run_exactly(run, wide)
+        run = in_float64(eager)
+        found = {} if run is None else run_exactly(run, case.inputs)
     except Exception:  # noqa: BLE001 - whatever a model has against float64, there is no truth then
         return {}
     truth = {name: value.detach() for name, value in found.items()}  # a parameter may be an output

@@ -5,7 +5,6 @@ How much is tried depends on the program's work alone, so that two machines make
 
 from __future__ import annotations
 
-import copy
 import faulthandler
 import itertools
 import signal
@@ -21,7 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from menagerie.numerics import Dtype
 from menagerie.validation.refuting import SPECIAL, Attempt, Kind, Plan, attempts
-from transforms.goldens.cases import GoldenCase, run_exactly
+from transforms.goldens.cases import GoldenCase, in_float64, run_exactly
 from transforms.graph.call_signature import Call, Eager, Signature
 from transforms.graph.layouts import as_array, as_tensor, plain
 
@@ -35,7 +34,7 @@ _MOST_WORK = 1e11  # ... FLOPs of a call
 _OF_AN_ELEMENT = 100.0  # FLOPs that one of an input or an output stands for
 _IN_FLOAT64 = 3.0  # times the work: float64 takes twice as long as float32
 _BYTES = 2**20  # of all answers; a tenth of the weights where that is more
-_SECONDS = 60  # after which an eager that hangs is ended
+_SECONDS = 240  # after which an eager that hangs is ended
 _MOST_SIZES = 12  # that are tried as indices
 _TEXT = 200  # characters of what eager says
 
@@ -154,7 +153,7 @@ def answers(
     work = _work(eager.first, case)
     if work > _MOST_WORK:
         return None
-    wide = _in_float64(eager) if work * 2 * _IN_FLOAT64 <= _WORK else None
+    wide = in_float64(eager)
     indices = _indices(eager, signature, case) if work * 100 <= _WORK and ends else {}
     base = {name: as_array(value) for name, value in case.inputs.items()}
     left_out = {Kind.SECOND_CALL} if has_state else set[Kind]()
@@ -211,13 +210,6 @@ def _work(run: Call, case: GoldenCase) -> float:
     return float(counter.get_total_flops()) + _OF_AN_ELEMENT * elements
 
 
-def _in_float64(eager: Eager) -> Call | None:
-    try:
-        return replace(eager, module=copy.deepcopy(eager.module).double()).first
-    except Exception:  # noqa: BLE001 - whatever a model has against it
-        return None
-
-
 def _indices(eager: Eager, signature: Signature, case: GoldenCase) -> dict[str, list[int]]:
     """Return -1, the largest index that eager takes, and the next, for each input of integers."""
     known = [*case.inputs.values(), *eager.module.parameters(), *eager.module.buffers()]
@@ -251,13 +243,7 @@ def _answer(
 ) -> tuple[dict[str, torch.Tensor], str]:
     """Return eager's outputs and its doubts about them, or what it says where it refuses."""
     outputs, raises = _run(run, inputs)
-    exact: Mapping[str, torch.Tensor] = {}
-    if wide is not None and not raises:
-        floats = {n: v.double() if v.is_floating_point() else v for n, v in inputs.items()}
-        default = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float64)  # of what forward makes, such as torch.eye(n)
-        exact = _run(wide, floats)[0]
-        torch.set_default_dtype(default)
+    exact = {} if wide is None or raises else _run(wide, inputs)[0]
     found = {f"output/{name}": plain(value.detach()) for name, value in outputs.items()}
     for name, value in outputs.items():
         if name in exact and (doubt := _doubt(value.detach(), exact[name].detach())).any():
