@@ -70,12 +70,12 @@ class ClusterState(Frozen):
 
     @property
     def api_url(self) -> str:
-        """Of Prefect's API, whether it runs or not."""
+        """URL of Prefect's API; the server may be down."""
         return f"{self.ui_url}/api"
 
     @property
     def s3_endpoint(self) -> str:
-        """Of the store. On loopback: a browser opens links to it without a word."""
+        """URL of the store, on loopback: a browser opens links to it without a warning."""
         return f"http://127.0.0.1:{self.ports['s3']}"
 
     def database_url(self, scheme: str = "postgresql") -> str:

@@ -172,7 +172,7 @@ def plan(
             raise error
         given = sorted({target for spec in chosen.values() for target in spec.targets})
         step = (
-            f"Say `--target {given[0]}`, which they are for, or add `targets: "
+            f"Pass `--target {given[0]}`, which they support, or add `targets: "
             f"[{', '.join(targets)}]` to an entry; `{manifest.listing}` shows them"
         )
         raise UsageError(" or ".join(targets), "no selected model is for this target", step)

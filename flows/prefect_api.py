@@ -138,7 +138,7 @@ def _start(
     raise MenagerieError(
         "Prefect's embedded API",
         f"did not start: {last_line(log)}",
-        f"The whole story is in {log}; deleting {folder} starts it afresh",
+        f"See {log}; deleting {folder} starts with an empty database",
     )
 
 

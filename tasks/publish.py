@@ -115,7 +115,7 @@ def promote_candidate(
         judged = judge(bundle, limits=Limits(measure_seconds=0.0), allow_unsigned=True)
         if not judged.passed:
             fact = f"{judged.verdict}: {judged.detail}"
-            raise ValidationError(place, fact, "Do not promote it; convert it anew")
+            raise ValidationError(place, fact, "Do not promote it; convert it again")
         return Promoter(store, keyring).promote(candidate, latest=latest, reason=reason)
 
 

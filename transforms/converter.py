@@ -470,7 +470,7 @@ def _labelled(
     data: Any = wanted.get("data")
     tensors = isinstance(data, Mapping) and all(isinstance(v, torch.Tensor) for v in data.values())
     if not tensors and not isinstance(data, (str, Path)):
-        fact = "`data` is no file and no tensors by name"
+        fact = "`data` is neither a file nor tensors by name"
         raise UsageError(place, fact, "Give a safetensors file, or the inputs and `labels`")
     if gate.program not in programs:
         step = f"There are: {', '.join(programs)}"

@@ -100,7 +100,7 @@ def push(
     """
     name, revision = repository(address)
     if revision != "main":
-        raise UsageError(address, "names a revision, and a push makes one", f"Give hf://{name}")
+        raise UsageError(address, "names a revision, which a push makes", f"Give hf://{name}")
     catalogued = collect(store, model or name.partition("/")[2])
     latest = [(h.target, h.latest, h.platform) for h in catalogued.histories if h.latest]
     if not latest:
@@ -218,20 +218,20 @@ def _errors(server: str) -> Iterator[None]:
     try:
         yield
     except LocalTokenNotFoundError:
-        raise UsageError(server, "does not know who you are", advice) from None
+        raise UsageError(server, "authentication failed: no token was found", advice) from None
     except HfHubHTTPError as error:
         status, said = error.response.status_code, error.server_message or "nothing more"
         if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-            raise UsageError(server, f"does not let you in ({status}): {said}", advice) from None
+            raise UsageError(server, f"refused access ({status}): {said}", advice) from None
         raise StoreError(server, f"answers {status}: {said}", "Push again later") from None
     except HFValidationError as error:
-        fact = f"takes no such name: {error}"
+        fact = f"refused the name: {error}"
         raise UsageError(server, fact, "Name another repository") from None
     except ValueError as error:
         fact = " ".join(str(error).split())
         if isinstance(error.__cause__, HfHubHTTPError):  # it has refused the card
             raise StoreError(server, fact, "Give an SPDX licence, or LicenseRef-NAME") from None
-        raise StoreError(server, f"answers not as a Hub: {fact}", "Check --endpoint") from None
+        raise StoreError(server, f"does not answer as a Hub: {fact}", "Check --endpoint") from None
     except RuntimeError as error:  # of its uploads, whose cause says more
         fact = ": ".join(str(each).strip() for each in (error, error.__cause__) if each)
         raise StoreError(server, fact, "Push again later") from None

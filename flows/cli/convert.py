@@ -157,7 +157,7 @@ def _reachable_store(given: str, cluster: "ClusterState | None") -> str:
     from flows.parameters import default_store
 
     if not given and os.environ.get("PREFECT_API_URL") and not os.environ.get("MENAGERIE_STORE"):
-        fact = "is needed: a folder of this machine is none of the workers' of PREFECT_API_URL"
+        fact = "is required: workers of PREFECT_API_URL cannot read a folder of this machine"
         raise UsageError("--store", fact, "Give theirs, or set MENAGERIE_STORE; or add --local")
     store = absolute(given) or default_store()
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3")

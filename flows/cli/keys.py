@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 def init(
     *,
     release_keys: Annotated[int, typer.Option(min=1, max=16, help="Keys that sign releases.")] = 1,
-    threshold: Annotated[int, typer.Option(min=1, max=16, help="So many of them must sign.")] = 1,
+    threshold: Annotated[int, typer.Option(min=1, max=16, help="Signatures a release needs.")] = 1,
     root_keys: Annotated[int, typer.Option(min=1, max=16, help="Keys that sign roots.")] = 1,
-    root_threshold: Annotated[int, typer.Option(min=1, max=16, help="So many must sign.")] = 1,
+    root_threshold: Annotated[int, typer.Option(min=1, max=16, help="Signatures on a root.")] = 1,
     timestamp_days: Annotated[
         int, typer.Option(min=1, max=3650, help="How long a mirror can show an old state.")
     ] = 7,
@@ -65,7 +65,7 @@ def rotate(
     *,
     store: StoreOption = "",
 ) -> None:
-    """Put new keys in the place of a role's; what the store lists is signed anew.
+    """Replace a role's keys, and sign what the store lists again.
 
     Needs the root keys. Clients with The Update Framework follow by themselves, others are given
     the new root.json.
@@ -90,7 +90,7 @@ def rotate(
 
 
 def refresh(*, store: StoreOption = "") -> None:
-    """Date the store's metadata anew, before they expire; needs the online key alone.
+    """Renew the store's metadata before they expire; needs only the online key.
 
     **Examples**
 
@@ -101,7 +101,7 @@ def refresh(*, store: StoreOption = "") -> None:
     from zoo.store import open_store
 
     Promoter(open_store(store), Keyring(keys_folder())).refresh()
-    answer({"store": store}, f"{store}: dated anew")
+    answer({"store": store}, f"{store}: renewed")
 
 
 def _answer(keyring: "Keyring", *advice: str) -> None:

@@ -37,7 +37,7 @@ def promote(
         bool, typer.Option(help="Whether it becomes the latest, or is had by its key alone.")
     ] = True,
     goldens: Annotated[
-        bool, typer.Option(help="Whether the golden outputs are computed anew with PyTorch.")
+        bool, typer.Option(help="Whether to compute the golden outputs again with PyTorch.")
     ] = True,
     slower: Annotated[
         float, typer.Option(min=1, help="The latest's time over eager's may grow so many times.")

@@ -83,7 +83,7 @@ def diff(
     after: Annotated[str | None, typer.Argument(metavar="[...]", help="Default: latest.")] = None,
     *,
     target: TargetOption = "cpu",
-    everything: Annotated[bool, typer.Option("--all", help="Also what is equal.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Show unchanged values too.")] = False,
     store: StoreOption = "",
 ) -> None:
     """Compare two releases: numerics, latency, size, graph, passes, kernels and provenance.
@@ -101,7 +101,7 @@ def diff(
     name = before.partition("@")[0]
     if after is None:
         if Path(before).exists():
-            raise UsageError(before, "is compared with nothing", f"zoo release diff {before} MODEL")
+            raise UsageError(before, "lacks a second release", f"zoo release diff {before} MODEL")
         after = name
         before = before if "@" in before else f"{name}@before"
     compared = compare(_side(before, target, store), _side(after, target, store))
@@ -304,7 +304,7 @@ def catalog(
     open_it: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     store: StoreOption = "",
 ) -> None:
-    """Make the site of all promoted releases anew, in the store beside them.
+    """Draw the site of all promoted releases again, in the store beside them.
 
     Each promotion does it for its own model. The pages are static: they work from a folder and
     from any server, and link the very files of the store. Of a bucket without a web server a copy

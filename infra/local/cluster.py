@@ -208,7 +208,7 @@ def _processes(names: list[str] | None) -> list[str]:
     """Return the named processes in the order of their start, by default all."""
     for name in names or ():
         if name not in PORTS:
-            raise UsageError(name, "is no process of the cluster", f"Name {', '.join(PORTS)}")
+            raise UsageError(name, "is not a process of the cluster", f"Name {', '.join(PORTS)}")
     return [name for name in PORTS if not names or name in names]
 
 
@@ -293,7 +293,7 @@ def apply_wanted(state: ClusterState, tell: Callable[[str], None] = lambda _: No
     except subprocess.SubprocessError as error:
         late = isinstance(error, subprocess.TimeoutExpired)
         fact = f"not applied within {_START_SECONDS:.0f} s" if late else last_line(log)
-        raise MenagerieError("deployments", fact, f"The whole story is in {log}") from None
+        raise MenagerieError("deployments", fact, f"See {log}") from None
     state.model_copy(update={"applied": digest}).save()
     return True
 
@@ -377,7 +377,7 @@ def _database(state: ClusterState) -> str:
     try:
         return f"PostgreSQL {asyncio.run(version())} at 127.0.0.1:{state.ports['database']}"
     except (OSError, asyncpg.PostgresError) as error:
-        raise MenagerieError("PostgreSQL", f"takes no connection ({error})") from error
+        raise MenagerieError("PostgreSQL", f"refuses connections ({error})") from error
 
 
 def _server(state: ClusterState) -> str:
@@ -408,7 +408,7 @@ def _worker(state: ClusterState) -> str:
             return f"serves the pool {POOL}; online: {', '.join(online) or 'none yet'}"
     except httpx.HTTPError as error:
         raise MenagerieError("the worker", "does not answer", _anew("worker")) from error
-    raise MenagerieError("the worker", "asks for no work", _anew("worker"))
+    raise MenagerieError("the worker", "does not poll for work", _anew("worker"))
 
 
 @cache

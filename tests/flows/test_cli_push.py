@@ -323,7 +323,7 @@ def test_a_stranger_cannot_push(
     monkeypatch.setenv("HF_TOKEN", "hf_of_somebody_else")
     assert invoke(["push", HUB]) == 2
     error = capfd.readouterr().err
-    assert "does not let you in (401)" in error
+    assert "refused access (401)" in error
     assert "hf auth login" in error
     assert "hf_of_somebody_else" not in error
     assert not hub.repositories

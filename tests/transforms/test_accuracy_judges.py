@@ -99,8 +99,8 @@ def test_float32_is_as_accurate_as_eager(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("accuracy", "kind", "words"),
     [
-        ({}, UsageError, "`data` is no file and no tensors by name"),
-        ({"data": {"x": [1.0]}}, UsageError, "`data` is no file and no tensors by name"),
+        ({}, UsageError, "`data` is neither a file nor tensors by name"),
+        ({"data": {"x": [1.0]}}, UsageError, "`data` is neither a file nor tensors by name"),
         ({"data": "a", "metrics": "top-1"}, UsageError, r"accuracy\.metrics: .*metric, program"),
         ({"data": "a", "metric": "top-5"}, UsageError, r"accuracy\.metric: "),
         ({"data": "a", "max_degradation": 2}, UsageError, r"max_degradation: .*less than 1"),

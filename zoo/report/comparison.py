@@ -19,7 +19,7 @@ _UNTOLD = "and its report does not say how much it is now"
 
 
 class Change(StrEnum):
-    """What the second release is beside the first."""
+    """How the second release compares with the first."""
 
     SAME = "same"
     BETTER = "better"

@@ -170,9 +170,7 @@ class Promoter:
         try:
             update_catalogue(self._store, models)
         except MenagerieError as error:  # the decision is kept
-            _log.warning(
-                "the catalogue is not of today: %s; `zoo release catalog` makes it anew", error
-            )
+            _log.warning("the catalogue was not updated: %s; run `zoo release catalog`", error)
 
     def _attest(self, release: Release) -> None:
         payload = statement(release, report_of(self._store, release))
@@ -236,7 +234,7 @@ def check_candidate(manifest: BundleManifest, spec: ModelSpec) -> None:
     """
     if faults := "; ".join(_faults(manifest, spec)):
         fact = f"the candidate is not what the manifest asks for: {faults}"
-        advice = "Convert it anew with this manifest"
+        advice = "Convert it again with this manifest"
         raise ValidationError(f"{manifest.model} for {manifest.platform}", fact, advice)
 
 
@@ -324,7 +322,7 @@ def read_provenance(store: Store, release: Release) -> dict[str, Any]:
     except (Malformed, KeyError, TypeError) as error:
         raise ArtifactError(place, f"is no statement: {error}", "Promote it again") from None
     if given != _subjects(release):
-        raise ArtifactError(place, "speaks of other files than the release's", "Promote it again")
+        raise ArtifactError(place, "lists other files than the release", "Promote it again")
     return found
 
 

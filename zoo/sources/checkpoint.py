@@ -96,7 +96,7 @@ def require_digest(actual: str, promised: str, what: str, model: str) -> None:
 
 
 def _require_promised(path: Path, source: CheckpointSource, context: Context) -> None:
-    """Check a file's digest; that of one outside the manifest's folder is nobody's to learn."""
+    """Check a file's digest; that of a file outside the manifest's folder stays secret."""
     if not path.is_file():
         fact = f"{source.path} is no regular file"
         raise SourceError(context.model, fact, "Name a file of tensors")

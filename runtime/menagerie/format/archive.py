@@ -166,14 +166,14 @@ def _check_layout(archive: zipfile.ZipFile, path: Path) -> None:
     end = 0
     for entry in sorted(archive.infolist(), key=lambda each: each.header_offset):
         if entry.header_offset != end:
-            raise ArtifactError(str(path), f"holds bytes of no entry at {end:,}", _AGAIN)
+            raise ArtifactError(str(path), f"has bytes outside any entry at offset {end:,}", _AGAIN)
         archive.fp.seek(end + _NAME_LENGTHS)
         name, extra = struct.unpack("<HH", archive.fp.read(4))
         end += _LOCAL_HEADER + name + extra + entry.file_size
     archive.fp.seek(-_END_RECORD, os.SEEK_END)
     last: bytes = archive.fp.read(_END_RECORD)
     if end != archive.start_dir or not last.startswith(b"PK\5\6") or last[-2:] != b"\0\0":
-        raise ArtifactError(str(path), "holds bytes behind its entries", _AGAIN)
+        raise ArtifactError(str(path), "has bytes after its entries", _AGAIN)
 
 
 def _extract_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> None:

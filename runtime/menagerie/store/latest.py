@@ -61,7 +61,7 @@ def _require_later(objects: ObjectReader, key: str, ledger: Ledger | None, place
     if len(entries) < count or _digest(entries[:count]) != digest:
         fact = f"its {len(entries)} entries are not those {count} that were seen here before"
         fact = fact if entries else "was seen here before and is gone"
-        advice = f"The store shows an old state: tell its owner. If it was made anew, remove {path}"
+        advice = f"The store shows an old state: tell its owner. If it was remade, remove {path}"
         raise Untrusted(place, fact, advice)
     if len(entries) > count:
         with suppress(OSError):

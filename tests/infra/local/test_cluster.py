@@ -320,7 +320,7 @@ def test_a_process_is_restarted_alone(cluster: Cluster) -> None:
     assert {name for name in after if after[name] != before[name]} == {"database"}
     [log] = cluster.json("logs", "database").values()
     assert "ready to accept connections" in log[-1]
-    assert "is no process" in cluster.zoo("logs", "worm").stderr
+    assert "is not a process" in cluster.zoo("logs", "worm").stderr
 
 
 def test_what_only_a_mac_can_confirm_waits_until_one_comes(
