@@ -48,12 +48,9 @@ def naming_lines() -> AbstractContextManager[object]:
 class DropAssertions(CanonicalPass):
     """Replaces what a program asserts of its sizes with nothing, once that holds for all of them.
 
-    It takes programs exported with `prefer_deferred_runtime_asserts_over_guards`, inside
-    `naming_lines`. An `ExportError`
-    says that an assertion does not hold for some size, or that there are too many to try.
-
-    Args:
-        deferred: whether the program was exported so.
+    It takes programs exported with `prefer_deferred_runtime_asserts_over_guards`, which `deferred`
+    says, inside `naming_lines`. An `ExportError` says that an assertion does not hold for some
+    size, or that there are too many to try.
     """
 
     def __init__(self, *, deferred: bool) -> None:

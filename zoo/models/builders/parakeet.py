@@ -22,13 +22,10 @@ _EPSILON = 1e-5  # added to a deviation before dividing by it
 
 
 class LogMel(MelPowers):
-    """Parakeet's features: log mel powers, each bin normalised over the recording.
+    """Parakeet's features: log mel powers of some `bins`, each normalised over the recording.
 
     The numbers are those of `transformers.ParakeetFeatureExtractor` (and NeMo's preprocessor with
     `per_feature` normalisation): preemphasis 0.97, Hann windows of 25 ms every 10 ms, 512 bins.
-
-    Args:
-        bins: how many mel bins.
     """
 
     def __init__(self, bins: int = 80) -> None:
@@ -37,13 +34,9 @@ class LogMel(MelPowers):
     def forward(self, samples: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Return features and which of them are of real frames.
 
-        Args:
-            samples: (batch, n) float32 from -1 to 1 at 16 kHz, n a multiple of 160.
-            lengths: (batch,) int64, how many samples of each row are real: from 320, and no more
-                than n count.
-
-        Returns:
-            (batch, n / 160, bins) float32, zero past the end; (batch, n / 160) bool.
+        Samples are (batch, n) float32 from -1 to 1 at 16 kHz, n a multiple of 160; `lengths`
+        (batch,) int64, how many samples of each row are real: from 320 to n. The features are
+        (batch, n / 160, bins) float32, zero past the end; the others (batch, n / 160) bool.
         """
         real = torch.arange(samples.shape[1], device=samples.device) < lengths[:, None]
         sharp = samples[:, 1:] - _PREEMPHASIS * samples[:, :-1]
@@ -76,13 +69,10 @@ class SpeechEncoder(nn.Module):
     def forward(self, samples: Tensor, lengths: Tensor) -> dict[str, Tensor]:
         """Encode a recording of n samples, in steps of 1280 samples (80 ms).
 
-        Args:
-            samples: (batch, n) float32 from -1 to 1 at 16 kHz, n a multiple of 1280.
-            lengths: (batch,) int64, how many samples of each row are real.
-
-        Returns:
-            `encoded` (batch, n / 1280, width) with a projector, `logits` (batch, n / 1280, tokens)
-            with a CTC head; rows past a recording's end mean nothing.
+        Samples are (batch, n) float32 from -1 to 1 at 16 kHz, n a multiple of 1280; `lengths`
+        (batch,) int64, how many samples of each row are real. Return `encoded` (batch, n / 1280,
+        width) with a projector, `logits` (batch, n / 1280, tokens) with a CTC head; rows past a
+        recording's end mean nothing.
         """
         features, mask = self.log_mel(samples, lengths)
         hidden = self.encoder(features, attention_mask=mask).last_hidden_state
@@ -113,15 +103,11 @@ class TransducerStep(nn.Module):
     ) -> dict[str, Tensor]:
         """Feed `token`, then meet `frames`.
 
-        Args:
-            token: (1, 1) int64, the last token emitted; blank at the start.
-            hidden: (layers, 1, width) float32, the LSTM's state before the token; zero at first.
-            cell: (layers, 1, width) float32.
-            frames: (1, window, width) float32, consecutive rows of `encoded`.
-
-        Returns:
-            `logits` (1, window, tokens), `durations` (1, window, number of durations; absent for
-            an RNN-T), and the state after the token, `hidden` and `cell`.
+        The token, (1, 1) int64, is the last one emitted; blank at the start. `hidden` and `cell`,
+        (layers, 1, width) float32, are the LSTM's state before it; zero at first. `frames` (1,
+        window, width) float32 are consecutive rows of `encoded`. Return `logits` (1, window,
+        tokens), `durations` (1, window, number of durations; absent for an RNN-T), and the state
+        after the token.
         """
         output, state = self.decoder.lstm(self.decoder.embedding(token), (hidden, cell))
         scores = self.joint(self.decoder.decoder_projector(output), frames)

@@ -42,10 +42,8 @@ def level(samples: Tensor) -> Tensor:
 class MelPowers(nn.Module):
     """Mel powers of frames every 10 ms, on Slaney's scale; base of a family's features.
 
-    Args:
-        bins: how many mel bins.
-        size: of the Fourier transform.
-        window: by which a frame is weighted; no longer than `size`.
+    `bins` are mel bins, `size` is of the Fourier transform, and `window`, no longer than that,
+    weights a frame.
     """
 
     window: Tensor
@@ -70,26 +68,19 @@ class MelPowers(nn.Module):
 
 
 class LogMel(MelPowers):
-    """Whisper's features: log mel powers of a window, scaled by its loudest bin.
+    """Whisper's features: log mel powers of a window, in `bins`, scaled by its loudest bin.
 
     The numbers are those of `transformers.WhisperFeatureExtractor`: periodic Hann windows of 25 ms
     every 10 ms, mirrored at both ends, of a recording that is padded with zeros to the window.
-
-    Args:
-        bins: how many mel bins.
     """
 
     def __init__(self, bins: int = 80) -> None:
         super().__init__(bins, _FFT, torch.hann_window(_FFT))
 
     def forward(self, samples: Tensor) -> Tensor:
-        """Return features of a window.
+        """Return features (1, bins, n / 160) float32 of a window.
 
-        Args:
-            samples: (1, n) float32 from -1 to 1 at 16 kHz, n a multiple of 160.
-
-        Returns:
-            (1, bins, n / 160) float32.
+        Samples are (1, n) float32 from -1 to 1 at 16 kHz, n a multiple of 160.
         """
         mels = self.powers(samples).clamp(min=_FLOOR).log10()
         return (torch.maximum(mels, mels.amax() - _RANGE).transpose(1, 2) + 4.0) / 4.0
@@ -107,16 +98,11 @@ class CtcScores(nn.Module):
         self.normalise = normalise
 
     def forward(self, samples: Tensor) -> dict[str, Tensor]:
-        """Encode a recording of n samples, in frames of 400 samples, one every 320 (20 ms).
+        """Encode n samples at 16 kHz, at least 720, in frames of 400, one every 320 (20 ms).
 
-        Nothing is padded, and no frame masked: group normalisation, attention and the convolution
-        that stands for positions hear all samples.
-
-        Args:
-            samples: (1, n) float32 from -1 to 1 at 16 kHz, n at least 720.
-
-        Returns:
-            `logits` (1, (n - 80) // 320, tokens) float32.
+        Samples are (1, n) float32 from -1 to 1; return `logits` (1, (n - 80) // 320, tokens)
+        float32. Nothing is padded, and no frame masked: group normalisation, attention and the
+        convolution that stands for positions hear all samples.
         """
         return {"logits": self.model(level(samples) if self.normalise else samples).logits}
 
@@ -142,15 +128,11 @@ class CrossKeys(nn.Module):
         self.normalise = normalise
 
     def forward(self, samples: Tensor) -> dict[str, Tensor]:
-        """Encode a window.
+        """Return `keys` and `values` of a window, (layers, heads, frames, width of a head) float32.
 
-        Args:
-            samples: (1, n) float32 from -1 to 1 at 16 kHz. Whisper's window has as many as its
-                encoder has positions, 320 each, zeros behind the recording's end; Moonshine takes
-                at least 1279, of which some 384 (24 ms) make a frame.
-
-        Returns:
-            `keys` and `values`, (layers, heads, frames, width of a head) float32.
+        Samples are (1, n) float32 from -1 to 1 at 16 kHz. Whisper's window has as many as its
+        encoder has positions, 320 each, zeros behind the recording's end; Moonshine takes at least
+        1279, of which some 384 (24 ms) make a frame.
         """
         features = level(samples) if self.normalise else samples
         if self.log_mel is not None:
@@ -207,16 +189,10 @@ class TokenDecoder(nn.Module):
     def forward(
         self, token: Tensor, position: Tensor, keys: Tensor, values: Tensor
     ) -> dict[str, Tensor]:
-        """Feed a token.
+        """Feed a token (1, 1) int64; return `logits` (1, tokens) float32.
 
-        Args:
-            token: (1, 1) int64.
-            position: (1,) int64, how many tokens were fed before it; less than the capacity.
-            keys: (layers, heads, frames, width of a head) float32, of the window.
-            values: as `keys`.
-
-        Returns:
-            `logits` (1, tokens) float32.
+        `position` (1,) int64 is how many tokens were fed before it, less than the capacity; `keys`
+        and `values` (layers, heads, frames, width of a head) float32 are of the window.
         """
         layers = range(len(self.decoder.layers))
         own = [

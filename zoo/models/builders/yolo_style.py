@@ -166,14 +166,10 @@ class YoloStyle(nn.Module):
         self.register_buffer("bin_values", torch.arange(bins, dtype=torch.float32))
 
     def forward(self, image: Tensor) -> dict[str, Tensor]:
-        """Detect; what overlaps is not yet suppressed.
+        """Detect in (batch, 3, height, width), multiples of 32; what overlaps is not suppressed.
 
-        Args:
-            image: (batch, 3, height, width); height and width are multiples of 32.
-
-        Returns:
-            `boxes` (batch, cells, 4): left, top, right, bottom in pixels;
-            `scores` (batch, cells, classes): from 0 to 1.
+        Return `boxes` (batch, cells, 4): left, top, right, bottom in pixels, and `scores` (batch,
+        cells, classes): from 0 to 1.
         """
         maps = self.neck(*self.backbone(image))
         sides, scores = zip(
