@@ -173,10 +173,7 @@ def _convert_all(
 
 
 def convert_here(
-    work: Sequence[PlannedModel],
-    options: ConversionOptions,
-    jobs: int = 1,
-    until: float = math.inf,
+    work: Sequence[PlannedModel], options: ConversionOptions, jobs: int = 1, until: float = math.inf
 ) -> None:
     """Convert models one after another, or `jobs` at a time; the row of each is reported.
 
@@ -195,10 +192,7 @@ def convert_here(
             convert_in_task(one, options)
 
     def convert_together(group: Sequence[PlannedModel]) -> None:
-        with (
-            shared_model(given.hold) as hold,
-            use_services(dataclasses.replace(given, hold=hold)),
-        ):
+        with shared_model(given.hold) as hold, use_services(dataclasses.replace(given, hold=hold)):
             for one in group:
                 convert(one)
 

@@ -122,8 +122,7 @@ def _lines(source: IO[str]) -> queue.Queue[str]:
 
 
 def serve_forks(
-    hold: Callable[[Job], ModelHolder] = model_stages,
-    load: Callable[[str | None], None] = load,
+    hold: Callable[[Job], ModelHolder] = model_stages, load: Callable[[str | None], None] = load
 ) -> None:
     """Serve the socket that is standard input, until its other side closes.
 

@@ -257,10 +257,7 @@ def located(report: ConversionReport, search: Callable[[], Diagnosis]) -> Conver
 
 
 def seal(
-    bundle: Path,
-    draft: BundleManifest,
-    report: ConversionReport,
-    graphs: Sequence[ProgramGraphs],
+    bundle: Path, draft: BundleManifest, report: ConversionReport, graphs: Sequence[ProgramGraphs]
 ) -> BundleManifest:
     """Put the report into a bundle that passed, and seal it in the state that was proven.
 

@@ -24,13 +24,7 @@ _NO_PART_OF_IT = {"tags", "targets", "precisions"}
 
 
 def build_key(
-    name: str,
-    spec: ModelSpec,
-    target: str,
-    *,
-    weights: str,
-    code: str,
-    versions: Mapping[str, str],
+    name: str, spec: ModelSpec, target: str, *, weights: str, code: str, versions: Mapping[str, str]
 ) -> str:
     """Return the SHA-256, in hexadecimal, of all that decides which artifact a conversion makes.
 

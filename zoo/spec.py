@@ -17,11 +17,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from menagerie import uses
-from menagerie.format.bundle_manifest import (
-    Count,
-    Metric,
-    Positive,
-)
+from menagerie.format.bundle_manifest import Count, Metric, Positive
 from menagerie.numerics import ANY_FINITE, DEFAULT_TOLERANCES, Dtype, Tolerance
 from menagerie.typed_json import Malformed, check, matching, plain
 from zoo.base_models import Axis, Name, Reference, Sha256, SpecModel

@@ -92,12 +92,7 @@ def convert(
     """
     from flows.cli.output import answer, remark
     from flows.cli.progress import announce_weights, shown_results
-    from flows.parameters import (
-        ConversionOptions,
-        allow_here,
-        submit_folder,
-        with_submission,
-    )
+    from flows.parameters import ConversionOptions, allow_here, submit_folder, with_submission
     from flows.plan import plan, sort_out
     from flows.reports import index_page, table_of
     from flows.results import Listener

@@ -65,9 +65,7 @@ def explain(
 
         first, rewritten, _ = explained[0]
         graphs = ProgramGraphs(
-            program=first.name,
-            before=record_graph(first.program),
-            after=record_graph(rewritten),
+            program=first.name, before=record_graph(first.program), after=record_graph(rewritten)
         )
         picture.write_text(render_graph(graphs, f"{model}, before and after the passes"))
         shown.append(f"picture  {picture}")

@@ -230,9 +230,7 @@ def rebuild(
         os.environ["MENAGERIE_ALLOW_FACTORIES"] = "1"
     release = open_store(store).find(model, target, build, platform=platform)
     options = ConversionOptions(
-        store=store,
-        manifest=absolute(manifest),
-        allow_factories=allow_factories,
+        store=store, manifest=absolute(manifest), allow_factories=allow_factories
     )
     options = with_submission(options, [model])
     with messages().status(f"converting {model} for {release.platform} again"):
@@ -367,8 +365,7 @@ def gc(
         typer.Option("--candidate-days", min=0.0, max=36500.0, help="Younger candidates stay."),
     ] = 30.0,
     grace_hours: Annotated[
-        float,
-        typer.Option("--grace-hours", min=0.0, max=8760.0, help="Anything younger stays."),
+        float, typer.Option("--grace-hours", min=0.0, max=8760.0, help="Anything younger stays.")
     ] = 24.0,
     really: Annotated[bool, typer.Option("--delete", help="Remove it, not only say what.")] = False,
     store: StoreOption = "",

@@ -9,11 +9,7 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from menagerie.format.bundle_manifest import (
-    Count,
-    Name,
-    Positive,
-)
+from menagerie.format.bundle_manifest import Count, Name, Positive
 
 _LARGEST_FACTOR = 0.95
 

@@ -16,10 +16,7 @@ from transforms.graph.record import origin
 from transforms.graph.schemas import is_random, producers, schema_of, tensors_of
 from zoo.errors import ExportError
 
-_OF_STATE = {
-    OutputKind.PARAMETER_MUTATION: "parameter",
-    OutputKind.USER_INPUT_MUTATION: "input",
-}
+_OF_STATE = {OutputKind.PARAMETER_MUTATION: "parameter", OutputKind.USER_INPUT_MUTATION: "input"}
 _ADVICE = {
     "parameter": "Write into a copy, or call .eval() on the module first",
     "input": "Write into a copy (.clone()) and return it",

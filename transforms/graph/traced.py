@@ -48,11 +48,7 @@ def constant(name: str, value: torch.Tensor) -> torch.Tensor:
 
 
 def trace(
-    editor: ProgramEditor,
-    function: Callable[..., Any],
-    values: Sequence[Any],
-    *,
-    ours: bool = True,
+    editor: ProgramEditor, function: Callable[..., Any], values: Sequence[Any], *, ours: bool = True
 ) -> GraphModule:
     """Return the graph of what plain torch code computes of fake values; its errors are passed on.
 
@@ -93,12 +89,7 @@ def inline(
     return torch.fx.map_arg(traced.graph.output_node().args[0], made.__getitem__)
 
 
-def write(
-    editor: ProgramEditor,
-    function: Callable[..., Any],
-    *operands: Any,
-    like: Node,
-) -> Any:
+def write(editor: ProgramEditor, function: Callable[..., Any], *operands: Any, like: Node) -> Any:
     """Compute plain torch code in front of the node `like`, whose origin it takes.
 
     Operands are nodes and structures of them, for which the function is given their values; the

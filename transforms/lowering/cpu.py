@@ -76,13 +76,9 @@ def _vector_macros(capability: str) -> tuple[str, ...]:
 
 
 _BASELINES = {
-    "x86_64": _Baseline(
-        flags=("-march=x86-64-v3", *_vector_macros("AVX2")),
-        vector_bits=256,
-    ),
+    "x86_64": _Baseline(flags=("-march=x86-64-v3", *_vector_macros("AVX2")), vector_bits=256),
     "arm64": _Baseline(
-        flags=(*_vector_macros("NEON"), "-DAT_BUILD_ARM_VEC256_WITH_SLEEF"),
-        vector_bits=128,
+        flags=(*_vector_macros("NEON"), "-DAT_BUILD_ARM_VEC256_WITH_SLEEF"), vector_bits=128
     ),
 }
 _BASELINES["aarch64"] = _BASELINES["arm64"]

@@ -243,13 +243,7 @@ class _Kernel(mps.MetalKernel):
             self.faults.append(message)
         return self.faults.index(message) + 1
 
-    def check_bounds(
-        self,
-        expr: sympy.Expr,
-        size: sympy.Expr,
-        lower: bool,
-        upper: bool,
-    ) -> None:
+    def check_bounds(self, expr: sympy.Expr, size: sympy.Expr, lower: bool, upper: bool) -> None:
         """Report an index out of range, and go on with 0: others may wait for this thread."""
         if not (lower or upper):
             return

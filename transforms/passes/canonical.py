@@ -49,10 +49,7 @@ class CanonicalPass(GraphPass, ABC):
 
 
 def run_canonical(
-    place: str,
-    program: ExportedProgram,
-    passes: Iterable[CanonicalPass],
-    records: list[PassRecord],
+    place: str, program: ExportedProgram, passes: Iterable[CanonicalPass], records: list[PassRecord]
 ) -> ExportedProgram:
     """Run passes one after another; their records are appended to `records`."""
     for graph_pass in passes:

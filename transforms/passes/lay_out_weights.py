@@ -12,11 +12,7 @@ from zoo.errors import PassError
 
 aten = torch.ops.aten
 
-_CONVOLUTIONS = (
-    aten.conv2d.default,
-    aten.convolution.default,
-    aten.conv_transpose2d.input,
-)
+_CONVOLUTIONS = (aten.conv2d.default, aten.convolution.default, aten.conv_transpose2d.input)
 _IMAGE_RANK = 4  # weights of two-dimensional convolutions: out, in, height, width
 _VIEWS = (aten.view.default, aten._unsafe_view.default)
 

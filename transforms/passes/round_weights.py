@@ -65,10 +65,7 @@ class QuantiseWeights(GraphPass):
     """
 
     def __init__(
-        self,
-        precision: str = Precision.INT8_WEIGHT_ONLY,
-        keep: str = "",
-        group: int | None = None,
+        self, precision: str = Precision.INT8_WEIGHT_ONLY, keep: str = "", group: int | None = None
     ) -> None:
         if precision not in INTEGERS:
             fact = f"cannot keep weights in {precision!r}"

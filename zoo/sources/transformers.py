@@ -20,13 +20,7 @@ from zoo.errors import SourceError, advice
 from zoo.models.torchvision_operators import torchvision_operators
 from zoo.sources.context import first_line, reading, weights_folder
 from zoo.sources.package import unpack
-from zoo.spec import (
-    INSTEAD_OF_NEMO,
-    HeadSpec,
-    PackageSource,
-    TransformersSource,
-    WhisperHeadSpec,
-)
+from zoo.spec import INSTEAD_OF_NEMO, HeadSpec, PackageSource, TransformersSource, WhisperHeadSpec
 
 if TYPE_CHECKING:
     from types import ModuleType

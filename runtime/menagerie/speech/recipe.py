@@ -8,11 +8,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from menagerie.errors import ArtifactError
-from menagerie.format.bundle_manifest import (
-    Count,
-    Name,
-    Positive,
-)
+from menagerie.format.bundle_manifest import Count, Name, Positive
 from menagerie.typed_json import Malformed, from_json
 from menagerie.uses import AttentionHead, CtcHead, TransducerHead, Use, WhisperHead
 

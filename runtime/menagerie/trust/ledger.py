@@ -13,12 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from menagerie.errors import ArtifactError
-from menagerie.format.bundle_manifest import (
-    Moment,
-    Name,
-    ReleaseState,
-    Sha256,
-)
+from menagerie.format.bundle_manifest import Moment, Name, ReleaseState, Sha256
 from menagerie.trust.roots import TrustRoot
 from menagerie.trust.signature import LEDGER_TYPE, check_signature
 from menagerie.typed_json import Malformed, check, document, from_json, load
