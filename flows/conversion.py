@@ -137,8 +137,8 @@ class Conversion:
                         LOCATE, lambda: diagnose(model, self._job, failed, records)
                     )
                 self._at, self._report = Stage.VALIDATE, report
-            found = cause(report.diagnosis) if report.diagnosis is not None else ""
-            advice = ". ".join(filter(None, (dearest(report.passes), found)))
+            reason = cause(report.diagnosis) if report.diagnosis is not None else ""
+            advice = ". ".join(filter(None, (dearest(report.passes), reason)))
             advice = advice or f"The first node that is wrong: `{search_command(self._job)}`"
             raise NotProven(
                 error.place, error.fact, f"{error.next_step}. {advice}", report
@@ -230,8 +230,8 @@ def _convert(planned: PlannedModel, options: ConversionOptions) -> Ended:
     try:
         with ExitStack() as claimed:
             store = open_store(options.store_url)
-            said = "The same build is being converted by %s: waiting for it"
-            waiting = partial(get_run_logger().info, said)
+            message = "The same build is being converted by %s: waiting for it"
+            waiting = partial(get_run_logger().info, message)
             claim = partial(hold_lease, store.objects, planned.build_key, waiting=waiting)
             patiently(lambda: claimed.enter_context(claim()))
             # Others may have converted it since it was planned, before or while we waited.

@@ -208,9 +208,9 @@ class Conversions:
         """Convert all of `work`, at the latest until `until`; each model of it has its row then."""
         self._answered = self.now()
         self._batches = self._taken_up(work)
-        known = {key for batch in self._batches for key in batch.missing}
-        known |= self.recorder.rows.keys()
-        rest = [one for one in work if (one.model, one.target) not in known]
+        settled = {key for batch in self._batches for key in batch.missing}
+        settled |= self.recorder.rows.keys()
+        rest = [one for one in work if (one.model, one.target) not in settled]
         self._batches += share_out(rest, BATCH_MODELS)
         try:
             self._watch(until)
@@ -230,13 +230,13 @@ class Conversions:
         for run in submitted:
             target = str(run.parameters.get("target", ""))
             keys = [(str(name), target) for name in run.parameters.get("models") or ()]
-            found = tuple(planned[key] for key in keys if key in planned)
-            batch = Batch(target, found, run, self.now(), self.now())
+            models = tuple(planned[key] for key in keys if key in planned)
+            batch = Batch(target, models, run, self.now(), self.now())
             batch.take_rows(rows.get(run.id, ()), self.recorder.model_ended)
             again = batch.missing if batch.state in _UNDONE else {}
             if batch.missing and not again:
                 batches.append(batch)
-            for one in found:
+            for one in models:
                 if (one.model, target) not in again:
                     del planned[one.model, target]
         return batches
@@ -329,8 +329,8 @@ class Conversions:
         elif batch.run is None:
             self._crash(batch, MenagerieError("Prefect", "the run was deleted"))
         else:
-            said = batch.run.state.message if batch.run.state else ""
-            detail = f": {said}" if said else ""
+            message = batch.run.state.message if batch.run.state else ""
+            detail = f": {message}" if message else ""
             fact = f"its run ended {batch.run.state_name}{detail}"
             error = MenagerieError("Prefect", fact, "The run's logs say why")
             self._end(batch, lambda one: self._stored_row(one, error))

@@ -73,14 +73,14 @@ class ProgressBar:
             return
         self._next = time.monotonic() + _PAUSE_SECONDS
         self._whole = int(done)
-        said = f"{plain_text(now)}: {int(done)} of {self._parts} stages done"
+        description = f"{plain_text(now)}: {int(done)} of {self._parts} stages done"
         percent = 100.0 * done / self._parts
         with or_warned("The progress bar could not be moved"):
             if self._bar is None:
-                made = create_progress_artifact(percent, key=self._name, description=said)
+                made = create_progress_artifact(percent, key=self._name, description=description)
                 self._bar = cast("UUID", made)  # in a loop of asyncio it would be a coroutine
             else:
-                update_progress_artifact(self._bar, progress=percent, description=said)
+                update_progress_artifact(self._bar, progress=percent, description=description)
 
 
 @dataclass(frozen=True)
@@ -145,11 +145,11 @@ def record(row: ModelResult) -> None:
 
     Where that fails, a warning: nothing depends on it.
     """
-    said = f"{row.model} for {row.target}: {row.outcome} in {seconds(row.seconds)}"
+    sentence = f"{row.model} for {row.target}: {row.outcome} in {seconds(row.seconds)}"
     if row.stage is not None:
         took = f"after {seconds(row.seconds)} in {row.stage}"
-        said = f"{row.model} for {row.target}: {row.outcome} {took} ({row.reason})"
-    run_log().info("%s", said)
+        sentence = f"{row.model} for {row.target}: {row.outcome} {took} ({row.reason})"
+    run_log().info("%s", sentence)
     now = datetime.now(UTC)
     facts = row.model_dump(mode="json", exclude_none=True, exclude={"diagnosis", "page"})
     line = shown_json({"time": now.isoformat(timespec="milliseconds"), **facts})

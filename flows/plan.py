@@ -21,7 +21,6 @@ from flows.reports import conversion_log, known_report, report_folder
 from flows.results import ModelResult, Outcome, Step
 from flows.work import new_work_folder
 from menagerie.compilers import find_host_compiler
-from menagerie.format.bundle_manifest import BundleManifest
 from menagerie.host import RUNTIME_ABI
 from menagerie.store.layout import Build, candidate_key, ledger_key
 from menagerie.trust.ledger import MAX_LEDGER_BYTES
@@ -42,14 +41,14 @@ _PACKAGES = ("torch", "torchvision", "transformers", "numpy", "safetensors")
 @functools.cache
 def versions(target: Target) -> dict[str, str]:
     """Return versions of packages, compiler, platform and runtime ABI; `absent` if missing."""
-    found = {name: _version(name) for name in _PACKAGES}
+    result = {name: _version(name) for name in _PACKAGES}
     compiler = find_host_compiler()
-    found["compiler"] = compiler.version if compiler is not None else "absent"
-    found["host"] = f"{platform.system().lower()}-{platform.machine()}"
-    found["platform"] = target.platform
-    found |= target.versions()
-    found["runtime abi"] = str(RUNTIME_ABI)  # an artifact of another number does not load
-    return found
+    result["compiler"] = compiler.version if compiler is not None else "absent"
+    result["host"] = f"{platform.system().lower()}-{platform.machine()}"
+    result["platform"] = target.platform
+    result |= target.versions()
+    result["runtime abi"] = str(RUNTIME_ABI)  # an artifact of another number does not load
+    return result
 
 
 def _version(package: str) -> str:
@@ -154,57 +153,59 @@ def plan(
         return replace(unbuilt, build_key=key)
 
     chosen = {name: manifest.spec(name) for name in manifest.select(patterns, tags, precisions)}
-    wanted, refused = [], []
+    selection, refusals = [], []
     for name, spec in chosen.items():
         for target in map(target_named, targets or spec.targets):
             if target.refusal(spec.precision) is not None:
-                refused.append(one(name, spec, target))
+                refusals.append(one(name, spec, target))
             elif target.name in spec.targets:
-                wanted.append(one(name, spec, target))
-    refused += [
-        PlannedModel(release, place, spec, manifest.origins[name].file, None, "", error)
+                selection.append(one(name, spec, target))
+    refusals += [
+        PlannedModel(release, target, spec, manifest.origins[name].file, None, "", error)
         for name, release, error in manifest.unpublished(patterns, precisions)
         for spec in (manifest.spec(name),)
-        for place in (targets or spec.targets)[:1]
+        for target in (targets or spec.targets)[:1]
     ]
-    if targets and not wanted:
-        for error in (each.error for each in refused if each.error is not None):
+    if targets and not selection:
+        for error in (model.error for model in refusals if model.error is not None):
             raise error
-        given = sorted({target for spec in chosen.values() for target in spec.targets})
+        alternatives = sorted({target for spec in chosen.values() for target in spec.targets})
         step = (
-            f"Pass `--target {given[0]}`, which they support, or add `targets: "
+            f"Pass `--target {alternatives[0]}`, which they support, or add `targets: "
             f"[{', '.join(targets)}]` to an entry; `{manifest.listing}` shows them"
         )
         raise UsageError(" or ".join(targets), "no selected model is for this target", step)
-    return looked_up(wanted, options) + refused
+    return looked_up(selection, options) + refusals
 
 
 def looked_up(planned: list[PlannedModel], options: ConversionOptions) -> list[PlannedModel]:
     """Return the same with what the store has of each by now, where that is to be kept."""
-    keyed = [one.names for one in planned if one.error is None]
-    if options.force or not keyed:
+    builds = [one.names for one in planned if one.error is None]
+    if options.force or not builds:
         return planned
     store = open_store(options.store_url)
-    held = store.held(keyed)
-    places = {(each.model, each.platform) for each in held.values()}
+    manifests = store.held(builds)
+    histories = {(release.model, release.platform) for release in manifests.values()}
     with ThreadPoolExecutor(_FEW) as pool:  # a question to it may cross an ocean
-        said = list(pool.map(lambda each: _retractions(store, *each), places))
-    gone = dict(zip(places, said, strict=True))
-    waiting = store.objects.list_keys(candidate_key.folder) if places else []
+        retractions = list(pool.map(lambda history: _retractions(store, *history), histories))
+    retracted = dict(zip(histories, retractions, strict=True))
+    candidates = store.objects.list_keys(candidate_key.folder) if histories else []
 
-    def seen(one: PlannedModel, manifest: BundleManifest) -> PlannedModel:
+    def with_row(one: PlannedModel) -> PlannedModel:
+        if (manifest := manifests.get(one.names)) is None:
+            return one
         facts = {
             "proof": manifest.state,
             "bytes": manifest.size,
-            "candidate": candidate_key(*one.names) in waiting,
-            "retracted": gone[one.model, manifest.platform].get(one.build_key),
+            "candidate": candidate_key(*one.names) in candidates,
+            "retracted": retracted[one.model, manifest.platform].get(one.build_key),
         }
         row = one.row(Outcome.SKIPPED).model_copy(update=facts)
         if (report := known_report(*one.names)) is not None:
             row = row.with_report(report, report_folder(one.model, one.target))
         return replace(one, stored=row)
 
-    return [seen(one, held[one.names]) if one.names in held else one for one in planned]
+    return list(map(with_row, planned))
 
 
 def _retractions(store: Store, model: str, platform: str) -> dict[str, str]:
