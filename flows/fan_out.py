@@ -249,13 +249,18 @@ class Conversions:
                 self._look()
                 self._answered = self.now()
             except Exception as error:  # noqa: BLE001 - whatever the way to the server can fail in
-                if self._is_gone(error):
+                # It may only be restarting.
+                if self.now() - self._answered >= self.limits.minutes_without_server * _MINUTE:
                     for batch in self._batches:  # begun or not
                         self._crash(batch, explain(error, "Prefect"))
                     return
+                _log.warning("Prefect's API did not answer: %s", error)
             self._batches = [batch for batch in self._batches if batch.missing]
             if self.now() > until:
-                self._time_is_up()
+                for batch in self._batches:  # begun or not
+                    batch.doomed = batch.doomed or f"the run's {self.limits.hours:g} hours are over"
+                    self._cancel(batch)
+                    self._conclude(batch)
                 return
             if self._batches:
                 self.sleep(_POLL_SECONDS)
@@ -288,20 +293,18 @@ class Conversions:
         rows = self.runs.rows([*submitted])
         waiting = {batch.pool for batch in submitted.values() if batch.state not in _AT_WORK}
         served = {pool for pool in waiting if self.runs.has_worker(pool)}
-        if self.attended:
-            self._show_stages([*submitted])
+        for model, target, stage, seconds in (
+            self.runs.stages([*submitted]) if self.attended else ()
+        ):
+            if seconds is None:
+                self.recorder.stage_at(model, target, stage)
+            else:
+                self._end_stage(model, target, stage, seconds)
         for run, batch in submitted.items():
             batch.take_rows(rows.get(run, ()), self._take_row)
             if batch.missing:
                 batch.see(runs.get(run), self.now(), served=batch.pool in served)
                 self._act(batch)
-
-    def _show_stages(self, runs: Sequence[UUID]) -> None:
-        for model, target, stage, seconds in self.runs.stages(runs):
-            if seconds is None:
-                self.recorder.stage_at(model, target, stage)
-            else:
-                self._end_stage(model, target, stage, seconds)
 
     def _take_row(self, row: ModelResult) -> None:
         for stage in row.stages:  # the server notes the end of a task some seconds later
@@ -334,20 +337,6 @@ class Conversions:
             fact = f"its run ended {batch.run.state_name}{detail}"
             error = MenagerieError("Prefect", fact, "The run's logs say why")
             self._end(batch, lambda one: self._stored_row(one, error))
-
-    def _time_is_up(self) -> None:
-        """Mark all unfinished models as timed out, begun or not."""
-        for batch in self._batches:
-            batch.doomed = batch.doomed or f"the run's {self.limits.hours:g} hours are over"
-            self._cancel(batch)
-            self._conclude(batch)
-
-    def _is_gone(self, error: Exception) -> bool:
-        """Return whether the server has been away for too long: it may only be restarting."""
-        if self.now() - self._answered >= self.limits.minutes_without_server * _MINUTE:
-            return True
-        _log.warning("Prefect's API did not answer: %s", error)
-        return False
 
     def _stored_row(self, one: PlannedModel, error: MenagerieError) -> ModelResult:
         """Return the row of a model that its run published before it died; else it crashed."""
