@@ -33,6 +33,9 @@ from zoo.store.submissions import (
 STORES_VARIABLE = "MENAGERIE_ALLOWED_STORES"
 
 _USUAL = ("random_weights", "force", "store")  # set most often
+_NAME = re.compile(r"sha256:([0-9a-f]{64})")
+FACTORIES_VARIABLE = "MENAGERIE_ALLOW_FACTORIES"
+SUBMITTED_VARIABLE = "MENAGERIE_ALLOW_SUBMITTED"
 
 
 def _for_forms(schema: dict[str, Any]) -> None:
@@ -139,9 +142,6 @@ def default_store() -> str:
     return os.environ.get("MENAGERIE_STORE") or str(home() / "store")
 
 
-_NAME = re.compile(r"sha256:([0-9a-f]{64})")
-
-
 def submission_name(digest: str) -> str:
     """Return the name of a submission in a run's options."""
     return f"sha256:{digest}"
@@ -197,10 +197,6 @@ def allow_here(manifest: str) -> None:
     if submission_digest(manifest) and not factories_allowed(manifest, asked=False):
         with allowed_here().open("a") as file:
             file.write(f"{manifest}\n")
-
-
-FACTORIES_VARIABLE = "MENAGERIE_ALLOW_FACTORIES"
-SUBMITTED_VARIABLE = "MENAGERIE_ALLOW_SUBMITTED"
 
 
 def factories_allowed(manifest: str, *, asked: bool) -> bool:

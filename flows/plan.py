@@ -36,6 +36,7 @@ from zoo.spec import ModelSpec
 from zoo.store import Store, open_store
 
 _PACKAGES = ("torch", "torchvision", "transformers", "numpy", "safetensors")
+_FEW = 8  # ledgers that the store is asked for at once
 
 
 @functools.cache
@@ -56,9 +57,6 @@ def _version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return "absent"
-
-
-_FEW = 8  # ledgers that the store is asked for at once
 
 
 @dataclass(frozen=True)

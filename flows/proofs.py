@@ -18,6 +18,10 @@ from zoo.report.page import plain_text
 from zoo.store import Release, Store, open_store
 
 _log = logging.getLogger(__name__)
+_OTHER = (
+    "was made of another code, entry, weights, compiler or version than are at hand here: "
+    "make it again with those that its provenance names"
+)
 
 
 class VerifyResult(Frozen):
@@ -116,12 +120,6 @@ def verification_markdown(result: VerifyResult) -> str:
         cells = (p.model, p.target, p.build_key[:12], p.outcome, latency, p.detail)
         rows.append(f"| {' | '.join(map(plain_text, cells))} |")
     return f"{result.summary}, {result.when}\n\n" + "\n".join(rows) + "\n"
-
-
-_OTHER = (
-    "was made of another code, entry, weights, compiler or version than are at hand here: "
-    "make it again with those that its provenance names"
-)
 
 
 def turn_of_the_day(

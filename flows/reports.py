@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from zoo.store import Release
 
 _log = logging.getLogger(__name__)
+_LOG_BYTES = 64 * 1024  # of a log's end, of which the page shows some lines
+_ENDPOINT = "AWS_ENDPOINT_URL_S3"  # no secret; without it the address means AWS
+_AUTHORITY = "AWS_CA_BUNDLE"
+_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 
 
 def report_folder(model: str, target: str) -> Path:
@@ -68,9 +72,6 @@ def refresh_index() -> Path | None:
     except Exception:  # noqa: BLE001 - whatever it is, the models are published
         _log.warning("The page over all reports could not be written", exc_info=True)
         return index_page()
-
-
-_LOG_BYTES = 64 * 1024  # of a log's end, of which the page shows some lines
 
 
 def conversion_log(model: str, target: str, build_key: str) -> Path:
@@ -144,11 +145,6 @@ def link_report(row: ModelResult, store: str) -> ModelResult:
         _log.warning("The report of %s for %s cannot be linked: %s", row.model, row.target, error)
         return row
     return row.model_copy(update={"page": address})
-
-
-_ENDPOINT = "AWS_ENDPOINT_URL_S3"  # no secret; without it the address means AWS
-_AUTHORITY = "AWS_CA_BUNDLE"
-_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 
 
 def how_to_get(store: str, release: Release) -> str:

@@ -40,6 +40,12 @@ from zoo.errors import MenagerieError
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+_PATIENCE_SECONDS = 600.0  # of a line that is down; the run may be elsewhere by then
+_LOOK_SECONDS = 5.0
+_SCHEDULERS_TAG = "auto-scheduled"  # Prefect's own, of runs that a schedule made
+ROW_TYPE = "result"  # Prefect's UI shows artifacts of this type in no list of pages
+_PAGE = 200  # the most that Prefect gives at once
+_REFUSALS = (400, 404, 409, 422)
 
 
 def run_log() -> logging.Logger | logging.LoggerAdapter[logging.Logger]:
@@ -57,10 +63,6 @@ def or_warned(warning: str) -> Iterator[None]:
         yield
     except Exception:  # noqa: BLE001 - it can fail in any way
         run_log().warning(warning, exc_info=True)
-
-
-_PATIENCE_SECONDS = 600.0  # of a line that is down; the run may be elsewhere by then
-_LOOK_SECONDS = 5.0
 
 
 def abort_if_superseded() -> None:
@@ -118,9 +120,6 @@ class Trigger(StrEnum):
     CONVERT_ZOO = "by convert-zoo"
     DEPLOYMENT = "on demand"  # in the UI, or by the API
     COMMAND = "command line"
-
-
-_SCHEDULERS_TAG = "auto-scheduled"  # Prefect's own, of runs that a schedule made
 
 
 def tag_run(names: Iterable[str]) -> None:
@@ -184,10 +183,6 @@ def failed(message: str, result: object) -> State[Any]:
     return Failed(message=message, data=RunFailed(str(flow_run.get_name()), message, result))
 
 
-ROW_TYPE = "result"  # Prefect's UI shows artifacts of this type in no list of pages
-_PAGE = 200  # the most that Prefect gives at once
-
-
 def address(run: UUID) -> str:
     """Return the URL of a run in Prefect's UI."""
     return str(url_for("flow-run", obj_id=run))
@@ -234,9 +229,6 @@ def _all_pages(read: Callable[..., list[T]]) -> Iterator[T]:
         yield from page
         if len(page) < _PAGE:
             return
-
-
-_REFUSALS = (400, 404, 409, 422)
 
 
 class Runs:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tasks.stage_table import Hold, ModelHolder
     from transforms.stages import Stage
 
+_SERVICES: ContextVar[Services | None] = ContextVar("services", default=None)
+
 
 def _model_process(job: Job) -> ModelHolder:
     """Start a model's process, and load the libraries of other planned models meanwhile."""
@@ -46,9 +48,6 @@ class Services:
     listener: Listener = field(default_factory=Listener)
     planned: Sequence[PlannedModel] = ()  # in this process
     leaves_rows: bool = False  # whether the run at work keeps the row of every model
-
-
-_SERVICES: ContextVar[Services | None] = ContextVar("services", default=None)
 
 
 def services() -> Services:

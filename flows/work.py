@@ -24,6 +24,17 @@ from zoo.processes import Owner
 from zoo.store import KeepRule, open_store
 from zoo.store.garbage_collection import SweepResult, sweep
 
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+_OURS = re.compile(
+    r".+\.(?P<host>[\w-]{1,64})\.(?P<pid>[1-9][0-9]{0,8})\.(?P<born>[0-9a-f]{12})\.[0-9a-f]{8}",
+    re.ASCII,
+)
+_FOREIGN_DAYS = 7.0  # after which no process elsewhere is believed to work in a folder still
+_DAY = 86400.0
+_UNUSED_DAYS = 30.0
+# Of logs not the lines of JSON, which shippers read.
+_SWEPT = ("logs/*.log", "fetched/*/", "headers/*/", "submissions/*/", "unpacked/*/")
+
 
 def entries(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """Yield `top` and all below it with the results of `lstat`; links are not followed.
@@ -37,15 +48,6 @@ def entries(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
         except OSError:
             continue
         yield path, found
-
-
-_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
-_OURS = re.compile(
-    r".+\.(?P<host>[\w-]{1,64})\.(?P<pid>[1-9][0-9]{0,8})\.(?P<born>[0-9a-f]{12})\.[0-9a-f]{8}",
-    re.ASCII,
-)
-_FOREIGN_DAYS = 7.0  # after which no process elsewhere is believed to work in a folder still
-_DAY = 86400.0
 
 
 def new_work_folder(name: str) -> Path:
@@ -81,11 +83,6 @@ def _in_use(folder: Path) -> bool:
         latest = max((status.st_mtime for _, status in entries(folder)), default=0.0)
         return latest > time.time() - _FOREIGN_DAYS * _DAY
     return lives
-
-
-_UNUSED_DAYS = 30.0
-# Of logs not the lines of JSON, which shippers read.
-_SWEPT = ("logs/*.log", "fetched/*/", "headers/*/", "submissions/*/", "unpacked/*/")
 
 
 class Collected(Frozen):

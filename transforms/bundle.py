@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 _WEIGHTS = "weights.safetensors"
 _ACCURACY = "accuracy.safetensors"
 _PARTS = _SCALES, _SHAPE, _OPERAND = (".scales", ".shape", ".operand")  # of a quantised weight
+_LENGTH = 8  # bytes before the header, which say how long it is
 
 
 def write_bundle(
@@ -228,9 +229,6 @@ def _versions(target: Target) -> dict[str, str]:
         "compiler": find_compiler().version,
         **target.versions(),
     }
-
-
-_LENGTH = 8  # bytes before the header, which say how long it is
 
 
 def save_with_metadata(

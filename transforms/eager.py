@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from zoo.sources.context import Context
     from zoo.spec import AccuracyGate, ProgramSpec, SpeechSpec
 
+_SECONDS = 1.0  # for an artifact and eager together
+
 
 class Gate(NamedTuple):
     """An accuracy gate's data file, and what the bundle says of it, eager's accuracy included."""
@@ -124,7 +126,6 @@ def called_with_arrays(eager: Call, signature: Signature) -> Program:
 
 ProgramTimes = tuple[tuple[str, "Measurement"], ...]  # by program
 
-_SECONDS = 1.0  # for an artifact and eager together
 
 _log = logging.getLogger(__name__)
 

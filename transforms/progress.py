@@ -11,6 +11,7 @@ from typing import TypeVar
 from zoo.base_models import Frozen
 
 T = TypeVar("T")
+_PROGRESS: ContextVar[_Listening | None] = ContextVar("progress", default=None)
 
 
 class StepDone(Frozen):
@@ -27,9 +28,6 @@ class _Listening:
     listener: Callable[[StepDone], None]
     start: float = 0.0
     width: float = 1.0
-
-
-_PROGRESS: ContextVar[_Listening | None] = ContextVar("progress", default=None)
 
 
 @contextmanager

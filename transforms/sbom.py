@@ -20,6 +20,7 @@ SBOM_FILE: Final = "sbom.cdx.json"
 _NAMESPACE = uuid.UUID("6a3f7a0e-6a55-4c06-9d0b-0d6b7d1d6c11")  # ours, drawn once
 _GCC = "GPL-3.0-or-later WITH GCC-exception-3.1"
 _LIBRARIES = (Role.LIBRARY, Role.EMULATION)
+_HOW = "menagerie:linked"
 
 
 @dataclass(frozen=True)
@@ -97,9 +98,6 @@ def linked(document: bytes) -> list[Part]:
             licence = each["licenses"][0]["expression"]
             found.append(Part(each["name"], each.get("version", ""), licence, how[0]))
     return found
-
-
-_HOW = "menagerie:linked"
 
 
 def _inside(draft: BundleManifest) -> tuple[Part, ...]:

@@ -51,6 +51,9 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+_LOWERED = 0.9  # of a stage that lowers; in the rest the bundle is written and timed
+_LONGEST_STEP = 200  # characters
+_CHECKS = 4  # of a program, besides its golden cases: steps of `menagerie.validation`
 
 
 class Stage(StrEnum):
@@ -188,10 +191,6 @@ def lower(
         weights_bytes=manifest.weights.bytes,
     )
 
-
-_LOWERED = 0.9  # of a stage that lowers; in the rest the bundle is written and timed
-_LONGEST_STEP = 200  # characters
-_CHECKS = 4  # of a program, besides its golden cases: steps of `menagerie.validation`
 
 # Nothing has signed it yet: the signer looks at this verdict first.
 run_goldens = functools.partial(validate, allow_unsigned=True)

@@ -24,6 +24,8 @@ from zoo.base_models import Frozen
 from zoo.errors import ArtifactError
 
 _REPORT = {"report.json", "report.html", "graphs.json"}
+_MOST_TENSORS = 3  # named of a file; how many more there are is said
+_NEVER = "1970-01-01T00:00:00+00:00"
 
 
 def reseal(folder: Path, draft: BundleManifest, state: ReleaseState) -> BundleManifest:
@@ -47,10 +49,6 @@ def without_report(manifest: BundleManifest) -> BundleManifest:
     """Return the manifest without the proof's report."""
     kept = {role: entry for role, entry in manifest.files.items() if entry.path not in _REPORT}
     return replace(manifest, files=kept)
-
-
-_MOST_TENSORS = 3  # named of a file; how many more there are is said
-_NEVER = "1970-01-01T00:00:00+00:00"
 
 
 class Difference(Frozen):

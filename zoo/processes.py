@@ -23,6 +23,9 @@ _PROC = Path("/proc")
 _SPACE = Path("/proc/self/ns/pid")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 _MOST = 2**31 - 1
+ROLE = "MENAGERIE_ROLE"
+WORKER = "worker"
+OWN_STORE = "MENAGERIE_OWN_STORE"
 
 
 class Owner(Frozen):
@@ -93,11 +96,6 @@ def _host() -> str:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-ROLE = "MENAGERIE_ROLE"
-WORKER = "worker"
-OWN_STORE = "MENAGERIE_OWN_STORE"
 
 
 def is_worker() -> bool:

@@ -44,6 +44,9 @@ _PREFIX = "tag:yaml.org,2002:"
 _SCALARS = frozenset(("str", "int", "float", "bool", "null"))
 
 Location = tuple[str | int, ...]
+_RULES = YAML(typ="safe", pure=True)  # of YAML 1.2: what text without quotes means
+_SHOWN = 60  # characters of a faulty value that a message repeats
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # of pydantic's, of dataclasses
 
 
 @dataclass(frozen=True)
@@ -133,9 +136,6 @@ def _events(text: str) -> Iterator[Event]:
         if depth > _DEEPEST:
             raise RecursionError
         yield event
-
-
-_RULES = YAML(typ="safe", pure=True)  # of YAML 1.2: what text without quotes means
 
 
 @lru_cache(maxsize=4096)
@@ -248,11 +248,6 @@ def _not_read(kind: str) -> str:
 
 
 Schema = dict[str, Any]
-
-_SHOWN = 60  # characters of a faulty value that a message repeats
-
-
-_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # of pydantic's, of dataclasses
 
 
 def explain(error: ValidationError, schema: Schema) -> list[tuple[Location, str]]:

@@ -29,6 +29,8 @@ from zoo.errors import MenagerieError, UsageError
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 _LOOPBACK = ("127.0.0.1", "localhost")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+# Commands whose options are another program's, `--help` included.
+_AS_GIVEN = {"ignore_unknown_options": True, "help_option_names": []}
 
 
 def _in(file: str, *names: str) -> dict[str, str]:
@@ -57,8 +59,6 @@ _TOP = {
 _ALIASES = {**_RELEASE, **_CLUSTER, **_DEBUG, "releases": _RELEASE["list"]}
 _ALIASES |= _in("mounted", "trust")
 
-# Commands whose options are another program's, `--help` included.
-_AS_GIVEN = {"ignore_unknown_options": True, "help_option_names": []}
 
 _JsonOption = Annotated[
     bool, typer.Option("--json", help="Machine-readable result on standard output.")

@@ -43,6 +43,8 @@ Tolerances = Mapping[Dtype, Tolerance]
 
 _WIDEST = (1, 2**31, 1)  # sessions check ranges; this run is about numbers
 _LIMITS = Limits(seconds=600.0, measure_seconds=0.0)
+_WRONG = compare(np.zeros(1), np.ones(1), Dtype.FLOAT64, None, case=0, name="")
+CRASHED = replace(_WRONG, max_abs=float("inf"))  # farther from eager's than any tensor
 
 
 @dataclass(frozen=True)
@@ -171,9 +173,6 @@ def _assemble(
         verifiers=like.verifiers,
     )
 
-
-_WRONG = compare(np.zeros(1), np.ones(1), Dtype.FLOAT64, None, case=0, name="")
-CRASHED = replace(_WRONG, max_abs=float("inf"))  # farther from eager's than any tensor
 
 # Runs a piece and returns how far its outputs are from eager's, by the names of their nodes.
 Judge = Callable[[Piece, Tolerances], dict[str, OutputParity]]

@@ -42,6 +42,10 @@ from zoo.spec import PassChoice
 
 _PROBES = 8  # inner nodes looked at in one lowering
 _MOST_PIECES = 12  # tried on the way to a small one
+_NOTHING_FOUND = (
+    "Lowered and run by itself, each suspected program agrees with eager: the fault is in the "
+    "bundle, in how often or beside what it is run, or in inputs that were not tried"
+)
 
 
 def locate(
@@ -113,11 +117,6 @@ def locate(
 def _after(program: ExportedProgram, passes: Sequence[GraphPass]) -> ExportedProgram:
     return [program, *(rewritten for *_, rewritten in passes_over(program, passes))][-1]
 
-
-_NOTHING_FOUND = (
-    "Lowered and run by itself, each suspected program agrees with eager: the fault is in the "
-    "bundle, in how often or beside what it is run, or in inputs that were not tried"
-)
 
 _NOT_AFTER_A_RESET = (
     "{} keeps state, and what was searched, its first call after a reset, agrees with eager: the "

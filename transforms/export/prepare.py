@@ -71,6 +71,15 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+_MOST_CALLS = 64
+_KNOWN = (
+    "Give tensors, numbers, text, None, or lists, tuples and dictionaries of them; a module "
+    "may keep a cache of fixed size in buffers"
+)
+_SHARED = (
+    "Return what is kept and pass it in, or make both one program; where each is to keep its own, "
+    "give one a copy.deepcopy of the module"
+)
 
 
 def in_fork(
@@ -230,13 +239,6 @@ def _completed(
     )
 
 
-_MOST_CALLS = 64
-_KNOWN = (
-    "Give tensors, numbers, text, None, or lists, tuples and dictionaries of them; a module "
-    "may keep a cache of fixed size in buffers"
-)
-
-
 @dataclass(frozen=True)
 class Program:
     """One program of a bundle, by arguments that `transforms.convert` describes.
@@ -331,12 +333,6 @@ def refuse_shared_state(programs: Sequence[Prepared]) -> None:
                 fact = f"writes buffer {name.removeprefix(WRAPPER_PREFIX)!r}, which program "
                 fact += f"{other.name} has too, and a bundle's programs share no state"
                 raise ExportError(f"program {one.name}", fact, _SHARED)
-
-
-_SHARED = (
-    "Return what is kept and pass it in, or make both one program; where each is to keep its own, "
-    "give one a copy.deepcopy of the module"
-)
 
 
 def _sizes(

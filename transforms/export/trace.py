@@ -42,6 +42,20 @@ from zoo.errors import ExportError, MenagerieError
 from zoo.records import PassRecord
 from zoo.spec import ProgramSpec
 
+_MATRIX = 2
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+# What torch says of every recurrent layer too; `python_state` has seen whether it matters.
+_ASSIGNED = r"The tensor attributes? (.|\n)* assigned during export"
+_CAUSES = re.compile(r"Caused by: .*?([\w./-]+\.py):(\d+) in ")
+_LINES = re.compile(r'File "(.+?)", line (\d+)')
+_BEFORE = CallViews(), KeepPlainState(), LookUpTensorIndices()
+_SPECIALISED = re.compile(r"marked (?:(\d+)\*)?\w+ as dynamic but .*? constant \((\d+)\)")
+_ONE = (
+    "Where the example has 1 there, or k of k * Dim, give another size: torch takes these for fixed"
+)
+_FIXED = "No other size goes through, since the model fixes it: leave that axis out"
+_TRY_ALONE = "Try the model under torch.export by itself; arguments of forward can switch paths"
+
 
 def packed_linear(A: Tensor, B: Tensor, group_size: int, S: Tensor, Z: Tensor) -> Tensor:  # noqa: N803
     """Return a times a transposed weight of S q + Z, (M, N) of A's dtype, summed up in float32.
@@ -66,8 +80,6 @@ declare(
 )
 
 aten = torch.ops.aten
-_MATRIX = 2
-_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
 # Torch's own code asks the values whether to warn; a tensor that is traced has none.
@@ -108,12 +120,6 @@ def largest_of_windows(self: Tensor, *window: Any, **how: Any) -> Tensor:
     """Return the maximum of each window of a signal (torch.max_pool1d)."""
     largest: Tensor = aten.max_pool1d_with_indices.default(self, *window, **how)[0]
     return largest
-
-
-# What torch says of every recurrent layer too; `python_state` has seen whether it matters.
-_ASSIGNED = r"The tensor attributes? (.|\n)* assigned during export"
-_CAUSES = re.compile(r"Caused by: .*?([\w./-]+\.py):(\d+) in ")
-_LINES = re.compile(r'File "(.+?)", line (\d+)')
 
 
 def trace(
@@ -255,9 +261,6 @@ def flat(program: ExportedProgram) -> ExportedProgram:
     return made
 
 
-_BEFORE = CallViews(), KeepPlainState(), LookUpTensorIndices()
-
-
 def _decomposed(
     place: str, program: ExportedProgram, records: list[PassRecord], *, deferred: bool = False
 ) -> ExportedProgram:
@@ -356,11 +359,6 @@ def _failed(place: str, error: Exception, module: torch.nn.Module | ExportedProg
     return ExportError(place, f"torch.export failed{where}: {said}", step)
 
 
-_SPECIALISED = re.compile(r"marked (?:(\d+)\*)?\w+ as dynamic but .*? constant \((\d+)\)")
-_ONE = (
-    "Where the example has 1 there, or k of k * Dim, give another size: torch takes these for fixed"
-)
-_FIXED = "No other size goes through, since the model fixes it: leave that axis out"
 _ADVICE = {  # by what torch says
     "Constraints violated": "Narrow the range of the dimension to what the model allows",
     "was assigned during export": "Make it in __init__, by register_buffer, or call the module "
@@ -383,4 +381,3 @@ _ADVICE = {  # by what torch says
     "expected compiled_fn to be GraphModule": "Register the memory once, as one buffer, and take "
     "views of it in forward",
 }
-_TRY_ALONE = "Try the model under torch.export by itself; arguments of forward can switch paths"

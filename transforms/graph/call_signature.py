@@ -36,6 +36,13 @@ CONSTANTS = (bool, int, float, str, type(None))  # that a call may be given besi
 _NO_OBJECTS = "Return tensors; a model of transformers keeps no cache with config.use_cache = False"
 Call = Callable[[Mapping[str, torch.Tensor]], dict[str, torch.Tensor]]  # by names
 Dimensions = dict[str, tuple[int, int, int]]  # name -> lowest and highest size, and step
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_BOUNDED = "Say one, e.g. torch.export.Dim('batch', min=1, max=64): both ends are proven"
+_SHAPES = (
+    "Give one of each in order, or by name: {'x': {0: torch.export.Dim('n', min=1, max=64)}}, and "
+    "None where all sizes are fixed"
+)
+_INDEPENDENT = "Sizes of a bundle are independent, each a multiple of a number"
 
 
 @dataclass(frozen=True)
@@ -191,14 +198,6 @@ class Eager:
 
 
 Shapes = dict[str, tuple[int | str, ...]]  # by input
-
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_BOUNDED = "Say one, e.g. torch.export.Dim('batch', min=1, max=64): both ends are proven"
-_SHAPES = (
-    "Give one of each in order, or by name: {'x': {0: torch.export.Dim('n', min=1, max=64)}}, and "
-    "None where all sizes are fixed"
-)
-_INDEPENDENT = "Sizes of a bundle are independent, each a multiple of a number"
 
 
 def named_sizes(

@@ -24,6 +24,7 @@ from transforms.graph.layouts import Unfit
 from transforms.graph.traced import inline, trace
 
 aten = torch.ops.aten
+_ARITHMETIC = {aten.add, aten.sub, aten.rsub, aten.mul, aten.div, aten.pow, aten.eq, aten.ne}
 
 
 class Planes(NamedTuple):
@@ -43,7 +44,6 @@ _LAYOUT = (
     aten._unsafe_view.default,
     aten.unbind.int, aten.chunk.default, aten.split.Tensor, aten.split_with_sizes.default,
 )  # fmt: skip
-_ARITHMETIC = {aten.add, aten.sub, aten.rsub, aten.mul, aten.div, aten.pow, aten.eq, aten.ne}
 
 
 def is_complex(node: Node) -> bool:

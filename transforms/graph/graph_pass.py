@@ -24,6 +24,7 @@ from zoo.errors import MenagerieError, PassError
 from zoo.records import PassRecord, Refusal
 
 PassOptions = Mapping[str, bool | int | float | str]
+_OURS_TO_MEND = "This is a fault of the pass, not of the model"
 
 
 @dataclass
@@ -103,9 +104,6 @@ class GraphPass(ABC):
         editor = ProgramEditor(program, place)
         record = self.run(editor)
         return editor.program if record.modified else program, record
-
-
-_OURS_TO_MEND = "This is a fault of the pass, not of the model"
 
 
 def check_program(program: ExportedProgram, stage: str) -> None:

@@ -33,6 +33,9 @@ _LOUD = (
     "torch._inductor.utils",  # of a GPU's size
     "torch._inductor.codegen.mps",  # of float64, which our own error names
 )
+# Torch's own of one recurrent layer in one direction: it takes all steps, one after another.
+_LAYERS = {n: getattr(decompositions, n) for n in ("one_layer_lstm", "one_layer_rnn")}
+_REMEMBERED = property(lru_cache(maxsize=None)(Expr.is_number.fget))
 
 
 @contextmanager
@@ -76,10 +79,6 @@ def dynamic_sizes_kept(place: str, program: ExportedProgram) -> Iterator[None]:
                 f"axis {axis} of {name} is dynamic, and lowering took it for {size.node.expr}",
                 "Give it a fixed size, and report it: it is a fault of Menagerie's or of torch's",
             )
-
-
-# Torch's own of one recurrent layer in one direction: it takes all steps, one after another.
-_LAYERS = {n: getattr(decompositions, n) for n in ("one_layer_lstm", "one_layer_rnn")}
 
 
 def one_layer_by(function: Callable[..., Any]) -> AbstractContextManager[object]:
@@ -162,9 +161,6 @@ def switched_off(read: Callable[[], bool], write: Callable[[bool], object]) -> I
         yield
     finally:
         write(before)
-
-
-_REMEMBERED = property(lru_cache(maxsize=None)(Expr.is_number.fget))
 
 
 def is_number_cached() -> AbstractContextManager[object]:

@@ -29,6 +29,7 @@ _WORDS = {
         "chunk", "alias", "narrow", "roll", "pad",
     ),
 }  # fmt: skip
+_SOURCE_LINE = re.compile(r'File "(.+?)", line (\d+)')
 
 
 def record_graph(program: ExportedProgram) -> GraphRecord:
@@ -99,9 +100,6 @@ def _detail(node: Node) -> str:
         return ""
     sizes = "×".join(str(s) for s in value.shape)  # noqa: RUF001 - a multiplication sign
     return f"{sizes or 'scalar'} {str(value.dtype).removeprefix('torch.')}"
-
-
-_SOURCE_LINE = re.compile(r'File "(.+?)", line (\d+)')
 
 
 def origin(node: Node) -> str:

@@ -74,6 +74,15 @@ _DIVISIONS = {
     "mod": "kModulus",
     "remainder": "kRemainder",
 }
+_TORCHS_NOTE = "inductor_cpu_integer_div_error"
+_FIELD = re.compile(r"\s*constants_info_\[(\d+)\]\.(\w+) = (.*);")
+# What Inductor says of each constant; `ConstantFacts` of cpp_wrapper.h has them in this order.
+_FIELDS = (
+    "name", "dtype", "device_type", "offset", "data_size", "from_folded", "type", "shape", "stride",
+    "layout", "original_fqn",
+)  # fmt: skip
+_MODEL_HEADER = "<torch/csrc/inductor/aoti_include/{}.h>"
+_SHIM_HEADER = "<torch/csrc/inductor/cpp_wrapper/device_internal/{}.h>"
 
 
 def fault_place() -> str:
@@ -308,8 +317,6 @@ LEAN_LIBRARY: Final = inserted("lean_library.h")
 # What generated kernels with checks need in front of them.
 FAULTS: Final = inserted("checked_loops.h")
 
-_TORCHS_NOTE = "inductor_cpu_integer_div_error"
-
 
 class _Arguments(KernelArgs):
     """A function's; the last are what its checks say, so that layers alike share one function."""
@@ -429,14 +436,6 @@ class CheckedScheduling(CppScheduling):
     def reset_kernel_group(self) -> None:
         """Begin a function."""
         self.kernel_group = _Function()
-
-
-_FIELD = re.compile(r"\s*constants_info_\[(\d+)\]\.(\w+) = (.*);")
-# What Inductor says of each constant; `ConstantFacts` of cpp_wrapper.h has them in this order.
-_FIELDS = (
-    "name", "dtype", "device_type", "offset", "data_size", "from_folded", "type", "shape", "stride",
-    "layout", "original_fqn",
-)  # fmt: skip
 
 
 def model_facts(constructor: str, inputs: Sequence[str], outputs: int) -> str:
@@ -608,10 +607,6 @@ def _bytes_of(call_args: Sequence[Any]) -> str:
             total += sympy.sympify(buffer.get_numel()) * buffer.get_dtype().itemsize
     text: str = cexpr(V.graph.sizevars.simplify(total))
     return text
-
-
-_MODEL_HEADER = "<torch/csrc/inductor/aoti_include/{}.h>"
-_SHIM_HEADER = "<torch/csrc/inductor/cpp_wrapper/device_internal/{}.h>"
 
 
 def wrapper_prelude(device: str) -> str:

@@ -113,6 +113,9 @@ _ALWAYS = {
 _CORES = 16
 # All that Inductor's Metal kernels may include, in the order of our header.
 _METAL_HEADERS = ("utils", "reduction_utils", "special_math", "random", "atomic")
+# Operations of an index. Up to here an answer takes tenths of a second; plain sums of products,
+# whose strides are constant, have fewer.
+_LONGEST = 100
 
 
 @dataclass(frozen=True)
@@ -329,10 +332,6 @@ def _kernel_uses(graph: GraphLowering, wrapper: str) -> dict[str, tuple[str, ...
         uses |= {k: tuple(dict.fromkeys(v)) for k, v in sites.items() if not k.startswith("aoti_")}
     return uses
 
-
-# Operations of an index. Up to here an answer takes tenths of a second; plain sums of products,
-# whose strides are constant, have fewer.
-_LONGEST = 100
 
 _simplified = sizevars.stride_at_vec_range
 

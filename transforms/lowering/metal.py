@@ -58,6 +58,7 @@ _RUNTIME = "libmenagerie_metal.so"
 _STUB = Source("stub", "", ("-fPIC",), kept=True)
 
 _FOREIGN_DTYPES = (torch.float64, torch.complex64, torch.complex128)
+_HOST_FLAGS = ("-std=c++20", "-O1", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-w")
 
 
 def emulation_name() -> str | None:
@@ -158,9 +159,6 @@ def _emulation(metal: MetalCode, folder: Path) -> Path | None:
         compiler.link_library([_STUB], stub, [f"-Wl,-soname,{_RUNTIME}"])
         link_model_library(compiler, _sources(metal), library, stub)
     return library
-
-
-_HOST_FLAGS = ("-std=c++20", "-O1", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-w")
 
 
 @functools.cache

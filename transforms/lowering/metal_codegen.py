@@ -33,6 +33,15 @@ from transforms.lowering.cpp_codegen import (
     quoted,
 )
 
+# What the wrapper calls its shaders when it asks the runtime for them; see FORMAT.md, rule 10.
+SHADER_SCHEME = "menagerie"
+_BEGIN, _END = '(R"MTL(', ')MTL");'
+_KERNEL_NAME = "kernel void generated_kernel("
+_POSITION = re.compile(r"( *)(\w+ \w+ \[\[thread_position_in_grid\]\])")
+_LITERAL = re.compile(r"\b(\d+)LL?\b")
+# Whatever of these is left shows that torch writes its wrapper past the methods that we replace.
+_FOREIGN = ("MTL(", "generated_kernel", "shared_callback", "MTLFunction_t", "ATen/")
+
 
 def _called(function: str, *, single: bool = False) -> Any:
     """Return what writes a call of a function of Metal's, or of metal_functions.h.
@@ -120,17 +129,6 @@ def _divided(division: str, a: Any, b: Any) -> str:
         fault = V.kernel.fault(f"an integer is divided by zero: {fault_place()}")
         operands += f", fault, {fault}"
     return f"menagerie::divided<menagerie::Division::{division}>({operands})"
-
-
-# What the wrapper calls its shaders when it asks the runtime for them; see FORMAT.md, rule 10.
-SHADER_SCHEME = "menagerie"
-
-_BEGIN, _END = '(R"MTL(', ')MTL");'
-_KERNEL_NAME = "kernel void generated_kernel("
-_POSITION = re.compile(r"( *)(\w+ \w+ \[\[thread_position_in_grid\]\])")
-_LITERAL = re.compile(r"\b(\d+)LL?\b")
-# Whatever of these is left shows that torch writes its wrapper past the methods that we replace.
-_FOREIGN = ("MTL(", "generated_kernel", "shared_callback", "MTLFunction_t", "ATen/")
 
 
 @dataclass(frozen=True)

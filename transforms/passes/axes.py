@@ -25,6 +25,7 @@ from transforms.graph.layouts import reads_layout
 from transforms.graph.schemas import qualified_name
 
 Size: TypeAlias = int | sympy.Expr
+_MATRIX = 2  # rank
 
 
 @dataclass(frozen=True)
@@ -175,8 +176,6 @@ def _quotient(dividend: Size, divisor: Size) -> Size | None:
 
 
 aten = torch.ops.aten
-
-_MATRIX = 2  # rank
 
 
 def _named(*names: str) -> frozenset[str]:

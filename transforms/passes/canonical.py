@@ -24,6 +24,7 @@ from transforms.passes.lay_out_weights import let_views_copy
 from zoo.records import PassRecord
 
 aten = torch.ops.aten
+_READ_OUT = (aten.item.default, aten._local_scalar_dense.default)
 
 
 class CanonicalPass(GraphPass, ABC):
@@ -148,9 +149,6 @@ def _scattered(program: ExportedProgram) -> dict[str, Tensor]:
     buffers = {n: held[name] for n, name in program.graph_signature.inputs_to_buffers.items()}
     dense = {n: value for n, value in buffers.items() if value.layout is torch.strided}
     return {n: value for n, value in dense.items() if not value.is_contiguous()}
-
-
-_READ_OUT = (aten.item.default, aten._local_scalar_dense.default)
 
 
 class LookUpTensorIndices(CanonicalPass):

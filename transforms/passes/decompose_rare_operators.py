@@ -27,6 +27,13 @@ from transforms.passes.linear_algebra import LINEAR_ALGEBRA, needs_factors
 aten = torch.ops.aten
 
 _IMAGE_AXES = 4
+_NO_INDEX = 2**31 - 1  # outside every axis
+_SUM, _MEAN, _MAX = range(3)  # as torch.nn.functional.embedding_bag numbers them
+_ZEROS, _BORDER, _REFLECTION = range(3)  # as torch.nn.functional.grid_sample numbers them
+_MEAN_OF_LOSSES = 1  # as at::Reduction numbers it
+_LOGIC = (
+    aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims,
+)  # fmt: skip
 
 
 class DecomposeRareOperators(GraphPass):
@@ -50,7 +57,6 @@ class DecomposeRareOperators(GraphPass):
             journal.changed(f"wrote out {name}, {operator}")
 
 
-_NO_INDEX = 2**31 - 1  # outside every axis
 # Operators that refuse negative indices in eager PyTorch, where Inductor counts them from the end,
 # and which of their arguments the indices are.
 _INDEX_OF = {
@@ -296,9 +302,6 @@ def _histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     return self.new_zeros(bins + 1).scatter_add(0, part, ones)[:bins]
 
 
-_SUM, _MEAN, _MAX = range(3)  # as torch.nn.functional.embedding_bag numbers them
-
-
 def _embedding_bag(  # noqa: PLR0917 - PyTorch's own list
     weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_freq: bool = False,  # noqa: ARG001
     mode: int = _SUM, sparse: bool = False, per_sample_weights: Tensor | None = None,  # noqa: ARG001
@@ -353,9 +356,6 @@ def _nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
         axes.insert(0, (place % torch.sym_max(extent, 1))[:, None])  # type: ignore[no-untyped-call]
         place = place // torch.sym_max(extent, 1)  # type: ignore[no-untyped-call]
     return torch.where(found[:, None], torch.cat(axes, 1), fill_value)
-
-
-_ZEROS, _BORDER, _REFLECTION = range(3)  # as torch.nn.functional.grid_sample numbers them
 
 
 def _grid_sampler(input: Tensor, *how: Any) -> Tensor:  # noqa: A002 - PyTorch's own name
@@ -466,12 +466,6 @@ def _cubic(x: Tensor) -> Tensor:
     near = (1.5 * x - 2.5) * x * x + 1
     far = ((-0.5 * x + 2.5) * x - 4) * x + 2
     return torch.where(x < 1, near, torch.where(x < 2, far, 0.0))  # noqa: PLR2004
-
-
-_MEAN_OF_LOSSES = 1  # as at::Reduction numbers it
-_LOGIC = (
-    aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims,
-)  # fmt: skip
 
 
 def _linear_cross_entropy(  # noqa: PLR0917 - PyTorch's own list

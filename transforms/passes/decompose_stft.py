@@ -34,6 +34,7 @@ from transforms.graph.schemas import bound
 from transforms.graph.traced import constant, untraced
 
 aten = torch.ops.aten
+_NORMS = {None: 0, "backward": 0, "ortho": 1, "forward": 2}  # as the core operators number them
 
 
 def _family(core: Any, *kinds: str) -> tuple[Any, ...]:
@@ -48,7 +49,6 @@ _OF_COMPLEX = _family(aten._fft_c2c, "fft", "ifft")
 _TO_REAL = _family(aten._fft_c2r, "irfft", "hfft")
 # Whose signs are those of an inverse transform; other core operators say so themselves.
 _INVERSE = _family(aten._fft_c2r, "ifft", "irfft", "ihfft")
-_NORMS = {None: 0, "backward": 0, "ortho": 1, "forward": 2}  # as the core operators number them
 
 
 class DecomposeStft(GraphPass):

@@ -25,6 +25,12 @@ _VIEWS = (
     aten._unsafe_view.default,
     aten.unsqueeze.default,  # a vector's linear, decomposed
 )
+GATES = ("measured", "open")
+_MOST_PARTS = 4
+_LEAST_WIDTH, _MOST_WIDTH = 64, 2048  # of a part; of all together
+_LEAST_RATIO = 16  # columns in all, for one feature of one addition
+_FLOAT32 = 4
+_LEAST_BYTES = 16 * 2**20  # a smaller concatenation stays in the caches
 
 
 class _Match(NamedTuple):
@@ -147,15 +153,6 @@ def _view_like(editor: ProgramEditor, view: Node, total: Node, features: int) ->
     if view.target is aten.unsqueeze.default:
         return editor.call(aten.unsqueeze.default, total, geometry, like=view)
     return editor.call(aten.view.default, total, [*geometry[:-1], features], like=view)
-
-
-GATES = ("measured", "open")
-
-_MOST_PARTS = 4
-_LEAST_WIDTH, _MOST_WIDTH = 64, 2048  # of a part; of all together
-_LEAST_RATIO = 16  # columns in all, for one feature of one addition
-_FLOAT32 = 4
-_LEAST_BYTES = 16 * 2**20  # a smaller concatenation stays in the caches
 
 
 class Shape(NamedTuple):

@@ -21,6 +21,9 @@ _MATRIX = 2
 
 aten = torch.ops.aten
 ours = torch.ops.menagerie
+_TERMS = 18  # of the series, whose rest is below float64's precision where the norm is at most one
+_HALVINGS = 24
+_BY_SINGULAR_VALUES = (2, -2, "nuc")
 
 
 def _smaller(a: Tensor) -> int:
@@ -263,10 +266,6 @@ def _completed(columns: Tensor) -> Tensor:
     return q * torch.nn.functional.pad(sign, (0, rest), value=1.0)[..., None, :]
 
 
-_TERMS = 18  # of the series, whose rest is below float64's precision where the norm is at most one
-_HALVINGS = 24
-
-
 def _matrix_exp(a: Tensor) -> Tensor:
     """Return the series of a matrix halved until it is small, squared as often."""
     norm = torch.nn.functional.pad(a.abs().sum(-2), (0, 1)).amax(-1)[..., None, None]
@@ -298,7 +297,6 @@ _COMPOSITE = (
     aten.matrix_power.default, aten.matrix_exp.default, aten.linalg_eigh.default,
     aten.linalg_eigvalsh.default, aten.orgqr.default, aten.linalg_solve_ex.default,
 )  # fmt: skip
-_BY_SINGULAR_VALUES = (2, -2, "nuc")
 
 
 def needs_factors(node: Node) -> bool:

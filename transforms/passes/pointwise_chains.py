@@ -41,6 +41,7 @@ from transforms.passes.axes import (
 aten = torch.ops.aten
 
 _MATRIX = 2  # rank
+_IMAGES = (4, 5)  # ranks: batch, channels, two or three axes of positions
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,9 +208,6 @@ def _elementwise(editor: ProgramEditor, node: Node) -> Elementwise | None:
     constants = {n: v for n, v in values.items() if v is not None}
     operands = tuple(n for n in tensors if n not in constants)
     return Elementwise(operands, constants) if operands and is_tensor(node) else None
-
-
-_IMAGES = (4, 5)  # ranks: batch, channels, two or three axes of positions
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,9 @@ from zoo.precision import Precision, WeightPrecision
 from zoo.records import LayerCost
 
 _UPPER_HALF = -(1 << 16)  # of a float32's bits: what bfloat16 keeps of them
+_MOST_CARRIED = 8  # layers whose rounding is followed to the outputs
+_MOST_PARAMETERS = 200_000_000  # beyond it each of those runs takes seconds
+_STEPS = 255  # between the smallest and the largest of eight bits
 
 
 @dataclass(frozen=True)
@@ -140,11 +143,6 @@ def _balanced(exact: torch.Tensor, most: int) -> torch.Tensor:
 
 Call = Sequence[torch.Tensor]  # a tensor for each input, in order
 Range = tuple[float, float]  # from the smallest to the largest, zero between them
-
-
-_MOST_CARRIED = 8  # layers whose rounding is followed to the outputs
-_MOST_PARAMETERS = 200_000_000  # beyond it each of those runs takes seconds
-_STEPS = 255  # between the smallest and the largest of eight bits
 
 
 def rounding_costs(

@@ -32,6 +32,7 @@ _PRODUCTS = frozenset({
     aten.conv1d.default, aten.conv2d.default, aten.conv3d.default,
     aten.conv1d.padding, aten.conv2d.padding, aten.embedding.default,
 })  # fmt: skip
+_LEAST_AXES = 2
 
 
 def may_quantise(value: torch.Tensor) -> bool:
@@ -112,9 +113,6 @@ def _readers(node: Node) -> Iterator[Node]:
     """Yield the users of a constant, behind operators that only rearrange it too."""
     for user in node.users:
         yield from _readers(user) if is_layout(user) else (user,)
-
-
-_LEAST_AXES = 2
 
 
 def may_narrow(value: torch.Tensor) -> bool:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 INDEX: Final = f"{CATALOGUE}index.html"
 _SHARED: Final = f"{CATALOGUE}shared/"
+_RECORDS = "catalogue/models.json"
+_SITE = "catalogue/site.json"
+_MOST_BYTES = 256 * 2**20
+_FORM = TypeAdapter(dict[str, CataloguedModel])
 
 
 def _relative(site: Site, store: str, page: str) -> Way:
@@ -60,12 +64,6 @@ def _signed(store: Store, known: Mapping[str, CataloguedModel]) -> Way:
 def _copy_of(page: str) -> str:
     """Return the key of a page's copy, whose links are signed."""
     return _SHARED + page.removeprefix(CATALOGUE)
-
-
-_RECORDS = "catalogue/models.json"
-_SITE = "catalogue/site.json"
-_MOST_BYTES = 256 * 2**20
-_FORM = TypeAdapter(dict[str, CataloguedModel])
 
 
 def update_catalogue(store: Store, models: Iterable[str] | None = None) -> int:

@@ -25,6 +25,7 @@ FAILURE_PAGE = "failure.html"
 
 _GRAPHS = "graphs.json"
 _GRAPHS_FORM = TypeAdapter(tuple[ProgramGraphs, ...])
+_MOST_REPORT_BYTES = 64 * 2**20
 
 
 def _write(folder: Path, name: str, content: str) -> Path:
@@ -93,9 +94,6 @@ def write_index(reports: Mapping[Path, ConversionReport], folder: Path) -> Path:
     # Quoting leaves no colon, so no scheme can hide in a folder's name.
     rows = [(report, quote(os.path.relpath(page, folder.absolute()))) for report, page in pages]
     return _write(folder, "index.html", render_index(rows))
-
-
-_MOST_REPORT_BYTES = 64 * 2**20
 
 
 def report_of(store: Store, release: Release) -> ConversionReport | None:

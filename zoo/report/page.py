@@ -33,6 +33,7 @@ _MOST_OUTPUTS = 12
 _MOST_LAYERS_IN_MARKDOWN = 5  # of a program
 _LOG_LINES = 60
 _LINE_CHARACTERS = 300
+TEMPLATES = Path(__file__).parent / "templates"
 
 
 def _histograms(shown: Sequence[OutputCases]) -> list[tuple[OutputCases, charts.Histogram]]:
@@ -109,9 +110,6 @@ def render_index(rows: Sequence[tuple[ConversionReport, str]]) -> str:
         rows=[(summary.summarise(report), report, link) for report, link in rows],
         proven=sum(report.validation.passed for report, _ in rows),
     )
-
-
-TEMPLATES = Path(__file__).parent / "templates"
 
 
 def render(template: str, *, script: str = "", **values: object) -> str:

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from zoo.store import Release, Store
 
 _log = logging.getLogger(__name__)
+PREDICATE: Final = "https://slsa.dev/provenance/v1"
+BUILD_TYPE: Final = "https://menagerie.invalid/conversion/v1"
 
 
 class Promoter:
@@ -255,10 +257,6 @@ def _faults(manifest: BundleManifest, spec: ModelSpec) -> Iterator[str]:
         yield f"programs are not {', '.join(asked_for)}"
     if (manifest.accuracy is None) != (spec.accuracy is None):
         yield f"accuracy has {'no data for the gate' if spec.accuracy else 'data'}"
-
-
-PREDICATE: Final = "https://slsa.dev/provenance/v1"
-BUILD_TYPE: Final = "https://menagerie.invalid/conversion/v1"
 
 
 def statement(release: Release, report: ConversionReport | None) -> bytes:

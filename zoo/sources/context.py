@@ -10,6 +10,9 @@ from pathlib import Path
 from menagerie.typed_json import Malformed, load
 from zoo.errors import HashMismatch, SourceError, SourceRefused
 
+_INDEX = ".index.json"
+_MOST_INDEX_BYTES = 64 * 2**20
+
 
 @dataclass(frozen=True)
 class Context:
@@ -66,10 +69,6 @@ def resolve_inside(path: str, context: Context, *, outside: bool = False) -> Pat
         fact = f"{path} does not exist{'' if outside else ' beside the manifest file'}"
         raise SourceError(context.model, fact, "Fix the entry")
     return resolved
-
-
-_INDEX = ".index.json"
-_MOST_INDEX_BYTES = 64 * 2**20
 
 
 def weights_folder(path: str, context: Context) -> Path:

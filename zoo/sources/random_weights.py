@@ -37,6 +37,11 @@ _SCALES = (0.5, 1.5)
 _WEAK_GAIN = 0.5
 _FAINTEST = 0.25  # of its layer's mean second moment, that of a channel: twice the gain
 _FEWEST = 2  # elements of which one can say that they are all alike
+SHARE = 0.15  # the largest deviation of a branch, in those of its trunk
+_SUMS = frozenset({
+    torch.add, torch.Tensor.add, torch.Tensor.add_, torch.Tensor.__add__, torch.Tensor.__iadd__,
+    torch.Tensor.__radd__,
+})  # fmt: skip
 
 
 @contextmanager
@@ -169,12 +174,6 @@ def _draw(spec: InputSpec, program: ProgramSpec) -> Tensor:
     return drawn.to(torch.float32 if spec.dtype.is_floating else getattr(torch, spec.dtype.value))
 
 
-SHARE = 0.15  # the largest deviation of a branch, in those of its trunk
-
-_SUMS = frozenset({
-    torch.add, torch.Tensor.add, torch.Tensor.add_, torch.Tensor.__add__, torch.Tensor.__iadd__,
-    torch.Tensor.__radd__,
-})  # fmt: skip
 # What hands on a weighted result such that scaling the weights scales it.
 _HANDED_ON = frozenset({
     nn.functional.dropout, torch.Tensor.contiguous, torch.Tensor.flatten, torch.Tensor.mul,

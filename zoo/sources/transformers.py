@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 _PREPROCESSOR = "preprocessor_config.json"
 # Experts as plain batches of products; what transformers chooses is a kernel that no target has.
 _EXPERTS = "batched_mm"
+_FILE = "tokenizer.json"
+_LINES = "vocabulary.txt"  # of CTranslate2
+_CHARACTERS = "vocab.json"  # of wav2vec 2.0 and its kin
+_SETTINGS = "tokenizer_config.json"
+_GENERATION = "generation_config.json"
 
 
 def untrained(source: TransformersSource, context: Context) -> nn.Module:
@@ -179,11 +184,6 @@ def beside_weights(file: str, source: _Source, context: Context) -> Path:
     return Path(found)
 
 
-_FILE = "tokenizer.json"
-_LINES = "vocabulary.txt"  # of CTranslate2
-_CHARACTERS = "vocab.json"  # of wav2vec 2.0 and its kin
-_SETTINGS = "tokenizer_config.json"
-_GENERATION = "generation_config.json"
 _NAMES = {  # of a head, as transformers calls it
     "start": "decoder_start_token_id",
     "end": "eos_token_id",

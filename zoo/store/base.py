@@ -20,6 +20,7 @@ from menagerie.store.base import CHUNK, INCOMING, Advance, FolderReader, ObjectR
 LINK_DAYS: Final = 7  # S3 gives no presigned address a longer life
 LINK_SECONDS: Final = LINK_DAYS * 24 * 3600
 T = TypeVar("T")
+_PARTIAL = re.compile(r"[0-9a-f]{32}")
 
 
 def content_type(name: str) -> str:
@@ -88,9 +89,6 @@ class ObjectStore(ObjectReader):
     @abstractmethod
     def delete(self, key: str) -> None:
         """Remove what is under `key`; nothing there is fine."""
-
-
-_PARTIAL = re.compile(r"[0-9a-f]{32}")
 
 
 class LocalObjects(FolderReader, ObjectStore):

@@ -42,6 +42,8 @@ _log = logging.getLogger(__name__)
 _DIGESTS = TypeAdapter(list[Sha256])
 _MAX_LIST_BYTES = 8 * 2**20
 _WAIT_SECONDS = (0.5, 60.0)  # between two looks at a sweep, and in all
+_MAX_BYTES = 4096
+_LEAST_SETTLING = 0.05  # seconds: a process may have to wait for a processor in between
 
 
 @contextmanager
@@ -126,10 +128,6 @@ def noted(objects: ObjectStore, prefix: str = PUBLISHING) -> set[str]:
         except (TooLarge, ValidationError):  # no writer's; old ones go with a sweep
             _log.warning("left out: %s/%s is no list of digests", objects.url, key)
     return found
-
-
-_MAX_BYTES = 4096
-_LEAST_SETTLING = 0.05  # seconds: a process may have to wait for a processor in between
 
 
 @dataclass(frozen=True)

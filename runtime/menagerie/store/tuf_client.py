@@ -33,6 +33,8 @@ _LIMITS = UpdaterConfig(
 )
 _ANEW = (0.2, 1.0)  # seconds before another look, where a promotion was under way
 _GONE = 404
+_ADVICE = "Trust its owner's root: `menagerie trust root.json`"
+_OLD = "The store shows an old or a foreign state: tell its owner"
 
 
 class _Fetcher(FetcherInterface):
@@ -73,10 +75,6 @@ def current_ledger(
                     break
                 time.sleep(pause)
     raise faults[0] if faults else Untrusted(place, "no root is trusted here", _ADVICE)
-
-
-_ADVICE = "Trust its owner's root: `menagerie trust root.json`"
-_OLD = "The store shows an old or a foreign state: tell its owner"
 
 
 def _from(

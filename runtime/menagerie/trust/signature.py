@@ -25,6 +25,10 @@ LEDGER_TYPE: Final = "application/vnd.menagerie.ledger+json"
 MAX_SIGNATURE_BYTES = 64 * 2**10
 _signature = matching("[0-9a-f]{128}", "a signature is 128 lower-case hexadecimal digits")
 _KEY_BYTES, _SIGNATURE_BYTES = 32, 64
+_ADVICE = (
+    "Trust its owner's root (`menagerie trust root.json`), or take it as it is with "
+    "--allow-unsigned, in Python allow_unsigned=True, as native code of unproven origin"
+)
 
 
 @dataclass(frozen=True)
@@ -97,12 +101,6 @@ def check_signature(
         fact = "is damaged: it is not what was signed"
         raise Untrusted(place, fact, "Pull it again; if that does not help, tell its owner")
     raise Untrusted(place, "no trusted key has signed it", _ADVICE)
-
-
-_ADVICE = (
-    "Trust its owner's root (`menagerie trust root.json`), or take it as it is with "
-    "--allow-unsigned, in Python allow_unsigned=True, as native code of unproven origin"
-)
 
 
 def is_signed(signature: bytes, key: bytes, message: bytes) -> bool:

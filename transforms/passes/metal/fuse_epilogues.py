@@ -35,6 +35,11 @@ _CONVOLUTION = (
     "finished_convolution(Tensor input, Tensor? factor, Tensor weight, Tensor? bias, int[] stride,"
     f" int[] padding, int[] dilation, int groups, {_STEPS}) -> Tensor"
 )
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+_CONVOLUTIONS = (aten.conv1d.default, aten.conv2d.default, aten.convolution.default)
+_PRODUCTS = (aten.linear.default, aten.addmm.default, aten.mm.default)
+_MATRIX = 2
+_IMAGE = 4  # axes
 
 
 class Step(enum.IntEnum):
@@ -208,13 +213,6 @@ _COMPUTED: Mapping[Step, Callable[..., Tensor]] = {
 
 declare(_PRODUCT, _product)
 declare(_CONVOLUTION, _convolution)
-
-
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-_CONVOLUTIONS = (aten.conv1d.default, aten.conv2d.default, aten.convolution.default)
-_PRODUCTS = (aten.linear.default, aten.addmm.default, aten.mm.default)
-_MATRIX = 2
-_IMAGE = 4  # axes
 
 
 @dataclass

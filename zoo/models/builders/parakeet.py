@@ -19,6 +19,11 @@ _FFT = 512
 _PREEMPHASIS = 0.97
 _FLOOR = 2.0**-24  # added to a power before its logarithm
 _EPSILON = 1e-5  # added to a deviation before dividing by it
+_BLANK = 10  # tokens 0 to 9 are the digits
+_DURATIONS = (0, 1, 2, 3, 4)  # of a token, in frames of 80 ms
+_TOKENS = 11
+_WIDTH = 128
+_DECODER_WIDTH = 96
 
 
 class LogMel(MelPowers):
@@ -130,13 +135,6 @@ def parts(model: Any) -> nn.ModuleDict:
     step = TransducerStep(model.decoder, model.joint, model.config.vocab_size)
     listen = SpeechEncoder(model.encoder, model.encoder_projector, None)
     return nn.ModuleDict({"listen": listen, "emit": step})
-
-
-_BLANK = 10  # tokens 0 to 9 are the digits
-_DURATIONS = (0, 1, 2, 3, 4)  # of a token, in frames of 80 ms
-_TOKENS = 11
-_WIDTH = 128
-_DECODER_WIDTH = 96
 
 
 def spoken_digits() -> nn.ModuleDict:
