@@ -26,6 +26,19 @@ inline T divided(T a, T b, device int* fault, int number) {
   return T(0);
 }
 
+// Shifts by fewer bits than 0, or more than there are, leave 0 or the sign alone.
+template <typename T>
+inline T shifted_left(T a, T b) {
+  const bool fits = b >= T(0) && b < T(8 * sizeof(T));
+  return fits ? T(::metal::make_unsigned_t<T>(a) << b) : T(0);
+}
+template <typename T>
+inline T shifted_right(T a, T b) {
+  constexpr T most = T(8 * sizeof(T) - 1);
+  if (b >= T(0) && b <= most) return T(a >> b);
+  return T(-1) < T(0) ? T(a >> most) : T(0);
+}
+
 inline float remainder(float a, float b) {
   const float rest = ::metal::fmod(a, b);
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
@@ -144,12 +157,12 @@ inline long folded(threadgroup long* data, long value, unsigned idx, unsigned si
   return data[0];
 }
 
-// The first place of the value that the operation chooses.
-template <typename Op>
-inline long place_of(threadgroup long* data, threadgroup long* places, long value, long place,
-                     unsigned idx, unsigned size) {
-  const long chosen = folded<Op>(data, value, idx, size);
-  return folded<Least>(places, value == chosen ? place : LONG_MAX, idx, size);
+// Of the lanes that have the value that was chosen, or a NaN, the first place.
+template <typename T>
+inline long place_of(T chosen, threadgroup long* places, T value, long place, unsigned idx,
+                     unsigned size) {
+  const bool here = value == chosen || value != value;
+  return folded<Least>(places, here ? place : LONG_MAX, idx, size);
 }
 
 }  // namespace menagerie
@@ -166,13 +179,19 @@ inline long threadgroup_max(threadgroup long* data, long value, unsigned idx, un
 inline long threadgroup_min(threadgroup long* data, long value, unsigned idx, unsigned size) {
   return ::menagerie::folded<::menagerie::Least>(data, value, idx, size);
 }
-inline long threadgroup_argmax(threadgroup long* data, threadgroup long* places, long value,
-                               long place, unsigned idx, unsigned size) {
-  return ::menagerie::place_of<::menagerie::Largest>(data, places, value, place, idx, size);
+// torch's take the first lane of those with the value: of a dynamic row that has more elements than
+// a group has threads, another lane may have an earlier place.
+template <typename T>
+inline long threadgroup_argmax(threadgroup T* data, threadgroup long* places, T value, long place,
+                               unsigned idx, unsigned size) {
+  const T chosen = threadgroup_max(data, value, idx, size);
+  return ::menagerie::place_of(chosen, places, value, place, idx, size);
 }
-inline long threadgroup_argmin(threadgroup long* data, threadgroup long* places, long value,
-                               long place, unsigned idx, unsigned size) {
-  return ::menagerie::place_of<::menagerie::Least>(data, places, value, place, idx, size);
+template <typename T>
+inline long threadgroup_argmin(threadgroup T* data, threadgroup long* places, T value, long place,
+                               unsigned idx, unsigned size) {
+  const T chosen = threadgroup_min(data, value, idx, size);
+  return ::menagerie::place_of(chosen, places, value, place, idx, size);
 }
 
 }  // namespace metal

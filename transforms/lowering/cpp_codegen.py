@@ -148,7 +148,10 @@ def _reduce(
     A vector has more lanes of bytes than its loop has steps. Inductor loads a 1 into the others,
     and reduces them as well. A true bool is NaN in a vector.
     """
-    as_it_is = src_dtype not in _BYTES or keywords.get("reduction_type") == "any"
+    kind, sizes = keywords.get("reduction_type"), keywords.get("reduction_ranges", ())
+    if device.type != "cpu" and kind in {"argmax", "argmin"} and len(sizes) > 1:
+        inner_fn, keywords["reduction_ranges"] = _flat(inner_fn, sizes)
+    as_it_is = src_dtype not in _BYTES or kind == "any"
     if as_it_is or device.type != "cpu":
         return _plain_reduction(cls, device, dst_dtype, src_dtype, inner_fn, *given, **keywords)
 
@@ -162,6 +165,13 @@ def _reduce(
     result = _plain_reduction(cls, device, wide, torch.int32, widened, *given, **keywords)
     result.realize()
     return lowering.to_dtype(result, dst_dtype)
+
+
+def _flat(inner: Callable[..., Any], sizes: Sequence[Any]) -> tuple[Callable[..., Any], list[Any]]:
+    """Return a reduction of several axes as one of a single axis, whose places shaders count."""
+    whole = [sympy.prod(sizes)]
+    split = ir.View.dynamic_reshape_indexer(sizes, whole)  # type: ignore[no-untyped-call]
+    return lambda index, place: inner(index, split(place)), whole
 
 
 def _pool_indices(

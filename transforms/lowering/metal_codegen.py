@@ -7,11 +7,13 @@ functions that Inductor's modules keep from their import on.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, ClassVar
 from unittest.mock import patch
 
@@ -57,8 +59,41 @@ def _called(function: str, *, single: bool = False) -> Any:
     return staticmethod(call)
 
 
+_NARROW = {torch.uint8, torch.int8, torch.int16}
+
+
+def _kept_narrow(name: str) -> Any:
+    """Return what writes torch's own expression in its operands' type: C++ widens narrow ones."""
+
+    def call(*operands: CSEVariable) -> str:
+        text = str(getattr(mps.MetalOverrides, name)(*operands))
+        dtypes = {getattr(each, "dtype", None) for each in operands}
+        return f"static_cast<{_common_type(*operands)}>({text})" if dtypes <= _NARROW else text
+
+    return staticmethod(call)
+
+
+def _common_type(*operands: Any) -> str:
+    """Return Metal's name of the type that integers are promoted to; an index has no dtype."""
+    dtypes = [each.dtype or torch.int64 for each in operands]
+    return mps.DTYPE_TO_METAL[functools.reduce(torch.promote_types, dtypes)]
+
+
+def _in_one_type(function: str) -> Any:
+    """Return what writes a call of a function of integers of one type."""
+
+    def call(*operands: CSEVariable) -> str:
+        kind = _common_type(*operands)
+        return f"menagerie::{function}<{kind}>({', '.join(map(str, operands))})"
+
+    return staticmethod(call)
+
+
 class MetalFunctions(mps.MetalOverrides):
     """Torch's own, and some that Metal has and torch lacks; each gives its result's expression."""
+
+    add, sub, mul, bitwise_not = map(_kept_narrow, ("add", "sub", "mul", "bitwise_not"))
+    bitwise_left_shift, bitwise_right_shift = map(_in_one_type, ("shifted_left", "shifted_right"))
 
     sinh, cosh, asinh, acosh, copysign, nextafter = (
         _called(f"metal::{name}", single=True)
@@ -122,8 +157,7 @@ class MetalFunctions(mps.MetalOverrides):
 
 def _divided(division: str, a: Any, b: Any) -> str:
     """Return an integer division, which fails the run where it divides by zero."""
-    known = [each.dtype or torch.int64 for each in (a, b)]  # an index has no dtype
-    kind = mps.DTYPE_TO_METAL[torch.promote_types(*known)]
+    kind = _common_type(a, b)
     operands = f"static_cast<{kind}>({a}), static_cast<{kind}>({b})"
     if not (b.bounds.is_singleton() and b.bounds.lower != 0):
         fault = V.kernel.fault(f"an integer is divided by zero: {fault_place()}")
@@ -256,6 +290,13 @@ class _Kernel(mps.MetalKernel):
         """Report an assertion of the model's that does not hold."""
         number = self.fault(f"{msg}: {fault_place()}")
         self.cse.generate(self.compute, f"if (!{cond}) *fault = {number}", assignment=False)
+
+    def _reduction_nocache(self, *what: Any) -> Any:
+        """Name a place in a long row by its loop's counter; torch takes a part of a split index."""
+        root = next(tree for tree in self.range_trees if tree.is_reduction)
+        counter = SimpleNamespace(is_reduction=True, name=f"{root.prefix}_linear_idx")
+        with patch.object(self, "range_tree_nodes", {counter.name: counter}):
+            return super()._reduction_nocache(*what)
 
     def codegen_kernel(self, name: str = "generated_kernel") -> str:
         with patch.object(mps, "_embed_headers", lambda *_: ""):
