@@ -44,6 +44,7 @@ def refuse_unsupported(
         *_no_tensors(program, nodes),
         *_written(program, nodes),
         *_written_in_training(program, nodes, module),
+        *_sparse(program, used),
         *_random(used),
         *_shaped_by_data(used),
     ]
@@ -101,6 +102,16 @@ def _written_in_training(
     for node, name in program.graph_signature.buffers_to_mutate.items():
         if module.get_submodule(name.rpartition(".")[0]).training:
             yield f"buffer {name!r} is written by {origin(nodes[node])}, {_TRAINING}"
+
+
+def _sparse(program: ExportedProgram, used: Iterable[Node]) -> Iterator[str]:
+    signature = program.graph_signature
+    held = {**signature.inputs_to_buffers, **signature.inputs_to_parameters}
+    for node in used:
+        kinds = [t.layout for t in tensors_of(node) if t.layout is not torch.strided]
+        if kinds:
+            where = origin(node) if node.op == "call_function" else held.get(node.name, node.name)
+            yield f"a tensor is {kinds[0]}: {where}. Use dense tensors: .to_dense()"
 
 
 def _random(used: Iterable[Node]) -> Iterator[str]:

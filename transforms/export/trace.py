@@ -20,6 +20,7 @@ from torch._higher_order_ops.flex_attention import FlexAttentionHOP
 from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.export import Dim, ExportedProgram, ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import ConstantArgument
+from torch.fx import GraphModule
 from torch.nn.attention.flex_attention import _vmap_for_bhqkv
 from torch.utils._pytree import tree_leaves, tree_map_only, tree_structure
 
@@ -29,7 +30,7 @@ from transforms.graph.call_signature import is_plain, named_tensors, output_name
 from transforms.graph.editor import ProgramEditor
 from transforms.graph.guards import any_length, is_number_cached, plain_words, torch_unheard
 from transforms.graph.layouts import plain
-from transforms.graph.record import NOT_THEIRS
+from transforms.graph.record import NOT_THEIRS, origin
 from transforms.graph.schemas import declare
 from transforms.passes.canonical import (
     CallViews,
@@ -266,9 +267,19 @@ def _decomposed(
 ) -> ExportedProgram:
     """Return the program in inference form, by passes and by torch's own trace between them."""
     program = run_canonical(place, program, _BEFORE, records)
+    _refuse_derivatives(place, program)
     with patch.object(FlexAttentionHOP, "__call__", _flex_attention):
         program = functional(program)
     return run_canonical(place, program, [DropAssertions(deferred=deferred)], records)
+
+
+def _refuse_derivatives(place: str, program: ExportedProgram) -> None:
+    """Refuse torch.func.grad and its kin, whose tensors torch.export takes for constants."""
+    for graph in program.graph_module.modules():
+        for node in graph.graph.nodes if isinstance(graph, GraphModule) else ():
+            if getattr(node.target, "__name__", "") in {"_unwrap_for_grad", "_make_dual"}:
+                fact = f"derivatives are taken by {origin(node)}"
+                raise ExportError(place, fact, "Write them out: the export does not record them")
 
 
 def _flex_attention(  # noqa: PLR0917 - PyTorch's own list
@@ -377,6 +388,10 @@ _ADVICE = {  # by what torch says
     "register it as buffer": "Write into no tensor outside the module: keep state in a buffer, "
     "self.register_buffer('state', torch.zeros(...))",
     "is registered in forward": "Register it in __init__, with its first value",
+    "does not require grad": "Leave gradients out: an artifact has none",
+    "linalg_lstsq": "Solve by torch.linalg.pinv(a) @ b, or by torch.linalg.qr",
+    "data pointer": "Leave data_ptr out: an artifact's tensors lie elsewhere",
+    ".numpy()": "Compute with torch: what NumPy makes is not part of the graph",
     "is missing nn_module_stack": "Assign a new tensor to a buffer: self.last = x.clone()",
     "expected compiled_fn to be GraphModule": "Register the memory once, as one buffer, and take "
     "views of it in forward",

@@ -377,7 +377,26 @@ WORDS: dict[str, tuple[Callable[[Any, torch.Tensor], Any], Any, str]] = {
         lambda _, x: x if torch.equal(x, x * 2) else -x, None,
         r"a branch depends on values of a tensor at .*test_python_state\.py:\d+\. .*torch\.where",
     ),
-    "numpy": (lambda _, x: x.numpy(), None, r"failed at .*test_python_state\.py:\d+: "),
+    "numpy": (lambda _, x: x.numpy(), None, r"at .*test_python_state\.py:\d+: .*with torch"),
+    "address": (
+        lambda _, x: x + x.data_ptr() % 2, None, r"at .*test_python_state\.py:\d+: .*data_ptr out",
+    ),
+    "lstsq": (
+        lambda _, x: torch.linalg.lstsq(x.t(), x.t() + 1)[0], None,
+        r"at .*test_python_state\.py:\d+: .*linalg_lstsq.*pinv",
+    ),
+    "autograd": (
+        lambda _, x: torch.autograd.grad(x.sum(), x)[0], None,
+        r"at .*test_python_state\.py:\d+: .*Leave gradients out",
+    ),
+    "grad": (
+        lambda _, x: torch.func.grad(lambda y: y.square().sum())(x), None,
+        r"derivatives are taken by .*test_python_state\.py:\d+",
+    ),
+    "sparse": (
+        lambda _, x: torch.sparse.mm(x.t().to_sparse(), x), None,
+        r"torch\.sparse_coo: .*test_python_state\.py:\d+.*dense",
+    ),
     "fixed": (
         lambda _, x: x.view(2, 3) * 2, ({1: N},),
         r"\(3\)\. No other .* the model fixes it: leave that axis out",
