@@ -292,6 +292,11 @@ def _kth(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     return tuple(part if keepdim else part.squeeze(dim) for part in chosen)
 
 
+def _nanmedian(x: torch.Tensor, dim: int = -1, keepdim: bool = False) -> Any:
+    values, places = aten.nanmedian.dim(x, dim, keepdim)
+    return values, torch.where(values.isnan(), 0, places)  # of NaN alone the first
+
+
 def _rounded_once(norm: Callable[..., Any], x: torch.Tensor, *how: Any) -> Any:
     """Compute a norm of halves in float32: eager's own errs by 0.7 for a row of one 65504."""
     if x.dtype not in (torch.float16, torch.bfloat16):
@@ -313,6 +318,7 @@ _IN_ORDER: dict[object, Callable[..., Any]] = {
     aten.sort.stable: lambda x, **how: aten.sort.stable(x, **{**how, "stable": True}),
     aten.topk.default: _first,
     aten.kthvalue.default: _kth,
+    aten.nanmedian.dim: _nanmedian,
 }
 
 
