@@ -51,6 +51,7 @@ LISTED: Mapping[str, tuple[Kind, ...]] = {
     **{f"max_pool{n}d_with_indices": _NAN for n in (1, 2, 3)},
     **dict.fromkeys(("cholesky_inverse", "chebyshev_polynomial_w"), (*_NAN, *_LARGE)),
     "legendre_polynomial_p": (*_NAN, *_LARGE),
+    "linalg_qr": (Kind.INFINITIES,),
 }
 _CASTS = "floats as integers"
 # What has NaN where eager has other elements, by a part of the operator's name.
