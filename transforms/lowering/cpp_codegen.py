@@ -117,6 +117,7 @@ def numbers_as_eager() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(patch.object(lowering, "_div_rn", make(_floor_of_quotient)))
         stack.enter_context(patch.object(ir.Reduction, "create", classmethod(_reduce)))
+        stack.enter_context(patch.object(ir.DtypeView, "create", classmethod(_bits)))
         stack.enter_context(patch.object(lowering, "var_mean_sum_", _var_mean))
         stack.enter_context(patch.object(lowering, "_pool_offsets_to_indices", _pool_indices))
         stack.enter_context(patch.dict(decompositions, _DEVIATIONS))
@@ -172,6 +173,17 @@ def _flat(inner: Callable[..., Any], sizes: Sequence[Any]) -> tuple[Callable[...
     whole = [sympy.prod(sizes)]
     split = ir.View.dynamic_reshape_indexer(sizes, whole)  # type: ignore[no-untyped-call]
     return lambda index, place: inner(index, split(place)), whole
+
+
+def _bits(_: type, x: Any, dtype: torch.dtype) -> Any:
+    """Read numbers' bits as another dtype of their size; torch's view needs a kernel."""
+    load, source = x.make_loader(), x.get_dtype()
+
+    def read(index: Any) -> Any:
+        return ops.to_dtype_bitcast(load(index), dtype, source)
+
+    where = {"device": x.get_device(), "ranges": x.get_size()}
+    return ir.Pointwise.create(dtype=dtype, inner_fn=read, **where).data
 
 
 def _pool_indices(

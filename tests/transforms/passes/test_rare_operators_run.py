@@ -23,7 +23,7 @@ _NOISE = torch.Generator().manual_seed(1)
 
 
 class _Rare(nn.Module):
-    """Bags in all modes, covariances, places of what is not zero, and norms of halves."""
+    """Bags in all modes, covariances, places of what is not zero, norms, and bits."""
 
     def forward(
         self, w: torch.Tensor, i: torch.Tensor, o: torch.Tensor, x: torch.Tensor,
@@ -42,7 +42,8 @@ class _Rare(nn.Module):
         halves, whole = h[:, 0].sort().values, f.sort().values
         search = torch.searchsorted  # a number alone is compared as the sequence's dtype, or wider
         ranks = [search(halves, 0.1), search(whole, 1.5), search(halves, x[0, 0], side="right")]
-        return [*bags, *spread, *places, *parts, *ranks, F.layer_norm(h, (1,))]
+        bits = x.view(torch.int32)
+        return [*bags, *spread, *places, *parts, *ranks, bits, F.layer_norm(h, (1,))]
 
 
 _EXAMPLE = {
