@@ -5,17 +5,17 @@
 // them: that was half of the time that a small one takes. Here is what wrappers do call.
 #pragma once
 
+#include <c10/util/generic_math.h>
+#include <torch/csrc/inductor/aoti_runtime/constant_type.h>
+#include <torch/csrc/inductor/aoti_runtime/scalar_to_tensor.h>
+#include <torch/csrc/inductor/aoti_runtime/utils.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <optional>
-
-#include <c10/util/generic_math.h>
-#include <torch/csrc/inductor/aoti_runtime/constant_type.h>
-#include <torch/csrc/inductor/aoti_runtime/scalar_to_tensor.h>
-#include <torch/csrc/inductor/aoti_runtime/utils.h>
 #include MENAGERIE_DEVICE
 
 namespace torch::aot_inductor {

@@ -171,7 +171,7 @@ def _reduce(
 def _flat(inner: Callable[..., Any], sizes: Sequence[Any]) -> tuple[Callable[..., Any], list[Any]]:
     """Return a reduction of several axes as one of a single axis, whose places shaders count."""
     whole = [sympy.prod(sizes)]
-    split = ir.View.dynamic_reshape_indexer(sizes, whole)  # type: ignore[no-untyped-call]
+    split = ir.View.dynamic_reshape_indexer(sizes, whole)
     return lambda index, place: inner(index, split(place)), whole
 
 
