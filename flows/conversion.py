@@ -18,8 +18,8 @@ from flows.pages import Ended, ProgressBar, leave_pages, record, tell
 from flows.parameters import ConversionOptions
 from flows.plan import PlannedModel, job_for, looked_up
 from flows.results import ModelResult, Outcome, Step
-from flows.runs import RunFailed, abort_if_superseded
 from flows.services import Services, services
+from flows.this_run import RunFailed, abort_if_superseded
 from menagerie.figures import seconds
 from menagerie.validation.findings import Verdict
 from tasks.failures import ProcessDied, StageTimedOut

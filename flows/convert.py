@@ -22,17 +22,9 @@ from flows.parameters import ConversionOptions, RunLimits
 from flows.plan import PlannedModel, plan, sort_out
 from flows.reports import refresh_index, table_of
 from flows.results import ModelResult, Outcome, RunResult, Step, results_markdown
-from flows.runs import (
-    Runs,
-    address,
-    failed,
-    first_of,
-    our_flow,
-    rows_left_before,
-    tag_run,
-    this_run,
-)
+from flows.runs import Runs, address, rows_left_before
 from flows.services import services, use_services
+from flows.this_run import failed, first_of, our_flow, tag_run, this_run
 from tasks.publish import draw_catalogue
 from tasks.retries import patiently
 from tasks.stage_table import shared_model

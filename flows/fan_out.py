@@ -23,7 +23,8 @@ from prefect.logging import get_logger
 from flows.parameters import ConversionOptions, RunLimits
 from flows.plan import PlannedModel, looked_up
 from flows.results import Listener, ModelResult, Outcome, Step
-from flows.runs import Runs, Trigger, first_of
+from flows.runs import Runs
+from flows.this_run import Trigger, first_of
 from transforms.stages import Stage
 from transforms.targets import all_targets, target_named
 from zoo.errors import MenagerieError, UsageError, explain

@@ -1,4 +1,4 @@
-"""Runs on a Prefect server: how ours are declared, named, asked for, followed and found again.
+"""Runs on a Prefect server: how they are asked for, followed and found again, and their rows.
 
 Products go to our own store. What travels between runs is rows: an artifact of a run is small JSON
 in the server's database, there as soon as its model is done, without the pickles that Prefect's
@@ -9,188 +9,38 @@ from __future__ import annotations
 
 import itertools
 import json
-import logging
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from enum import StrEnum
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, TypeVar, cast
 from uuid import UUID, uuid4
 
-import httpx
-from prefect import Flow, State, Task, flow
+from prefect import State, Task
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import ArtifactCreate
 from prefect.client.schemas.filters import ArtifactFilter, FlowFilter, FlowRunFilter
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.sorting import TaskRunSort
-from prefect.context import FlowRunContext
-from prefect.exceptions import Abort, MissingContextError, ObjectNotFound, PrefectHTTPStatusError
-from prefect.logging import get_run_logger
+from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.runtime import flow_run
-from prefect.states import Cancelled, Cancelling, Failed, Pending
+from prefect.states import Cancelled, Cancelling, Pending
 from prefect.utilities.urls import url_for
 from pydantic import ValidationError
 
 from flows.results import ModelResult
+from flows.this_run import or_warned, this_run
 from transforms.stages import Stage
 from zoo.errors import MenagerieError
 
-P = ParamSpec("P")
-R = TypeVar("R")
 T = TypeVar("T")
-_PATIENCE_SECONDS = 600.0  # of a line that is down; the run may be elsewhere by then
-_LOOK_SECONDS = 5.0
-_SCHEDULERS_TAG = "auto-scheduled"  # Prefect's own, of runs that a schedule made
 ROW_TYPE = "result"  # Prefect's UI shows artifacts of this type in no list of pages
 _PAGE = 200  # the most that Prefect gives at once
 _REFUSALS = (400, 404, 409, 422)
 
 
-def run_log() -> logging.Logger | logging.LoggerAdapter[logging.Logger]:
-    """Return the log of the run at work; outside of any, this module's."""
-    try:
-        return get_run_logger()
-    except MissingContextError:
-        return logging.getLogger(__name__)
-
-
-@contextmanager
-def or_warned(warning: str) -> Iterator[None]:
-    """Make a warning of whatever Prefect's API fails in: the work is done all the same."""
-    try:
-        yield
-    except Exception:  # noqa: BLE001 - it can fail in any way
-        run_log().warning(warning, exc_info=True)
-
-
-def abort_if_superseded() -> None:
-    """Go on if this process is the one that has its run, or if the server does not say for long.
-
-    Raise Abort if the run was begun again since; Prefect ends the process without a word to the
-    server.
-    """
-    run = flow_run.get_id()
-    if run is None:
-        return
-    if (_begun(run) or 0) > (flow_run.get_run_count() or 0):
-        get_run_logger().warning("Another process has begun this run again: this one gives way")
-        raise Abort("the run was begun again elsewhere")
-
-
-def _begun(run: str) -> int | None:
-    """Return how often the server began a run; None without an answer."""
-    end = time.monotonic() + _PATIENCE_SECONDS
-    while time.monotonic() < end:
-        try:
-            with get_client(sync_client=True) as client:
-                return client.read_flow_run(UUID(run)).run_count
-        except httpx.TransportError:
-            time.sleep(_LOOK_SECONDS)
-        except Exception:  # noqa: BLE001 - whatever it is, the state says what became of the run
-            return None
-    return None
-
-
-def our_flow(
-    said: str | Callable[[Mapping[str, Any]], str],
-) -> Callable[[Callable[P, R]], Flow[P, R]]:
-    """Declare a flow, which Prefect calls like its function, with hyphens.
-
-    A run is called what it does, however it began: `said` makes that of its parameters, as a
-    template for `str.format` or a function. Nothing of it is kept: products go to our own store, by
-    content. What Prefect writes all the same, an exception that a flow raised, is JSON and not its
-    default, a pickle.
-    """
-    name = said if isinstance(said, str) else lambda: said(flow_run.get_parameters())
-    return flow(flow_run_name=name, persist_result=False, result_serializer="json")
-
-
-def first_of(names: Sequence[str]) -> str:
-    """Return the first name and the number of others, e.g. `resnet18 and 3 more`."""
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return f"{names[0]}{more}" if names else ""
-
-
-class Trigger(StrEnum):
-    """What began a run, as its tag says it."""
-
-    SCHEDULE = "scheduled"
-    CONVERT_ZOO = "by convert-zoo"
-    DEPLOYMENT = "on demand"  # in the UI, or by the API
-    COMMAND = "command line"
-
-
-def tag_run(names: Iterable[str]) -> None:
-    """Give the run at work a tag for each model and target, and one for what began it.
-
-    However it began, it is found by the same tags; those that a person gave it stay. Where the
-    server does not take them, a warning.
-    """
-    context = FlowRunContext.get()
-    run = context.flow_run if context is not None else None
-    if run is None:
-        return
-    wanted = {*run.tags, *names, _trigger(run)} - {_SCHEDULERS_TAG}
-    if wanted == set(run.tags):
-        return
-    with or_warned("The run could not be tagged"), get_client(sync_client=True) as client:
-        client.update_flow_run(run.id, tags=sorted(wanted))
-
-
-def _trigger(run: FlowRun) -> Trigger:
-    if run.created_by is not None and run.created_by.type == "SCHEDULE":
-        return Trigger.SCHEDULE
-    if run.parent_task_run_id is not None:
-        return Trigger.CONVERT_ZOO
-    return Trigger.COMMAND if run.deployment_id is None else Trigger.DEPLOYMENT
-
-
-class _Sentences(logging.Filter):
-    """Keeps states and tracebacks of our own errors out of the logs of runs.
-
-    A run's page shows its state, and an error of ours says place, fact and next step.
-    """
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, MenagerieError):
-            record.msg, record.args, record.exc_info = "%s", (error,), None
-        return not record.getMessage().startswith("Finished in state")
-
-
-for _logger in ("prefect.flow_runs", "prefect.task_runs"):  # of Prefect's engine
-    logging.getLogger(_logger).addFilter(_Sentences())
-
-
-class RunFailed(MenagerieError):
-    """A run that did not do all it was asked for; `result` is complete all the same."""
-
-    def __init__(self, place: str, fact: str, result: object) -> None:
-        super().__init__(place, fact, "Its row and its report say more")
-        self.result = result
-
-
-def failed(message: str, result: object) -> State[Any]:
-    """Return the final state of a run that failed, with its result.
-
-    It is returned and not raised: what a flow raises, Prefect writes to its storage. The data is an
-    exception, since Prefect takes nothing else for what a failed run has to say. Raise Abort if
-    another process has begun the run again, and speaks for it.
-    """
-    abort_if_superseded()
-    return Failed(message=message, data=RunFailed(str(flow_run.get_name()), message, result))
-
-
 def address(run: UUID) -> str:
     """Return the URL of a run in Prefect's UI."""
     return str(url_for("flow-run", obj_id=run))
-
-
-def this_run() -> UUID:
-    """Return the flow run that is executed here and now."""
-    return UUID(str(flow_run.get_id()))
 
 
 def leave_row(row: ModelResult, run: UUID) -> None:

@@ -22,8 +22,8 @@ from flows.proofs import (
     unconfirmed,
     verification_markdown,
 )
-from flows.runs import failed, first_of, our_flow, tag_run
 from flows.services import services
+from flows.this_run import failed, first_of, our_flow, tag_run
 from flows.work import Collected, collect, new_work_folder
 from tasks.retries import patiently, run_as_task
 from tasks.verify import Proof, Rebuild, confirm_release, verify_release

@@ -24,8 +24,8 @@ from flows import convert as zoo
 from flows import fan_out, upkeep
 from flows import plan as planning
 from flows.parameters import ConversionOptions, RunLimits
-from flows.runs import first_of, our_flow
 from flows.services import Services, use_services
+from flows.this_run import first_of, our_flow
 from menagerie.store import s3
 from tasks.forking import Child, spawn
 from tasks.job import Job, StageRecords

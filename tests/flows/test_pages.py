@@ -15,7 +15,7 @@ from flows.cli import invoke
 from flows.pages import Ended, ProgressBar, leave_pages
 from flows.reports import conversion_log, link_report, report_failure
 from flows.results import ModelResult, Outcome, results_markdown
-from flows.runs import our_flow
+from flows.this_run import our_flow
 from tasks.prove import prove
 from tasks.publish import publish_bundle
 from transforms.stages import Stage

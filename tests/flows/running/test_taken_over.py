@@ -11,8 +11,8 @@ from prefect.exceptions import Abort
 from prefect.runtime import flow_run
 from prefect.states import Completed, Crashed, Running, Scheduled
 
-from flows import runs
-from flows.runs import failed, our_flow
+from flows import this_run
+from flows.this_run import failed, our_flow
 
 
 def runs_elsewhere(client: SyncPrefectClient, run: Any) -> None:
@@ -54,7 +54,7 @@ def test_a_process_that_still_has_its_run_says_how_it_ended() -> None:
 @pytest.mark.usefixtures("prefect_server")
 def test_a_line_that_is_down_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server is asked again until it answers: what it says then counts."""
-    real, asked = runs.get_client, []
+    real, asked = this_run.get_client, []
 
     def away(**options: Any) -> Any:
         asked.append(options)
@@ -62,8 +62,8 @@ def test_a_line_that_is_down_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> N
             raise httpx.ConnectError("no route to host")
         return real(**options)
 
-    monkeypatch.setattr(runs, "get_client", away)
-    monkeypatch.setattr(runs, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(this_run, "get_client", away)
+    monkeypatch.setattr(this_run, "_LOOK_SECONDS", 0.0)
 
     @our_flow("fail")
     def cut_off() -> Any:

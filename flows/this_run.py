@@ -1,0 +1,169 @@
+"""The run at work: how it is declared, named, tagged and logged, and how it ends."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Any, ParamSpec, TypeVar
+from uuid import UUID
+
+import httpx
+from prefect import Flow, State, flow
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import FlowRun
+from prefect.context import FlowRunContext
+from prefect.exceptions import Abort, MissingContextError
+from prefect.logging import get_run_logger
+from prefect.runtime import flow_run
+from prefect.states import Failed
+
+from zoo.errors import MenagerieError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_PATIENCE_SECONDS = 600.0  # of a line that is down; the run may be elsewhere by then
+_LOOK_SECONDS = 5.0
+_SCHEDULERS_TAG = "auto-scheduled"  # Prefect's own, of runs that a schedule made
+
+
+def run_log() -> logging.Logger | logging.LoggerAdapter[logging.Logger]:
+    """Return the log of the run at work; outside of any, this module's."""
+    try:
+        return get_run_logger()
+    except MissingContextError:
+        return logging.getLogger(__name__)
+
+
+@contextmanager
+def or_warned(warning: str) -> Iterator[None]:
+    """Make a warning of whatever Prefect's API fails in: the work is done all the same."""
+    try:
+        yield
+    except Exception:  # noqa: BLE001 - it can fail in any way
+        run_log().warning(warning, exc_info=True)
+
+
+def abort_if_superseded() -> None:
+    """Go on if this process is the one that has its run, or if the server does not say for long.
+
+    Raise Abort if the run was begun again since; Prefect ends the process without a word to the
+    server.
+    """
+    run = flow_run.get_id()
+    if run is None:
+        return
+    if (_begun(run) or 0) > (flow_run.get_run_count() or 0):
+        get_run_logger().warning("Another process has begun this run again: this one gives way")
+        raise Abort("the run was begun again elsewhere")
+
+
+def _begun(run: str) -> int | None:
+    """Return how often the server began a run; None without an answer."""
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while time.monotonic() < end:
+        try:
+            with get_client(sync_client=True) as client:
+                return client.read_flow_run(UUID(run)).run_count
+        except httpx.TransportError:
+            time.sleep(_LOOK_SECONDS)
+        except Exception:  # noqa: BLE001 - whatever it is, the state says what became of the run
+            return None
+    return None
+
+
+def our_flow(
+    said: str | Callable[[Mapping[str, Any]], str],
+) -> Callable[[Callable[P, R]], Flow[P, R]]:
+    """Declare a flow, which Prefect calls like its function, with hyphens.
+
+    A run is called what it does, however it began: `said` makes that of its parameters, as a
+    template for `str.format` or a function. Nothing of it is kept: products go to our own store, by
+    content. What Prefect writes all the same, an exception that a flow raised, is JSON and not its
+    default, a pickle.
+    """
+    name = said if isinstance(said, str) else lambda: said(flow_run.get_parameters())
+    return flow(flow_run_name=name, persist_result=False, result_serializer="json")
+
+
+def first_of(names: Sequence[str]) -> str:
+    """Return the first name and the number of others, e.g. `resnet18 and 3 more`."""
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{names[0]}{more}" if names else ""
+
+
+class Trigger(StrEnum):
+    """What began a run, as its tag says it."""
+
+    SCHEDULE = "scheduled"
+    CONVERT_ZOO = "by convert-zoo"
+    DEPLOYMENT = "on demand"  # in the UI, or by the API
+    COMMAND = "command line"
+
+
+def tag_run(names: Iterable[str]) -> None:
+    """Give the run at work a tag for each model and target, and one for what began it.
+
+    However it began, it is found by the same tags; those that a person gave it stay. Where the
+    server does not take them, a warning.
+    """
+    context = FlowRunContext.get()
+    run = context.flow_run if context is not None else None
+    if run is None:
+        return
+    wanted = {*run.tags, *names, _trigger(run)} - {_SCHEDULERS_TAG}
+    if wanted == set(run.tags):
+        return
+    with or_warned("The run could not be tagged"), get_client(sync_client=True) as client:
+        client.update_flow_run(run.id, tags=sorted(wanted))
+
+
+def _trigger(run: FlowRun) -> Trigger:
+    if run.created_by is not None and run.created_by.type == "SCHEDULE":
+        return Trigger.SCHEDULE
+    if run.parent_task_run_id is not None:
+        return Trigger.CONVERT_ZOO
+    return Trigger.COMMAND if run.deployment_id is None else Trigger.DEPLOYMENT
+
+
+class _Sentences(logging.Filter):
+    """Keeps states and tracebacks of our own errors out of the logs of runs.
+
+    A run's page shows its state, and an error of ours says place, fact and next step.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, MenagerieError):
+            record.msg, record.args, record.exc_info = "%s", (error,), None
+        return not record.getMessage().startswith("Finished in state")
+
+
+for _logger in ("prefect.flow_runs", "prefect.task_runs"):  # of Prefect's engine
+    logging.getLogger(_logger).addFilter(_Sentences())
+
+
+class RunFailed(MenagerieError):
+    """A run that did not do all it was asked for; `result` is complete all the same."""
+
+    def __init__(self, place: str, fact: str, result: object) -> None:
+        super().__init__(place, fact, "Its row and its report say more")
+        self.result = result
+
+
+def failed(message: str, result: object) -> State[Any]:
+    """Return the final state of a run that failed, with its result.
+
+    It is returned and not raised: what a flow raises, Prefect writes to its storage. The data is an
+    exception, since Prefect takes nothing else for what a failed run has to say. Raise Abort if
+    another process has begun the run again, and speaks for it.
+    """
+    abort_if_superseded()
+    return Failed(message=message, data=RunFailed(str(flow_run.get_name()), message, result))
+
+
+def this_run() -> UUID:
+    """Return the flow run that is executed here and now."""
+    return UUID(str(flow_run.get_id()))
