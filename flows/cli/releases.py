@@ -177,7 +177,7 @@ def provenance(
     """
     from menagerie.format.bundle_manifest import Role
     from transforms.sbom import linked
-    from zoo.signing.promotion import read_provenance
+    from zoo.signing.provenance import read_provenance
     from zoo.store import open_store
 
     opened = open_store(store)

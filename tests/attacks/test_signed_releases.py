@@ -23,7 +23,8 @@ from menagerie.trust import add_root
 from zoo.errors import ArtifactError, NotInStore, Retracted, Untrusted, UsageError
 from zoo.signing.keyring import Expiry, Keyring, Role, keyring_for
 from zoo.signing.metadata import StoreMetadata
-from zoo.signing.promotion import Promoter, read_provenance
+from zoo.signing.promotion import Promoter
+from zoo.signing.provenance import read_provenance
 from zoo.store import Store
 
 if TYPE_CHECKING:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from menagerie.durable import write_durably
 from menagerie.format.bundle_manifest import (
-    MANIFEST,
     MODEL_SIGNATURE,
     PARTIAL,
     SIGNATURE,
@@ -18,16 +16,16 @@ from menagerie.format.bundle_manifest import (
 )
 from menagerie.format.folder import open_bundle
 from menagerie.store.layout import ledger_key, provenance_key
-from menagerie.trust.ledger import MAX_LEDGER_BYTES, Ledger, LedgerEntry, envelope, open_envelope
+from menagerie.trust.ledger import Ledger, LedgerEntry, envelope
 from menagerie.trust.signature import BUNDLE_TYPE, LEDGER_TYPE, encoded, signature_document
-from menagerie.typed_json import Malformed, load
 from zoo.catalogue.pages import MODEL_SIGNING_KEY
 from zoo.catalogue.site import update_catalogue
-from zoo.errors import ArtifactError, MenagerieError, Retracted, UsageError, ValidationError
+from zoo.errors import MenagerieError, Retracted, UsageError, ValidationError
 from zoo.report.files import report_of
 from zoo.signing.keyring import Role, keyring_for
 from zoo.signing.metadata import StoreMetadata
-from zoo.signing.model_signature import IN_TOTO, STATEMENT, model_signature
+from zoo.signing.model_signature import IN_TOTO, model_signature
+from zoo.signing.provenance import statement, subjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -35,14 +33,11 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from menagerie.format.bundle_manifest import BundleManifest
-    from zoo.records import ConversionReport
     from zoo.signing.keyring import Keyring
     from zoo.spec import ModelSpec
     from zoo.store import Release, Store
 
 _log = logging.getLogger(__name__)
-PREDICATE: Final = "https://slsa.dev/provenance/v1"
-BUILD_TYPE: Final = "https://menagerie.invalid/conversion/v1"
 
 
 class Promoter:
@@ -178,7 +173,7 @@ class Promoter:
         payload = statement(release, report_of(self._store, release))
         content = envelope(payload, _signed(self._keyring, encoded(IN_TOTO, payload)), IN_TOTO)
         self._store.objects.put_small(provenance_key(*release.names), content)
-        key, files = self._keyring.model_signing_key(), _subjects(release)
+        key, files = self._keyring.model_signing_key(), subjects(release)
         made = model_signature(release.model, files, key)
         self._store.sign(release, made, MODEL_SIGNATURE)
         self._publish_key(key.public_key.keyval["public"].encode())
@@ -257,73 +252,3 @@ def _faults(manifest: BundleManifest, spec: ModelSpec) -> Iterator[str]:
         yield f"programs are not {', '.join(asked_for)}"
     if (manifest.accuracy is None) != (spec.accuracy is None):
         yield f"accuracy has {'no data for the gate' if spec.accuracy else 'data'}"
-
-
-def statement(release: Release, report: ConversionReport | None) -> bytes:
-    """Return the SLSA statement over a release's files and manifest, as canonical JSON.
-
-    The report of its conversion, where there is one, adds passes and stages.
-    """
-    manifest = release.manifest
-    internal: dict[str, Any] = {"state": manifest.state.value}
-    if report is not None:
-        internal["passes"] = [
-            {"program": log.program, "passes": [each.name for each in log.records]}
-            for log in report.passes
-        ]
-    machine = (report and report.validation.machine) or "an unnamed machine"
-    fields = {
-        "_type": STATEMENT,
-        "subject": [
-            {"name": name, "digest": {"sha256": digest}}
-            for name, digest in sorted(_subjects(release).items())
-        ],
-        "predicateType": PREDICATE,
-        "predicate": {
-            "buildDefinition": {
-                "buildType": BUILD_TYPE,
-                "externalParameters": {
-                    "model": manifest.model,
-                    "target": manifest.target,
-                    "platform": manifest.platform,
-                    "randomWeights": manifest.random_weights,
-                    "licence": manifest.licence,
-                },
-                "internalParameters": internal,
-                "resolvedDependencies": [
-                    {"name": "source", "uri": manifest.source},
-                    {"name": "build key", "digest": {"sha256": manifest.build_key}},
-                    *({"name": n, "version": v} for n, v in sorted(manifest.versions.items())),
-                ],
-            },
-            "runDetails": {
-                "builder": {"id": f"menagerie worker on {machine}"},
-                "metadata": {"invocationId": manifest.build_key, "finishedOn": manifest.created},
-            },
-        },
-    }
-    return (json.dumps(fields, sort_keys=True, indent=1) + "\n").encode()
-
-
-def read_provenance(store: Store, release: Release) -> dict[str, Any]:
-    """Return a release's statement, once its signature and its subjects are checked.
-
-    Raise NotInStore if it has none, Untrusted if no trusted key has signed it, ArtifactError if it
-    speaks of other files.
-    """
-    key = provenance_key(*release.names)
-    place = f"{store.url}/{key}"
-    content = store.objects.read_small(key, MAX_LEDGER_BYTES)
-    try:
-        found: dict[str, Any] = load(open_envelope(content, place, kind=IN_TOTO))
-        given = {each["name"]: each["digest"]["sha256"] for each in found["subject"]}
-    except (Malformed, KeyError, TypeError) as error:
-        raise ArtifactError(place, f"is no statement: {error}", "Promote it again") from None
-    if given != _subjects(release):
-        raise ArtifactError(place, "lists other files than the release", "Promote it again")
-    return found
-
-
-def _subjects(release: Release) -> dict[str, str]:
-    """Return the sha256 of each file under its name, the manifest's too."""
-    return {n: e.sha256 for n, e in release.manifest.listed.items()} | {MANIFEST: release.digest}
