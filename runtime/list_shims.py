@@ -1,7 +1,7 @@
-"""Writes what is made of shims.toml: ``python runtime/list_shims.py``, after a change of it.
+"""Writes again what is made of shims.toml: ``python runtime/list_shims.py``, after a change of it.
 
-That is common/shims.h, with the signatures of the installed torch's headers, and SHIMS.md. Both are
-checked in, so that building needs no torch; a test compares them.
+These are the declarations in common/shims.h, with the signatures of the installed torch's headers,
+and the tables of SHIMS.md. Both are checked in: building needs no torch; a test compares them.
 """
 
 from __future__ import annotations
@@ -16,29 +16,11 @@ _FOLDER = Path(__file__).parent
 _HEADERS = "include/torch/csrc/inductor/aoti_torch"  # in torch's package
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _DECLARATION = re.compile(r"AOTI_TORCH_EXPORT\s+(\w+)\s+(\w+)\s*\(([^()]*)\)\s*;")
-_HEAD = """\
-// Made by `python runtime/list_shims.py` from shims.toml and torch's headers.
-// clang-format off
-#pragma once
-#include "common/shim_types.h"
-// One body defines a function for each target; MENAGERIE_DEVICE is cpu or mps.
-#define MENAGERIE_JOINED(device, name) aoti_torch_##device##_##name
-#define MENAGERIE_SPELT(device, name) MENAGERIE_JOINED(device, name)
-#define MENAGERIE_SHIM(name) MENAGERIE_SPELT(MENAGERIE_DEVICE, name)
-#pragma GCC visibility push(default)
-extern "C" {
-"""
-_TAIL = '}  // extern "C"\n#pragma GCC visibility pop\n'
-_TITLE = """\
-# Shim functions
-
-Made from `shims.toml` by `python runtime/list_shims.py`; change that file instead.
-`{device}` is cpu or mps.
-"""
+_BEGIN, _END = 'extern "C" {\n', '}  // extern "C"\n'
 
 
-def header(shims: tuple[Shim, ...]) -> str:
-    """Return the C++ header: all declarations, of functions with one body for a device once.
+def declarations(shims: tuple[Shim, ...]) -> str:
+    """Return the declarations of C++, of functions with one body for a device once.
 
     Raise ValueError if torch is not installed, or does not declare one of them.
     """
@@ -51,7 +33,7 @@ def header(shims: tuple[Shim, ...]) -> str:
         prefix, shared, rest = shim.entry.partition("{device}_")
         names[f"MENAGERIE_SHIM({rest})" if shared else prefix] = known[shim.name]
     lines = (f"{kind} {n}({' '.join(given.split())});\n" for n, (kind, given) in names.items())
-    return f"{_HEAD}{''.join(lines)}{_TAIL}"
+    return "".join(lines)
 
 
 def _declared_by_torch() -> dict[str, tuple[str, str]]:
@@ -64,22 +46,26 @@ def _declared_by_torch() -> dict[str, tuple[str, str]]:
     return {name: (returns, parameters) for returns, name, parameters in declared}
 
 
-def table(shims: tuple[Shim, ...]) -> str:
-    """Return the coverage table as Markdown: kernels first, then what handles tensors."""
-    lines = []
-    for title, computes in (("Kernels", True), ("Handles, constants, scalars", False)):
-        entries: dict[str, list[Shim]] = {}
-        for shim in shims:
-            if shim.computes is computes:
-                entries.setdefault(shim.entry, []).append(shim)
-        lines += ["", f"## {title} ({len(entries)})", "", "| function | targets | what it does |"]
-        lines += ["|---|---|---|"]
-        for entry, functions in entries.items():
-            targets = ", ".join(target for shim in functions for target in shim.targets)
-            lines.append(f"| `{entry}` | {targets} | {functions[0].doc} |")
-    return _TITLE + "\n".join(lines) + "\n"
+def table(shims: tuple[Shim, ...], title: str, *, computes: bool) -> str:
+    """Return the functions that compute, or all others, as a section of Markdown."""
+    entries: dict[str, list[Shim]] = {}
+    for shim in shims:
+        if shim.computes is computes:
+            entries.setdefault(shim.entry, []).append(shim)
+    lines = [f"## {title} ({len(entries)})", "", "| function | targets | what it does |"]
+    lines += ["|---|---|---|"]
+    for entry, functions in entries.items():
+        targets = ", ".join(target for shim in functions for target in shim.targets)
+        lines.append(f"| `{entry}` | {targets} | {functions[0].doc} |")
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
-    (_FOLDER / "common" / "shims.h").write_text(header(load()))
-    (_FOLDER / "SHIMS.md").write_text(table(load()))
+    shims, header, listing = load(), _FOLDER / "common" / "shims.h", _FOLDER / "SHIMS.md"
+    head, _, rest = header.read_text().partition(_BEGIN)
+    header.write_text(head + _BEGIN + declarations(shims) + _END + rest.partition(_END)[2])
+    sections = (
+        table(shims, "Kernels", computes=True),
+        table(shims, "Handles, constants, scalars", computes=False),
+    )
+    listing.write_text("\n".join((listing.read_text().partition("\n## ")[0], *sections)))

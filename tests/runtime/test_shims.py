@@ -131,10 +131,12 @@ def test_the_header_states_the_abi_that_python_knows() -> None:
 def test_header_and_table_are_current(tmp_path: Path) -> None:
     """shims.h and SHIMS.md are what `list_shims.py` makes of the list and the pinned torch."""
     (tmp_path / "common").mkdir()
+    made = {name: (ROOT / name).read_text() for name in ("common/shims.h", "SHIMS.md")}
+    for name, text in made.items():  # of an older list
+        (tmp_path / name).write_text(re.sub(r"^.*convolution.*\n", "", text, flags=re.MULTILINE))
     script = shutil.copy(ROOT / "list_shims.py", tmp_path)
     subprocess.run([sys.executable, script], check=True)
-    for made in ("common/shims.h", "SHIMS.md"):
-        assert (tmp_path / made).read_text() == (ROOT / made).read_text()
+    assert {name: (tmp_path / name).read_text() for name in made} == made
 
 
 def test_allow_list_holds_kernels_and_handles() -> None:
