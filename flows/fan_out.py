@@ -52,7 +52,7 @@ def pool_of(target: str) -> str:
     for one in filter(None, map(str.strip, os.environ.get(POOLS_VARIABLE, "").split(","))):
         name, _, pool = map(str.strip, one.partition("="))
         if not pool or name not in all_targets():
-            fact = f"{one!r} is no target with its pool"
+            fact = f"{one!r} is not a target with its pool"
             advice = "Write metal=macos-metal, with commas between several"
             raise UsageError(POOLS_VARIABLE, fact, advice)
         chosen[name] = pool

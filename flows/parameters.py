@@ -133,7 +133,7 @@ def allowed_store(asked: str) -> str:
     listed = {each.strip() for each in os.environ.get(STORES_VARIABLE, "").split(",")}
     if not asked or not is_worker() or asked in {default, *listed}:
         return asked or default
-    fact = f"is no store that runs on this worker may name ({STORES_VARIABLE})"
+    fact = f"may not be used by runs on this worker ({STORES_VARIABLE})"
     raise UsageError(shown_address(asked), fact, "Leave it empty, or ask the operator")
 
 

@@ -145,7 +145,7 @@ def _notification_block() -> str | None:
         return None
     if not Apprise().add(address):
         advice = "See `apprise --help`; mailtos://user:password@host?to=b@example.org is one"
-        raise UsageError(NOTIFY, "is no URL that Apprise knows", advice)
+        raise UsageError(NOTIFY, "is not a URL that Apprise knows", advice)
     return str(SlackWebhook(url=SecretStr(address)).save(_NOTIFICATIONS, overwrite=True))
 
 

@@ -79,7 +79,7 @@ def time_zone() -> str:
         ZoneInfo(asked)
     except (ZoneInfoNotFoundError, ValueError) as error:
         advice = "Name one as Europe/Berlin is; `timedatectl list-timezones` lists them"
-        raise UsageError(TIME_ZONE, f"{asked!r} is no time zone", advice) from error
+        raise UsageError(TIME_ZONE, f"{asked!r} is not a time zone", advice) from error
     return asked
 
 

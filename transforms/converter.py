@@ -371,7 +371,7 @@ def _programs(module: Any, single: Program) -> dict[str, Program]:
         return {"main": _checked("program main", single)}
     beside = single.inputs, single.kwargs, single.dynamic_shapes, single.names, single.calibration
     if any(beside):
-        fact = "several programs were given, and inputs or names beside them"
+        fact = "several programs were given, and separate inputs or names too"
         raise UsageError(_PLACE, fact, "Give them with each: {'main': Program(module, (x,))}")
     if not module:
         raise UsageError(_PLACE, "there is no program to convert", "Name at least one")

@@ -83,7 +83,7 @@ def read_input(text: str) -> torch.Tensor:
         return torch.from_numpy(read_array(text))
     match = _SHAPE.fullmatch(text)
     if match is None or (match[2] or "float32") not in set(Dtype):
-        raise UsageError(text, "is no input", _SHAPE_FORM)
+        raise UsageError(text, "is not an input", _SHAPE_FORM)
     shape = () if match[1] == "scalar" else tuple(int(size) for size in match[1].split("x"))
     dtype: torch.dtype = getattr(torch, match[2] or "float32")
     generator = torch.Generator().manual_seed(0)
@@ -123,7 +123,7 @@ def read_program(path: Path, *, unpickle: bool) -> torch.export.ExportedProgram:
         with torch_unheard():
             program = torch.export.load(held)
     except Exception as error:  # torch raises many kinds here; all mean the same to the user
-        fact = f"is no exported program: {first_line(error).partition('. Please check')[0]}"
+        fact = f"is not an exported program: {first_line(error).partition('. Please check')[0]}"
         raise SourceError(str(path), fact, "Write it with torch.export.save") from error
     for node in reversed(program.graph.nodes):  # torch adds results of calls that nothing reads
         if node.target is operator.getitem and not node.users:
@@ -168,7 +168,7 @@ def _dynamic_shapes(
     for text in dynamic:
         match = _DYNAMIC.fullmatch(text)
         if match is None or int(match[2]) >= int(match[3]):
-            raise UsageError(text, "is no dynamic size", _DYNAMIC_FORM)
+            raise UsageError(text, "is not a dynamic size", _DYNAMIC_FORM)
         size = None
         for place in match[1].split(","):
             name, axis = place.split(":")

@@ -182,7 +182,7 @@ def _require_ours(hub: HfApi, name: str, *, private: bool) -> None:
         raise UsageError(f"hf://{name}", "is there, and public", "Make it private first")
     held = {each.rfilename for each in info.siblings or ()}
     if held - _OF_A_NEW_ONE and not any(each.endswith(f"/{MANIFEST}") for each in held):
-        fact = "holds something else, which a push would remove"
+        fact = "contains other files, which a push would remove"
         raise UsageError(f"hf://{name}", fact, "Name another repository, or empty this one")
 
 

@@ -157,7 +157,7 @@ def _reachable_store(given: str, cluster: "ClusterState | None") -> str:
     store = absolute(given) or default_store()
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3")
     if cluster is not None and store.startswith("s3://") and endpoint != cluster.s3_endpoint:
-        fact = "the worker of `zoo cluster up` has the keys of its own store only"
+        fact = "the worker of `zoo cluster up` has keys only to its own store"
         advice = "Add --local, or unset MENAGERIE_STORE and AWS_ENDPOINT_URL_S3"
         raise UsageError(store, fact, advice)
     return store

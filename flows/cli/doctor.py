@@ -118,7 +118,7 @@ def _sandbox() -> Check:
     found = sandbox_name()
     if found == NO_SANDBOX:
         detail = "none: a bundle that is being proven or verified runs as you"
-        advice = "Prove and verify what is yours alone here, or in a container of its own"
+        advice = "Prove and verify only your own artifacts here, or use a container"
         return Check("sandbox", Health.WARN, detail, advice)
     if found == SECCOMP:
         detail = f"{found}: no network and no other process, but a bundle may read your files"

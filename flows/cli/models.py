@@ -337,7 +337,7 @@ def _folder(what: str, target: str, store: str) -> Path:
 def _with_report(folder: Path) -> Path:
     if all((folder / name).is_file() for name in _REPORT_FILES):
         return folder
-    raise ArtifactError(str(folder), "holds no report", "Name a bundle made by `zoo convert`")
+    raise ArtifactError(str(folder), "has no report", "Name a bundle made by `zoo convert`")
 
 
 def _released(model: str, target: str, store: str) -> Path:

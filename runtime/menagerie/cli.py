@@ -327,7 +327,7 @@ def _unsigned(parser: argparse.ArgumentParser) -> None:
 def _whole(low: int, high: int) -> Callable[[str], int]:
     def read(text: str) -> int:
         if not text.isdecimal() or not low <= int(text) <= high:
-            raise argparse.ArgumentTypeError(f"{text!r} is no number from {low} to {high}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {low} to {high}")
         return int(text)
 
     return read
@@ -340,7 +340,7 @@ def _seconds(text: str) -> float:
     with suppress(ValueError):
         if 0 <= (seconds := float(text)) < _WEEK:
             return seconds
-    raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
 
 
 @contextmanager
@@ -411,7 +411,7 @@ def model_name(text: str) -> str:
     from menagerie.format.bundle_manifest import NAME
 
     if not re.fullmatch(NAME, text):
-        raise UsageError(text, "is no folder, no file and no model's name", "Check the path")
+        raise UsageError(text, "is neither a folder, a file nor a model's name", "Check the path")
     return text
 
 

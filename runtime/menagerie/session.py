@@ -286,7 +286,7 @@ class Session:
 def _held(threads: int) -> int:
     """Check that C's int32_t holds `threads`: ctypes would truncate it."""
     if not -(2**31) <= threads < 2**31:
-        raise SessionError("threads", f"{threads} is no number of threads", "Give 1 to 1024")
+        raise SessionError("threads", f"{threads} is not a number of threads", "Give 1 to 1024")
     return threads
 
 

@@ -112,14 +112,14 @@ def _runtime_files(runtime: Path | None, machine: str) -> Mapping[str, bytes]:
             raise UsageError("--standalone", fact, advice)
         return {name: path.read_bytes() for name, path in found.items()}
     if not runtime.name.endswith(f"_{machine}.whl"):
-        fact = f"is no wheel for {machine}"
+        fact = f"is not a wheel for {machine}"
         raise UsageError(str(runtime), fact, "Name menagerie-*.whl for the bundle's platform")
     try:
         with zipfile.ZipFile(runtime) as wheel:
             inside = set(wheel.namelist())
             names = [n for n in (*_NEEDED, *_OPTIONAL) if f"menagerie/{n}" in inside]
             if missing := [name for name in _NEEDED if name not in names]:
-                fact = f"is no wheel of menagerie: it has no {missing[0]}"
+                fact = f"is not a wheel of menagerie: it has no {missing[0]}"
                 raise UsageError(str(runtime), fact, "Make one with `make wheel`")
             return {name: wheel.read(f"menagerie/{name}") for name in names}
     except (zipfile.BadZipFile, OSError) as error:

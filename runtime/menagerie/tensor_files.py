@@ -108,7 +108,7 @@ def _write_archive(answers: Mapping[str, Array], path: Path) -> None:
     with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
         for name, value in answers.items():
             if "/" in name or "\\" in name or name in {"", ".", ".."}:
-                raise UsageError(str(path), f"{name!r} is no name for a file", "Write .npy files")
+                raise UsageError(str(path), f"{name!r} cannot name a file", "Write .npy files")
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.asanyarray(value), allow_pickle=False)
 

@@ -102,12 +102,12 @@ def test_a_saved_program_is_opened_only_on_demand(zoo: Run, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("my_net:Net", "-i", "two by four"), 2, "is no input"),
-        (("my_net:Net", "-i", "2x4:float33"), 2, "is no input"),
+        (("my_net:Net", "-i", "two by four"), 2, "is not an input"),
+        (("my_net:Net", "-i", "2x4:float33"), 2, "is not an input"),
         (("my_net:Net", "-i", "x=absent.npy"), 2, "cannot be read as .npy"),
         (("my_net:Net", "-i", "x=a=absent.npy"), 2, "a=absent.npy: cannot be read as .npy"),
         (("my_net:Net", "-i", "./x=1.npy"), 2, "./x=1.npy: cannot be read as .npy"),
-        (("my_net:Net", "-i", "several.npz"), 2, "is no input"),
+        (("my_net:Net", "-i", "several.npz"), 2, "is not an input"),
         (("my_net:Net", "-i", "2x4:float32:0..9"), 2, "float32 takes no range"),
         (("my_net:Net", "-i", "2x4:uint8:0..256"), 2, "uint8 holds 0 to 255"),
         (("my_net:Net", "-i", "2x4:bool:0..7"), 2, "bool holds 0 to 1"),
@@ -116,7 +116,7 @@ def test_a_saved_program_is_opened_only_on_demand(zoo: Run, tmp_path: Path) -> N
         (("my_net:Counter", "-i", "2x4", "--dynamic", "x:2=1..4"), 2, "input 'x' has 2 axes"),
         (("my_net:Counter", "-i", "2x4", "--dynamic", "x:0,x:0=1..4"), 2, "x:0 is given twice"),
         (("my_net:Counter", "-i", "2x4", "--dynamic", "y:0=1..4"), 2, "there is no input 'y'"),
-        (("my_net:Counter", "-i", "2x4", "--dynamic", "x:0=4..1"), 2, "is no dynamic size"),
+        (("my_net:Counter", "-i", "2x4", "--dynamic", "x:0=4..1"), 2, "is not a dynamic size"),
         (("my_net:Counter", "-i", "2x4"), 1, "'calls' is changed by"),
         (("my_net:Counter", "-i", "2x4", "-t", "tpu"), 2, "there is no such target"),
         (
@@ -147,7 +147,7 @@ def test_a_file_that_is_no_program_is_refused(zoo: Run, tmp_path: Path) -> None:
     (tmp_path / "wrong.pt2").write_bytes(b"not an archive")
     code, _, err = zoo("compile", "wrong.pt2", "--unpickle", "-o", "made")
     assert code == 1
-    assert "is no exported program" in err
+    assert "is not an exported program" in err
     assert "\n" not in err.strip()
 
 
@@ -158,7 +158,7 @@ def test_a_damaged_archive_is_no_program(zoo: Run, tmp_path: Path) -> None:
     (tmp_path / "net.pt2").write_bytes(content.replace(b"PK\x01\x02", b"PK\x01\x7f"))
     code, _, err = zoo("compile", "net.pt2", "--unpickle", "-o", "made")
     assert code == 1
-    assert "is no exported program" in err
+    assert "is not an exported program" in err
 
 
 @pytest.mark.parametrize("name", ["net.pt", "net.jit", "net.pt2"])

@@ -296,8 +296,8 @@ def test_a_repository_without_releases_says_so(
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["hf://net"], 2, "is no repository of the Hub"),
-        (["hf://example/../net"], 2, "is no repository of the Hub"),
+        (["hf://net"], 2, "is not a repository of the Hub"),
+        (["hf://example/../net"], 2, "is not a repository of the Hub"),
         (["hf://example/net@v1"], 2, "names a revision"),
         (["hf://example/absent"], 2, "nothing of absent was promoted"),
     ],
@@ -365,7 +365,7 @@ def test_what_a_repository_holds_besides_is_not_removed(
     there = hub.repositories["example/net"] = Repository()
     there.commits.append({".gitattributes": b"", "pytorch_model.bin": b"of another user"})
     assert invoke(["push", HUB]) == 2
-    assert "holds something else, which a push would remove" in capfd.readouterr().err
+    assert "contains other files, which a push would remove" in capfd.readouterr().err
     there.commits.append({".gitattributes": b"", "README.md": b"# new"})
     pushed(capfd)
     assert invoke(["push", HUB, "--private"]) == 2
@@ -433,7 +433,7 @@ def test_a_name_that_the_hub_does_not_take(
     """It is misuse; nothing is made there."""
     assert invoke(["push", f"hf://{name}", "net"]) == 2
     error = " ".join(capfd.readouterr().err.split())
-    assert "takes no such name" in error
+    assert "refused the name" in error
     assert "Name another repository" in error
     assert "licence" not in error
     assert not hub.repositories

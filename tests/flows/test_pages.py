@@ -150,7 +150,7 @@ def test_a_failure_is_what_zoo_report_shows_until_the_next_verdict(
     assert invoke(["report", "toy"]) == 0
     assert capfd.readouterr().out.strip() == str(folder / "failure.html")
     assert invoke(["report", "toy", "--json"]) == 1
-    assert "holds no report" in capfd.readouterr().err
+    assert "has no report" in capfd.readouterr().err
     proven(toy_job(tmp_path / "toy", store=str(tmp_path / "s"), reports=folder), 2.0)
     assert invoke(["report", "toy"]) == 0
     assert capfd.readouterr().out.strip() == str(folder / "report.html")

@@ -125,7 +125,7 @@ def test_the_address_to_notify_must_be_one_that_apprise_knows(
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
     monkeypatch.setenv("MENAGERIE_NOTIFY", "a-pigeon")
     assert main(Wanted()) == UsageError.exit_code
-    assert "MENAGERIE_NOTIFY: is no URL that Apprise knows" in capsys.readouterr().err
+    assert "MENAGERIE_NOTIFY: is not a URL that Apprise knows" in capsys.readouterr().err
 
 
 def test_a_deployment_that_cannot_be_read_says_why(

@@ -119,7 +119,7 @@ def test_the_time_zone_is_a_setting(monkeypatch: pytest.MonkeyPatch, wanted: Wan
     assert Wanted(ROOT).digest != digest
     for wrong in ("Mars/Olympus", "../../etc/passwd", ""):
         monkeypatch.setenv("MENAGERIE_TIMEZONE", wrong)
-        with pytest.raises(UsageError, match=r"MENAGERIE_TIMEZONE: .* is no time zone"):
+        with pytest.raises(UsageError, match=r"MENAGERIE_TIMEZONE: .* is not a time zone"):
             time_zone()
 
 

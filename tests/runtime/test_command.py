@@ -79,8 +79,8 @@ def test_a_bundle_is_a_folder_a_zip_or_a_name(
     [
         (["pull", "image"], 2, "Name one by --store or MENAGERIE_STORE"),
         (["pull", "image", "--store", "/no/such/store"], 1, "there is no such folder"),
-        (["verify", "/no/such/bundle"], 2, "is no folder, no file and no model's name"),
-        (["run", "/no/such/bundle"], 2, "is no folder, no file and no model's name"),
+        (["verify", "/no/such/bundle"], 2, "is neither a folder, a file nor a model's name"),
+        (["run", "/no/such/bundle"], 2, "is neither a folder, a file nor a model's name"),
         (["bench", "image"], 2, "Name one by --store or MENAGERIE_STORE"),
         (["run", "x", "--treads", "2"], 2, "Did you mean --threads? See: menagerie run --help"),
     ],

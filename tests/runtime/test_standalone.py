@@ -259,7 +259,7 @@ def test_what_cannot_be_standalone_is_refused(
     with pytest.raises(UsageError, match="there is no such file"):
         make_standalone(tmp_path / "b", fetch, other)
     other.write_bytes(b"")
-    with pytest.raises(UsageError, match="is no wheel for x86_64"):
+    with pytest.raises(UsageError, match="is not a wheel for x86_64"):
         make_standalone(tmp_path / "b", fetch, other)
     broken = tmp_path / "menagerie-1-py3-none-manylinux_2_28_x86_64.whl"
     broken.write_bytes(b"no zip")

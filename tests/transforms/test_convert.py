@@ -490,7 +490,7 @@ def test_misuse_is_reported_before_any_work(tmp_path: Path) -> None:
     for changes, words in cases:
         with pytest.raises(UsageError, match=words):
             convert(module, (x,), **({"out": tmp_path / "made"} | changes))
-    with pytest.raises(UsageError, match="beside them"):
+    with pytest.raises(UsageError, match="inputs or names too"):
         convert({"main": (module, (x,))}, (x,), out=tmp_path / "made")
     mappings: list[tuple[dict[Any, Any], str]] = [
         ({"Main": (module, (x,))}, "cannot be called 'Main'"),

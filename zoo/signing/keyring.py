@@ -86,7 +86,7 @@ class Keyring:
             self.settings = Settings.model_validate_json((folder / "keyring.json").read_bytes())
             self.root_document = (folder / "root.json").read_bytes()
         except (OSError, ValidationError) as error:
-            fact = f"holds no keys ({type(error).__name__})"
+            fact = f"has no keys ({type(error).__name__})"
             raise UsageError(str(folder), fact, "Make some: zoo keys init") from None
         if (status := folder.stat()).st_uid != os.geteuid():
             raise UsageError(str(folder), *_FOREIGN)
@@ -119,7 +119,7 @@ class Keyring:
         folder.chmod(0o700)
         with _locked(folder):
             if (folder / "keyring.json").exists():
-                raise UsageError(str(folder), "holds keys already", "See `zoo keys rotate`")
+                raise UsageError(str(folder), "has keys already", "See `zoo keys rotate`")
             settings = Settings(thresholds=needed, expiry=expiry or Expiry())
             for role in Role:
                 for number in range(1, counts[role] + 1):
@@ -161,7 +161,7 @@ class Keyring:
             _new_model_signing_key(self.folder)
         key = _read_key(path)
         if key.public_key.scheme != "ecdsa-sha2-nistp256":
-            raise UsageError(str(path), "is no key on the curve P-256", "Bring the right one")
+            raise UsageError(str(path), "is not a key on the curve P-256", "Bring the right one")
         return key
 
     def public_keys(self, role: Role) -> list[SSlibKey]:
@@ -275,7 +275,7 @@ def _read_key(path: Path) -> CryptoSigner:
     try:
         return CryptoSigner(load_pem_private_key(path.read_bytes(), password=None))
     except (OSError, ValueError, TypeError) as error:
-        raise UsageError(str(path), f"is no private key ({error})", "Bring the right one") from None
+        raise UsageError(str(path), f"is not a private key ({error})", "Replace it") from None
 
 
 def _new_model_signing_key(folder: Path) -> None:

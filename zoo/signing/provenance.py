@@ -76,7 +76,7 @@ def read_provenance(store: Store, release: Release) -> dict[str, Any]:
         signed: dict[str, Any] = load(open_envelope(content, place, kind=IN_TOTO))
         digests = {part["name"]: part["digest"]["sha256"] for part in signed["subject"]}
     except (Malformed, KeyError, TypeError) as error:
-        raise ArtifactError(place, f"is no statement: {error}", "Promote it again") from None
+        raise ArtifactError(place, f"is not a statement: {error}", "Promote it again") from None
     if digests != subjects(release):
         raise ArtifactError(place, "lists other files than the release", "Promote it again")
     return signed

@@ -98,7 +98,7 @@ def require_digest(actual: str, promised: str, what: str, model: str) -> None:
 def _require_promised(path: Path, source: CheckpointSource, context: Context) -> None:
     """Check a file's digest; that of a file outside the manifest's folder stays secret."""
     if not path.is_file():
-        fact = f"{source.path} is no regular file"
+        fact = f"{source.path} is not a regular file"
         raise SourceError(context.model, fact, "Name a file of tensors")
     actual = sha256_of(path)
     if source.outside and actual != source.sha256:

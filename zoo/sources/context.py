@@ -53,7 +53,7 @@ def resolve_inside(path: str, context: Context, *, outside: bool = False) -> Pat
     try:
         resolved = (folder / Path(path).expanduser()).resolve()
     except (OSError, RuntimeError, ValueError) as error:  # no such user, a circle of links
-        fact = f"{path!r} is no path ({first_line(error)})"
+        fact = f"{path!r} is not a path ({first_line(error)})"
         raise SourceError(context.model, fact, "Correct the entry") from error
     if not resolved.is_relative_to(folder):
         from zoo.store.submissions import is_submitted  # the store is of no use to `convert()`

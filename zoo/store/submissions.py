@@ -72,7 +72,7 @@ def describe(folder: Path, models: tuple[str, ...]) -> Submission:
             if name.startswith("."):
                 continue
             if path.is_symlink() or not path.is_file():
-                raise UsageError(str(path), "is no regular file", "Put a copy in its place")
+                raise UsageError(str(path), "is not a regular file", "Put a copy in its place")
             try:
                 inside = bundle_path(path.relative_to(folder).as_posix())
             except ValueError as error:
@@ -80,7 +80,7 @@ def describe(folder: Path, models: tuple[str, ...]) -> Submission:
             files[inside] = PlainFile(sha256=sha256_of(path), bytes=path.stat().st_size)
             if len(files) > _MOST_FILES:
                 advice = "Submit a folder with the manifest and what it names alone"
-                raise UsageError(str(folder), f"holds more than {_MOST_FILES} files", advice)
+                raise UsageError(str(folder), f"has more than {_MOST_FILES} files", advice)
     return Submission(models=models, files=files)
 
 
@@ -137,7 +137,7 @@ def read_submission(objects: ObjectStore, digest: str) -> Submission:
             raise HashMismatch(f"{objects.url}/{key}", "has another digest", "Submit it again")
         return Submission.model_validate_json(content)
     except ValidationError as error:
-        fact = f"is no submission ({error.errors(include_url=False)[0]['msg']})"
+        fact = f"is not a submission ({error.errors(include_url=False)[0]['msg']})"
         raise StoreError(f"{objects.url}/{key}", fact, "Submit the folder again") from error
 
 

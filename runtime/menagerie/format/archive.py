@@ -103,7 +103,7 @@ def _extract(zip_path: Path, scratch: Path) -> None:
         with zipfile.ZipFile(zip_path) as archive:
             entries = _checked_entries(archive, zip_path)
             if MANIFEST not in entries:
-                raise ArtifactError(place, f"holds no {MANIFEST}", _AGAIN)
+                raise ArtifactError(place, f"has no {MANIFEST}", _AGAIN)
             with archive.open(MANIFEST) as file:
                 document = file.read(MAX_MANIFEST_BYTES + 1)
             manifest = parse_manifest(document, f"{place}/{MANIFEST}")
@@ -122,7 +122,7 @@ def _checked_entries(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.
     place = str(path)
     listed = archive.infolist()
     if len(listed) > MAX_FILES + 1:
-        raise ArtifactError(place, f"holds more than {MAX_FILES + 1:,} entries", _AGAIN)
+        raise ArtifactError(place, f"has more than {MAX_FILES + 1:,} entries", _AGAIN)
     entries: dict[str, zipfile.ZipInfo] = {}
     for entry in listed:
         if entry.orig_filename in entries:

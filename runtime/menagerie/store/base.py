@@ -187,7 +187,7 @@ class FolderReader(ObjectReader):
 
     def _path(self, key: str) -> Path:
         if any(part in {"", ".", ".."} for part in key.split("/")):
-            raise StoreError(self.url, f"{key!r} is no key of a store")
+            raise StoreError(self.url, f"{key!r} is not a key of a store")
         return self._root / key
 
 

@@ -114,7 +114,7 @@ class HttpReader(ObjectReader):
             error.close()
             raise self._refused(key, error) from None
         except ValueError:  # of what the server sends to
-            fact = "sends to an address that is none"
+            fact = "redirects to a malformed address"
             raise StoreError(self._place(key), fact, "Tell its owner") from None
         except (OSError, HTTPException) as error:
             raise self._silent(key, error) from None

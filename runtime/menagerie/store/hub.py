@@ -48,7 +48,7 @@ def endpoint(asked: str = "") -> str:
 def _authorization() -> str:
     token = os.environ.get("HF_TOKEN", "").strip()
     if not re.fullmatch("[!-~]*", token):
-        raise UsageError("HF_TOKEN", "is no token: it has blanks or other signs", "Set it again")
+        raise UsageError("HF_TOKEN", "is not a token: it has blanks or other signs", "Set it again")
     return f"Bearer {token}" if token else ""
 
 
@@ -56,7 +56,7 @@ def repository(address: str) -> tuple[str, str]:
     """Split `hf://ORG/NAME[@REVISION]`, by default at `main`; UsageError for another address."""
     found = _ADDRESS.fullmatch(address)
     if found is None or ".." in (found[2] or ""):
-        fact = "is no repository of the Hub"
+        fact = "is not a repository of the Hub"
         raise UsageError(address, fact, "Write hf://ORG/NAME or hf://ORG/NAME@REVISION")
     return found[1], found[2] or "main"
 

@@ -126,7 +126,7 @@ def open_envelope(
         )
         signatures = {each.get("keyid", ""): _bytes(each.get("sig")) for each in listed}
     except Malformed as error:
-        raise ArtifactError(place, f"is no signed document: {error}", "Tell its owner") from None
+        raise ArtifactError(place, f"is not a signed document: {error}", "Tell its owner") from None
     check_signature(payload, signatures, place, kind=kind, roots=roots)
     return payload
 
@@ -137,7 +137,7 @@ def read_ledger(content: bytes, place: str, roots: Iterable[TrustRoot] | None = 
     try:
         return from_json(Ledger, payload)
     except Malformed as error:
-        raise ArtifactError(place, f"is no ledger: {error}", "Tell its owner") from None
+        raise ArtifactError(place, f"is not a ledger: {error}", "Tell its owner") from None
 
 
 def _fields(value: Any, kind: str) -> dict[str, Any]:

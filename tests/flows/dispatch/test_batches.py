@@ -57,7 +57,7 @@ def test_a_mistake_of_the_operator_is_refused(
 ) -> None:
     """Else the target would be converted elsewhere silently."""
     monkeypatch.setenv("MENAGERIE_POOLS", f"cpu=linux-cpu,{mistake}")
-    with pytest.raises(UsageError, match=f"{mistake!r} is no target with its pool"):
+    with pytest.raises(UsageError, match=f"{mistake!r} is not a target with its pool"):
         pool_of("metal")
 
 

@@ -194,7 +194,7 @@ def test_missing_entry(archive: Path, tmp_path: Path) -> None:
     rewrite(archive, **{"report.json": None})
     assert "'report.json' is missing" in refusal(archive, tmp_path / "out")
     rewrite(archive, **{"manifest.json": None})
-    assert "holds no manifest.json" in refusal(archive, tmp_path / "out")
+    assert "has no manifest.json" in refusal(archive, tmp_path / "out")
 
 
 def test_entry_of_another_size(archive: Path, tmp_path: Path) -> None:
