@@ -24,9 +24,8 @@ from prefect.artifacts import (
 
 from flows.reports import how_to_get, link_report, report_failure
 from flows.results import ModelResult, Outcome
-from flows.runs import leave_row
 from flows.services import services
-from flows.this_run import or_warned, run_log, this_run
+from flows.this_run import leave_row, or_warned, run_log, this_run
 from menagerie.figures import seconds, shown_json
 from menagerie.paths import home
 from zoo.errors import MenagerieError

@@ -1,4 +1,4 @@
-"""Runs on a Prefect server: how they are asked for, followed and found again, and their rows.
+"""Runs on a Prefect server: how they are asked for, followed and found again, with their rows.
 
 Products go to our own store. What travels between runs is rows: an artifact of a run is small JSON
 in the server's database, there as soon as its model is done, without the pickles that Prefect's
@@ -17,7 +17,6 @@ from uuid import UUID, uuid4
 
 from prefect import State, Task
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.actions import ArtifactCreate
 from prefect.client.schemas.filters import ArtifactFilter, FlowFilter, FlowRunFilter
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.sorting import TaskRunSort
@@ -28,12 +27,11 @@ from prefect.utilities.urls import url_for
 from pydantic import ValidationError
 
 from flows.results import ModelResult
-from flows.this_run import or_warned, this_run
+from flows.this_run import ROW_TYPE, this_run
 from transforms.stages import Stage
 from zoo.errors import MenagerieError
 
 T = TypeVar("T")
-ROW_TYPE = "result"  # Prefect's UI shows artifacts of this type in no list of pages
 _PAGE = 200  # the most that Prefect gives at once
 _REFUSALS = (400, 404, 409, 422)
 
@@ -41,19 +39,6 @@ _REFUSALS = (400, 404, 409, 422)
 def address(run: UUID) -> str:
     """Return the URL of a run in Prefect's UI."""
     return str(url_for("flow-run", obj_id=run))
-
-
-def leave_row(row: ModelResult, run: UUID) -> None:
-    """Leave a row on a run; where that fails, a warning: nothing else depends on it."""
-    artifact = ArtifactCreate(
-        type=ROW_TYPE,
-        description=f"{row.model} for {row.target}: {row.outcome}",
-        data=row.model_dump_json(),
-        flow_run_id=run,
-    )
-    warning = f"The row of {row.model} for {row.target} could not be left"
-    with or_warned(warning), get_client(sync_client=True) as client:
-        client.create_artifact(artifact)
 
 
 def rows_left_before() -> list[ModelResult]:

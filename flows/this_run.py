@@ -1,4 +1,4 @@
-"""The run at work: how it is declared, named, tagged and logged, and how it ends."""
+"""The run at work: how it is declared, named, tagged and logged, its rows, and how it ends."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from uuid import UUID
 import httpx
 from prefect import Flow, State, flow
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import ArtifactCreate
 from prefect.client.schemas.objects import FlowRun
 from prefect.context import FlowRunContext
 from prefect.exceptions import Abort, MissingContextError
@@ -20,12 +21,14 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Failed
 
+from flows.results import ModelResult
 from zoo.errors import MenagerieError
 
 P = ParamSpec("P")
 R = TypeVar("R")
 _PATIENCE_SECONDS = 600.0  # of a line that is down; the run may be elsewhere by then
 _LOOK_SECONDS = 5.0
+ROW_TYPE = "result"  # Prefect's UI shows artifacts of this type in no list of pages
 _SCHEDULERS_TAG = "auto-scheduled"  # Prefect's own, of runs that a schedule made
 
 
@@ -167,3 +170,16 @@ def failed(message: str, result: object) -> State[Any]:
 def this_run() -> UUID:
     """Return the flow run that is executed here and now."""
     return UUID(str(flow_run.get_id()))
+
+
+def leave_row(row: ModelResult, run: UUID) -> None:
+    """Leave a row on a run; where that fails, a warning: nothing else depends on it."""
+    artifact = ArtifactCreate(
+        type=ROW_TYPE,
+        description=f"{row.model} for {row.target}: {row.outcome}",
+        data=row.model_dump_json(),
+        flow_run_id=run,
+    )
+    warning = f"The row of {row.model} for {row.target} could not be left"
+    with or_warned(warning), get_client(sync_client=True) as client:
+        client.create_artifact(artifact)

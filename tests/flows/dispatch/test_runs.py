@@ -13,8 +13,8 @@ from prefect.context import FlowRunContext
 from prefect.states import AwaitingRetry, Crashed, Failed, Pending, Running, Scheduled
 
 from flows.results import ModelResult, Outcome
-from flows.runs import Runs, leave_row, rows_left_before
-from flows.this_run import this_run
+from flows.runs import Runs, rows_left_before
+from flows.this_run import leave_row, this_run
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
