@@ -29,14 +29,11 @@ inline T divided(T a, T b, device int* fault, int number) {
 // Shifts by fewer bits than 0, or more than there are, leave 0 or the sign alone.
 template <typename T>
 inline T shifted_left(T a, T b) {
-  const bool fits = b >= T(0) && b < T(8 * sizeof(T));
-  return fits ? T(::metal::make_unsigned_t<T>(a) << b) : T(0);
+  return b >= T(0) && b < T(8 * sizeof(T)) ? T(::metal::make_unsigned_t<T>(a) << b) : T(0);
 }
 template <typename T>
 inline T shifted_right(T a, T b) {
-  constexpr T most = T(8 * sizeof(T) - 1);
-  if (b >= T(0) && b <= most) return T(a >> b);
-  return T(-1) < T(0) ? T(a >> most) : T(0);
+  return b >= T(0) && b < T(8 * sizeof(T)) ? T(a >> b) : T(a < T(0) ? -1 : 0);
 }
 
 inline float remainder(float a, float b) {
@@ -184,14 +181,14 @@ inline long threadgroup_min(threadgroup long* data, long value, unsigned idx, un
 template <typename T>
 inline long threadgroup_argmax(threadgroup T* data, threadgroup long* places, T value, long place,
                                unsigned idx, unsigned size) {
-  const T chosen = threadgroup_max(data, value, idx, size);
-  return ::menagerie::place_of(chosen, places, value, place, idx, size);
+  const T best = threadgroup_max(data, value, idx, size);
+  return ::menagerie::place_of(best, places, value, place, idx, size);
 }
 template <typename T>
 inline long threadgroup_argmin(threadgroup T* data, threadgroup long* places, T value, long place,
                                unsigned idx, unsigned size) {
-  const T chosen = threadgroup_min(data, value, idx, size);
-  return ::menagerie::place_of(chosen, places, value, place, idx, size);
+  const T best = threadgroup_min(data, value, idx, size);
+  return ::menagerie::place_of(best, places, value, place, idx, size);
 }
 
 }  // namespace metal

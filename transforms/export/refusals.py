@@ -80,8 +80,6 @@ def _no_tensor(what: str, name: Any, node: Node | None) -> Iterator[str]:
         step = ", e.g. torch.view_as_real(x)" if value.dtype.is_complex else ""
         fact = f"{what} is of {value.dtype}, which artifacts do not know"
         yield f"{fact}: {where}. Convert it{step}"
-    elif value.layout is not torch.strided:
-        yield f"{what} is {value.layout}: {where}. Use dense tensors"
 
 
 def _written(program: ExportedProgram, nodes: dict[str, Node]) -> Iterator[str]:

@@ -107,15 +107,6 @@ def _raised(z: Any, n: Any) -> Any:
     return Planes(size * angle.cos(), size * angle.sin())
 
 
-def _tanh(z: Planes) -> Planes:
-    """Compute the tangent with a power below 1 in both parts: eager's does not overflow."""
-    size, cosine = z.real.abs(), z.imag.cos()
-    power, lost = torch.exp(-2 * size), torch.expm1(-2 * size)
-    below = lost * lost + 4 * power * cosine * cosine
-    real = torch.copysign(torch.expm1(-4 * size), z.real) / below
-    return Planes(real, 4 * power * z.imag.sin() * cosine / below)
-
-
 def _sum(sign: int, left: Any, right: Any, *, alpha: Any = 1) -> Any:
     """Multiply by alpha as eager does: a complex 1 spreads a plane's NaN to the other."""
     if isinstance(alpha, complex):
@@ -155,7 +146,6 @@ _FORMS: dict[Any, Form] = {
     aten.mul.Tensor: _product,
     aten.div.Tensor: _quotient,
     aten.square.default: lambda z: _product(z, z),
-    aten.tanh.default: _tanh,
     aten.pow.Tensor_Scalar: _raised,
     aten.reciprocal.default: lambda z: _quotient(1.0, z),
     aten.add.Tensor: functools.partial(_sum, 1),

@@ -22,11 +22,6 @@ _FOREIGN_PREFIXES = ("_ZN2at", "_ZN3c10", "_ZN5torch", "_ZNK2at", "_ZNK3c10", "_
 _INSTEAD = {
     "transformers.grouped_mm_fallback.default": "Let transformers multiply experts in plain "
     'batches: model.set_experts_implementation("batched_mm")',
-    **{
-        f"aoti_torch_{device}_view_dtype": "Return the tensor as it is: its reader can take bits "
-        "of another size"
-        for device in ("cpu", "mps")
-    },
     "aoti_torch_mps_max_pool2d_with_indices_backward": "Leave gradients out: inference has none",
 }
 

@@ -149,10 +149,7 @@ def _reduce(
     A vector has more lanes of bytes than its loop has steps. Inductor loads a 1 into the others,
     and reduces them as well. A true bool is NaN in a vector.
     """
-    kind, sizes = keywords.get("reduction_type"), keywords.get("reduction_ranges", ())
-    if device.type != "cpu" and kind in {"argmax", "argmin"} and len(sizes) > 1:
-        inner_fn, keywords["reduction_ranges"] = _flat(inner_fn, sizes)
-    as_it_is = src_dtype not in _BYTES or kind == "any"
+    as_it_is = src_dtype not in _BYTES or keywords.get("reduction_type") == "any"
     if as_it_is or device.type != "cpu":
         return _plain_reduction(cls, device, dst_dtype, src_dtype, inner_fn, *given, **keywords)
 
@@ -168,20 +165,10 @@ def _reduce(
     return lowering.to_dtype(result, dst_dtype)
 
 
-def _flat(inner: Callable[..., Any], sizes: Sequence[Any]) -> tuple[Callable[..., Any], list[Any]]:
-    """Return a reduction of several axes as one of a single axis, whose places shaders count."""
-    whole = [sympy.prod(sizes)]
-    split = ir.View.dynamic_reshape_indexer(sizes, whole)
-    return lambda index, place: inner(index, split(place)), whole
-
-
 def _bits(_: type, x: Any, dtype: torch.dtype) -> Any:
     """Read numbers' bits as another dtype of their size; torch's view needs a kernel."""
     load, source = x.make_loader(), x.get_dtype()
-
-    def read(index: Any) -> Any:
-        return ops.to_dtype_bitcast(load(index), dtype, source)
-
+    read = lambda index: ops.to_dtype_bitcast(load(index), dtype, source)  # noqa: E731
     where = {"device": x.get_device(), "ranges": x.get_size()}
     return ir.Pointwise.create(dtype=dtype, inner_fn=read, **where).data
 

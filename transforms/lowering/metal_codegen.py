@@ -73,27 +73,22 @@ def _kept_narrow(name: str) -> Any:
     return staticmethod(call)
 
 
+def _shifted(side: str, a: Any, b: Any) -> str:
+    return f"menagerie::shifted_{side}<{_common_type(a, b)}>({a}, {b})"
+
+
 def _common_type(*operands: Any) -> str:
     """Return Metal's name of the type that integers are promoted to; an index has no dtype."""
     dtypes = [each.dtype or torch.int64 for each in operands]
     return mps.DTYPE_TO_METAL[functools.reduce(torch.promote_types, dtypes)]
 
 
-def _in_one_type(function: str) -> Any:
-    """Return what writes a call of a function of integers of one type."""
-
-    def call(*operands: CSEVariable) -> str:
-        kind = _common_type(*operands)
-        return f"menagerie::{function}<{kind}>({', '.join(map(str, operands))})"
-
-    return staticmethod(call)
-
-
 class MetalFunctions(mps.MetalOverrides):
     """Torch's own, and some that Metal has and torch lacks; each gives its result's expression."""
 
     add, sub, mul, bitwise_not = map(_kept_narrow, ("add", "sub", "mul", "bitwise_not"))
-    bitwise_left_shift, bitwise_right_shift = map(_in_one_type, ("shifted_left", "shifted_right"))
+    bitwise_left_shift: Any = staticmethod(lambda a, b: _shifted("left", a, b))
+    bitwise_right_shift: Any = staticmethod(lambda a, b: _shifted("right", a, b))
 
     sinh, cosh, asinh, acosh, copysign, nextafter = (
         _called(f"metal::{name}", single=True)

@@ -21,7 +21,6 @@ class _Complex(nn.Module):
         z = torch.complex(x, x.flip(0))
         scaled = [z / (z + 1), 1 / (z + 2), x / (1 + 2j), x * 2j, 1j - x]
         scaled += [torch.complex(x, x * 0 + 1) + torch.complex(x * 0 + 1, x.flip(1))]
-        scaled += [torch.tanh(torch.complex(x.nan_to_num(), x.flip(1).nan_to_num().clamp(-9, 9)))]
         return [z.abs(), torch.exp(1j * x).real, *map(torch.view_as_real, scaled)]
 
 
