@@ -4,9 +4,9 @@
     python benchmarks/precisions.py resnet50 mobilenet_v2
 
 All published precisions of a model are timed on its first golden input, in turns, a process each,
-on one thread; the ratio is of processor times. Memory is what `run_memory.py` says: the most that
-opening the bundle and running it once takes, in a process of its own. The exactness is against
-eager PyTorch in float32, as the release's own proof found it.
+on one thread; the ratio is of processor times. Memory is the most that was resident in the program
+`menagerie-run` while it opened the bundle and ran it, pages of the mapped weights and of libraries
+included. The exactness is against eager PyTorch in float32, as the release's own proof found it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import argparse
 import contextlib
 import json
 import subprocess
-import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from menagerie.figures import decibels, milliseconds, size
+from menagerie.library import native_tool
 from menagerie.paths import home
 from menagerie.timing import artifact, time_in_turns
 from zoo.errors import NotInStore
@@ -45,7 +45,7 @@ class Row:
     of_bytes: float  # float32's weights
     processor_ms: float
     of_time: float  # float32's
-    memory_bytes: int  # of a process that opens and runs it, beyond Python's
+    memory_bytes: int  # of a process without Python that opens and runs it
     of_memory: float  # float32's
     snr_db: float  # against eager in float32
 
@@ -77,11 +77,12 @@ def measure(model: str, manifest: Manifest, store: Store, seconds: float) -> lis
 
 
 def _memory(bundle: Path, program: str) -> int:
-    """Return bytes of memory; see `run_memory.py`."""
-    script = Path(__file__).with_name("run_memory.py")
-    command = [sys.executable, str(script), str(bundle), program]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return int(done.stdout)
+    """Return the most bytes that `menagerie-run` had, on one thread."""
+    options = ["--program", program, "--threads", "1", "--cases", "1", "--bench", "1"]
+    command = [str(native_tool()), "--allow-unsigned", "--no-hashes", *options, str(bundle)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    *_, number, _ = done.stdout.splitlines()[-1].split()
+    return round(float(number) * 1e6)
 
 
 def _worst(bundle: Path) -> float:

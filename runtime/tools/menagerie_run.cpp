@@ -1,4 +1,5 @@
 // menagerie-run: proves a bundle on this machine with its own golden cases, and measures it.
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <map>
 #include <memory>
@@ -34,7 +36,7 @@ constexpr char kUsage[] =
     "  --threads N     how many threads to use; left out: as the work is worth\n"
     "  --program NAME  only this program\n"
     "  --cases N       only the first N golden cases of a program\n"
-    "  --bench RUNS    also time so many runs of the first case\n"
+    "  --bench RUNS    also time so many runs of the first case, and print the most memory\n"
     "  --no-hashes     do not check the files' sha256 first\n"
     "  --trust PLACE   whose keys are trusted: a root.json or a folder of them; left out:\n"
     "                  $MENAGERIE_TRUST, else what came with a standalone bundle, else\n"
@@ -247,6 +249,19 @@ void bench(menagerie_program* program, const ProgramSpec& spec, const SafeTensor
               spec.name.c_str(), times.front(), quantile(0.5), quantile(0.9), runs);
 }
 
+// Bytes of memory that this process had at most. Linux's ru_maxrss survives exec, so a large parent
+// would be counted; VmHWM starts anew.
+double most_memory() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    double kilobytes = 0;
+    if (word == "VmHWM:" && status >> kilobytes) return kilobytes * 1024;
+  }
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss);
+}
+
 bool run(const Options& options) {
   const Manifest manifest = Manifest::read(options.bundle);
   // This tool holds one runtime, that of the platform's own device.
@@ -270,6 +285,7 @@ bool run(const Options& options) {
     }
     if (options.bench > 0) bench(program.get(), spec, golden, options.bench);
   }
+  if (options.bench > 0) std::printf("most memory %.1f MB\n", most_memory() / 1e6);
   return passed;
 }
 

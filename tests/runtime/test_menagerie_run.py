@@ -108,11 +108,12 @@ def test_threads_make_no_difference(bundles: Bundles, threads: int) -> None:
 
 
 def test_bench_prints_its_times(bundles: Bundles) -> None:
-    """--bench adds a line of times in order and of as many runs as were given."""
+    """--bench adds a line of times in order and of as many runs as were given, and one of memory."""
     done = run("--bench", 5, "--program", "main", bundles("image"))
     assert done.returncode == 0, done.stderr
-    line = done.stdout.splitlines()[-1]
+    line, memory = done.stdout.splitlines()[-2:]
     assert line.endswith("over 5 runs")
+    assert memory.startswith("most memory ")
     minimum, median, p90 = (
         float(word) for word in line.split() if word[0].isdigit() and "." in word
     )
