@@ -28,10 +28,6 @@ extern const char* const kTarget;  // of the bundles that it runs: "cpu", "metal
 extern const char* const kDevice;  // as AOTInductor calls it: "cpu", "mps"
 extern const int32_t kDeviceType;  // c10::DeviceType
 
-// Whether its products read weights as the integers that a bundle keeps, whatever shares a scale;
-// else only those whose other operand may be rounded, too.
-extern const bool kReadsIntegers;
-
 // One line: the runtime's version and what computes.
 std::string version();
 

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "common/backend.h"
-#include "common/copy.h"
 #include "common/platform/machine.h"
 #include "common/sha256.h"
 #include "menagerie.h"
@@ -113,19 +112,19 @@ Tensor Bundle::constant(const std::string& name, int32_t wanted) const {
   if (wanted == static_cast<int32_t>(Dtype::kFloat32)) {
     if (QuantisedWeight::may_be(entry.dtype)) {
       const QuantisedWeight weight(*weights_, name);
-      return dense_view(widened(name, weight), Dtype::kFloat32, weight.shape());
+      const auto view = [this](std::span<const std::byte> bytes) { return mapped(bytes); };
+      return narrow(name, weight.shape(), [&] { return weight.integers(view); });
     }
     if (entry.dtype == Dtype::kFloat16 || entry.dtype == Dtype::kBFloat16) {
-      const Tensor narrow =
-          dense_view(Storage::mapped(entry.bytes.data(), entry.bytes.size(), weights_), entry.dtype,
-                     entry.shape);
-      const auto fill = [&](std::span<float> out) {
-        const auto written =
-            Storage::borrow(reinterpret_cast<std::byte*>(out.data()), out.size_bytes());
-        menagerie::assign(narrow, dense_view(written, Dtype::kFloat32, entry.shape));
-      };
-      const auto make = [&] { return filled(narrow.elements(), fill); };
-      return dense_view(kept(name, make), Dtype::kFloat32, entry.shape);
+      return narrow(name, entry.shape, [&] {
+        const auto elements = static_cast<int64_t>(entry.bytes.size() / sizeof(Float16));
+        const int64_t count = entry.shape.empty() ? 1 : std::max<int64_t>(entry.shape[0], 1);
+        const int64_t sizes[] = {count, elements / count};
+        NarrowRows rows;
+        rows.values = dense_view(mapped(entry.bytes), entry.dtype, sizes);
+        rows.columns = sizes[1];
+        return std::make_shared<const NarrowRows>(std::move(rows));
+      });
     }
   }
   return dense_view(mapped(entry.bytes), entry.dtype, entry.shape);
@@ -146,17 +145,20 @@ std::shared_ptr<Storage> Bundle::kept(const std::string& name, const Storage::Ma
   return made;
 }
 
-std::shared_ptr<Storage> Bundle::widened(const std::string& name,
-                                         const QuantisedWeight& weight) const {
-  const auto make = [weight, file = weights_] {
-    return filled(weight.elements(), [&](std::span<float> out) { weight.widen(out); });
+Tensor Bundle::narrow(const std::string& name, std::span<const int64_t> shape,
+                      const std::function<std::shared_ptr<const NarrowRows>()>& stored) const {
+  const auto make = [&] {
+    const auto rows = stored();
+    const int64_t elements = rows->values.size[0] * rows->columns;
+    const auto floats = [rows, elements] {
+      const auto made = filled(elements, [&](std::span<float> to) { widen(*rows, to); });
+      release_pages(*rows->values.storage);
+      return made;
+    };
+    const auto bytes = static_cast<size_t>(elements) * sizeof(float);
+    return Storage::behind(rows, bytes, device_weights_ != nullptr, floats);
   };
-  if (!backend::kReadsIntegers && !weight.is_by_row()) return kept(name, make);
-  return kept(name, [&] {
-    const auto view = [this](std::span<const std::byte> bytes) { return mapped(bytes); };
-    const auto bytes = static_cast<size_t>(weight.elements()) * sizeof(float);
-    return Storage::behind(weight.integers(view), bytes, device_weights_ != nullptr, make);
-  });
+  return dense_view(kept(name, make), Dtype::kFloat32, shape);
 }
 
 std::shared_ptr<const OpenFile> Bundle::library(const ProgramSpec& program) const {

@@ -29,8 +29,7 @@ class Bundle {
   const std::shared_ptr<const SafeTensors>& weights() const { return weights_; }
   // A tensor of the weights file as the backend's device sees it: in the mapping; or, if float32
   // (the number of the dtype) is wanted and float16, bfloat16 or a quantised weight stored,
-  // widened, once for all programs: at once, or what products multiply as integers when
-  // another kernel asks for the floats.
+  // widened once for all programs when a kernel asks for the floats.
   Tensor constant(const std::string& name, int32_t wanted) const;
 
   // The library that this machine loads for a program, its hash checked: the program's own, or its
@@ -48,7 +47,9 @@ class Bundle {
   std::shared_ptr<Storage> mapped(std::span<const std::byte> bytes) const;
   // The storage of that name, made if no program has it.
   std::shared_ptr<Storage> kept(const std::string& name, const Storage::Make& make) const;
-  std::shared_ptr<Storage> widened(const std::string& name, const QuantisedWeight& weight) const;
+  // A float32 constant of what is stored narrower.
+  Tensor narrow(const std::string& name, std::span<const int64_t> shape,
+                const std::function<std::shared_ptr<const NarrowRows>()>& stored) const;
 
   std::filesystem::path folder_;
   Manifest manifest_;

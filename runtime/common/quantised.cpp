@@ -5,6 +5,9 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
 
 #include "common/copy.h"
 #include "common/platform/threads.h"
@@ -97,10 +100,30 @@ void round_all(const float* from, int64_t count, const Rounding& rounding, uint8
   }
 }
 
+int64_t pieces_of(int64_t length) { return (length + kPiece - 1) / kPiece; }
+
+// Calls work(piece, slice, first number, how many) for pieces of slices, on several threads.
+template <class Work>
+void for_each_piece(int64_t slices, int64_t length, const Work& work) {
+  const int64_t pieces = pieces_of(length);
+  const auto chunk =
+      static_cast<size_t>(std::max<int64_t>(kPiece / std::max<int64_t>(length, 1), 1));
+  threads::share_out(static_cast<size_t>(slices * pieces), chunk, [&](threads::Tasks& tasks) {
+    for (size_t next = 0, end = 0; tasks.take(next, end);) {
+      for (; next < end; ++next) {
+        const auto piece = static_cast<int64_t>(next);
+        const int64_t begin = piece % pieces * kPiece;
+        work(piece, piece / pieces, piece / pieces * length + begin,
+             std::min(kPiece, length - begin));
+      }
+    }
+  });
+}
+
 }  // namespace
 
 std::optional<PackedRows> rows_behind(const Tensor& weight) {
-  const IntegerRows* rows = weight.storage->integers();
+  const NarrowRows* rows = weight.storage->narrow();
   if (rows == nullptr || weight.dtype != Dtype::kFloat32 || weight.dimensions < 2 ||
       weight.empty() || !weight.is_contiguous()) {
     return std::nullopt;
@@ -133,24 +156,13 @@ std::vector<Rounding> round_slices(const float* from, int64_t slices, int64_t le
                                    const Rounding* fixed, uint8_t* to) {
   std::vector<Rounding> made(static_cast<size_t>(slices));
   if (slices == 0 || length == 0) return made;
-  const int64_t pieces = (length + kPiece - 1) / kPiece;
+  const int64_t pieces = pieces_of(length);
   std::vector<ValueRange> ranges(static_cast<size_t>(slices * pieces));
-  const auto each_piece = [&](const auto& work) {
-    const auto chunk = static_cast<size_t>(std::max<int64_t>(kPiece / length, 1));
-    threads::share_out(ranges.size(), chunk, [&](threads::Tasks& tasks) {
-      for (size_t next = 0, end = 0; tasks.take(next, end);) {
-        for (; next < end; ++next) {
-          const auto piece = static_cast<int64_t>(next);
-          const int64_t begin = piece % pieces * kPiece;
-          work(next, piece / pieces, piece / pieces * length + begin,
-               std::min(kPiece, length - begin));
-        }
-      }
-    });
-  };
+  const auto each_piece = [&](const auto& work) { for_each_piece(slices, length, work); };
   if (fixed != nullptr) {
-    each_piece([&](size_t piece, int64_t, int64_t begin, int64_t count) {
-      ranges[piece].finite = round_clamped(from + begin, count, *fixed, to + begin);
+    each_piece([&](int64_t piece, int64_t, int64_t begin, int64_t count) {
+      ranges[static_cast<size_t>(piece)].finite =
+          round_clamped(from + begin, count, *fixed, to + begin);
     });
     for (size_t piece = 0; piece < ranges.size(); ++piece) {
       Rounding& slice = made[piece / static_cast<size_t>(pieces)];
@@ -160,36 +172,40 @@ std::vector<Rounding> round_slices(const float* from, int64_t slices, int64_t le
     return made;
   }
   if (pieces == 1) {
-    each_piece([&](size_t, int64_t slice, int64_t begin, int64_t count) {
+    each_piece([&](int64_t, int64_t slice, int64_t begin, int64_t count) {
       made[slice] = rounding_of(range_of(from + begin, count));
       round_all(from + begin, count, made[slice], to + begin);
     });
     return made;
   }
-  each_piece([&](size_t piece, int64_t, int64_t begin, int64_t count) {
-    ranges[piece] = range_of(from + begin, count);
+  each_piece([&](int64_t piece, int64_t, int64_t begin, int64_t count) {
+    ranges[static_cast<size_t>(piece)] = range_of(from + begin, count);
   });
   for (int64_t slice = 0; slice < slices; ++slice) {
     ValueRange whole;
     for (int64_t piece = 0; piece < pieces; ++piece) whole.include(ranges[slice * pieces + piece]);
     made[slice] = rounding_of(whole);
   }
-  each_piece([&](size_t, int64_t slice, int64_t begin, int64_t count) {
+  each_piece([&](int64_t, int64_t slice, int64_t begin, int64_t count) {
     round_all(from + begin, count, made[slice], to + begin);
   });
   return made;
 }
 
 Tensor rounded_and_back(const Tensor& tensor, const Rounding* fixed) {
-  const Tensor values = contiguous(tensor);
-  const int64_t slices = values.size[0];
-  const int64_t length = slices == 0 ? 0 : values.elements() / slices;
+  const int64_t slices = tensor.size[0];
+  const int64_t length = slices == 0 ? 0 : tensor.elements() / slices;
+  Tensor values = clone(tensor);
+  const bool one_by_one = slices <= 1 || values.stride[0] == length;
+  if (!one_by_one) values = contiguous(tensor);
   const Tensor rounded = empty_contiguous(Dtype::kUInt8, values.sizes());
-  const auto* integers = rounded.data<uint8_t>();
+  auto* integers = rounded.data<uint8_t>();
   auto* floats = values.data<float>();
-  const std::vector<Rounding> how =
-      round_slices(floats, slices, length, fixed, rounded.data<uint8_t>());
-  for (int64_t i = 0; i < slices * length; ++i) floats[i] = how[i / length].back(integers[i]);
+  const std::vector<Rounding> how = round_slices(floats, slices, length, fixed, integers);
+  for_each_piece(slices, length, [&](int64_t, int64_t slice, int64_t begin, int64_t count) {
+    const Rounding rounding = how[static_cast<size_t>(slice)];
+    for (int64_t i = begin; i < begin + count; ++i) floats[i] = rounding.back(integers[i]);
+  });
   return values;
 }
 
@@ -199,14 +215,21 @@ constexpr size_t kUnpackedAxes = 8;
 constexpr int64_t kMaxElements = int64_t{1} << 40;
 constexpr int kZero = 8;  // what a number of four bits is stored with added
 
-// A bfloat16 is the upper half of a float.
-float scale_at(std::span<const std::byte> scales, int64_t index) {
-  uint16_t half = 0;
-  std::memcpy(&half, scales.data() + index * 2, sizeof half);
-  const uint32_t bits = static_cast<uint32_t>(half) << 16;
-  float value = 0;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
+// Two numbers of four bits in a byte, the first in its lower half.
+void widen_pairs(const uint8_t* bytes, int64_t column, int64_t count, float scale, float* to) {
+  const auto number = [scale](unsigned half) {
+    return static_cast<float>(static_cast<int>(half) - kZero) * scale;
+  };
+  if (column % 2 == 1 && count > 0) {
+    *to++ = number(bytes[column++ / 2] >> 4);
+    --count;
+  }
+  const uint8_t* from = bytes + column / 2;
+  for (int64_t i = 0; i < count / 2; ++i) {
+    to[2 * i] = number(from[i] & 0xFU);
+    to[2 * i + 1] = number(from[i] >> 4);
+  }
+  if (count % 2 == 1) to[count - 1] = number(from[count / 2] & 0xFU);
 }
 
 int64_t checked_product(std::span<const int64_t> sizes, const std::string& name) {
@@ -220,6 +243,45 @@ int64_t checked_product(std::span<const int64_t> sizes, const std::string& name)
 }
 
 }  // namespace
+
+void widen(const NarrowRows& rows, int64_t row, int64_t column, int64_t count, float* to) {
+  const auto copied = [&](const auto* from) {
+    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]);
+  };
+  const int64_t begin = row * rows.columns + column;
+  if (rows.values.dtype == Dtype::kFloat16) {
+    const Float16* from = rows.values.data<Float16>() + begin;
+#ifdef __F16C__
+    for (; count >= kLanes; count -= kLanes, from += kLanes, to += kLanes) {
+      const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+      _mm256_storeu_ps(to, _mm256_cvtph_ps(halves));
+    }
+#endif
+    return copied(from);
+  }
+  if (rows.values.dtype == Dtype::kBFloat16) return copied(rows.values.data<BFloat16>() + begin);
+  const int64_t groups = rows.scales.size[1], group = rows.columns / groups;
+  const auto* scales = rows.scales.data<BFloat16>() + row * groups;
+  const uint8_t* bytes = rows.values.data<uint8_t>() + row * rows.values.size[1];
+  for (const int64_t end = column + count; column < end;) {
+    const int64_t here = std::min(end, (column / group + 1) * group) - column;
+    const float scale = scales[column / group];
+    if (rows.values.dtype == Dtype::kInt8) {
+      const auto* from = reinterpret_cast<const int8_t*>(bytes) + column;
+      for (int64_t i = 0; i < here; ++i) to[i] = static_cast<float>(from[i]) * scale;
+    } else {
+      widen_pairs(bytes, column, here, scale, to);
+    }
+    column += here;
+    to += here;
+  }
+}
+
+void widen(const NarrowRows& rows, std::span<float> to) {
+  for (int64_t row = 0; row < rows.values.size[0]; ++row) {
+    widen(rows, row, 0, rows.columns, to.data() + row * rows.columns);
+  }
+}
 
 QuantisedWeight::QuantisedWeight(const SafeTensors& file, const std::string& name)
     : packed_(file.tensor(name).dtype == Dtype::kUInt8) {
@@ -272,29 +334,8 @@ std::vector<int64_t> QuantisedWeight::unpacked_shape(const SafeTensors& file,
   return sizes;
 }
 
-float QuantisedWeight::value(int64_t row, int64_t column) const {
-  const std::byte byte =
-      values_[static_cast<size_t>(row * bytes_in_row() + (packed_ ? column / 2 : column))];
-  if (!packed_) return static_cast<float>(static_cast<int8_t>(byte));
-  const auto both = static_cast<unsigned>(byte);
-  const unsigned half = column % 2 == 0 ? both & 0xFU : both >> 4;
-  return static_cast<float>(static_cast<int>(half) - kZero);
-}
-
-void QuantisedWeight::widen(std::span<float> out) const {
-  size_t index = 0;
-  for (int64_t row = 0; row < rows_; ++row) {
-    for (int64_t first = 0; first < columns_; first += group_) {
-      const float scale = scale_at(scales_, row * (columns_ / group_) + first / group_);
-      for (int64_t column = first; column < first + group_; ++column) {
-        out[index++] = value(row, column) * scale;
-      }
-    }
-  }
-}
-
-std::shared_ptr<const IntegerRows> QuantisedWeight::integers(const View& view) const {
-  auto made = std::make_shared<IntegerRows>();
+std::shared_ptr<const NarrowRows> QuantisedWeight::integers(const View& view) const {
+  auto made = std::make_shared<NarrowRows>();
   const auto matrix = [&](std::span<const std::byte> bytes, Dtype dtype, int64_t columns) {
     const int64_t sizes[] = {rows_, columns};
     const int64_t strides[] = {columns, 1};
@@ -306,7 +347,7 @@ std::shared_ptr<const IntegerRows> QuantisedWeight::integers(const View& view) c
   if (!by_row_) return made;
   made->operand = operand_;
   for (int64_t row = 0; row < rows_; ++row) {
-    made->row_scales.push_back(scale_at(scales_, row));
+    made->row_scales.push_back(made->scales.data<BFloat16>()[row]);
     int64_t sum = 0;
     for (int64_t column = 0; column < columns_; ++column) {
       sum += static_cast<int8_t>(values_[static_cast<size_t>(row * columns_ + column)]);

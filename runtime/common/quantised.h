@@ -28,11 +28,12 @@ struct Rounding {
   }
 };
 
-// What a float32 constant stands for, in the mapped file as the backend's device sees it: integers
-// of which each group of a row is to be taken times its scale.
-struct IntegerRows {
-  Tensor values;  // int8 [rows, columns], or uint8 [rows, columns / 2 rounded up] of two each
-  Tensor scales;  // bfloat16 [rows, groups]
+// What a float32 constant is stored as, in the mapped file as the backend's device sees it: halves,
+// or integers of which each group of a row is to be taken times its scale.
+struct NarrowRows {
+  // Float16, bfloat16 or int8 [rows, columns], or uint8 [rows, columns / 2 rounded up] of two each.
+  Tensor values;
+  Tensor scales;  // bfloat16 [rows, groups], of integers
   int64_t columns = 0;
   // Where products may round their other operand: each row's one scale, and the sum of its floats.
   std::vector<float> row_scales, sums;
@@ -41,12 +42,17 @@ struct IntegerRows {
 
 // Rows that a weight is a view of, and which is the first.
 struct PackedRows {
-  const IntegerRows* all;
+  const NarrowRows* all;
   int64_t first;
 };
 
 // Those of a weight [rows, ...]; none if it is no dense view of whole rows of such a constant.
 std::optional<PackedRows> rows_behind(const Tensor& weight);
+
+// So many numbers of a row from a column on, as floats; exact.
+void widen(const NarrowRows& rows, int64_t row, int64_t column, int64_t count, float* to);
+// All rows, where `to` has room for them.
+void widen(const NarrowRows& rows, std::span<float> to);
 
 // The rows that a weight is a view of, to multiply another operand that has been rounded.
 struct IntegerWeight {
@@ -81,20 +87,14 @@ class QuantisedWeight {
 
   const std::vector<int64_t>& shape() const { return shape_; }
   int64_t elements() const { return rows_ * columns_; }
-  // Each integer times its scale, row by row; exact. `out` has room for all elements.
-  void widen(std::span<float> out) const;
-  // Whether products may round their other operand: a scale is a whole row's, and there is one list
-  // of them.
-  bool is_by_row() const { return by_row_; }
   // The integers themselves; `view` gives a part of the file as a storage.
   using View = std::function<std::shared_ptr<Storage>(std::span<const std::byte>)>;
-  std::shared_ptr<const IntegerRows> integers(const View& view) const;
+  std::shared_ptr<const NarrowRows> integers(const View& view) const;
 
  private:
   std::vector<int64_t> unpacked_shape(const SafeTensors& file, const std::string& name) const;
   int64_t bytes_in_row() const { return packed_ ? (columns_ + 1) / 2 : columns_; }
   std::optional<Rounding> rounding_beside(const SafeTensors& file, const std::string& name) const;
-  float value(int64_t row, int64_t column) const;
 
   bool by_row_ = false;
   bool packed_;  // two of four bits in a byte, the first in its lower half, each plus eight

@@ -50,10 +50,10 @@ std::shared_ptr<Storage> Storage::constant(const void* data, size_t bytes,
   return storage;
 }
 
-std::shared_ptr<Storage> Storage::behind(std::shared_ptr<const IntegerRows> integers, size_t bytes,
+std::shared_ptr<Storage> Storage::behind(std::shared_ptr<const NarrowRows> narrow, size_t bytes,
                                          bool with_device, Make make) {
   std::shared_ptr<Storage> storage(new Storage(nullptr, bytes));
-  storage->integers_ = std::move(integers);
+  storage->narrow_ = std::move(narrow);
   storage->constant_ = true;
   storage->later_.reset(new Later{with_device, std::move(make), {}, nullptr});
   return storage;

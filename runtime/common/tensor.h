@@ -20,7 +20,7 @@ namespace menagerie {
 inline constexpr int32_t kCpuDevice = 0;  // c10::DeviceType::CPU
 inline constexpr int32_t kMaxDimensions = 16;
 
-struct IntegerRows;  // common/quantised.h
+struct NarrowRows;  // common/quantised.h
 
 // Memory that a device addresses beside the host, as a storage keeps it. Only the backend that made
 // it knows what else it is.
@@ -45,10 +45,11 @@ class Storage {
   // Memory that is never written, so what is computed from it may be kept.
   static std::shared_ptr<Storage> constant(const void* data, size_t bytes,
                                            std::shared_ptr<const void> owner);
-  // A constant of floats behind integers, made when its address is first asked for: kernels that
-  // multiply the integers never ask. `make` gives it in as many bytes, with the device or the host.
+  // A constant of floats that are stored narrower, made when its address is first asked for:
+  // kernels that read what is stored never ask. `make` gives it in as many bytes, with the device
+  // or the host.
   using Make = std::function<std::shared_ptr<Storage>()>;
-  static std::shared_ptr<Storage> behind(std::shared_ptr<const IntegerRows> integers, size_t bytes,
+  static std::shared_ptr<Storage> behind(std::shared_ptr<const NarrowRows> narrow, size_t bytes,
                                          bool with_device, Make make);
   // A part of the mapped weights: a constant whose pages the file gives again.
   static std::shared_ptr<Storage> mapped(const void* data, size_t bytes,
@@ -68,7 +69,7 @@ class Storage {
   size_t bytes() const { return bytes_; }
   bool is_constant() const { return constant_; }
   bool is_mapped() const { return mapped_; }
-  const IntegerRows* integers() const { return integers_.get(); }  // null: none
+  const NarrowRows* narrow() const { return narrow_.get(); }  // null: none
   // Whether the memory lives as long as the storage, whatever the caller does.
   bool is_owned() const { return arena_ != nullptr || owner_ != nullptr || later_ != nullptr; }
   bool is_on_device() const { return later_ ? later_->with_device : device_ != nullptr; }
@@ -96,7 +97,7 @@ class Storage {
   std::shared_ptr<Arena> arena_;
   Arena::Block block_;
   std::shared_ptr<const void> owner_;
-  std::shared_ptr<const IntegerRows> integers_;
+  std::shared_ptr<const NarrowRows> narrow_;
   std::shared_ptr<DeviceMemory> device_;
   size_t device_offset_ = 0;
   std::unique_ptr<Later> later_;

@@ -24,7 +24,6 @@ void check_device(int32_t device_type) {
 const char* const kTarget = "cpu";
 const char* const kDevice = "cpu";
 const int32_t kDeviceType = kCpuDevice;
-const bool kReadsIntegers = false;
 
 std::string version() {
   return std::string("menagerie-cpu " MENAGERIE_VERSION ", ") + kernels::library_version();

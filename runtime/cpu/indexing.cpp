@@ -6,6 +6,8 @@
 #include "common/copy.h"
 #include "common/dtype.h"
 #include "common/operators.h"
+#include "common/quantised.h"
+#include "common/shim_support.h"
 
 using namespace menagerie;
 
@@ -196,4 +198,39 @@ void backend::scatter(const Scatter& scatter) {
   menagerie::assign(scatter.self, scatter.out);
   if (scatter.index.empty()) return;
   with_type(scatter.out.dtype, [&]<class T>(T) { scatter_into<T>(scatter); });
+}
+
+namespace {
+
+Tensor table_rows(const Tensor& table, const Tensor& indices) {
+  require(table.dimensions == 2 && table.dtype == Dtype::kFloat32, "the table ", table,
+          " must be a matrix of float32");
+  require(indices.dimensions < kMaxDimensions, "the indices ", indices, " have too many axes");
+  const Tensor numbers = contiguous(indices, Dtype::kInt64);
+  Extents sizes = indices.size;
+  sizes[indices.dimensions] = table.size[1];
+  const Tensor result = empty_contiguous(
+      Dtype::kFloat32, {sizes.data(), static_cast<size_t>(indices.dimensions) + 1});
+  const auto stored = rows_behind(table);
+  const Tensor rows = stored || table.is_contiguous() ? table : contiguous(table);
+  const int64_t columns = table.size[1];
+  for (int64_t i = 0; i < numbers.elements(); ++i) {
+    const int64_t row = numbers.data<int64_t>()[i];
+    require(row >= 0 && row < table.size[0], "an index is out of range: ", row, " in a table of ",
+            table.size[0], " rows");
+    float* to = result.data<float>() + i * columns;
+    if (stored) {
+      widen(*stored->all, stored->first + row, 0, columns, to);
+    } else {
+      std::copy_n(rows.data<float>() + row * columns, columns, to);
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+AOTITorchError aoti_torch_cpu_table_rows(AtenTensorHandle table, AtenTensorHandle indices,
+                                         AtenTensorHandle* ret0) {
+  return kernel(__func__, [&] { *ret0 = to_handle(table_rows(operand(table), operand(indices))); });
 }

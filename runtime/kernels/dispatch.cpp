@@ -13,10 +13,16 @@ namespace menagerie::kernels {
 void convolution(const Tensor& input, const Tensor& weight, const Tensor* bias,
                  const ConvolutionParameters& parameters, const Epilogue& epilogue,
                  const Tensor& output) {
+  const bool stored_narrower = weight.storage->narrow() != nullptr;
+  const bool by_winograd = onednn::winograd_pays(input, weight, parameters, epilogue, output);
+  if (stored_narrower && !by_winograd &&
+      simd::narrow_convolution(input, weight, bias, parameters, epilogue, output)) {
+    return;
+  }
   if (simd::pointwise(input, weight, bias, parameters, epilogue, output)) return;
   if (simd::sequence(input, weight, bias, parameters, epilogue, output)) return;
   if (simd::depthwise(input, weight, bias, parameters, epilogue, output)) return;
-  if (onednn::winograd_pays(input, weight, parameters, epilogue, output)) {
+  if (by_winograd) {
     return onednn::winograd(input, weight, bias, parameters, epilogue, output);
   }
   onednn::convolution(input, weight, bias, parameters, epilogue, output);
@@ -38,6 +44,7 @@ bool expanded_depthwise(const Expanded& call, const Tensor& output) {
 }
 
 void matrix_product(const Product& product, const Tensor& output) {
+  if (simd::narrow_product(product, output)) return;
   const Tensor target = onednn::with_definite_strides(output);
   if (!onednn::is_row_major(target)) {
     const Tensor rows = contiguous(output);  // with its values: they may be part of the sum

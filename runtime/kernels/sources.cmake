@@ -21,6 +21,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT MENAGERIE_PORTABLE_KERN
       kernels/simd/kernels.cpp
       kernels/simd/kernels_avx512.cpp
       kernels/simd/kernels_vnni.cpp
+      kernels/simd/narrow.cpp
       kernels/simd/products.cpp)
   # The files for AVX-512 are compiled for a processor of their own, whatever the compiler.
   set_source_files_properties(

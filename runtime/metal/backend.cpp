@@ -28,7 +28,6 @@ bool is_for_device(int32_t device_type) {
 const char* const kTarget = "metal";
 const char* const kDevice = "mps";
 const int32_t kDeviceType = metal::kMetalDevice;
-const bool kReadsIntegers = true;
 
 Peaks measured_peaks(int32_t) {
   fail("a GPU's peaks are not measured: a profile is of the CPU alone");

@@ -60,8 +60,8 @@ std::optional<PackedOperand> packed_behind(const Tensor& matrix) {
   std::optional<PackedRows> found = laid(1, 2);
   const bool turned = !found.has_value();
   if (turned) found = laid(2, 1);
-  if (!found.has_value()) return std::nullopt;
-  const IntegerRows& all = *found->all;
+  if (!found.has_value() || is_half(found->all->values.dtype)) return std::nullopt;
+  const NarrowRows& all = *found->all;
   PackedOperand operand{{}, turned};
   PackedWeight& weight = operand.weight;
   weight.form =

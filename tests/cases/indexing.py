@@ -46,6 +46,26 @@ for dtype in NUMBERS[1:]:
     )
 
 
+_TABLE = floats(9, 6)
+for name, table, places in (
+    ("a list", _TABLE, _rows(7, of=9).abs() % 9),
+    ("a matrix of 32-bit", _TABLE, _rows(2, 3, of=9).abs().int() % 9),
+    ("one", _TABLE, torch.tensor(8)),
+    ("none", _TABLE, torch.zeros(0, 4, dtype=torch.int64)),
+    ("strides", floats(6, 18).T[::2], (_rows(7, of=9).abs() % 9)[::2]),
+):
+    TABLE.add(
+        "table_rows",
+        name,
+        {"table": table, "indices": places},
+        lambda table, indices: torch.nn.functional.embedding(indices, table),
+        targets=("cpu",),
+    )
+for outside in (-1, 9):
+    reason = f"an index is out of range: {outside} in a table of 9 rows"
+    TABLE.refuse("table_rows", reason, table=_TABLE, indices=torch.tensor([3, outside]))
+
+
 def _index_put(accumulate: int, **given: Any) -> Any:
     return aten.index_put(accumulate=bool(accumulate), **given)
 

@@ -36,7 +36,10 @@ void widen(const SafeTensors& file, const std::string& name) {
   if (!weight) return;
   MUST(static_cast<uint64_t>(weight->elements()) <= 2 * file.tensor(name).bytes.size());
   std::vector<float> wide(static_cast<size_t>(weight->elements()));
-  weight->widen(wide);
+  const auto view = [](std::span<const std::byte> bytes) {
+    return Storage::mapped(bytes.data(), bytes.size(), nullptr);
+  };
+  menagerie::widen(*weight->integers(view), wide);
 }
 
 }  // namespace

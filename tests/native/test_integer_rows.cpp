@@ -46,7 +46,7 @@ struct Weight {
   Weight(const std::vector<int64_t>& sizes, int64_t columns) {
     const int64_t rows =
         std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>()) / columns;
-    auto known = std::make_shared<IntegerRows>();
+    auto known = std::make_shared<NarrowRows>();
     for (int64_t row = 0; row < rows; ++row) {
       const float scale = std::ldexp(1.0F, static_cast<int>(row % 5) - 3);
       int64_t sum = 0;
@@ -222,7 +222,7 @@ TEST("a dense view of whole rows has integers behind it, and no other") {
 }
 
 TEST("rows of half bytes are readable behind a weight, but do not round the other operand") {
-  auto known = std::make_shared<IntegerRows>();
+  auto known = std::make_shared<NarrowRows>();
   known->columns = 4;
   const auto storage = Storage::behind(known, 4 * 6 * sizeof(float), false, [] { return nullptr; });
   const int64_t sizes[] = {3, 2, 2};
@@ -235,7 +235,7 @@ TEST("rows of half bytes are readable behind a weight, but do not round the othe
 TEST("the floats that integers stand for are made once, and only when they are asked for") {
   int made = 0;
   const std::vector<float> floats{1, 2, 3};
-  const auto storage = Storage::behind(std::make_shared<IntegerRows>(), 12, false, [&] {
+  const auto storage = Storage::behind(std::make_shared<NarrowRows>(), 12, false, [&] {
     ++made;
     return Storage::constant(floats.data(), 12, nullptr);
   });
@@ -243,14 +243,14 @@ TEST("the floats that integers stand for are made once, and only when they are a
   const int64_t stride[] = {1};
   const Tensor view = make_view(storage, Dtype::kFloat32, size, stride, 1);
   CHECK(storage->is_constant() && storage->is_owned() && !storage->is_on_device());
-  CHECK(storage->integers() != nullptr && storage->bytes() == 12 && made == 0);
+  CHECK(storage->narrow() != nullptr && storage->bytes() == 12 && made == 0);
   CHECK(view.data<float>()[1] == 3 && storage->device() == nullptr && made == 1);
 }
 
 TEST("floats that could not be made are asked for again") {
   bool fails = true;
   const std::vector<float> floats{1};
-  const auto storage = Storage::behind(std::make_shared<IntegerRows>(), 4, false, [&] {
+  const auto storage = Storage::behind(std::make_shared<NarrowRows>(), 4, false, [&] {
     require(!fails, "no memory");
     return Storage::constant(floats.data(), 4, nullptr);
   });

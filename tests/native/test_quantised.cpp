@@ -26,7 +26,7 @@ std::shared_ptr<Storage> part(std::span<const std::byte> bytes) {
 std::vector<float> widened(const SafeTensors& file) {
   const QuantisedWeight weight(file, "w");
   std::vector<float> wide(static_cast<size_t>(weight.elements()));
-  weight.widen(wide);
+  widen(*weight.integers(part), wide);
   return wide;
 }
 
@@ -63,6 +63,41 @@ TEST("four bits are packed two in a byte, and a row of odd length ends in half o
   CHECK(rows->scales.size[0] == 2 && rows->scales.data<uint16_t>()[1] == 0x4000);
 }
 
+TEST("parts of rows are widened as the whole is, from any column on") {
+  const check::Folder folder;
+  const SafeTensors file(folder.write(
+      "t", container(R"({"w.shape":{"dtype":"I64","shape":[2],"data_offsets":[0,16]},)"
+                     R"("w.scales":{"dtype":"BF16","shape":[2,1],"data_offsets":[16,20]},)"
+                     R"("w":{"dtype":"U8","shape":[2,2],"data_offsets":[20,24]}})",
+                     std::string("\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0"
+                                 "\x80\x3f\x00\x40"
+                                 "\xf1\x09\x78\x0a",
+                                 24))));
+  const auto rows = QuantisedWeight(file, "w").integers(part);
+  float numbers[2];
+  widen(*rows, 1, 1, 2, numbers);
+  CHECK(numbers[0] == -2 && numbers[1] == 4);
+  widen(*rows, 0, 2, 1, numbers);
+  CHECK(numbers[0] == 1 && numbers[1] == 4);
+}
+
+TEST("halves are widened exactly, eight at once and those that are left") {
+  const auto check = [](auto half, Dtype dtype) {
+    std::vector<decltype(half)> stored(22);
+    for (size_t i = 0; i < stored.size(); ++i) stored[i] = static_cast<float>(i) / 4 - 2;
+    const int64_t sizes[] = {2, 11}, strides[] = {11, 1};
+    NarrowRows rows;
+    rows.values = make_view(Storage::borrow(stored.data(), stored.size() * sizeof half), dtype,
+                            sizes, strides, 0);
+    rows.columns = 11;
+    std::vector<float> wide(10);
+    widen(rows, 1, 1, 10, wide.data());
+    for (size_t i = 0; i < wide.size(); ++i) CHECK(wide[i] == static_cast<float>(i) / 4 + 1);
+  };
+  check(Float16{}, Dtype::kFloat16);
+  check(BFloat16{}, Dtype::kBFloat16);
+}
+
 TEST("with one scale a row, and only then, products may round their other operand") {
   const check::Folder folder;
   const auto file = [&](const std::string& sizes) {
@@ -75,11 +110,10 @@ TEST("with one scale a row, and only then, products may round their other operan
   const SafeTensors one = file("[2]");
   const QuantisedWeight weight(one, "w");
   const auto rows = weight.integers(part);
-  CHECK(weight.is_by_row() && rows->row_scales == std::vector<float>({1, 2}));
+  CHECK(rows->row_scales == std::vector<float>({1, 2}));
   CHECK(rows->sums == std::vector<float>({0, 0}));
   CHECK(rows->values.size[0] == 2 && rows->values.size[1] == 2);
   const SafeTensors grouped = file("[2,1]");
-  CHECK(!QuantisedWeight(grouped, "w").is_by_row());
   CHECK(QuantisedWeight(grouped, "w").integers(part)->row_scales.empty());
 }
 

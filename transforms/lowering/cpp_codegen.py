@@ -321,6 +321,8 @@ def inserted(header: str) -> str:
     return built(f"lowering/{header}").read_text().replace("#pragma once\n", "")
 
 
+# What stands in front of a device's header: on a GPU torch's constants serve.
+_CONSTANTS: Final = {"cpu": inserted("constant_handle.h"), "mps": ""}
 # What precompiled headers begin with.
 LEAN_LIBRARY: Final = inserted("lean_library.h")
 # What generated kernels with checks need in front of them.
@@ -621,7 +623,7 @@ def _bytes_of(call_args: Sequence[Any]) -> str:
 def wrapper_prelude(device: str) -> str:
     """Return the header behind which a device's wrappers compile (wrapper_prelude.h)."""
     shims = f"#define MENAGERIE_DEVICE {_SHIM_HEADER.format(device)}\n"
-    return LEAN_LIBRARY + shims + inserted("wrapper_prelude.h")
+    return LEAN_LIBRARY + shims + _CONSTANTS[device] + inserted("wrapper_prelude.h")
 
 
 def interface(device: str) -> str:
@@ -629,4 +631,5 @@ def interface(device: str) -> str:
     [folder] = codegen.__path__
     text = Path(folder, "aoti_runtime", "interface.cpp").read_text()
     made = inserted("cpp_wrapper.h")
-    return f"#include {_MODEL_HEADER.format(device)}\n{text}\n#define MENAGERIE_INTERFACE\n{made}"
+    front = f"{_CONSTANTS[device]}#include {_MODEL_HEADER.format(device)}"
+    return f"{front}\n{text}\n#define MENAGERIE_INTERFACE\n{made}"

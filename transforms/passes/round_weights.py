@@ -47,10 +47,10 @@ class QuantiseWeights(GraphPass):
     """Replaces the weights of products and tables with integers times a scale, in float32.
 
     The graph stays one of float32: the bundle keeps the integers and scales, in 0.26 or 0.15 of the
-    bytes. With weight-only precisions the CPU's runtime multiplies them once when it loads, and
-    Metal's products read the integers themselves. With `int8` and `int8-static` the CPU's runtime
-    rounds the other operand of a linear layer, a product or a convolution too, and multiplies
-    integers (`runtime/kernels/kernels.h`). `transforms.passes.quantisation` says how is rounded.
+    bytes. With weight-only precisions products read the integers themselves. With `int8` and
+    `int8-static` the CPU's runtime rounds the other operand of a linear layer, a product or a
+    convolution too, and multiplies integers (`runtime/kernels/kernels.h`).
+    `transforms.passes.quantisation` says how is rounded.
 
     Rounded are parameters that linear layers, products, convolutions and embeddings read, with at
     least 16 numbers to a row of their first axis, or 32 where a row is a window of a convolution.
@@ -123,10 +123,10 @@ def may_narrow(value: torch.Tensor) -> bool:
 class NarrowWeights(GraphPass):
     """Replaces weights of float32 with the nearest numbers of float16 or bfloat16.
 
-    The graph stays one of float32: the bundle keeps such a weight in the narrow type and the
-    runtime widens it when it is loaded. So the file shrinks to half, products and sums lose nothing
-    to the narrow type, and no run is slower: no processor that we compile for multiplies these
-    types faster than float32 without AMX.
+    The graph stays one of float32: the bundle keeps such a weight in the narrow type. The CPU's
+    products widen a part at a time, Metal's runtime all of it when it is loaded. So the file
+    shrinks to half, and products and sums lose nothing to the narrow type: no processor that we
+    compile for multiplies these types faster than float32 without AMX.
 
     Rounded are constants of at least two axes; biases, gains and statistics weigh little and stay.
     Refused is a weight that float16 cannot hold: one with larger numbers, or numbers so small that

@@ -65,6 +65,8 @@ class CpuTarget(Target):
         "fuse_activations",
         # After it: the activation between the two is part of the first one's call.
         "join_expanded_depthwise",
+        # Rounded tables are the last ones, too.
+        "read_table_rows",
     )
 
     def lower(

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 
 #include "common/context.h"
@@ -14,6 +15,8 @@
 #include "kernels/onednn/kernel.h"
 #include "kernels/onednn/onednn.h"
 #include "kernels/panels.h"
+#include "kernels/simd/narrow.h"
+#include "kernels/simd/products.h"
 
 namespace menagerie::onednn {
 namespace {
@@ -60,31 +63,37 @@ void transform_output(Vector* m, int64_t step) {
 
 constexpr int64_t kWindow = 3;
 
+// Row y of G g G^T of windows, in the numbers' own precision.
+template <class Number, class Numbers>
+void transform_window_row(const Numbers* g, int64_t y, Numbers* to) {
+  constexpr Number kG[kPatch][kWindow] = {{1.0 / 4, 0, 0},
+                                          {-1.0 / 6, -1.0 / 6, -1.0 / 6},
+                                          {-1.0 / 6, 1.0 / 6, -1.0 / 6},
+                                          {1.0 / 24, 1.0 / 12, 1.0 / 6},
+                                          {1.0 / 24, -1.0 / 12, 1.0 / 6},
+                                          {0, 0, 1}};
+  Numbers row[kWindow];
+  for (int64_t x = 0; x < kWindow; ++x) {
+    row[x] = kG[y][0] * g[x] + kG[y][1] * g[kWindow + x] + kG[y][2] * g[2 * kWindow + x];
+  }
+  for (int64_t x = 0; x < kPatch; ++x) {
+    to[x] = row[0] * kG[x][0] + row[1] * kG[x][1] + row[2] * kG[x][2];
+  }
+}
+
 // In double: the transformed weights are rounded once, where they are stored.
 typedef double Doubles __attribute__((vector_size(kLanes * sizeof(double))));
 using Windows = std::array<std::array<Doubles, kPatch>, kPatch>;
 
 // G g G^T of kLanes windows, whose numbers lie `step` apart.
 Windows transformed_windows(const float* g, int64_t step) {
-  constexpr double kG[kPatch][kWindow] = {{1.0 / 4, 0, 0},
-                                          {-1.0 / 6, -1.0 / 6, -1.0 / 6},
-                                          {-1.0 / 6, 1.0 / 6, -1.0 / 6},
-                                          {1.0 / 24, 1.0 / 12, 1.0 / 6},
-                                          {1.0 / 24, -1.0 / 12, 1.0 / 6},
-                                          {0, 0, 1}};
-  Doubles rows[kPatch][kWindow];
-  const auto number = [&](int64_t y, int64_t x) {
-    return __builtin_convertvector(load(g + (y * kWindow + x) * step), Doubles);
-  };
-  for (int64_t x = 0; x < kWindow; ++x) {
-    const Doubles g0 = number(0, x), g1 = number(1, x), g2 = number(2, x);
-    for (int64_t y = 0; y < kPatch; ++y) rows[y][x] = kG[y][0] * g0 + kG[y][1] * g1 + kG[y][2] * g2;
+  Doubles numbers[kWindow * kWindow];
+  for (int64_t i = 0; i < kWindow * kWindow; ++i) {
+    numbers[i] = __builtin_convertvector(load(g + i * step), Doubles);
   }
   Windows made;
   for (size_t y = 0; y < kPatch; ++y) {
-    for (size_t x = 0; x < kPatch; ++x) {
-      made[y][x] = rows[y][0] * kG[x][0] + rows[y][1] * kG[x][1] + rows[y][2] * kG[x][2];
-    }
+    transform_window_row<double>(numbers, static_cast<int64_t>(y), made[y].data());
   }
   return made;
 }
@@ -267,6 +276,53 @@ std::shared_ptr<Kernel> products_of(const Tensor& weight, int64_t tiles) {
                                                   [&] { return make_products(weight, tiles); });
 }
 
+// Windows [9, in, width] to one row of places [6, in, width].
+void transform_windows(const float* windows, int64_t in, int64_t width, int64_t y, float* to) {
+  const int64_t plane = in * width;
+  for (int64_t i = 0; i < plane; i += kLanes) {
+    Vector g[kWindow * kWindow], made[kPatch];
+    for (int64_t tap = 0; tap < kWindow * kWindow; ++tap) g[tap] = load(windows + tap * plane + i);
+    transform_window_row<float>(g, y, made);
+    for (int64_t x = 0; x < kPatch; ++x) store(to + x * plane + i, made[x]);
+  }
+}
+
+// The products with weights that are stored narrower: a panel of output channels is widened and
+// transformed a row of places at a time, so that all of it stays in the cache.
+void multiply_narrow_places(const simd::NarrowWeight& weight, int64_t tiles, const Tensor& left,
+                            const Tensor& result) {
+  const int64_t in = weight.depth, out = weight.columns;
+  const int64_t left_plane = left.size[1] * in, result_plane = result.size[1] * out;
+  std::vector<simd::Panel> panels;
+  simd::each_panel(out, [&](const simd::PanelKernel& kernel, int64_t first, int64_t columns) {
+    panels.push_back({&kernel, first, columns, nullptr});
+  });
+  const int64_t widest = panels.front().kernel->width * in;
+  const int64_t windows = kWindow * kWindow * widest, places = kPatch * widest;
+  const int64_t sizes[] = {Context::current().threads(),
+                           windows + places + simd::floats_of_pieces(weight)};
+  const Tensor memory = empty_contiguous(Dtype::kFloat32, sizes);
+  std::atomic<int64_t> workers = 0;
+  threads::share_out(panels.size(), 1, [&](threads::Tasks& tasks) {
+    float* own = memory.data<float>() + workers++ * sizes[1];
+    float *made = own + windows, *pieces = made + places;
+    for (size_t next = 0, end = 0; tasks.take(next, end);) {
+      const simd::Panel& panel = panels[next];
+      const int64_t width = panel.kernel->width;
+      simd::widen_panel(weight, panel.first, panel.columns, width, pieces, own);
+      for (int64_t place = 0; place < kPlaces; ++place) {
+        if (place % kPatch == 0) transform_windows(own, in, width, place / kPatch, made);
+        simd::multiply_rows(
+            *panel.kernel,
+            {left.data<float>() + place * left_plane, in, made + place % kPatch * in * width,
+             nullptr, result.data<float>() + place * result_plane + panel.first, out, in, tiles,
+             panel.columns},
+            {});
+      }
+    }
+  });
+}
+
 }  // namespace
 
 bool winograd_pays(const Tensor& input, const Tensor& weight, const ConvolutionParameters& p,
@@ -287,7 +343,8 @@ void winograd(const Tensor& input, const Tensor& weight, const Tensor* bias,
   const int64_t all = tiling.count(), in = input.size[1], out = output.size[1];
   const int64_t passes = (all + kMostTiles - 1) / kMostTiles;
   const int64_t tiles = (all + passes - 1) / passes;
-  const auto products = products_of(weight, tiles);
+  const auto narrow = simd::narrow_weight(weight);
+  const auto products = narrow ? nullptr : products_of(weight, tiles);
   const int64_t left_sizes[] = {kPlaces, tiles, in}, result_sizes[] = {kPlaces, tiles, out};
   const Tensor left = empty_contiguous(Dtype::kFloat32, left_sizes);
   const Tensor result = empty_contiguous(Dtype::kFloat32, result_sizes);
@@ -298,7 +355,8 @@ void winograd(const Tensor& input, const Tensor& weight, const Tensor* bias,
     for_each_tile(now, [&](int64_t tile) {
       gather(tiling, first + tile, left.data<float>() + tile * in, tiles * in);
     });
-    products->run({left.raw(), result.raw()});
+    narrow ? multiply_narrow_places(*narrow, now, left, result)
+           : products->run({left.raw(), result.raw()});
     for_each_tile(now, [&](int64_t tile) {
       scatter(tiling, first + tile, result.data<float>() + tile * out, tiles * out, added, relu);
     });

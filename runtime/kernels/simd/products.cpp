@@ -41,7 +41,25 @@ std::shared_ptr<PackedPanels> packed_panels(const Tensor& weight, const PanelLay
       key, weight, [&] { return std::make_shared<PackedPanels>(weight.data<float>(), layout); });
 }
 
+PackedPanels::PackedPanels(const NarrowWeight& weight)
+    : bytes_(bytes_of({weight.columns, weight.taps, weight.depth, 0, 0, 0})),
+      memory_(lasting_memory(bytes_)) {
+  std::vector<float> pieces(static_cast<size_t>(floats_of_pieces(weight)));
+  float* to = memory_.get();
+  each_panel(weight.columns, [&](const PanelKernel& kernel, int64_t first, int64_t columns) {
+    panels_.push_back({&kernel, first, columns, to});
+    widen_panel(weight, first, columns, kernel.width, pieces.data(), to);
+    to += weight.numbers() * kernel.width;
+  });
+}
+
 std::shared_ptr<PackedPanels> packed_panels(const Tensor& weight) {
+  if (const auto narrow = narrow_weight(weight)) {
+    Key key("widened panels");
+    key.add(static_cast<const void*>(weight.storage.get())).add(weight.offset_bytes);
+    return made_once<PackedPanels>(key.add(weight.sizes()), weight,
+                                   [&] { return std::make_shared<PackedPanels>(*narrow); });
+  }
   return packed_panels(weight,
                        {weight.size[0], 1, weight.size[1], weight.stride[0], 0, weight.stride[1]});
 }

@@ -11,6 +11,7 @@
 #include "common/tensor.h"
 #include "kernels/panels.h"
 #include "kernels/simd/kernels.h"
+#include "kernels/simd/narrow.h"
 
 namespace menagerie::simd {
 
@@ -27,6 +28,7 @@ struct Panel {
 class PackedPanels : public Prepared {
  public:
   PackedPanels(const float* weights, const PanelLayout& layout);
+  explicit PackedPanels(const NarrowWeight& weight);
 
   size_t bytes() const override { return bytes_; }
   std::span<const Panel> panels() const { return panels_; }

@@ -29,4 +29,11 @@ bool expanded_depthwise(const kernels::Expanded& call, const Tensor& output);
 // A product with a constant right-hand side. All operands are matrices with dense rows.
 bool dense_product(const kernels::Product& product, const Tensor& output);
 
+// The same, and convolutions, by weights that are stored in half precision or as integers, which
+// stay as they are.
+bool narrow_product(const kernels::Product& product, const Tensor& output);
+bool narrow_convolution(const Tensor& input, const Tensor& weight, const Tensor* bias,
+                        const ConvolutionParameters& parameters, const kernels::Epilogue& epilogue,
+                        const Tensor& output);
+
 }  // namespace menagerie::simd

@@ -1,0 +1,50 @@
+"""Rows of large constant tables, read by a kernel of the runtime's instead of a generated loop.
+
+A generated loop reads floats, so a table that is stored narrower would be widened whole for it. The
+runtime's kernel (`runtime/cpu/indexing.cpp`) widens the rows that it reads alone.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from transforms.graph.editor import ProgramEditor, fake_value
+from transforms.graph.graph_pass import GraphPass, Journal
+from transforms.graph.schemas import bound_arguments, declare
+
+aten = torch.ops.aten
+
+_LARGE = 1 << 18  # numbers of a table: a megabyte of float32
+
+
+def _compute(table: Tensor, indices: Tensor) -> Tensor:
+    return torch.nn.functional.embedding(indices, table)
+
+
+declare("table_rows(Tensor table, Tensor indices) -> Tensor", _compute)
+
+
+class ReadTableRows(GraphPass):
+    """Replaces embeddings of large constant tables with a kernel that reads rows as stored.
+
+    Tables of less than 262,144 numbers stay in generated loops, which fuse what follows.
+    """
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        """Replace each embedding of a constant float32 table."""
+        for node in editor.calls(aten.embedding.default):
+            given = bound_arguments(node)
+            table, indices = given["weight"], given["indices"]
+            value = editor.constant(table)
+            if value is None or value.dtype != torch.float32 or value.numel() < _LARGE:
+                continue
+            if fake_value(indices).dtype not in (torch.int64, torch.int32):
+                continue
+            with editor.graph.inserting_before(node):
+                rows = editor.call(
+                    torch.ops.menagerie.table_rows.default, table, indices, like=node
+                )
+            journal.changed(f"{node.name} reads rows of {table} as they are stored")
+            editor.replace(node, rows)
+            rows.name = node.name
