@@ -3,6 +3,8 @@
 // would be widened, also where products alone read it.
 #pragma once
 
+#include <limits>
+
 #define ConstantHandle EagerConstantHandle
 #include <torch/csrc/inductor/aoti_runtime/utils.h>
 #undef ConstantHandle
