@@ -12,11 +12,10 @@
 #include "common/context.h"
 #include "common/copy.h"
 #include "common/platform/threads.h"
+#include "kernels/narrow.h"
 #include "kernels/onednn/kernel.h"
 #include "kernels/onednn/onednn.h"
 #include "kernels/panels.h"
-#include "kernels/simd/narrow.h"
-#include "kernels/simd/products.h"
 
 namespace menagerie::onednn {
 namespace {
@@ -287,42 +286,6 @@ void transform_windows(const float* windows, int64_t in, int64_t width, int64_t 
   }
 }
 
-// The products with weights that are stored narrower: a panel of output channels is widened and
-// transformed a row of places at a time, so that all of it stays in the cache.
-void multiply_narrow_places(const simd::NarrowWeight& weight, int64_t tiles, const Tensor& left,
-                            const Tensor& result) {
-  const int64_t in = weight.depth, out = weight.columns;
-  const int64_t left_plane = left.size[1] * in, result_plane = result.size[1] * out;
-  std::vector<simd::Panel> panels;
-  simd::each_panel(out, [&](const simd::PanelKernel& kernel, int64_t first, int64_t columns) {
-    panels.push_back({&kernel, first, columns, nullptr});
-  });
-  const int64_t widest = panels.front().kernel->width * in;
-  const int64_t windows = kWindow * kWindow * widest, places = kPatch * widest;
-  const int64_t sizes[] = {Context::current().threads(),
-                           windows + places + simd::floats_of_pieces(weight)};
-  const Tensor memory = empty_contiguous(Dtype::kFloat32, sizes);
-  std::atomic<int64_t> workers = 0;
-  threads::share_out(panels.size(), 1, [&](threads::Tasks& tasks) {
-    float* own = memory.data<float>() + workers++ * sizes[1];
-    float *made = own + windows, *pieces = made + places;
-    for (size_t next = 0, end = 0; tasks.take(next, end);) {
-      const simd::Panel& panel = panels[next];
-      const int64_t width = panel.kernel->width;
-      simd::widen_panel(weight, panel.first, panel.columns, width, pieces, own);
-      for (int64_t place = 0; place < kPlaces; ++place) {
-        if (place % kPatch == 0) transform_windows(own, in, width, place / kPatch, made);
-        simd::multiply_rows(
-            *panel.kernel,
-            {left.data<float>() + place * left_plane, in, made + place % kPatch * in * width,
-             nullptr, result.data<float>() + place * result_plane + panel.first, out, in, tiles,
-             panel.columns},
-            {});
-      }
-    }
-  });
-}
-
 }  // namespace
 
 bool winograd_pays(const Tensor& input, const Tensor& weight, const ConvolutionParameters& p,
@@ -343,7 +306,7 @@ void winograd(const Tensor& input, const Tensor& weight, const Tensor* bias,
   const int64_t all = tiling.count(), in = input.size[1], out = output.size[1];
   const int64_t passes = (all + kMostTiles - 1) / kMostTiles;
   const int64_t tiles = (all + passes - 1) / passes;
-  const auto narrow = simd::narrow_weight(weight);
+  const bool narrow = kernels::is_stored_narrower(weight);
   const auto products = narrow ? nullptr : products_of(weight, tiles);
   const int64_t left_sizes[] = {kPlaces, tiles, in}, result_sizes[] = {kPlaces, tiles, out};
   const Tensor left = empty_contiguous(Dtype::kFloat32, left_sizes);
@@ -355,7 +318,7 @@ void winograd(const Tensor& input, const Tensor& weight, const Tensor* bias,
     for_each_tile(now, [&](int64_t tile) {
       gather(tiling, first + tile, left.data<float>() + tile * in, tiles * in);
     });
-    narrow ? multiply_narrow_places(*narrow, now, left, result)
+    narrow ? kernels::multiply_narrow_places(weight, now, left, result, transform_windows)
            : products->run({left.raw(), result.raw()});
     for_each_tile(now, [&](int64_t tile) {
       scatter(tiling, first + tile, result.data<float>() + tile * out, tiles * out, added, relu);

@@ -13,6 +13,7 @@
 #include "common/copy.h"
 #include "common/platform/threads.h"
 #include "kernels/finish.h"
+#include "kernels/narrow.h"
 #include "kernels/simd/products.h"
 #include "kernels/simd/simd.h"
 
@@ -368,3 +369,45 @@ bool narrow_convolution(const Tensor& input, const Tensor& weight, const Tensor*
 }
 
 }  // namespace menagerie::simd
+
+namespace menagerie::kernels {
+
+bool is_stored_narrower(const Tensor& weight) { return simd::narrow_weight(weight).has_value(); }
+
+void multiply_narrow_places(const Tensor& stored, int64_t tiles, const Tensor& left,
+                            const Tensor& result, TransformWindows& transform) {
+  constexpr int64_t kTaps = 9, kAcross = 6, kPlaces = kAcross * kAcross;
+  const simd::NarrowWeight weight = *simd::narrow_weight(stored);
+  const int64_t in = weight.depth, out = weight.columns;
+  const int64_t left_plane = left.size[1] * in, result_plane = result.size[1] * out;
+  std::vector<simd::Panel> panels;
+  simd::each_panel(out, [&](const simd::PanelKernel& kernel, int64_t first, int64_t columns) {
+    panels.push_back({&kernel, first, columns, nullptr});
+  });
+  const int64_t widest = panels.front().kernel->width * in;
+  const int64_t windows = kTaps * widest, places = kAcross * widest;
+  const int64_t sizes[] = {Context::current().threads(),
+                           windows + places + simd::floats_of_pieces(weight)};
+  const Tensor memory = empty_contiguous(Dtype::kFloat32, sizes);
+  std::atomic<int64_t> workers = 0;
+  threads::share_out(panels.size(), 1, [&](threads::Tasks& tasks) {
+    float* own = memory.data<float>() + workers++ * sizes[1];
+    float *made = own + windows, *pieces = made + places;
+    for (size_t next = 0, end = 0; tasks.take(next, end);) {
+      const simd::Panel& panel = panels[next];
+      const int64_t width = panel.kernel->width;
+      simd::widen_panel(weight, panel.first, panel.columns, width, pieces, own);
+      for (int64_t place = 0; place < kPlaces; ++place) {
+        if (place % kAcross == 0) transform(own, in, width, place / kAcross, made);
+        simd::multiply_rows(
+            *panel.kernel,
+            {left.data<float>() + place * left_plane, in, made + place % kAcross * in * width,
+             nullptr, result.data<float>() + place * result_plane + panel.first, out, in, tiles,
+             panel.columns},
+            {});
+      }
+    }
+  });
+}
+
+}  // namespace menagerie::kernels
