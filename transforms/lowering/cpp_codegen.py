@@ -168,7 +168,10 @@ def _reduce(
 def _bits(_: type, x: Any, dtype: torch.dtype) -> Any:
     """Read numbers' bits as another dtype of their size; torch's view needs a kernel."""
     load, source = x.make_loader(), x.get_dtype()
-    read = lambda index: ops.to_dtype_bitcast(load(index), dtype, source)  # noqa: E731
+
+    def read(index: Any) -> Any:
+        return ops.to_dtype_bitcast(load(index), dtype, source)
+
     where = {"device": x.get_device(), "ranges": x.get_size()}
     return ir.Pointwise.create(dtype=dtype, inner_fn=read, **where).data
 

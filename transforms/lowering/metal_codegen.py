@@ -73,8 +73,8 @@ def _kept_narrow(name: str) -> Any:
     return staticmethod(call)
 
 
-def _shifted(side: str, a: Any, b: Any) -> str:
-    return f"menagerie::shifted_{side}<{_common_type(a, b)}>({a}, {b})"
+def _shifted(side: str) -> Any:
+    return staticmethod(lambda a, b: f"menagerie::shifted_{side}<{_common_type(a, b)}>({a}, {b})")
 
 
 def _common_type(*operands: Any) -> str:
@@ -87,8 +87,7 @@ class MetalFunctions(mps.MetalOverrides):
     """Torch's own, and some that Metal has and torch lacks; each gives its result's expression."""
 
     add, sub, mul, bitwise_not = map(_kept_narrow, ("add", "sub", "mul", "bitwise_not"))
-    bitwise_left_shift: Any = staticmethod(lambda a, b: _shifted("left", a, b))
-    bitwise_right_shift: Any = staticmethod(lambda a, b: _shifted("right", a, b))
+    bitwise_left_shift, bitwise_right_shift = map(_shifted, ("left", "right"))
 
     sinh, cosh, asinh, acosh, copysign, nextafter = (
         _called(f"metal::{name}", single=True)
@@ -288,7 +287,7 @@ class _Kernel(mps.MetalKernel):
 
     def _reduction_nocache(self, *what: Any) -> Any:
         """Name a place in a long row by its loop's counter; torch takes a part of a split index."""
-        root = next(tree for tree in self.range_trees if tree.is_reduction)
+        root = next(t for t in self.range_trees if t.is_reduction)
         counter = SimpleNamespace(is_reduction=True, name=f"{root.prefix}_linear_idx")
         with patch.object(self, "range_tree_nodes", {counter.name: counter}):
             return super()._reduction_nocache(*what)
