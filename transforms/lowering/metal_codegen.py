@@ -287,7 +287,7 @@ class _Kernel(mps.MetalKernel):
 
     def _reduction_nocache(self, *what: Any) -> Any:
         """Name a place in a long row by its loop's counter; torch takes a part of a split index."""
-        root = next(t for t in self.range_trees if t.is_reduction)  # type: ignore[misc]
+        root = next(t for t in self.range_trees if t.prefix.startswith("r"))
         counter = SimpleNamespace(is_reduction=True, name=f"{root.prefix}_linear_idx")
         with patch.object(self, "range_tree_nodes", {counter.name: counter}):
             return super()._reduction_nocache(*what)
