@@ -534,7 +534,7 @@ def test_a_path_to_nothing_is_misuse(zoo: Run, command: str, path: str) -> None:
     """What is neither a path nor a model's name is said to be neither."""
     code, _, err = zoo(command, path)
     assert code == 2
-    assert one_line(err).startswith(f"{path}: is no folder")
+    assert one_line(err).startswith(f"{path}: is neither a folder, a file nor")
 
 
 def test_verify_of_an_artifact_that_does_not_load(zoo: Run, store: Path, tmp_path: Path) -> None:
