@@ -418,9 +418,8 @@ def exact_outputs(eager: Eager, cases: Sequence[GoldenCase]) -> dict[str, torch.
     """Return one golden case's outputs with weights, inputs and arithmetic in float64, by name.
 
     The floating inputs are widened, so both see the same numbers. Left out is what the model does
-    not allow: a case that is large or fails in float64; an output that is not floating, stays
-    float32, or differs from eager's by more than a thousandth, since something in the model then
-    depends on the dtype.
+    not allow: a case that is large or fails in float64; an output that is not floating or differs
+    from eager's by more than a thousandth, since something in the model then depends on the dtype.
     """
     number = next((n for n, case in enumerate(cases) if case.kind in _LIKE_DATA), 0)
     case = cases[number]

@@ -73,7 +73,7 @@ def test_a_path_outside_is_taken_where_the_entry_says_so(tmp_path: Path) -> None
             trained(outside.model_copy(update={"sha256": "0" * 64}), Context("m", folder))
         assert digest not in str(other.value)
     for path in ("..", "~no-such-user/w.pt"):
-        with pytest.raises(SourceError, match="is no "):
+        with pytest.raises(SourceError, match="is not a "):
             trained(outside.model_copy(update={"path": path}), Context("m", folder))
 
 

@@ -228,7 +228,7 @@ def test_a_store_that_cannot_be(tmp_path: Path, bundle: Path) -> None:
 def test_no_key_leads_out(tmp_path: Path, key: str) -> None:
     """Keys are checked before they become paths."""
     objects = LocalObjects(tmp_path / "store")
-    with pytest.raises(StoreError, match="no key of a store"):
+    with pytest.raises(StoreError, match="is not a key of a store"):
         objects.put_small(key, b"evil")
-    with pytest.raises(StoreError, match="no key of a store"):
+    with pytest.raises(StoreError, match="is not a key of a store"):
         objects.read_small(key, 10)

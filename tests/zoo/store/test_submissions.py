@@ -108,7 +108,7 @@ def test_no_path_leads_out(place: Any, tmp_path: Path, path: str) -> None:
     digest = hashlib.sha256(document).hexdigest()
     store.objects.put_small(submission_key(digest), document)
     store.objects.put_small(blob_key(str(entry["sha256"])), b"x")
-    with pytest.raises(MenagerieError, match="is no submission"):
+    with pytest.raises(MenagerieError, match="is not a submission"):
         fetch_submission(store.objects, digest, tmp_path / "in" / "got")
     assert not (tmp_path / "out.py").exists()
 
@@ -116,7 +116,7 @@ def test_no_path_leads_out(place: Any, tmp_path: Path, path: str) -> None:
 def test_links_are_not_followed(folder: Path, place: Any) -> None:
     """Neither files nor folders: they could lead anywhere."""
     (folder / "nets" / "link").symlink_to("/etc")
-    with pytest.raises(UsageError, match="no regular file"):
+    with pytest.raises(UsageError, match="is not a regular file"):
         submit(place.store().objects, folder, MODELS)
 
 
