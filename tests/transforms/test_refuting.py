@@ -128,6 +128,22 @@ BESIDE = {
 }  # fmt: skip
 
 
+class _NeverCopied(_Apply):
+    def __deepcopy__(self, memo: dict[int, object]) -> _NeverCopied:
+        raise RuntimeError("it holds a handle")
+
+
+def test_a_module_that_cannot_be_copied_is_refuted_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the judge in float64 needs a copy."""
+    operator, wrong, function, inputs = FAULTS["zeros"]
+    monkeypatch.setattr(pipeline, "_PASSES", (*pipeline._PASSES, _wrong(operator, wrong)))
+    module = _NeverCopied(function)
+    with pytest.raises(ValidationError, match=r"program main, zeros: "):
+        convert(module, inputs, out=tmp_path / "b", passes=["wrong"], measure_seconds=0)
+
+
 @pytest.mark.parametrize("beside", BESIDE)
 def test_nothing_beside_a_fault_hides_it(
     beside: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
