@@ -13,16 +13,17 @@ namespace menagerie::kernels {
 void convolution(const Tensor& input, const Tensor& weight, const Tensor* bias,
                  const ConvolutionParameters& parameters, const Epilogue& epilogue,
                  const Tensor& output) {
-  const bool stored_narrower = weight.storage->narrow() != nullptr;
-  const bool by_winograd = onednn::winograd_pays(input, weight, parameters, epilogue, output);
-  if (stored_narrower && !by_winograd &&
+  const auto winograd_pays = [&] {
+    return onednn::winograd_pays(input, weight, parameters, epilogue, output);
+  };
+  if (weight.storage->narrow() != nullptr && !winograd_pays() &&
       simd::narrow_convolution(input, weight, bias, parameters, epilogue, output)) {
     return;
   }
   if (simd::pointwise(input, weight, bias, parameters, epilogue, output)) return;
   if (simd::sequence(input, weight, bias, parameters, epilogue, output)) return;
   if (simd::depthwise(input, weight, bias, parameters, epilogue, output)) return;
-  if (by_winograd) {
+  if (winograd_pays()) {
     return onednn::winograd(input, weight, bias, parameters, epilogue, output);
   }
   onednn::convolution(input, weight, bias, parameters, epilogue, output);

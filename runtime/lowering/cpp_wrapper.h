@@ -77,7 +77,7 @@ extern const ModelFacts model_facts;
 // A model as its wrapper sees it, which has no need of the headers of torch's own class.
 class Program {
  public:
-  struct Kernels {
+  struct Kernels {  // that Inductor's code asks for: all of ours are functions
     Kernels* get() { return this; }
   };
 

@@ -18,6 +18,17 @@ std::string container(std::string header, std::string_view data) {
   return file + header + std::string(data);
 }
 
+// Two rows of three numbers, -7, 7, 1 and 0, -1, 2, two in a byte, and their scales 1 and 2.
+std::string two_packed_rows() {
+  return container(R"({"w.shape":{"dtype":"I64","shape":[2],"data_offsets":[0,16]},)"
+                   R"("w.scales":{"dtype":"BF16","shape":[2,1],"data_offsets":[16,20]},)"
+                   R"("w":{"dtype":"U8","shape":[2,2],"data_offsets":[20,24]}})",
+                   std::string("\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0"
+                               "\x80\x3f\x00\x40"
+                               "\xf1\x09\x78\x0a",
+                               24));
+}
+
 // A part of the file, as the host sees it.
 std::shared_ptr<Storage> part(std::span<const std::byte> bytes) {
   return Storage::mapped(bytes.data(), bytes.size(), nullptr);
@@ -47,14 +58,7 @@ TEST("eight bits are taken times the scale of their group") {
 
 TEST("four bits are packed two in a byte, and a row of odd length ends in half of one") {
   const check::Folder folder;
-  const SafeTensors file(folder.write(
-      "t", container(R"({"w.shape":{"dtype":"I64","shape":[2],"data_offsets":[0,16]},)"
-                     R"("w.scales":{"dtype":"BF16","shape":[2,1],"data_offsets":[16,20]},)"
-                     R"("w":{"dtype":"U8","shape":[2,2],"data_offsets":[20,24]}})",
-                     std::string("\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0"
-                                 "\x80\x3f\x00\x40"
-                                 "\xf1\x09\x78\x0a",
-                                 24))));
+  const SafeTensors file(folder.write("t", two_packed_rows()));
   CHECK(QuantisedWeight(file, "w").shape() == std::vector<int64_t>({2, 3}));
   CHECK(widened(file) == std::vector<float>({-7, 7, 1, 0, -2, 4}));
   const auto rows = QuantisedWeight(file, "w").integers(part);
@@ -65,14 +69,7 @@ TEST("four bits are packed two in a byte, and a row of odd length ends in half o
 
 TEST("parts of rows are widened as the whole is, from any column on") {
   const check::Folder folder;
-  const SafeTensors file(folder.write(
-      "t", container(R"({"w.shape":{"dtype":"I64","shape":[2],"data_offsets":[0,16]},)"
-                     R"("w.scales":{"dtype":"BF16","shape":[2,1],"data_offsets":[16,20]},)"
-                     R"("w":{"dtype":"U8","shape":[2,2],"data_offsets":[20,24]}})",
-                     std::string("\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0"
-                                 "\x80\x3f\x00\x40"
-                                 "\xf1\x09\x78\x0a",
-                                 24))));
+  const SafeTensors file(folder.write("t", two_packed_rows()));
   const auto rows = QuantisedWeight(file, "w").integers(part);
   float numbers[2];
   widen(*rows, 1, 1, 2, numbers);

@@ -150,19 +150,23 @@ Tensor copied_rows(NarrowProduct& p) {
   return rows;
 }
 
-void multiply_narrow(NarrowProduct p) {
-  const Tensor copied = copied_rows(p);
-  const Division by(p);
-  const int64_t tasks = by.groups * by.shares;
-  const int64_t sizes[] = {std::min<int64_t>(Context::current().threads(), tasks), by.floats()};
+// Calls work(task, memory) for each of `tasks`, on several threads; each has floats of its own.
+template <class Work>
+void for_each_task(int64_t tasks, int64_t floats, const Work& work) {
+  const int64_t sizes[] = {std::min<int64_t>(Context::current().threads(), tasks), floats};
   const Tensor memory = empty_contiguous(Dtype::kFloat32, sizes);
   std::atomic<int64_t> workers = 0;
   threads::share_out(static_cast<size_t>(tasks), 1, [&](threads::Tasks& left) {
-    const WorkerRoom room = by.room(memory.data<float>() + workers++ * by.floats());
-    for (size_t next = 0, end = 0; left.take(next, end);) {
-      const auto task = static_cast<int64_t>(next);
-      multiply_share(p, by, task / by.shares, task % by.shares, room);
-    }
+    float* own = memory.data<float>() + workers++ * floats;
+    for (size_t next = 0, end = 0; left.take(next, end);) work(static_cast<int64_t>(next), own);
+  });
+}
+
+void multiply_narrow(NarrowProduct p) {
+  const Tensor copied = copied_rows(p);
+  const Division by(p);
+  for_each_task(by.groups * by.shares, by.floats(), [&](int64_t task, float* own) {
+    multiply_share(p, by, task / by.shares, task % by.shares, by.room(own));
   });
 }
 
@@ -386,26 +390,21 @@ void multiply_narrow_places(const Tensor& stored, int64_t tiles, const Tensor& l
   });
   const int64_t widest = panels.front().kernel->width * in;
   const int64_t windows = kTaps * widest, places = kAcross * widest;
-  const int64_t sizes[] = {Context::current().threads(),
-                           windows + places + simd::floats_of_pieces(weight)};
-  const Tensor memory = empty_contiguous(Dtype::kFloat32, sizes);
-  std::atomic<int64_t> workers = 0;
-  threads::share_out(panels.size(), 1, [&](threads::Tasks& tasks) {
-    float* own = memory.data<float>() + workers++ * sizes[1];
+  const int64_t floats = windows + places + simd::floats_of_pieces(weight);
+  const auto tasks = static_cast<int64_t>(panels.size());
+  simd::for_each_task(tasks, floats, [&](int64_t task, float* own) {
     float *made = own + windows, *pieces = made + places;
-    for (size_t next = 0, end = 0; tasks.take(next, end);) {
-      const simd::Panel& panel = panels[next];
-      const int64_t width = panel.kernel->width;
-      simd::widen_panel(weight, panel.first, panel.columns, width, pieces, own);
-      for (int64_t place = 0; place < kPlaces; ++place) {
-        if (place % kAcross == 0) transform(own, in, width, place / kAcross, made);
-        simd::multiply_rows(
-            *panel.kernel,
-            {left.data<float>() + place * left_plane, in, made + place % kAcross * in * width,
-             nullptr, result.data<float>() + place * result_plane + panel.first, out, in, tiles,
-             panel.columns},
-            {});
-      }
+    const simd::Panel& panel = panels[static_cast<size_t>(task)];
+    const int64_t width = panel.kernel->width;
+    simd::widen_panel(weight, panel.first, panel.columns, width, pieces, own);
+    for (int64_t place = 0; place < kPlaces; ++place) {
+      if (place % kAcross == 0) transform(own, in, width, place / kAcross, made);
+      simd::multiply_rows(
+          *panel.kernel,
+          {left.data<float>() + place * left_plane, in, made + place % kAcross * in * width,
+           nullptr, result.data<float>() + place * result_plane + panel.first, out, in, tiles,
+           panel.columns},
+          {});
     }
   });
 }
