@@ -31,8 +31,8 @@ UNLIMITED = tuple(
 )
 # Most tests make bundles by hand and sign none; those of `tests/attacks` forbid that again.
 os.environ.setdefault("MENAGERIE_ALLOW_UNSIGNED", "1")
-# What a home keeps of its compilers: torch's headers, libc++ for a Mac, emulated devices.
-_COMPILED = ("headers", "zig", "emulator")
+# What a home keeps of its compilers: torch's headers, libc++ for a Mac.
+_COMPILED = ("headers", "zig")
 
 
 def _lend(lender: Path, borrower: Path, names: Iterable[str]) -> None:
@@ -45,7 +45,7 @@ def _lend(lender: Path, borrower: Path, names: Iterable[str]) -> None:
 if "PYTEST_XDIST_WORKER" not in os.environ:
     # Keys, and what was seen of a store, go with the session: the next has stores of equal paths.
     _scratch = tempfile.TemporaryDirectory(prefix="menagerie-tests-")
-    _lend(home(), Path(_scratch.name, "home"), _COMPILED)
+    _lend(home(), Path(_scratch.name, "home"), (*_COMPILED, "emulator"))
     for _name in ("HOME", "KEYS", "TRUST"):
         os.environ[f"MENAGERIE_{_name}"] = f"{_scratch.name}/{_name.lower()}"
     Path(os.environ["MENAGERIE_TRUST"]).mkdir()
@@ -154,7 +154,7 @@ def lend_compiled() -> Callable[[Path], Path]:
     lender = home()
 
     def lend(borrower: Path) -> Path:
-        _lend(lender, borrower, _COMPILED[:2])
+        _lend(lender, borrower, _COMPILED)
         return borrower
 
     return lend
