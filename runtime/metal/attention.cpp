@@ -119,6 +119,11 @@ void attend_by_parts(const Attention& a) {
 
 Strides strides_of(const Tensor& t) { return {t.stride[0], t.stride[1], t.stride[2], t.stride[3]}; }
 
+// Whether the kernel reads the mask as it is.
+bool is_taken(const Attention& a) {
+  return a.mask->dtype == Dtype::kBool || a.mask->dtype == a.query.dtype;
+}
+
 void attend_whole(const Attention& a) {
   const auto& size = a.query.size;
   AttentionShape shape{.heads = size[1],
@@ -132,8 +137,7 @@ void attend_whole(const Attention& a) {
                        .mask = kNone};
   Tensor mask = a.query;  // is not read
   if (a.mask != nullptr) {
-    const bool taken = a.mask->dtype == Dtype::kBool || a.mask->dtype == a.query.dtype;
-    mask = taken ? *a.mask : converted(*a.mask, Dtype::kFloat32);
+    mask = is_taken(a) ? *a.mask : converted(*a.mask, Dtype::kFloat32);
     shape.mask = mask.dtype == Dtype::kBool      ? kHiding
                  : mask.dtype == Dtype::kFloat32 ? kSingle
                                                  : kSame;
@@ -165,8 +169,13 @@ double operations_of(const Attention& a) {
 void attend(const Attention& a) {
   if (a.output.empty()) return;
   if (a.key.empty()) return backend::fill_zero(a.output);
-  if (is_worth_a_graph(Work::kAttention, operations_of(a))) return attend_by_parts(a);
-  attend_whole(a);
+  if (!is_worth_a_graph(Work::kAttention, operations_of(a))) return attend_whole(a);
+  attend_by_parts(a);
+  if (a.mask != nullptr && !is_taken(a)) return;
+  Key key("attention");
+  key.add(static_cast<int64_t>(a.query.dtype)).add(a.query.sizes()).add(a.value.sizes());
+  key.add(int64_t{a.mask != nullptr}).add(int64_t{a.causal});
+  State::current().sample(key, [&] { attend_whole(a); });
 }
 
 }  // namespace

@@ -113,6 +113,6 @@ void abandon() noexcept {
   }
 }
 
-void end_run() noexcept { State::current().pool().end_run(); }
+void end_run() noexcept { State::current().end_run(); }
 
 }  // namespace menagerie::backend

@@ -132,6 +132,9 @@ void product(const ConvolutionDescriptor& descriptor, const ConvolutionOperands&
   State::current().stream().convolution(descriptor, operands);
   finish_elements(operands.out, descriptor.dtype, descriptor.batch, descriptor.out_channels,
                   descriptor.out_height * descriptor.out_width, finishing);
+  if (!is_plain(descriptor) || finishing.reads(operands.out)) return;
+  State::current().sample(descriptor.key(),
+                          [&] { encode_plain(descriptor, operands, factors, finishing); });
 }
 
 // The numbers of an image's two axes; an image of one axis has a height of one.

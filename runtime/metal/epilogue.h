@@ -20,6 +20,8 @@ struct Finishing {
   Beside beside{.width = 1};
 
   bool is_nothing() const { return finish.count == 0; }
+  // Whether a kernel may run again once its result is there.
+  bool reads(const Region& result) const { return other.buffer == result.buffer; }
   // The same where the kernel computes a column of the result as if it were a row.
   Finishing turned() const;
 };

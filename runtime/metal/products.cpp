@@ -113,6 +113,9 @@ Tensor clone_of_all(const Tensor& matrices, int64_t batch) {
   return fresh;
 }
 
+void encode(const Tensor& out, const Tensor& left, const Tensor& right, const ProductTerms& terms);
+bool is_split(const Tensor& out, int64_t k);
+
 // A graph takes dense operands: of others, copies are made.
 void product_by_graph(const Tensor& out, const Tensor& a, const Tensor& b,
                       const ProductTerms& terms) {
@@ -142,6 +145,8 @@ void product_by_graph(const Tensor& out, const Tensor& a, const Tensor& b,
   }
   State::current().stream().matmul(descriptor, operands);
   finish_elements(operands.out, out.dtype, out.size[0], out.size[1], out.size[2], terms.finishing);
+  if (is_split(out, descriptor.k) || terms.finishing.reads(operands.out)) return;
+  State::current().sample(descriptor.key(), [&] { encode(out, left.tensor, right.tensor, terms); });
 }
 
 // Products of few tiles and many terms, whose groups share the terms: on a GPU of many cores a few
@@ -163,6 +168,13 @@ Parts parts_of(const ProductExtents& p, int64_t batch) {
   if (count < 2) return {1, p.k};
   const int64_t length = static_cast<int64_t>(quotient(p.k, count * kBlock)) * kBlock;
   return {static_cast<int64_t>(quotient(p.k, length)), length};
+}
+
+bool is_vector(const Tensor& out) { return out.size[1] == 1 || out.size[2] == 1; }
+
+// Whether the second of two kernels reads what all groups of the first have written.
+bool is_split(const Tensor& out, int64_t k) {
+  return !is_vector(out) && !parts_of({out.size[1], out.size[2], k, 1, 0}, out.size[0]).is_whole();
 }
 
 // `a` and `b` lie in rows or in columns.
@@ -234,7 +246,7 @@ Tensor in_pieces(const Tensor& matrices) {
 void encode(const Tensor& out, const Tensor& left, const Tensor& right, const ProductTerms& terms) {
   const Tensor a = in_pieces(left);
   const Tensor b = in_pieces(right);
-  if (out.size[1] == 1 || out.size[2] == 1) return encode_vectors(out, a, b, terms);
+  if (is_vector(out)) return encode_vectors(out, a, b, terms);
   const ProductExtents p{out.size[1], out.size[2], a.size[2], terms.alpha, terms.beta};
   const Parts parts = parts_of(p, out.size[0]);
   if (!parts.is_whole()) return split_product(out, a, b, p, parts, terms);

@@ -96,6 +96,15 @@ Tensor State::fault(std::span<const char* const> messages) {
                    Dtype::kInt32, one, one, 0);
 }
 
+void State::sample(const Key& key, const std::function<void()>& encode) {
+  if (sampled_.insert(key.bytes()).second) stream_->sample(encode);
+}
+
+void State::end_run() noexcept {
+  sampled_.clear();
+  pool_->end_run();
+}
+
 void State::finish() {
   try {
     stream_->synchronize();

@@ -4,9 +4,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -83,6 +86,11 @@ class State final : public BackendState {
   // Runs what was encoded, and fails where a check did.
   void finish();
 
+  // Has the stream sample what is encoded; of equal keys only the first of each run, so that every
+  // run of the same inputs has the same bits.
+  void sample(const Key& key, const std::function<void()>& encode);
+  void end_run() noexcept;
+
   // After a failure it is not known which of them have been computed.
   void forget_constants() { dense_constants_ = KernelCache(kDenseConstants); }
 
@@ -98,6 +106,7 @@ class State final : public BackendState {
   std::shared_ptr<Buffer> fault_words_;           // one for each of faults_
   std::vector<std::vector<const char*>> faults_;  // messages
   KernelCache dense_constants_{kDenseConstants};
+  std::set<std::string> sampled_;  // keys, in this run
 };
 
 inline bool on_device(const Tensor& tensor) { return tensor.storage->is_on_device(); }

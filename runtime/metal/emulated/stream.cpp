@@ -35,6 +35,7 @@ struct Dispatch {
   Mode mode;
   std::vector<Argument> arguments;
   Grid grid;
+  bool sampled = false;
 };
 
 // Single-precision subnormals are zero while a shader runs, as they are on every Apple GPU.
@@ -111,6 +112,40 @@ Worker& worker_of_this_thread() {
   return *worker;
 }
 
+using Position = std::array<unsigned, 3>;
+
+Position position_of(uint64_t group, const Group& common) {
+  const uint64_t row = group / common.groups[0];
+  return {static_cast<unsigned>(group % common.groups[0]),
+          static_cast<unsigned>(row % common.groups[1]),
+          static_cast<unsigned>(row / common.groups[1])};
+}
+
+// The groups that a dispatch runs, in order: all of them, or some of its corners and its middle.
+class Groups {
+ public:
+  Groups(const Group& common, bool sampled) : common_(common) {
+    if (!sampled) return;
+    const auto [x, y, z] = common.groups;
+    chosen_ = {
+        {0, 0, 0}, {x / 2, y / 2, z / 2}, {0, y - 1, 0}, {x - 1, 0, z - 1}, {x - 1, y - 1, z - 1}};
+    std::ranges::sort(chosen_);
+    const auto equal = std::ranges::unique(chosen_);
+    chosen_.erase(equal.begin(), equal.end());
+  }
+  uint64_t count() const {
+    if (!chosen_.empty()) return chosen_.size();
+    return uint64_t{common_.groups[0]} * common_.groups[1] * common_.groups[2];
+  }
+  Position operator[](uint64_t at) const {
+    return chosen_.empty() ? position_of(at, common_) : chosen_[at];
+  }
+
+ private:
+  const Group& common_;
+  std::vector<Position> chosen_;
+};
+
 // What went wrong in a run of neighbouring groups, at the first of them that did wrong.
 struct Outcome {
   std::string message;
@@ -118,7 +153,7 @@ struct Outcome {
 };
 
 Outcome run_groups(const Dispatch& dispatch, const Bound& bound, const Group& common,
-                   uint64_t begin, uint64_t end) {
+                   const Groups& groups, uint64_t begin, uint64_t end) {
   try {
     Worker& mine = worker_of_this_thread();
     const bool other = dispatch.mode == Mode::kOther;
@@ -126,10 +161,7 @@ Outcome run_groups(const Dispatch& dispatch, const Bound& bound, const Group& co
     mine.prepare(common, *dispatch.kernel);
     for (uint64_t count = 0; count < end - begin; ++count) {
       const uint64_t at = other && dispatch.kernel->serial ? end - 1 - count : begin + count;
-      const uint64_t row = at / common.groups[0];
-      const auto finding = mine.run_group({static_cast<unsigned>(at % common.groups[0]),
-                                           static_cast<unsigned>(row % common.groups[1]),
-                                           static_cast<unsigned>(row / common.groups[1])});
+      const auto finding = mine.run_group(groups[at]);
       if (finding.has_value()) {
         return {describe(*finding, *dispatch.kernel, mine.group(), bound.indices), nullptr};
       }
@@ -140,21 +172,21 @@ Outcome run_groups(const Dispatch& dispatch, const Bound& bound, const Group& co
   }
 }
 
-// Runs all threadgroups, spread over the threads of the calling thread's context. Fails with the
+// Runs the threadgroups, spread over the threads of the calling thread's context. Fails with the
 // first threadgroup, in order, that does what a GPU would punish.
 void run_threadgroups(const Dispatch& dispatch) {
   const Bound bound = bind(dispatch);
   const Group common = common_of(dispatch, bound);
-  const uint64_t groups = uint64_t{common.groups[0]} * common.groups[1] * common.groups[2];
+  const Groups groups(common, dispatch.sampled);
   const uint64_t work = uint64_t{common.grid[0]} * common.grid[1] * common.grid[2];
   const bool spread = !dispatch.kernel->serial && work >= kWorthSpreading;
-  const uint64_t parts =
-      spread ? std::min(groups, kPartsPerThread * static_cast<uint64_t>(threads::chosen())) : 1;
+  const uint64_t most = kPartsPerThread * static_cast<uint64_t>(threads::chosen());
+  const uint64_t count = groups.count(), parts = spread ? std::min(count, most) : 1;
   std::vector<Outcome> outcomes(parts);
   threads::share_out(parts, 1, [&](threads::Tasks& tasks) {
     for (size_t part, end; tasks.take(part, end);) {
-      outcomes[part] =
-          run_groups(dispatch, bound, common, groups * part / parts, groups * (part + 1) / parts);
+      outcomes[part] = run_groups(dispatch, bound, common, groups, count * part / parts,
+                                  count * (part + 1) / parts);
     }
   });
   for (const Outcome& outcome : outcomes) {
@@ -199,10 +231,19 @@ class HostStream final : public Stream {
     const KernelEntry& entry = static_cast<const HostKernel&>(*kernel).entry(mode);
     check_arguments(entry, arguments);
     check_grid(entry, grid);
-    commands_.push_back(
-        [kernel, dispatch = Dispatch{&entry, mode, {arguments.begin(), arguments.end()}, grid}] {
-          run_threadgroups(dispatch);
-        });
+    Dispatch dispatch{&entry, mode, {arguments.begin(), arguments.end()}, grid, sampling_};
+    commands_.push_back([kernel, dispatch = std::move(dispatch)] { run_threadgroups(dispatch); });
+  }
+
+  void sample(const std::function<void()>& encode) override {
+    sampling_ = true;
+    try {
+      encode();
+    } catch (...) {
+      sampling_ = false;
+      throw;
+    }
+    sampling_ = false;
   }
 
   void matmul(const MatmulDescriptor& descriptor, const MatmulOperands& operands) override {
@@ -224,6 +265,7 @@ class HostStream final : public Stream {
 
  private:
   std::vector<std::function<void()>> commands_;
+  bool sampling_ = false;
 };
 
 }  // namespace
