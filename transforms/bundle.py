@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import platform
 import shutil
@@ -11,7 +12,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from menagerie.format.bundle_manifest import (
     BundleManifest,
@@ -24,11 +25,13 @@ from menagerie.format.bundle_manifest import (
 from menagerie.format.folder import seal
 from menagerie.numerics import DEFAULT_TOLERANCES
 from menagerie.speech.recipe import HELD_OUT_FILE, SPEECH_FILE
-from menagerie.typed_json import document
-from menagerie.validation.refuting import NOTE
+from menagerie.tensor_files import read_notes
+from menagerie.typed_json import document, from_json
+from menagerie.validation.refuting import NOTE, Plan
+from menagerie.validation.samples import sampled
 from transforms.graph.call_signature import state_of
 from transforms.graph.callable import WRAPPER_PREFIX
-from transforms.graph.layouts import content_digest
+from transforms.graph.layouts import as_array, content_digest
 from transforms.lowering.result import LoweredFile
 from transforms.lowering.toolchain import find_compiler
 from transforms.passes.quantisation import Quantised, Scheme, quantised, scheme_of
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from menagerie.format.bundle_manifest import TensorSpec
     from transforms.eager import Gate, SpeechParts
     from transforms.export.prepare import Prepared
     from transforms.lowering.result import LoweredProgram
@@ -50,6 +54,9 @@ if TYPE_CHECKING:
 _WEIGHTS = "weights.safetensors"
 _ACCURACY = "accuracy.safetensors"
 _PARTS = _SCALES, _SHAPE, _OPERAND = (".scales", ".shape", ".operand")  # of a quantised weight
+_GOLDEN_SHARE, _GOLDEN_BYTES = 10, 1_000_000  # of the weights; whichever is more
+_FEWER = "fewer.safetensors"
+_SAMPLES = 65_536, 16_384, 4_096  # elements of an output, the first that suffices
 _LENGTH = 8  # bytes before the header, which say how long it is
 
 
@@ -229,6 +236,77 @@ def _versions(target: Target) -> dict[str, str]:
         "compiler": find_compiler().version,
         **target.versions(),
     }
+
+
+def keep_samples(folder: Path, manifest: BundleManifest) -> BundleManifest:
+    """Sample eager's outputs where they take more than a tenth of the weights, and more than 1 MB.
+
+    That is counted for golden cases and for attempts to refute the programs apart; of attempts
+    whose samples take more as well, the first are kept. Golden inputs stay whole, however large
+    they are. A sealed bundle is sealed again.
+    """
+    most = max(manifest.files[Role.WEIGHTS].bytes / _GOLDEN_SHARE, _GOLDEN_BYTES)
+    changed = [_thin(folder, manifest, role, most) for role in (Role.GOLDEN, Role.REFUTING)]
+    return seal(folder, manifest) if any(changed) else manifest
+
+
+def _thin(folder: Path, manifest: BundleManifest, role: str, most: float) -> bool:
+    """Write the files of a role anew where they take more than `most` bytes; return if they did."""
+    programs = [program for program in manifest.programs if role in program.files]
+    if sum(program.files[role].bytes for program in programs) <= most:
+        return False
+    paths = [folder / program.files[role].path for program in programs]
+    files = [(load_file(path), read_notes(path)) for path in paths]
+    for elements in _SAMPLES:
+        thinned = [
+            _sampled(tensors, program.outputs, elements)
+            for (tensors, _), program in zip(files, programs, strict=True)
+        ]
+        if sum(value.nbytes for each in thinned for value in each.values()) <= most:
+            break
+    for path, tensors, (_, notes) in zip(paths, thinned, files, strict=True):
+        if role == Role.REFUTING:
+            tensors, notes = _first_attempts(tensors, notes, most / len(paths))  # noqa: PLW2901
+        fewer = path.with_name(_FEWER)
+        save_with_metadata(tensors, fewer, notes)
+        fewer.replace(path)  # the other is mapped
+    return True
+
+
+def _sampled(
+    tensors: Mapping[str, torch.Tensor], outputs: Sequence[TensorSpec], most: int
+) -> dict[str, torch.Tensor]:
+    """Return the tensors with `most` elements at most of what belongs to an output."""
+    kept, specs = dict(tensors), {spec.name: spec for spec in outputs}
+    for key, value in tensors.items():
+        case, part, name = key.split("/", 2)
+        if part != "output":
+            continue
+        sample = sampled(as_array(value), specs[name].dtype, most)
+        if sample is None:
+            continue
+        steps = tuple(slice(None, None, step) for step in sample.steps)
+        for kind in ("output", "exact", "doubt"):
+            if (found := tensors.get(f"{case}/{kind}/{name}")) is not None:
+                kept[f"{case}/{kind}/{name}"] = found[steps].contiguous()
+        kept[f"{case}/shape/{name}"] = torch.tensor(sample.shape)
+        kept[f"{case}/steps/{name}"] = torch.tensor(sample.steps)
+        kept[f"{case}/sums/{name}"] = torch.from_numpy(sample.sums)
+    return kept
+
+
+def _first_attempts(
+    tensors: Mapping[str, torch.Tensor], notes: Mapping[str, str], most: float
+) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    plan = from_json(Plan, notes[NOTE])
+    sizes = [0] * len(plan.attempts)
+    for key, value in tensors.items():
+        sizes[int(key.split("/", 1)[0])] += value.nbytes
+    count = sum(total <= most for total in itertools.accumulate(sizes))
+    left_out = plan.left_out + len(sizes) - count
+    fewer = replace(plan, attempts=plan.attempts[:count], left_out=left_out)
+    kept = {key: value for key, value in tensors.items() if int(key.split("/", 1)[0]) < count}
+    return kept, {NOTE: document(fewer).decode()}
 
 
 def save_with_metadata(

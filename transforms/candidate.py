@@ -22,7 +22,6 @@ from menagerie.format.folder import Bundle, open_bundle
 from menagerie.numerics import ANY_FINITE, DEFAULT_TOLERANCES, Dtype, Tolerance
 from menagerie.speech.recipe import read_recipe
 from menagerie.tensor_files import read_tensors
-from menagerie.validation.compare import compare
 from menagerie.validation.goldens import GoldenCases
 from transforms.eager import accuracy_gate, eager_program, speech_parts
 from transforms.goldens.cases import make_goldens
@@ -92,17 +91,9 @@ def check_goldens(
                 ours = as_array(tensor)
                 if each not in theirs or theirs[each].tobytes() != ours.tobytes():
                     raise _differs(name, f"{place}: input {each} is not the one of its seed")
-            outputs = found.outputs(number)
             for output in entry.outputs:
                 expected = as_array(case.outputs[output.name])
-                result = compare(
-                    expected,
-                    outputs[output.name],
-                    output.dtype,
-                    _tolerance(spec, output.dtype),
-                    case=number,
-                    name=output.name,
-                )
+                result = found.compare(number, output, expected, _tolerance(spec, output.dtype))
                 if not result.passed:
                     raise _differs(name, f"{place}: golden output {output.name}: {result.fact}")
     if spec.accuracy_judges:  # nothing else then holds a wrong artifact back

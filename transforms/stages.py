@@ -19,6 +19,7 @@ from menagerie.figures import count, printable
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.validation import Limits, validate
 from menagerie.validation.findings import Measurement, ValidationReport
+from transforms.bundle import keep_samples
 from transforms.progress import in_parts, report_step
 from zoo.base_models import Frozen
 from zoo.bundle_differences import reseal
@@ -260,10 +261,13 @@ def seal(
 ) -> BundleManifest:
     """Put the report into a bundle that passed, and seal it in the state that was proven.
 
+    Of golden outputs that are large beside the weights it keeps a sample from then on.
+
     That is `validated`, or `emulated` where this host emulates the target's device. The draft is
     the manifest read before the bundle ran, since a run may write into its folder. Raise
     ArtifactError if a file of the bundle changed while it ran.
     """
     write_report(report, bundle, graphs=graphs)
     emulated = report.validation.emulated
-    return reseal(bundle, draft, ReleaseState.EMULATED if emulated else ReleaseState.VALIDATED)
+    state = ReleaseState.EMULATED if emulated else ReleaseState.VALIDATED
+    return keep_samples(bundle, reseal(bundle, draft, state))

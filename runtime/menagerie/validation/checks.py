@@ -140,9 +140,8 @@ class Judged:
         began = time.perf_counter()
         outputs = self.program.run(case)
         self.took.append(time.perf_counter() - began)
-        eager = self.program.goldens.outputs(case)
         for spec in self.program.entry.outputs:
-            self._compare(case, spec, eager[spec.name], outputs[spec.name])
+            self._compare(case, spec, outputs[spec.name])
         if is_quick(self.took[case]):
             self._run_again(case, outputs)
         if representative_case(self.elements, self.took) == case:
@@ -185,14 +184,15 @@ class Judged:
         self.facts += facts
         return facts
 
-    def _compare(self, case: int, spec: TensorSpec, eager: Array, found: Array) -> None:
+    def _compare(self, case: int, spec: TensorSpec, output: Array) -> None:
         """Compare an output with eager's, and with the known truth, which decides nothing."""
-        bound = self.tolerances.get(spec.dtype)
-        compared = compare(eager, found, spec.dtype, bound, case=case, name=spec.name)
+        goldens, bound = self.program.goldens, self.tolerances.get(spec.dtype)
+        compared = goldens.compare(case, spec, output, bound)
         self.parity.append(compared)
         if not compared.passed:
             self.facts.append(f"{_place(self.program, case)}, output {spec.name}: {compared.fact}")
-        truth = self.program.goldens.exact(case, spec.name)
+        eager, found = goldens.beside(case, spec.name, output)
+        truth = goldens.exact(case, spec.name)
         if truth is not None and truth.shape == eager.shape == found.shape:
             eager_db, found_db = (
                 measure(truth, widen(each, spec.dtype)).snr_db for each in (eager, found)

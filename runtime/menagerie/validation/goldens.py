@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from menagerie.errors import ArtifactError
-from menagerie.format.bundle_manifest import BundleProgram
+from menagerie.format.bundle_manifest import BundleProgram, TensorSpec
+from menagerie.numerics import Tolerance
 from menagerie.tensor_files import Array, read_notes, read_tensors
-from menagerie.validation.findings import CaseKind
+from menagerie.validation.compare import compare
+from menagerie.validation.findings import CaseKind, OutputParity
+from menagerie.validation.samples import Sample, read_sample
 
 
 class GoldenCases:
     """The golden cases of one program: tensors named `<case>/input/<name>`, `<case>/output/<name>`.
 
-    Raise ArtifactError if the file is broken or lacks a tensor of a case.
+    Of a large output there may be a sample alone (`menagerie.validation.samples`). Raise
+    ArtifactError if the file is broken or lacks a tensor of a case.
     """
 
     def __init__(self, path: Path, program: BundleProgram) -> None:
@@ -31,6 +37,14 @@ class GoldenCases:
         }
         if missing := sorted(wanted - set(self._tensors)):
             raise ArtifactError(str(path), f"golden tensor {missing[0]!r} is missing")
+        self._samples: dict[tuple[int, str], Sample] = {}
+        for case, spec in itertools.product(range(program.golden_cases), program.outputs):
+            try:
+                sample = read_sample(self._tensors, case, spec.name)
+            except ValueError as error:
+                raise ArtifactError(str(path), f"output {case}/{spec.name} {error}") from None
+            if sample is not None:
+                self._samples[case, spec.name] = sample
 
     def __len__(self) -> int:
         return self._program.golden_cases
@@ -53,10 +67,35 @@ class GoldenCases:
         return {spec.name: np.array(self._input(case, spec.name)) for spec in self._program.inputs}
 
     def outputs(self, case: int) -> dict[str, Array]:
-        """Return eager's outputs in a case."""
+        """Return what the file keeps of eager's outputs in a case: all, or a sample."""
         return {
             spec.name: self._tensors[f"{case}/output/{spec.name}"] for spec in self._program.outputs
         }
+
+    def compare(
+        self, case: int, spec: TensorSpec, output: Array, tolerance: Tolerance | None
+    ) -> OutputParity:
+        """Compare an output of a case with eager's, as far as the file has that."""
+        sample = self._samples.get((case, spec.name))
+        eager = self._tensors[f"{case}/output/{spec.name}"]
+        both = (eager, output) if sample is None else sample.beside(output)
+        found = compare(*both, spec.dtype, tolerance, case=case, name=spec.name)
+        if sample is None or output.shape != sample.shape:
+            return found
+        fact = sample.fact(output, spec.dtype, tolerance) if found.passed else found.fact
+        if not fact:
+            return replace(found, shape=output.shape)
+        where = f"{fact} (of a sample, every {list(sample.steps)})"
+        return replace(found, shape=output.shape, passed=False, passed_by=None, fact=where)
+
+    def beside(self, case: int, name: str, output: Array) -> tuple[Array, Array]:
+        """Return eager's output and this one, or the same sample of both."""
+        sample = self._samples.get((case, name))
+        return (
+            (self._tensors[f"{case}/output/{name}"], output)
+            if sample is None
+            else sample.beside(output)
+        )
 
     def dimensions(self, case: int) -> dict[str, int]:
         """Return the sizes that the program's dynamic dimensions take in a case."""

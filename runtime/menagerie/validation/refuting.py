@@ -19,6 +19,7 @@ from menagerie.tensor_files import narrow, read_notes, read_tensors, stored, wid
 from menagerie.typed_json import Malformed, from_json
 from menagerie.validation.compare import compare, measure
 from menagerie.validation.findings import Refutation, Refuting
+from menagerie.validation.samples import every
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -189,8 +190,8 @@ def refute(
         golden: the inputs of a golden case, by its number.
         file: safetensors; the note `NOTE` is a `Plan`, `<attempt>/output/<name>` eager's answer,
             `<attempt>/doubt/<name>` how far that is from float64, infinite where one of the two is
-            infinite or NaN and the other not; left out where it is 0 or unknown. ArtifactError
-            where it is broken.
+            infinite or NaN and the other not; left out where it is 0 or unknown. Large ones are
+            samples, as in `menagerie.validation.samples`. ArtifactError where it is broken.
         tolerances: by output dtype.
         seconds: within which all but the first five attempts are expected to end.
     """
@@ -207,7 +208,7 @@ def refute(
             shown = _difference(session, attempt, base, answers, tolerances)
             excuse = _excuse(plan, attempt, shown) if shown.fact else ""
             found.append(Refutation(attempt=str(attempt), fact=shown.fact, excuse=excuse))
-    except (KeyError, Malformed) as error:
+    except (KeyError, ValueError, Malformed) as error:
         raise ArtifactError(str(file), f"has no sound attempts: {error}") from error
     return Refuting(
         tried=tuple(found),
@@ -279,8 +280,10 @@ def _difference(
         return _Difference(f"answers where eager refuses: {attempt.raises}")
     for spec in session.outputs:
         eager, doubt = answers[f"output/{spec.name}"], answers.get(f"doubt/{spec.name}")
+        steps = answers.get(f"steps/{spec.name}")  # of a sample of a large output
+        found = outputs[spec.name] if steps is None else every(outputs[spec.name], steps.tolist())
         tolerance = tolerances.get(spec.dtype)
-        judged = _judged(eager, outputs[spec.name], doubt, spec, tolerance)
+        judged = _judged(eager, found, doubt, spec, tolerance)
         least = 0.0 if tolerance is None else tolerance.snr_db or 0.0
         fact, way = f"output {spec.name}: {judged.fact}", _Way.NUMBERS
         if attempt.kind is Kind.TINY and judged.scale and judged.snr_db < least:
@@ -288,7 +291,7 @@ def _difference(
         elif judged.passed:
             continue
         elif not judged.nonfinite_match:
-            left, right = (widen(each, spec.dtype) for each in (eager, outputs[spec.name]))
+            left, right = (widen(each, spec.dtype) for each in (eager, found))
             more = measure(np.where(np.isnan(right), right, left), right).nonfinite_match
             way = _Way.MORE_NAN if more else _Way.KINDS
         return _Difference(fact, way, spec.name)
