@@ -36,6 +36,8 @@ class Bundle {
   // emulation where the machine is not what the bundle is for.
   std::shared_ptr<const OpenFile> library(const ProgramSpec& program) const;
 
+  // Whether a file that a proof alone reads is not here: a pull may leave it out.
+  bool is_left_out(const std::string& path) const;
   // The path of a file the manifest lists, once its size has been found right.
   std::filesystem::path checked_size(const std::string& file) const;
   // The file itself, once its sha256 has been found right too.

@@ -57,6 +57,7 @@ def pull(
     into: Path | str,
     target: str = "cpu",
     allow_unsigned: bool | None = None,
+    goldens: bool = True,
 ) -> Path:
     """Download the latest release of a model, check every file's sha256, and return its folder.
 
@@ -67,6 +68,7 @@ def pull(
         target: `cpu` or `metal`.
         allow_unsigned: also take what no trusted key has signed: native code of unproven origin.
             None: the variable MENAGERIE_ALLOW_UNSIGNED decides.
+        goldens: whether to download what a proof alone reads, for `verify` and `measure`.
 
     Raises:
         NotInStore: there is no such release.
@@ -76,7 +78,7 @@ def pull(
     from menagerie.store import open_releases
 
     releases = open_releases(store, allow_unsigned=allow_unsigned)
-    return releases.pull(releases.find(model, target), Path(into))
+    return releases.pull(releases.find(model, target), Path(into), goldens=goldens)
 
 
 def open(  # noqa: A001 - read as `menagerie.open`

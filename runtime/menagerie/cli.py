@@ -41,6 +41,7 @@ SUMMARIES = {
 _EXAMPLES = {
     "pull": """\
   {0} pull resnet18 --store https://models.example/zoo -o out
+  {0} pull resnet18 --no-goldens
   {0} pull resnet18 --zip -o resnet18.zip
   {0} pull resnet18 --platform cpu-linux-arm64
   {0} pull hf://example/resnet18 -o out
@@ -248,6 +249,11 @@ def _pulling(parser: argparse.ArgumentParser, host: Host) -> None:
         metavar="WHEEL",
         help="for --standalone (default: what is installed here)",
     )
+    parser.add_argument(
+        "--no-goldens",
+        action="store_true",
+        help="leave out what only verify and bench read: golden cases, data of gates",
+    )
     _unsigned(parser)
 
 
@@ -382,7 +388,12 @@ def bundle_at(named: str, target: str, releases: Callable[[], ReleaseReader]) ->
 
 
 def _found(
-    named: str, target: str, releases: Callable[[], ReleaseReader], **which: str | None
+    named: str,
+    target: str,
+    releases: Callable[[], ReleaseReader],
+    *,
+    goldens: bool = True,
+    **which: str | None,
 ) -> tuple[Release, Callable[[Path], Path]]:
     """Return a release of the store or the Hub, and the function that pulls it."""
     from menagerie.store import HUB, open_releases
@@ -401,7 +412,8 @@ def _found(
             status.show(f"{release.model} for {target} {of}")
 
         with Status() as status:
-            return store.pull(release, folder, show, cache=BlobCache.of_this_user())
+            cache = BlobCache.of_this_user()
+            return store.pull(release, folder, show, cache=cache, goldens=goldens)
 
     return release, fetch
 
@@ -427,7 +439,11 @@ def _releases(order: argparse.Namespace) -> ReleaseReader:
 
 def _pull(order: argparse.Namespace) -> int:
     which = {"build_key": order.build, "platform": order.platform}
-    release, fetch = _found(order.model, order.target, lambda: _releases(order), **which)
+    if order.zip and order.no_goldens:
+        raise UsageError("--no-goldens", "a zip file is a whole bundle", "Leave out --zip")
+    release, fetch = _found(
+        order.model, order.target, lambda: _releases(order), goldens=not order.no_goldens, **which
+    )
     place = order.output or Path(f"{release.model}-{order.target}{'.zip' if order.zip else ''}")
     if order.zip:
         _pull_zip(place, fetch)

@@ -300,7 +300,10 @@ bool run(const Options& options) {
     menagerie_program* opened = nullptr;
     check(menagerie_program_open(bundle.get(), spec.name.c_str(), options.threads, &opened));
     const ProgramHandle program(opened);
-    const SafeTensors golden(std::filesystem::path(options.bundle) / spec.files.at("golden"));
+    const auto path = std::filesystem::path(options.bundle) / spec.files.at("golden");
+    require(std::filesystem::exists(path), path.string(),
+            ": was left out when the bundle was pulled. Pull it without --no-goldens to prove it");
+    const SafeTensors golden(path);
     const int64_t cases = std::min<int64_t>(spec.golden_cases, options.cases);
     for (int64_t number = 0; number < cases; ++number) {
       passed = prove(program.get(), manifest, spec, golden, number) && passed;

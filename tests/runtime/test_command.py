@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,11 @@ from bundle_maker import publish
 from safetensors.numpy import load_file
 
 from menagerie.cli import main
+from menagerie.errors import ArtifactError
+from menagerie.format.archive import pack
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle, seal
+from menagerie.library import native_tool
 from menagerie.paths import home
 from zoo.store import open_store
 
@@ -59,6 +63,38 @@ def test_pull_verify_run_and_bench(
     times = json.loads(capsys.readouterr().out)
     assert 0 < times["minimum_ms"] <= times["median_ms"] <= times["p90_ms"]
     assert times["threads"] == 1
+
+
+def test_a_bundle_without_goldens_runs_and_says_what_it_cannot(
+    published: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a proof alone reads is not downloaded; another pull brings it."""
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    store = ["--store", published, "-o"]
+    assert main(["pull", "image", *store, str(whole)]) == 0
+    assert main(["pull", "image", *store, str(out), "--no-goldens"]) == 0
+    golden = "programs/main/golden.safetensors"
+    assert {path.name for path in whole.rglob("*")} - {path.name for path in out.rglob("*")} == {
+        "golden.safetensors"
+    }
+    np.save(tmp_path / "x.npy", load_file(whole / golden)["0/input/image"])
+    files = ["--input", str(tmp_path / "x.npy"), "--output", str(tmp_path / "y.npy")]
+    assert main(["run", str(out), *files]) == 0
+    for command in (["verify", str(out)], ["bench", str(out)]):
+        capsys.readouterr()
+        assert main(command) == 1
+        assert "left out when the bundle was pulled. Pull it without" in "".join(
+            capsys.readouterr()
+        )
+    done = subprocess.run([native_tool(), out], capture_output=True, text=True, check=False)
+    assert "left out when the bundle was pulled. Pull it without --no-goldens" in done.stderr
+    assert done.returncode == 1
+    with pytest.raises(ArtifactError, match="left out"):
+        pack(out, tmp_path / "a.zip")
+    zipped = ["pull", "image", *store, str(tmp_path / "b.zip"), "--zip", "--no-goldens"]
+    assert main(zipped) == 2
+    assert main(["pull", "image", *store, str(tmp_path / "again")]) == 0
+    assert (tmp_path / "again" / golden).read_bytes() == (whole / golden).read_bytes()
 
 
 def test_a_bundle_is_a_folder_a_zip_or_a_name(

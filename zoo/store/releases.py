@@ -60,6 +60,7 @@ class Store(ReleaseReader):
         complete as before.
         """
         opened = open_bundle(bundle)
+        opened.require_whole()
         release = Release(opened.manifest, opened.document)
         if release.manifest.state is ReleaseState.LOWERED:
             raise StoreError(str(bundle), "is lowered but not proven", "Validate it, then publish")

@@ -86,6 +86,7 @@ def require_free_place(folder: Path) -> None:
 
 def _write_zip(bundle: Bundle, path: Path) -> None:
     signature = () if bundle.signature is None else (SIGNATURE,)
+    bundle.require_whole()
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name in (MANIFEST, *signature, *sorted(bundle.manifest.listed)):
             source = bundle.folder / name

@@ -319,6 +319,12 @@ class BundleManifest:
         """Every file by its path."""
         return {entry.path: entry for _, entry in self.uses()}
 
+    @cached_property
+    def of_proofs(self) -> frozenset[str]:
+        """Paths of files that a proof alone reads; a pull may leave them out."""
+        roles = {Role.GOLDEN, Role.REFUTING, Role.ACCURACY, Role.HELD_OUT}
+        return frozenset(e.path for use, e in self.uses() if use.rpartition(".")[2] in roles)
+
     @property
     def size(self) -> int:
         """Bytes of every file: what is downloaded, and what every table calls the size."""

@@ -28,6 +28,7 @@ from menagerie.format.bundle_manifest import (
 
 _MOST_SIGNATURE_BYTES = 2**17  # a reader refuses half as many
 
+_LEFT_OUT = "was left out when the bundle was pulled"
 _AGAIN = "The bundle is damaged: pull or convert it again"
 
 
@@ -41,10 +42,18 @@ class Bundle:
     signature: bytes | None = None  # signature.json, unchecked; None where it is unsigned
 
     def file(self, name: str) -> Path:
-        """Return the path of a file; ArtifactError if the manifest does not list it."""
+        """Return the path of a file; ArtifactError if it is not listed, or was left out."""
+        path = self.folder / name
         if name not in self.manifest.listed:
-            raise ArtifactError(f"{self.folder}/{name}", "the manifest does not list this file")
-        return self.folder / name
+            raise ArtifactError(str(path), "the manifest does not list this file")
+        if name in self.manifest.of_proofs and not path.exists():
+            raise ArtifactError(str(path), _LEFT_OUT, "Pull it without --no-goldens to prove it")
+        return path
+
+    def require_whole(self) -> None:
+        """Raise ArtifactError if files were left out."""
+        for name in self.manifest.listed:
+            self.file(name)
 
 
 def seal(folder: Path, draft: BundleManifest) -> BundleManifest:
@@ -81,7 +90,7 @@ def open_bundle(path: Path, *, check_hashes: bool = True) -> Bundle:
     """Open a bundle folder after checking every rule of the format.
 
     Sizes are always compared, every file's sha256 only with `check_hashes`. Raise ArtifactError if
-    a rule is broken; nothing of the bundle was used.
+    a rule is broken; nothing of the bundle was used. Files that a proof alone reads may be missing.
     """
     if not path.is_dir():
         fact = "is a file, not a bundle folder" if path.exists() else "there is no such folder"
@@ -90,7 +99,7 @@ def open_bundle(path: Path, *, check_hashes: bool = True) -> Bundle:
     place = str(path / MANIFEST)
     manifest = parse_manifest(document, place)
     found = dict(_scan(path))
-    for name in sorted(manifest.listed.keys() - found.keys()):
+    for name in sorted(manifest.listed.keys() - found.keys() - manifest.of_proofs):
         raise ArtifactError(str(path / name), "the manifest lists it, but it is missing", _AGAIN)
     if os.path.lexists(path / PARTIAL):
         raise ArtifactError(str(path / PARTIAL), "sealing was interrupted", "Convert it again")

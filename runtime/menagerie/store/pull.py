@@ -13,7 +13,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,16 +51,20 @@ def pull_bundle(
     beside: Mapping[str, bytes],
     meter: Meter,
     cache: BlobCache | None,
+    goldens: bool = True,
 ) -> Path:
     """Make `folder` the bundle of a manifest, with its document and its signatures, `beside`.
+
+    Without `goldens`, files that a proof alone reads are left out.
 
     Files gather in a hidden folder beside it, named after the build; a later call finds them there.
     What `cache` has is not downloaded; what is, goes there as well.
     """
     folder = Path(os.path.normpath(folder.absolute()))  # `.` has no name
-    if _is_there(folder, document):
+    wanted = {n: e for n, e in manifest.listed.items() if goldens or n not in manifest.of_proofs}
+    if _is_there(folder, document, wanted):
         _complete(folder, beside)
-        meter.advance(manifest.size)
+        meter.advance(sum(entry.bytes for entry in wanted.values()))
         return folder
     require_free_place(folder)
     if folder.is_dir() and folder.samefile(Path.cwd()):
@@ -73,7 +77,7 @@ def pull_bundle(
             _remove_strangers(inner, manifest)
             gathered = sum(path.stat().st_size for path in inner.rglob("*") if path.is_file())
             require_space(inner, manifest.size - gathered)
-            _fetch_all(objects, inner, manifest, meter, cache)
+            _fetch_all(objects, inner, wanted, meter, cache)
             _complete(inner, beside)
             write_durably(inner / MANIFEST, document, partial=inner / PARTIAL)
             open_bundle(inner, check_hashes=False)
@@ -87,7 +91,7 @@ class _Stopped(Exception):
 def _fetch_all(
     objects: ObjectReader,
     partial: Path,
-    manifest: BundleManifest,
+    wanted: Mapping[str, FileEntry],
     meter: Meter,
     cache: BlobCache | None,
 ) -> None:
@@ -108,7 +112,7 @@ def _fetch_all(
             cache.take(entry, path)
 
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
-        futures = [pool.submit(fetch, name, entry) for name, entry in manifest.listed.items()]
+        futures = [pool.submit(fetch, name, entry) for name, entry in wanted.items()]
         try:
             for future in as_completed(futures):
                 future.result()
@@ -138,12 +142,14 @@ def fetch_blob(
     return resumed < entry.bytes
 
 
-def _is_there(folder: Path, document: bytes) -> bool:
+def _is_there(folder: Path, document: bytes, wanted: Iterable[str]) -> bool:
     """Return whether `folder` is this very release, sound to the last byte, and this user's own."""
     try:
         if folder.is_dir() and folder.stat().st_uid != os.geteuid():
             return False
-        return (folder / MANIFEST).is_file() and open_bundle(folder).document == document
+        if not (folder / MANIFEST).is_file() or open_bundle(folder).document != document:
+            return False
+        return all((folder / name).exists() for name in wanted)
     except ArtifactError:
         return False
 

@@ -178,8 +178,11 @@ class ReleaseReader:
         progress: Progress = silent,
         *,
         cache: BlobCache | None = None,
+        goldens: bool = True,
     ) -> Path:
         """Download a release into `folder`, which then is a whole bundle, or as it was.
+
+        Without `goldens`, it lacks the files that a proof alone reads.
 
         It is absent or empty before, but not the current folder; or it has the same release. An
         interrupted pull into it goes on where it stopped. Every file's sha256 is checked before the
@@ -197,8 +200,12 @@ class ReleaseReader:
         if not self._unsigned_too:
             check_signature(release.document, beside.get(SIGNATURE), self._place(release))
         kept = None if isinstance(self._reader, FolderReader) else cache  # a copy is of no use
-        made, meter = (release.manifest, release.document), Meter(release.size, progress)
-        return pull_bundle(self._reader, *made, folder, beside=beside, meter=meter, cache=kept)
+        made = release.manifest
+        left_out = 0 if goldens else sum(made.listed[name].bytes for name in made.of_proofs)
+        return pull_bundle(
+            self._reader, made, release.document, folder, beside=beside,
+            meter=Meter(release.size - left_out, progress), cache=kept, goldens=goldens,
+        )  # fmt: skip
 
     def signatures(self, release: Release) -> dict[str, bytes]:
         """Return unchecked signatures, ours and other tools', by their names in the folder."""
