@@ -737,7 +737,7 @@ class ModelSpec(_Rounding):
         "`--precision`",
         examples=[{"float16": {}}],
     )
-    targets: tuple[TargetName, ...] = Field(default=("cpu",), examples=[["cpu", "metal"]])
+    targets: tuple[TargetName, ...] = Field(default=("cpu", "metal"), examples=[["cpu"]])
     passes: tuple[PassChoice, ...] | None = Field(
         default=None, description="graph passes in order; left out: the target's default list"
     )

@@ -25,6 +25,7 @@ ENTRY = """
     source: {{kind: torchvision, builder: resnet18}}
     programs:
       - inputs: [{{name: x, shape: [1, 3]}}]
+    targets: [cpu]
     licence: {{spdx: Apache-2.0}}
     tags: [{tags}]
 """

@@ -39,6 +39,7 @@ def test_messages_name_commands_with_the_manifest_given(zoo: Run, tmp_path: Path
         "version: 1\nfamily: A\nmodels:\n  ant:\n    summary: a\n"
         "    source: {kind: torchvision, builder: resnet18}\n"
         "    programs: [{inputs: [{name: x, shape: [1]}]}]\n    licence: {spdx: MIT}\n"
+        "    targets: [cpu]\n"
     )
     code, _, err = zoo("show", "zebra", "--manifest", folder)
     assert code == 2

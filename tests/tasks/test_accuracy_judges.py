@@ -43,6 +43,7 @@ models:
         dimensions: {n: {low: 1, high: 50}}
     accuracy: {data: points.safetensors, batch: 50, max_degradation: 0.05}
     precisions: {int8: {}}
+    targets: [cpu]
     licence: {spdx: Apache-2.0}
 """
 CODE = """

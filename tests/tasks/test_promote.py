@@ -33,6 +33,7 @@ models:
     source: {kind: factory, builder: "net:make"}
     programs:
       - inputs: [{name: x, shape: [1, 3]}]
+    targets: [cpu]
     licence: {spdx: Apache-2.0}
 """
 

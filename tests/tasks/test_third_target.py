@@ -74,9 +74,9 @@ def models_for(target: str, folder: Path) -> Path:
     """A manifest's folder in which digits_cnn is for `target` alone."""
     folder.mkdir()
     text = (MODELS / "digits.yaml").read_text()
-    assert "targets: [cpu, metal]" in text
-    for listed in ("[cpu, metal]", "[cpu]"):  # of the entry, and of a precision
-        text = text.replace(listed, f"[{target}]")
+    text = text.replace("[cpu]", f"[{target}]")  # of a precision
+    text = text.replace("    precisions:", f"    targets: [{target}]\n    precisions:", 1)
+    assert f"    targets: [{target}]" in text
     (folder / "digits.yaml").write_text(text)
     shutil.copytree(MODELS / "digits", folder / "digits")
     return folder

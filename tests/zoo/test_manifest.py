@@ -87,7 +87,7 @@ def test_each_precision_is_a_model_of_its_own_name(tmp_path: Path) -> None:
     [
         ("precision: float16\n    dtype: float64", "a model of float64 is kept in that"),
         ("precision: float16\n    precisions: {float16: {}}", "leave it out of `precisions`"),
-        ("precisions: {float16: {targets: [metal]}}", "which the entry is not"),
+        ("targets: [cpu]\n    precisions: {float16: {targets: [metal]}}", "which the entry is not"),
         ("precisions: {float16: {group: 32}}", "`group` is for the weight-only precisions"),
         ("precisions: {int8-static: {}}", "`calibration` is for int8-static, which needs it"),
         ("precisions: {int8: {calibration: a}}", "`calibration` is for int8-static, which needs"),

@@ -29,6 +29,7 @@ models:
     source: {source}
     programs:
       - inputs: [{{name: x, shape: [1, 3]}}]
+    targets: [cpu]
     licence: {{spdx: Apache-2.0}}
 """
 
@@ -73,7 +74,8 @@ def test_a_precision_that_a_target_does_not_take(
     """It is a row with its reason, and stops no other; with no other, it is misuse."""
     source = "{kind: factory, builder: 'a:b', has_weights: false}"
     entry = LOCAL.format(name="net", source=source)
-    entry += "    targets: [cpu, metal]\n    precisions: {float16: {}, int8: {targets: [cpu]}}\n"
+    entry = entry.replace("[cpu]", "[cpu, metal]")
+    entry += "    precisions: {float16: {}, int8: {targets: [cpu]}}\n"
     (manifest / "local.yaml").write_text(entry)
     wanted = [Precision.FLOAT16, Precision.INT8]
     planned = plan(["net"], ["cpu", "metal"], options, precisions=wanted)

@@ -29,6 +29,7 @@ models:
       sha256: "0000000000000000000000000000000000000000000000000000000000000000"
       outside: true
     programs: [{{inputs: [{{name: x, shape: [1, 1, 28, 28]}}]}}]
+    targets: [cpu]
     licence: {{spdx: Apache-2.0}}
 """
 

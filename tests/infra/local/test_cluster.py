@@ -374,7 +374,7 @@ def test_a_form_cannot_run_foreign_code(cluster: Cluster, tmp_path: Path) -> Non
         "version: 1\nfamily: evil\nmodels:\n  evil:\n    summary: x\n"
         "    source: {kind: factory, builder: 'evil:build'}\n"
         "    programs:\n      - inputs: [{name: x, shape: [1, 3]}]\n"
-        "    licence: {spdx: Apache-2.0}\n"
+        "    targets: [cpu]\n    licence: {spdx: Apache-2.0}\n"
     )
     options = {"allow_factories": True, "manifest": str(tmp_path), "random_weights": 0}
     deployment = cluster.ask("/deployments/name/convert-batch/convert-batch")["id"]

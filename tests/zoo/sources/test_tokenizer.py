@@ -66,6 +66,7 @@ models:
       hop: 160
       heads: {tdt: {kind: transducer, blank: 11, durations: [0, 1, 2, 3, 4]}}
       vocabulary: {kind: sentencepiece, tokenizer: true, numbered: 11}
+    targets: [cpu]
     licence: {spdx: MIT, url: "https://opensource.org/license/mit", attribution: nobody}
 """
 

@@ -50,6 +50,7 @@ models:
       frame: 320
       heads: {{ctc: {{kind: ctc, blank: 9}}}}
       vocabulary: {{kind: plain, tokenizer: true, numbered: {1}}}
+    targets: [cpu]
     licence: {{spdx: MIT, url: "https://opensource.org/license/mit", attribution: nobody}}
 """
 

@@ -69,6 +69,7 @@ models:
           {{kind: whisper, start: 1, end: 2, tasks: {{transcribe: 3}}, task: transcribe,
            no_timestamps: 4, most_tokens: 40}}
       vocabulary: {{kind: bytes, tokenizer: true, numbered: {TOKENS}}}
+    targets: [cpu]
     licence: {{spdx: MIT, url: "https://opensource.org/license/mit", attribution: nobody}}
 """
 
