@@ -174,7 +174,7 @@ def main() -> int:
     parser.add_argument(
         "models",
         nargs="*",
-        help="default: on a Mac all that are for Metal, else mobilenet_v3_small",
+        help="default: on a Mac all for Metal that are not large, else mobilenet_v3_small",
     )
     parser.add_argument("--only", help="run this step alone, such as operators")
     parser.add_argument("-o", "--output", type=Path, default=_ROOT / "build" / "mac-day")

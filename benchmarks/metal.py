@@ -148,9 +148,10 @@ def fetch(model: str, folder: Path) -> Path:
 
 
 def models_for_metal() -> list[str]:
-    """Return the zoo's float32 models for Metal."""
+    """Return the zoo's float32 models for Metal, but those with the tag `large`."""
     manifest = load_manifest()
-    return [name for name in manifest.select(["*"]) if "metal" in manifest.spec(name).targets]
+    specs = {name: manifest.spec(name) for name in manifest.select(["*"])}
+    return [n for n, s in specs.items() if "metal" in s.targets and "large" not in s.tags]
 
 
 def main() -> None:
