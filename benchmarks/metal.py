@@ -1,7 +1,7 @@
 """What a Metal artifact makes a GPU do, counted on the double, and how fast that could be at best.
 
     python benchmarks/metal.py mobilenet_v3_small parakeet_ctc_small
-    python benchmarks/metal.py --all    # every model of the zoo that is for Metal
+    python benchmarks/metal.py --all    # every model of the zoo for Metal that is not large
 
 Models that the store lacks are converted first, with random weights. Counts are exact, and the same
 on a Mac: those of one run of a program in its largest golden case, made by the Apple device itself
@@ -160,7 +160,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("models", nargs="*", help="names, or folders of bundles")
-    parser.add_argument("--all", action="store_true", help="every model that is for Metal")
+    parser.add_argument("--all", action="store_true", help="every model for Metal that is not large")
     options = parser.parse_args()
     models = models_for_metal() if options.all else options.models
     if not models:
