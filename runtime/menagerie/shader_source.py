@@ -30,6 +30,8 @@ _FLOATING = re.compile(r"0[xX].*[.pP]|(?!0[xX]).*[.eE]")
 _CONSTRUCTOR = re.compile(
     r"(?<!operator )\b((?:bool|u?char|u?short|u?int|u?long|half|bfloat|float)[234])(?=[ \t]*\()"
 )
+_SWIZZLE = re.compile("[xyzw]{2,4}|[rgba]{2,4}")
+_ASSIGNED = re.compile(r"=(?!=)|(<<|>>|[-+*/%&|^])=")
 _CLOSING = {"(": ")", "[": "]", "{": "}", "<": ">"}
 _TOO_MUCH = '"a group has 32768 bytes of threadgroup memory"'
 _MOST_CHARACTERS = 32 * 2**20  # of preprocessed text
@@ -42,13 +44,23 @@ _LIES_IN = {
 }
 _NOT_OF_METAL = {
     "double", "goto", "virtual", "new", "delete", "throw", "try", "catch", "dynamic_cast",
-    "typeid", "thread_local", "asm",
+    "typeid", "thread_local", "asm", "register", "__int128",
 }  # fmt: skip
 _STATEMENTS = {
     "return", "case", "using", "typedef", "for", "while", "if", "switch", "else", "do",
     "struct", "class", "union", "enum",
 }  # fmt: skip
 _BEFORE_SUBSCRIPT = {")", "]", "}", ">", "operator"}  # else [ begins an attribute or a lambda
+# What must agree in its type, and all of it in its width.
+_ALIKE = (
+    ("thread_position_in_grid", "threads_per_grid"),
+    (
+        "thread_position_in_threadgroup", "threads_per_threadgroup",
+        "dispatch_threads_per_threadgroup",
+    ),
+)  # fmt: skip
+_POSITION = re.compile(r"u(short|int)([23]?)")
+_NUMBER = re.compile(r"(bool|half|bfloat|float|u?(char|short|int|long|int\d+_t)|size_t)[234]?")
 _OF_GRIDS = {
     "thread_position_in_grid", "thread_position_in_threadgroup", "threadgroup_position_in_grid",
     "threads_per_grid", "threads_per_threadgroup", "dispatch_threads_per_threadgroup",
@@ -97,6 +109,7 @@ class Translation(NamedTuple):
 
     run: str
     checked: str  # with address spaces, and without the table of kernels
+    versioned: frozenset[str]  # structures with member functions for objects of some spaces
 
 
 @dataclass(frozen=True)
@@ -179,23 +192,45 @@ def _parameters(tokens: Sequence[_Token], kernel: str) -> tuple[tuple[str, int |
     """Return names and roles; a buffer without an index takes the lowest free one, as in Metal."""
     found = [_parameter(each, kernel) for each in _split(tokens, "([{<") if each]
     taken = {role for _, role in found}
+    indices = [role for _, role in found if isinstance(role, int)]
+    if len(set(indices)) < len(indices):
+        _refuse(tokens[0], f"kernel {kernel}: two buffers have one index")
     free = itertools.filterfalse(taken.__contains__, itertools.count())
     given = tuple((name, next(free) if role is None else role) for name, role in found)
     if any(isinstance(role, int) and role >= _MOST_BUFFERS for _, role in given):
         raise MenagerieError(f"kernel {kernel}", f"has more than {_MOST_BUFFERS} buffers")
-    _check_widths(tokens, kernel)
+    _check_positions(tokens, kernel)
     return given
 
 
-def _check_widths(tokens: Sequence[_Token], kernel: str) -> None:
-    """Refuse positions and sizes of a grid that are vectors of different widths."""
-    widths = set()
+def _check_positions(tokens: Sequence[_Token], kernel: str) -> None:
+    """Refuse positions that are no uint or ushort, of unlike types or of different widths."""
+    kinds = {}
     for each in _split(tokens, "([{<"):
-        if each and _OF_GRIDS & {t.text for t in each}:
-            kind = next((t.text for t in each if t.text not in ("const", "metal", "::")), "")
-            widths.add(kind[-1] if kind[-1:] in ("2", "3") else "1")
-    if len(widths) > 1:
+        words = [t.text for t in each if t.text not in ("const", "metal", "::")]
+        role = words[words.index("[") + 2] if "[" in words[:-2] else ""
+        if role not in _ROLES or role == "threadgroup":
+            continue
+        kind = words[0].replace("int32_t", "int").replace("int16_t", "short")
+        found = _POSITION.fullmatch(kind)
+        if _NUMBER.fullmatch(kind) and (found is None or (found[2] and role not in _OF_GRIDS)):
+            _refuse(each[0], f"kernel {kernel}: {kind} is no type of {role}")
+        if found is not None:
+            kinds[role] = kind
+    if len({kinds[role].lstrip("uinthsor") for role in kinds.keys() & _OF_GRIDS}) > 1:
         _refuse(tokens[0], f"kernel {kernel}: its positions are vectors of different widths")
+    for roles in _ALIKE:
+        if len({kinds[role] for role in roles if role in kinds}) > 1:
+            _refuse(tokens[0], f"kernel {kernel}: {' and '.join(roles)} are of different types")
+
+
+def _check_buffer(tokens: Sequence[_Token], kernel: str, name: str) -> None:
+    """Refuse a buffer that is neither in device nor in constant memory."""
+    words = {t.text for t in tokens}
+    number = _NUMBER.fullmatch(tokens[0].text) and not words & {"*", "&"}
+    if "thread" in words or number:
+        fact = "is no pointer or reference to device or constant memory"
+        _refuse(tokens[0], f"kernel {kernel}, parameter {name}: {fact}")
 
 
 def _parameter(tokens: Sequence[_Token], kernel: str) -> tuple[str, int | str | None]:
@@ -210,6 +245,8 @@ def _parameter(tokens: Sequence[_Token], kernel: str) -> tuple[str, int | str | 
         elif tokens[at].kind == "word":
             name = tokens[at].text
         at += 1
+    if role is None or isinstance(role, int):
+        _check_buffer(tokens, kernel, name)
     return name, role
 
 
@@ -259,13 +296,17 @@ class _Translator:
     def __init__(self, source: str) -> None:
         self.source = source
         self.tokens = list(_tokens(source))
+        self.braces: list[int] = []  # tokens that open the scopes
         self.scopes: list[str | None] = []  # a namespace's name with ::, None for other braces
         self.templates: dict[str, _Kernel] = {}
         self.kernels: list[_Kernel] = []
         self.edits: list[tuple[int, int, str, str]] = []  # from, to, the new text in each result
         self.overloads: dict[tuple[str, ...], dict[tuple[str, ...], _Function]] = {}
+        self.versions: set[str] = set()  # of member functions that are kept
+        self.versioned: set[str] = set()
         self.bodies: set[int] = set()  # tokens that open a kernel's body
         self.kernel_depth = 0  # of scopes in the kernel's body; 0 outside of kernels
+        self.members = set(self._members())
         self.begin = 0  # first token of the current declaration
         self.parentheses = 0
         self.variables = itertools.count()
@@ -281,7 +322,7 @@ class _Translator:
                 self._join(number, functions)
         table = '\n#line 1 "kernel table"\n' + _table(self.kernels)
         checked = _CONSTRUCTOR.sub(r"menagerie_vector<\1>", self._edited(3))
-        return Translation(self._edited(2) + table, checked)
+        return Translation(self._edited(2) + table, checked, frozenset(self.versioned))
 
     def _edited(self, result: int) -> str:
         pieces, at = [], 0
@@ -302,16 +343,53 @@ class _Translator:
             _refuse(token, f"{text}: Metal has no long long")
         if kind == "number" and _FLOATING.match(text):
             self._replace(offset, offset + len(text), _float_literal(text))
+        if kind == "word" and _SWIZZLE.fullmatch(text):
+            self._swizzle(at)
         if kind == "word" and text in _NOT_OF_METAL:
             _refuse(token, f"{text} is not in Metal's language")
-        if (before.text, text) == ("long", "long"):
+        ahead = [t.text for t in self.tokens[at + 1 : at + 3]]
+        if text == "long" and (ahead[:1] == ["long"] or ahead == ["int", "long"]):
             _refuse(token, "Metal has no long long")
+        if text == "noexcept" and before.text not in (")", "const"):
+            _refuse(token, "Metal has no operator noexcept")
         if text == "[" and self._text(at + 1) != "[" and before.text != "[":
             subscript = before.kind in ("word", "text") and before.text != "return"
             if not subscript and before.text not in _BEFORE_SUBSCRIPT:
                 _refuse(token, "Metal has no lambdas before version 3.2")
         if text in ("*", "&") and self._text(at + 1) in (")", ">"):
             self._check_cast(at)
+
+    def _swizzle(self, at: int) -> None:
+        """Write v.swizzle(metal::own::Places<1, 0>()) for v.yx, unless a structure has a yx."""
+        token, before = self.tokens[at], [t.text for t in self.tokens[max(0, at - 2) : at]]
+        if token.text not in self.members and (before[-1:] == ["."] or before == ["-", ">"]):
+            places = ", ".join(str("xyzw".find(c) + "rgba".find(c) + 1) for c in token.text)
+            after = "".join(t.text for t in self.tokens[at + 1 : at + 4])
+            name = "chosen" if _ASSIGNED.match(after) else "swizzle"
+            text = f"{name}(::metal::own::Places<{places}>())"
+            self._replace(token.offset, token.offset + len(token.text), text, token.text)
+
+    def _members(self) -> Iterator[str]:
+        """Yield what structures call their members as if they were parts of a vector."""
+        depth, structures = 0, [0][:0]
+        for at, token in enumerate(self.tokens):
+            depth += (token.text == "{") - (token.text == "}")
+            if token.text == "{" and self._structure(at):
+                structures.append(depth)
+            if structures and depth < structures[-1]:
+                structures.pop()
+            declared = self._text(at + 1) in (";", ",", "=", "[") and self._text(at - 1) != "."
+            if structures and declared and _SWIZZLE.fullmatch(token.text):
+                yield token.text
+
+    def _structure(self, opening: int) -> str:
+        """Return the name of the structure whose body begins there; empty for other braces."""
+        for at in range(opening - 1, max(-1, opening - 12), -1):
+            if self.tokens[at].text in ("struct", "union", "class"):
+                return self.tokens[at + 1].text
+            if self.tokens[at].text in (";", "{", "}", ")"):
+                break
+        return ""
 
     def _check_cast(self, at: int) -> None:
         """Refuse `(float*)` and `reinterpret_cast<float*>` without an address space."""
@@ -361,14 +439,20 @@ class _Translator:
         text = self.tokens[at].text
         self.parentheses += (text == "(") - (text == ")")
         if text == "{":
+            if self._in_structure():
+                self._member(at)
             self._check_parameters(self.tokens[self.begin : at], at if outside else None)
             self.scopes.append(None)
+            self.braces.append(at)
             if at in self.bodies:
                 self.kernel_depth = len(self.scopes)
         if text == "}" and self.scopes:
             self.scopes.pop()
+            self.braces.pop()
             if len(self.scopes) < self.kernel_depth:
                 self.kernel_depth = 0
+        if text in (";", "{") and (text == ";" or not outside or self._text(at - 1) == "="):
+            self._check_variable(self.tokens[self.begin : at], outside=outside)
         if text == ";" and not outside:
             self._check_declaration(self.tokens[self.begin : at])
 
@@ -379,15 +463,53 @@ class _Translator:
         if self._text(end) == "{":
             name = "".join(t.text for t in self.tokens[at + 1 : end])
             self.scopes.append(f"{name}::" if name else "")
+            self.braces.append(end)
             if len(self.scopes) > _DEEPEST or len(self._qualified("")) > _LONGEST:
                 _refuse(self.tokens[at], "namespaces are nested too deeply, or have too long names")
         self.begin = end + 1
         return end + 1
 
+    def _check_variable(self, tokens: Sequence[_Token], *, outside: bool) -> None:
+        """Refuse one of the program's, or a static one, that is not in constant memory."""
+        words = [t.text for t in tokens]
+        while words[:2] == ["template", "<"]:
+            end = _closing(tokens, 1) + 1 if words.count("<") == words.count(">") else len(tokens)
+            tokens, words = tokens[end:], words[end:]
+        kind = list(itertools.takewhile(lambda word: word not in ("=", "{", "["), words))
+        if len(kind) < 2 or set(kind) & (_STATEMENTS | {"(", "constant", "operator"}):  # noqa: PLR2004
+            return
+        if "=" in words if outside else words[0] == "static" and not self._in_structure():
+            where = "of the program" if outside else "that is static"
+            _refuse(tokens[0], f"{kind[-1]}: a variable {where} lies in constant memory")
+
+    def _in_structure(self) -> bool:
+        return bool(self.braces and self._structure(self.braces[-1]))
+
+    def _member(self, at: int) -> None:
+        """Keep one of a member function's versions by where its object lies; given its {."""
+        head = self.tokens[self.begin : at]
+        words = [t.text for t in head]
+        for place, word in enumerate(words):
+            before = words[place - 2 : place] if place > 1 else []
+            if word in _SPACES and (before[1:] == [")"] or before == [")", "const"]):
+                key = " ".join([str(self.braces[-1]), *words[:place]])
+                if key in self.versions:
+                    end = self.tokens[_closing(self.tokens, at)].offset + 1
+                    self._replace(head[0].offset, end, "")
+                elif word != "thread":
+                    self._replace(head[place].offset, head[place].offset + len(word), "")
+                self.versions.add(key)
+                self.versioned.add(self._structure(self.braces[-1]))
+                return
+
     def _check_declaration(self, tokens: Sequence[_Token]) -> None:
         """Refuse a local `float* p` or `float& r`: its words, a sign and a name."""
         kind = list(itertools.takewhile(lambda t: t.kind == "word" or t.text == "::", tokens))
         rest = tokens[len(kind) : len(kind) + 3]
+        if len(kind) > 1 and kind[0].text not in _STATEMENTS:
+            for other in itertools.islice(_split(tokens, "([{"), 1, None):
+                if [t.text for t in other[:1]] == ["*"]:
+                    self._check_space(kind[:-1], other[0])
         if not kind or not rest or rest[0].text not in ("*", "&") or kind[0].text in _STATEMENTS:
             return
         ends = [t.text for t in rest[2:3]] in ([], ["="], [","], ["["])

@@ -70,14 +70,14 @@ MENAGERIE_UNCHECKED __attribute__((noinline)) T lane_value_or_zero(uint lane) {
   return value;
 }
 
-// Folds the values of active lanes below `end`, in the order of lanes.
+// Folds the values of active lanes from `begin` to below `end`, in the order of lanes.
 template <class T, class Function>
-MENAGERIE_UNCHECKED __attribute__((noinline)) T fold(uint end, T start, bool started,
+MENAGERIE_UNCHECKED __attribute__((noinline)) T fold(uint begin, uint end, T start, bool started,
                                                      Function function) {
   const Simd& simd = *current()->simd;
   const uint active = simd.active[1 - simd.turn];
   T result = start;
-  for (uint lane = 0; lane < end; ++lane) {
+  for (uint lane = begin; lane < end; ++lane) {
     if ((active >> lane & 1) == 0) continue;
     T value;
     __builtin_memcpy(&value, simd.slots[1 - simd.turn][lane], sizeof(T));
@@ -131,161 +131,144 @@ namespace metal {
 MENAGERIE_THREADS void threadgroup_barrier(mem_flags) { menagerie::emulated::group_barrier(); }
 MENAGERIE_THREADS void simdgroup_barrier(mem_flags) { menagerie::emulated::simd_barrier(); }
 
-#define MENAGERIE_FOLD(name, ...)                                                    \
-  template <class T>                                                                 \
-  MENAGERIE_THREADS T name(T value) {                                                \
-    menagerie::emulated::publish(value);                                             \
-    return menagerie::emulated::fold<T>(menagerie::emulated::kSimdWidth, T(), false, \
-                                        [](T a, T b) { return __VA_ARGS__; });       \
+// Of the SIMD group, and of four neighbours in it.
+#define MENAGERIE_FOLD_OF(group, width, name, ...)                             \
+  template <class T>                                                           \
+  MENAGERIE_THREADS T group##_##name(T value) {                                \
+    menagerie::emulated::publish(value);                                       \
+    const uint first = menagerie::emulated::this_lane() / width * width;       \
+    return menagerie::emulated::fold<T>(first, first + width, T(), false,      \
+                                        [](T a, T b) { return __VA_ARGS__; }); \
   }
-MENAGERIE_FOLD(simd_sum, a + b)
-MENAGERIE_FOLD(simd_product, a* b)
-MENAGERIE_FOLD(simd_max, max(a, b))
-MENAGERIE_FOLD(simd_min, min(a, b))
-MENAGERIE_FOLD(simd_and, a& b)
-MENAGERIE_FOLD(simd_or, a | b)
-MENAGERIE_FOLD(simd_xor, a ^ b)
+#define MENAGERIE_FOLD(...)                \
+  MENAGERIE_FOLD_OF(simd, 32, __VA_ARGS__) \
+  MENAGERIE_FOLD_OF(quad, 4, __VA_ARGS__)
+MENAGERIE_FOLD(sum, a + b)
+MENAGERIE_FOLD(product, a* b)
+MENAGERIE_FOLD(max, max(a, b))
+MENAGERIE_FOLD(min, min(a, b))
+MENAGERIE_FOLD(and, a& b)
+MENAGERIE_FOLD(or, a | b)
+MENAGERIE_FOLD(xor, a ^ b)
 #undef MENAGERIE_FOLD
+#undef MENAGERIE_FOLD_OF
 
-#define MENAGERIE_PREFIX(name, start, op)                                                     \
-  template <class T>                                                                          \
-  MENAGERIE_THREADS T simd_prefix_inclusive_##name(T value) {                                 \
-    menagerie::emulated::publish(value);                                                      \
-    return menagerie::emulated::fold<T>(menagerie::emulated::this_lane() + 1, T(start), true, \
-                                        [](T a, T b) { return a op b; });                     \
-  }                                                                                           \
-  template <class T>                                                                          \
-  MENAGERIE_THREADS T simd_prefix_exclusive_##name(T value) {                                 \
-    menagerie::emulated::publish(value);                                                      \
-    return menagerie::emulated::fold<T>(menagerie::emulated::this_lane(), T(start), true,     \
-                                        [](T a, T b) { return a op b; });                     \
+#define MENAGERIE_PREFIX(group, width, name, inclusive, start, op)                              \
+  template <class T>                                                                            \
+  MENAGERIE_THREADS T group##_prefix_##name(T value) {                                          \
+    menagerie::emulated::publish(value);                                                        \
+    const uint lane = menagerie::emulated::this_lane();                                         \
+    return menagerie::emulated::fold<T>(lane / width * width, lane + inclusive, T(start), true, \
+                                        [](T a, T b) { return a op b; });                       \
   }
-MENAGERIE_PREFIX(sum, 0, +)
-MENAGERIE_PREFIX(product, 1, *)
+#define MENAGERIE_PREFIXES(group, width)                     \
+  MENAGERIE_PREFIX(group, width, inclusive_sum, 1, 0, +)     \
+  MENAGERIE_PREFIX(group, width, exclusive_sum, 0, 0, +)     \
+  MENAGERIE_PREFIX(group, width, inclusive_product, 1, 1, *) \
+  MENAGERIE_PREFIX(group, width, exclusive_product, 0, 1, *)
+MENAGERIE_PREFIXES(simd, 32)
+MENAGERIE_PREFIXES(quad, 4)
+#undef MENAGERIE_PREFIXES
 #undef MENAGERIE_PREFIX
 
-template <class T>
-MENAGERIE_THREADS T simd_shuffle(T value, ushort lane) {
-  menagerie::emulated::publish(value);
-  return menagerie::emulated::lane_value<T>(lane);
-}
-template <class T>
-MENAGERIE_THREADS T simd_broadcast(T value, ushort lane) {
-  menagerie::emulated::publish(value);
-  return menagerie::emulated::lane_value<T>(lane);
-}
-template <class T>
-MENAGERIE_THREADS T simd_broadcast_first(T value) {
-  menagerie::emulated::publish(value);
-  return menagerie::emulated::lane_value<T>(__builtin_ctz(menagerie::emulated::active_lanes()));
-}
-template <class T>
-MENAGERIE_THREADS T simd_shuffle_xor(T value, ushort mask) {
-  menagerie::emulated::publish(value);
-  return menagerie::emulated::lane_value<T>(menagerie::emulated::this_lane() ^ mask);
-}
+namespace own {
 // Lanes past the end keep their own value; Metal leaves the choice open.
-template <class T>
-MENAGERIE_THREADS T simd_shuffle_up(T value, ushort by) {
+template <uint Width, class T>
+MENAGERIE_THREADS T shifted(T value, int by) {
   menagerie::emulated::publish(value);
-  const uint lane = menagerie::emulated::this_lane();
-  return lane >= by ? menagerie::emulated::lane_value_or_zero<T>(lane - by) : value;
+  const uint lane = menagerie::emulated::this_lane(), to = lane + uint(by);
+  return lane / Width == to / Width ? menagerie::emulated::lane_value_or_zero<T>(to) : value;
 }
+// As shifted, with what comes from the other end of `fill` where nothing comes from a value.
 template <class T>
-MENAGERIE_THREADS T simd_shuffle_rotate_up(T value, ushort by) {
-  menagerie::emulated::publish(value);
-  return menagerie::emulated::lane_value<T>((menagerie::emulated::this_lane() + 32 - by) % 32);
-}
-template <class T>
-MENAGERIE_THREADS T simd_shuffle_down(T value, ushort by) {
-  menagerie::emulated::publish(value);
-  const uint lane = menagerie::emulated::this_lane() + by;
-  return lane < 32 ? menagerie::emulated::lane_value_or_zero<T>(lane) : value;
-}
-template <class T>
-MENAGERIE_THREADS T simd_shuffle_rotate_down(T value, ushort by) {
-  menagerie::emulated::publish(value);
-  return menagerie::emulated::lane_value<T>((menagerie::emulated::this_lane() + by) % 32);
-}
-template <class T>
-MENAGERIE_THREADS T simd_shuffle_and_fill_down(T value, T fill, ushort by) {
-  menagerie::emulated::publish(value);
-  const uint lane = menagerie::emulated::this_lane() + by;
-  return lane < 32 ? menagerie::emulated::lane_value_or_zero<T>(lane) : fill;
-}
-template <class T>
-MENAGERIE_THREADS T simd_shuffle_and_fill_up(T value, T fill, ushort by) {
-  menagerie::emulated::publish(value);
-  const uint lane = menagerie::emulated::this_lane();
-  return lane >= by ? menagerie::emulated::lane_value_or_zero<T>(lane - by) : fill;
-}
-
-class simd_vote {
- public:
-  using vote_t = ulong;
-  explicit constexpr simd_vote(vote_t lanes = 0) : lanes_(lanes) {}
-  explicit constexpr operator vote_t() const { return lanes_; }
-  constexpr bool all() const { return lanes_ == 0xFFFFFFFFUL; }
-  constexpr bool any() const { return lanes_ != 0; }
-
- private:
-  vote_t lanes_;
-};
-
-MENAGERIE_THREADS simd_vote simd_ballot(bool value) {
-  menagerie::emulated::publish(ulong(value) << menagerie::emulated::this_lane());
-  return simd_vote(menagerie::emulated::fold<ulong>(menagerie::emulated::kSimdWidth, 0UL, true,
-                                                    [](ulong a, ulong b) { return a | b; }));
-}
-MENAGERIE_THREADS simd_vote simd_active_threads_mask() { return simd_ballot(true); }
-MENAGERIE_THREADS bool simd_is_first() {
-  return menagerie::emulated::this_lane() == uint(__builtin_ctzl(ulong(simd_ballot(true))));
-}
-MENAGERIE_THREADS bool simd_any(bool value) { return ulong(simd_ballot(value)) != 0; }
-MENAGERIE_THREADS bool simd_all(bool value) { return ulong(simd_ballot(!value)) == 0; }
-
-// Four neighbours of a SIMD group; all of them must come.
-template <class T>
-MENAGERIE_THREADS T quad_shuffle(T value, ushort lane) {
-  menagerie::emulated::publish(value);
-  return menagerie::emulated::lane_value<T>(menagerie::emulated::this_lane() / 4 * 4 + lane);
-}
-template <class T>
-MENAGERIE_THREADS T quad_broadcast(T value, ushort lane) {
-  return quad_shuffle(value, lane);
-}
-template <class T>
-MENAGERIE_THREADS T quad_shuffle_xor(T value, ushort mask) {
-  return quad_shuffle(value, menagerie::emulated::this_lane() % 4 ^ mask);
-}
-template <class T>
-MENAGERIE_THREADS T quad_shuffle_up(T value, ushort by) {
-  const uint lane = menagerie::emulated::this_lane() % 4;
-  return quad_shuffle(value, lane >= by ? lane - by : lane);
-}
-template <class T>
-MENAGERIE_THREADS T quad_shuffle_down(T value, ushort by) {
-  const uint lane = menagerie::emulated::this_lane() % 4;
-  return quad_shuffle(value, lane + by < 4 ? lane + by : lane);
-}
-#define MENAGERIE_QUAD(name, ...)                                \
-  template <class T>                                             \
-  MENAGERIE_THREADS T name(T value) {                            \
-    menagerie::emulated::publish(value);                         \
-    const uint first = menagerie::emulated::this_lane() / 4 * 4; \
-    T a = menagerie::emulated::lane_value<T>(first);             \
-    for (uint i = 1; i < 4; ++i) {                               \
-      const T b = menagerie::emulated::lane_value<T>(first + i); \
-      a = __VA_ARGS__;                                           \
-    }                                                            \
-    return a;                                                    \
+MENAGERIE_THREADS T shifted_and_filled(T value, T fill, int by, uint width) {
+  struct Both {
+    T value, fill;
+  };
+  const uint lane = menagerie::emulated::this_lane(), to = lane + uint(by);
+  const bool inside = lane / width == to / width;
+  const uint from = lane / width * width + to % width;
+  if constexpr (sizeof(Both) <= menagerie::emulated::kSlotBytes) {
+    menagerie::emulated::publish(Both{value, fill});
+    const Both both = menagerie::emulated::lane_value_or_zero<Both>(from);
+    return inside ? both.value : both.fill;
+  } else {
+    menagerie::emulated::publish(value);
+    const T moved = menagerie::emulated::lane_value_or_zero<T>(from);
+    menagerie::emulated::publish(fill);
+    return inside ? moved : menagerie::emulated::lane_value_or_zero<T>(from);
   }
-MENAGERIE_QUAD(quad_sum, a + b)
-MENAGERIE_QUAD(quad_product, a* b)
-MENAGERIE_QUAD(quad_max, max(a, b))
-MENAGERIE_QUAD(quad_min, min(a, b))
-#undef MENAGERIE_QUAD
-MENAGERIE_THREADS bool quad_any(bool value) { return quad_max(uint(value)) != 0; }
-MENAGERIE_THREADS bool quad_all(bool value) { return quad_min(uint(value)) != 0; }
+}
+}  // namespace own
+
+#define MENAGERIE_MOVE(group, width, name, parameter, ...)            \
+  template <class T>                                                  \
+  MENAGERIE_THREADS T group##_##name(T value, ushort parameter) {     \
+    menagerie::emulated::publish(value);                              \
+    const uint lane = menagerie::emulated::this_lane();               \
+    const uint first = lane / width * width;                          \
+    return menagerie::emulated::lane_value<T>(first + (__VA_ARGS__)); \
+  }
+#define MENAGERIE_FILL(group, width, name, by)                                       \
+  template <class T>                                                                 \
+  MENAGERIE_THREADS T group##_shuffle_and_fill_##name(T value, T fill, ushort delta, \
+                                                      ushort modulo = width) {       \
+    return own::shifted_and_filled(value, fill, by, modulo);                         \
+  }
+#define MENAGERIE_MOVES(group, width)                                              \
+  MENAGERIE_MOVE(group, width, shuffle, from, from)                                \
+  MENAGERIE_MOVE(group, width, broadcast, from, from)                              \
+  MENAGERIE_MOVE(group, width, shuffle_xor, mask, (lane - first) ^ mask)           \
+  MENAGERIE_MOVE(group, width, shuffle_rotate_up, by, (lane + width - by) % width) \
+  MENAGERIE_MOVE(group, width, shuffle_rotate_down, by, (lane + by) % width)       \
+  MENAGERIE_FILL(group, width, up, -int(delta))                                    \
+  MENAGERIE_FILL(group, width, down, delta)                                        \
+  template <class T>                                                               \
+  MENAGERIE_THREADS T group##_shuffle_up(T value, ushort by) {                     \
+    return own::shifted<width>(value, -int(by));                                   \
+  }                                                                                \
+  template <class T>                                                               \
+  MENAGERIE_THREADS T group##_shuffle_down(T value, ushort by) {                   \
+    return own::shifted<width>(value, by);                                         \
+  }
+MENAGERIE_MOVES(simd, 32)
+MENAGERIE_MOVES(quad, 4)
+#undef MENAGERIE_MOVES
+#undef MENAGERIE_FILL
+#undef MENAGERIE_MOVE
+
+#define MENAGERIE_VOTES(group, width, Word)                                                     \
+  class group##_vote {                                                                          \
+   public:                                                                                      \
+    using vote_t = Word;                                                                        \
+    explicit constexpr group##_vote(vote_t lanes = 0) : lanes_(lanes) {}                        \
+    explicit constexpr operator vote_t() const { return lanes_; }                               \
+    constexpr bool all() const { return lanes_ == (1UL << width) - 1; }                         \
+    constexpr bool any() const { return lanes_ != 0; }                                          \
+                                                                                                \
+   private:                                                                                     \
+    vote_t lanes_;                                                                              \
+  };                                                                                            \
+  MENAGERIE_THREADS group##_vote group##_ballot(bool value) {                                   \
+    const uint lane = menagerie::emulated::this_lane() % width;                                 \
+    return group##_vote(group##_vote::vote_t(group##_or(uint(value) << lane)));                 \
+  }                                                                                             \
+  MENAGERIE_THREADS group##_vote group##_active_threads_mask() { return group##_ballot(true); } \
+  MENAGERIE_THREADS bool group##_is_first() {                                                   \
+    const uint active = uint(group##_vote::vote_t(group##_ballot(true)));                       \
+    return menagerie::emulated::this_lane() % width == uint(__builtin_ctz(active));             \
+  }                                                                                             \
+  MENAGERIE_THREADS bool group##_any(bool value) { return group##_ballot(value).any(); }        \
+  MENAGERIE_THREADS bool group##_all(bool value) { return !group##_ballot(!value).any(); }      \
+  template <class T>                                                                            \
+  MENAGERIE_THREADS T group##_broadcast_first(T value) {                                        \
+    menagerie::emulated::publish(value);                                                        \
+    const uint first = menagerie::emulated::this_lane() / width * width;                        \
+    const uint active = menagerie::emulated::active_lanes() >> first;                           \
+    return menagerie::emulated::lane_value<T>(first + uint(__builtin_ctz(active)));             \
+  }
+MENAGERIE_VOTES(simd, 32, ulong)
+MENAGERIE_VOTES(quad, 4, uint)
+#undef MENAGERIE_VOTES
 
 }  // namespace metal

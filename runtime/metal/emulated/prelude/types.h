@@ -23,13 +23,63 @@ using uintptr_t = ulong;
 #define INFINITY __builtin_inff()
 #define NAN __builtin_nanf("")
 #define HUGE_VALF __builtin_inff()
+#define MAXFLOAT __FLT_MAX__
 #define FLT_MAX __FLT_MAX__
+#define FLT_MIN __FLT_MIN__
+#define FLT_EPSILON __FLT_EPSILON__
+#define FLT_DIG 6
+#define FLT_MANT_DIG 24
+#define FLT_MAX_EXP 128
+#define FLT_MIN_EXP (-125)
+#define FLT_MAX_10_EXP 38
+#define FLT_MIN_10_EXP (-37)
+#define FLT_RADIX 2
+#define HUGE_VALH half(__builtin_inff())
+#define MAXHALF half(65504.0f)
+#define HALF_MAX half(65504.0f)
+#define HALF_MIN half(6.103515625e-5f)
+#define HALF_EPSILON half(9.765625e-4f)
+#define CHAR_BIT 8
+#define SCHAR_MAX __SCHAR_MAX__
+#define SCHAR_MIN (-__SCHAR_MAX__ - 1)
+#define CHAR_MAX SCHAR_MAX
+#define CHAR_MIN SCHAR_MIN
+#define UCHAR_MAX 255
+#define SHRT_MAX __SHRT_MAX__
+#define SHRT_MIN (-__SHRT_MAX__ - 1)
+#define USHRT_MAX 65535
 #define INT_MAX __INT_MAX__
 #define INT_MIN (-__INT_MAX__ - 1)
+#define UINT_MAX (~0U)
 #define LONG_MAX __LONG_MAX__
 #define LONG_MIN (-__LONG_MAX__ - 1L)
+#define ULONG_MAX (~0UL)
+#define M_E_F 2.71828182845904523536f
+#define M_LOG2E_F 1.44269504088896340736f
+#define M_LOG10E_F 0.43429448190325182765f
+#define M_LN2_F 0.69314718055994530942f
+#define M_LN10_F 2.30258509299404568402f
 #define M_PI_F 3.14159265358979323846f
+#define M_PI_2_F 1.57079632679489661923f
+#define M_PI_4_F 0.78539816339744830962f
+#define M_1_PI_F 0.31830988618379067154f
+#define M_2_PI_F 0.63661977236758134308f
+#define M_2_SQRTPI_F 1.12837916709551257390f
 #define M_SQRT2_F 1.41421356237309504880f
+#define M_SQRT1_2_F 0.70710678118654752440f
+#define M_E_H half(M_E_F)
+#define M_LOG2E_H half(M_LOG2E_F)
+#define M_LOG10E_H half(M_LOG10E_F)
+#define M_LN2_H half(M_LN2_F)
+#define M_LN10_H half(M_LN10_F)
+#define M_PI_H half(M_PI_F)
+#define M_PI_2_H half(M_PI_2_F)
+#define M_PI_4_H half(M_PI_4_F)
+#define M_1_PI_H half(M_1_PI_F)
+#define M_2_PI_H half(M_2_PI_F)
+#define M_2_SQRTPI_H half(M_2_SQRTPI_F)
+#define M_SQRT2_H half(M_SQRT2_F)
+#define M_SQRT1_2_H half(M_SQRT1_2_F)
 
 namespace metal {
 
@@ -131,7 +181,10 @@ template <class T>
 struct numeric_limits {
   static constexpr bool is_signed = metal::is_signed_v<T>;
   static constexpr bool is_integer = true;
+  static constexpr bool has_infinity = false;
+  static constexpr bool has_quiet_NaN = false;
   static constexpr int digits = is_same_v<T, bool> ? 1 : sizeof(T) * 8 - (is_signed ? 1 : 0);
+  static constexpr int digits10 = digits * 30103L / 100000;
   static constexpr T max() { return is_same_v<T, bool> ? T(1) : T(~0UL >> (64 - digits)); }
   static constexpr T min() { return is_signed ? T(-max() - 1) : T(0); }
   static constexpr T lowest() { return min(); }
@@ -144,7 +197,14 @@ template <class T, int Digits>
 struct floating_limits {
   static constexpr bool is_signed = true;
   static constexpr bool is_integer = false;
+  static constexpr bool has_infinity = true;
+  static constexpr bool has_quiet_NaN = true;
   static constexpr int digits = Digits;
+  static constexpr int digits10 = (Digits - 1) * 30103L / 100000;
+  static constexpr T denorm_min() {
+    return T(0x1p-149f * (Digits == 24 ? 1 : Digits == 11 ? 0x1p125f : 0x1p16f));
+  }
+  static constexpr T signaling_NaN() { return T(__builtin_nansf("")); }
   static constexpr T infinity() { return T(__builtin_inff()); }
   static constexpr T quiet_NaN() { return T(__builtin_nanf("")); }
 };
@@ -178,6 +238,8 @@ struct array {
   constexpr T& operator[](size_t i) { return elements[i]; }
   constexpr const T& operator[](size_t i) const { return elements[i]; }
   static constexpr size_t size() { return N; }
+  constexpr T* begin() { return elements; }
+  constexpr T* end() { return elements + N; }
 };
 
 enum class mem_flags : uint {
@@ -226,10 +288,12 @@ constexpr To as_type(From value) {
   using ::packed_##T##3;                         \
   using ::packed_##T##4;                         \
   }
-#define MENAGERIE_MATRICES(T)            \
-  using T##2x2 = metal::matrix<T, 2, 2>; \
-  using T##3x3 = metal::matrix<T, 3, 3>; \
-  using T##4x4 = metal::matrix<T, 4, 4>;
+#define MENAGERIE_MATRIX_ROWS(T, C)        \
+  using T##C##x2 = metal::matrix<T, C, 2>; \
+  using T##C##x3 = metal::matrix<T, C, 3>; \
+  using T##C##x4 = metal::matrix<T, C, 4>;
+#define MENAGERIE_MATRICES(T) \
+  MENAGERIE_MATRIX_ROWS(T, 2) MENAGERIE_MATRIX_ROWS(T, 3) MENAGERIE_MATRIX_ROWS(T, 4)
 #define MENAGERIE_FLOATS(DO) DO(float) DO(half) DO(bfloat)
 #define MENAGERIE_SHORTS(DO) DO(char) DO(uchar) DO(short) DO(ushort) DO(int) DO(uint)
 #define MENAGERIE_INTEGERS(DO) MENAGERIE_SHORTS(DO) DO(long) DO(ulong)
