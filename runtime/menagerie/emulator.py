@@ -77,9 +77,9 @@ _METALS_OWN = re.compile(
     # Structs are copied between address spaces, also as members, and need no constructor there.
     r"implicit copy (constructor|assignment operator)\) not viable: ('this' object is|cannot bind "
     r"reference) in address space|no viable conversion from '[^']*address_space|"
-    r"c\+\+11-narrowing|no matching constructor for initialization of 'threadgroup|"
+    r"c\+\+11-narrowing|no matching constructor for initialization of '(threadgroup|const __a)|"
     # A template's T(x, y) may be a vector; comparisons of vectors are vectors of bool.
-    r"cannot (in|de)crement value of type '\w+\d'|"
+    r"'static_assert' with no message is|cannot (in|de)crement value of type '\w+\d'|"
     r"excess elements in (scalar|vector) initializer|illegal vector component name|"
     r"invalid operands to binary expression \('(metal::)?bool\d|"
     r"of type '(metal::)?(bool\d|vec<bool|bool __attr|Wide<bool)[^\n]* of type '[^\n]*vector of \d"

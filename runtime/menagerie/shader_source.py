@@ -82,7 +82,11 @@ _ROLES = {
     "thread_execution_width": "kThreadsPerSimd",
     "simdgroups_per_threadgroup": "kSimdsPerGroup",
     "dispatch_simdgroups_per_threadgroup": "kNominalSimdsPerGroup",
-    "threadgroup": "kGroupMemory",
+    "thread_index_in_quadgroup": "kIndexInQuad",
+    "quadgroup_index_in_threadgroup": "kQuadInGroup",
+    "quadgroups_per_threadgroup": "kQuadsPerGroup",
+    "dispatch_quadgroups_per_threadgroup": "kNominalQuadsPerGroup",
+    "threadgroup": "kAbsent",
 }
 
 
@@ -100,7 +104,7 @@ class _Kernel:
     name: str  # as the Metal library lists it
     reference: str  # as C++ names the function
     parameters: tuple[tuple[str, int | str], ...]  # names and roles
-    max_threads: str  # a constant expression
+    max_threads: str  # a constant expression, of a template's parameters
     serial: bool  # uses atomics
 
 
@@ -183,6 +187,16 @@ def _attribute(tokens: Sequence[_Token], name: str) -> str | None:
     return None
 
 
+def _limit(before: Sequence[_Token], threads: str | None) -> str:
+    """Return a kernel's most threads, in which `<...>` stands for a template's arguments."""
+    most = threads or "menagerie::emulated::kMaxThreads"
+    words = [t.text for t in before]
+    if threads is None or threads.isdecimal() or words[:2] != ["template", "<"]:
+        return most
+    parameters = " ".join(words[2 : _closing(before, 1)])
+    return f"[]<{parameters}> {{ return uint({most}); }}.template operator()<...>()"
+
+
 def _host_name(tokens: Sequence[_Token]) -> str | None:
     literals = _attribute(tokens, "host_name")  # adjacent ones are one: "fill_" "float"
     return None if literals is None else "".join(re.findall(r'"([^"]*)"', literals))
@@ -252,9 +266,10 @@ def _parameter(tokens: Sequence[_Token], kernel: str) -> tuple[str, int | str | 
 
 def _role(attribute: Sequence[_Token], place: str, token: _Token) -> int | str:
     match [t.text for t in attribute]:
-        case ["buffer", "(", index, ")"]:
+        case ["buffer", "(", index, ")", *rest]:
             if len(index) < 3 and index.isdecimal() and int(index) < _MOST_BUFFERS:  # noqa: PLR2004
-                return int(index)
+                # Function constants are zero, so a buffer that one asks for is not there.
+                return "menagerie::emulated::kAbsent" if "function_constant" in rest else int(index)
             _refuse(token, f"{place}: buffer({index}) is not one of 0 to {_MOST_BUFFERS - 1}")
         case [word, *_] if word in _ROLES:
             return f"menagerie::emulated::{_ROLES[word]}"
@@ -343,14 +358,14 @@ class _Translator:
             _refuse(token, f"{text}: Metal has no long long")
         if kind == "number" and _FLOATING.match(text):
             self._replace(offset, offset + len(text), _float_literal(text))
-        if kind == "word" and _SWIZZLE.fullmatch(text):
-            self._swizzle(at)
+        if kind == "word":
+            self._write_word(at)
         if kind == "word" and text in _NOT_OF_METAL:
             _refuse(token, f"{text} is not in Metal's language")
         ahead = [t.text for t in self.tokens[at + 1 : at + 3]]
         if text == "long" and (ahead[:1] == ["long"] or ahead == ["int", "long"]):
             _refuse(token, "Metal has no long long")
-        if text == "noexcept" and before.text not in (")", "const"):
+        if text == "noexcept" and before.text not in {")", "const", *_SPACES}:
             _refuse(token, "Metal has no operator noexcept")
         if text == "[" and self._text(at + 1) != "[" and before.text != "[":
             subscript = before.kind in ("word", "text") and before.text != "return"
@@ -358,6 +373,14 @@ class _Translator:
                 _refuse(token, "Metal has no lambdas before version 3.2")
         if text in ("*", "&") and self._text(at + 1) in (")", ">"):
             self._check_cast(at)
+
+    def _write_word(self, at: int) -> None:
+        """Remove [[threadgroup(0)]], which is a macro of the prelude; write parts of vectors."""
+        if [t.text for t in self.tokens[max(0, at - 2) : at + 1]] == ["[", "[", "threadgroup"]:
+            end = self.tokens[_closing(self.tokens, at - 2)].offset
+            self._replace(self.tokens[at - 2].offset, end + 1, "")
+        if _SWIZZLE.fullmatch(self.tokens[at].text):
+            self._swizzle(at)
 
     def _swizzle(self, at: int) -> None:
         """Write v.swizzle(metal::own::Places<1, 0>()) for v.yx, unless a structure has a yx."""
@@ -430,7 +453,7 @@ class _Translator:
             begin, last = self.tokens[at - 2].offset, _closing(self.tokens, at + 1) + 2
             self._replace(begin, self.tokens[min(last, len(self.tokens) - 1)].offset + 1, "= {}")
         self._enter(at, outside=outside)
-        if text in (";", "{", "}"):
+        if text in (";", "{", "}") and self.parentheses == 0:
             self.begin = at + 1
         return at + 1
 
@@ -441,7 +464,10 @@ class _Translator:
         if text == "{":
             if self._in_structure():
                 self._member(at)
-            self._check_parameters(self.tokens[self.begin : at], at if outside else None)
+            elif outside and self._structure(at):
+                self._specialisation(at)
+            if self.parentheses == 0:
+                self._check_parameters(self.tokens[self.begin : at], at if outside else None)
             self.scopes.append(None)
             self.braces.append(at)
             if at in self.bodies:
@@ -451,7 +477,11 @@ class _Translator:
             self.braces.pop()
             if len(self.scopes) < self.kernel_depth:
                 self.kernel_depth = 0
-        if text in (";", "{") and (text == ";" or not outside or self._text(at - 1) == "="):
+        if (
+            self.parentheses == 0
+            and text in (";", "{")
+            and (text == ";" or not outside or self._text(at - 1) == "=")
+        ):
             self._check_variable(self.tokens[self.begin : at], outside=outside)
         if text == ";" and not outside:
             self._check_declaration(self.tokens[self.begin : at])
@@ -495,12 +525,25 @@ class _Translator:
                 key = " ".join([str(self.braces[-1]), *words[:place]])
                 if key in self.versions:
                     end = self.tokens[_closing(self.tokens, at)].offset + 1
-                    self._replace(head[0].offset, end, "")
+                    lines = self.source.count("\n", head[0].offset, end)
+                    self._replace(head[0].offset, end, "\n" * lines)
                 elif word != "thread":
                     self._replace(head[place].offset, head[place].offset + len(word), "")
                 self.versions.add(key)
                 self.versioned.add(self._structure(self.braces[-1]))
                 return
+
+    def _specialisation(self, at: int) -> None:
+        """Keep one of a class template's specialisations that differ by address spaces."""
+        head = self.tokens[self.begin : at]
+        words = [t.text for t in head if t.text not in _SPACES]
+        key = " ".join(words)
+        if len(words) < len(head):
+            if key in self.versions:
+                begin, end = head[0].offset, self.tokens[_closing(self.tokens, at)].offset + 1
+                same = self.source[begin:end]
+                self._replace(begin, end, "\n" * same.count("\n"), same)
+            self.versions.add(key)
 
     def _check_declaration(self, tokens: Sequence[_Token]) -> None:
         """Refuse a local `float* p` or `float& r`: its words, a sign and a name."""
@@ -527,18 +570,30 @@ class _Translator:
             even = words.count("<") == words.count(">")  # else they are operators, too
             tokens = tokens[_closing(tokens, 1) + 1 :] if even else ()
             words = [t.text for t in tokens]
-        if not words or words[0] in _STATEMENTS or "(" not in words or "=" in words:
+        if not words or words[0] in _STATEMENTS or "(" not in words:
             return
         opening = words.index("(")
-        if opening > 0 and tokens[opening - 1].kind == "word" and ")" in words[opening:]:
+        named = tokens[opening - 1].kind == "word" or "operator" in words[:opening]
+        if "=" in words and "operator" not in words:
+            return
+        if opening > 0 and named and ")" in words[opening:]:
             inside = tokens[opening + 1 : _closing(tokens, opening)]
             parameters = [parameter for parameter in _split(inside, "([{<") if parameter]
             for parameter in parameters:
                 self._check_declaration(parameter)
+                self._write_array(parameter)
             if body is not None and any(t.text in _SPACES for t in inside):
                 name = tokens[opening - 1]
                 end = self.tokens[_closing(self.tokens, body)].offset + 1
                 self._note(_Function(head, name, parameters, end))
+
+    def _write_array(self, parameter: Sequence[_Token]) -> None:
+        """Write `constant int* n` for `constant int n[3]`, which clang does not take, to check."""
+        words = [t.text for t in parameter]
+        if "[" in words and set(words) & _SPACES and not set(words) & {"*", "&", "="}:
+            name, last = parameter[words.index("[") - 1], parameter[-1]
+            same = self.source[name.offset : last.offset + len(last.text)]
+            self._replace(name.offset, last.offset + len(last.text), same, f"*{name.text}")
 
     def _note(self, function: _Function) -> None:
         """Put a function to those that differ from it by address spaces alone."""
@@ -550,6 +605,15 @@ class _Translator:
             next((t.text for t in parameter if t.text in _SPACES), "")
             for parameter in function.parameters
         )
+        before = self.source[function.begin : function.name.offset].split()
+        if "operator" in before[-1:] or function.name.kind != "word":  # it cannot have another name
+            key = " ".join([*(w for w in before if w not in _SPACES), function.name.text, *kinds])
+            if key in self.versions:
+                begin, end = function.begin, function.end
+                lines = self.source.count("\n", begin, end)
+                self._replace(begin, end, "\n" * lines, self.source[begin:end])
+            self.versions.add(key)
+            return
         same = self.overloads.setdefault((self._qualified(function.name.text), *kinds), {})
         same.setdefault(spaces, function)
 
@@ -601,14 +665,14 @@ class _Translator:
             body = self.tokens[close + 1 : _closing(self.tokens, close + 1)]
             threads = _attribute(before, "max_total_threads_per_threadgroup")
             self.bodies.add(close + 1)
-            self._remove_group_memory(opening, close)
             for parameter in _split(self.tokens[opening + 1 : close], "([{<"):
                 self._check_declaration(parameter)
+                self._write_array(parameter)
             found = _Kernel(
                 name=_host_name(before) or name,
                 reference=f"::{self._qualified(name)}",
                 parameters=_parameters(self.tokens[opening + 1 : close], name),
-                max_threads=threads or "menagerie::emulated::kMaxThreads",
+                max_threads=_limit(before, threads),
                 serial=any("tomic" in t.text for t in body),
             )
             if template:
@@ -617,13 +681,6 @@ class _Translator:
                 self.kernels.append(found)
         self.begin = close + 1  # what comes next has nothing of this one's
         return close + 1
-
-    def _remove_group_memory(self, opening: int, close: int) -> None:
-        """Remove [[threadgroup(0)]], whose name is a macro of the prelude."""
-        for at in range(opening, close):
-            if [t.text for t in self.tokens[at : at + 3]] == ["[", "[", "threadgroup"]:
-                end = self.tokens[_closing(self.tokens, at)].offset
-                self._replace(self.tokens[at].offset, end + 1, "")
 
     def _instance(self, start: int, before: Sequence[_Token]) -> int:
         """Translate `template [[host_name("f")]] [[kernel]] decltype(fill<float>) fill<float>;`.
@@ -656,8 +713,11 @@ class _Translator:
             return  # without a name it cannot be asked for
         if (found := self.templates.get(self._qualified(name))) is None:
             _refuse(before[0], f"no kernel template {name} comes before its instantiation")
+        most = found.max_threads.replace("<...>", arguments)
         self.kernels.append(
-            replace(found, name=host_name, reference=f"{found.reference}{arguments}")
+            replace(
+                found, name=host_name, reference=f"{found.reference}{arguments}", max_threads=most
+            )
         )
 
     def _declaration(self, at: int) -> int:

@@ -149,7 +149,11 @@ enum Role : int {
   kThreadsPerSimd = -11,
   kSimdsPerGroup = -12,
   kNominalSimdsPerGroup = -13,
-  kGroupMemory = -14,
+  kIndexInQuad = -14,
+  kQuadInGroup = -15,
+  kQuadsPerGroup = -16,
+  kNominalQuadsPerGroup = -17,
+  kAbsent = -18,  // what no launch sets: threadgroup memory, buffers of a function constant
 };
 
 // An entry of a compiled shader's table `menagerie_kernels`, which ends with a null name.

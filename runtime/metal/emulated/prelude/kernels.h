@@ -33,8 +33,8 @@ struct Position<metal::vec<T, 3>> {
   }
 };
 
-MENAGERIE_INSIDE uint simds_of(const uint* threads) {
-  return (threads[0] * threads[1] * threads[2] + kSimdWidth - 1) / kSimdWidth;
+MENAGERIE_INSIDE uint parts_of(const uint* threads, uint width = kSimdWidth) {
+  return (threads[0] * threads[1] * threads[2] + width - 1) / width;
 }
 
 template <class T, int Role>
@@ -57,14 +57,20 @@ MENAGERIE_INSIDE T position(const Fiber* fiber) {
   if constexpr (Role == kIndexInSimd) return T(fiber->lane);
   if constexpr (Role == kSimdInGroup) return T(fiber->thread / kSimdWidth);
   if constexpr (Role == kThreadsPerSimd) return T(kSimdWidth);
-  if constexpr (Role == kSimdsPerGroup) return T(simds_of(group.size));
-  if constexpr (Role == kNominalSimdsPerGroup) return T(simds_of(group.nominal));
+  if constexpr (Role == kSimdsPerGroup) return T(parts_of(group.size));
+  if constexpr (Role == kIndexInQuad) return T(fiber->thread % 4);
+  if constexpr (Role == kQuadInGroup) return T(fiber->thread / 4);
+  if constexpr (Role == kQuadsPerGroup) return T(parts_of(group.size, 4));
+  if constexpr (Role == kNominalQuadsPerGroup) return T(parts_of(group.nominal, 4));
+  if constexpr (Role == kNominalSimdsPerGroup) return T(parts_of(group.nominal));
 }
 
 template <class Parameter, int Role>
 MENAGERIE_INSIDE Parameter bind(const Fiber* fiber) {
-  if constexpr (Role == kGroupMemory) {
-    return nullptr;  // no launch sets its length
+  if constexpr (Role == kAbsent && metal::is_reference_v<Parameter>) {
+    return *reinterpret_cast<metal::remove_reference_t<Parameter>*>(Address(fiber));
+  } else if constexpr (Role == kAbsent) {
+    return nullptr;
   } else if constexpr (Role < 0) {
     return position<metal::remove_cv_t<Parameter>, Role>(fiber);
   } else {

@@ -227,7 +227,7 @@ struct simdgroup_matrix {
 typedef simdgroup_matrix<float, 8, 8> simdgroup_float8x8;
 typedef simdgroup_matrix<half, 8, 8> simdgroup_half8x8;
 typedef simdgroup_matrix<bfloat, 8, 8> simdgroup_bfloat8x8;
-template <class T, int Columns, int Rows>
+template <class T, int Columns, int Rows = Columns>
 simdgroup_matrix<T, Columns, Rows> make_filled_simdgroup_matrix(T);
 #define MENAGERIE_MATRIX_MEMORY(space)                                                          \
   template <class T>                                                                            \

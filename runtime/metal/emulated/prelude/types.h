@@ -147,6 +147,21 @@ MENAGERIE_TRANSFORMATION(make_unsigned, __make_unsigned)
 #undef MENAGERIE_TRANSFORMATION
 
 template <class T>
+struct remove_addrspace {
+  using type = T;
+};
+#ifdef MENAGERIE_LANGUAGE
+template <class T>
+struct remove_addrspace<__attribute__((address_space(1))) T> : remove_addrspace<T> {};
+template <class T>
+struct remove_addrspace<__attribute__((address_space(2))) T> : remove_addrspace<T> {};
+template <class T>
+struct remove_addrspace<__attribute__((address_space(3))) T> : remove_addrspace<T> {};
+#endif
+template <class T>
+using remove_addrspace_t = typename remove_addrspace<T>::type;
+
+template <class T>
 T&& declval();
 template <class T>
 constexpr remove_reference_t<T>&& move(T&& value) {

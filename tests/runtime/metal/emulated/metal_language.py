@@ -62,6 +62,12 @@ VALID = {
     "versions of a member function by where its object lies (mlx complex.h)": "struct C { float re; constexpr operator float() const thread { return re; } constexpr operator float() const device { return re; } float f() const device { return 2 * re; } };\nkernel void k(device C* in, device float* out, uint i [[thread_position_in_grid]]) { C c = in[i]; out[i] = float(c) + static_cast<float>(in[i]) + in[i].f(); }",
     "parts of vectors by names that a structure has, too": "struct C { float2 xy; };\nK{ C c = {float2(1, 2)}; float4 v = 1; v.wz += c.xy; v.zx = v.zw; out[i] = v.bgra.x; }",
     "names that the library of the emulated device has": "struct Vector { float a; };\nstruct Places { int b; };\nK{ Vector v{1}; Places p{2}; out[i] = v.a + p.b; }",
+    "operators by where their object lies (mlx complex.h)": "struct C { float re; };\nconstexpr thread C& operator+=(thread C& a, C b) { a.re += b.re; return a; }\nconstexpr threadgroup C& operator+=(threadgroup C& a, C b) { a.re += b.re; return a; }\nK{ C c = {1}; c += C{2}; out[i] = c.re; }",
+    "specialisations by address space (mlx steel)": "template <class T> struct E {};\ntemplate <class T> struct E<device T*> { typedef T type; };\ntemplate <class T> struct E<threadgroup T*> { typedef T type; };\nK{ E<device float*>::type x = 1; out[i] = x; }",
+    "most threads of a template's parameter (mlx gemv)": 'template <class T, int N> [[kernel, max_total_threads_per_threadgroup(N * 32)]] void f(device T* out, uint i [[thread_position_in_grid]]) { out[i] = 1; }\ntemplate [[host_name("k")]] [[kernel]] decltype(f<float, 2>) f<float, 2>;',
+    "arrays as parameters with an address space (mlx utils.h)": "int f(constant const int n[2], const device float x[1]) { return n[1] + int(x[0]); }\nkernel void k(device float* out, constant int m[2], uint i [[thread_position_in_grid]]) { out[i] = f(m, out); }",
+    "a buffer of a function constant (mlx steel)": "constant bool has [[function_constant(0)]];\nkernel void k(device float* out, constant int& n [[buffer(1), function_constant(has)]], uint i [[thread_position_in_grid]]) { out[i] = 1; if (has) out[i] = n; }",
+    "braces in an assertion, places in quads": "struct C { int re; };\nstatic_assert(C{-5}.re == -5);\nkernel void k(device float* out, uint i [[thread_position_in_grid]], ushort q [[thread_index_in_quadgroup]], uint n [[quadgroups_per_threadgroup]]) { out[i] = q + n; }",
 }
 
 FORMS = {

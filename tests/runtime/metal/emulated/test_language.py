@@ -41,7 +41,7 @@ def test_what_apples_compiler_refuses_is_refused(emulated: EmulatedDevice, kind:
 
 
 def test_what_apples_compiler_takes_is_taken(emulated: EmulatedDevice) -> None:
-    """All 17 kinds of valid Metal compile; each in a namespace of its own, under its number."""
+    """All 23 kinds of valid Metal compile; each in a namespace of its own, under its number."""
     kernels = [
         f"namespace kind_{number} {{\n{source.replace('namespace c10', f'namespace c10_{number}')}".replace(
             "using namespace c10::", f"using namespace kind_{number}::c10_{number}::"
