@@ -147,8 +147,15 @@ def _reduce(
     """Return a reduction; of bytes as int32.
 
     A vector has more lanes of bytes than its loop has steps. Inductor loads a 1 into the others,
-    and reduces them as well. A true bool is NaN in a vector.
+    and reduces them as well. A true bool is NaN in a vector. Places in several axes are counted
+    in their order, whatever the loops'.
     """
+    sizes = keywords.get("reduction_ranges", ())
+    if keywords.get("reduction_type") in {"argmax", "argmin"} and len(sizes) > 1:
+        whole, of_axes = [sympy.prod(sizes)], inner_fn
+        split = ir.View.dynamic_reshape_indexer(sizes, whole)  # type: ignore[no-untyped-call]
+        inner_fn = lambda index, place: of_axes(index, split(place))  # noqa: E731
+        keywords["reduction_ranges"] = whole
     as_it_is = src_dtype not in _BYTES or keywords.get("reduction_type") == "any"
     if as_it_is or device.type != "cpu":
         return _plain_reduction(cls, device, dst_dtype, src_dtype, inner_fn, *given, **keywords)

@@ -23,7 +23,7 @@ class _Integers(nn.Module):
     ) -> list[torch.Tensor]:
         bytes_ = [(u + 100).float(), (u - u.flip(0)) / 2, (~u).float(), (a * a) > 100]
         shifts = [i << s, i >> s, i.long() << s.long(), u >> s.to(torch.uint8)]
-        places = [x.argmax(-1), x.argmin(-1), x.max(-1).indices, x.t().reshape(-1).argmax()]
+        places = [x.argmax(-1), x.argmin(-1), x.max(-1).indices, (2 * x.t()).argmax()]
         return [*bytes_, a.abs().float(), *shifts, *places, x.view(torch.int32)]
 
 
