@@ -137,6 +137,8 @@ def _fused_linear(
     weight = editor.constant(bound["weight"])
     if weight is None or weight.dim() < _MATRIX or layer.meta["val"].dim() < _MATRIX:
         return None
+    if weight.dtype is not torch.float32:
+        return None  # the kernel library multiplies halves on some processors alone
     return editor.call(
         torch.ops.mkldnn._linear_pointwise.default,
         bound["input"], bound["weight"], bound["bias"], *_written(activation),

@@ -122,12 +122,13 @@ class _Row(nn.Module):
         (nn.Conv2d(3, 4, 3), (3, 9, 9)),
         (nn.Linear(9, 4), (9,)),
         (nn.Linear(9, 4).double(), (2, 9)),
+        (nn.Linear(9, 4).bfloat16(), (2, 9)),
     ],
 )
 def test_what_the_fused_kernels_do_not_take_is_left(
     layer: nn.Module, shape: tuple[int, ...]
 ) -> None:
-    """Other ranks, transposed convolutions and doubles."""
+    """Other ranks, transposed convolutions, doubles and halves."""
     dtype = next(layer.parameters()).dtype
     program = _exported(nn.Sequential(layer, nn.ReLU()), torch.randn(shape, dtype=dtype))
     assert _targets(FuseActivations()(program)[0]) == _targets(program)
