@@ -121,6 +121,7 @@ def test_token_equality(
     assert len(emitted) == len(names), "the model hears no difference"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", HEADS)
 def test_the_loop_is_the_librarys(model: Any, kind: str) -> None:
     """All twenty utterances, by eager programs: prompt, suppression, times, and the end."""
