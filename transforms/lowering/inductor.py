@@ -32,6 +32,7 @@ The rest is private to TorchInductor, and each part is named here with its reaso
 - `torch.fx.experimental._config.backed_size_oblivious`, on: else what is not decided for all sizes
   goes by the example's, such as whether a pool whose size is rounded up (`ceil_mode`) needs it.
 - `codegen.cpp.stride_at_vec_range`: takes minutes for long indexes (`stride_in_range`).
+- `codegen.common.DtypePropagationOpsHandler`: has one instance and sets it up at every use.
 - `cpu_vec_isa.valid_vec_isa_list`: what this machine compiles and runs, asked once a process. One
   failure, as of a full disk, and all later code would be scalar. `cpp.simdlen` says what is meant.
 
@@ -187,6 +188,7 @@ def generate_code(
             patch.object(graph_module, "normalize_name", _constant_name),
             patch.object(cpp_wrapper_cpu, "normalize_name", _constant_name),
             patch.object(cpp, "stride_at_vec_range", stride_in_range),
+            patch.object(common, _DTYPES, lru_cache(getattr(common, _DTYPES))),
             patch.object(
                 cpu_vec_isa, "valid_vec_isa_list", lambda: cpu_vec_isa.supported_vec_isa_list
             ),
@@ -333,6 +335,7 @@ def _kernel_uses(graph: GraphLowering, wrapper: str) -> dict[str, tuple[str, ...
     return uses
 
 
+_DTYPES = "DtypePropagationOpsHandler"
 _simplified = sizevars.stride_at_vec_range
 
 
@@ -347,6 +350,10 @@ def stride_in_range(
     """
     if not index.has(variable):
         return sympy.S.Zero
+    if index.is_polynomial(variable):  # as most are: nothing that is divided is simplified
+        step = sympy.expand(index.subs({variable: variable + 1}) - index)
+        if step.is_number:
+            return step
     if index.count_ops() <= _LONGEST:
         return _simplified(index, variable, vector_length)
     return index.subs({variable: variable + 1}) - index
