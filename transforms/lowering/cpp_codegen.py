@@ -153,7 +153,7 @@ def _reduce(
     sizes = keywords.get("reduction_ranges", ())
     if keywords.get("reduction_type") in {"argmax", "argmin"} and len(sizes) > 1:
         whole, of_axes = [sympy.prod(sizes)], inner_fn
-        split = ir.View.dynamic_reshape_indexer(sizes, whole)  # type: ignore[no-untyped-call]
+        split = ir.View.dynamic_reshape_indexer(sizes, whole)
         inner_fn = lambda index, place: of_axes(index, split(place))  # noqa: E731
         keywords["reduction_ranges"] = whole
     as_it_is = src_dtype not in _BYTES or keywords.get("reduction_type") == "any"
