@@ -148,13 +148,14 @@ class DecomposeStft(GraphPass):
         """Add up frames, windowed again, and divide by the sum of the windows' squares."""
         given = bound(aten.istft.default, (bins, *args), kwargs)
         window, length = given["window"], given["n_fft"]
-        if given["return_complex"] or given["onesided"] is False:
-            raise Unfit("istft takes bins of both signs")
+        if given["return_complex"]:
+            raise Unfit("istft makes a complex signal")
         if given["length"] is not None and not isinstance(bins.real.shape[-1], int):
             raise Unfit("istft makes a signal of a given length of a dynamic number of frames")
         self._check_size(length)
         scale = length**-0.5 if given["normalized"] else 1.0 / length
-        frames = _back([_swapped(plane, -2) for plane in bins], length, 1, scale)
+        halves = [_swapped(plane, -2)[..., : length // 2 + 1] for plane in bins]
+        frames = _back(halves, length, 1, scale)
         if window is None:
             width = given["win_length"] or length
             ones = untraced(torch.ones)(width, dtype=frames.dtype)

@@ -525,17 +525,15 @@ def _stfts(draw: Draw) -> Case:
 
 def _istfts(draw: Draw) -> Case:
     n, frames = 2 * draw(st.integers(1, 6)), draw(st.integers(1, 6))
-    hop, center, normalized = (
-        draw(st.integers(1, max(n // 2, 1))),
-        draw(st.booleans()),
-        draw(st.booleans()),
-    )
-    planes = _signal(draw, *_shape(draw, most=1, size=2), n // 2 + 1, frames, 2)
+    hop = draw(st.integers(1, max(n // 2, 1)))
+    center, normalized = draw(st.booleans()), draw(st.booleans())
+    bins, onesided = _of(draw, (n // 2 + 1, None), (n, False), (n, None))
+    planes = _signal(draw, *_shape(draw, most=1, size=2), bins, frames, 2)
     length = draw(st.none() | st.integers(1, 20))
     window = _of(draw, None, torch.hamming_window(n, dtype=planes.dtype))
     return (
         lambda x: torch.istft(
-            torch.view_as_complex(x), n, hop, None, window, center, normalized, length=length
+            torch.view_as_complex(x), n, hop, None, window, center, normalized, onesided, length
         ),
         (planes,),
     )
