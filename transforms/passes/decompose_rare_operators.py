@@ -429,10 +429,23 @@ def _resize(  # noqa: PLR0917
             step = (size - 1) / (wanted - 1) if wanted > 1 else 0.0
         else:
             step = 1 / factor if factor is not None and factor > 0 else size / wanted
-        place, weight = _taps(kernel, reach, step, size, torch.arange(wanted, dtype=images.dtype))
-        rows = result.movedim(axis, -1)[..., place] * weight
-        result = torch.where(weight == 0, 0.0, rows).sum(-1).movedim(-1, axis)
+        kind = images.dtype if images.is_floating_point() else torch.float64
+        place, weight = _taps(kernel, reach, step, size, torch.arange(wanted, dtype=kind))
+        rows = result.movedim(axis, -1)[..., place]
+        if images.is_floating_point():
+            made = torch.where(weight == 0, 0.0, rows * weight).sum(-1)
+        else:
+            made = _mean_of_bytes(rows, weight)
+        result = made.movedim(-1, axis)
     return result
+
+
+def _mean_of_bytes(rows: Tensor, weight: Tensor) -> Tensor:
+    """Weigh bytes by whole numbers of 15 bits, as eager does."""
+    bits = (32767.5 / weight.max()).log2().ceil().to(torch.int32) - 1
+    whole = (weight * 2.0**bits + weight.sign() / 2).to(torch.int32)
+    total = (rows.to(torch.int32) * whole).sum(-1, dtype=torch.int32) + (1 << (bits - 1))
+    return (total >> bits).clamp(0, 255).to(torch.uint8)
 
 
 def _taps(

@@ -213,7 +213,7 @@ def test_programs_of_rare_operators_are_proven(target: str, tmp_path: Path) -> N
 
 class _Resized(nn.Module):
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        halved = F.interpolate(images, scale_factor=0.5, mode="bilinear", antialias=True)
+        halved = F.interpolate(images / 255, scale_factor=0.5, mode="bilinear", antialias=True)
         return F.interpolate(images, (24, 24), mode="bicubic", antialias=True), halved
 
 
@@ -221,7 +221,7 @@ class _Resized(nn.Module):
 def test_images_of_any_height_are_resized(tmp_path: Path) -> None:
     """The widths of kernels follow a dynamic size, from enlarging to making smaller."""
     height = {2: torch.export.Dim("height", min=6, max=80)}
-    images = torch.rand(2, 3, 50, 40, generator=_NOISE)
+    images = torch.randint(256, (2, 3, 50, 40), dtype=torch.uint8, generator=_NOISE)
     convert(
         _Resized(), (images,), dynamic_shapes=(height,), out=tmp_path / "out", measure_seconds=0
     )
