@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -162,12 +162,12 @@ class Judged:
             found = compare(usual, other, spec.dtype, bound, case=self.case, name=spec.name)
             if bound is not None and not found.passed:
                 same = (self.case, spec.name)  # what a search for the node goes by
+                said = found.fact.replace("eager", "this mode").replace("artifact", "the other")
+                fact = f"depends on a device's subnormals, contraction or order of atomics: {said}"
+                found = replace(found, fact=fact)
                 self.parity = [found if (p.case, p.output) == same else p for p in self.parity]
                 place = f"{_place(self.program, self.case)}, output {spec.name}"
-                self.facts.append(
-                    f"{place}: depends on a device's subnormals, contraction or order of atomics: "
-                    f"{found.fact}. `zoo debug bisect` names the first node that differs"
-                )
+                self.facts.append(f"{place}: {fact}. `zoo debug bisect` names the first node")
 
     def add_profile(self, seconds: float, threads: int) -> None:
         """Time the emulator's kernels; measuring the machine's peaks takes 256 MiB."""
