@@ -362,8 +362,7 @@ class _Translator:
             self._write_word(at)
         if kind == "word" and text in _NOT_OF_METAL:
             _refuse(token, f"{text} is not in Metal's language")
-        ahead = [t.text for t in self.tokens[at + 1 : at + 3]]
-        if text == "long" and (ahead[:1] == ["long"] or ahead == ["int", "long"]):
+        if text == "long" and self._text(at + 1 + (self._text(at + 1) == "int")) == "long":
             _refuse(token, "Metal has no long long")
         if text == "noexcept" and before.text not in {")", "const", *_SPACES}:
             _refuse(token, "Metal has no operator noexcept")
@@ -376,10 +375,11 @@ class _Translator:
 
     def _write_word(self, at: int) -> None:
         """Remove [[threadgroup(0)]], which is a macro of the prelude; write parts of vectors."""
-        if [t.text for t in self.tokens[max(0, at - 2) : at + 1]] == ["[", "[", "threadgroup"]:
+        text = self.tokens[at].text
+        if text == "threadgroup" and self._text(at - 1) == self._text(at - 2) == "[":
             end = self.tokens[_closing(self.tokens, at - 2)].offset
             self._replace(self.tokens[at - 2].offset, end + 1, "")
-        if _SWIZZLE.fullmatch(self.tokens[at].text):
+        if len(text) <= 4 and _SWIZZLE.fullmatch(text):  # noqa: PLR2004
             self._swizzle(at)
 
     def _swizzle(self, at: int) -> None:
@@ -394,16 +394,22 @@ class _Translator:
 
     def _members(self) -> Iterator[str]:
         """Yield what structures call their members as if they were parts of a vector."""
-        depth, structures = 0, [0][:0]
+        depth = 0
+        structures: list[int] = []
         for at, token in enumerate(self.tokens):
-            depth += (token.text == "{") - (token.text == "}")
-            if token.text == "{" and self._structure(at):
-                structures.append(depth)
-            if structures and depth < structures[-1]:
-                structures.pop()
-            declared = self._text(at + 1) in (";", ",", "=", "[") and self._text(at - 1) != "."
-            if structures and declared and _SWIZZLE.fullmatch(token.text):
+            if token.text == "{":
+                depth += 1
+                if self._structure(at):
+                    structures.append(depth)
+            elif token.text == "}":
+                depth -= 1
+                if structures and depth < structures[-1]:
+                    structures.pop()
+            elif structures and _SWIZZLE.fullmatch(token.text) and self._declares(at):
                 yield token.text
+
+    def _declares(self, at: int) -> bool:
+        return self._text(at + 1) in (";", ",", "=", "[") and self._text(at - 1) != "."
 
     def _structure(self, opening: int) -> str:
         """Return the name of the structure whose body begins there; empty for other braces."""
