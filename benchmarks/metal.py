@@ -160,7 +160,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("models", nargs="*", help="names, or folders of bundles")
-    parser.add_argument("--all", action="store_true", help="every model for Metal that is not large")
+    parser.add_argument("--all", action="store_true", help="all for Metal that are not large")
     options = parser.parse_args()
     models = models_for_metal() if options.all else options.models
     if not models:
