@@ -19,7 +19,6 @@ from menagerie.figures import count, printable
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.validation import Limits, validate
 from menagerie.validation.findings import Measurement, ValidationReport
-from transforms.bundle import keep_samples
 from transforms.progress import in_parts, report_step
 from zoo.base_models import Frozen
 from zoo.bundle_differences import reseal
@@ -267,6 +266,8 @@ def seal(
     the manifest read before the bundle ran, since a run may write into its folder. Raise
     ArtifactError if a file of the bundle changed while it ran.
     """
+    from transforms.bundle import keep_samples
+
     write_report(report, bundle, graphs=graphs)
     emulated = report.validation.emulated
     state = ReleaseState.EMULATED if emulated else ReleaseState.VALIDATED
