@@ -13,6 +13,7 @@ inline bool processor_has(dnnl::cpu_isa wanted) {
 
 inline bool has_avx512() { return processor_has(dnnl::cpu_isa::avx512_core); }
 inline bool has_avx512_vnni() { return processor_has(dnnl::cpu_isa::avx512_core_vnni); }
+inline bool has_avx512_bf16() { return processor_has(dnnl::cpu_isa::avx512_core_bf16); }
 
 // Whether the processor adds up products of integers of eight bits in 32. Without that, oneDNN
 // adds two in 16 bits, which overflow (oneDNN, "Nuances of int8 Computations").

@@ -20,6 +20,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT MENAGERIE_PORTABLE_KERN
       kernels/simd/expansion.cpp
       kernels/simd/kernels.cpp
       kernels/simd/kernels_avx512.cpp
+      kernels/simd/kernels_bf16.cpp
       kernels/simd/kernels_vnni.cpp
       kernels/simd/narrow.cpp
       kernels/simd/products.cpp)
@@ -28,6 +29,11 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT MENAGERIE_PORTABLE_KERN
     kernels/simd/kernels_avx512.cpp
     PROPERTIES COMPILE_OPTIONS
                "$<IF:$<BOOL:${MENAGERIE_ZIG}>,-mcpu=x86_64_v4,-march=x86-64-v4>")
+  set_source_files_properties(
+    kernels/simd/kernels_bf16.cpp
+    PROPERTIES
+      COMPILE_OPTIONS
+      "$<IF:$<BOOL:${MENAGERIE_ZIG}>,-mcpu=x86_64_v4+avx512bf16,-march=x86-64-v4;-mavx512bf16>")
   set_source_files_properties(
     kernels/simd/kernels_vnni.cpp
     PROPERTIES

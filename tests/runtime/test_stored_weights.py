@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import os
 import platform
 import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +27,6 @@ from zoo.precision import Precision
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 _WIDTH, _WIDER = 70, 131  # neither fills panels of columns
 _WORDS = 4001
@@ -193,6 +196,49 @@ def test_a_row_that_is_not_there_ends_the_run(sessions: Opened, word: int) -> No
     with pytest.raises(Exception, match="out of range"):
         session.run({session.inputs[0].name: np.array([1, word])})
     _assert_eagers(sessions, Words, torch.tensor([1]))
+
+
+class Odd(nn.Module):
+    """A product of an odd depth, and windows of an odd one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(777, 301)
+        self.windows = nn.Conv2d(33, 70, 3, stride=2, padding=1)
+
+    def forward(self, rows: torch.Tensor, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return both results."""
+        return self.linear(rows), self.windows(images)
+
+
+@pytest.mark.parametrize("most", ["ALL", "AVX512_CORE"])
+def test_bfloat16_multiplies_rounded_rows_where_the_processor_can(
+    tmp_path: Path, most: str
+) -> None:
+    """There both operands are bfloat16, elsewhere the weights alone; sums are float32's."""
+    module = _made(Odd, Precision.BFLOAT16)
+    given = torch.randn(50, 777), torch.randn(2, 33, 21, 20)
+    given[0][7, 5] = torch.nan
+    folder = tmp_path / "bundle"
+    example = tuple(torch.randn_like(each) for each in given)
+    convert(module, example, out=folder, precision=Precision.BFLOAT16, measure_seconds=0)
+    program = (
+        "import sys, numpy as np; from menagerie.session import Session\n"
+        "rows, images, to = sys.argv[2:]; session = Session(sys.argv[1], threads=2)\n"
+        "files = zip(session.inputs, (rows, images), strict=True)\n"
+        "np.savez(to, **session.run({each.name: np.load(file) for each, file in files}))"
+    )
+    files = [tmp_path / name for name in ("rows.npy", "images.npy", "results.npz")]
+    for file, each in zip(files, given, strict=False):
+        np.save(file, each.numpy())
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": most}
+    subprocess.run([sys.executable, "-c", program, folder, *files], env=environment, check=True)
+    rounds = most == "ALL" and "avx512_bf16" in Path("/proc/cpuinfo").read_text(encoding="ascii")
+    taken = [each.bfloat16().double() if rounds else each.double() for each in given]
+    expected = copy.deepcopy(module).double()(*taken)
+    with np.load(files[-1]) as results:
+        for found, wanted in zip(results.values(), expected, strict=True):
+            np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.skipif(

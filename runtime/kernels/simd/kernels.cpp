@@ -19,6 +19,11 @@ const IntegerKernel* integer_kernel() {
   return can ? &vnni_kernel : nullptr;
 }
 
+const PairKernels* pair_kernels() {
+  static const bool can = kernels::has_avx512_bf16();
+  return can ? &bf16_kernels : nullptr;
+}
+
 void multiply_rows(const PanelKernel& kernel, ProductTile tile, const Finish& finish) {
   const float* input = tile.input;
   float* output = tile.output;

@@ -38,6 +38,16 @@ struct PanelKernel {
   void (*multiply_packed)(const ProductTile&, const Finish&) = nullptr;
 };
 
+// Products whose operands are bfloat16, two neighbouring terms in the place of a float: an
+// instruction adds both.
+struct PairKernels {
+  std::span<const PanelKernel> panels;  // as those of `Kernels`, one for each of theirs
+  // Rounds n floats of a row; where n is odd, a zero stands beside the last.
+  void (*round)(const float* from, int64_t n, float* to);
+  // Makes pairs of a panel [depth, width] of widened bfloat16, in place; likewise.
+  void (*pair)(float* panel, int64_t depth, int64_t width);
+};
+
 // The same of integers: output = finish((input * weights + start) * factor + bias), the product and
 // its start in 32 bits. The weights are packed [depth / 4, width of the panel, 4], `depth` is a
 // multiple of 4, and `start`, `factor` and `bias` are as long as the panel is wide.
@@ -95,6 +105,10 @@ extern const Kernels avx2_kernels;
 extern const Kernels avx512_kernels;
 
 extern const IntegerKernel vnni_kernel;
+extern const PairKernels bf16_kernels;
+
+// What multiplies bfloat16 here; null where the processor has not the instruction.
+const PairKernels* pair_kernels();
 
 // What multiplies integers here; null where the processor has not the instruction.
 const IntegerKernel* integer_kernel();

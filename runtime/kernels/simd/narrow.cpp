@@ -49,12 +49,16 @@ struct LeftRows {
 struct NarrowProduct {
   int64_t rows = 0;
   NarrowWeight weight{};
+  const PairKernels* pairs = nullptr;  // where both operands are multiplied as bfloat16
   // Rows from `first` on; those that have to be copied, to `room`, `room_row` floats apart.
   std::function<LeftRows(int64_t first, int64_t count, float* room)> left;
   int64_t room_row = 0;
   portable::Finish finish;
   std::optional<Finish> own;    // what the panel kernels do of it, where that is all
   const float* bias = nullptr;  // theirs
+
+  // Floats of a row of both operands, as they are multiplied.
+  int64_t depth() const { return pairs ? (weight.numbers() + 1) / 2 : weight.numbers(); }
 };
 
 struct WorkerRoom {
@@ -105,12 +109,25 @@ void multiply_rows_of(const NarrowProduct& p, std::span<const Panel> panels, int
     multiply_rows(
         *panel.kernel,
         {left.data, left.row, panel.weights, p.bias == nullptr ? nullptr : p.bias + panel.first,
-         to + panel.first - begin, to_row, p.weight.numbers(), rows, panel.columns},
+         to + panel.first - begin, to_row, p.depth(), rows, panel.columns},
         p.own.value_or(Finish{}));
   }
   for (int64_t i = 0; i < rows && !p.own; ++i) {
     p.finish.store(first + i, begin, columns, room.sums + i * columns);
   }
+}
+
+// A panel as it is multiplied: pairs that lie side by side are moved as floats are.
+void fill_panel(const NarrowProduct& p, int64_t first, int64_t columns, int64_t width,
+                float* pieces, float* to) {
+  const NarrowWeight& w = p.weight;
+  if (p.pairs && !w.turned && w.taps == 1 && w.depth % 2 == 0) {
+    const int64_t row = w.depth / 2;
+    const auto* pairs = w.stored->values.data<float>() + (w.first + first) * row;
+    return kernels::pack_panel({pairs, 1, row}, row, columns, width, to);
+  }
+  widen_panel(w, first, columns, width, pieces, to);
+  if (p.pairs) p.pairs->pair(to, w.numbers(), width);
 }
 
 // A group of columns of a share of rows.
@@ -119,10 +136,12 @@ void multiply_share(const NarrowProduct& p, const Division& by, int64_t group, i
   const int64_t begin = group * by.width;
   std::vector<Panel> panels;
   float* to = room.panels;
+  const PanelKernel* widest = kernels().panels.data();
   each_panel(std::min(by.width, p.weight.columns - begin),
              [&](const PanelKernel& kernel, int64_t first, int64_t columns) {
-               widen_panel(p.weight, begin + first, columns, kernel.width, room.pieces, to);
-               panels.push_back({&kernel, begin + first, columns, to});
+               fill_panel(p, begin + first, columns, kernel.width, room.pieces, to);
+               const PanelKernel& own = p.pairs ? p.pairs->panels[&kernel - widest] : kernel;
+               panels.push_back({&own, begin + first, columns, to});
                to += kernel.width * p.weight.numbers();
              });
   const int64_t end = (share + 1) * p.rows / by.shares;
@@ -162,7 +181,26 @@ void for_each_task(int64_t tasks, int64_t floats, const Work& work) {
   });
 }
 
+// Rounds rows to bfloat16 where the processor multiplies it, and the weight is stored so.
+void round_rows(NarrowProduct& p) {
+  if (p.weight.stored->values.dtype != Dtype::kBFloat16) return;
+  p.pairs = pair_kernels();
+  if (p.pairs == nullptr) return;
+  const int64_t row = apart(p.depth()), numbers = p.weight.numbers();
+  p.left = [pairs = p.pairs, floats = std::move(p.left), own = std::max(p.room_row, numbers),
+            numbers, row](int64_t first, int64_t count, float* room) -> LeftRows {
+    thread_local std::vector<float> one;
+    one.resize(static_cast<size_t>(own));
+    for (int64_t i = 0; i < count; ++i) {
+      pairs->round(floats(first + i, 1, one.data()).data, numbers, room + i * row);
+    }
+    return {room, row};
+  };
+  p.room_row = row;
+}
+
 void multiply_narrow(NarrowProduct p) {
+  round_rows(p);
   const Tensor copied = copied_rows(p);
   const Division by(p);
   for_each_task(by.groups * by.shares, by.floats(), [&](int64_t task, float* own) {

@@ -79,7 +79,7 @@ void multiply_all(const ProductTile& t, const Finish& finish) {
       const V left = Lanes::all(kPacked ? t.input[k * kRows + i] : t.input[i * t.input_row + k]);
 #pragma GCC unroll 8
       for (int j = 0; j < kVectors; ++j) {
-        sums.sum[i][j] = Lanes::multiply_add(left, right[j], sums.sum[i][j]);
+        sums.sum[i][j] = Lanes::accumulate(left, right[j], sums.sum[i][j]);
       }
     }
   }

@@ -25,6 +25,7 @@ struct Lanes8 {
   static Vector multiply_add(Vector a, Vector b, Vector c) {
     return (Vector)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
   }
+  static Vector accumulate(Vector a, Vector b, Vector c) { return multiply_add(a, b, c); }
   static Vector larger(Vector a, Vector b) { return (Vector)_mm256_max_ps((__m256)a, (__m256)b); }
   // The bounds come first: of two operands the second is the result where one is NaN.
   static Vector clamped(Vector x, Vector lowest, Vector highest) {
@@ -66,6 +67,7 @@ struct Lanes16 {
   static Vector multiply_add(Vector a, Vector b, Vector c) {
     return (Vector)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
   }
+  static Vector accumulate(Vector a, Vector b, Vector c) { return multiply_add(a, b, c); }
   static Vector larger(Vector a, Vector b) { return (Vector)_mm512_max_ps((__m512)a, (__m512)b); }
   static Vector clamped(Vector x, Vector lowest, Vector highest) {
     return (Vector)_mm512_min_ps((__m512)highest, _mm512_max_ps((__m512)lowest, (__m512)x));
