@@ -51,32 +51,32 @@ def pull_bundle(
     beside: Mapping[str, bytes],
     meter: Meter,
     cache: BlobCache | None,
-    goldens: bool = True,
+    wanted: Mapping[str, FileEntry],
 ) -> Path:
     """Make `folder` the bundle of a manifest, with its document and its signatures, `beside`.
 
-    Without `goldens`, files that a proof alone reads are left out.
+    Of its files it gets those that are `wanted`, by their paths.
 
     Files gather in a hidden folder beside it, named after the build; a later call finds them there.
     What `cache` has is not downloaded; what is, goes there as well.
     """
     folder = Path(os.path.normpath(folder.absolute()))  # `.` has no name
-    wanted = {n: e for n, e in manifest.listed.items() if goldens or n not in manifest.of_proofs}
+    size = sum(entry.bytes for entry in wanted.values())
     if _is_there(folder, document, wanted):
         _complete(folder, beside)
-        meter.advance(sum(entry.bytes for entry in wanted.values()))
+        meter.advance(size)
         return folder
     require_free_place(folder)
     if folder.is_dir() and folder.samefile(Path.cwd()):
         fact = "is the current folder, and a pull puts a new one in its place"
         raise UsageError(str(folder), fact, "Name a folder in it, e.g. `-o bundle`")
     partial = folder.with_name(f".{folder.name}.{manifest.build_key[:16]}.partial")
-    with disk_errors(folder.parent, manifest.size):
+    with disk_errors(folder.parent, size):
         make_folders(folder.parent)
         with appearing(folder, partial) as inner:
             _remove_strangers(inner, manifest)
             gathered = sum(path.stat().st_size for path in inner.rglob("*") if path.is_file())
-            require_space(inner, manifest.size - gathered)
+            require_space(inner, size - gathered)
             _fetch_all(objects, inner, wanted, meter, cache)
             _complete(inner, beside)
             write_durably(inner / MANIFEST, document, partial=inner / PARTIAL)

@@ -201,10 +201,10 @@ class ReleaseReader:
             check_signature(release.document, beside.get(SIGNATURE), self._place(release))
         kept = None if isinstance(self._reader, FolderReader) else cache  # a copy is of no use
         made = release.manifest
-        left_out = 0 if goldens else sum(made.listed[name].bytes for name in made.of_proofs)
+        wanted = {n: e for n, e in made.listed.items() if goldens or n not in made.of_proofs}
         return pull_bundle(
-            self._reader, made, release.document, folder, beside=beside,
-            meter=Meter(release.size - left_out, progress), cache=kept, goldens=goldens,
+            self._reader, made, release.document, folder, beside=beside, wanted=wanted,
+            meter=Meter(sum(e.bytes for e in wanted.values()), progress), cache=kept,
         )  # fmt: skip
 
     def signatures(self, release: Release) -> dict[str, bytes]:
