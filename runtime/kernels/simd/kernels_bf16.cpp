@@ -1,4 +1,6 @@
 // Compiled for x86-64-v4 with BF16: nothing in here may be called on a lesser processor.
+#include <algorithm>
+
 #include "kernels/simd/tiles.h"
 
 namespace menagerie::simd {
@@ -25,18 +27,13 @@ constexpr PanelKernel kPanels[] = {
 void round_row(const float* from, int64_t n, float* to) {
   constexpr int64_t kStep = 2 * Lanes16::kCount;
   for (; n > 0; n -= kStep, from += kStep, to += Lanes16::kCount) {
-    const bool whole = n >= kStep;
     const auto half = [&](int64_t first) {
-      const int64_t left = n - first;
-      if (left >= Lanes16::kCount) return (__m512)Lanes16::load(from + first);
-      return left > 0 ? (__m512)Lanes16::load_first(from + first, left) : _mm512_setzero_ps();
+      const int64_t count = std::clamp<int64_t>(n - first, 0, Lanes16::kCount);
+      return (__m512)Lanes16::load_first(from + first, count);
     };
-    const __m512 pairs = (__m512)_mm512_cvtne2ps_pbh(half(Lanes16::kCount), half(0));
-    if (whole) {
-      _mm512_storeu_ps(to, pairs);
-    } else {
-      Lanes16::store_first(to, (Lanes16::Vector)pairs, (n + 1) / 2);
-    }
+    const auto pairs = _mm512_cvtne2ps_pbh(half(Lanes16::kCount), half(0));
+    const int64_t count = std::min<int64_t>((n + 1) / 2, Lanes16::kCount);
+    Lanes16::store_first(to, (Lanes16::Vector)pairs, count);
   }
 }
 
