@@ -260,11 +260,10 @@ def seal(
 ) -> BundleManifest:
     """Put the report into a bundle that passed, and seal it in the state that was proven.
 
-    Of golden outputs that are large beside the weights it keeps a sample from then on.
-
-    That is `validated`, or `emulated` where this host emulates the target's device. The draft is
-    the manifest read before the bundle ran, since a run may write into its folder. Raise
-    ArtifactError if a file of the bundle changed while it ran.
+    That is `validated`, or `emulated` where this host emulates the target's device. Of golden
+    outputs that are large beside the weights it keeps a sample. The draft is the manifest read
+    before the bundle ran, since a run may write into its folder. Raise ArtifactError if a file of
+    the bundle changed while it ran.
     """
     from transforms.bundle import keep_samples
 

@@ -77,8 +77,7 @@ class GoldenCases:
     ) -> OutputParity:
         """Compare an output of a case with eager's, as far as the file has that."""
         sample = self._samples.get((case, spec.name))
-        eager = self._tensors[f"{case}/output/{spec.name}"]
-        both = (eager, output) if sample is None else sample.beside(output)
+        both = self.beside(case, spec.name, output)
         found = compare(*both, spec.dtype, tolerance, case=case, name=spec.name)
         if sample is None or output.shape != sample.shape:
             return found
