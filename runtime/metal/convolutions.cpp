@@ -110,14 +110,17 @@ void encode(const ConvolutionDescriptor& d, const ConvolutionOperands& operands,
            threads_for(d.batch * d.out_channels * d.out_height * d.out_width));
 }
 
+double operations_of(const ConvolutionDescriptor& d) {
+  const ProductExtents p = extents_of(d);
+  return metal::operations_of(d.batch, p.m, p.n, p.k);
+}
+
 // A depthwise convolution is slow as a grouped one (github.com/pytorch/pytorch, issue 94661).
 bool is_own(const ConvolutionDescriptor& d) {
   const bool wrong = std::max(d.kernel_height, d.kernel_width) >= kWrongKernel ||
                      std::max({d.out_channels, d.out_height, d.out_width}) > kWrongExtent;
   if (wrong || (d.groups > 1 && d.groups == d.in_channels)) return true;
-  const ProductExtents p = extents_of(d);
-  const double operations = operations_of(d.batch, p.m, p.n, p.k);
-  return is_plain(d) && !is_worth_a_graph(Work::kConvolution, operations);
+  return is_plain(d) && !is_worth_a_graph(Work::kConvolution, operations_of(d));
 }
 
 // Whether the kernel of such a convolution multiplies as it reads.
@@ -128,13 +131,17 @@ bool takes_factors(const ConvolutionDescriptor& d) {
 // By one of our kernels or a graph, with factors only where the kernel takes them.
 void product(const ConvolutionDescriptor& descriptor, const ConvolutionOperands& operands,
              const Factors& factors, const Finishing& finishing) {
-  if (is_own(descriptor)) return encode(descriptor, operands, factors, finishing);
+  const Key key = descriptor.key().add_bytes(&finishing.finish, sizeof(Finish));
+  const auto is_repeated = [&] {
+    return is_plain(descriptor) && factors.values.buffer == nullptr &&
+           State::current().is_repeated(key, operations_of(descriptor));
+  };
+  if (is_own(descriptor) && !is_repeated()) return encode(descriptor, operands, factors, finishing);
   State::current().stream().convolution(descriptor, operands);
   finish_elements(operands.out, descriptor.dtype, descriptor.batch, descriptor.out_channels,
                   descriptor.out_height * descriptor.out_width, finishing);
   if (!is_plain(descriptor) || finishing.reads(operands.out)) return;
-  State::current().sample(descriptor.key(),
-                          [&] { encode_plain(descriptor, operands, factors, finishing); });
+  State::current().sample(key, [&] { encode_plain(descriptor, operands, factors, finishing); });
 }
 
 // The numbers of an image's two axes; an image of one axis has a height of one.

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -170,6 +171,9 @@ class MetalDevice {
   virtual double graph_from(Work work) const = 0;
   // Whether a graph may multiply in half precision, and an operand that lies in columns.
   virtual bool multiplies_all_by_graphs() const = 0;
+  // How many operations a product or convolution has that is a graph's where a kernel has computed
+  // one of the same sizes in this run: what is emulated is proven by the first.
+  virtual double repeated_from() const { return std::numeric_limits<double>::infinity(); }
 
   // This process's device: the build links one of the two.
   static MetalDevice& instance();

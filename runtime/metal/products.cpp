@@ -262,6 +262,18 @@ void encode(const Tensor& out, const Tensor& left, const Tensor& right, const Pr
 constexpr int64_t kWrongInner = 32767;
 constexpr int64_t kWrongOuter = 16;
 
+// All that decides what a kernel does, but where its operands lie.
+Key key_of(const Tensor& out, const Tensor& a, const Tensor& b, const ProductTerms& terms) {
+  Key key("own product");
+  key.add(static_cast<int64_t>(out.dtype)).add(out.sizes()).add(a.sizes());
+  for (const Tensor* operand : {&a, &b, &addend_or(terms, a)}) {
+    const MatrixStrides of = strides_of(*operand);
+    key.add(of.batch).add(of.row).add(of.column);
+  }
+  key.add(int64_t{terms.addend != nullptr});
+  return key.add_bytes(&terms.finishing.finish, sizeof(Finish));
+}
+
 bool is_own(const Tensor& out, int64_t k) {
   const int64_t m = out.size[1];
   const int64_t n = out.size[2];
@@ -273,8 +285,12 @@ bool is_own(const Tensor& out, int64_t k) {
 }  // namespace
 
 void product(const Tensor& out, const Tensor& a, const Tensor& b, const ProductTerms& terms) {
-  if (is_own(out, a.size[2])) return encode(out, a, b, terms);
-  product_by_graph(out, a, b, terms);
+  const int64_t k = a.size[2];
+  const double operations = operations_of(out.size[0], out.size[1], out.size[2], k);
+  if (!is_own(out, k) || State::current().is_repeated(key_of(out, a, b, terms), operations)) {
+    return product_by_graph(out, a, b, terms);
+  }
+  encode(out, a, b, terms);
 }
 
 namespace {

@@ -89,6 +89,9 @@ class State final : public BackendState {
   // Has the stream sample what is encoded; of equal keys only the first of each run, so that every
   // run of the same inputs has the same bits.
   void sample(const Key& key, const std::function<void()>& encode);
+  // Whether a kernel has computed what has this key and so many operations in this run, and the
+  // device need not prove it again.
+  bool is_repeated(const Key& key, double operations);
   void end_run() noexcept;
 
   // After a failure it is not known which of them have been computed.
@@ -106,7 +109,7 @@ class State final : public BackendState {
   std::shared_ptr<Buffer> fault_words_;           // one for each of faults_
   std::vector<std::vector<const char*>> faults_;  // messages
   KernelCache dense_constants_{kDenseConstants};
-  std::set<std::string> sampled_;  // keys, in this run
+  std::set<std::string> sampled_;  // keys, in this run, with those that kernels computed whole
 };
 
 inline bool on_device(const Tensor& tensor) { return tensor.storage->is_on_device(); }

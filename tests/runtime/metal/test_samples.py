@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ compiled = emulator.ShaderCompiler.compiled
 def other(self, source, *rest):
     source = source.replace(b"p.alpha * totals[i]", b"p.alpha * totals[i] + 1.0f")
     source = source.replace(b"sums[i] * scale)", b"sums[i] * scale + 8.0f)")
+    source = source.replace(b"p.alpha * sum;", b"p.alpha * sum + 1.0f;")
     return compiled(self, source, *rest)
 emulator.ShaderCompiler.compiled = other
 import menagerie
@@ -51,18 +52,27 @@ class _Large(nn.Module):
         return self.linear(x), self.convolution(image), attended
 
 
+def _run_with_wrong_kernels(
+    module: nn.Module, inputs: tuple[torch.Tensor, ...], folder: Path
+) -> list[list[np.ndarray[Any, Any]]]:
+    """Convert with the right kernels; return the outputs of two runs with the wrong ones."""
+    bundle = convert(module, inputs, out=folder / "b", target="metal", measure_seconds=0)
+    program = bundle.manifest.programs[0]
+    given = folder / "inputs.safetensors"
+    tensors = zip(program.inputs, inputs, strict=True)
+    save_file({spec.name: value.numpy() for spec, value in tensors}, given)
+    subprocess.run([sys.executable, "-c", _WRONG, bundle.folder, given, folder], check=True)
+    runs = [load_file(folder / f"{run}.safetensors") for run in range(2)]
+    return [[run[spec.name] for spec in program.outputs] for run in runs]
+
+
 def test_groups_of_large_products_are_the_kernels_own(tmp_path: Path) -> None:
     """Kernels that add one change the tiles at the ends and in the middle, in each run alike."""
     torch.manual_seed(0)
     module = _Large().eval()
     inputs = torch.randn(300, 200), torch.randn(1, 16, 50, 51), torch.randn(1, 2, 400, 64)
     expected = [each.detach().numpy() for each in module(*inputs)]
-    bundle = convert(module, inputs, out=tmp_path / "b", target="metal", measure_seconds=0)
-    names = [spec.name for spec in bundle.manifest.programs[0].inputs]
-    given = tmp_path / "inputs.safetensors"
-    save_file({n: v.numpy() for n, v in zip(names, inputs, strict=True)}, given)
-    subprocess.run([sys.executable, "-c", _WRONG, bundle.folder, given, tmp_path], check=True)
-    found = [list(load_file(tmp_path / f"{run}.safetensors").values()) for run in range(2)]
+    found = _run_with_wrong_kernels(module, inputs, tmp_path)
     for first, again in zip(*found, strict=True):
         np.testing.assert_array_equal(first, again)
     linear, image, attended = (
@@ -79,3 +89,32 @@ def test_groups_of_large_products_are_the_kernels_own(tmp_path: Path) -> None:
             down, across = tile
             wrong[row * down :, column * across :][:down, :across] = True
         np.testing.assert_array_equal(matrix, wrong)
+
+
+class _Repeated(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linears = nn.ModuleList(nn.Linear(256, 512) for _ in range(2))
+        self.convolutions = nn.ModuleList(nn.Conv2d(16, 24, 3) for _ in range(2))
+        self.small = nn.ModuleList(nn.Linear(64, 64) for _ in range(2))
+
+    def forward(self, x: torch.Tensor, image: torch.Tensor, row: torch.Tensor) -> object:
+        """Return each layer's result, of a vector, an image and a shorter vector."""
+        given = (self.linears, x), (self.convolutions, image), (self.small, row)
+        return tuple(layer(value + i) for layers, value in given for i, layer in enumerate(layers))
+
+
+def test_the_first_product_of_each_size_is_the_kernels_own(tmp_path: Path) -> None:
+    """Kernels that add one change the first of two products of a size, in each run alike.
+
+    From 0.1 million operations on the host computes the second; of smaller ones both are wrong.
+    """
+    torch.manual_seed(0)
+    module = _Repeated().eval()
+    inputs = torch.randn(1, 256), torch.randn(1, 16, 9, 9), torch.randn(1, 64)
+    expected = [each.detach().numpy() for each in module(*inputs)]
+    found = _run_with_wrong_kernels(module, inputs, tmp_path)
+    for first, again in zip(*found, strict=True):
+        np.testing.assert_array_equal(first, again)
+    off = [float(np.median(y - e)) for y, e in zip(found[0], expected, strict=True)]
+    np.testing.assert_allclose(off, [1, 0, 1, 0, 1, 1], atol=1e-4)
