@@ -163,6 +163,7 @@ Tensor Bundle::narrow(const std::string& name, std::span<const int64_t> shape,
                       const std::function<std::shared_ptr<const NarrowRows>()>& stored) const {
   const auto make = [&] {
     const auto rows = stored();
+    if (rows->values.dtype == Dtype::kBFloat16 || !rows->row_scales.empty()) coarse_ = true;
     const int64_t elements = rows->values.size[0] * rows->columns;
     const auto floats = [rows, elements] {
       const auto made = filled(elements, [&](std::span<float> to) { widen(*rows, to); });

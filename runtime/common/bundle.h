@@ -1,6 +1,7 @@
 // An opened bundle folder: its manifest, and its weights mapped once for all programs.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -32,6 +33,10 @@ class Bundle {
   // widened once for all programs when a kernel asks for the floats.
   Tensor constant(const std::string& name, int32_t wanted) const;
 
+  // Whether products round their operands: a weight is in bfloat16, or of integers that meet
+  // others.
+  bool is_coarse() const { return coarse_.load(std::memory_order_relaxed); }
+
   // The library that this machine loads for a program, its hash checked: the program's own, or its
   // emulation where the machine is not what the bundle is for.
   std::shared_ptr<const OpenFile> library(const ProgramSpec& program) const;
@@ -57,6 +62,7 @@ class Bundle {
   Manifest manifest_;
   std::shared_ptr<const SafeTensors> weights_;
   std::shared_ptr<DeviceMemory> device_weights_;  // null: the mapping serves
+  mutable std::atomic<bool> coarse_ = false;
   mutable std::mutex mutex_;
   mutable std::map<std::string, std::weak_ptr<Storage>> widened_;  // by the tensor's name
 };

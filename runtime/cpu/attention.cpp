@@ -6,6 +6,8 @@
 #include <limits>
 #include <vector>
 
+#include "common/bundle.h"
+#include "common/context.h"
 #include "common/copy.h"
 #include "common/platform/threads.h"
 #include "common/shim_support.h"
@@ -27,6 +29,7 @@ struct Problem {
   const Tensor* mask;        // broadcast to [batch, heads, queries, keys]; null for none
   bool causal;
   float scale;
+  bool coarse;     // the program's products are
   Tensor output;   // as query
   Tensor log_sum;  // [batch, heads, queries]
 };
@@ -93,8 +96,8 @@ class PackedHeads {
   }
 
  private:
-  kernels::PackedRight keys_of(int64_t keys) const { return {p_.key.size[3], keys}; }
-  kernels::PackedRight values_of(int64_t keys) const { return {keys, p_.value.size[3]}; }
+  kernels::PackedRight keys_of(int64_t keys) const { return {p_.key.size[3], keys, p_.coarse}; }
+  kernels::PackedRight values_of(int64_t keys) const { return {keys, p_.value.size[3], p_.coarse}; }
   float* place(int64_t head, int64_t index) const {
     return packed_.data<float>() + (head * blocks_ + index) * each_;
   }
@@ -300,10 +303,11 @@ AOTITorchError aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu(
     const Tensor computed = direct ? output : empty_contiguous(Dtype::kFloat32, q.sizes());
     if (!output.empty()) {
       const Work work = work_of_attention(q, operand(key), output);
+      const Bundle* bundle = Context::current().bundle();
       const double chosen = scale != nullptr ? *scale : 1 / std::sqrt(double(q.size[3]));
       attention({prepared(q), prepared(operand(key)), prepared(operand(value)),
                  mask == nullptr ? nullptr : &four, is_causal != 0, static_cast<float>(chosen),
-                 computed, log_sum});
+                 bundle != nullptr && bundle->is_coarse(), computed, log_sum});
       if (!direct) assign(computed, output);
     }
     *ret0 = to_handle(output);

@@ -107,10 +107,12 @@ struct SmallProduct {
 void small_product(const SmallProduct& product);
 
 // A right operand b[depth, columns] that is packed once for many products of few rows, for use
-// inside parallel regions.
+// inside parallel regions. Where products may be `coarse`, both operands are rounded to bfloat16 by
+// processors that multiply it.
 class PackedRight {
  public:
-  PackedRight(int64_t depth, int64_t columns) : depth_(depth), columns_(columns) {}
+  PackedRight(int64_t depth, int64_t columns, bool coarse = false)
+      : depth_(depth), columns_(columns), coarse_(coarse) {}
 
   // Floats that it takes packed.
   int64_t size() const;
@@ -123,6 +125,7 @@ class PackedRight {
 
  private:
   int64_t depth_, columns_;
+  bool coarse_;
 };
 
 // The largest of n values; -infinity for none.

@@ -199,16 +199,30 @@ def test_a_row_that_is_not_there_ends_the_run(sessions: Opened, word: int) -> No
 
 
 class Odd(nn.Module):
-    """A product of an odd depth, and windows of an odd one."""
+    """A product of an odd depth, windows of an odd one, and attention of an odd width and length."""
 
     def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(777, 301)
         self.windows = nn.Conv2d(33, 70, 3, stride=2, padding=1)
 
-    def forward(self, rows: torch.Tensor, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return both results."""
-        return self.linear(rows), self.windows(images)
+    def forward(
+        self, rows: torch.Tensor, images: torch.Tensor, heads: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        """Return the three results."""
+        attended = F.scaled_dot_product_attention(heads, heads.sin(), heads.cos())
+        return self.linear(rows), self.windows(images), attended
+
+
+def _attended(heads: torch.Tensor) -> torch.Tensor:
+    """What attention gives whose products take rounded operands and sum up exactly."""
+
+    def rounded(x: torch.Tensor) -> torch.Tensor:
+        return x.float().bfloat16().double()
+
+    scores = rounded(heads * heads.shape[-1] ** -0.5) @ rounded(heads.sin()).mT
+    weights = (scores - scores.amax(-1, keepdim=True)).exp()
+    return rounded(weights) @ rounded(heads.cos()) / weights.sum(-1, keepdim=True)
 
 
 @pytest.mark.parametrize("most", ["ALL", "AVX512_CORE"])
@@ -217,28 +231,34 @@ def test_bfloat16_multiplies_rounded_rows_where_the_processor_can(
 ) -> None:
     """There both operands are bfloat16, elsewhere the weights alone; sums are float32's."""
     module = _made(Odd, Precision.BFLOAT16)
-    given = torch.randn(50, 777), torch.randn(2, 33, 21, 20)
+    given = torch.randn(50, 777), torch.randn(2, 33, 21, 20), torch.randn(1, 3, 61, 37)
     given[0][7, 5] = torch.nan
     folder = tmp_path / "bundle"
     example = tuple(torch.randn_like(each) for each in given)
     convert(module, example, out=folder, precision=Precision.BFLOAT16, measure_seconds=0)
     program = (
         "import sys, numpy as np; from menagerie.session import Session\n"
-        "rows, images, to = sys.argv[2:]; session = Session(sys.argv[1], threads=2)\n"
-        "files = zip(session.inputs, (rows, images), strict=True)\n"
+        "*given, to = sys.argv[2:]; session = Session(sys.argv[1], threads=2)\n"
+        "files = zip(session.inputs, given, strict=True)\n"
         "np.savez(to, **session.run({each.name: np.load(file) for each, file in files}))"
     )
-    files = [tmp_path / name for name in ("rows.npy", "images.npy", "results.npz")]
+    files = [tmp_path / name for name in ("0.npy", "1.npy", "2.npy", "results.npz")]
     for file, each in zip(files, given, strict=False):
         np.save(file, each.numpy())
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": most}
     subprocess.run([sys.executable, "-c", program, folder, *files], env=environment, check=True)
     rounds = most == "ALL" and "avx512_bf16" in Path("/proc/cpuinfo").read_text(encoding="ascii")
     taken = [each.bfloat16().double() if rounds else each.double() for each in given]
-    expected = copy.deepcopy(module).double()(*taken)
+    *expected, exact = copy.deepcopy(module).double()(*taken[:2], given[2].double())
+    coarse = _attended(given[2])
+    assert (coarse - exact).abs().max() > 5e-4
     with np.load(files[-1]) as results:
-        for found, wanted in zip(results.values(), expected, strict=True):
-            np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-5, atol=1e-5)
+        *products, attended = results.values()
+    for found, wanted in zip(products, expected, strict=True):
+        np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-5, atol=1e-5)
+    # A weight in the middle of two of bfloat16 may be rounded to the other one.
+    bound = 1e-4 if rounds else 1e-5
+    np.testing.assert_allclose(attended, (coarse if rounds else exact).numpy(), atol=bound)
 
 
 @pytest.mark.skipif(

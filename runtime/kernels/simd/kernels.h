@@ -44,7 +44,7 @@ struct PairKernels {
   std::span<const PanelKernel> panels;  // as those of `Kernels`, one for each of theirs
   // Rounds n floats of a row; where n is odd, a zero stands beside the last.
   void (*round)(const float* from, int64_t n, float* to);
-  // Makes pairs of a panel [depth, width] of widened bfloat16, in place; likewise.
+  // Rounds a panel [depth, width] to pairs along its depth, in place; likewise.
   void (*pair)(float* panel, int64_t depth, int64_t width);
 };
 

@@ -25,28 +25,27 @@ constexpr PanelKernel kPanels[] = {
 };
 
 void round_row(const float* from, int64_t n, float* to) {
-  constexpr int64_t kStep = 2 * Lanes16::kCount;
-  for (; n > 0; n -= kStep, from += kStep, to += Lanes16::kCount) {
-    const auto half = [&](int64_t first) {
-      const int64_t count = std::clamp<int64_t>(n - first, 0, Lanes16::kCount);
-      return (__m512)Lanes16::load_first(from + first, count);
-    };
-    const auto pairs = _mm512_cvtne2ps_pbh(half(Lanes16::kCount), half(0));
-    const int64_t count = std::min<int64_t>((n + 1) / 2, Lanes16::kCount);
-    Lanes16::store_first(to, (Lanes16::Vector)pairs, count);
+  constexpr int64_t kCount = Lanes16::kCount;
+  const auto pairs = [](auto first, auto second) {
+    return (Lanes16::Vector)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
+  };
+  for (; n >= 2 * kCount; n -= 2 * kCount, from += 2 * kCount, to += kCount) {
+    Lanes16::store(to, pairs(Lanes16::load(from), Lanes16::load(from + kCount)));
   }
+  const int64_t first = std::min(n, kCount);
+  const auto second = Lanes16::load_first(from + first, n - first);
+  Lanes16::store_first(to, pairs(Lanes16::load_first(from, first), second), (n + 1) / 2);
 }
 
-// The panel's floats are bfloat16's, so their upper halves are all of them.
 void pair_rows(float* panel, int64_t depth, int64_t width) {
   for (int64_t k = 0; k < depth; k += 2) {
     for (int64_t j = 0; j < width; j += Lanes8::kCount) {
-      const float* first = panel + k * width + j;
-      const __m256i one = _mm256_srli_epi32((__m256i)Lanes8::load(first), 16);
-      const __m256i two = k + 1 < depth ? (__m256i)Lanes8::load(first + width) : __m256i{};
-      const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff0000U));
-      Lanes8::store(panel + k / 2 * width + j,
-                    (Lanes8::Vector)_mm256_or_si256(one, _mm256_and_si256(two, upper)));
+      const auto rounded = [&](int64_t row) {
+        const auto floats = row < depth ? Lanes8::load(panel + row * width + j) : Lanes8::all(0);
+        return _mm256_cvtepu16_epi32((__m128i)_mm256_cvtneps_pbh((__m256)floats));
+      };
+      const __m256i pairs = _mm256_or_si256(rounded(k), _mm256_slli_epi32(rounded(k + 1), 16));
+      Lanes8::store(panel + k / 2 * width + j, (Lanes8::Vector)pairs);
     }
   }
 }

@@ -20,13 +20,14 @@
 namespace menagerie::simd {
 namespace {
 
-constexpr int64_t kFewNumbers = 4096;      // of a weight, which then is widened once
-constexpr int64_t kPanelFloats = 1 << 16;  // of panels, which stay in the second-level cache
-constexpr int64_t kRowFloats = 1 << 15;    // of rows beside them
-constexpr int64_t kMostRows = 96;          // of a block
-constexpr int64_t kLeastShare = 56;        // rows for which panels are widened once more
-constexpr int64_t kLeastPiece = 128;       // numbers of a stored row that are widened at once
-constexpr int64_t kSetBytes = 4096;        // rows so far apart share a set of the first-level cache
+constexpr int64_t kFewNumbers = 4096;       // of a weight, which then is widened once
+constexpr int64_t kPanelFloats = 1 << 16;   // of panels, which stay in the second-level cache
+constexpr int64_t kPairedFloats = 1 << 18;  // the same where rows are rounded for each group
+constexpr int64_t kRowFloats = 1 << 15;     // of rows beside them
+constexpr int64_t kMostRows = 96;           // of a block
+constexpr int64_t kLeastShare = 56;         // rows for which panels are widened once more
+constexpr int64_t kLeastPiece = 128;        // numbers of a stored row that are widened at once
+constexpr int64_t kSetBytes = 4096;  // rows so far apart share a set of the first-level cache
 constexpr int64_t kLineFloats = 16;
 constexpr int64_t kCopiedFloats = 1 << 20;
 constexpr int64_t kSharesEach = 2;  // of a thread, so that none waits long for the last
@@ -71,15 +72,16 @@ struct Division {
     const PanelKernel& widest = kernels().panels.front();
     const int64_t depth = p.weight.numbers(), threads = Context::current().threads();
     const int64_t all = (p.weight.columns + widest.width - 1) / widest.width;
-    const int64_t near = std::max<int64_t>(kPanelFloats / (depth * widest.width), 1);
+    const int64_t most = p.pairs ? kPairedFloats : kPanelFloats;
+    const int64_t near = std::max<int64_t>(most / (depth * widest.width), 1);
     const int64_t tasks = threads > 1 ? kSharesEach * threads : 1;
     const int64_t panels = std::min(near, std::max<int64_t>(all / tasks, 1));
     width = panels * widest.width;
     groups = (all + panels - 1) / panels;
     shares = std::clamp<int64_t>((tasks + groups - 1) / groups, 1,
                                  std::max<int64_t>(p.rows / kLeastShare, 1));
-    block = std::clamp(kRowFloats / depth / widest.most_rows * widest.most_rows, widest.most_rows,
-                       kMostRows);
+    block = std::clamp(kRowFloats / p.depth() / widest.most_rows * widest.most_rows,
+                       widest.most_rows, kMostRows);
     sizes = {whole_lines(width * depth), whole_lines(block * p.room_row),
              whole_lines(floats_of_pieces(p.weight)), p.own ? 0 : whole_lines(block * width)};
   }

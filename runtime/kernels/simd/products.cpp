@@ -218,17 +218,32 @@ int64_t PackedRight::size() const {
 }
 
 void PackedRight::pack(const float* b, int64_t row, int64_t column, float* to) const {
+  const simd::PairKernels* pairs = coarse_ ? simd::pair_kernels() : nullptr;
   each_panel(columns_, [&](const PanelKernel& kernel, int64_t first, int64_t columns) {
     pack_panel({b + first * column, row, column}, depth_, columns, kernel.width, to);
+    if (pairs != nullptr) pairs->pair(to, depth_, kernel.width);
     to += depth_ * kernel.width;
   });
 }
 
 void PackedRight::multiply(const float* a, int64_t a_row, int64_t rows, const float* packed,
                            float* c, int64_t c_row) const {
+  const simd::PairKernels* pairs = coarse_ ? simd::pair_kernels() : nullptr;
+  const int64_t depth = pairs == nullptr ? depth_ : (depth_ + 1) / 2;
+  thread_local std::vector<float> rounded;
+  if (pairs != nullptr) {
+    rounded.resize(static_cast<size_t>(rows * depth));
+    for (int64_t i = 0; i < rows; ++i) {
+      pairs->round(a + i * a_row, depth_, rounded.data() + i * depth);
+    }
+    a = rounded.data();
+    a_row = depth;
+  }
+  const PanelKernel* widest = simd::kernels().panels.data();
   each_panel(columns_, [&](const PanelKernel& kernel, int64_t first, int64_t columns) {
-    simd::multiply_rows(kernel,
-                        {a, a_row, packed, nullptr, c + first, c_row, depth_, rows, columns}, {});
+    const PanelKernel& own = pairs == nullptr ? kernel : pairs->panels[&kernel - widest];
+    simd::multiply_rows(own, {a, a_row, packed, nullptr, c + first, c_row, depth, rows, columns},
+                        {});
     packed += depth_ * kernel.width;
   });
 }
