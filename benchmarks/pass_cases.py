@@ -161,10 +161,6 @@ def _relative_scores(
     return torch.softmax(query @ key.mT + shifted, -1)
 
 
-def _linear(w: torch.Tensor, b: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    return functional.linear(x, w, b)
-
-
 def _normal(*shapes: tuple[int, ...]) -> Callable[[], Tensors]:
     return lambda: tuple(torch.randn(shape) for shape in shapes)
 
@@ -286,12 +282,6 @@ CASES: tuple[Case, ...] = (
         "scores of 4 heads of 64 over 188 frames",
         _weighted(_relative_scores),
         _normal((4, 188, 64), (4, 188, 64), (4, 375, 64)),
-    ),
-    Case(
-        "decompose_linear",
-        "linear with bias, 196 x 384 to 384",
-        _weighted(_linear, (384, 384), (384,)),
-        _normal((196, 384)),
     ),
     Case(
         "remove_dead_code",

@@ -26,12 +26,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.sweep
 
 _MANIFEST = load_manifest()
-_EVERYTHING = tuple(name for name in available_passes() if name != "decompose_linear")
-
 _LISTS: dict[str, tuple[PassItem, ...]] = {
     **{name: (name,) for name in available_passes()},
     "fuse_cat_linear, no gate": (PassChoice(name="fuse_cat_linear", options={"gate": "open"}),),
-    "everything": _EVERYTHING,
+    "everything": tuple(available_passes()),
     **{f"default, {name}": passes_in(WeightPrecision(), None, name) for name in all_targets()},
 }
 

@@ -31,8 +31,7 @@ class MetalTarget(Target):
     summary = "Macs with Apple's processors, macOS 15 or newer"
     runtime = "metal"
     convert_pool = "linux-cpu"
-    # fuse_cat_linear's cost model was measured on the CPU alone. decompose_linear is for targets
-    # without addmm, which Metal's runtime has.
+    # fuse_cat_linear's cost model was measured on the CPU alone.
     passes: ClassVar[tuple[PassItem, ...]] = (
         *(choice for choice in CpuTarget().general_passes if choice != "fuse_cat_linear"),
         ROUND_WEIGHTS,

@@ -18,7 +18,6 @@ from torch import nn
 
 from tests.examples import examples
 from transforms.graph.graph_pass import check_program
-from transforms.passes.decompose_linear import DecomposeLinear
 from transforms.passes.fold_batch_norm import FoldBatchNorm
 from transforms.passes.fold_constants import FoldConstants
 from transforms.passes.merge_common_subexpressions import MergeCommonSubexpressions
@@ -34,7 +33,6 @@ _PASSES = (
     MergeCommonSubexpressions,
     RemoveIdentityPermutes,
     RemoveDeadCode,
-    DecomposeLinear,
     FoldBatchNorm,
 )
 _SIZE = 4

@@ -577,20 +577,6 @@ def _transforms(draw: Draw) -> Case:
 FOURIER = {f.__name__[1:]: f for f in (_stfts, _istfts, _transforms)}
 
 
-def _linears(draw: Draw) -> Case:
-    dtype, (n, m, k) = _of(draw, *FLOATS, *HALVES), (draw(st.integers(0, 4)) for _ in range(3))
-    x, w = tensors(draw, (*_shape(draw, most=2), n, k), dtype), tensors(draw, (m, k), dtype)
-    beta, alpha = _of(draw, 0, 1, 0.5), _of(draw, 0, 1, -1.5)
-    bias = tensors(draw, _of(draw, (m,), (n, m), (1, m)), dtype)
-    a, b = tensors(draw, (n, k), dtype), tensors(draw, (k, m), dtype)
-    return _of(
-        draw,
-        (F.linear, (x, w)),
-        (F.linear, (x, w, tensors(draw, (m,), dtype))),
-        (lambda s, a, b: torch.addmm(s, a, b, beta=beta, alpha=alpha), (bias, a, b)),
-    )
-
-
 _ranges = settings(
     max_examples=examples(2, 3),
     deadline=None,
@@ -601,7 +587,6 @@ _ranges = settings(
 _KINDS = [
     *((name, draw, "decompose_rare_operators") for name, draw in (RARE | LINEAR).items()),
     *((name, draw, "decompose_stft") for name, draw in FOURIER.items()),
-    ("linears", _linears, "decompose_linear"),
 ]
 
 
