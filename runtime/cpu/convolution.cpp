@@ -10,7 +10,9 @@
 #include "common/shim_support.h"
 #include "common/windows.h"
 #include "cpu/epilogue.h"
+#include "cpu/rows.h"
 #include "cpu/work.h"
+#include "kernels/finish.h"
 
 using namespace menagerie;
 
@@ -32,9 +34,17 @@ bool answers_channels_last(const Tensor& input, const Tensor& weight) {
          suggests_channels_last(weight);
 }
 
-Tensor empty_output(const Tensor& input, std::span<const int64_t> sizes, bool channels_last) {
-  const Extents strides = channels_last ? channels_last_strides(sizes) : contiguous_strides(sizes);
+Tensor empty_channels_last(const Tensor& input, std::span<const int64_t> sizes) {
+  const Extents strides = channels_last_strides(sizes);
   return empty_strided(input.dtype, sizes, {strides.data(), sizes.size()});
+}
+
+ConvolutionParameters forward_parameters(const Tensor& input, std::span<const int64_t> stride,
+                                         std::span<const int64_t> padding,
+                                         std::span<const int64_t> dilation, int64_t groups) {
+  constexpr int64_t kNone[] = {0};
+  return convolution_parameters(input,
+                                {stride, padding, dilation, kNone, /*transposed=*/false, groups});
 }
 
 // output = epilogue(input * weight + bias), of operands that fit, for any layout and dtype.
@@ -46,10 +56,7 @@ void compute_widened(const Tensor& input, const Tensor& weight, const Tensor* bi
                      const Tensor& output) {
   const Tensor result = empty_strided(Dtype::kFloat32, output.sizes(), output.strides());
   const Tensor wide_bias = bias == nullptr ? Tensor() : widened(*bias);
-  const Tensor other = epilogue.other == nullptr ? Tensor() : widened(*epilogue.other);
-  Epilogue wide = epilogue;
-  if (epilogue.other != nullptr) wide.other = &other;
-  convolve(widened(input), widened(weight), bias == nullptr ? nullptr : &wide_bias, p, wide,
+  convolve(widened(input), widened(weight), bias == nullptr ? nullptr : &wide_bias, p, epilogue,
            result);
   assign(result, output);
 }
@@ -61,8 +68,7 @@ void convolve(const Tensor& input, const Tensor& weight, const Tensor* bias,
     return compute_widened(input, weight, bias, p, epilogue, output);
   }
   if (input.empty() || weight.empty()) {
-    require(epilogue.binary == kernels::Binary::kNone &&
-                epilogue.activation == kernels::Activation::kNone,
+    require(epilogue.activation == kernels::Activation::kNone,
             "an empty convolution with a fused operation is not supported");
     return fill_with_bias(output, bias);
   }
@@ -79,45 +85,12 @@ void convolve(const Tensor& input, const Tensor& weight, const Tensor* bias,
   kernels::convolution(input, weight, plain_bias, p, epilogue, output);
 }
 
-// Operands of torch's fused convolutions, which the compiler always has answer channels-last.
-struct Fused {
-  const Tensor& input;
-  const Tensor& weight;
-  const Tensor* bias;
-  ConvolutionParameters parameters;
-
-  std::vector<int64_t> sizes() const { return convolution_sizes(input, weight, bias, parameters); }
-};
-
-Fused fused(AtenTensorHandle input, AtenTensorHandle weight, AtenTensorHandle* bias,
-            std::span<const int64_t> stride, std::span<const int64_t> padding,
-            std::span<const int64_t> dilation, int64_t groups) {
-  constexpr int64_t kNone[] = {0};
-  const Tensor& x = operand(input);
-  return {
-      x, operand(weight), optional_operand(bias),
-      convolution_parameters(x, {stride, padding, dilation, kNone, /*transposed=*/false, groups})};
-}
-
-Epilogue binary_epilogue(const Tensor& other, const char* binary, const double* alpha,
-                         const char** unary, std::span<const double* const> scalars,
-                         const char** algorithm) {
-  Epilogue epilogue = activation_named(word_or_none(unary), scalars, word_or_none(algorithm));
-  epilogue.binary = binary_named(binary, alpha);
-  epilogue.other = &other;
-  return epilogue;
-}
-
-void check_other(const Tensor& other, std::span<const int64_t> sizes) {
-  require(std::ranges::equal(other.sizes(), sizes), "the other operand ", other,
-          " does not have the sizes of the result");
-}
-
 }  // namespace
 
 Tensor backend::empty_convolution(const Tensor& input, const Tensor& weight,
                                   std::span<const int64_t> sizes) {
-  return empty_output(input, sizes, answers_channels_last(input, weight));
+  return answers_channels_last(input, weight) ? empty_channels_last(input, sizes)
+                                              : empty_contiguous(input.dtype, sizes);
 }
 
 void backend::convolve(const Tensor& input, const Tensor& weight, const Tensor* bias,
@@ -131,55 +104,16 @@ AOTITorchError aoti_torch_cpu_mkldnn__convolution_pointwise(
     int64_t dilation_len_, int64_t groups, const char* attr, const double** scalars,
     int64_t scalars_len_, const char** algorithm, AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
-    const Fused call = fused(X, W, B, numbers(stride, stride_len_), numbers(padding, padding_len_),
-                             numbers(dilation, dilation_len_), groups);
-    const Epilogue epilogue =
-        activation_named(attr, list(scalars, scalars_len_), word_or_none(algorithm));
-    const Tensor output = empty_output(call.input, call.sizes(), /*channels_last=*/true);
-    convolve(call.input, call.weight, call.bias, call.parameters, epilogue, output);
+    const Tensor& x = operand(X);
+    const Tensor& weight = operand(W);
+    const Tensor* bias = optional_operand(B);
+    const ConvolutionParameters p =
+        forward_parameters(x, numbers(stride, stride_len_), numbers(padding, padding_len_),
+                           numbers(dilation, dilation_len_), groups);
+    const Tensor output = empty_channels_last(x, convolution_sizes(x, weight, bias, p));
+    convolve(x, weight, bias, p,
+             activation_named(attr, list(scalars, scalars_len_), word_or_none(algorithm)), output);
     *ret0 = to_handle(output);
-  });
-}
-
-AOTITorchError aoti_torch_cpu_mkldnn__convolution_pointwise_binary(
-    AtenTensorHandle X, AtenTensorHandle other, AtenTensorHandle W, AtenTensorHandle* B,
-    const int64_t* padding, int64_t padding_len_, const int64_t* stride, int64_t stride_len_,
-    const int64_t* dilation, int64_t dilation_len_, int64_t groups, const char* binary_attr,
-    double* alpha, const char** unary_attr, const double** unary_scalars,
-    int64_t unary_scalars_len_, const char** unary_algorithm, AtenTensorHandle* ret0) {
-  return kernel(__func__, [&] {
-    const Fused call = fused(X, W, B, numbers(stride, stride_len_), numbers(padding, padding_len_),
-                             numbers(dilation, dilation_len_), groups);
-    const auto sizes = call.sizes();
-    check_other(operand(other), sizes);
-    const Epilogue epilogue =
-        binary_epilogue(operand(other), binary_attr, alpha, unary_attr,
-                        list(unary_scalars, unary_scalars_len_), unary_algorithm);
-    const Tensor output = empty_output(call.input, sizes, /*channels_last=*/true);
-    convolve(call.input, call.weight, call.bias, call.parameters, epilogue, output);
-    *ret0 = to_handle(output);
-  });
-}
-
-AOTITorchError aoti_torch_cpu_mkldnn__convolution_pointwise_binary_(
-    AtenTensorHandle other, AtenTensorHandle X, AtenTensorHandle W, AtenTensorHandle* B,
-    const int64_t* padding, int64_t padding_len_, const int64_t* stride, int64_t stride_len_,
-    const int64_t* dilation, int64_t dilation_len_, int64_t groups, const char* binary_attr,
-    double* alpha, const char** unary_attr, const double** unary_scalars,
-    int64_t unary_scalars_len_, const char** unary_algorithm, AtenTensorHandle* ret0) {
-  return kernel(__func__, [&] {
-    const Fused call = fused(X, W, B, numbers(stride, stride_len_), numbers(padding, padding_len_),
-                             numbers(dilation, dilation_len_), groups);
-    const Tensor& target = operand(other);
-    check_other(target, call.sizes());
-    Epilogue epilogue = binary_epilogue(target, binary_attr, alpha, unary_attr,
-                                        list(unary_scalars, unary_scalars_len_), unary_algorithm);
-    // Only a sum can be formed in place: partial results pass through the target.
-    const bool sum = epilogue.binary == kernels::Binary::kAdd;
-    const Tensor factor = sum ? Tensor() : clone(target);
-    if (!sum) epilogue.other = &factor;
-    convolve(call.input, call.weight, call.bias, call.parameters, epilogue, target);
-    if (ret0 != nullptr) *ret0 = to_handle(target);
   });
 }
 
@@ -189,11 +123,6 @@ Epilogue epilogue_of(std::string_view name, std::span<const double> scalars) {
   std::vector<const double*> places;
   for (const double& scalar : scalars) places.push_back(&scalar);
   return activation_named(name, places, "none");
-}
-
-Tensor empty_images(const Tensor& like, std::span<const int64_t> sizes) {
-  const Extents strides = channels_last_strides(sizes);
-  return empty_strided(like.dtype, sizes, {strides.data(), sizes.size()});
 }
 
 bool is_dense(const Tensor* bias) { return bias == nullptr || bias->is_contiguous(); }
@@ -209,33 +138,30 @@ Tensor factors_of_rows(const Tensor& rows, std::span<const int64_t> sizes) {
   return broadcast(rows, sizes);
 }
 
+// Multiplies each row of channels-last images with its factor, and applies the activation.
+void finish_rows(const Tensor& images, const Tensor& factors, const Epilogue& epilogue) {
+  const int64_t height = images.size[2], width = images.size[3] * images.size[1];
+  for_each_row(static_cast<size_t>(images.size[0] * height), [&](size_t row) {
+    const auto number = static_cast<int64_t>(row);
+    const int64_t image = number / height, y = number % height;
+    const float factor = factors.data<float>()[image * factors.stride[0] + y * factors.stride[2]];
+    float* values = images.data<float>() + number * width;
+    for (int64_t i = 0; i < width; ++i) values[i] *= factor;
+    portable::activate(epilogue, values, width);
+  });
+}
+
 void compute(const Expanded& call, const Tensor& output) {
   if (output.empty()) return;
   const bool dense = is_dense(call.bias) && is_dense(call.expansion_bias);
   if (dense && kernels::expanded_depthwise(call, output)) {
     return note_expanded(call, output);
   }
-  const Tensor expanded = empty_images(call.input, call.sizes);
-  Epilogue epilogue = call.expansion_epilogue;
-  Tensor factors;
-  if (call.rows != nullptr) {
-    factors = empty_images(call.input, call.sizes);  // laid as what they multiply
-    copy(*call.rows, factors);
-    epilogue.binary = kernels::Binary::kMultiply;
-    epilogue.other = &factors;
-  }
-  convolve(call.input, call.expansion, call.expansion_bias, call.expansion_parameters, epilogue,
-           expanded);
+  const Tensor expanded = empty_channels_last(call.input, call.sizes);
+  convolve(call.input, call.expansion, call.expansion_bias, call.expansion_parameters,
+           call.rows == nullptr ? call.expansion_epilogue : Epilogue{}, expanded);
+  if (call.rows != nullptr) finish_rows(expanded, *call.rows, call.expansion_epilogue);
   convolve(expanded, call.weight, call.bias, call.parameters, call.epilogue, output);
-}
-
-ConvolutionParameters parameters_of(const Tensor& images, std::span<const int64_t> stride,
-                                    std::span<const int64_t> padding,
-                                    std::span<const int64_t> dilation, int64_t groups) {
-  constexpr int64_t kNone[] = {0};
-  require(images.dimensions == 4, "the input must be images, not ", images);
-  return convolution_parameters(images,
-                                {stride, padding, dilation, kNone, /*transposed=*/false, groups});
 }
 
 }  // namespace
@@ -252,20 +178,23 @@ AOTITorchError aoti_torch_cpu_expanded_depthwise(
     int64_t scalars_len_, AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     const Tensor& x = operand(input);
+    require(x.dimensions == 4 && x.dtype == Dtype::kFloat32,
+            "the input must be images of float32, not ", x);
     const Tensor& wide = operand(expansion);
     const Tensor* wide_bias = optional_operand(expansion_bias);
     const ConvolutionParameters first =
-        parameters_of(x, numbers(expansion_stride, expansion_stride_len_),
-                      numbers(expansion_padding, expansion_padding_len_),
-                      numbers(expansion_dilation, expansion_dilation_len_), 1);
+        forward_parameters(x, numbers(expansion_stride, expansion_stride_len_),
+                           numbers(expansion_padding, expansion_padding_len_),
+                           numbers(expansion_dilation, expansion_dilation_len_), 1);
     const std::vector<int64_t> sizes = convolution_sizes(x, wide, wide_bias, first);
     Tensor expanded = x;  // its sizes alone
     std::ranges::copy(sizes, expanded.size.begin());
     const ConvolutionParameters second =
-        parameters_of(expanded, numbers(stride, stride_len_), numbers(padding, padding_len_),
-                      numbers(dilation, dilation_len_), wide.size[0]);
+        forward_parameters(expanded, numbers(stride, stride_len_), numbers(padding, padding_len_),
+                           numbers(dilation, dilation_len_), wide.size[0]);
     const Tensor* b = optional_operand(bias);
-    const Tensor output = empty_images(x, convolution_sizes(expanded, operand(weight), b, second));
+    const Tensor output =
+        empty_channels_last(x, convolution_sizes(expanded, operand(weight), b, second));
     const Tensor* given = optional_operand(rows);
     const Tensor factors = given == nullptr ? Tensor() : factors_of_rows(*given, sizes);
     compute({x, wide, integers_behind(wide), wide_bias, first, sizes,

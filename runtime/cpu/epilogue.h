@@ -9,8 +9,8 @@
 
 namespace menagerie {
 
-// `name` with its scalars and algorithm, as torch's fusions attach them: relu, leaky_relu,
-// hardtanh, gelu, swish, sigmoid, tanh, hardswish, hardsigmoid, none.
+// `name` with its scalars and algorithm, as torch's fusions attach them: relu, hardtanh,
+// gelu, swish, sigmoid, tanh, hardswish, hardsigmoid, none.
 inline kernels::Epilogue activation_named(std::string_view name,
                                           std::span<const double* const> scalars,
                                           std::string_view algorithm) {
@@ -27,9 +27,6 @@ inline kernels::Epilogue activation_named(std::string_view name,
   if (name == "swish") return {.activation = Activation::kSwish};
   if (name == "hardswish") return {.activation = Activation::kHardSwish};
   if (name == "hardsigmoid") return {.activation = Activation::kHardSigmoid};
-  if (name == "leaky_relu") {
-    return {.activation = Activation::kLeakyRelu, .alpha = scalar(0)};
-  }
   if (name == "hardtanh") {
     return {.activation = Activation::kClamp, .alpha = scalar(0), .beta = scalar(1)};
   }
@@ -38,15 +35,6 @@ inline kernels::Epilogue activation_named(std::string_view name,
     return {.activation = algorithm == "tanh" ? Activation::kGeluTanh : Activation::kGeluErf};
   }
   fail("there is no fused operation ", name);
-}
-
-// `add` or `mul`; a factor other than 1 is refused.
-inline kernels::Binary binary_named(std::string_view name, const double* alpha) {
-  const double factor = alpha == nullptr ? 1 : *alpha;
-  require(factor == 1, "a fused ", name, " with factor ", factor, " is not supported");
-  if (name == "add") return kernels::Binary::kAdd;
-  if (name == "mul") return kernels::Binary::kMultiply;
-  fail("there is no fused binary operation ", name);
 }
 
 // Optional strings come as a pointer to a pointer; none is "none".

@@ -125,10 +125,9 @@ void product(const kernels::Product& p, const Tensor& out) {
   kernels::matrix_product(p, out);
 }
 
-// epilogue(x[..., K] * weight[N, K]^T + bias[N]); the epilogue's other operand is of the result's
-// sizes.
+// epilogue(x[..., K] * weight[N, K]^T + bias[N]).
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor* bias,
-              kernels::Epilogue epilogue) {
+              const kernels::Epilogue& epilogue) {
   require(x.dimensions >= 1 && weight.dimensions == 2 && x.dtype == weight.dtype &&
               x.size[x.dimensions - 1] == weight.size[1],
           "input ", x, " and weight ", weight, " do not fit");
@@ -146,13 +145,6 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor* bias,
   sizes[x.dimensions - 1] = weight.size[0];
   const Tensor output =
       empty_contiguous(x.dtype, {sizes.data(), static_cast<size_t>(x.dimensions)});
-  Tensor other;
-  if (epilogue.other != nullptr) {
-    require(std::ranges::equal(epilogue.other->sizes(), output.sizes()), "the other operand ",
-            *epilogue.other, " does not have the sizes of the result");
-    other = as_rows(*epilogue.other);
-    epilogue.other = &other;
-  }
   product({as_rows(x), transposed(weight), bias, 1, 0, epilogue}, as_rows(output));
   return output;
 }
@@ -191,16 +183,5 @@ AOTITorchError aoti_torch_cpu__linear_pointwise(AtenTensorHandle X, AtenTensorHa
     *ret0 = to_handle(
         linear(operand(X), operand(W), optional_operand(B),
                activation_named(attr, list(scalars, scalars_len_), word_or_none(algorithm))));
-  });
-}
-
-AOTITorchError aoti_torch_cpu__linear_pointwise_binary(AtenTensorHandle X, AtenTensorHandle other,
-                                                       AtenTensorHandle W, AtenTensorHandle* B,
-                                                       const char* attr, AtenTensorHandle* ret0) {
-  return kernel(__func__, [&] {
-    kernels::Epilogue epilogue;
-    epilogue.binary = binary_named(attr, nullptr);
-    epilogue.other = &operand(other);
-    *ret0 = to_handle(linear(operand(X), operand(W), optional_operand(B), epilogue));
   });
 }

@@ -14,7 +14,7 @@ void convolution(const Tensor& input, const Tensor& weight, const Tensor* bias,
                  const ConvolutionParameters& parameters, const Epilogue& epilogue,
                  const Tensor& output) {
   const auto winograd_pays = [&] {
-    return onednn::winograd_pays(input, weight, parameters, epilogue, output);
+    return onednn::winograd_pays(input, weight, parameters, output);
   };
   if (weight.storage->narrow() != nullptr && !winograd_pays() &&
       simd::narrow_convolution(input, weight, bias, parameters, epilogue, output)) {

@@ -29,8 +29,6 @@ void each_eight(float* values, int64_t count, Function function) {
   }
 }
 
-Float8 sigmoid(Float8 x) { return 1.0F / (1.0F + exp8(-x)); }
-
 }  // namespace
 
 std::array<int64_t, ResultRows::kAxes> ResultRows::index(int64_t row) const {
@@ -74,8 +72,6 @@ void activate(const kernels::Epilogue& epilogue, float* values, int64_t count) {
       return;
     case Activation::kRelu:  // written so that a NaN stays one
       return each(values, count, [](float x) { return x < 0 ? 0 : x; });
-    case Activation::kLeakyRelu:
-      return each(values, count, [alpha](float x) { return x < 0 ? alpha * x : x; });
     case Activation::kClamp:
       return each(values, count, [alpha, beta](float x) {
         return x < alpha ? alpha : x > beta ? beta : x;
@@ -89,9 +85,9 @@ void activate(const kernels::Epilogue& epilogue, float* values, int64_t count) {
         return 0.5F * x * (1 + std::tanh(kRootOfTwoOverPi * (x + 0.044715F * x * x * x)));
       });
     case Activation::kSwish:
-      return each_eight(values, count, [](Float8 x) { return x * sigmoid(x); });
+      return each_eight(values, count, [](Float8 x) { return x * sigmoid8(x); });
     case Activation::kSigmoid:
-      return each_eight(values, count, sigmoid);
+      return each_eight(values, count, sigmoid8);
     case Activation::kTanh:
       return each(values, count, [](float x) { return std::tanh(x); });
     case Activation::kHardSwish:
@@ -104,7 +100,6 @@ void activate(const kernels::Epilogue& epilogue, float* values, int64_t count) {
 Finish Finish::of_columns(int64_t first, int64_t columns) const {
   Finish part = *this;
   part.result = result.from(first);
-  part.other = other.from(first);
   if (!bias.empty()) part.bias = {bias.begin() + first, bias.begin() + first + columns};
   return part;
 }
@@ -120,14 +115,6 @@ void Finish::store(int64_t row, int64_t first, int64_t columns, float* sums) con
   }
   if (beta != 0) {
     for (int64_t j = 0; j < columns; ++j) sums[j] += beta * to[j * step];
-  }
-  if (epilogue.binary != kernels::Binary::kNone) {
-    const bool adds = epilogue.binary == kernels::Binary::kAdd;
-    const float* with = other.at(row, first);
-    for (int64_t j = 0; j < columns; ++j) {
-      const float operand = with[j * other.column];
-      sums[j] = adds ? sums[j] + operand : sums[j] * operand;
-    }
   }
   activate(epilogue, sums, columns);
   if (step == 1) {

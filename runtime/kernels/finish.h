@@ -32,14 +32,13 @@ struct Place {
   }
 };
 
-// result = activation(binary(alpha * sums + bias + beta * result, other)), element by element.
+// result = activation(alpha * sums + bias + beta * result), element by element.
 struct Finish {
   Place result = {};
   std::vector<float> bias;  // of all columns; empty for none
   float alpha = 1;
   float beta = 0;
   kernels::Epilogue epilogue = {};
-  Place other = {};  // where the epilogue has another operand
 
   // The part for a group's columns.
   Finish of_columns(int64_t first, int64_t columns) const;

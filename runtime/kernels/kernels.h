@@ -18,8 +18,7 @@ namespace menagerie::kernels {
 enum class Activation {
   kNone,
   kRelu,
-  kLeakyRelu,  // alpha: slope below zero
-  kClamp,      // alpha, beta: lowest and highest value
+  kClamp,  // alpha, beta: lowest and highest value
   kGeluErf,
   kGeluTanh,
   kSwish,  // x * sigmoid(x)
@@ -29,15 +28,11 @@ enum class Activation {
   kHardSigmoid,  // clamp(x / 6 + 1/2, 0, 1)
 };
 
-enum class Binary { kNone, kAdd, kMultiply };
-
-// result = activation(binary(product + bias, other)).
+// result = activation(product + bias).
 struct Epilogue {
   Activation activation = Activation::kNone;
   float alpha = 0;
   float beta = 0;
-  Binary binary = Binary::kNone;
-  const Tensor* other = nullptr;  // of the output's sizes; may be the output itself
 };
 
 // output[N, O, ...] = epilogue(input[N, C, ...] * weight + bias). The weight is [O, C/groups, ...],

@@ -116,7 +116,6 @@ for dtype in FLOATS[1:]:
 _ACTIVATIONS: tuple[tuple[str, list[float], str | None, Any], ...] = (
     ("none", [], None, lambda x: x),
     ("relu", [], None, torch.relu),
-    ("leaky_relu", [0.1], None, lambda x: F.leaky_relu(x, 0.1)),
     ("hardtanh", [0.0, 6.0], None, F.relu6),
     ("gelu", [], "none", F.gelu),
     ("gelu", [], "tanh", lambda x: F.gelu(x, approximate="tanh")),
@@ -139,23 +138,6 @@ for attr, scalars, algorithm, function in _ACTIVATIONS:
         tolerance=1e-4,
         targets=_CPU,
     )  # fmt: skip
-for attr, combine in (("add", torch.add), ("mul", torch.mul)):
-    for place in ("", "_"):
-        TABLE.add(
-            f"mkldnn__convolution_pointwise_binary{place}",
-            attr,
-            {
-                "X": _X, "other": floats(2, 6, 7, 6), "W": _W, "B": floats(6), "padding": [0],
-                "stride": [1], "dilation": [1], "groups": 1, "binary_attr": attr, "alpha": None,
-                "unary_attr": "relu", "unary_scalars": [], "unary_algorithm": None,
-            },
-            lambda combine=combine, **given: torch.relu(
-                combine(_plain(**given), given["other"])
-            ),
-            tolerance=1e-4,
-            targets=_CPU,
-        )  # fmt: skip
-
 for change, fact in (
     ({"groups": 3}, "do not fit"),
     ({"groups": 0}, "groups must be at least 1, not 0"),

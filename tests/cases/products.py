@@ -353,20 +353,6 @@ for activation in _ACTIVATIONS:
                 _activated_linear,
                 targets=_CPU,
             )
-for attr, combine in (("add", torch.add), ("mul", torch.mul)):
-    TABLE.add(
-        "_linear_pointwise_binary",
-        attr,
-        {
-            "X": floats(2, 3, 9),
-            "other": floats(2, 3, 5),
-            "W": floats(5, 9),
-            "B": floats(5),
-            "attr": attr,
-        },
-        lambda combine=combine, **given: combine(_linear(**given), given["other"]),
-        targets=_CPU,
-    )
 
 
 def _packed(

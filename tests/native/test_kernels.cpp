@@ -65,8 +65,6 @@ double activated(const kernels::Epilogue& epilogue, double x) {
       return x;
     case Activation::kRelu:
       return std::max(x, 0.0);
-    case Activation::kLeakyRelu:
-      return x < 0 ? x * double{epilogue.alpha} : x;
     case Activation::kClamp:
       return std::clamp(x, double{epilogue.alpha}, double{epilogue.beta});
     case Activation::kGeluErf:
@@ -85,12 +83,6 @@ double activated(const kernels::Epilogue& epilogue, double x) {
       return hard(x);
   }
   return NAN;
-}
-
-double finished(const kernels::Epilogue& epilogue, double x, std::span<const int64_t> index) {
-  if (epilogue.binary == kernels::Binary::kAdd) x += element(*epilogue.other, index);
-  if (epilogue.binary == kernels::Binary::kMultiply) x *= element(*epilogue.other, index);
-  return activated(epilogue, x);
 }
 
 bool near(double a, double b) { return std::abs(a - b) <= 1e-5 * (1 + std::abs(b)); }
@@ -112,10 +104,7 @@ void check_product(const Shapes& s, const std::vector<size_t>& order,
   const Tensor bias = scattered({s.n}, {0});
   Tensor before = empty_strided(Dtype::kFloat32, out.sizes(), out.strides());
   std::copy(out.data<float>(), out.data<float>() + out.elements() * 2 - 1, before.data<float>());
-  kernels::Epilogue given = epilogue;
-  if (epilogue.binary != kernels::Binary::kNone) given.other = &out;
-  kernels::matrix_product({a, b, &bias, alpha, beta, given}, out);
-  if (epilogue.binary != kernels::Binary::kNone) given.other = &before;
+  kernels::matrix_product({a, b, &bias, alpha, beta, epilogue}, out);
   bool equal = true;
   for_each_index(out.sizes(), [&](std::span<const int64_t> index) {
     Numbers left(index.begin(), index.end()), right = left;
@@ -126,9 +115,8 @@ void check_product(const Shapes& s, const std::vector<size_t>& order,
       sum += element(a, left) * element(b, right);
     }
     const Numbers column{index.back()};
-    const double wanted = finished(
-        given, double{alpha} * sum + element(bias, column) + double{beta} * element(before, index),
-        index);
+    const double wanted = activated(epilogue, double{alpha} * sum + element(bias, column) +
+                                                  double{beta} * element(before, index));
     equal = equal && near(element(out, index), wanted);
   });
   CHECK(equal);
@@ -199,27 +187,23 @@ void check_convolution(const Numbers& input_sizes, int64_t outputs, int64_t wind
   const Tensor weight = scattered(weight_sizes, order);
   const Tensor bias = scattered({outputs}, {0});
   const Tensor output = scattered(sizes, order);
-  const Tensor other = scattered(sizes, in_order(sizes.size()));
-  kernels::Epilogue given = epilogue;
-  if (epilogue.binary != kernels::Binary::kNone) given.other = &other;
-  kernels::convolution(input, weight, &bias, p, given, output);
+  kernels::convolution(input, weight, &bias, p, epilogue, output);
   const std::vector<double> sums = convolved(input, weight, output, p);
   size_t place = 0;
   bool equal = true;
   for_each_index(output.sizes(), [&](std::span<const int64_t> index) {
     const double sum = sums[place++] + element(bias, Numbers{index[1]});
-    equal = equal && near(element(output, index), finished(given, sum, index));
+    equal = equal && near(element(output, index), activated(epilogue, sum));
   });
   CHECK(equal);
 }
 
 constexpr std::array kActivations = {
-    kernels::Activation::kNone,        kernels::Activation::kRelu,
-    kernels::Activation::kLeakyRelu,   kernels::Activation::kClamp,
-    kernels::Activation::kGeluErf,     kernels::Activation::kGeluTanh,
-    kernels::Activation::kSwish,       kernels::Activation::kSigmoid,
-    kernels::Activation::kTanh,        kernels::Activation::kHardSwish,
-    kernels::Activation::kHardSigmoid,
+    kernels::Activation::kNone,      kernels::Activation::kRelu,
+    kernels::Activation::kClamp,     kernels::Activation::kGeluErf,
+    kernels::Activation::kGeluTanh,  kernels::Activation::kSwish,
+    kernels::Activation::kSigmoid,   kernels::Activation::kTanh,
+    kernels::Activation::kHardSwish, kernels::Activation::kHardSigmoid,
 };
 
 }  // namespace
@@ -242,14 +226,10 @@ TEST("portable products of every size about a tile's, a block's and a panel's ed
   }
 }
 
-TEST("portable products end with each activation, and with what is added or multiplied") {
+TEST("portable products end with each activation") {
   for (const kernels::Activation activation : kActivations) {
-    for (const auto binary :
-         {kernels::Binary::kNone, kernels::Binary::kAdd, kernels::Binary::kMultiply}) {
-      check_product({9, 35, 12, 0}, {},
-                    {.activation = activation, .alpha = 0.1F, .beta = 0.7F, .binary = binary}, 1,
-                    0);
-    }
+    check_product({9, 35, 12, 0}, {}, {.activation = activation, .alpha = 0.1F, .beta = 0.7F}, 1,
+                  0);
   }
 }
 
@@ -280,10 +260,9 @@ TEST("portable convolutions over many channels, and with operations behind them"
   for (const int64_t groups : {1, 2}) {
     check_convolution({1, 130, 7, 9}, 20, 3, parameters(2, 1, 1, 1, false, groups), {}, order);
   }
-  const kernels::Epilogue sum{.activation = kernels::Activation::kRelu,
-                              .binary = kernels::Binary::kAdd};
-  check_convolution({1, 6, 7, 9}, 6, 3, parameters(2, 1, 1, 1, false, 6), sum, order);
-  check_convolution({1, 6, 7, 9}, 4, 3, parameters(2, 2, 1, 1, false, 2), sum, order);
+  const kernels::Epilogue relu{.activation = kernels::Activation::kRelu};
+  check_convolution({1, 6, 7, 9}, 6, 3, parameters(2, 1, 1, 1, false, 6), relu, order);
+  check_convolution({1, 6, 7, 9}, 4, 3, parameters(2, 2, 1, 1, false, 2), relu, order);
 }
 
 // Values of normal distribution in dense rows.

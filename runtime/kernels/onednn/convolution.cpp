@@ -74,15 +74,6 @@ struct Call {
   const Rounding* rounding = nullptr;
 };
 
-// Whether the other operand is the result itself: then the sum goes in place.
-bool in_place(const Call& call) {
-  return call.epilogue.binary == kernels::Binary::kAdd && call.epilogue.other == &call.output;
-}
-
-bool has_other(const Call& call) {
-  return call.epilogue.binary != kernels::Binary::kNone && !in_place(call);
-}
-
 // Descriptors of a convolution's operands; the layout of some may be left to oneDNN.
 struct Layouts {
   Desc source, weights, bias, target;
@@ -111,19 +102,14 @@ ChosenPrimitive choose_among(const Call& call, const Layouts& layouts,
 ChosenPrimitive choose_layouts(const Call& call, const WeightView& weight) {
   Layouts layouts{channels_last(call.input), any_layout(call.weight.dtype, weight.sizes),
                   call.bias == nullptr ? Desc() : strided(*call.bias), channels_last(call.output)};
-  const Desc other = layouts.target;
-  dnnl::primitive_attr operations = attributes({.epilogue = call.epilogue,
-                                                .sum_scale = in_place(call) ? 1.0F : 0.0F,
-                                                .other = has_other(call) ? &other : nullptr});
+  dnnl::primitive_attr operations = attributes({.epilogue = call.epilogue});
   if (call.scales != nullptr) {
     operations.set_scales_mask(DNNL_ARG_WEIGHTS, 1);  // one for each output channel
     operations.set_scales_mask(DNNL_ARG_SRC, 0);
     operations.set_zero_points_mask(DNNL_ARG_SRC, 0);
   }
   const ChosenPrimitive direct = choose_among(call, layouts, operations);
-  if (!direct.reference || has_other(call) || in_place(call) || call.scales != nullptr) {
-    return direct;
-  }
+  if (!direct.reference || call.scales != nullptr) return direct;
   // No fast kernel takes channels-last here: let oneDNN choose, and reorder.
   layouts.source = any_layout(call.input.dtype, call.input.sizes());
   layouts.target = any_layout(call.output.dtype, call.output.sizes());
@@ -137,18 +123,13 @@ std::shared_ptr<Kernel> make(const Call& call) {
   auto kernel = std::make_shared<Kernel>(chosen);
   const Desc weight = strided(call.weight.dtype, view.sizes, view.strides);
   kernel->add(DNNL_ARG_SRC, strided(call.input), chosen.source);
-  kernel->add(DNNL_ARG_DST, strided(call.output), chosen.target,
-              in_place(call) ? Kernel::Role::kUpdated : Kernel::Role::kWritten);
+  kernel->add(DNNL_ARG_DST, strided(call.output), chosen.target, Kernel::Role::kWritten);
   if (call.weight.storage->is_constant()) {
     kernel->add_constant(DNNL_ARG_WEIGHTS, call.weight, weight, chosen.weights);
   } else {
     kernel->add(DNNL_ARG_WEIGHTS, weight, chosen.weights);
   }
   if (call.bias != nullptr) kernel->add(DNNL_ARG_BIAS, strided(*call.bias), chosen.bias);
-  if (has_other(call)) {
-    kernel->add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, strided(*call.epilogue.other),
-                chosen.target);
-  }
   if (call.scales != nullptr) {
     const Desc one({1}, dnnl::memory::data_type::f32, Dims{1});
     const Desc whole({1}, dnnl::memory::data_type::s32, Dims{1});
@@ -167,7 +148,7 @@ Key key_of(const Call& call) {
   key.add(p.output_padding).add(int64_t{p.transposed}).add(p.groups);
   for (const Tensor* tensor : {&call.input, &call.weight, &call.output}) add_to_key(key, *tensor);
   key.add(call.weight.storage->is_constant() ? call.weight.raw() : nullptr);
-  key.add(call.scales).add(int64_t{in_place(call)}).add(int64_t{call.bias != nullptr});
+  key.add(call.scales).add(int64_t{call.bias != nullptr});
   add_to_key(key, call.epilogue);
   return key;
 }
@@ -202,7 +183,6 @@ void run_once(const Call& call) {
   std::vector<void*> addresses{call.input.raw(), call.output.raw()};
   if (!call.weight.storage->is_constant()) addresses.push_back(call.weight.raw());
   if (call.bias != nullptr) addresses.push_back(call.bias->raw());
-  if (has_other(call)) addresses.push_back(call.epilogue.other->raw());
   Rounding rounding;
   if (call.scales != nullptr) {
     rounding = *call.rounding;
@@ -212,7 +192,7 @@ void run_once(const Call& call) {
 }
 
 void run(const Call& call) {
-  finish(call.epilogue, call.output, !in_place(call), [&](const Epilogue& epilogue) {
+  finish(call.epilogue, call.output, /*may_repeat=*/true, [&](const Epilogue& epilogue) {
     run_once({call.input, call.weight, call.bias, call.parameters, epilogue, call.output,
               call.scales, call.rounding});
   });
@@ -254,13 +234,9 @@ bool run_rounded(const Call& call, const IntegerWeight& integers) {
                    rounded.data<uint8_t>());
   for (int64_t i = 0; i < images; ++i) {
     const Tensor output = image_of(call.output, i);
-    Epilogue epilogue = call.epilogue;
-    const bool sum = in_place(call);
-    const Tensor other = sum || !has_other(call) ? output : image_of(*epilogue.other, i);
-    if (epilogue.other != nullptr) epilogue.other = sum ? &output : &other;
     const Tensor image = image_of(rounded, i);
-    const Call one{image,    integers.values, call.bias,       call.parameters,
-                   epilogue, output,          integers.scales, &how[static_cast<size_t>(i)]};
+    const Call one{image,         integers.values, call.bias,       call.parameters,
+                   call.epilogue, output,          integers.scales, &how[static_cast<size_t>(i)]};
     if (i == 0 && kernel_of(one)->is_reference()) return false;
     run(one);
   }
@@ -278,12 +254,7 @@ class Operands {
         output_(is_line_ ? as_image(output) : output),
         bias_(bias),
         parameters_(is_line_ ? as_image(parameters) : parameters),
-        epilogue_(epilogue) {
-    if (epilogue.other == nullptr) return;
-    const bool in_place = epilogue.other == &output;
-    if (!in_place) other_ = taken(*epilogue.other);
-    epilogue_.other = in_place ? &output_ : &other_;
-  }
+        epilogue_(epilogue) {}
   Operands(const Operands&) = delete;
 
   Call call() const { return {input_, weight_, bias_, parameters_, epilogue_, output_}; }
@@ -294,10 +265,10 @@ class Operands {
 
  private:
   bool is_line_;
-  Tensor input_, weight_, output_, other_;
+  Tensor input_, weight_, output_;
   const Tensor* bias_;
   ConvolutionParameters parameters_;
-  Epilogue epilogue_;
+  const Epilogue& epilogue_;
 };
 
 }  // namespace

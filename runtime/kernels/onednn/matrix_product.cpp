@@ -25,12 +25,8 @@ Key key_of(std::string_view kind, const Product& product, const Tensor& output) 
   return key;
 }
 
-bool has_other(const Product& product) { return product.epilogue.binary != kernels::Binary::kNone; }
-
 dnnl::primitive_attr attributes_of(const Product& product) {
-  const Desc other = has_other(product) ? strided(*product.epilogue.other) : Desc();
-  return attributes(
-      {product.epilogue, product.alpha, product.beta, has_other(product) ? &other : nullptr});
+  return attributes({product.epilogue, product.alpha, product.beta});
 }
 
 // The kernel's operands but for b, in the order of `addresses`.
@@ -40,18 +36,12 @@ std::shared_ptr<Kernel> with_operands(const ChosenPrimitive& chosen, const Produ
   kernel->add(DNNL_ARG_SRC, strided(product.a), chosen.source);
   kernel->add(DNNL_ARG_DST, strided(output), chosen.target, Kernel::Role::kUpdated);
   if (product.bias != nullptr) kernel->add(DNNL_ARG_BIAS, chosen.bias, chosen.bias);
-  if (has_other(product)) {
-    const int index = (product.alpha != 1) + (product.beta != 0);
-    const Desc other = strided(*product.epilogue.other);
-    kernel->add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(index) | DNNL_ARG_SRC_1, other, other);
-  }
   return kernel;
 }
 
 std::vector<void*> addresses(const Product& product, const Tensor& output) {
   std::vector<void*> all{product.a.raw(), output.raw()};
   if (product.bias != nullptr) all.push_back(product.bias->raw());
-  if (has_other(product)) all.push_back(product.epilogue.other->raw());
   return all;
 }
 
@@ -117,20 +107,15 @@ void run_integers(const Tensor& a, const IntegerWeight& b, const Tensor& output)
   Context::current().kernels().get<Kernel>(key, make)->run({a.raw(), output.raw()});
 }
 
-// What a row's rounding, the bias and the other operand make of a row of the product.
-void finish_row(const Rounding& rounding, const float* sums, const float* bias, const float* other,
-                kernels::Binary binary, int64_t columns, float* row) {
+// What a row's rounding and the bias make of a row of the product.
+void finish_row(const Rounding& rounding, const float* sums, const float* bias, int64_t columns,
+                float* row) {
   const auto zero = static_cast<float>(rounding.zero);
   const float scale = rounding.scale;
   if (bias == nullptr) {
     for (int64_t j = 0; j < columns; ++j) row[j] = (row[j] - zero * sums[j]) * scale;
   } else {
     for (int64_t j = 0; j < columns; ++j) row[j] = (row[j] - zero * sums[j]) * scale + bias[j];
-  }
-  if (binary == kernels::Binary::kAdd) {
-    for (int64_t j = 0; j < columns; ++j) row[j] += other[j];
-  } else if (binary == kernels::Binary::kMultiply) {
-    for (int64_t j = 0; j < columns; ++j) row[j] *= other[j];
   }
 }
 
@@ -142,21 +127,18 @@ void run_rounded(const Product& product, const IntegerWeight& integers, const Te
       round_slices(product.a.data<float>(), product.a.size[0], product.a.size[1], integers.operand,
                    rounded.data<uint8_t>());
   run_integers(rounded, integers, output);
-  const kernels::Epilogue& epilogue = product.epilogue;
   const float* bias = product.bias == nullptr ? nullptr : product.bias->data<float>();
-  const float* other = has_other(product) ? epilogue.other->data<float>() : nullptr;
   constexpr int64_t kWorth = 1 << 15;  // so many numbers are worth a task of their own
   const auto chunk = static_cast<size_t>(std::max<int64_t>(kWorth / columns, 1));
   threads::share_out(rows.size(), chunk, [&](threads::Tasks& tasks) {
     for (size_t row = 0, end = 0; tasks.take(row, end);) {
       for (; row < end; ++row) {
-        const int64_t begin = static_cast<int64_t>(row) * columns;
-        finish_row(rows[row], integers.sums, bias, other == nullptr ? nullptr : other + begin,
-                   epilogue.binary, columns, output.data<float>() + begin);
+        finish_row(rows[row], integers.sums, bias, columns,
+                   output.data<float>() + static_cast<int64_t>(row) * columns);
       }
     }
   });
-  activate(epilogue, output);
+  activate(product.epilogue, output);
 }
 
 Desc bias_desc(const Product& product, const Tensor& output) {
@@ -220,17 +202,10 @@ void inner_product(const Product& product, const Tensor& output) {
 }
 
 void rounded_product(const Product& product, const IntegerWeight& integers, const Tensor& output) {
-  const auto dense = [](const Tensor& tensor) {
-    return tensor.is_contiguous() ? tensor : contiguous(tensor);
-  };
-  const Tensor a = dense(product.a);
-  const bool has_other = product.epilogue.other != nullptr;
-  const Tensor other = has_other ? dense(*product.epilogue.other) : Tensor();
-  kernels::Epilogue epilogue = product.epilogue;
-  if (has_other) epilogue.other = &other;
+  const Tensor a = product.a.is_contiguous() ? product.a : contiguous(product.a);
   const Tensor target =
       output.is_contiguous() ? output : empty_contiguous(output.dtype, output.sizes());
-  run_rounded({a, product.b, product.bias, 1, 0, epilogue}, integers, target);
+  run_rounded({a, product.b, product.bias, 1, 0, product.epilogue}, integers, target);
   if (!output.is_contiguous()) copy(target, output);
 }
 

@@ -26,8 +26,7 @@ bool rounded_convolution(const Tensor& input, const Tensor& weight, const Intege
 
 // Whether `winograd` computes this convolution, and is likely to be faster than the direct kernel.
 bool winograd_pays(const Tensor& input, const Tensor& weight,
-                   const ConvolutionParameters& parameters, const kernels::Epilogue& epilogue,
-                   const Tensor& output);
+                   const ConvolutionParameters& parameters, const Tensor& output);
 
 // output = activation(input[N, C, H, W] * weight[O, C, 3, 3] + bias[O]), input and output
 // channels-last, by the algorithm F(4 x 4, 3 x 3) of Lavin and Gray (arXiv:1509.09308): 36

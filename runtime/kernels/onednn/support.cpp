@@ -29,10 +29,6 @@ dnnl::memory::data_type data_type(Dtype dtype) {
   switch (dtype) {
     case Dtype::kFloat32:
       return dnnl::memory::data_type::f32;
-    case Dtype::kFloat16:
-      return dnnl::memory::data_type::f16;
-    case Dtype::kBFloat16:
-      return dnnl::memory::data_type::bf16;
     case Dtype::kInt8:
       return dnnl::memory::data_type::s8;
     case Dtype::kUInt8:
@@ -88,11 +84,6 @@ dnnl::primitive_attr attributes(const PostOperations& wanted) {
     operations.append_eltwise(dnnl::algorithm::eltwise_linear, wanted.alpha, 0);
   }
   if (wanted.sum_scale != 0) operations.append_sum(wanted.sum_scale);
-  if (wanted.other != nullptr) {
-    const bool sum = wanted.epilogue.binary == kernels::Binary::kAdd;
-    operations.append_binary(sum ? dnnl::algorithm::binary_add : dnnl::algorithm::binary_mul,
-                             *wanted.other);
-  }
   if (const auto last = eltwise_of(wanted.epilogue)) {
     operations.append_eltwise(last->algorithm, last->alpha, last->beta);
   }
@@ -110,8 +101,6 @@ std::optional<Eltwise> eltwise_of(const kernels::Epilogue& epilogue) {
       break;
     case Activation::kRelu:
       return Eltwise{algorithm::eltwise_relu};
-    case Activation::kLeakyRelu:
-      return Eltwise{algorithm::eltwise_relu, epilogue.alpha};
     case Activation::kClamp:
       return Eltwise{algorithm::eltwise_clip, epilogue.alpha, epilogue.beta};
     case Activation::kGeluErf:
@@ -151,9 +140,7 @@ void add_to_key(Key& key, const Tensor& tensor) {
 void add_to_key(Key& key, const kernels::Epilogue& epilogue) {
   key.add(static_cast<int64_t>(epilogue.activation))
       .add(double{epilogue.alpha})
-      .add(double{epilogue.beta})
-      .add(static_cast<int64_t>(epilogue.binary));
-  if (epilogue.other != nullptr) add_to_key(key, *epilogue.other);
+      .add(double{epilogue.beta});
 }
 
 std::string library_version() {

@@ -36,12 +36,11 @@ bool lies_apart(const Tensor& tensor);
 bool same_layout(const Desc& a, const Desc& b);
 
 // What follows a product, in this order: a factor, a sum with what the target holds, the epilogue's
-// binary operation with `other` (null for none), its activation.
+// activation.
 struct PostOperations {
   const kernels::Epilogue& epilogue;
   float alpha = 1;
   float sum_scale = 0;
-  const Desc* other = nullptr;
 };
 
 // Attributes with these operations and scratch memory of ours.

@@ -288,12 +288,12 @@ void transform_windows(const float* windows, int64_t in, int64_t width, int64_t 
 }  // namespace
 
 bool winograd_pays(const Tensor& input, const Tensor& weight, const ConvolutionParameters& p,
-                   const Epilogue& epilogue, const Tensor& output) {
+                   const Tensor& output) {
   const bool plain = p.spatial == 2 && !p.transposed && p.groups == 1 && p.stride[0] == 1 &&
                      p.stride[1] == 1 && p.dilation[0] == 1 && p.dilation[1] == 1;
   return plain && weight.size[2] == 3 && weight.size[3] == 3 && weight.storage->is_constant() &&
-         epilogue.binary == kernels::Binary::kNone && has_dense_channels(input) &&
-         has_dense_channels(output) && Tiling(input, output, p).count() >= kFewestTiles &&
+         has_dense_channels(input) && has_dense_channels(output) &&
+         Tiling(input, output, p).count() >= kFewestTiles &&
          output.elements() * weight.size[1] * kWindow * kWindow >= kFewestProducts;
 }
 

@@ -262,7 +262,6 @@ void convolution(const Tensor& input, const Tensor& weight, const Tensor* bias,
                  const ConvolutionParameters& p, const Epilogue& epilogue, const Tensor& output) {
   for (const Tensor* tensor : {&input, &weight, &output}) require_floats(*tensor);
   Finish finish{.result = place_of(output), .bias = floats_of(bias), .epilogue = epilogue};
-  if (epilogue.other != nullptr) finish.other = place_of(*epilogue.other);
   const Image source(input);
   const Window window(source, Image(output).extent, Image(weight), p);
   if (is_depthwise(source, Image(weight), p)) return depthwise(source, weight, window, finish);

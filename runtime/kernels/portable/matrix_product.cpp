@@ -68,9 +68,6 @@ void matrix_product(const Product& product, const Tensor& output) {
   for (int64_t batch = 0; batch < batches; ++batch) {
     const MatrixPart right(product.b, batch);
     finish.result = MatrixPart(output, batch).place();
-    if (product.epilogue.other != nullptr) {
-      finish.other = MatrixPart(*product.epilogue.other, batch).place();
-    }
     products.push_back({finish.result.rows.count(), packing_of(MatrixPart(product.a, batch)),
                         right_of(product.b, right), finish});
   }

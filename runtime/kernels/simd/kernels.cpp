@@ -37,7 +37,6 @@ void multiply_rows(const PanelKernel& kernel, ProductTile tile, const Finish& fi
 
 bool finish_of(const kernels::Epilogue& epilogue, Finish& finish) {
   using kernels::Activation;
-  if (epilogue.binary != kernels::Binary::kNone) return false;
   switch (epilogue.activation) {
     case Activation::kNone:
       return true;
@@ -57,7 +56,6 @@ bool finish_of(const kernels::Epilogue& epilogue, Finish& finish) {
     case Activation::kGeluErf:
       finish.activation = epilogue.activation;
       return true;
-    case Activation::kLeakyRelu:
     case Activation::kGeluTanh:
     case Activation::kTanh:
       return false;

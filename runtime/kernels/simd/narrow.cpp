@@ -227,7 +227,6 @@ void compute_narrow(NarrowProduct p, const Tensor* bias, const kernels::Epilogue
                     int64_t first, const Tensor& output) {
   p.finish.result = place_of_rows(output, first);
   p.finish.epilogue = epilogue;
-  if (epilogue.other != nullptr) p.finish.other = place_of_rows(*epilogue.other, first);
   Finish own;
   if (p.finish.alpha == 1 && p.finish.beta == 0 && row_of_pixels(output) &&
       finish_of(epilogue, own)) {
