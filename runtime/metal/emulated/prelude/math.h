@@ -166,11 +166,6 @@ MENAGERIE_TWO_RESULTS(modf)
 MENAGERIE_TWO_RESULTS(sincos)
 #undef MENAGERIE_TWO_RESULTS
 template <own::Scalar T>
-inline T fma(T a, T b, T c) {
-  return T(__builtin_fmaf(float(a), float(b), float(c)));
-}
-
-template <own::Scalar T>
 constexpr T abs(T x) {
   if constexpr (is_floating_point_v<T>) return T(__builtin_fabsf(float(x)));
   return x < T(0) ? T(-x) : x;
@@ -185,30 +180,37 @@ constexpr T min(T a, T b) {
   if constexpr (is_floating_point_v<T>) return T(__builtin_fminf(float(a), float(b)));
   return b < a ? b : a;
 }
-template <own::Scalar T>
-constexpr T clamp(T x, T low, T high) {
-  return min(max(x, low), high);
-}
-#define MENAGERIE_OF_THREE(prefix)             \
-  template <own::Scalar T>                     \
-  constexpr T prefix##max3(T a, T b, T c) {    \
-    return max(max(a, b), c);                  \
-  }                                            \
-  template <own::Scalar T>                     \
-  constexpr T prefix##min3(T a, T b, T c) {    \
-    return min(min(a, b), c);                  \
-  }                                            \
-  template <own::Scalar T>                     \
-  constexpr T prefix##median3(T a, T b, T c) { \
-    return max(min(a, b), min(max(a, b), c));  \
-  }                                            \
-  MENAGERIE_LIFTED(prefix##max3)               \
-  MENAGERIE_LIFTED(prefix##min3)               \
-  MENAGERIE_LIFTED(prefix##median3)
-template <own::Scalar T>
-constexpr T mix(T a, T b, T share) {
-  return a + (b - a) * share;
-}
+
+// Of one, two or three values of a type, which is the result's.
+#define MENAGERIE_OF_ONE(name, ...) \
+  template <own::Scalar T>          \
+  constexpr T name(T a) {           \
+    return T(__VA_ARGS__);          \
+  }                                 \
+  MENAGERIE_LIFTED(name)
+#define MENAGERIE_OF_TWO(name, ...) \
+  template <own::Scalar T>          \
+  constexpr T name(T a, T b) {      \
+    return T(__VA_ARGS__);          \
+  }                                 \
+  MENAGERIE_LIFTED(name)
+#define MENAGERIE_OF_THREE(name, ...) \
+  template <own::Scalar T>            \
+  constexpr T name(T a, T b, T c) {   \
+    return T(__VA_ARGS__);            \
+  }                                   \
+  MENAGERIE_LIFTED(name)
+MENAGERIE_OF_THREE(fma, __builtin_fmaf(float(a), float(b), float(c)))
+MENAGERIE_OF_THREE(clamp, min(max(a, b), c))
+MENAGERIE_OF_THREE(mix, a + (b - a) * c)
+#define MENAGERIE_ORDERED(prefix)                     \
+  MENAGERIE_OF_THREE(prefix##max3, max(max(a, b), c)) \
+  MENAGERIE_OF_THREE(prefix##min3, min(min(a, b), c)) \
+  MENAGERIE_OF_THREE(prefix##median3, max(min(a, b), min(max(a, b), c)))
+MENAGERIE_ORDERED()
+MENAGERIE_ORDERED(f)
+#undef MENAGERIE_ORDERED
+
 template <own::Scalar T>
 constexpr T smoothstep(T low, T high, T x) {
   const T t = clamp(T((x - low) / (high - low)), T(0), T(1));
@@ -221,17 +223,11 @@ constexpr T select(T no, T yes, bool condition) {
 MENAGERIE_LIFTED(nextafter)
 MENAGERIE_LIFTED(ldexp)
 MENAGERIE_LIFTED(ilogb)
-MENAGERIE_LIFTED(fma)
 MENAGERIE_LIFTED(abs)
 MENAGERIE_LIFTED(max)
 MENAGERIE_LIFTED(min)
-MENAGERIE_LIFTED(clamp)
-MENAGERIE_LIFTED(mix)
 MENAGERIE_LIFTED(smoothstep)
 MENAGERIE_LIFTED(select)
-MENAGERIE_OF_THREE()
-MENAGERIE_OF_THREE(f)
-#undef MENAGERIE_OF_THREE
 
 #define MENAGERIE_TEST(name, ...) \
   template <own::Scalar T>        \
@@ -315,28 +311,18 @@ template <class T>
 inline constexpr uint kBits = sizeof(T) * 8;
 }  // namespace own
 
-template <own::Scalar T>
-constexpr T popcount(T x) {
-  return T(__builtin_popcountl(own::Bits<T>(x)));
-}
-template <own::Scalar T>
-constexpr T ctz(T x) {
-  return x == 0 ? T(own::kBits<T>) : T(__builtin_ctzl(own::Bits<T>(x)));
-}
-template <own::Scalar T>
-constexpr T clz(T x) {
-  return x == 0 ? T(own::kBits<T>) : T(__builtin_clzl(own::Bits<T>(x)) - (64 - own::kBits<T>));
-}
-template <own::Scalar T>
-constexpr T reverse_bits(T x) {
-  return T(__builtin_bitreverse64(own::Bits<T>(x)) >> (64 - own::kBits<T>));
-}
+MENAGERIE_OF_ONE(popcount, __builtin_popcountl(own::Bits<T>(a)))
+MENAGERIE_OF_ONE(ctz, a == 0 ? own::kBits<T> : __builtin_ctzl(own::Bits<T>(a)))
+MENAGERIE_OF_ONE(clz,
+                 a == 0 ? own::kBits<T> : __builtin_clzl(own::Bits<T>(a)) - (64 - own::kBits<T>))
+MENAGERIE_OF_ONE(reverse_bits, __builtin_bitreverse64(own::Bits<T>(a)) >> (64 - own::kBits<T>))
 template <own::Scalar T>
 constexpr T rotate(T x, T by) {
   const uint bits = uint(by) % own::kBits<T>;
   return bits == 0 ? x : T(own::Bits<T>(x) << bits | own::Bits<T>(x) >> (own::kBits<T> - bits));
 }
 namespace own {
+typedef unsigned __int128 Wide;
 // Of 128 bits, which hold every sum and product.
 template <class T>
 constexpr T bounded(__int128 x) {
@@ -345,50 +331,27 @@ constexpr T bounded(__int128 x) {
 }
 }  // namespace own
 
-template <own::Scalar T>
-constexpr T addsat(T a, T b) {
-  return own::bounded<T>(__int128(a) + b);
-}
-template <own::Scalar T>
-constexpr T subsat(T a, T b) {
-  return own::bounded<T>(__int128(a) - b);
-}
-template <own::Scalar T>
-constexpr T hadd(T a, T b) {
-  return T((__int128(a) + b) >> 1);
-}
-template <own::Scalar T>
-constexpr T rhadd(T a, T b) {
-  return T((__int128(a) + b + 1) >> 1);
-}
+MENAGERIE_OF_TWO(addsat, own::bounded<T>(__int128(a) + b))
+MENAGERIE_OF_TWO(subsat, own::bounded<T>(__int128(a) - b))
+MENAGERIE_OF_TWO(hadd, (__int128(a) + b) >> 1)
+MENAGERIE_OF_TWO(rhadd, (__int128(a) + b + 1) >> 1)
+MENAGERIE_OF_TWO(mulhi, is_signed_v<T> ? own::Wide(__int128(a) * b >> own::kBits<T>)
+                                       : own::Wide(a) * own::Wide(b) >> own::kBits<T>)
+MENAGERIE_OF_TWO(mul24, uint(a) * uint(b))
+MENAGERIE_OF_THREE(mad24, uint(a) * uint(b) + uint(c))
+MENAGERIE_OF_THREE(madhi, own::Bits<T>(mulhi(a, b)) + own::Bits<T>(c))
+#undef MENAGERIE_OF_ONE
+#undef MENAGERIE_OF_TWO
+#undef MENAGERIE_OF_THREE
 template <own::Scalar T>
 constexpr own::Bits<T> absdiff(T a, T b) {
   return own::Bits<T>(a < b ? __int128(b) - a : __int128(a) - b);
 }
 template <own::Scalar T>
-constexpr T mulhi(T a, T b) {
-  typedef unsigned __int128 Wide;
-  return is_signed_v<T> ? T(__int128(a) * b >> own::kBits<T>)
-                        : T(Wide(a) * Wide(b) >> own::kBits<T>);
-}
-template <own::Scalar T>
-constexpr T madhi(T a, T b, T c) {
-  return T(own::Bits<T>(mulhi(a, b)) + own::Bits<T>(c));
-}
-template <own::Scalar T>
 constexpr T madsat(T a, T b, T c) {
-  typedef unsigned __int128 Wide;
   if constexpr (is_signed_v<T>) return own::bounded<T>(__int128(a) * b + c);
-  const Wide sum = Wide(a) * Wide(b) + Wide(c);
-  return sum > Wide(numeric_limits<T>::max()) ? numeric_limits<T>::max() : T(sum);
-}
-template <own::Scalar T>
-constexpr T mul24(T a, T b) {
-  return T(uint(a) * uint(b));
-}
-template <own::Scalar T>
-constexpr T mad24(T a, T b, T c) {
-  return T(uint(a) * uint(b) + uint(c));
+  const own::Wide sum = own::Wide(a) * own::Wide(b) + own::Wide(c);
+  return sum > own::Wide(numeric_limits<T>::max()) ? numeric_limits<T>::max() : T(sum);
 }
 template <own::Scalar T>
 constexpr T extract_bits(T x, uint offset, uint bits) {
@@ -403,21 +366,9 @@ constexpr T insert_bits(T base, T insert, uint offset, uint bits) {
   return T((own::Bits<T>(base) & own::Bits<T>(~mask)) |
            (own::Bits<T>(own::Bits<T>(insert) << offset) & mask));
 }
-MENAGERIE_LIFTED(popcount)
-MENAGERIE_LIFTED(ctz)
-MENAGERIE_LIFTED(clz)
-MENAGERIE_LIFTED(reverse_bits)
 MENAGERIE_LIFTED(rotate)
-MENAGERIE_LIFTED(addsat)
-MENAGERIE_LIFTED(subsat)
-MENAGERIE_LIFTED(hadd)
-MENAGERIE_LIFTED(rhadd)
 MENAGERIE_LIFTED(absdiff)
-MENAGERIE_LIFTED(mulhi)
-MENAGERIE_LIFTED(madhi)
 MENAGERIE_LIFTED(madsat)
-MENAGERIE_LIFTED(mul24)
-MENAGERIE_LIFTED(mad24)
 // The places of bits are numbers, the same for all elements.
 template <class T, uint N>
 constexpr vec<T, N> extract_bits(const vec<T, N>& x, uint offset, uint bits) {
