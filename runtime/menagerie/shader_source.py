@@ -529,13 +529,10 @@ class _Translator:
             before = words[place - 2 : place] if place > 1 else []
             if word in _SPACES and (before[1:] == [")"] or before == [")", "const"]):
                 key = " ".join([str(self.braces[-1]), *words[:place]])
-                if key in self.versions:
-                    end = self.tokens[_closing(self.tokens, at)].offset + 1
-                    lines = self.source.count("\n", head[0].offset, end)
-                    self._replace(head[0].offset, end, "\n" * lines)
-                elif word != "thread":
+                end = self.tokens[_closing(self.tokens, at)].offset + 1
+                is_first = self._keep_one(key, head[0].offset, end, checked=False)
+                if is_first and word != "thread":
                     self._replace(head[place].offset, head[place].offset + len(word), "")
-                self.versions.add(key)
                 self.versioned.add(self._structure(self.braces[-1]))
                 return
 
@@ -543,13 +540,22 @@ class _Translator:
         """Keep one of a class template's specialisations that differ by address spaces."""
         head = self.tokens[self.begin : at]
         words = [t.text for t in head if t.text not in _SPACES]
-        key = " ".join(words)
         if len(words) < len(head):
-            if key in self.versions:
-                begin, end = head[0].offset, self.tokens[_closing(self.tokens, at)].offset + 1
-                same = self.source[begin:end]
-                self._replace(begin, end, "\n" * same.count("\n"), same)
-            self.versions.add(key)
+            end = self.tokens[_closing(self.tokens, at)].offset + 1
+            self._keep_one(" ".join(words), head[0].offset, end)
+
+    def _keep_one(self, key: str, begin: int, end: int, *, checked: bool = True) -> bool:
+        """Return whether a version is the first with its key; others go from the text that is run.
+
+        They stay in the one that is checked, if that is to have them.
+        """
+        is_first = key not in self.versions
+        if not is_first:
+            same = self.source[begin:end]
+            lines = "\n" * same.count("\n")
+            self._replace(begin, end, lines, same if checked else lines)
+        self.versions.add(key)
+        return is_first
 
     def _check_declaration(self, tokens: Sequence[_Token]) -> None:
         """Refuse a local `float* p` or `float& r`: its words, a sign and a name."""
@@ -614,11 +620,7 @@ class _Translator:
         before = self.source[function.begin : function.name.offset].split()
         if "operator" in before[-1:] or function.name.kind != "word":  # it cannot have another name
             key = " ".join([*(w for w in before if w not in _SPACES), function.name.text, *kinds])
-            if key in self.versions:
-                begin, end = function.begin, function.end
-                lines = self.source.count("\n", begin, end)
-                self._replace(begin, end, "\n" * lines, self.source[begin:end])
-            self.versions.add(key)
+            self._keep_one(key, function.begin, function.end)
             return
         same = self.overloads.setdefault((self._qualified(function.name.text), *kinds), {})
         same.setdefault(spaces, function)
