@@ -9,7 +9,6 @@
 #include "common/context.h"
 #include "common/error.h"
 #include "common/shim_types.h"
-#include "common/shims.h"
 #include "common/tensor.h"
 
 namespace menagerie {

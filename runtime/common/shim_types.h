@@ -1,4 +1,4 @@
-// The C types of the shim ABI, and the step from a handle to the tensor behind it.
+// The C types of the shim ABI, and what its functions are defined with.
 #pragma once
 
 #include <cstddef>
@@ -24,3 +24,11 @@ struct AOTIMetalKernelFunctionOpaque;
 using AOTIMetalKernelFunctionHandle = AOTIMetalKernelFunctionOpaque*;
 using aoti_torch_mps_command_block_callback_t = void (*)(AOTIMetalKernelFunctionHandle, void*);
 #endif
+
+// In front of each function that shims.toml lists; tests compile them with torch's declarations.
+#define MENAGERIE_ABI extern "C" __attribute__((visibility("default")))
+
+// One body defines a function for each target; MENAGERIE_DEVICE is cpu or mps.
+#define MENAGERIE_JOINED(device, name) aoti_torch_##device##_##name
+#define MENAGERIE_SPELT(device, name) MENAGERIE_JOINED(device, name)
+#define MENAGERIE_SHIM(name) MENAGERIE_SPELT(MENAGERIE_DEVICE, name)

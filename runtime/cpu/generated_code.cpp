@@ -26,23 +26,23 @@ Vector each_pair(Vector x, Vector y, Function function) {
 }  // namespace
 
 #define MENAGERIE_DOUBLES(name, suffix)                               \
-  Double4 Sleef_##name##d4##suffix(Double4 x) {                       \
+  MENAGERIE_ABI Double4 Sleef_##name##d4##suffix(Double4 x) {         \
     return each_lane(x, [](double lane) { return std::name(lane); }); \
   }
 #define MENAGERIE_FLOATS(name, suffix)                               \
-  Float8 Sleef_##name##f8##suffix(Float8 x) {                        \
+  MENAGERIE_ABI Float8 Sleef_##name##f8##suffix(Float8 x) {          \
     return each_lane(x, [](float lane) { return std::name(lane); }); \
   }
 #define MENAGERIE_BOTH(name, suffix) MENAGERIE_FLOATS(name, suffix) MENAGERIE_DOUBLES(name, suffix)
 #define MENAGERIE_PAIRS(name, suffix)                                           \
-  Float8 Sleef_##name##f8##suffix(Float8 x, Float8 y) {                         \
+  MENAGERIE_ABI Float8 Sleef_##name##f8##suffix(Float8 x, Float8 y) {           \
     return each_pair(x, y, [](float a, float b) { return std::name(a, b); });   \
   }                                                                             \
-  Double4 Sleef_##name##d4##suffix(Double4 x, Double4 y) {                      \
+  MENAGERIE_ABI Double4 Sleef_##name##d4##suffix(Double4 x, Double4 y) {        \
     return each_pair(x, y, [](double a, double b) { return std::name(a, b); }); \
   }
 
-Float8 Sleef_expf8_u10(Float8 x) { return menagerie::exp8(x); }
+MENAGERIE_ABI Float8 Sleef_expf8_u10(Float8 x) { return menagerie::exp8(x); }
 MENAGERIE_DOUBLES(exp, _u10)
 
 MENAGERIE_BOTH(acos, _u10)
@@ -78,13 +78,13 @@ MENAGERIE_PAIRS(pow, _u10)
 
 using namespace menagerie;
 
-AOTITorchError menagerie_kernel_begin(const char* name, int64_t bytes) {
+MENAGERIE_ABI AOTITorchError menagerie_kernel_begin(const char* name, int64_t bytes) {
   return guarded(__func__, [&] {
     if (Profile* profile = Context::current().profile()) profile->begin(name, double(bytes));
   });
 }
 
-AOTITorchError menagerie_kernel_end() {
+MENAGERIE_ABI AOTITorchError menagerie_kernel_end() {
   return guarded(__func__, [] {
     if (Profile* profile = Context::current().profile()) profile->end();
   });

@@ -180,9 +180,10 @@ void attend(const Attention& a) {
 
 }  // namespace
 
-AOTITorchError aoti_torch_mps_attention(AtenTensorHandle query, AtenTensorHandle key,
-                                        AtenTensorHandle value, AtenTensorHandle* mask,
-                                        int32_t is_causal, double* scale, AtenTensorHandle* ret0) {
+MENAGERIE_ABI AOTITorchError aoti_torch_mps_attention(AtenTensorHandle query, AtenTensorHandle key,
+                                                      AtenTensorHandle value,
+                                                      AtenTensorHandle* mask, int32_t is_causal,
+                                                      double* scale, AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     const Tensor& q = operand(query);
     const Tensor& k = operand(key);

@@ -104,12 +104,10 @@ Tensor empty_product(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-AOTITorchError aoti_torch_mps_finished_product(AtenTensorHandle a, AtenTensorHandle b,
-                                               AtenTensorHandle* bias, const int64_t* steps,
-                                               int64_t steps_len_, const double* low,
-                                               int64_t low_len_, const double* high,
-                                               int64_t high_len_, AtenTensorHandle* other,
-                                               AtenTensorHandle* ret0) {
+MENAGERIE_ABI AOTITorchError aoti_torch_mps_finished_product(
+    AtenTensorHandle a, AtenTensorHandle b, AtenTensorHandle* bias, const int64_t* steps,
+    int64_t steps_len_, const double* low, int64_t low_len_, const double* high, int64_t high_len_,
+    AtenTensorHandle* other, AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     const Tensor out = empty_product(operand(a), operand(b));
     const Tensor* added = optional_operand(bias);
@@ -122,7 +120,7 @@ AOTITorchError aoti_torch_mps_finished_product(AtenTensorHandle a, AtenTensorHan
   });
 }
 
-AOTITorchError aoti_torch_mps_finished_convolution(
+MENAGERIE_ABI AOTITorchError aoti_torch_mps_finished_convolution(
     AtenTensorHandle input, AtenTensorHandle* factor, AtenTensorHandle weight,
     AtenTensorHandle* bias, const int64_t* stride, int64_t stride_len_, const int64_t* padding,
     int64_t padding_len_, const int64_t* dilation, int64_t dilation_len_, int64_t groups,

@@ -195,10 +195,9 @@ void check(const Tensor& x, const Tensor& packed, int64_t group, const Tensor& s
 
 // A[M, K] times the transposed weight, whose number [n, k] is S[n, g] * q + Z[n, g] with g = k /
 // group_size: q is the lower half of the byte B[n, k / 2] where k is even, else the upper.
-AOTITorchError aoti_torch_mps__linear_fp_act_4bit_weight(AtenTensorHandle A, AtenTensorHandle B,
-                                                         int64_t group_size, AtenTensorHandle S,
-                                                         AtenTensorHandle Z,
-                                                         AtenTensorHandle* ret0) {
+MENAGERIE_ABI AOTITorchError aoti_torch_mps__linear_fp_act_4bit_weight(
+    AtenTensorHandle A, AtenTensorHandle B, int64_t group_size, AtenTensorHandle S,
+    AtenTensorHandle Z, AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     const Tensor& x = operand(A);
     check(x, operand(B), group_size, operand(S), operand(Z));

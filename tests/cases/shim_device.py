@@ -6,12 +6,13 @@ import ctypes
 import re
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from menagerie.library import library, library_path
-from menagerie.shims import SHIMS_FILE, Shim, load
+from menagerie.shims import Shim, load
 from zoo.errors import SessionError
 
 if TYPE_CHECKING:
@@ -305,11 +306,19 @@ class _Spread:
 
 def parameters_of(name: str) -> list[tuple[str, str]]:
     """C type and name of each parameter."""
-    declared = (SHIMS_FILE.parents[1] / "common/shims.h").read_text()
-    shared = re.sub("^aoti_torch_(?:cpu|mps)_(.*)", r"MENAGERIE_SHIM(\1)", name)
-    [text] = re.findall(rf" (?:{name}|{re.escape(shared)})\(([^()]*)\)[,;]", declared)
-    pairs = [parameter.strip().rsplit(" ", 1) for parameter in text.split(",")]
+    own = shims()[name].parameters
+    text = declared_by_torch()[name] if own is None else own
+    pairs = [" ".join(parameter.split()).rsplit(" ", 1) for parameter in text.split(",")]
     return [(kind, parameter) for kind, parameter in pairs]
+
+
+@cache
+def declared_by_torch() -> Mapping[str, str]:
+    """The parameters of each function that torch's headers of the ABI declare."""
+    folder = Path(torch.__file__).parent / "include/torch/csrc/inductor/aoti_torch"
+    text = "\n".join(path.read_text() for path in sorted(folder.rglob("*.h")))
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
+    return dict(re.findall(r"AOTI_TORCH_EXPORT\s+\w+\s+(\w+)\s*\(([^()]*)\)\s*;", text))
 
 
 def _geometry(sizes: Sequence[int], strides: Sequence[int]) -> tuple[Any, ...]:

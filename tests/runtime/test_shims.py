@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from shim_device import declared_by_torch
 from torch.utils import cpp_extension
 
 import menagerie
@@ -68,30 +69,41 @@ def test_what_targets_share_has_no_duplicates() -> None:
         assert homes == [ROOT / shim.source]
 
 
-def test_the_header_agrees_with_torch(tmp_path: Path) -> None:
-    """It compiles along with the pinned torch's own headers."""
-    source = tmp_path / "both.cpp"
+@pytest.mark.parametrize(("target", "device"), [("cpu", "cpu"), ("metal", "mps")])
+def test_definitions_agree_with_torch(target: str, device: str, tmp_path: Path) -> None:
+    """All compile along with the pinned torch's own headers, or the list's declarations."""
+    listed = [shim for shim in SHIMS if target in shim.targets]
     headers = (
         "c/shim.h", "c/shim_cpu.h", "c/shim_mps.h",
         "generated/c_shim_cpu.h", "generated/c_shim_mps.h", "generated/c_shim_aten.h",
     )  # fmt: skip
-    includes = [f"#include <torch/csrc/inductor/aoti_torch/{name}>" for name in headers]
-    source.write_text("\n".join([*includes, '#include "common/shims.h"', ""]))
-    flags = [f"-I{path}" for path in [*cpp_extension.include_paths("cpu"), ROOT]]
-    for device in ("cpu", "mps"):
-        command = [
+    includes = [f"torch/csrc/inductor/aoti_torch/{name}" for name in headers]
+    own = [f'extern "C" {shim.declaration};' for shim in listed if shim.parameters is not None]
+    source = tmp_path / "all.cpp"
+    source.write_text(
+        "\n".join(
+            [
+                *(f"#include <{name}>" for name in (*includes, "common/shim_types.h")),
+                *own,
+                *(f"#include <{name}>" for name in sorted({shim.source for shim in listed})),
+                "",
+            ]
+        )
+    )
+    folders = [*cpp_extension.include_paths("cpu"), ROOT, ROOT / "include"]
+    done = subprocess.run(
+        [
             shutil.which("c++") or "g++",
-            "-std=c++20",
-            "-mavx2",
-            "-w",
-            "-fsyntax-only",
-            *flags,
-        ]
-        done = subprocess.run(
-            [*command, f"-DMENAGERIE_DEVICE={device}", str(source)],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
+            *("-std=c++20", "-mavx2", "-w", "-fsyntax-only", f"-DMENAGERIE_DEVICE={device}"),
+            *(f"-I{path}" for path in folders),
+            str(source),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert {shim.name for shim in listed if shim.parameters is None} <= set(declared_by_torch())
 
 
 def test_every_function_that_torch_has_not_is_declared_by_lowering() -> None:
@@ -128,15 +140,14 @@ def test_the_header_states_the_abi_that_python_knows() -> None:
     assert menagerie.RUNTIME_ABI == RUNTIME_ABI
 
 
-def test_header_and_table_are_current(tmp_path: Path) -> None:
-    """shims.h and SHIMS.md are what `list_shims.py` makes of the list and the pinned torch."""
-    (tmp_path / "common").mkdir()
-    made = {name: (ROOT / name).read_text() for name in ("common/shims.h", "SHIMS.md")}
-    for name, text in made.items():  # of an older list
-        (tmp_path / name).write_text(re.sub(r"^.*convolution.*\n", "", text, flags=re.MULTILINE))
+def test_table_is_current(tmp_path: Path) -> None:
+    """SHIMS.md is what `list_shims.py` makes of the list."""
+    made = (ROOT / "SHIMS.md").read_text()
+    listing = tmp_path / "SHIMS.md"  # of an older list
+    listing.write_text(re.sub(r"^.*convolution.*\n", "", made, flags=re.MULTILINE))
     script = shutil.copy(ROOT / "list_shims.py", tmp_path)
     subprocess.run([sys.executable, script], check=True)
-    assert {name: (tmp_path / name).read_text() for name in made} == made
+    assert listing.read_text() == made
 
 
 def test_allow_list_holds_kernels_and_handles() -> None:

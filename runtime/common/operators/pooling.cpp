@@ -23,12 +23,11 @@ ValuesAndIndices largest(AtenTensorHandle self, int32_t spatial, const PoolingNu
 
 }  // namespace
 
-AOTITorchError MENAGERIE_SHIM(avg_pool2d)(AtenTensorHandle self, const int64_t* kernel_size,
-                                          int64_t kernel_size_len_, const int64_t* stride,
-                                          int64_t stride_len_, const int64_t* padding,
-                                          int64_t padding_len_, int32_t ceil_mode,
-                                          int32_t count_include_pad, int64_t* divisor_override,
-                                          AtenTensorHandle* ret0) {
+MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(avg_pool2d)(
+    AtenTensorHandle self, const int64_t* kernel_size, int64_t kernel_size_len_,
+    const int64_t* stride, int64_t stride_len_, const int64_t* padding, int64_t padding_len_,
+    int32_t ceil_mode, int32_t count_include_pad, int64_t* divisor_override,
+    AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     const PoolingNumbers given{numbers(kernel_size, kernel_size_len_),
                                numbers(stride, stride_len_),
@@ -39,12 +38,11 @@ AOTITorchError MENAGERIE_SHIM(avg_pool2d)(AtenTensorHandle self, const int64_t* 
   });
 }
 
-AOTITorchError MENAGERIE_SHIM(avg_pool3d)(AtenTensorHandle self, const int64_t* kernel_size,
-                                          int64_t kernel_size_len_, const int64_t* stride,
-                                          int64_t stride_len_, const int64_t* padding,
-                                          int64_t padding_len_, int32_t ceil_mode,
-                                          int32_t count_include_pad, int64_t* divisor_override,
-                                          AtenTensorHandle* ret0) {
+MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(avg_pool3d)(
+    AtenTensorHandle self, const int64_t* kernel_size, int64_t kernel_size_len_,
+    const int64_t* stride, int64_t stride_len_, const int64_t* padding, int64_t padding_len_,
+    int32_t ceil_mode, int32_t count_include_pad, int64_t* divisor_override,
+    AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     const PoolingNumbers given{numbers(kernel_size, kernel_size_len_),
                                numbers(stride, stride_len_),
@@ -55,7 +53,7 @@ AOTITorchError MENAGERIE_SHIM(avg_pool3d)(AtenTensorHandle self, const int64_t* 
   });
 }
 
-AOTITorchError MENAGERIE_SHIM(max_pool2d_with_indices)(
+MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(max_pool2d_with_indices)(
     AtenTensorHandle self, const int64_t* kernel_size, int64_t kernel_size_len_,
     const int64_t* stride, int64_t stride_len_, const int64_t* padding, int64_t padding_len_,
     const int64_t* dilation, int64_t dilation_len_, int32_t ceil_mode, AtenTensorHandle* ret0,
@@ -68,7 +66,7 @@ AOTITorchError MENAGERIE_SHIM(max_pool2d_with_indices)(
   });
 }
 
-AOTITorchError MENAGERIE_SHIM(max_pool3d_with_indices)(
+MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(max_pool3d_with_indices)(
     AtenTensorHandle self, const int64_t* kernel_size, int64_t kernel_size_len_,
     const int64_t* stride, int64_t stride_len_, const int64_t* padding, int64_t padding_len_,
     const int64_t* dilation, int64_t dilation_len_, int32_t ceil_mode, AtenTensorHandle* ret0,
@@ -81,10 +79,10 @@ AOTITorchError MENAGERIE_SHIM(max_pool3d_with_indices)(
   });
 }
 
-AOTITorchError MENAGERIE_SHIM(_adaptive_avg_pool2d)(AtenTensorHandle self,
-                                                    const int64_t* output_size,
-                                                    int64_t output_size_len_,
-                                                    AtenTensorHandle* ret0) {
+MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(_adaptive_avg_pool2d)(AtenTensorHandle self,
+                                                                  const int64_t* output_size,
+                                                                  int64_t output_size_len_,
+                                                                  AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     const Tensor& input = operand(self);
     const Windows windows = adaptive_windows(input, numbers(output_size, output_size_len_));
@@ -93,10 +91,11 @@ AOTITorchError MENAGERIE_SHIM(_adaptive_avg_pool2d)(AtenTensorHandle self,
   });
 }
 
-AOTITorchError MENAGERIE_SHIM(adaptive_max_pool2d)(AtenTensorHandle self,
-                                                   const int64_t* output_size,
-                                                   int64_t output_size_len_, AtenTensorHandle* ret0,
-                                                   AtenTensorHandle* ret1) {
+MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(adaptive_max_pool2d)(AtenTensorHandle self,
+                                                                 const int64_t* output_size,
+                                                                 int64_t output_size_len_,
+                                                                 AtenTensorHandle* ret0,
+                                                                 AtenTensorHandle* ret1) {
   return kernel(__func__, [&] {
     const Tensor& input = operand(self);
     const Windows windows = adaptive_windows(input, numbers(output_size, output_size_len_));
