@@ -161,10 +161,6 @@ MENAGERIE_ABI AOTITorchError aoti_torch_new_uninitialized_tensor(AtenTensorHandl
   return guarded(__func__, [&] { *ret = to_handle(Tensor()); });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_assign_tensors(AtenTensorHandle src, AtenTensorHandle dst) {
-  return guarded(__func__, [&] { tensor_of(dst) = tensor_of(src); });
-}
-
 MENAGERIE_ABI AOTITorchError aoti_torch_assign_tensors_out(AtenTensorHandle src,
                                                            AtenTensorHandle* ret_dst) {
   return guarded(__func__, [&] { *ret_dst = to_handle(tensor_of(src)); });
@@ -222,14 +218,6 @@ MENAGERIE_ABI AOTITorchError aoti_torch_get_storage_size(AtenTensorHandle tensor
                  [&] { *ret_size = static_cast<int64_t>(operand(tensor).storage->bytes()); });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_get_storage_numel(AtenTensorHandle tensor,
-                                                          int64_t* ret_numel) {
-  return guarded(__func__, [&] {
-    const Tensor& self = operand(tensor);
-    *ret_numel = static_cast<int64_t>(self.storage->bytes()) / element_size(self.dtype);
-  });
-}
-
 MENAGERIE_ABI AOTITorchError aoti_torch_get_dim(AtenTensorHandle tensor, int64_t* ret_dim) {
   return guarded(__func__, [&] { *ret_dim = operand(tensor).dimensions; });
 }
@@ -272,30 +260,7 @@ MENAGERIE_ABI AOTITorchError aoti_torch_get_device_type(AtenTensorHandle tensor,
   return guarded(__func__, [&] { *ret_device_type = device_type_of(operand(tensor)); });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_get_device_index(AtenTensorHandle tensor,
-                                                         int32_t* ret_device_index) {
-  return guarded(__func__, [&] {
-    *ret_device_index = device_type_of(operand(tensor)) == kCpuDevice ? -1 : 0;
-  });
-}
-
-MENAGERIE_ABI AOTITorchError aoti_torch_get_layout(AtenTensorHandle tensor, int32_t* ret_layout) {
-  return guarded(__func__, [&] {
-    operand(tensor);
-    *ret_layout = 0;  // strided, as in constants.cpp
-  });
-}
-
 MENAGERIE_ABI AOTITorchError aoti_torch_get_storage_offset(AtenTensorHandle tensor,
                                                            int64_t* ret_offset) {
   return guarded(__func__, [&] { *ret_offset = offset_of(operand(tensor)); });
-}
-
-MENAGERIE_ABI AOTITorchError aoti_torch_is_contiguous(AtenTensorHandle tensor,
-                                                      bool* ret_is_contiguous) {
-  return guarded(__func__, [&] { *ret_is_contiguous = operand(tensor).is_contiguous(); });
-}
-
-MENAGERIE_ABI AOTITorchError aoti_torch_is_defined(AtenTensorHandle tensor, bool* ret_is_defined) {
-  return guarded(__func__, [&] { *ret_is_defined = tensor_of(tensor).storage != nullptr; });
 }

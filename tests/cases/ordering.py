@@ -78,7 +78,6 @@ TABLE.add(
     {"self": floats(), "k": 0, "dim": 0, "largest": 1, "sorted": 1},
     _topk,
 )
-TABLE.add("sort", "rows", {"self": integers(4, 7).float(), "dim": 1, "descending": 1}, _sorted)
 
 for name, self_, dim in _operands():
     if self_.dtype is torch.bool:
@@ -185,7 +184,6 @@ _X = floats(3, 2)
 TABLE.refuse("topk", "k = 4 is not within axis 0", self=_X, k=4, dim=0, largest=1, sorted=1)
 TABLE.refuse("topk", "k = -1 is not within axis 0", self=_X, k=-1, dim=0, largest=1, sorted=1)
 TABLE.refuse("topk", "axis 5 is not in", self=_X, k=1, dim=5, largest=1, sorted=1)
-TABLE.refuse("sort", "axis 2 is not in", self=_X, dim=2, descending=0)
 TABLE.refuse("sort_stable", "axis -3 is not in", self=_X, stable=1, dim=-3, descending=0)
 for operator in ("cumsum", "cumprod"):
     TABLE.refuse(operator, "axis -3 is not in", self=_X, dim=-3, dtype=None)

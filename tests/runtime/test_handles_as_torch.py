@@ -18,8 +18,7 @@ from tests.examples import examples
 LENGTH = 48  # elements of a storage that holds any view drawn here
 NUMBERS = {
     "dim": ctypes.c_int64, "numel": ctypes.c_int64, "storage_offset": ctypes.c_int64,
-    "storage_size": ctypes.c_int64, "storage_numel": ctypes.c_int64, "dtype": ctypes.c_int32,
-    "device_type": ctypes.c_int32, "device_index": ctypes.c_int32, "layout": ctypes.c_int32,
+    "storage_size": ctypes.c_int64, "dtype": ctypes.c_int32, "device_type": ctypes.c_int32,
 }  # fmt: skip
 
 
@@ -76,7 +75,7 @@ def views(draw: st.DrawFn, lowest: int = 0) -> View:
 
 
 MAKERS = ("as_strided", "_alloc_from_pool", "clone", "clone_preserve_strides", "new_tensor_handle",
-          "assign_tensors_out", "assign_tensors")  # fmt: skip
+          "assign_tensors_out")  # fmt: skip
 STEPS = st.lists(
     st.builds(Step, st.just("_reinterpret_tensor"), views(lowest=-4))
     | st.builds(Step, st.sampled_from(MAKERS), views()),
@@ -104,10 +103,6 @@ def made(device: Device, base: Handle, step: Step) -> Handle:
             return device.made(
                 function, base.pointer, _list(sizes), _list((*view.strides, 1, 1, 1)[:axes])
             )
-        case "assign_tensors":
-            target = device.undefined()
-            device.raw(function, base.pointer, target.pointer)
-            return target
     return device.made(function, base.pointer)
 
 
@@ -115,10 +110,6 @@ def answers(device: Device, handle: Handle) -> dict[str, Any]:
     """All that can be asked about a handle, and its values."""
     found: dict[str, Any] = {what: device.ask(what, handle, of()) for what, of in NUMBERS.items()}
     found["geometry"] = device.geometry(handle)
-    for what in ("is_contiguous", "is_defined"):
-        into = ctypes.c_bool()
-        device.raw(f"aoti_torch_{what}", handle.pointer, ctypes.byref(into))
-        found[what] = into.value
     found["no_data"] = device.ask("data_ptr", handle, ctypes.c_void_p()) is None
     for what in ("size", "stride"):
         for axis in range(-4, 4):
@@ -147,8 +138,8 @@ def reaches_outside(base: dict[str, Any], step: Step) -> bool:
         return False
     pool = step.name == "_alloc_from_pool"
     offset = step.view.offset + (0 if pool else base["storage_offset"])
-    known = base["storage_numel"] > 0  # of no element none says its width
-    width = 8 if pool else base["storage_size"] // base["storage_numel"] if known else 1
+    widths = {number: dtype.itemsize for dtype, number in DTYPE_NUMBERS.items()}
+    width = 8 if pool else widths[base["dtype"]]
     end = (offset + step.view.extent()) * width
     return offset < 0 or (step.view.extent() > 0 and end > base["storage_size"])
 

@@ -26,12 +26,6 @@ Tensor scanned(backend::Scan scan, const Tensor& self, int64_t dim, const int32_
 
 }  // namespace
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(sort)(AtenTensorHandle self, int64_t dim,
-                                                  int32_t descending, AtenTensorHandle* ret0,
-                                                  AtenTensorHandle* ret1) {
-  return kernel(__func__, [&] { give(sorted(operand(self), dim, descending != 0), ret0, ret1); });
-}
-
 MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(sort_stable)(AtenTensorHandle self, int32_t*,
                                                          int64_t dim, int32_t descending,
                                                          AtenTensorHandle* ret0,

@@ -37,10 +37,9 @@ def numbers(*sizes: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 def test_new_tensor_is_on_the_device(device: Device) -> None:
-    """Device type, index, geometry and a storage of just its size."""
+    """Device type, geometry and a storage of just its size."""
     handle = device.empty((2, 3), (5, 1), torch.float16)
     assert device.ask("device_type", handle, ctypes.c_int32()) == DEVICE
-    assert device.ask("device_index", handle, ctypes.c_int32()) == 0
     assert device.geometry(handle) == ((2, 3), (5, 1))
     assert device.ask("storage_size", handle, ctypes.c_int64()) == (5 + 3) * 2
 
