@@ -15,6 +15,7 @@ The rest is private to TorchInductor, and each part is named here with its reaso
   attention. They match a permuted key whatever its permutation: `permute(k, [1, 2, 0])` passes for
   `k.transpose(1, 2)`, which gives wrong numbers where the sizes allow it. So they are left out, if
   torch.compile did not register them earlier in this process.
+- `fx_passes.post_grad.same_meta`: drops a copy of a buffer that is written to later.
 - `fx_passes.post_grad.pass_patterns`: one writes a cumulated constant as a range, in another dtype
   than the program's (`pointless_cumsum_replacement`). It is left out.
 - `UniformValueConstantFolder._add_peephole_patterns`: takes `x * 0` for 0, also where x is NaN or
@@ -75,6 +76,7 @@ from torch._inductor.codegen import common, cpp, cpp_wrapper_cpu
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 from torch._inductor.fx_passes import fuse_attention
 from torch._inductor.fx_passes.joint_graph import UniformValueConstantFolder as _Folder
+from torch._inductor.fx_utils import get_node_storage
 from torch._inductor.utils import get_gpu_type, normalize_name
 from torch.fx.experimental import _config
 from torch.utils import _cpp_embed_headers
@@ -98,7 +100,8 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-_CUMSUM = "call_function", torch.ops.aten.cumsum.default
+aten = torch.ops.aten
+_CUMSUM = "call_function", aten.cumsum.default
 _SYMBOL = re.compile(r"\baoti_torch_\w+")
 _LACKING = re.compile(r"\w+: \w+ does not implement ops\.(\w+)")
 _PROXY = "aoti_torch_proxy_executor_call_function"
@@ -176,14 +179,14 @@ def generate_code(
         options["joint_graph_constant_folding"] = False
     if _rounds(program):
         options["emulate_precision_casts"] = True
-    module = program.module(check_guards=False)
+    module = _with_old_values(program.module(check_guards=False))
     failed: list[str] = []  # where in the model
     try:
         with (
             torch_unheard(),
             patch.object(codecache.AotCodeCompiler, "compile", _capture),
             patch.object(fuse_attention, "_sfdp_init", lambda *_: None),
-            _cumulated_in_its_dtype(),
+            _post_grad_passes(),
             patch.object(_Folder, "_add_peephole_patterns", lambda _: None),
             patch.object(graph_module, "normalize_name", _constant_name),
             patch.object(cpp_wrapper_cpu, "normalize_name", _constant_name),
@@ -214,11 +217,46 @@ def generate_code(
     raise not_the_pinned("inductor", "torch no longer calls AotCodeCompiler.compile")
 
 
-def _cumulated_in_its_dtype() -> AbstractContextManager[object]:
+def _with_old_values(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Copy what is returned, or kept in a buffer, of a buffer before that is written.
+
+    Torch writes buffers one after another, the second with what the first has become.
+    """
+    graph = module.graph
+    writes = graph.find_nodes(op="call_function", target=aten.copy_.default)
+    for user in [*writes, graph.output_node()]:
+        for value in user.all_input_nodes[user in writes :]:
+            if get_node_storage(value) in _written(graph):
+                with graph.inserting_before(writes[0]):
+                    old = graph.call_function(aten.clone.default, (value,))
+                old.meta = {**value.meta, "val": value.meta["val"].clone()}
+                user.replace_input_with(value, old)
+    module.recompile()
+    return module
+
+
+def _written(graph: torch.fx.Graph) -> set[int | None]:
+    writes = graph.find_nodes(op="call_function", target=aten.copy_.default)
+    return {get_node_storage(node.args[0]) for node in writes} - {None}
+
+
+@contextmanager
+def _post_grad_passes() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a module that torch's own imports
         from torch._inductor.fx_passes import post_grad
-    return patch.dict(post_grad.pass_patterns[1].patterns, {_CUMSUM: []})
+    has_same_meta = post_grad.same_meta
+
+    def is_same(node: Node, source: Node) -> bool:
+        storage = get_node_storage(source)
+        copied = storage != get_node_storage(node) and storage in _written(node.graph)
+        return bool(not copied and has_same_meta(node, source))
+
+    with (
+        patch.dict(post_grad.pass_patterns[1].patterns, {_CUMSUM: []}),
+        patch.object(post_grad, "same_meta", is_same),
+    ):
+        yield
 
 
 def _rounds(program: ExportedProgram) -> bool:

@@ -133,7 +133,7 @@ def _permuted_from(node: Node) -> list[_Step]:
     chain: tuple[Node, ...] = (node,)
     while True:
         if qualified_name(node.target) in PERMUTATIONS:
-            order = _axes(node)
+            order = axis_order(node, _source(node).meta["val"].dim())
             axes = tuple(order[axis] for axis in axes)
         elif not _keeps_elements(node):
             return steps
@@ -166,11 +166,6 @@ def _keeps_order(node: Node) -> bool:
     if name in REGROUPINGS:  # `view` may also reinterpret bytes
         return node.meta["val"].dtype is _source(node).meta["val"].dtype
     return name not in PERMUTATIONS and _keeps_elements(node)
-
-
-def _axes(node: Node) -> tuple[int, ...]:
-    """Return which axis of its source each axis of a permutation is."""
-    return axis_order(node, _source(node).meta["val"].dim())
 
 
 def _bypass(work: _Work, node: Node, step: _Step) -> bool:

@@ -224,6 +224,39 @@ def test_chunks_of_a_stream_are_the_whole(target: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(parts[-1]["kept"], whole[..., -3:].numpy())
 
 
+class Taps(nn.Module):
+    """A delay line of three, and the state before it was written."""
+
+    first: torch.Tensor
+    second: torch.Tensor
+    third: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("first", "second", "third"):
+            self.register_buffer(name, torch.zeros(2))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """What was the newest, as it is and in two forms; and all taps."""
+        old = self.first.clone(), self.first[:1].clone(), torch.cat([self.first])
+        self.third.copy_(self.second)
+        self.second.copy_(self.first)
+        self.first.copy_(x)
+        return *old, self.first + 10 * self.second + 100 * self.third
+
+
+@pytest.mark.parametrize("target", ["cpu", pytest.param("metal", marks=pytest.mark.sweep)])
+def test_state_before_a_write_is_kept_and_returned(target: str, tmp_path: Path) -> None:
+    """Buffers that take each other's values take those of before the call, in any order."""
+    folder = tmp_path / "taps"
+    convert(Taps().eval(), (torch.ones(2),), target=target, out=folder, measure_seconds=0)
+    with Session(folder, threads=1) as session:
+        runs = [session.run({"x": np.full(2, n, np.float32)}) for n in range(1, 5)]
+    assert [[float(v[0]) for v in run.values()] for run in runs] == [
+        [0, 0, 0, 1], [1, 1, 1, 12], [2, 2, 2, 123], [3, 3, 3, 234],
+    ]  # fmt: skip
+
+
 def test_an_exported_program_keeps_its_state_too() -> None:
     """Exported elsewhere, with its own buffers; those that it is given stay as they are."""
     exported = torch.export.export(Stream().eval(), (torch.randn(1, 2, 5),))
