@@ -2,14 +2,23 @@
 // CPU. A kernel's checks write their number to `fault`, which the runtime reads behind the run.
 namespace menagerie {
 
+// The least number has no opposite: it wraps around to itself.
+template <typename T>
+inline T negated(T x) {
+  return T(::metal::make_unsigned_t<T>(0) - ::metal::make_unsigned_t<T>(x));
+}
+template <typename T>
+inline T magnitude(T x) {
+  return x < T(0) ? negated(x) : x;
+}
+
 enum class Division { kTruncated, kFloored, kModulus, kRemainder };
 
-// The least number by -1 wraps around.
 template <Division division, typename T>
 inline T divided(T a, T b) {
   if (b == T(-1) && T(-1) < T(0)) {
     if (division == Division::kModulus || division == Division::kRemainder) return T(0);
-    return T(::metal::make_unsigned_t<T>(0) - ::metal::make_unsigned_t<T>(a));
+    return negated(a);
   }
   const T quotient = T(a / b), rest = T(a % b);
   const bool turned = rest != T(0) && (rest < T(0)) != (b < T(0));

@@ -66,7 +66,8 @@ OUTSIDE: Final = "an index is out of range"
 
 # What of an operator's name shows that it indexes by values or divides integers.
 _CAN_FAIL = ("embedding", "gather", "index", "take", "scatter", "div", "mod", "remainder", "assert")
-_BYTES = (torch.uint8, torch.int8, torch.bool)
+_BYTES = {torch.uint8, torch.int8, torch.bool}
+NARROW: Final = {torch.uint8, torch.int8, torch.int16}
 # By Inductor's name, the name in checked_loops.h.
 _DIVISIONS = {
     "truncdiv": "kTruncated",
@@ -113,22 +114,26 @@ def quoted(text: str) -> str:
 @contextmanager
 def numbers_as_eager() -> Iterator[None]:
     """Let Inductor write our functions inside the block."""
-    make = lowering.make_pointwise
+    changes: list[tuple[Any, str, Any]] = [
+        (lowering, "_div_rn", lowering.make_pointwise(_floor_of_quotient)),
+        (ir.Reduction, "create", classmethod(_reduce)),
+        (ir.DtypeView, "create", classmethod(_bits)),
+        (lowering, "var_mean_sum_", _var_mean),
+        (lowering, "_pool_offsets_to_indices", _pool_indices),
+        # An int in C++, even of int16.
+        (CppOverrides, "abs", staticmethod(lambda x: f"decltype({x})(std::abs({x}))")),
+        (CppVecOverrides, "expm1", staticmethod(expm1)),
+    ]
+    for name, division in _DIVISIONS.items():
+        vector = _vector_division(division)
+        vector.__name__ = name  # by which a vector's function finds that of scalars
+        scalar = _scalar_division(division, getattr(CppOverrides, name))
+        changes += [(CppOverrides, name, staticmethod(scalar))]
+        changes += [(CppVecOverrides, name, staticmethod(vector))]
     with ExitStack() as stack:
-        stack.enter_context(patch.object(lowering, "_div_rn", make(_floor_of_quotient)))
-        stack.enter_context(patch.object(ir.Reduction, "create", classmethod(_reduce)))
-        stack.enter_context(patch.object(ir.DtypeView, "create", classmethod(_bits)))
-        stack.enter_context(patch.object(lowering, "var_mean_sum_", _var_mean))
-        stack.enter_context(patch.object(lowering, "_pool_offsets_to_indices", _pool_indices))
         stack.enter_context(patch.dict(decompositions, _DEVIATIONS))
-        stack.enter_context(patch.object(CppOverrides, "abs", staticmethod(_abs)))
-        stack.enter_context(patch.object(CppVecOverrides, "expm1", staticmethod(expm1)))
-        for name, division in _DIVISIONS.items():
-            scalar = _scalar_division(division, getattr(CppOverrides, name))
-            stack.enter_context(patch.object(CppOverrides, name, staticmethod(scalar)))
-            vector = _vector_division(division)
-            vector.__name__ = name  # by which a vector's function finds that of scalars
-            stack.enter_context(patch.object(CppVecOverrides, name, staticmethod(vector)))
+        for change in changes:
+            stack.enter_context(patch.object(*change))
         yield
 
 
@@ -144,7 +149,7 @@ def _reduce(
     *given: Any,
     **keywords: Any,
 ) -> Any:
-    """Return a reduction; of bytes as int32.
+    """Return a reduction; of bytes, and of sums and products of narrow integers on Metal, as int32.
 
     A vector has more lanes of bytes than its loop has steps. Inductor loads a 1 into the others,
     and reduces them as well. A true bool is NaN in a vector. Places in several axes are counted
@@ -156,8 +161,9 @@ def _reduce(
         split = ir.View.dynamic_reshape_indexer(sizes, whole)
         inner_fn = lambda index, place: of_axes(index, split(place))  # noqa: E731
         keywords["reduction_ranges"] = whole
-    as_it_is = src_dtype not in _BYTES or keywords.get("reduction_type") == "any"
-    if as_it_is or device.type != "cpu":
+    kind = keywords.get("reduction_type")
+    widely = _BYTES if device.type == "cpu" else NARROW if kind in {"sum", "prod"} else {}
+    if src_dtype not in widely or kind == "any":
         return _plain_reduction(cls, device, dst_dtype, src_dtype, inner_fn, *given, **keywords)
 
     def widened(*index: Any) -> Any:
@@ -166,7 +172,7 @@ def _reduce(
             return (ops.to_dtype(value[0], torch.int32), *value[1:])
         return ops.to_dtype(value, torch.int32)
 
-    wide = torch.int32 if dst_dtype in _BYTES else dst_dtype
+    wide = torch.int32 if dst_dtype in widely else dst_dtype
     result = _plain_reduction(cls, device, wide, torch.int32, widened, *given, **keywords)
     result.realize()
     return lowering.to_dtype(result, dst_dtype)
@@ -264,10 +270,6 @@ def _corrected_mean(x: Any, axis: Any, keepdim: bool) -> Any:
     """Return the mean with the mean of what it leaves, which is its rounding."""
     near = _mean(x, axis, keepdim)
     return lowering.add(near, _mean(lowering.sub(x, near), axis, keepdim))
-
-
-def _abs(x: Any) -> str:
-    return f"decltype({x})(std::abs({x}))"  # an int in C++, even of int16
 
 
 def expm1(x: Any) -> str:

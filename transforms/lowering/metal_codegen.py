@@ -26,6 +26,7 @@ from torch._inductor.codegen.mps_device_op_overrides import MPSDeviceOpOverrides
 from torch._inductor.virtualized import V
 
 from transforms.lowering.cpp_codegen import (
+    NARROW,
     OUTSIDE,
     CheckedWrapper,
     fault_place,
@@ -59,22 +60,29 @@ def _called(function: str, *, single: bool = False) -> Any:
     return staticmethod(call)
 
 
-_NARROW = {torch.uint8, torch.int8, torch.int16}
+def _wrapped(name: str) -> Any:
+    """Return what writes torch's own expression of integers, which wrap around at their type's end.
 
-
-def _kept_narrow(name: str) -> Any:
-    """Return what writes torch's own expression in its operands' type: C++ widens narrow ones."""
+    C++ widens narrow ones, and leaves open what an overflow of signed ones is.
+    """
 
     def call(*operands: CSEVariable) -> str:
-        text = str(getattr(mps.MetalOverrides, name)(*operands))
         dtypes = {getattr(each, "dtype", None) for each in operands}
-        return f"static_cast<{_common_type(*operands)}>({text})" if dtypes <= _NARROW else text
+        if not dtypes <= {*NARROW, torch.int32, torch.int64}:
+            return str(getattr(mps.MetalOverrides, name)(*operands))
+        kind = _common_type(*operands)
+        given = operands if dtypes <= NARROW else [f"static_cast<u{kind}>({x})" for x in operands]
+        return f"static_cast<{kind}>({getattr(mps.MetalOverrides, name)(*given)})"
 
     return staticmethod(call)
 
 
 def _shifted(side: str) -> Any:
     return staticmethod(lambda a, b: f"menagerie::shifted_{side}<{_common_type(a, b)}>({a}, {b})")
+
+
+def _is_real(x: Any) -> bool:
+    return x.dtype is not None and bool(x.dtype.is_floating_point)
 
 
 def _common_type(*operands: Any) -> str:
@@ -86,7 +94,7 @@ def _common_type(*operands: Any) -> str:
 class MetalFunctions(mps.MetalOverrides):
     """Torch's own, and some that Metal has and torch lacks; each gives its result's expression."""
 
-    add, sub, mul, bitwise_not = map(_kept_narrow, ("add", "sub", "mul", "bitwise_not"))
+    add, sub, mul, neg, bitwise_not = map(_wrapped, ("add", "sub", "mul", "neg", "bitwise_not"))
     bitwise_left_shift, bitwise_right_shift = map(_shifted, ("left", "right"))
 
     sinh, cosh, asinh, acosh, copysign, nextafter = (
@@ -98,7 +106,8 @@ class MetalFunctions(mps.MetalOverrides):
         _called(f"menagerie::{name}")
         for name in ("expm1", "erfc", "lgamma", "ndtri", "hypot", "zeta")
     )
-    isnan = staticmethod(lambda x: f"metal::isnan({x})" if x.dtype.is_floating_point else "false")
+    abs = staticmethod(lambda x: f"{'metal::abs' if _is_real(x) else 'menagerie::magnitude'}({x})")
+    isnan = staticmethod(lambda x: f"metal::isnan({x})" if _is_real(x) else "false")
     truncdiv = staticmethod(lambda a, b: _divided("kTruncated", a, b))
     floordiv = staticmethod(lambda a, b: _divided("kFloored", a, b))
     mod = staticmethod(lambda x0, x1: _divided("kModulus", x0, x1))
@@ -139,7 +148,7 @@ class MetalFunctions(mps.MetalOverrides):
     @staticmethod
     def remainder(a: Any, b: Any) -> str:
         """Return what a division downwards leaves."""
-        if any(each.dtype is not None and each.dtype.is_floating_point for each in (a, b)):
+        if _is_real(a) or _is_real(b):
             return f"menagerie::remainder({a}, {b})"
         return _divided("kRemainder", a, b)
 

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from menagerie.session import Session
 from tests.pieces import run_piece
 from transforms import convert
 from transforms.pipeline import run_passes
@@ -316,6 +317,25 @@ def test_no_integer_is_nan(tmp_path: Path) -> None:
     """Shaders that ask it of integers and bool compile; none of 64 bits loses half of them."""
     given = torch.arange(600).reshape(2, 300) << 40, torch.tensor([True, False, True])
     convert(_Sums(), given, target="metal", out=tmp_path / "out", measure_seconds=0)
+
+
+class _Ends(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Of integers that overflow, and of sums in narrow ones."""
+        narrow = x.to(torch.int16)
+        sums = [n.sum(0, dtype=n.dtype) for n in (narrow, x.to(torch.int8), x.to(torch.uint8))]
+        return x.abs() % 5, -x // 3, (x * x).sum(), (x + x).long(), *sums, narrow.abs() % 5
+
+
+def test_integers_wrap_around_at_their_ends(tmp_path: Path) -> None:
+    """As eager's, also where a compiler could take it that none does."""
+    lowest, highest = torch.iinfo(torch.int32).min, torch.iinfo(torch.int32).max
+    x = torch.tensor([lowest, lowest + 1, -32768, -7, 0, 300, 1 << 20, highest], dtype=torch.int32)
+    convert(_Ends(), (x,), target="metal", out=tmp_path / "out", measure_seconds=0)
+    with Session(tmp_path / "out", threads=1) as session:
+        found = [torch.from_numpy(y) for y in session.run({"x": x.numpy()}).values()]
+    for mine, eagers in zip(found, _Ends()(x), strict=True):
+        torch.testing.assert_close(mine, eagers, atol=0, rtol=0)
 
 
 class _Wrapped(nn.Module):
