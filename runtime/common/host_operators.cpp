@@ -299,8 +299,14 @@ Tensor distances(const Tensor& a, const Tensor& b, double p) {
       const int64_t batch = at / sizes.back() / a.size[last - 1];
       const double* x = left.data<double>() + at / sizes.back() * width;
       const double* y = right.data<double>() + (batch * sizes.back() + at % sizes.back()) * width;
-      std::transform(x, x + width, y, differences.begin(), std::minus<>());
-      out.data<T>()[at] = static_cast<T>(norm(differences.data(), width, p));
+      bool any_nan = false;
+      std::transform(x, x + width, y, differences.begin(), [&](double first, double second) {
+        const double difference = first - second;
+        any_nan = any_nan || std::isnan(difference);
+        return std::isnan(difference) && std::isinf(p) ? 0 : difference;  // as eager's largest
+      });
+      const double distance = norm(differences.data(), width, p);
+      out.data<T>()[at] = static_cast<T>(p == 0 && any_nan ? NAN : distance);
     }
   });
   return out;
