@@ -229,6 +229,10 @@ void backend::scatter(const Scatter& scatter) {
     const bool mean = scatter.reduction == Reduction::kMean;
     pass(scatter, into, converted(scatter.source, dtype),
          mean ? Reduction::kAdd : scatter.reduction);
+    if (mean && dtype == Dtype::kInt64) {  // sums wrap around in the dtype
+      metal::copy(into, scatter.out);
+      metal::copy(scatter.out, into);
+    }
     if (mean) divide(scatter, into);
   }
   metal::copy(into, scatter.out);

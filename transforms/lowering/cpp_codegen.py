@@ -313,18 +313,16 @@ def _float_remainder(a: Any, b: Any) -> str:
 
 def _floor_of_quotient(a: Any, b: Any) -> Any:
     """Return the floor of a / b, not of the rounded quotient (c10's `div_floor_floating`)."""
-    plain, zero = ops.truediv(a, b), ops.constant(0.0, torch.float32)
+    zero, half, one = (ops.constant(number, torch.float32) for number in (0.0, 0.5, 1.0))
+    plain = ops.truediv(a, b)
     overflown = ops.logical_and(ops.isinf(plain), ops.logical_not(ops.isinf(a)))
     rest = ops.where(overflown, zero, ops.fmod(a, b))
     quotient = ops.truediv(ops.sub(a, rest), b)
     turned = ops.logical_and(ops.ne(rest, zero), ops.ne(ops.lt(b, zero), ops.lt(rest, zero)))
-    one = ops.constant(1.0, torch.float32)
     quotient = ops.where(turned, ops.sub(quotient, one), quotient)
     floor = ops.floor(quotient)
-    half = ops.constant(0.5, torch.float32)
     floor = ops.where(ops.gt(ops.sub(quotient, floor), half), ops.add(floor, one), floor)
-    signed_zero = ops.mul(plain, zero)
-    floor = ops.where(ops.eq(quotient, zero), signed_zero, floor)
+    floor = ops.where(ops.eq(quotient, zero), ops.mul(plain, zero), floor)
     return ops.where(ops.eq(b, zero), plain, floor)
 
 

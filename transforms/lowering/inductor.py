@@ -49,6 +49,7 @@ For Metal, on any host:
   where they say that there is a device; on Linux `mps_host.cpp` gives it one.
 - `torch.backends.mps.get_core_count`: a fixed answer, so that every host generates the same code.
 - `torch._inductor.utils.get_gpu_type`: keeps its first answer, which may be of before.
+- `utils.needs_fallback_due_to_atomic_add_limitations`: forgets atomics that write four bytes.
 - `codegen.mps._embed_headers`, replaced in metal_codegen.py: would put the flattened headers,
   150 KB, into every kernel. They are kept once a bundle instead.
 - `torch.utils._cpp_embed_headers._embed_headers`: flattens them, as the former would.
@@ -72,6 +73,7 @@ import sympy
 import torch
 from torch._inductor import codecache, cpu_vec_isa, ir, lowering, scheduler, sizevars
 from torch._inductor import graph as graph_module
+from torch._inductor import utils as inductor_utils
 from torch._inductor.codegen import common, cpp, cpp_wrapper_cpu
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 from torch._inductor.fx_passes import fuse_attention
@@ -306,6 +308,8 @@ def metal_on_any_host() -> Iterator[None]:
     get_gpu_type.cache_clear()
     try:
         with (
+            patch.object(lowering, _ATOMICS, lambda dtype: dtype not in _ATOMIC),
+            patch.object(inductor_utils, _ATOMICS, lambda dtype: dtype not in _ATOMIC),
             patch.object(torch.mps, "is_available", lambda: True),
             patch.object(torch.backends.mps, "is_available", lambda: True),
             patch.object(torch.backends.mps, "get_core_count", lambda: _CORES),
@@ -373,6 +377,7 @@ def _kernel_uses(graph: GraphLowering, wrapper: str) -> dict[str, tuple[str, ...
     return uses
 
 
+_ATOMIC, _ATOMICS = {torch.float32, torch.int32}, "needs_fallback_due_to_atomic_add_limitations"
 _DTYPES = "DtypePropagationOpsHandler"
 _simplified = sizevars.stride_at_vec_range
 

@@ -152,10 +152,6 @@ def _bucketize(self: Tensor | float, boundaries: Tensor, **how: Any) -> Any:
     return _searchsorted(boundaries, self, **how)
 
 
-def _take(self: Tensor, index: Tensor) -> Tensor:
-    return self.reshape(-1)[index.reshape(-1)].reshape(index.shape)
-
-
 def _pdist(self: Tensor, p: float = 2) -> Tensor:
     """Return distances of all pairs of rows, each directly: a matrix product would cancel."""
     rows, others = torch.triu_indices(self.shape[0], self.shape[0], 1)
@@ -550,7 +546,7 @@ _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     aten.searchsorted.Scalar: _searchsorted,
     aten.bucketize.Tensor: _bucketize,
     aten.bucketize.Scalar: _bucketize,
-    aten.take.default: _take,
+    aten.take.default: lambda self, index: self.reshape(-1)[index.reshape(-1)].view(index.shape),
     aten.pdist.default: _pdist,
     aten._pdist_forward.default: _pdist,
     **LINEAR_ALGEBRA,

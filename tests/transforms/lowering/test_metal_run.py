@@ -321,10 +321,13 @@ def test_no_integer_is_nan(tmp_path: Path) -> None:
 
 class _Ends(nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Of integers that overflow, and of sums in narrow ones."""
-        narrow = x.to(torch.int16)
-        sums = [n.sum(0, dtype=n.dtype) for n in (narrow, x.to(torch.int8), x.to(torch.uint8))]
-        return x.abs() % 5, -x // 3, (x * x).sum(), (x + x).long(), *sums, narrow.abs() % 5
+        """Of integers that overflow, and of sums in narrow ones, as rows of no whole words."""
+        kept = [x.to(t) for t in (torch.int16, torch.int8, torch.uint8)] + [(x % 9).half()]
+        rows = torch.tensor([2, 2, 1, 2, 1, 0, 0, 2])
+        sums = [n.sum(0, dtype=n.dtype) for n in kept]
+        sums += [n[:3].scatter_reduce(0, rows, n, k) for n in kept for k in ("sum", "mean")]
+        sums += [n[:3].index_put((rows,), n, accumulate=True) for n in kept]
+        return x.abs() % 5, -x // 3, (x * x).sum(), (x + x).long(), *sums, kept[0].abs() % 5
 
 
 def test_integers_wrap_around_at_their_ends(tmp_path: Path) -> None:
