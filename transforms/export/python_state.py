@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -116,7 +117,7 @@ def _run(module: nn.Module, *calls: Inputs, fresh: bool = False) -> list[list[Te
         called = _copied(module) if fresh else module
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            result = named_tensors(torch.func.functional_call(called, buffers, *given))
+            result = named_tensors(functional_call(called, buffers, *given, tie_weights=False))
         return {str(n): t.clone() for n, t in enumerate(tree_leaves(result)) if _is_plain(t)}
 
     results: list[list[Tensor]] = []
