@@ -5,14 +5,15 @@ Each function computes one call, by the definition in PyTorch's documentation of
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._decomp import get_decompositions
+from torch._decomp.decompositions import upsample_compute_output_size
 from torch.fx import Node
 from torch.nn.modules.linear_cross_entropy import (
     _linear_cross_entropy_batch_chunked as chunked_loss,
@@ -410,12 +411,13 @@ def _place(at: Tensor, size: int, padding_mode: int, align_corners: bool) -> Ten
 
 
 def _resize(  # noqa: PLR0917
-    kernel: Callable[[Tensor], Tensor], reach: float, images: Tensor, output_size: Sequence[int],
-    align_corners: bool, scales_h: float | None = None, scales_w: float | None = None,
+    kernel: Callable[[Tensor], Tensor], reach: int, images: Tensor, output_size: Sequence[int],
+    align_corners: bool, scales_h: float | None = None, scales_w: float | None = None, *,
+    smooth: bool = True,
 ) -> Tensor:  # fmt: skip
-    """Resize with antialiasing, along the width and then the height.
+    """Resize along the width and then the height, with antialiasing if it is `smooth`.
 
-    Each element of the result is a mean of those within `reach` steps of the wider grid, weighted
+    Each element of the result is a mean of those within `reach` steps of the (wider) grid, weighted
     by a kernel (PIL.Image.resize; torch.nn.functional.interpolate, antialias).
     """
     result = images
@@ -426,7 +428,9 @@ def _resize(  # noqa: PLR0917
         else:
             step = 1 / factor if factor is not None and factor > 0 else size / wanted
         kind = images.dtype if images.is_floating_point() else torch.float64
-        place, weight = _taps(kernel, reach, step, size, torch.arange(wanted, dtype=kind))
+        grid = torch.arange(wanted, dtype=kind)
+        centre = step * grid + 0.5 if align_corners and not smooth else step * (grid + 0.5)
+        place, weight = _taps(kernel, reach, step if smooth else 1.0, size, centre, smooth=smooth)
         rows = result.movedim(axis, -1)[..., place]
         if images.is_floating_point():
             made = torch.where(weight == 0, 0.0, rows * weight).sum(-1)
@@ -434,6 +438,19 @@ def _resize(  # noqa: PLR0917
             made = _mean_of_bytes(rows, weight)
         result = made.movedim(-1, axis)
     return result
+
+
+def _resize_bytes(
+    kernel: Callable[[Tensor], Tensor], reach: int, images: Tensor, size: Any,
+    align_corners: bool, *scales: Any,
+) -> Any:  # fmt: skip
+    """Resize bytes without antialiasing; the scales are two, or in the one list of `.vec`."""
+    if images.dtype is not torch.uint8:
+        return NotImplemented
+    if len(scales) == 1:
+        size = upsample_compute_output_size(images.shape, size, *scales)  # type: ignore[no-untyped-call]
+        scales = scales[0] or ()
+    return _resize(kernel, reach, images, size, align_corners, *scales, smooth=False)
 
 
 def _mean_of_bytes(rows: Tensor, weight: Tensor) -> Tensor:
@@ -445,18 +462,26 @@ def _mean_of_bytes(rows: Tensor, weight: Tensor) -> Tensor:
 
 
 def _taps(
-    kernel: Callable[[Tensor], Tensor], reach: float, step: float, size: int, wanted: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return which elements each of the result's reads, and their weights, which are 1 together."""
+    kernel: Callable[[Tensor], Tensor], reach: int, step: float, size: int, centre: Tensor, *,
+    smooth: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Return which elements each of the result's reads, and their weights, which are 1 together.
+
+    Those outside are left out if it is `smooth`, and else are the outermost again.
+    """
     widened = torch.sym_max(step, 1.0)  # type: ignore[no-untyped-call]
     support = reach * widened
-    centre = step * (wanted + 0.5)
-    first = (centre - support + 0.5).to(torch.int64).clamp(min=0)
-    end = (centre + support + 0.5).to(torch.int64).clamp(max=size)
-    place = first[:, None] + torch.arange(_whole(support) * 2 + 3)
-    weight = kernel((place.to(wanted.dtype) - centre[:, None] + 0.5) / widened)
-    weight = torch.where(place < end[:, None], weight, 0.0)
-    return place.clamp(max=size - 1), weight / weight.sum(1, True)
+    first = (centre - support + 0.5).floor().to(torch.int64)
+    place = first[:, None] + torch.arange(_whole(support) * 2 + 3 * smooth)
+    weight = kernel((place.to(centre.dtype) - centre[:, None] + 0.5) / widened)
+    near = place.clamp(0, size - 1)
+    if smooth:
+        end = (centre + support + 0.5).to(torch.int64)[:, None]
+        weight = torch.where((near == place) & (place < end), weight, 0.0)
+        return near, weight / weight.sum(1, True)
+    same = near[:, :, None] == near[:, None]
+    weight = (weight[:, None] * same).sum(-1)
+    return near, torch.where(same.tril(-1).any(-1), 0.0, weight)
 
 
 def _whole(number: float) -> int:
@@ -469,11 +494,11 @@ def _triangle(x: Tensor) -> Tensor:
     return (1 - x.abs()).clamp(min=0)
 
 
-def _cubic(x: Tensor) -> Tensor:
-    """Compute Keys' kernel with a = -1/2, as Pillow has it."""
+def _cubic(x: Tensor, a: float) -> Tensor:
+    """Compute Keys' kernel; Pillow has it with a = -1/2."""
     x = x.abs()
-    near = (1.5 * x - 2.5) * x * x + 1
-    far = ((-0.5 * x + 2.5) * x - 4) * x + 2
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
     return torch.where(x < 1, near, torch.where(x < 2, far, 0.0))  # noqa: PLR2004
 
 
@@ -538,7 +563,7 @@ def _if_dynamic(operator: Any, self: Tensor, output_size: Sequence[int]) -> Any:
 
 
 _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
-    **{operator: functools.partial(_logic_of_bytes, operator) for operator in _LOGIC},
+    **{operator: partial(_logic_of_bytes, operator) for operator in _LOGIC},
     aten.diagonal.default: _diagonal,
     aten.diag.default: _diagonal,
     aten.trace.default: lambda self: self.diagonal().sum(),
@@ -557,7 +582,7 @@ _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     aten.adaptive_avg_pool3d.default: _adaptive_average,
     aten._adaptive_avg_pool3d.default: _adaptive_average,
     aten.adaptive_max_pool3d.default: _adaptive_maximum,
-    **{operator: functools.partial(_if_dynamic, operator) for operator in _POOLS},
+    **{operator: partial(_if_dynamic, operator) for operator in _POOLS},
     aten.median.dim: _of_rows(_median),
     aten.nanmedian.dim: _of_rows(_nanmedian),
     aten.nanmedian.default: lambda self: _of_rows(_nanmedian)(self.reshape(-1))[0],
@@ -574,6 +599,10 @@ _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     aten.grid_sampler.default: _grid_sampler,
     aten.grid_sampler_3d.default: _grid_sampler_3d,
     **get_decompositions([aten._upsample_bilinear2d_aa.vec, aten._upsample_bicubic2d_aa.vec]),
-    aten._upsample_bilinear2d_aa.default: functools.partial(_resize, _triangle, 1.0),
-    aten._upsample_bicubic2d_aa.default: functools.partial(_resize, _cubic, 2.0),
+    aten._upsample_bilinear2d_aa.default: partial(_resize, _triangle, 1),
+    aten._upsample_bicubic2d_aa.default: partial(_resize, partial(_cubic, a=-0.5), 2),
+    aten.upsample_bilinear2d.vec: partial(_resize_bytes, _triangle, 1),
+    aten.upsample_bilinear2d.default: partial(_resize_bytes, _triangle, 1),
+    aten.upsample_bicubic2d.vec: partial(_resize_bytes, partial(_cubic, a=-0.75), 2),
+    aten.upsample_bicubic2d.default: partial(_resize_bytes, partial(_cubic, a=-0.75), 2),
 }

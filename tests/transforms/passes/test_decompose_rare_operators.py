@@ -158,6 +158,14 @@ for mode in ("bilinear", "bicubic"):
             lambda x, m=mode, s=size: tuple(_resized(m, s, align)(x) for align in (False, True)),
             (_noise(2, 3, 9, 12),),
         )
+    CALLS[f"bytes without antialiasing, {mode}"] = (
+        lambda x, m=mode: tuple(
+            F.interpolate(x, size, factor, mode=m, align_corners=align)
+            for align in (False, True)
+            for size, factor in (((5, 20), None), ((1, 7), None), (None, (1.7, 0.4)))
+        ),
+        ((torch.arange(2 * 6 * 9 * 12) * 41 % 256).to(torch.uint8).reshape(2, 6, 9, 12),),
+    )
     CALLS[f"interpolate, {mode}, by factors"] = (
         lambda x, m=mode: F.interpolate(x, scale_factor=(0.47, 0.45), mode=m, antialias=True),
         (_noise(1, 3, 9, 12),),
