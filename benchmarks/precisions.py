@@ -61,13 +61,13 @@ class Row:
     precision: Precision
     weights_bytes: int
     of_bytes: float  # float32's weights
-    processor_ms: float | None
-    of_time: float | None  # float32's
-    memory_bytes: int | None  # of a process without Python that opens and runs it
-    of_memory: float | None  # float32's
-    snr_db: float | None  # against eager in float32
-    accuracy: float | None  # of the gate; of speech, one minus its rate of wrong words
-    agreement: float | None  # with float32's, on crops
+    processor_ms: float | None = None
+    of_time: float | None = None  # float32's
+    memory_bytes: int | None = None  # of a process without Python that opens and runs it
+    of_memory: float | None = None  # float32's
+    snr_db: float | None = None  # against eager in float32
+    accuracy: float | None = None  # of the gate; of speech, one minus its rate of wrong words
+    agreement: float | None = None  # with float32's, on crops
 
 
 def measure(model: str, manifest: Manifest, store: Store, seconds: float) -> list[Row]:
@@ -81,10 +81,10 @@ def measure(model: str, manifest: Manifest, store: Store, seconds: float) -> lis
     with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
 
         def pulled(target: str) -> dict[Precision, Path]:
-            found = {}
+            found: dict[Precision, Path] = {}
             for precision, name in names.items():
-                required = (target, precision) == ("cpu", Precision.FLOAT32)
-                with contextlib.nullcontext() if required else contextlib.suppress(NotInStore):
+                absent = (NotInStore,) if found or target == "metal" else ()
+                with contextlib.suppress(*absent):
                     folder = Path(scratch, target, name)
                     found[precision] = store.pull(store.find(name, target), folder)
             return found
@@ -121,13 +121,8 @@ def _row(model: str, target: str, precision: Precision, bundle: Path, first: Row
         precision=precision,
         weights_bytes=kept,
         of_bytes=kept / first.weights_bytes if first else 1.0,
-        processor_ms=None,
-        of_time=None,
-        memory_bytes=None,
-        of_memory=None,
         snr_db=figures.worst_snr_db,
         accuracy=figures.accuracy,
-        agreement=None,
     )
 
 
