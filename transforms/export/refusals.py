@@ -44,6 +44,7 @@ def refuse_unsupported(
         *_no_tensors(program, nodes),
         *_written(program, nodes),
         *_written_in_training(program, nodes, module),
+        *_kept_as_complex(program, nodes),
         *_sparse(program, used),
         *_random(used),
         *_shaped_by_data(used),
@@ -100,6 +101,14 @@ def _written_in_training(
     for node, name in program.graph_signature.buffers_to_mutate.items():
         if module.get_submodule(name.rpartition(".")[0]).training:
             yield f"buffer {name!r} is written by {origin(nodes[node])}, {_TRAINING}"
+
+
+def _kept_as_complex(program: ExportedProgram, nodes: dict[str, Node]) -> Iterator[str]:
+    for node, name in program.graph_signature.buffers_to_mutate.items():
+        [tensor] = tensors_of(nodes[node])
+        if tensor.dtype.is_complex:
+            fact = f"buffer {name!r} of {tensor.dtype} is written by {origin(nodes[node])}"
+            yield f"{fact}: state is real. Keep torch.view_as_real of it"
 
 
 def _sparse(program: ExportedProgram, used: Iterable[Node]) -> Iterator[str]:

@@ -222,3 +222,25 @@ def test_programs_that_were_exported_elsewhere_are_looked_at_too() -> None:
     program = torch.export.export(module_of(lambda x: x.add_(1)), (X,), strict=False)
     with pytest.raises(ExportError, match="input 'x' is written"):
         prepare_module("main", Program(program))
+
+
+class _Phase(nn.Module):
+    """Turns a complex number in a buffer on, at each call."""
+
+    phase: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("phase", torch.ones(3, 4, dtype=torch.complex64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the number's two parts."""
+        self.phase.mul_(torch.polar(torch.ones_like(x), x))
+        return torch.view_as_real(self.phase)
+
+
+def test_complex_state_is_refused_by_its_name() -> None:
+    """What to keep in its place is said."""
+    said = refusal(Holder(_Phase()).eval())
+    assert "buffer 'inner.phase' of torch.complex64 is written by inner" in said
+    assert "Keep torch.view_as_real of it" in said
