@@ -55,7 +55,7 @@ _TOP = {
     **_in("mounted", "pull", "verify", "run", "bench", "transcribe"),
     **_in("doctor", "doctor"),
 }
-# Shorter names, which the help leaves out: `zoo release promote` is `zoo release promote`.
+# Shorter names, which the help leaves out: `zoo promote` is `zoo release promote`.
 _ALIASES = {**_RELEASE, **_CLUSTER, **_DEBUG, "releases": _RELEASE["list"]}
 _ALIASES |= _in("mounted", "trust")
 
