@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _CLOCK = 1.278e9
 _SMALL, _LARGE = 32, 64  # sides of tiles
 _ISSUED = 8 * 4 * _CLOCK  # cycles of SIMD groups in a second
-_FEWEST, _PART = 32, 1024  # groups of threads, and terms of a part, as metal/products.cpp has them
+_ENOUGH, _BLOCK = 16, 512  # groups of threads, and terms of a block, as metal/products.cpp has them
 # Milliseconds of models; shares of kernels are in the table below.
 GOALS = {
     "mobilenet_v3_small": 0.35, "resnet50": 7.0, "parakeet_ctc_small": 6.0,
@@ -57,6 +57,7 @@ class Work:
         other: an operand of the result's size is added to it.
         turned: the second operand lies in columns, as a linear layer's weight does.
         window: the extent of a convolution's kernel, across.
+        line: images are of one row, and so is the kernel.
     """
 
     kind: str  # product, convolution, depthwise, attention
@@ -68,11 +69,17 @@ class Work:
     turned: bool = False
     window: int = 1
     type: str = "float"
+    line: bool = False
+
+    @property
+    def taps(self) -> int:
+        """Of a channel."""
+        return self.window if self.line else self.window**2
 
     @property
     def bytes(self) -> int:
         """Of operands and result, each moved once."""
-        out, left, right = self.m * self.n, self.m * self.k, self.k * self.n // self.window**2
+        out, left, right = self.m * self.n, self.m * self.k, self.k * self.n // self.taps
         if self.kind == "attention":
             out, left, right = self.m * self.k, self.m * self.k, 2 * self.n * self.k
         if self.kind == "depthwise":
@@ -88,66 +95,99 @@ def _quotient(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def tile_of(work: Work) -> int:
-    """Return the side of a product's tiles, as metal/products.cpp chooses it."""
-    tiles = _quotient(work.m, 64) * _quotient(work.n, 64) * work.batch
-    return _SMALL if min(work.m, work.n) <= _SMALL or tiles < _FEWEST else _LARGE
+def cut_of(work: Work) -> tuple[int, int]:
+    """Return the side of a product's tiles, and the parts of its terms, by metal/products.cpp."""
+    costs: list[tuple[int, tuple[int, int]]] = []
+    for tile in (_SMALL, _LARGE):
+        groups = _quotient(work.m, tile) * _quotient(work.n, tile) * work.batch
+        if tile == _LARGE and min(work.m, work.n) <= _SMALL:
+            continue
+        blocks = _quotient(work.k, _BLOCK)
+        length = _quotient(blocks, min(_quotient(_ENOUGH, groups), blocks)) * _BLOCK
+        for terms in (work.k, min(length, work.k)):
+            parts = _quotient(work.k, terms)
+            cost = max(groups * parts, _ENOUGH) * tile**2 * (4 if tile == _LARGE else 5) * terms
+            sums = work.batch * work.m * work.n * parts * 512 + 2**23
+            costs.append((cost + (sums if parts > 1 else 0), (tile, parts)))
+    return min(costs)[1]
 
 
 @functools.cache
-def issued(work: Work, tile: int) -> Cycles:
+def issued(work: Work, tile: int, parts: int = 1) -> Cycles:
     """Count the cycles of one SIMD group; extrapolate beyond 1,024 terms or 64 keys."""
     keys = work.kind == "attention"
     value, most = (work.n, 64) if keys else (work.k, 1024)
     if value > most and work.kind != "depthwise":
         half, whole = (
-            issued(replace(work, n=s) if keys else replace(work, k=s), tile)
+            issued(replace(work, n=s) if keys else replace(work, k=s), tile, parts)
             for s in (most // 2, most)
         )
         return half + (whole - half) * (value / (most // 2) - 1)
-    return follow(*_launch(work, tile))
+    if keys or not tile:
+        return follow(*_launch(work, tile))
+    # The last tiles of a row are checked where they are not whole. The first SIMD group tells a
+    # convolution's taps apart; of another one the lane is followed that has the last column.
+    across, rest = _quotient(work.n, tile), work.n % tile
+    every = Cycles()
+    for group, count in ((0, across - bool(rest)), (across - 1, bool(rest))):
+        last = ((rest if group else 0) or tile) - 1
+        edge = last // (tile // 2) * 32 + last % (tile // 2) // 4
+        for lane, share_of in ((0, 0.25), (edge, 0.75)):
+            if count:
+                position = [(group, 0, 0), lane]
+                cycles = follow(*_launch(work, tile, position, parts))
+                every += cycles * (share_of * count / across)
+    return every
 
 
-def _launch(work: Work, tile: int) -> tuple[str, str, list[Any]]:
+def _launch(
+    work: Work, tile: int, place: Sequence[Any] = ((0, 0, 0), 32), parts: int = 1
+) -> tuple[str, str, list[Any]]:
     """Return a kernel's file, how its mangled name begins, and its arguments."""
     mangled = {"float": "f", "half": "DF16_"}[work.type]
     finish = packed("i4i4f4f", int(work.other), 11, *(0,) * 3, 1.0, *(0,) * 7)  # 11: kAdd
-    last: list[Any] = [None, finish, packed("4qi4x", 0, work.n, 1, 0, 1)]
-    extents = packed("qqqff", work.m, work.n, work.k, 1.0, 1.0)
-    rows, bias = packed("3q", 0, work.k, 1), packed("3q", 0, 0, 1)
-    columns = packed("3q", 0, 1, work.k) if work.turned else packed("3q", 0, work.n, 1)
-    place: list[Any] = [(0, 0, 0), 32, 1]  # lane 0 of the second SIMD group
+    last: list[Any] = [None, finish, packed("5I", 0, work.n, 1, 0, 1)]
+    terms = [None, packed("2I", parts, work.k)]
+    extents = packed("3I2f", work.m, work.n, work.k * parts, 1.0, 1.0)
+    rows, bias, down = (packed("3I", 0, *each) for each in ((work.k, 1), (0, 1), (1, 0)))
+    columns = packed("3I", 0, 1, work.k) if work.turned else packed("3I", 0, work.n, 1)
     side = round(work.n**0.5) or 1
-    image = packed("3i", work.k // work.window**2, side, side)
-    window = packed("8i", *(work.window,) * 2, 1, 1, *(work.window // 2,) * 2, 1, 1)
-    strides = packed("4q", 0, side * side, side, 1)
+    high, wide = (1, work.n) if work.line else (side, side)
+    image = packed("3i", work.k // work.taps, high, wide)
+    tall = 1 if work.line else work.window
+    window = packed("8i", tall, work.window, 1, 1, tall // 2, work.window // 2, 1, 1)
+    strides = packed("4i", 0, high * wide, wide, 1)
     if work.kind == "attention":
-        shape = packed("6qf2i", 1, 1, work.m, work.n, work.k, work.k, 1.0, 0, 0)
-        along = packed("4q", 0, 0, work.k, 1)
+        shape = packed("6If2i", 1, 1, work.m, work.n, work.k, work.k, 1.0, 0, 0)
+        along = packed("4I", 0, 0, work.k, 1)
         wide = _LARGE if work.k <= _LARGE else 128
-        positions = [*place, 0]
+        positions = [*place, 1, 0]
         return (
             "attention",
             f"_Z6attendIfLi{wide}E",
             [*(None,) * 5, shape, *(along,) * 5, *positions],
         )
     if work.kind == "depthwise":
-        image = packed("3i", work.m, side, side)
-        inner = (work.m // 2 * side + side // 2) * side + side // 2
-        last[2] = packed("4qi4x", 0, work.n, 1, 0, 1)
+        image = packed("3i", work.m, high, wide)
+        known = (tall, work.window) in ((1, 9), (3, 3), (5, 5), (7, 7))
+        fours = _quotient(wide, 4) if known else wide
+        inner = (work.m // 2 * high + high // 2) * fours + fours // 2
         grouping = packed("3i", work.m, 0, 1)
         arguments = [*(None,) * 4, image, image, window, grouping, strides, *last, inner]
-        return "convolution", f"_Z17convolve_elementsI{mangled}E", arguments
+        name = f"_Z17convolve_channelsI{mangled}Li{tall}ELi{work.window}ELi1EE"
+        if not known:
+            name = f"_Z17convolve_elementsI{mangled}E"
+        return "convolution", name, arguments
     if work.kind == "convolution":
-        to = packed("3i", work.m, side, side)
-        arguments = [*(None,) * 4, extents, image, to, window, strides, *last, *place]
+        to = packed("3i", work.m, high, wide)
+        arguments = [*(None,) * 4, extents, image, to, window, strides, down, *last, *terms, *place]
         return "matrix_product", f"_Z8convolveI{mangled}Li{tile}E", arguments
     if min(work.m, work.n) == 1:
         width = max(work.m, work.n)
-        steps = packed("7q", 1, 0, *((1, work.k) if work.turned else (width, 1)), 0, 1, 0)
+        steps = packed("7I", 1, 0, *((1, work.k) if work.turned else (width, 1)), 0, 1, 0)
         arguments = [
             *(None,) * 4,
-            packed("qqff", width, work.k, 1.0, 1.0),
+            packed("2I2f", width, work.k, 1.0, 1.0),
             steps,
             *last,
             (0, 0, 0),
@@ -155,38 +195,34 @@ def _launch(work: Work, tile: int) -> tuple[str, str, list[Any]]:
         ]
         name = "8dot_rows" if work.turned else "11sum_columns"
         return "vector_product", f"_Z{name}I{mangled}E", arguments + ([] if work.turned else [0])
-    if tile == 0:
-        parts = packed("2q", 2, work.k)
-        return (
-            "split_product",
-            f"_Z14multiply_partsI{mangled}E",
-            [*(None,) * 3, extents, rows, columns, parts, *place],
-        )
-    arguments = [*(None,) * 4, extents, rows, columns, bias, *last, *place]
+    factors = [None, packed("3I", 0, 0, 0)]
+    arguments = [*(None,) * 4, extents, rows, columns, *factors, bias, *last, *terms, *place]
     return "matrix_product", f"_Z8multiplyI{mangled}Li{tile}E", arguments
 
 
 def seconds(work: Work) -> float:
     """Return an M1's time: issue by all schedulers, at least one SIMD group's, or memory."""
-    tile, count = tile_of(work), 0
-    cut = work
+    tile, count, moved = 0, 0, work.bytes
+    parts = 1
+    cut = replace(work, batch=1)
     if work.kind == "attention":
         count = 4 * _quotient(work.m, 32) * _quotient(work.k, 128) * work.batch
     elif work.kind == "depthwise":
-        count = _quotient(work.m * work.n * work.batch, 32)
+        each = 4 if work.window in (3, 5, 7, 9) else 1  # of a row, a thread
+        wide = work.n if work.line else round(work.n**0.5)
+        count = _quotient(work.m * (work.n // wide) * _quotient(wide, each) * work.batch, 32)
     elif min(work.m, work.n) == 1:
         width = max(work.m, work.n)
         count = work.batch * (width if work.turned else 8 * _quotient(width, 32))
     else:
-        tiles = _quotient(work.m, tile) * _quotient(work.n, tile) * work.batch
-        parts = 1
-        if work.kind == "product" and tile == _SMALL:
-            parts = max(1, min(_FEWEST // tiles, work.k // _PART))
-        if parts > 1:
-            tile, cut = 0, replace(work, k=_quotient(work.k, parts))
-        count = 4 * tiles * parts
-    cycles = issued(replace(cut, batch=1), tile).all
-    return max(cycles * count / _ISSUED, cycles / _CLOCK, work.bytes / (CHIPS[0].bandwidth * 1e9))
+        tile, parts = cut_of(work)
+        cut = replace(cut, k=_quotient(_quotient(work.k, parts), _BLOCK) * _BLOCK)
+        cut = replace(cut, k=min(cut.k, work.k))
+        count = 4 * _quotient(work.m, tile) * _quotient(work.n, tile) * work.batch * parts
+        # Sums of parts are written, and read by a kernel more.
+        moved += (parts > 1) * 2 * 4 * work.batch * work.m * work.n * parts
+    cycles = issued(cut, tile, parts).all
+    return max(cycles * count / _ISSUED, cycles / _CLOCK, moved / (CHIPS[0].bandwidth * 1e9))
 
 
 class Calls(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -226,11 +262,14 @@ def _work(name: str, args: Sequence[Any], result: torch.Tensor) -> Work | None:
     if name == "convolution":
         x, weight, groups = args[0], args[1], args[8]
         n, k = result[0, 0].numel(), weight[0].numel()
+        line = result[0, 0].numel() == result.shape[-1]
         if groups > 1:
-            return Work("depthwise", weight.shape[0], n, k, x.shape[0], window=weight.shape[-1])
+            window = weight.shape[-1]
+            return Work("depthwise", weight.shape[0], n, k, x.shape[0], window=window, line=line)
         kind = "product" if k == weight.shape[1] and n == x[0, 0].numel() else "convolution"
         window = 1 if kind == "product" else weight.shape[-1]
-        return Work(kind, weight.shape[0], n, k, x.shape[0], window=window)
+        line &= window > 1
+        return Work(kind, weight.shape[0], n, k, x.shape[0], window=window, line=line)
     if name in ("mm", "bmm", "addmm", "baddbmm"):
         a, b = args[-2:] if name in ("mm", "bmm") else args[1:3]
         batch = a.shape[0] if a.dim() == 3 else 1  # noqa: PLR2004
@@ -307,7 +346,7 @@ def main() -> None:
     for model in models:
         times: dict[str, float] = {}
         for work in works(model):
-            side = f" {tile_of(work)}" if work.kind in ("product", "convolution") else ""
+            side = f" {cut_of(work)[0]}" if work.kind in ("product", "convolution") else ""
             kind = "vector" if min(work.m, work.n) == 1 else work.kind + side
             times[kind] = times.get(kind, 0) + 1e3 * seconds(work)
         total = sum(times.values())

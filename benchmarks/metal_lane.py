@@ -160,7 +160,8 @@ class Lane:
         """Count what the function issues, given structs, positions, and None for each buffer."""
         for (_, name), value in zip(function.parameters, arguments, strict=True):
             kept = self._keep(value) if isinstance(value, bytes) else value
-            self.values[name] = _DEVICE if kept is None else kept
+            # An offset may be negative until another one is added.
+            self.values[name] = 2 * _DEVICE if kept is None else kept
         before, here = "", next(iter(function.blocks))
         while here:
             taken = [line for line in function.blocks[here] if " = phi " in line]
@@ -306,7 +307,7 @@ class Lane:
     def _call(self, rest: str) -> Any:
         kind, name, text = re.match(r"(.*?) @([\w.]+)\((.*)\)", rest).groups()  # type: ignore[union-attr]
         short = re.sub(r"^_ZN5metal\d+|^llvm\.", "", name)
-        if short.startswith(("lifetime", "assume")):
+        if short.startswith(("lifetime", "assume", "experimental")):
             return None
         arguments = [self._typed(each)[1] for each in _split(text)]
         if short.startswith("simdgroup_multiply"):
@@ -331,13 +332,15 @@ class Lane:
         for word, function in _LIBRARY.items():
             if re.match(rf"[su]?{word}(E|\.)", short):
                 return function(*arguments[: 1 if word in ("abs", "fabs") else 2])
-        return arguments[0] if "shuffle" in short else self._value(kind, "zeroinitializer")
+        same = "shuffle" in short or "thread_elements" in short  # a matrix's lie in registers
+        return arguments[0] if same else self._value(kind, "zeroinitializer")
 
 
 # Cycles of a SIMD group by how the function's name begins.
 _CALLS = {
-    "simdgroup_multiply": 16, "simdgroup_load": 2, "simdgroup_store": 2, "simdgroup_barrier": 2,
-    "threadgroup_barrier": 2, "make_filled": 0, "simd_": 8, "exp": 8, "tanh": 8, "fabs": 1,
+    "simdgroup_multiply": 16, "simdgroup_matrix": 0, "simdgroup_load": 2, "simdgroup_store": 2,
+    "simdgroup_barrier": 2, "threadgroup_barrier": 2, "make_filled": 0, "simd_": 8,
+    "exp": 8, "tanh": 8, "fabs": 1,
     "abs": 1, "min": 1, "max": 1, "smax": 1, "smin": 1, "umax": 1, "umin": 1, "fm": 1,
 }  # fmt: skip
 

@@ -1,6 +1,6 @@
-// Scaled dot-product attention on the device, by one kernel that keeps no scores. Where the device
-// computes large products elsewhere: a product, a softmax with a mask, a product. Half precision is
-// computed in single and rounded once at the end.
+// Scaled dot-product attention on the device, by one kernel that keeps no scores. Of wide heads,
+// and where the device computes large products elsewhere: a product, a softmax with a mask, a
+// product. Half precision is computed in single and rounded once at the end.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -25,12 +25,12 @@ struct Scores {
 
 // As attention.metal has them.
 struct AttentionShape {
-  int64_t heads, sharing, queries, keys, width, columns;
+  uint32_t heads, sharing, queries, keys, width, columns;
   float scale;
   int32_t causal, mask;
 };
 struct Strides {
-  int64_t batch, head, row, column;
+  uint32_t batch, head, row, column;
 };
 enum Mask : int32_t { kNone, kSingle, kSame, kHiding };
 
@@ -117,21 +117,31 @@ void attend_by_parts(const Attention& a) {
   metal::copy(whole, a.output);
 }
 
-Strides strides_of(const Tensor& t) { return {t.stride[0], t.stride[1], t.stride[2], t.stride[3]}; }
+Strides strides_of(const Tensor& t) {
+  int64_t last = 1;
+  for (int axis = 0; axis < 4; ++axis) last += (t.size[axis] - 1) * t.stride[axis];
+  counted(last);
+  return {counted(t.stride[0]), counted(t.stride[1]), counted(t.stride[2]), counted(t.stride[3])};
+}
 
 // Whether the kernel reads the mask as it is.
 bool is_taken(const Attention& a) {
   return a.mask->dtype == Dtype::kBool || a.mask->dtype == a.query.dtype;
 }
 
+// Whether the kernel of one query takes it.
+bool is_for_one(const Attention& a) {
+  return a.query.size[2] == 1 && std::max(a.query.size[3], a.value.size[3]) <= kWidestOne;
+}
+
 void attend_whole(const Attention& a) {
   const auto& size = a.query.size;
-  AttentionShape shape{.heads = size[1],
-                       .sharing = size[1] / a.key.size[1],
-                       .queries = size[2],
-                       .keys = a.key.size[2],
-                       .width = size[3],
-                       .columns = a.value.size[3],
+  AttentionShape shape{.heads = counted(size[1]),
+                       .sharing = counted(size[1] / a.key.size[1]),
+                       .queries = counted(size[2]),
+                       .keys = counted(a.key.size[2]),
+                       .width = counted(size[3]),
+                       .columns = counted(a.value.size[3]),
                        .scale = static_cast<float>(a.scale),
                        .causal = a.causal ? 1 : 0,
                        .mask = kNone};
@@ -141,7 +151,7 @@ void attend_whole(const Attention& a) {
     shape.mask = mask.dtype == Dtype::kBool      ? kHiding
                  : mask.dtype == Dtype::kFloat32 ? kSingle
                                                  : kSame;
-    mask = broadcast(mask, std::array{size[0], size[1], size[2], shape.keys});
+    mask = broadcast(mask, std::array{size[0], size[1], size[2], a.key.size[2]});
   }
   Arguments arguments;
   arguments.add(a.output).add(a.query).add(a.key).add(a.value).add(mask).add(shape);
@@ -149,12 +159,12 @@ void attend_whole(const Attention& a) {
   arguments.add(strides_of(mask)).add(strides_of(a.output));
   const std::string type = metal_name(a.query.dtype);
   const uint64_t heads = threads_for(size[0] * size[1]);
-  if (shape.queries == 1 && std::max(shape.width, shape.columns) <= kWidestOne) {
+  if (is_for_one(a)) {
     constexpr uint64_t kGroup = kSlices * kSimdWidth;
     return dispatch("attention", "attend_one_" + type, arguments,
                     Grid{{heads * kGroup, 1, 1}, {kGroup, 1, 1}});
   }
-  const int64_t columns = shape.columns > kNarrow ? kBroad : kNarrow;
+  const int64_t columns = std::max(size[3], a.value.size[3]) > kNarrow ? kBroad : kNarrow;
   dispatch(
       "attention", "attend_" + type + "_" + std::to_string(columns), arguments,
       Grid{{quotient(shape.queries, kQueries) * kThreads, quotient(shape.columns, columns), heads},
@@ -169,8 +179,10 @@ double operations_of(const Attention& a) {
 void attend(const Attention& a) {
   if (a.output.empty()) return;
   if (a.key.empty()) return backend::fill_zero(a.output);
-  if (!is_worth_a_graph(Work::kAttention, operations_of(a))) return attend_whole(a);
+  const bool wide = a.query.size[3] > kBroad && !is_for_one(a);
+  if (!wide && !is_worth_a_graph(Work::kAttention, operations_of(a))) return attend_whole(a);
   attend_by_parts(a);
+  if (wide) return;
   if (a.mask != nullptr && !is_taken(a)) return;
   Key key("attention");
   key.add(static_cast<int64_t>(a.query.dtype)).add(a.query.sizes()).add(a.value.sizes());

@@ -2,7 +2,8 @@
 // computes.
 #include <algorithm>
 #include <array>
-#include <limits>
+#include <optional>
+#include <string>
 
 #include "common/copy.h"
 #include "common/operators.h"
@@ -29,15 +30,17 @@ struct Grouping {
   int32_t groups, transposed, has_bias;
 };
 struct ImageStrides {
-  int64_t image, channel, row, column;
+  uint32_t image;
+  int32_t channel, row, column;
 };
 
 ImageStrides image_strides_of(const ConvolutionDescriptor& d) {
-  const int64_t image = d.in_channels * d.in_height * d.in_width;
+  const auto image = static_cast<uint32_t>(narrow(d.in_channels * d.in_height * d.in_width));
+  counted(d.batch * image);
   if (d.input_layout == ImageLayout::kNchw) {
-    return {image, d.in_height * d.in_width, d.in_width, 1};
+    return {image, narrow(d.in_height * d.in_width), narrow(d.in_width), 1};
   }
-  return {image, 1, d.in_width * d.in_channels, d.in_channels};
+  return {image, 1, narrow(d.in_width * d.in_channels), narrow(d.in_channels)};
 }
 
 Window window_of(const ConvolutionDescriptor& d) {
@@ -50,8 +53,8 @@ bool is_plain(const ConvolutionDescriptor& d) { return d.groups == 1 && !d.trans
 
 // Of the product that a plain convolution is: of the taps and the places of one image.
 ProductExtents extents_of(const ConvolutionDescriptor& d) {
-  return {d.out_channels, d.out_height * d.out_width,
-          d.in_channels * d.kernel_height * d.kernel_width, 1, d.has_bias ? 1.0F : 0.0F};
+  return {counted(d.out_channels), counted(d.out_height * d.out_width),
+          counted(d.in_channels * d.kernel_height * d.kernel_width), 1, d.has_bias ? 1.0F : 0.0F};
 }
 
 bool is_pointwise(const ConvolutionDescriptor& d) {
@@ -63,40 +66,59 @@ bool is_pointwise(const ConvolutionDescriptor& d) {
 // What each channel of an image is multiplied by before it is convolved; strides in elements.
 struct Factors {
   Region values;  // without a buffer: nothing
-  int64_t image = 0, channel = 0;
+  uint32_t image = 0, channel = 0;
 };
 // The kernel's taps times what they see, which of a pointwise convolution is the image as it lies.
 void encode_plain(const ConvolutionDescriptor& d, const ConvolutionOperands& operands,
                   const Factors& factors, const Finishing& finishing) {
   const ProductExtents p = extents_of(d);
   const ImageStrides strides = image_strides_of(d);
+  const Addend bias{d.has_bias ? operands.bias : operands.weight, {0, 1, 0}};  // or is not read
   Arguments arguments;
-  arguments.add(operands.out).add(operands.weight).add(operands.input);
-  arguments.add(d.has_bias ? operands.bias : operands.weight).add(p);  // is not read
+  arguments.add(operands.out).add(operands.weight).add(operands.input).add(bias.values).add(p);
+  const auto run = [&](const char* function) {
+    arguments.add(bias.strides);
+    dispatch_product(function, arguments, operands.out, bias, p, d.batch, d.dtype, finishing);
+  };
   if (is_pointwise(d)) {
-    arguments.add(MatrixStrides{0, p.k, 1})
-        .add(MatrixStrides{strides.image, strides.channel, strides.column});
-    arguments.add(MatrixStrides{0, 1, 0});
-    add_finish(arguments, finishing, operands.weight);
-    if (factors.values.buffer == nullptr) {
-      return dispatch_tiles("matrix_product", "multiply", arguments, p, d.batch, d.dtype);
-    }
-    arguments.add(factors.values).add(std::array{factors.image, factors.channel});
-    return dispatch_tiles("matrix_product", "multiply_scaled", arguments, p, d.batch, d.dtype);
+    const auto channel = static_cast<uint32_t>(strides.channel);
+    const auto column = static_cast<uint32_t>(strides.column);
+    arguments.add(MatrixStrides{0, p.k, 1}).add(MatrixStrides{strides.image, channel, column});
+    const bool plain = factors.values.buffer == nullptr;
+    arguments.add(plain ? operands.weight : factors.values);  // or is not read
+    arguments.add(MatrixStrides{factors.image, factors.channel, 0});
+    return run(plain ? "multiply" : "multiply_scaled");
   }
   arguments.add(Image{narrow(d.in_channels), narrow(d.in_height), narrow(d.in_width)});
   arguments.add(Image{narrow(d.out_channels), narrow(d.out_height), narrow(d.out_width)});
   arguments.add(window_of(d)).add(strides);
-  require(p.n <= std::numeric_limits<int32_t>::max() && p.k <= std::numeric_limits<int32_t>::max(),
-          "a convolution of ", p.n, " places by ", p.k, " taps");
-  add_finish(arguments, finishing, operands.weight);
-  dispatch_tiles("matrix_product", "convolve", arguments, p, d.batch, d.dtype);
+  run("convolve");
+}
+
+// A place knows as bits of 32 which rows and columns of the kernel it sees.
+bool is_by_tiles(const ConvolutionDescriptor& d) {
+  return is_plain(d) && (is_pointwise(d) || d.kernel_height + d.kernel_width < 32);
+}
+
+// What names the kernel of a depthwise convolution whose window convolution.metal knows.
+std::optional<std::string> constant_window_of(const ConvolutionDescriptor& d) {
+  constexpr std::array<std::array<int64_t, 3>, 6> kKnown{
+      {{1, 9, 1}, {3, 3, 1}, {3, 3, 2}, {5, 5, 1}, {5, 5, 2}, {7, 7, 1}}};
+  const std::array<int64_t, 3> window{d.kernel_height, d.kernel_width, d.stride[1]};
+  const bool own = d.groups == d.in_channels && d.groups == d.out_channels && !d.transposed;
+  const bool plain = d.input_layout == ImageLayout::kNchw && d.dilation[1] == 1 &&
+                     (d.out_height == 1 || d.stride[0] == d.stride[1]) &&
+                     (d.kernel_height == 1 || d.dilation[0] == 1);
+  if (!own || !plain || std::ranges::find(kKnown, window) == kKnown.end()) return std::nullopt;
+  std::string name;
+  for (const int64_t size : window) name += "_" + std::to_string(size);
+  return name;
 }
 
 void encode(const ConvolutionDescriptor& d, const ConvolutionOperands& operands,
             const Factors& factors, const Finishing& finishing) {
   require(d.output_layout == ImageLayout::kNchw, "a convolution into another layout than NCHW");
-  if (is_plain(d)) return encode_plain(d, operands, factors, finishing);
+  if (is_by_tiles(d)) return encode_plain(d, operands, factors, finishing);
   Arguments arguments;
   arguments.add(operands.out).add(operands.input).add(operands.weight);
   arguments.add(d.has_bias ? operands.bias : operands.weight);  // is not read
@@ -106,8 +128,14 @@ void encode(const ConvolutionDescriptor& d, const ConvolutionOperands& operands,
   arguments.add(Grouping{narrow(d.groups), d.transposed ? 1 : 0, d.has_bias ? 1 : 0});
   arguments.add(image_strides_of(d));
   add_finish(arguments, finishing, operands.weight);
+  const int64_t planes = d.batch * d.out_channels * d.out_height;
+  if (const auto window = constant_window_of(d)) {
+    constexpr int64_t kEach = 4;  // elements of a row, of a thread
+    return dispatch("convolution", "convolve_channels_" + metal_name(d.dtype) + *window, arguments,
+                    threads_for(planes * static_cast<int64_t>(quotient(d.out_width, kEach))));
+  }
   dispatch("convolution", "convolve_elements_" + metal_name(d.dtype), arguments,
-           threads_for(d.batch * d.out_channels * d.out_height * d.out_width));
+           threads_for(planes * d.out_width));
 }
 
 double operations_of(const ConvolutionDescriptor& d) {
@@ -141,7 +169,7 @@ void product(const ConvolutionDescriptor& descriptor, const ConvolutionOperands&
   finish_elements(operands.out, descriptor.dtype, descriptor.batch, descriptor.out_channels,
                   descriptor.out_height * descriptor.out_width, finishing);
   if (!is_plain(descriptor) || finishing.reads(operands.out)) return;
-  State::current().sample(key, [&] { encode_plain(descriptor, operands, factors, finishing); });
+  State::current().sample(key, [&] { encode(descriptor, operands, factors, finishing); });
 }
 
 // The numbers of an image's two axes; an image of one axis has a height of one.
@@ -169,7 +197,7 @@ Factors factors_of(const Tensor* factor, const Tensor& input) {
           input);
   const std::array sizes{input.size[0], input.size[1], int64_t{1}, int64_t{1}};
   const Tensor spread = broadcast(*factor, sizes);
-  return {region_of(spread), spread.stride[0], spread.stride[1]};
+  return {region_of(spread), counted(spread.stride[0]), counted(spread.stride[1])};
 }
 
 // The images multiplied, in memory of their own.

@@ -2,8 +2,6 @@
 // lowering asks for (transforms/passes/metal/fuse_epilogues.py).
 #include "metal/epilogue.h"
 
-#include <limits>
-
 #include "common/copy.h"
 #include "common/operators.h"
 #include "common/shim_support.h"
@@ -16,19 +14,19 @@ namespace {
 
 Beside beside_of(const Tensor& other) {
   const auto& stride = other.stride;
-  switch (other.dimensions) {
-    case 2:
-      return {0, stride[0], stride[1], 0, 1};
-    case 3:
-      return {stride[0], stride[1], stride[2], 0, 1};
-    default:
-      if (other.size[2] == 1 || stride[2] == other.size[3] * stride[3]) {
-        return {stride[0], stride[1], stride[3], 0, 1};
-      }
-      require(other.size[2] * other.size[3] <= std::numeric_limits<int32_t>::max(),
-              "an image has more than 2147483647 places: ", other);
-      return {stride[0], stride[1], stride[2], stride[3], static_cast<int32_t>(other.size[3])};
+  int64_t last = 1;
+  for (int32_t axis = 0; axis < other.dimensions; ++axis) {
+    last += (other.size[axis] - 1) * stride[axis];
   }
+  counted(last);
+  const auto of = [&](int64_t batch, int32_t row, int32_t column) {
+    return Beside{counted(batch), counted(stride[row]), counted(stride[column]), 0, 1};
+  };
+  if (other.dimensions == 2) return of(0, 0, 1);
+  if (other.dimensions == 3) return of(stride[0], 1, 2);
+  if (other.size[2] == 1 || stride[2] == other.size[3] * stride[3]) return of(stride[0], 1, 3);
+  return {counted(stride[0]), counted(stride[1]), counted(stride[2]), counted(stride[3]),
+          counted(other.size[3])};
 }
 
 }  // namespace

@@ -16,15 +16,15 @@ namespace {
 
 constexpr int64_t kRows = 4;  // of a SIMD group that multiplies a vector
 constexpr int64_t kWord = 4;  // bytes
-constexpr int32_t kWholeRow = 62;
+constexpr int32_t kWholeRow = 31;
 
 // As the kernels have them.
 struct Packing {
-  int64_t row_bytes, groups;
+  uint32_t row_bytes, groups;
   int32_t shift, turned;
 };
 struct Vectors {
-  int64_t n, k, x_step, x_batch, addend_step, addend_batch;
+  uint32_t n, k, x_step, x_batch, addend_step, addend_batch;
   float alpha, beta;
 };
 
@@ -44,6 +44,11 @@ int64_t group_of(const PackedWeight& weight) { return weight.columns / weight.gr
 int32_t shift_of(const PackedWeight& weight) {
   if (weight.groups == 1) return kWholeRow;
   return std::countr_zero(static_cast<uint64_t>(group_of(weight)));
+}
+
+Packing packing_of(const PackedWeight& weight, bool turned) {
+  counted(weight.rows * weight.row_bytes);
+  return {counted(weight.row_bytes), counted(weight.groups), shift_of(weight), turned ? 1 : 0};
 }
 
 // The integers that a matrix [1 or B, R, C] stands for, if they are one matrix for all of the
@@ -102,12 +107,12 @@ Arguments operands_of(const Tensor& out, const Tensor& x, const PackedWeight& we
 }
 
 // Of a vector and a weight, each of whose rows gives an element of the result.
-void encode_rows(const Tensor& out, const Tensor& x, const PackedWeight& weight, int64_t x_step,
-                 int64_t addend_step, const ProductTerms& terms, const Finishing& finishing) {
+void encode_rows(const Tensor& out, const Tensor& x, const PackedWeight& weight, uint32_t x_step,
+                 uint32_t addend_step, const ProductTerms& terms, const Finishing& finishing) {
   Arguments arguments = operands_of(out, x, weight, terms);
-  arguments.add(Vectors{weight.rows, weight.columns, x_step, strides_of(x).batch, addend_step,
-                        strides_of_addend(terms).batch, terms.alpha, terms.beta});
-  arguments.add(Packing{weight.row_bytes, weight.groups, shift_of(weight), 1});
+  arguments.add(Vectors{counted(weight.rows), counted(weight.columns), x_step, strides_of(x).batch,
+                        addend_step, strides_of_addend(terms).batch, terms.alpha, terms.beta});
+  arguments.add(packing_of(weight, true));
   add_finish(arguments, finishing, region_of(x));
   dispatch("packed_product", "dot_rows_" + name_of(weight.form) + "_" + metal_name(out.dtype),
            arguments,
@@ -115,8 +120,10 @@ void encode_rows(const Tensor& out, const Tensor& x, const PackedWeight& weight,
                 {kSimdWidth, 1, 1}});
 }
 
-void encode(const Tensor& out, const Tensor& x, const PackedOperand& operand, bool weight_first,
+void encode(const Tensor& out, const Tensor& given, const PackedOperand& operand, bool weight_first,
             const ProductTerms& terms) {
+  const Tensor x = in_pieces(given);
+  counted(out.elements());
   const PackedWeight& weight = operand.weight;
   const int64_t m = out.size[1];
   const int64_t n = out.size[2];
@@ -130,9 +137,9 @@ void encode(const Tensor& out, const Tensor& x, const PackedOperand& operand, bo
   }
   const int64_t k = rows_give ? weight.columns : weight.rows;
   Arguments arguments = operands_of(out, x, weight, terms);
-  const ProductExtents p{m, n, k, terms.alpha, terms.beta};
+  const ProductExtents p{counted(m), counted(n), counted(k), terms.alpha, terms.beta};
   arguments.add(p).add(strides_of(x));
-  arguments.add(Packing{weight.row_bytes, weight.groups, shift_of(weight), operand.turned ? 1 : 0});
+  arguments.add(packing_of(weight, operand.turned));
   arguments.add(strides_of_addend(terms));
   add_finish(arguments, terms.finishing, region_of(x));
   dispatch_tiles("packed_product",

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -17,25 +18,63 @@
 namespace menagerie::metal {
 namespace {
 
-// For a GPU to be busy: four groups for each of the eight cores of an M1.
-constexpr int64_t kEnoughGroups = 32;
+// For a GPU to be busy: two groups for each of the eight cores of an M1.
+constexpr int64_t kEnoughGroups = 16;
 constexpr uint64_t kThreads = 128;  // of a group
 // A large tile reads its operands less often, a small one leaves less of itself empty.
 constexpr int64_t kLarge = 64, kSmall = 32;
+constexpr int64_t kBlock = 512;  // as tiles.h has it: parts end where its sums do
 
-// How many tiles of that side [batch, m, n] is, and a group of threads for each.
-int64_t tiles_of(const ProductExtents& p, int64_t batch, int64_t tile) {
-  return static_cast<int64_t>(quotient(p.m, tile) * quotient(p.n, tile)) * batch;
+// As the kernels have it.
+struct Parts {
+  uint32_t count, length;
+};
+
+// Tiles of which side a product is cut in, and its terms in how many parts: on a GPU of many cores
+// few groups would leave most of it idle.
+struct Cut {
+  int64_t tile;
+  Parts parts;
+
+  int64_t groups(const ProductExtents& p, int64_t batch) const {
+    return static_cast<int64_t>(quotient(p.m, tile) * quotient(p.n, tile)) * batch * parts.count;
+  }
+  // In quarters of a multiplication: a small tile multiplies four fifths of the time that a large
+  // one does, a part's sum is written and read, and it takes a while until a kernel has begun.
+  int64_t cost(const ProductExtents& p, int64_t batch) const {
+    constexpr int64_t kSum = 512, kKernel = 1 << 23;
+    const int64_t area = tile * tile * (tile == kLarge ? 4 : 5);
+    const int64_t sums = batch * p.m * p.n * parts.count;
+    return std::max(groups(p, batch), kEnoughGroups) * area * parts.length +
+           (parts.count > 1 ? sums * kSum + kKernel : 0);
+  }
+};
+
+// The cheapest one.
+Cut cut_of(const ProductExtents& p, int64_t batch, bool in_parts) {
+  Cut best{kSmall, {1, p.k}};
+  for (const int64_t tile : {kLarge, kSmall}) {
+    if (tile == kLarge && std::min(p.m, p.n) <= kSmall) continue;
+    const Cut whole{tile, {1, p.k}};
+    const uint64_t wanted = quotient(kEnoughGroups, whole.groups(p, batch));
+    const uint64_t most = in_parts ? std::max<uint64_t>(quotient(p.k, kBlock), 1) : 1;
+    const auto length =
+        quotient(quotient(p.k, kBlock), static_cast<int64_t>(std::min(wanted, most)));
+    const auto terms = static_cast<uint32_t>(length * kBlock);
+    const Cut parts{tile, {static_cast<uint32_t>(quotient(p.k, terms)), std::min(terms, p.k)}};
+    for (const Cut& cut : {whole, parts}) {
+      if (cut.cost(p, batch) < best.cost(p, batch)) best = cut;
+    }
+  }
+  return best;
 }
 
-Grid grid_of_tiles(const ProductExtents& p, int64_t batch, int64_t tile) {
-  return {{quotient(p.n, tile) * kThreads, quotient(p.m, tile), static_cast<uint64_t>(batch)},
-          {kThreads, 1, 1}};
-}
-
-int64_t tile_of(const ProductExtents& p, int64_t batch) {
-  if (p.m <= kSmall || p.n <= kSmall) return kSmall;
-  return tiles_of(p, batch, kLarge) < kEnoughGroups ? kSmall : kLarge;
+void dispatch_cut(const std::string& file, const std::string& function, const Arguments& arguments,
+                  const ProductExtents& p, int64_t batch, const Cut& cut, Dtype dtype) {
+  dispatch(file, function + "_" + metal_name(dtype) + "_" + std::to_string(cut.tile), arguments,
+           Grid{{quotient(p.n, cut.tile) * kThreads, quotient(p.m, cut.tile),
+                 static_cast<uint64_t>(batch) * cut.parts.count},
+                {kThreads, 1, 1}});
 }
 
 // MENAGERIE_METAL_GRAPH_FROM sets the border of all work, in GFLOP: `make mac-day` tries several.
@@ -56,17 +95,57 @@ const Tensor& addend_or(const ProductTerms& terms, const Tensor& unread) {
 
 }  // namespace
 
+uint32_t counted(int64_t elements) {
+  require(elements <= std::numeric_limits<uint32_t>::max(), elements,
+          " elements are more than a kernel counts");
+  return static_cast<uint32_t>(elements);
+}
+
 MatrixStrides strides_of(const Tensor& matrices) {
-  const auto along = [&](int axis) { return matrices.size[axis] == 1 ? 0 : matrices.stride[axis]; };
-  return {along(0), along(1), along(2)};
+  int64_t last = 0;
+  const auto along = [&](int axis) {
+    if (matrices.size[axis] == 1) return uint32_t{0};
+    last += (matrices.size[axis] - 1) * matrices.stride[axis];
+    return counted(matrices.stride[axis]);
+  };
+  const MatrixStrides strides{along(0), along(1), along(2)};
+  counted(last + 1);
+  return strides;
+}
+
+Tensor in_pieces(const Tensor& matrices) {
+  const auto lies = [&](int axis) {
+    return matrices.size[axis] == 1 || matrices.stride[axis] == 1;
+  };
+  return lies(1) || lies(2) ? matrices : dense(matrices);
 }
 
 void dispatch_tiles(const std::string& file, const std::string& function,
                     const Arguments& arguments, const ProductExtents& p, int64_t batch,
                     Dtype dtype) {
-  const int64_t tile = tile_of(p, batch);
-  dispatch(file, function + "_" + metal_name(dtype) + "_" + std::to_string(tile), arguments,
-           grid_of_tiles(p, batch, tile));
+  dispatch_cut(file, function, arguments, p, batch, cut_of(p, batch, false), dtype);
+}
+
+void dispatch_product(const std::string& function, Arguments arguments, const Region& out,
+                      const Addend& addend, const ProductExtents& p, int64_t batch, Dtype dtype,
+                      const Finishing& finishing) {
+  counted(batch * p.m * p.n);
+  const Cut cut = cut_of(p, batch, true);
+  add_finish(arguments, finishing, out);
+  if (cut.parts.count == 1) {
+    arguments.add(out).add(cut.parts);  // has no parts' sums
+    return dispatch_cut("matrix_product", function, arguments, p, batch, cut, dtype);
+  }
+  const std::array<int64_t, 4> sizes{batch, cut.parts.count, p.m, p.n};
+  counted(batch * cut.parts.count * p.m * p.n);
+  const Tensor sums = metal::empty_contiguous(Dtype::kFloat32, sizes);
+  arguments.add(sums).add(cut.parts);
+  dispatch_cut("matrix_product", function, arguments, p, batch, cut, dtype);
+  Arguments added;
+  added.add(out).add(sums).add(addend.values).add(p).add(addend.strides).add(cut.parts);
+  add_finish(added, finishing, out);
+  dispatch("split_product", "add_parts_" + metal_name(dtype), added,
+           threads_for(batch * p.m * p.n));
 }
 
 MatrixStrides strides_of_addend(const ProductTerms& terms) {
@@ -114,7 +193,7 @@ Tensor clone_of_all(const Tensor& matrices, int64_t batch) {
 }
 
 void encode(const Tensor& out, const Tensor& left, const Tensor& right, const ProductTerms& terms);
-bool is_split(const Tensor& out, int64_t k);
+bool is_split(const Tensor& out, int64_t k, const ProductTerms& terms);
 
 // A graph takes dense operands: of others, copies are made.
 void product_by_graph(const Tensor& out, const Tensor& a, const Tensor& b,
@@ -145,63 +224,28 @@ void product_by_graph(const Tensor& out, const Tensor& a, const Tensor& b,
   }
   State::current().stream().matmul(descriptor, operands);
   finish_elements(operands.out, out.dtype, out.size[0], out.size[1], out.size[2], terms.finishing);
-  if (is_split(out, descriptor.k) || terms.finishing.reads(operands.out)) return;
+  if (is_split(out, descriptor.k, terms) || terms.finishing.reads(operands.out)) return;
   State::current().sample(descriptor.key(), [&] { encode(out, left.tensor, right.tensor, terms); });
-}
-
-// Products of few tiles and many terms, whose groups share the terms: on a GPU of many cores a few
-// groups would leave most of it idle.
-constexpr int64_t kBlock = 512;  // as tiles.h has it: parts end where its sums do
-// Fewer terms are summed before another kernel has begun.
-constexpr int64_t kFewest = 2 * kBlock;
-
-// How the terms of a product are cut.
-struct Parts {
-  int64_t count, length;
-
-  bool is_whole() const { return count == 1; }
-};
-
-// One part where the tiles alone are groups enough, or the terms too few.
-Parts parts_of(const ProductExtents& p, int64_t batch) {
-  const int64_t count = std::min(kEnoughGroups / tiles_of(p, batch, kSmall), p.k / kFewest);
-  if (count < 2) return {1, p.k};
-  const int64_t length = static_cast<int64_t>(quotient(p.k, count * kBlock)) * kBlock;
-  return {static_cast<int64_t>(quotient(p.k, length)), length};
 }
 
 bool is_vector(const Tensor& out) { return out.size[1] == 1 || out.size[2] == 1; }
 
-// Whether the second of two kernels reads what all groups of the first have written.
-bool is_split(const Tensor& out, int64_t k) {
-  return !is_vector(out) && !parts_of({out.size[1], out.size[2], k, 1, 0}, out.size[0]).is_whole();
+ProductExtents extents_of(const Tensor& out, int64_t k, const ProductTerms& terms) {
+  return {counted(out.size[1]), counted(out.size[2]), counted(k), terms.alpha, terms.beta};
 }
 
-// `a` and `b` lie in rows or in columns.
-void split_product(const Tensor& out, const Tensor& a, const Tensor& b, const ProductExtents& p,
-                   const Parts& parts, const ProductTerms& terms) {
-  const int64_t batch = out.size[0];
-  const Tensor sums =
-      metal::empty_contiguous(Dtype::kFloat32, std::array{batch, parts.count, p.m, p.n});
-  const std::string type = metal_name(out.dtype);
-  Arguments multiplied;
-  multiplied.add(sums).add(a).add(b).add(p).add(strides_of(a)).add(strides_of(b)).add(parts);
-  dispatch("split_product", "multiply_parts_" + type, multiplied,
-           grid_of_tiles(p, batch * parts.count, kSmall));
-  Arguments added;
-  added.add(out).add(sums).add(addend_or(terms, a));
-  added.add(p).add(strides_of_addend(terms)).add(parts);
-  add_finish(added, terms.finishing, region_of(a));
-  dispatch("split_product", "add_parts_" + type, added, threads_for(out));
+// Whether the second of two kernels reads what all groups of the first have written.
+bool is_split(const Tensor& out, int64_t k, const ProductTerms& terms) {
+  return !is_vector(out) && cut_of(extents_of(out, k, terms), out.size[0], true).parts.count > 1;
 }
 
 // As the kernels have them.
 struct Sums {
-  int64_t n, k;
+  uint32_t n, k;
   float alpha, beta;
 };
 struct Steps {
-  int64_t x_step, x_batch, b_down, b_across, b_batch, addend_step, addend_batch;
+  uint32_t x_step, x_batch, b_down, b_across, b_batch, addend_step, addend_batch;
 };
 constexpr uint64_t kSlices = 8;  // SIMD groups that share sums
 
@@ -212,7 +256,8 @@ void encode_vectors(const Tensor& out, const Tensor& a, const Tensor& b,
   const MatrixStrides of_x = strides_of(row ? a : b);
   const MatrixStrides of_b = strides_of(row ? b : a);
   const MatrixStrides of_addend = strides_of_addend(terms);
-  const Sums p{row ? out.size[2] : out.size[1], a.size[2], terms.alpha, terms.beta};
+  const Sums p{counted(row ? out.size[2] : out.size[1]), counted(a.size[2]), terms.alpha,
+               terms.beta};
   const Steps steps{.x_step = row ? of_x.column : of_x.row,
                     .x_batch = of_x.batch,
                     .b_down = row ? of_b.row : of_b.column,
@@ -236,25 +281,18 @@ void encode_vectors(const Tensor& out, const Tensor& a, const Tensor& b,
   }
 }
 
-// The matrices, or a copy if neither rows nor columns lie in one piece: a group of threads reads
-// them several times, and neighbours among the threads want neighbours in memory.
-Tensor in_pieces(const Tensor& matrices) {
-  const MatrixStrides of = strides_of(matrices);
-  return of.row <= 1 || of.column <= 1 ? matrices : dense(matrices);
-}
-
 void encode(const Tensor& out, const Tensor& left, const Tensor& right, const ProductTerms& terms) {
   const Tensor a = in_pieces(left);
   const Tensor b = in_pieces(right);
   if (is_vector(out)) return encode_vectors(out, a, b, terms);
-  const ProductExtents p{out.size[1], out.size[2], a.size[2], terms.alpha, terms.beta};
-  const Parts parts = parts_of(p, out.size[0]);
-  if (!parts.is_whole()) return split_product(out, a, b, p, parts, terms);
+  const ProductExtents p = extents_of(out, a.size[2], terms);
+  const Addend addend{region_of(addend_or(terms, a)), strides_of_addend(terms)};
   Arguments arguments;
-  arguments.add(out).add(a).add(b).add(addend_or(terms, a));  // is not read
-  arguments.add(p).add(strides_of(a)).add(strides_of(b)).add(strides_of_addend(terms));
-  add_finish(arguments, terms.finishing, region_of(a));
-  dispatch_tiles("matrix_product", "multiply", arguments, p, out.size[0], out.dtype);
+  arguments.add(out).add(a).add(b).add(addend.values);
+  arguments.add(p).add(strides_of(a)).add(strides_of(b));
+  arguments.add(a).add(MatrixStrides{}).add(addend.strides);  // no factors
+  dispatch_product("multiply", arguments, region_of(out), addend, p, out.size[0], out.dtype,
+                   terms.finishing);
 }
 
 // On M1 and M2 MPSGraph reads past the operands of such products (github.com/pytorch/pytorch,
@@ -268,7 +306,7 @@ Key key_of(const Tensor& out, const Tensor& a, const Tensor& b, const ProductTer
   key.add(static_cast<int64_t>(out.dtype)).add(out.sizes()).add(a.sizes());
   for (const Tensor* operand : {&a, &b, &addend_or(terms, a)}) {
     const MatrixStrides of = strides_of(*operand);
-    key.add(of.batch).add(of.row).add(of.column);
+    key.add(int64_t{of.batch}).add(int64_t{of.row}).add(int64_t{of.column});
   }
   key.add(int64_t{terms.addend != nullptr});
   return key.add_bytes(&terms.finishing.finish, sizeof(Finish));

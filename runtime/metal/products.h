@@ -14,14 +14,19 @@ namespace menagerie::metal {
 
 // As the kernels have them.
 struct ProductExtents {
-  int64_t m, n, k;
+  uint32_t m, n, k;
   float alpha, beta;
 };
 struct MatrixStrides {
-  int64_t batch = 0, row = 0, column = 0;
+  uint32_t batch = 0, row = 0, column = 0;
 };
+// As kernels count elements: fails from 2^32 on.
+uint32_t counted(int64_t elements);
 // Those of [B, M, N]; zero along an axis of one element.
 MatrixStrides strides_of(const Tensor& matrices);
+// The matrices, or a copy if neither rows nor columns lie in one piece: a group of threads reads
+// them several times, and in vectors.
+Tensor in_pieces(const Tensor& matrices);
 
 // Runs <function>_<dtype>_<side of a tile> of a file for each tile of [batch, m, n].
 void dispatch_tiles(const std::string& file, const std::string& function,
@@ -35,6 +40,17 @@ struct ProductTerms {
   const Finishing& finishing;
 };
 MatrixStrides strides_of_addend(const ProductTerms& terms);  // zero without one
+
+// An addend as a kernel takes it.
+struct Addend {
+  Region values;
+  MatrixStrides strides;
+};
+// Runs matrix_product's <function> so, or with the terms in parts that one more kernel adds, as the
+// device is busier. `arguments` begin with `out` and end before those of the finish.
+void dispatch_product(const std::string& function, Arguments arguments, const Region& out,
+                      const Addend& addend, const ProductExtents& p, int64_t batch, Dtype dtype,
+                      const Finishing& finishing);
 
 // Two a term.
 double operations_of(int64_t batch, int64_t m, int64_t n, int64_t k);

@@ -8,9 +8,7 @@ using namespace metal;
 template <typename T>
 kernel void finish_elements(device T* values [[buffer(0)]], constant long& rows [[buffer(1)]],
                             constant long& columns [[buffer(2)]],
-                            device const T* other [[buffer(3)]],
-                            constant Finish& finish [[buffer(4)]],
-                            constant Beside& of_other [[buffer(5)]],
+                            FINISH(3, 4, 5),
                             uint thread_index [[thread_position_in_grid]]) {
   const uint width = static_cast<uint>(columns), height = static_cast<uint>(rows);
   const uint row = thread_index / width;

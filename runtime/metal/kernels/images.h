@@ -19,8 +19,8 @@ struct Window {
 
 // Strides of the input in elements: of an image, a channel, a row, a place.
 struct Places {
-  long image;
-  long channel;
-  long row;
-  long column;
+  uint image;
+  int channel;
+  int row;
+  int column;
 };

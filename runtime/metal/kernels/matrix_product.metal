@@ -1,129 +1,147 @@
 // Matrix products, and convolutions as such, tile by tile (tiles.h).
-#include "tiles.h"
 #include "images.h"
+#include "tiles.h"
 
-// What a kernel's taps see of one image: a row for each tap of each channel, a column for each place
-// of the result.
+// What a kernel's taps see of one image: a line for each place of the result, a term for each tap
+// of each channel. Taps are told apart once a step, for all places; a place knows as bits which
+// rows and columns of the kernel lie within its image.
 template <typename T>
 struct Patches {
   device const T* data;
+  threadgroup int2* taps;  // of a step: how far each is, and the bits of its row and column
+  int term;                // the first one
   Places of;
   Image from;
   Image to;
   Window w;
+  // A thread's own: its place and what that sees, the tap that it prepares, and steps of taps.
+  device const T* place;
+  int seen;
+  int channel, tap_y, tap_x;
+  int channels_on, rows_on, columns_on;
 
-  bool lies_in_rows() const { return true; }
-  float at(long row, long column) const {
-    const int taps = w.height * w.width;
-    const int channel = static_cast<int>(row) / taps;
-    const int tap = static_cast<int>(row) % taps;
-    const int y = static_cast<int>(column) / to.width * w.stride_y - w.padding_y +
-                  tap / w.width * w.dilation_y;
-    const int x = static_cast<int>(column) % to.width * w.stride_x - w.padding_x +
-                  tap % w.width * w.dilation_x;
-    const bool inside = channel < from.channels && static_cast<int>(column) < to.height * to.width &&
-                        y >= 0 && y < from.height && x >= 0 && x < from.width;
-    return inside ? static_cast<float>(data[channel * of.channel + y * of.row + x * of.column])
-                  : 0.0f;
+  template <int Tile, bool kLines>
+  void begin(Held<Tile, kLines>, uint line, uint index) {
+    const int at = line + index % Tile;
+    const int row = at / to.width;
+    const int y = row * w.stride_y - w.padding_y;
+    const int x = (at - row * to.width) * w.stride_x - w.padding_x;
+    place = data + (y * of.row + x * of.column);
+    seen = 0;
+    for (int i = 0; i < w.height; ++i) seen |= within(y + i * w.dilation_y, from.height) << i;
+    for (int i = 0; i < w.width; ++i) {
+      seen |= within(x + i * w.dilation_x, from.width) << (w.height + i);
+    }
+    if (row >= to.height) seen = 0;
+    const int area = w.height * w.width, steps = 1024 / Tile, own = term + index;
+    channel = own / area;
+    tap_y = own % area / w.width;
+    tap_x = own % w.width;
+    channels_on = steps / area;
+    rows_on = steps % area / w.width;
+    columns_on = steps % w.width;
+    if (index < 1024 / Tile) tell(index);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+  }
+  static int within(int at, int extent) { return at >= 0 && at < extent; }
+  void tell(uint index) const {
+    const int far =
+        channel * of.channel + tap_y * w.dilation_y * of.row + tap_x * w.dilation_x * of.column;
+    // No place has the last bit.
+    int2 tap;
+    tap.x = far;
+    tap.y = channel < from.channels ? 1 << tap_y | 1 << (w.height + tap_x) : INT_MIN;
+    taps[index] = tap;
+  }
+
+  template <int Tile, bool kLines>
+  void hold(Held<Tile, kLines> held, uint, uint index) const {
+    constexpr uint kApart = kThreads / Tile;
+    threadgroup const int2* tap = taps + index / Tile;
+    threadgroup float* at = held.all + held.at(index % Tile, index / Tile);
+#pragma unroll
+    for (uint i = 0; i < 1024 / Tile; i += kApart) {
+      const int2 each = tap[i];
+      const bool sees = (seen & each.y) == each.y;
+      at[i * held.kTerm] = sees ? static_cast<float>(place[each.x]) : 0.0f;
+    }
+  }
+  template <int Tile>
+  void prepare(uint index) {
+    if (index >= 1024 / Tile) return;
+    tap_x += columns_on;
+    if (tap_x >= w.width) tap_x -= w.width, ++tap_y;
+    tap_y += rows_on;
+    if (tap_y >= w.height) tap_y -= w.height, ++channel;
+    channel += channels_on;
+    tell(index);
   }
 };
 
-template <typename T, int Tile>
+// Which of a batch a group works at, and which of its terms.
+struct Task {
+  uint batch;
+  uint first;
+  uint terms;
+};
+
+Task task_of(uint z, constant Extents& p, constant Parts& parts) {
+  if (parts.count == 1) return {z, 0, p.k};
+  const uint batch = z / parts.count, first = (z - batch * parts.count) * parts.length;
+  return {batch, first, min(parts.length, p.k - first)};
+}
+
+// Scaled: the rows of `b` are multiplied by factors before.
+template <typename T, int Tile, bool kScaled>
 kernel void multiply(device T* out [[buffer(0)]], device const T* a [[buffer(1)]],
                      device const T* b [[buffer(2)]], device const T* addend [[buffer(3)]],
                      constant Extents& p [[buffer(4)]], constant Strides& of_a [[buffer(5)]],
-                     constant Strides& of_b [[buffer(6)]],
-                     constant Strides& of_addend [[buffer(7)]],
-                     device const T* other [[buffer(8)]], constant Finish& finish [[buffer(9)]],
-                     constant Beside& of_other [[buffer(10)]],
+                     constant Strides& of_b [[buffer(6)]], device const T* factors [[buffer(7)]],
+                     constant Strides& of_factors [[buffer(8)]],
+                     constant Strides& of_addend [[buffer(9)]], FINISH(10, 11, 12),
+                     device float* sums [[buffer(13)]], constant Parts& parts [[buffer(14)]],
                      uint3 group [[threadgroup_position_in_grid]],
-                     uint index [[thread_index_in_threadgroup]],
-                     uint simd [[simdgroup_index_in_threadgroup]]) {
-  threadgroup float memory[Tile * Tile];
-  const long batch = group.z;
-  const Matrix<T> left{a + batch * of_a.batch, of_a, p.m, p.k};
-  const Matrix<T> right{b + batch * of_b.batch, of_b, p.k, p.n};
-  const Matrix<T> added{addend + batch * of_addend.batch, of_addend, p.m, p.n};
-  const Finisher<T> finisher{&finish, other, &of_other, batch};
-  multiply_tile<T, Tile>(out + batch * p.m * p.n, left, right, added, p, finisher, memory, group.xy,
-                         index, simd);
+                     uint index [[thread_index_in_threadgroup]]) {
+  threadgroup float memory[MEMORY(Tile)];
+  const Task task = task_of(group.z, p, parts);
+  device const T* left = a + (task.batch * of_a.batch + task.first * of_a.column);
+  device const T* right = b + (task.batch * of_b.batch + task.first * of_b.row);
+  device const T* own = factors + (task.batch * of_factors.batch + task.first * of_factors.row);
+  const Result<T> to{out, addend, sums, parts.count == 1, of_addend, p, {&finish, other, &of_other, task.batch}};
+  multiply_tile<Tile>(Matrix<T>{left, of_a.row, of_a.column, p.m, task.terms},
+                      Matrix<T, kScaled>{right, of_b.column, of_b.row, p.n, task.terms, own,
+                                         of_factors.row},
+                      to, task.terms, memory, group, index);
 }
 
-// A matrix whose rows are multiplied by a factor each.
-template <typename T>
-struct ScaledRows {
-  Matrix<T> matrix;
-  device const T* factors;
-  long step;
-
-  bool lies_in_rows() const { return matrix.lies_in_rows(); }
-  float at(long row, long column) const {
-    return row < matrix.rows
-               ? matrix.at(row, column) * static_cast<float>(factors[row * step])
-               : 0.0f;
-  }
-};
-
-// In elements: from one of a batch to the next, and from one row to the next.
-struct FactorSteps {
-  long batch;
-  long row;
-};
-
-// The same of a `b` whose rows are multiplied before.
-template <typename T, int Tile>
-kernel void multiply_scaled(device T* out [[buffer(0)]], device const T* a [[buffer(1)]],
-                            device const T* b [[buffer(2)]], device const T* addend [[buffer(3)]],
-                            constant Extents& p [[buffer(4)]], constant Strides& of_a [[buffer(5)]],
-                            constant Strides& of_b [[buffer(6)]],
-                            constant Strides& of_addend [[buffer(7)]],
-                            device const T* other [[buffer(8)]],
-                            constant Finish& finish [[buffer(9)]],
-                            constant Beside& of_other [[buffer(10)]],
-                            device const T* factors [[buffer(11)]],
-                            constant FactorSteps& steps [[buffer(12)]],
-                            uint3 group [[threadgroup_position_in_grid]],
-                            uint index [[thread_index_in_threadgroup]],
-                            uint simd [[simdgroup_index_in_threadgroup]]) {
-  threadgroup float memory[Tile * Tile];
-  const long batch = group.z;
-  const Matrix<T> left{a + batch * of_a.batch, of_a, p.m, p.k};
-  const Matrix<T> right{b + batch * of_b.batch, of_b, p.k, p.n};
-  const ScaledRows<T> scaled{right, factors + batch * steps.batch, steps.row};
-  const Matrix<T> added{addend + batch * of_addend.batch, of_addend, p.m, p.n};
-  const Finisher<T> finisher{&finish, other, &of_other, batch};
-  multiply_tile<T, Tile>(out + batch * p.m * p.n, left, scaled, added, p, finisher, memory,
-                         group.xy, index, simd);
-}
-
-// A convolution of [N, C, H, W] by [O, C, KH, KW] into a dense [N, O, H, W]; the batch is of images.
+// A convolution of [N, C, H, W] by [O, C, KH, KW] into a dense [N, O, H, W]; the batch is of
+// images.
 template <typename T, int Tile>
 kernel void convolve(device T* out [[buffer(0)]], device const T* weight [[buffer(1)]],
                      device const T* input [[buffer(2)]], device const T* bias [[buffer(3)]],
                      constant Extents& p [[buffer(4)]], constant Image& from [[buffer(5)]],
                      constant Image& to [[buffer(6)]], constant Window& w [[buffer(7)]],
-                     constant Places& of [[buffer(8)]],
-                     device const T* other [[buffer(9)]], constant Finish& finish [[buffer(10)]],
-                     constant Beside& of_other [[buffer(11)]],
+                     constant Places& of [[buffer(8)]], constant Strides& of_bias [[buffer(9)]],
+                     FINISH(10, 11, 12), device float* sums [[buffer(13)]],
+                     constant Parts& parts [[buffer(14)]],
                      uint3 group [[threadgroup_position_in_grid]],
-                     uint index [[thread_index_in_threadgroup]],
-                     uint simd [[simdgroup_index_in_threadgroup]]) {
-  threadgroup float memory[Tile * Tile];
-  const long image = group.z;
-  const Matrix<T> taps{weight, {0, p.k, 1}, p.m, p.k};
-  const Patches<T> patches{input + image * of.image, of, from, to, w};
-  const Matrix<T> added{bias, {0, 1, 0}, p.m, p.n};
-  const Finisher<T> finisher{&finish, other, &of_other, image};
-  multiply_tile<T, Tile>(out + image * p.m * p.n, taps, patches, added, p, finisher, memory,
-                         group.xy, index, simd);
+                     uint index [[thread_index_in_threadgroup]]) {
+  threadgroup float memory[MEMORY(Tile)];
+  threadgroup int2 taps[1024 / Tile];
+  const Task task = task_of(group.z, p, parts);
+  const Matrix<T> kernels{weight + task.first, p.k, 1, p.m, task.terms};
+  const Patches<T> patches{
+      input + task.batch * of.image, taps, static_cast<int>(task.first), of, from, to, w};
+  const Result<T> result{out, bias, sums, parts.count == 1, of_bias, p, {&finish, other, &of_other, task.batch}};
+  multiply_tile<Tile>(kernels, patches, result, task.terms, memory, group, index);
 }
 
-#define INSTANTIATE(T, Tile)                                         \
-  template [[host_name("multiply_" #T "_" #Tile)]] [[kernel]]        \
-  decltype(multiply<T, Tile>) multiply<T, Tile>;                     \
+#define INSTANTIATE(T, Tile)                                    \
+  template [[host_name("multiply_" #T "_" #Tile)]] [[kernel]]   \
+  decltype(multiply<T, Tile, false>) multiply<T, Tile, false>;  \
   template [[host_name("multiply_scaled_" #T "_" #Tile)]] [[kernel]] \
-  decltype(multiply_scaled<T, Tile>) multiply_scaled<T, Tile>;       \
-  template [[host_name("convolve_" #T "_" #Tile)]] [[kernel]]        \
+  decltype(multiply<T, Tile, true>) multiply<T, Tile, true>; \
+  template [[host_name("convolve_" #T "_" #Tile)]] [[kernel]]   \
   decltype(convolve<T, Tile>) convolve<T, Tile>;
 
 INSTANTIATE(float, 32)

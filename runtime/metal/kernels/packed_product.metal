@@ -3,11 +3,12 @@
 // them. Each number is widened when it is used; sums are of single precision.
 #include "tiles.h"
 
-// How a weight lies: bytes of a row's integers, scales of a row, and the power of two that a group's
-// length is, or one beyond any row. `turned`: its rows are the columns of the matrix that it is.
+// How a weight lies: bytes of a row's integers, scales of a row, and the power of two that a
+// group's length is, or one beyond any row. `turned`: its rows are the columns of the matrix that
+// it is.
 struct Packing {
-  long row_bytes;
-  long groups;
+  uint row_bytes;
+  uint groups;
   int shift;
   int turned;
 };
@@ -17,7 +18,7 @@ struct Packing {
 struct Eight {
   static constant constexpr int kInWord = 4;
   static constant constexpr bool kHasOffset = false;
-  static float at(device const uchar* row, long column) {
+  static float at(device const uchar* row, uint column) {
     return static_cast<float>(static_cast<char>(row[column]));
   }
   static float in(uint word, int place) {
@@ -27,7 +28,7 @@ struct Eight {
 struct Four {
   static constant constexpr int kInWord = 8;
   static constant constexpr bool kHasOffset = false;
-  static float at(device const uchar* row, long column) {
+  static float at(device const uchar* row, uint column) {
     return static_cast<float>((row[column / 2] >> (column % 2 * 4) & 15) - 8);
   }
   static float in(uint word, int place) {
@@ -37,88 +38,79 @@ struct Four {
 struct Above {
   static constant constexpr int kInWord = 8;
   static constant constexpr bool kHasOffset = true;
-  static float at(device const uchar* row, long column) {
+  static float at(device const uchar* row, uint column) {
     return static_cast<float>(row[column / 2] >> (column % 2 * 4) & 15);
   }
   static float in(uint word, int place) { return static_cast<float>(word >> (4 * place) & 15); }
 };
 
-// The matrix that a weight is, zero beyond its edges.
+// The matrix that a weight is, whose rows are an operand's lines or its terms.
 template <typename Form, typename S>
 struct Packed {
   device const uchar* integers;
   device const S* scales;
   device const S* offsets;
   Packing of;
-  long rows;
-  long columns;
+  bool along;
+  uint lines;
+  uint terms;
+  uint first;  // line of a tile
 
-  bool lies_in_rows() const { return of.turned == 0; }
-  float at(long row, long column) const {
-    if (row >= rows || column >= columns) return 0.0f;
-    const long line = of.turned ? column : row;
-    const long place = of.turned ? row : column;
-    const long group = line * of.groups + (place >> of.shift);
-    const float number = Form::at(integers + line * of.row_bytes, place);
+  bool lies_along() const { return along; }
+  float at(uint line, uint term) const {
+    if (line >= lines || term >= terms) return 0.0f;
+    const uint row = along ? line : term;
+    const uint place = along ? term : line;
+    const uint group = row * of.groups + (place >> of.shift);
+    const float number = Form::at(integers + row * of.row_bytes, place);
     const float value = number * static_cast<float>(scales[group]);
     return Form::kHasOffset ? value + static_cast<float>(offsets[group]) : value;
   }
+  template <int Tile, bool kLines>
+  void begin(Held<Tile, kLines>, uint line, uint) {
+    first = line;
+  }
+  template <int Tile, bool kLines>
+  void hold(Held<Tile, kLines> held, uint term, uint index) const {
+    hold_elements(held, *this, first, term, index);
+  }
+  template <int Tile>
+  void prepare(uint) {}
 };
 
-// out = finish(alpha * x * weight + beta * addend), or with the two the other way round.
-template <typename Form, typename T, typename S, int Tile>
+// out = finish(alpha * x * weight + beta * addend), or with the weight first.
+template <typename Form, typename T, typename S, int Tile, bool kFirst>
 kernel void by_weight(device T* out [[buffer(0)]], device const T* x [[buffer(1)]],
                       device const uchar* integers [[buffer(2)]],
                       device const S* scales [[buffer(3)]], device const S* offsets [[buffer(4)]],
                       device const T* addend [[buffer(5)]], constant Extents& p [[buffer(6)]],
                       constant Strides& of_x [[buffer(7)]], constant Packing& of [[buffer(8)]],
-                      constant Strides& of_addend [[buffer(9)]],
-                      device const T* other [[buffer(10)]], constant Finish& finish [[buffer(11)]],
-                      constant Beside& of_other [[buffer(12)]],
+                      constant Strides& of_addend [[buffer(9)]], FINISH(10, 11, 12),
                       uint3 group [[threadgroup_position_in_grid]],
-                      uint index [[thread_index_in_threadgroup]],
-                      uint simd [[simdgroup_index_in_threadgroup]]) {
-  threadgroup float memory[Tile * Tile];
-  const long batch = group.z;
-  const Matrix<T> left{x + batch * of_x.batch, of_x, p.m, p.k};
-  const Packed<Form, S> right{integers, scales, offsets, of, p.k, p.n};
-  const Matrix<T> added{addend + batch * of_addend.batch, of_addend, p.m, p.n};
-  const Finisher<T> finisher{&finish, other, &of_other, batch};
-  multiply_tile<T, Tile>(out + batch * p.m * p.n, left, right, added, p, finisher, memory, group.xy,
-                         index, simd);
+                      uint index [[thread_index_in_threadgroup]]) {
+  threadgroup float memory[MEMORY(Tile)];
+  const uint batch = group.z;
+  const Packed<Form, S> weight{integers, scales, offsets, of, (of.turned != 0) != kFirst,
+                               kFirst ? p.m : p.n, p.k};
+  const Matrix<T> dense{x + batch * of_x.batch, kFirst ? of_x.column : of_x.row,
+                        kFirst ? of_x.row : of_x.column, kFirst ? p.n : p.m, p.k};
+  const Result<T> to{out, addend, nullptr, true, of_addend, p, {&finish, other, &of_other, batch}};
+  if (kFirst) {
+    multiply_tile<Tile>(weight, dense, to, p.k, memory, group, index);
+  } else {
+    multiply_tile<Tile>(dense, weight, to, p.k, memory, group, index);
+  }
 }
 
-template <typename Form, typename T, typename S, int Tile>
-kernel void of_weight(device T* out [[buffer(0)]], device const T* x [[buffer(1)]],
-                      device const uchar* integers [[buffer(2)]],
-                      device const S* scales [[buffer(3)]], device const S* offsets [[buffer(4)]],
-                      device const T* addend [[buffer(5)]], constant Extents& p [[buffer(6)]],
-                      constant Strides& of_x [[buffer(7)]], constant Packing& of [[buffer(8)]],
-                      constant Strides& of_addend [[buffer(9)]],
-                      device const T* other [[buffer(10)]], constant Finish& finish [[buffer(11)]],
-                      constant Beside& of_other [[buffer(12)]],
-                      uint3 group [[threadgroup_position_in_grid]],
-                      uint index [[thread_index_in_threadgroup]],
-                      uint simd [[simdgroup_index_in_threadgroup]]) {
-  threadgroup float memory[Tile * Tile];
-  const long batch = group.z;
-  const Packed<Form, S> left{integers, scales, offsets, of, p.m, p.k};
-  const Matrix<T> right{x + batch * of_x.batch, of_x, p.k, p.n};
-  const Matrix<T> added{addend + batch * of_addend.batch, of_addend, p.m, p.n};
-  const Finisher<T> finisher{&finish, other, &of_other, batch};
-  multiply_tile<T, Tile>(out + batch * p.m * p.n, left, right, added, p, finisher, memory, group.xy,
-                         index, simd);
-}
-
-// y[N] = finish(alpha * sum over k of x[k] * weight[n, k] + beta * addend[n]). In elements: along the
-// sum, along the result, from one of a batch to the next.
+// y[N] = finish(alpha * sum over k of x[k] * weight[n, k] + beta * addend[n]). In elements: along
+// the sum, along the result, from one of a batch to the next.
 struct Vectors {
-  long n;
-  long k;
-  long x_step;
-  long x_batch;
-  long addend_step;
-  long addend_batch;
+  uint n;
+  uint k;
+  uint x_step;
+  uint x_batch;
+  uint addend_step;
+  uint addend_batch;
   float alpha;
   float beta;
 };
@@ -131,18 +123,16 @@ kernel void dot_rows(device T* out [[buffer(0)]], device const T* x [[buffer(1)]
                      device const uint* integers [[buffer(2)]],
                      device const S* scales [[buffer(3)]], device const S* offsets [[buffer(4)]],
                      device const T* addend [[buffer(5)]], constant Vectors& p [[buffer(6)]],
-                     constant Packing& of [[buffer(7)]],
-                     device const T* other [[buffer(8)]], constant Finish& finish [[buffer(9)]],
-                     constant Beside& of_other [[buffer(10)]],
+                     constant Packing& of [[buffer(7)]], FINISH(8, 9, 10),
                      uint3 group [[threadgroup_position_in_grid]],
                      uint lane [[thread_index_in_simdgroup]]) {
   constexpr int kInWord = Form::kInWord;
-  const long first = static_cast<long>(group.x) * kRows;
-  const long batch = group.y;
-  const long words = of.row_bytes / 4;
+  const uint first = group.x * kRows;
+  const uint batch = group.y;
+  const uint words = of.row_bytes / 4;
   device const T* vector = x + batch * p.x_batch;
   float sums[kRows] = {0, 0, 0, 0};
-  for (long word = lane; word < words; word += 32) {
+  for (uint word = lane; word < words; word += 32) {
     float terms[kInWord];
     float total = 0;
     for (int i = 0; i < kInWord; ++i) {
@@ -154,7 +144,7 @@ kernel void dot_rows(device T* out [[buffer(0)]], device const T* x [[buffer(1)]
       const uint bits = integers[(first + r) * words + word];
       float part = 0;
       for (int i = 0; i < kInWord; ++i) part += terms[i] * Form::in(bits, i);
-      const long at = (first + r) * of.groups + (word * kInWord >> of.shift);
+      const uint at = (first + r) * of.groups + (word * kInWord >> of.shift);
       sums[r] += part * static_cast<float>(scales[at]);
       if (Form::kHasOffset) sums[r] += total * static_cast<float>(offsets[at]);
     }
@@ -162,29 +152,29 @@ kernel void dot_rows(device T* out [[buffer(0)]], device const T* x [[buffer(1)]
   const Finisher<T> finisher{&finish, other, &of_other, batch};
   for (int r = 0; r < kRows; ++r) {
     const float sum = simd_sum(sums[r]);
-    const long n = first + r;
+    const uint n = first + r;
     if (lane != 0 || n >= p.n) continue;
     float result = p.alpha * sum;
     // A NaN in an addend that does not count is not seen.
     if (p.beta != 0) {
-      const long at = batch * p.addend_batch + n * p.addend_step;
+      const uint at = batch * p.addend_batch + n * p.addend_step;
       result += p.beta * static_cast<float>(addend[at]);
     }
     out[batch * p.n + n] = static_cast<T>(finisher(result, 0, n));
   }
 }
 
-#define TILES(Way, Form, T, S, Tile)                                 \
+#define TILES(Way, First, Form, T, S, Tile)                          \
   template [[host_name(#Way "_" #Form "_" #T "_" #Tile)]] [[kernel]] \
-  decltype(Way<Form, T, S, Tile>) Way<Form, T, S, Tile>;
+  decltype(by_weight<Form, T, S, Tile, First>) by_weight<Form, T, S, Tile, First>;
 
 #define ROWS(Form, T, S)                                      \
   template [[host_name("dot_rows_" #Form "_" #T)]] [[kernel]] \
   decltype(dot_rows<Form, T, S>) dot_rows<Form, T, S>;
 
-#define INSTANTIATE(Form, T, S)       \
-  TILES(by_weight, Form, T, S, 32)    \
-  TILES(by_weight, Form, T, S, 64)    \
+#define INSTANTIATE(Form, T, S)    \
+  TILES(by_weight, false, Form, T, S, 32) \
+  TILES(by_weight, false, Form, T, S, 64) \
   ROWS(Form, T, S)
 
 INSTANTIATE(Eight, float, bfloat)
@@ -192,7 +182,7 @@ INSTANTIATE(Four, float, bfloat)
 INSTANTIATE(Above, float, float)
 INSTANTIATE(Above, half, half)
 INSTANTIATE(Above, bfloat, bfloat)
-TILES(of_weight, Eight, float, bfloat, 32)
-TILES(of_weight, Eight, float, bfloat, 64)
-TILES(of_weight, Four, float, bfloat, 32)
-TILES(of_weight, Four, float, bfloat, 64)
+TILES(of_weight, true, Eight, float, bfloat, 32)
+TILES(of_weight, true, Eight, float, bfloat, 64)
+TILES(of_weight, true, Four, float, bfloat, 32)
+TILES(of_weight, true, Four, float, bfloat, 64)

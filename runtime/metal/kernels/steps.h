@@ -31,9 +31,9 @@ struct Finish {
 // a channel, and a column one of its places, of which `width` lie across: one,
 // and each `down` from the one before, where an image lies in one piece.
 struct Beside {
-  long batch;
-  long row;
-  long down;
-  long across;
-  int width;
+  uint32_t batch;
+  uint32_t row;
+  uint32_t down;
+  uint32_t across;
+  uint32_t width;
 };
