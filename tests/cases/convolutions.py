@@ -54,6 +54,17 @@ for name, arguments in (
             stride=[2, 1], padding=[1, 1], dilation=[1, 2],
         ),
     ),
+    ("whole tiles", _arguments(floats(1, 16, 8, 8), floats(64, 16, 3, 3).div(12), padding=[1, 1])),
+    ("parts of terms", _arguments(floats(2, 128, 7, 7), floats(65, 128, 3, 3).div(34))),
+    ("window of 33", _arguments(floats(2, 2, 40), floats(3, 2, 33), padding=[1])),
+    *(
+        (f"depthwise, {w.shape[2]} x {w.shape[3]}, {by} apart", _arguments(
+            floats(2, 3, 12, 13), w, floats(3), groups=3, stride=[by, by],
+            padding=[w.shape[2] // 2, w.shape[3] // 2],
+        ))
+        for *sides, by in ((1, 9, 1), (3, 3, 2), (5, 5, 1), (5, 5, 2), (7, 7, 1))
+        for w in [floats(3, 1, *sides)]
+    ),
     ("many channels, 1 x 1", _arguments(floats(2, 70, 9, 8), floats(40, 70, 1, 1).div(8))),
     (
         "many channels, 1 x 1, channels last",
@@ -112,6 +123,8 @@ for dtype in FLOATS[1:]:
         _convolution,
         tolerance=2e-2,
     )
+    each = _arguments(_X.to(dtype), floats(4, 1, 3, 3).to(dtype), groups=4, padding=[1, 1])
+    TABLE.add("convolution", f"each by itself, {short(dtype)}", each, _convolution, tolerance=2e-2)
 
 _ACTIVATIONS: tuple[tuple[str, list[float], str | None, Any], ...] = (
     ("none", [], None, lambda x: x),

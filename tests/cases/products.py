@@ -47,10 +47,15 @@ for m, k, n in ((5, 7, 3), (1, 8, 6), (4, 1, 4), (9, 5, 1), (0, 3, 2), (3, 0, 2)
 # operands whose rows or columns are neighbours in memory.
 for dtype in FLOATS:
     for name, left, right in (
+        ("a tile", floats(4, 9), floats(9, 3, seed=1)),
         ("tiles", floats(70, 40), floats(40, 90, seed=1)),
-        ("one tile more", floats(65, 16), floats(16, 129, seed=1)),
+        ("whole tiles", floats(64, 32), floats(32, 128, seed=1)),
+        ("one less than tiles", floats(63, 33), floats(33, 127, seed=1)),
+        ("turned, one more", floats(33, 65).t(), floats(129, 33, seed=1).t()),
+        ("neither in pieces", floats(70, 80)[:, ::2], floats(40, 180, seed=1)[:, ::2]),
+        ("not finite", floats(65, 17).fill_diagonal_(torch.inf), floats(17, 66)),
+        ("parts of large tiles", floats(70, 2100).div(46), floats(2100, 66, seed=1)),
         ("sums in blocks", floats(40, 1100).div(33), floats(1100, 36, seed=1)),
-        ("columns by rows", floats(40, 70).t(), floats(90, 40, seed=1).t()),
         ("a row by rows", floats(1, 300).div(17), floats(300, 70, seed=1)),
         ("a row by columns", floats(1, 300).div(17), floats(70, 300, seed=1).t()),
         ("rows by a column", floats(70, 300).div(17), floats(300, 1, seed=1)),
@@ -91,6 +96,8 @@ for dtype in FLOATS:
             self.dtype
         ),
     )
+_TWO = {"self": floats(2, 65, 1050).div(33), "mat2": floats(2, 66, 1050, seed=1).mT}
+TABLE.add("bmm_out", "tiles of two", {"out": torch.empty(2, 65, 66), **_TWO}, _mm)
 TABLE.add(
     "bmm_out",
     "one pair of matrices for all",
@@ -101,18 +108,6 @@ TABLE.add(
     },
     _mm,
 )
-for dtype in FLOATS[1:]:
-    TABLE.add(
-        "mm_out",
-        short(dtype),
-        {
-            "out": torch.empty(4, 3, dtype=dtype),
-            "self": floats(4, 9, dtype=dtype),
-            "mat2": floats(9, 3, dtype=dtype, seed=1),
-        },
-        _mm,
-    )
-
 for name, self_ in (
     ("bias of a row", floats(3)),
     ("bias of one row", floats(1, 3)),
