@@ -12,6 +12,9 @@ and taken as 1, or as 2 where they are of 64 bits: bits, comparisons, selections
 and stores; as 20 and 80: a division by a variable; by a constant 4 and 8, of floats 6. Constant
 memory is free. The M1 has 8 cores of 4 schedulers at 1.278 GHz (the same source).
 
+Of a row of tiles the whole ones and the last one are followed, by a lane at their edge; where terms
+are split, their sums count as written and read once.
+
 The share of peak is that of matrices' cycles among all of a kernel's; the share of bandwidth is the
 time that memory takes for operands and result, each moved once, over the longer of that and of
 issue. A model's time is the sum over its products, convolutions and attentions, as eager PyTorch
