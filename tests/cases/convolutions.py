@@ -123,8 +123,6 @@ for dtype in FLOATS[1:]:
         _convolution,
         tolerance=2e-2,
     )
-    each = _arguments(_X.to(dtype), floats(4, 1, 3, 3).to(dtype), groups=4, padding=[1, 1])
-    TABLE.add("convolution", f"each by itself, {short(dtype)}", each, _convolution, tolerance=2e-2)
 
 _ACTIVATIONS: tuple[tuple[str, list[float], str | None, Any], ...] = (
     ("none", [], None, lambda x: x),

@@ -47,7 +47,6 @@ for m, k, n in ((5, 7, 3), (1, 8, 6), (4, 1, 4), (9, 5, 1), (0, 3, 2), (3, 0, 2)
 # operands whose rows or columns are neighbours in memory.
 for dtype in FLOATS:
     for name, left, right in (
-        ("a tile", floats(4, 9), floats(9, 3, seed=1)),
         ("tiles", floats(70, 40), floats(40, 90, seed=1)),
         ("whole tiles", floats(64, 32), floats(32, 128, seed=1)),
         ("one less than tiles", floats(63, 33), floats(33, 127, seed=1)),

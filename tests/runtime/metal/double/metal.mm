@@ -302,8 +302,9 @@ extern "C" __attribute__((visibility("default"))) int64_t menagerie_double_count
     fault(text("offset", offset) + text(" of a buffer of", bound.length) + " bytes");
   }
   [self place:{static_cast<uint32_t>(index), [bound regionAt : offset length : 0], {}, 0}];
+  const bool again = std::find(_bound.begin(), _bound.end(), bound) != _bound.end();
   _bound.push_back(bound);
-  if (!bound.isLent) counts().bytes += static_cast<int64_t>(bound.length - offset);
+  if (!bound.isLent && !again) counts().bytes += static_cast<int64_t>(bound.length - offset);
 }
 - (const std::byte*)valueAt:(uint32_t)index {
   const auto found = std::find_if(_arguments.begin(), _arguments.end(),
@@ -313,7 +314,7 @@ extern "C" __attribute__((visibility("default"))) int64_t menagerie_double_count
 // Of the kernels that multiply, by their arguments.
 - (int64_t)operationsOf:(MTLSize)threads {
   const std::string& name = _pipeline->kernel->name();
-  if (name.starts_with("convolve_elements_")) {
+  if (name.starts_with("convolve_elements_") || name.starts_with("convolve_channels_")) {
     std::array<int32_t, 3> image;
     std::array<int32_t, 2> window;
     int32_t groups = 1;
@@ -321,24 +322,28 @@ extern "C" __attribute__((visibility("default"))) int64_t menagerie_double_count
     std::memcpy(window.data(), [self valueAt:6], sizeof window);
     std::memcpy(&groups, [self valueAt:7], sizeof groups);
     const int64_t terms = int64_t{image[0]} / groups * window[0] * window[1];
-    return 2 * terms * static_cast<int64_t>(threads.width);
+    return 2 * terms * (name.starts_with("convolve_channels_") ? 4 : 1) *
+           static_cast<int64_t>(threads.width);
   }
   if (name.starts_with("multiply_") || name.starts_with("convolve_")) {
-    std::array<int64_t, 3> sizes;  // m, n, k
+    std::array<uint32_t, 3> sizes;  // m, n, k
+    uint32_t parts = 1;
     std::memcpy(sizes.data(), [self valueAt:4], sizeof sizes);
-    return 2 * sizes[0] * sizes[1] * sizes[2] * static_cast<int64_t>(threads.depth);
+    std::memcpy(&parts, [self valueAt:14], sizeof parts);
+    return int64_t{2} * sizes[0] * sizes[1] * sizes[2] *
+           static_cast<int64_t>(threads.depth / parts);
   }
   if (name.starts_with("attend_")) {
-    std::array<int64_t, 6> sizes;  // heads, sharing, queries, keys, width, columns
+    std::array<uint32_t, 6> sizes;  // heads, sharing, queries, keys, width, columns
     std::memcpy(sizes.data(), [self valueAt:5], sizeof sizes);
     const bool one = name.starts_with("attend_one_");
     const auto heads = static_cast<int64_t>(one ? threads.width / kThreadsOfOne : threads.depth);
-    return 2 * heads * sizes[2] * sizes[3] * (sizes[4] + sizes[5]);
+    return 2 * heads * sizes[2] * sizes[3] * (int64_t{sizes[4]} + sizes[5]);
   }
   if (name.starts_with("dot_rows_") || name.starts_with("sum_columns_")) {
-    std::array<int64_t, 2> sizes;  // n, k
+    std::array<uint32_t, 2> sizes;  // n, k
     std::memcpy(sizes.data(), [self valueAt:4], sizeof sizes);
-    return 2 * sizes[0] * sizes[1] * static_cast<int64_t>(threads.height);
+    return int64_t{2} * sizes[0] * sizes[1] * static_cast<int64_t>(threads.height);
   }
   return 0;
 }

@@ -163,14 +163,14 @@ def sorting_takes_few_dispatches(device: Device) -> None:
 
 
 def long_sums_are_ours(device: Device) -> None:
-    """What MPSGraph may compute wrong is ours: four tiles whose terms are shared, and their sums."""
+    """What MPSGraph may compute wrong is ours: a tile whose terms 16 groups share, and their sums."""
     a, b = torch.randn(40, 32767), torch.randn(32767, 40)
     before = {what: count(device, what) for what in ("threads", "graphs", "dispatches")}
     result = product(device, a / 181, b)
     torch.testing.assert_close(device.value(result), a / 181 @ b, rtol=1e-4, atol=1e-4)
     assert count(device, "graphs") == before["graphs"]
     assert count(device, "dispatches") == before["dispatches"] + 2
-    assert count(device, "threads") == before["threads"] + 8 * 4 * 128 + 40 * 40
+    assert count(device, "threads") == before["threads"] + 16 * 128 + 40 * 40
 
 
 def graphs_commit(device: Device) -> None:
