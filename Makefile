@@ -98,7 +98,9 @@ down: setup ## end the local cluster
 	$(BIN)/zoo cluster down
 
 # Files go to workers in the order of tests/conftest.py, the longest first.
-PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+# One worker more than there are processors: some tests wait for servers.
+WORKERS := $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: setup wheel double ## the test suite
 	$(PYTEST)
