@@ -14,6 +14,10 @@ class TextEnum(str, Enum):  # enum.StrEnum came with Python 3.11
 
     __str__ = str.__str__
 
+    def __reduce_ex__(self, _: object) -> tuple[type[TextEnum], tuple[str]]:
+        """Pickle by the value; Python 3.11.0 to 3.11.3 name `getattr`, which no safe reader takes."""
+        return type(self), (self.value,)
+
 
 class Dtype(TextEnum):
     """Element types; the values are torch's and numpy's names (numpy has no bfloat16)."""
