@@ -151,7 +151,7 @@ def trace(
     except MenagerieError:
         raise
     except Exception as error:  # torch raises many kinds here; all mean the same to the user
-        if isinstance(error, (SyntaxError, UnicodeError)) and (found := _unwritable(module)):
+        if isinstance(error, (SyntaxError, ValueError)) and (found := _unwritable(module)):
             fact = f"has {found[0]}, and torch writes graphs as Python, {found[1]}"
             raise ExportError(place, fact, "Rename the module or tensor") from error
         raise _failed(place, error, module) from error
