@@ -15,7 +15,7 @@ class TextEnum(str, Enum):  # enum.StrEnum came with Python 3.11
     __str__ = str.__str__
 
     def __reduce_ex__(self, _: object) -> tuple[type[TextEnum], tuple[str]]:
-        """Pickle by the value; Python 3.11.0 to 3.11.3 name `getattr`, which no safe reader takes."""
+        """Pickle by the value: early Pythons of 3.11 name `getattr`, which safe readers refuse."""
         return type(self), (self.value,)
 
 
