@@ -101,8 +101,8 @@ kernel void attend(device T* out [[buffer(0)]], device const T* query [[buffer(1
                    uint simd [[simdgroup_index_in_threadgroup]],
                    uint lane [[thread_index_in_simdgroup]]) {
   constexpr uint kRow = kSide + 4, kParts = Columns / kSide;
-  threadgroup float4 memory[3 * kSide * kRow / 4];
-  const Held<32, true> keys_held{reinterpret_cast<threadgroup float*>(memory)};
+  threadgroup float memory[3 * kSide * kRow];
+  const Held<32, true> keys_held{memory};
   const Held<32, false> values_held{keys_held.all};
   const Held<32, true> held{keys_held.all + kSide * kRow};
   const uint mine = simd * 8 * kRow;                    // where this SIMD group's rows begin,
