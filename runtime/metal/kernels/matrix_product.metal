@@ -102,7 +102,7 @@ kernel void multiply(device T* out [[buffer(0)]], device const T* a [[buffer(1)]
                      device float* sums [[buffer(13)]], constant Parts& parts [[buffer(14)]],
                      uint3 group [[threadgroup_position_in_grid]],
                      uint index [[thread_index_in_threadgroup]]) {
-  threadgroup float4 memory[MEMORY(Tile) / 4];
+  threadgroup float memory[MEMORY(Tile)];
   const Task task = task_of(group.z, p, parts);
   device const T* left = a + (task.batch * of_a.batch + task.first * of_a.column);
   device const T* right = b + (task.batch * of_b.batch + task.first * of_b.row);
@@ -126,7 +126,7 @@ kernel void convolve(device T* out [[buffer(0)]], device const T* weight [[buffe
                      constant Parts& parts [[buffer(14)]],
                      uint3 group [[threadgroup_position_in_grid]],
                      uint index [[thread_index_in_threadgroup]]) {
-  threadgroup float4 memory[MEMORY(Tile) / 4];
+  threadgroup float memory[MEMORY(Tile)];
   threadgroup int2 taps[1024 / Tile];
   const Task task = task_of(group.z, p, parts);
   const Matrix<T> kernels{weight + task.first, p.k, 1, p.m, task.terms};

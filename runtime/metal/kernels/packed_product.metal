@@ -88,7 +88,7 @@ kernel void by_weight(device T* out [[buffer(0)]], device const T* x [[buffer(1)
                       constant Strides& of_addend [[buffer(9)]], FINISH(10, 11, 12),
                       uint3 group [[threadgroup_position_in_grid]],
                       uint index [[thread_index_in_threadgroup]]) {
-  threadgroup float4 memory[MEMORY(Tile) / 4];
+  threadgroup float memory[MEMORY(Tile)];
   const uint batch = group.z;
   const Packed<Form, S> weight{integers, scales, offsets, of, (of.turned != 0) != kFirst,
                                kFirst ? p.m : p.n, p.k};

@@ -55,8 +55,7 @@ struct Held {
   }
 };
 
-// Floats that a group has in its memory, as vectors, which are aligned: both operands of a step, or
-// the tile of the result.
+// What a group has of its memory: both operands of a step, or the tile of the result.
 #define MEMORY(Tile) ((Tile) == 64 ? 64 * 64 : 2 * 32 * 36)
 
 // Element by element, zero beyond an operand's edges. Neighbours among the threads read neighbours
@@ -274,9 +273,8 @@ struct Result {
 };
 
 template <int Tile, typename T, typename Left, typename Right>
-void multiply_tile(Left left, Right right, Result<T> to, uint terms, threadgroup float4* aligned,
+void multiply_tile(Left left, Right right, Result<T> to, uint terms, threadgroup float* memory,
                    uint3 group, uint index) {
-  threadgroup float* memory = reinterpret_cast<threadgroup float*>(aligned);
   Quarter<Tile> quarter;
   quarter.sum(left, right, terms, memory, group, index);
   quarter.store(to, memory, group, index);
