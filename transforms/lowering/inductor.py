@@ -226,9 +226,12 @@ def _with_old_values(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """
     graph = module.graph
     writes = graph.find_nodes(op="call_function", target=aten.copy_.default)
+    if not writes:
+        return module
+    written = _written(graph)
     for user in [*writes, graph.output_node()]:
         for value in user.all_input_nodes[user in writes :]:
-            if get_node_storage(value) in _written(graph):
+            if get_node_storage(value) in written:
                 with graph.inserting_before(writes[0]):
                     old = graph.call_function(aten.clone.default, (value,))
                 old.meta = {**value.meta, "val": value.meta["val"].clone()}
