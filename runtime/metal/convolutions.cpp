@@ -159,17 +159,17 @@ bool takes_factors(const ConvolutionDescriptor& d) {
 // By one of our kernels or a graph, with factors only where the kernel takes them.
 void product(const ConvolutionDescriptor& descriptor, const ConvolutionOperands& operands,
              const Factors& factors, const Finishing& finishing) {
-  const Key key = descriptor.key().add_bytes(&finishing.finish, sizeof(Finish));
+  const auto key = [&] { return descriptor.key().add_bytes(&finishing.finish, sizeof(Finish)); };
   const auto is_repeated = [&] {
     return is_plain(descriptor) && factors.values.buffer == nullptr &&
-           State::current().is_repeated(key, operations_of(descriptor));
+           State::current().is_repeated(operations_of(descriptor), key);
   };
   if (is_own(descriptor) && !is_repeated()) return encode(descriptor, operands, factors, finishing);
   State::current().stream().convolution(descriptor, operands);
   finish_elements(operands.out, descriptor.dtype, descriptor.batch, descriptor.out_channels,
                   descriptor.out_height * descriptor.out_width, finishing);
   if (!is_plain(descriptor) || finishing.reads(operands.out)) return;
-  State::current().sample(key, [&] { encode(descriptor, operands, factors, finishing); });
+  State::current().sample(key(), [&] { encode(descriptor, operands, factors, finishing); });
 }
 
 // The numbers of an image's two axes; an image of one axis has a height of one.

@@ -312,12 +312,12 @@ Key key_of(const Tensor& out, const Tensor& a, const Tensor& b, const ProductTer
   return key.add_bytes(&terms.finishing.finish, sizeof(Finish));
 }
 
-bool is_own(const Tensor& out, int64_t k) {
+bool is_own(const Tensor& out, int64_t k, double operations) {
   const int64_t m = out.size[1];
   const int64_t n = out.size[2];
   const bool wrong = k >= kWrongInner && m >= kWrongOuter && n >= kWrongOuter;
   return wrong || (out.dtype != Dtype::kFloat32 && !graphs_take_all()) ||
-         !is_worth_a_graph(Work::kProduct, operations_of(out.size[0], m, n, k));
+         !is_worth_a_graph(Work::kProduct, operations);
 }
 
 }  // namespace
@@ -325,7 +325,8 @@ bool is_own(const Tensor& out, int64_t k) {
 void product(const Tensor& out, const Tensor& a, const Tensor& b, const ProductTerms& terms) {
   const int64_t k = a.size[2];
   const double operations = operations_of(out.size[0], out.size[1], out.size[2], k);
-  if (!is_own(out, k) || State::current().is_repeated(key_of(out, a, b, terms), operations)) {
+  const auto key = [&] { return key_of(out, a, b, terms); };
+  if (!is_own(out, k, operations) || State::current().is_repeated(operations, key)) {
     return product_by_graph(out, a, b, terms);
   }
   encode(out, a, b, terms);

@@ -100,11 +100,6 @@ void State::sample(const Key& key, const std::function<void()>& encode) {
   if (sampled_.insert(key.bytes()).second) stream_->sample(encode);
 }
 
-bool State::is_repeated(const Key& key, double operations) {
-  if (operations < MetalDevice::instance().repeated_from()) return false;
-  return !sampled_.insert(key.bytes()).second;
-}
-
 void State::end_run() noexcept {
   sampled_.clear();
   pool_->end_run();

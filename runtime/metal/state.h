@@ -89,9 +89,13 @@ class State final : public BackendState {
   // Has the stream sample what is encoded; of equal keys only the first of each run, so that every
   // run of the same inputs has the same bits.
   void sample(const Key& key, const std::function<void()>& encode);
-  // Whether a kernel has computed what has this key and so many operations in this run, and the
-  // device need not prove it again.
-  bool is_repeated(const Key& key, double operations);
+  // Whether a kernel has computed what has the key that is made and so many operations in this run,
+  // and the device need not prove it again. A GPU proves nothing, and no key is made for it.
+  template <class MakeKey>
+  bool is_repeated(double operations, const MakeKey& make_key) {
+    return operations >= MetalDevice::instance().repeated_from() &&
+           !sampled_.insert(make_key().bytes()).second;
+  }
   void end_run() noexcept;
 
   // After a failure it is not known which of them have been computed.
