@@ -3,7 +3,7 @@
     make mac-day
 
 On a Mac: the table of operators on the GPU; single products of growing size by our kernels, by
-MPSGraph, by PyTorch, by mlx if it is installed; then the models converted, confirmed and timed,
+PyTorch, by mlx if it is installed; then the models converted, confirmed and timed,
 beside eager PyTorch.
 On another system the same runs on the double of Apple's classes, as the report then says.
 A step that fails is noted and the next one begins; the last line says how many did.
@@ -27,12 +27,10 @@ from typing import TYPE_CHECKING
 from benchmarks.metal import models_for_metal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
 LIMIT = 3600.0  # seconds that a step may take: a hanging GPU ends a step, not the day
 _TIMED_OUT = 124  # as timeout(1) has it
-# All products by MPSGraph, those from 0.1, 1 and 10 GFLOP on, none: the fastest is to be shipped.
-GRAPH_FROM = ("0", "0.1", "1", "10", "1e9")
 
 # What a GPU can run: the other tests of `tests/runtime/metal` need Linux's emulated device.
 ON_THE_GPU = (
@@ -53,7 +51,6 @@ class Step:
 
     name: str
     command: tuple[str, ...]
-    graph_from: str = ""  # GFLOP from which products are MPSGraph's; empty: as shipped
 
 
 def steps(models: Sequence[str], folder: Path, *, on_mac: bool) -> tuple[Step, ...]:
@@ -65,7 +62,7 @@ def steps(models: Sequence[str], folder: Path, *, on_mac: bool) -> tuple[Step, .
     return (
         Step("doctor", (zoo, "doctor")),
         *(_operators_on_the_gpu(python) if on_mac else _operators_on_the_double(python)),
-        Step("borders", (python, "-m", "benchmarks.mac_borders")),
+        Step("pieces", (python, "-m", "benchmarks.mac_pieces")),
         *(
             Step(f"convert-{m}", (zoo, "convert", m, "--target", "metal", "--random-weights", "0"))
             for m in models
@@ -79,7 +76,7 @@ def steps(models: Sequence[str], folder: Path, *, on_mac: bool) -> tuple[Step, .
             Step(f"contenders-{m}", (python, "-m", "benchmarks.mac_contenders", m, bundle))
             for m, bundle in bundles.items()
         ),
-        *(_at_borders(python, bundles) if on_mac else _counts(python, models)),
+        *(() if on_mac else (Step("counts", (python, "-m", "benchmarks.metal", *models)),)),
         *(Step(f"report-{m}", (zoo, "report", m, "--target", "metal")) for m in models),
     )
 
@@ -96,22 +93,6 @@ def _operators_on_the_double(python: str) -> tuple[Step, ...]:
     )
 
 
-def _at_borders(python: str, bundles: Mapping[str, str]) -> tuple[Step, ...]:
-    return tuple(
-        Step(
-            f"bench-{model}-graphs-from-{gigaflops}",
-            (python, "-m", "benchmarks.mac_contenders", model, bundle, "--alone"),
-            gigaflops,
-        )
-        for model, bundle in bundles.items()
-        for gigaflops in GRAPH_FROM
-    )
-
-
-def _counts(python: str, models: Sequence[str]) -> tuple[Step, ...]:
-    return (Step("counts", (python, "-m", "benchmarks.metal", *models)),)
-
-
 def run(step: Step, folder: Path, limit: float = LIMIT) -> str:
     """Run a step with its time limit, and return its line of the report."""
     begun = time.monotonic()
@@ -123,12 +104,10 @@ def run(step: Step, folder: Path, limit: float = LIMIT) -> str:
 
 def _output(step: Step, limit: float) -> tuple[str, int]:
     """Return a command's output and its exit code, the shell's if it cannot run."""
-    given = {"MENAGERIE_METAL_GRAPH_FROM": step.graph_from} if step.graph_from else {}
     try:
         process = subprocess.Popen(
             step.command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            errors="replace", stdin=subprocess.DEVNULL, env=os.environ | given,
-            start_new_session=True,
+            errors="replace", stdin=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
     except OSError as error:
         return f"{error}\n", 127

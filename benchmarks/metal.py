@@ -5,22 +5,18 @@
 
 Models that the store lacks are converted first, with random weights. Counts are exact, and the same
 on a Mac: those of one run of a program in its largest golden case, made by the Apple device itself
-over doubles of Apple's classes. `breaks` are encoders that were begun, graphs included. Megabytes
-are those of all operands of all work, in buffers up to a quarter longer than their tensors, and
-once those of the weights that the program has. `error` is the largest difference to eager's outputs
-in the golden cases. The columns before it are the roofline: the longer of bytes over bandwidth and
-operations over single-precision throughput. What a GPU's caches keep between two kernels counts as
-read from memory, so that a run of small tensors can be faster. A second row of each program,
-*graphs*, has an MPSGraph call for every product but depthwise convolutions, as ExecuTorch's Metal
-backend has (backends/apple/metal/runtime/ops of pytorch/executorch), and before it kernels of our
-own.
+over doubles of Apple's classes. `breaks` are encoders that were begun. Megabytes are those of all
+operands of all work, in buffers up to a quarter longer than their tensors, and once those of the
+weights that the program has. `error` is the largest difference to eager's outputs in the golden
+cases. The columns before it are the roofline: the longer of bytes over bandwidth and operations
+over single-precision throughput. What a GPU's caches keep between two kernels counts as read from
+memory, so that a run of small tensors can be faster.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -61,12 +57,11 @@ class Chip:
 CHIPS = (Chip("M1", 68.25, 2.6), Chip("M2 Pro", 200, 5.73), Chip("M4", 120, 3.76))
 
 
-def counts(bundle: Path, *, graphs: bool = False) -> Mapping[str, Mapping[str, float]]:
+def counts(bundle: Path) -> Mapping[str, Mapping[str, float]]:
     """Return the device's work in one run of each program, and its largest `error`.
 
     Args:
         bundle: its folder.
-        graphs: have MPSGraph compute what it can.
 
     Raises:
         RuntimeError: the double ends with a fault, which is the message.
@@ -77,7 +72,6 @@ def counts(bundle: Path, *, graphs: bool = False) -> Mapping[str, Mapping[str, f
     done = subprocess.run(
         [sys.executable, str(_DOUBLE / "run_bundle.py"), str(build_double()), str(bundle)],
         capture_output=True, text=True, check=False,
-        env=os.environ | ({"MENAGERIE_METAL_GRAPH_FROM": "0"} if graphs else {}),
     )  # fmt: skip
     if done.returncode != 0:
         raise RuntimeError(done.stderr)
@@ -108,7 +102,7 @@ def row(name: str, weight: int, of: Mapping[str, float]) -> tuple[str, ...]:
     size = of["bytes"] + weight
     return (
         name,
-        *(str(of[key]) for key in ("dispatches", "encoders", "graphs", "commits")),
+        *(str(of[key]) for key in ("dispatches", "encoders", "commits")),
         f"{size / 1e6:.1f}",
         f"{of['operations'] / 1e9:.2f}",
         *(f"{chip.milliseconds(size, of['operations']):.2f}" for chip in CHIPS),
@@ -117,7 +111,7 @@ def row(name: str, weight: int, of: Mapping[str, float]) -> tuple[str, ...]:
 
 
 HEAD = (
-    "program", "dispatches", "breaks", "graphs", "commits", "MB", "GFLOP",
+    "program", "dispatches", "breaks", "commits", "MB", "GFLOP",
     *(f"{chip.name} ms" for chip in CHIPS), "error",
 )  # fmt: skip
 
@@ -176,12 +170,10 @@ def _counted(model: str) -> bool:
         try:
             folder = fetch(model, Path(scratch) / "bundle")
             held = weights(folder)
-            for graphs in (False, True):
-                way = "by graphs" if graphs else "by our kernels"
-                print(f"{model}: counting {way}", file=sys.stderr, flush=True)
-                for program, of in counts(folder, graphs=graphs).items():
-                    name = f"{model}/{program}{', graphs' if graphs else ''}"
-                    print(f"| {' | '.join(row(name, held[program], of))} |", flush=True)
+            print(f"{model}: counting", file=sys.stderr, flush=True)
+            for program, of in counts(folder).items():
+                cells = row(f"{model}/{program}", held[program], of)
+                print(f"| {' | '.join(cells)} |", flush=True)
         except (RuntimeError, MenagerieError) as error:
             print(f"{model}: {error}", file=sys.stderr)
             return False

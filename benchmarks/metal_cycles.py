@@ -18,7 +18,7 @@ are split, their sums count as written and read once.
 The share of peak is that of matrices' cycles among all of a kernel's; the share of bandwidth is the
 time that memory takes for operands and result, each moved once, over the longer of that and of
 issue. A model's time is the sum over its products, convolutions and attentions, as eager PyTorch
-calls them in the largest golden case; none is MPSGraph's, and what else it computes is left out.
+calls them in the largest golden case; what else it computes is left out.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ void attend(const Attention& a) {
   if (a.output.empty()) return;
   if (a.key.empty()) return backend::fill_zero(a.output);
   const bool wide = a.query.size[3] > kBroad && !is_for_one(a);
-  if (!wide && !is_worth_a_graph(Work::kAttention, operations_of(a))) return attend_whole(a);
+  if (!wide && !is_for_library(operations_of(a))) return attend_whole(a);
   attend_by_parts(a);
   if (wide) return;
   if (a.mask != nullptr && !is_taken(a)) return;

@@ -1,5 +1,4 @@
-// Convolutions: how each operand is stored, and whether a kernel of ours or the device's graph
-// computes.
+// Convolutions: which kernel computes one, and how each operand is stored.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -13,11 +12,8 @@
 namespace menagerie::metal {
 namespace {
 
-// Kernels from this extent on are miscomputed (github.com/pytorch/pytorch, issues 188335 and
-// 188359).
-constexpr int64_t kWrongKernel = 256;
-// So are outputs of a larger extent, before macOS 15.1 (the same, issue 129207).
-constexpr int64_t kWrongExtent = 65536;
+// Of fewer channels of a group most of a tile would be empty.
+constexpr int64_t kWorthTiles = 16;
 
 // As the kernels have them.
 struct Image {
@@ -51,16 +47,17 @@ Window window_of(const ConvolutionDescriptor& d) {
 
 bool is_plain(const ConvolutionDescriptor& d) { return d.groups == 1 && !d.transposed; }
 
-// Of the product that a plain convolution is: of the taps and the places of one image.
+// Of the product that a group of a convolution is: of the taps and the places of one image.
 ProductExtents extents_of(const ConvolutionDescriptor& d) {
-  return {counted(d.out_channels), counted(d.out_height * d.out_width),
-          counted(d.in_channels * d.kernel_height * d.kernel_width), 1, d.has_bias ? 1.0F : 0.0F};
+  return {counted(d.out_channels / d.groups), counted(d.out_height * d.out_width),
+          counted(d.in_channels / d.groups * d.kernel_height * d.kernel_width), 1,
+          d.has_bias ? 1.0F : 0.0F};
 }
 
 bool is_pointwise(const ConvolutionDescriptor& d) {
   const Window w = window_of(d);
-  return w.height == 1 && w.width == 1 && w.stride_y == 1 && w.stride_x == 1 && w.padding_y == 0 &&
-         w.padding_x == 0;
+  return is_plain(d) && w.height == 1 && w.width == 1 && w.stride_y == 1 && w.stride_x == 1 &&
+         w.padding_y == 0 && w.padding_x == 0;
 }
 
 // What each channel of an image is multiplied by before it is convolved; strides in elements.
@@ -69,7 +66,7 @@ struct Factors {
   uint32_t image = 0, channel = 0;
 };
 // The kernel's taps times what they see, which of a pointwise convolution is the image as it lies.
-void encode_plain(const ConvolutionDescriptor& d, const ConvolutionOperands& operands,
+void encode_tiles(const ConvolutionDescriptor& d, const ConvolutionOperands& operands,
                   const Factors& factors, const Finishing& finishing) {
   const ProductExtents p = extents_of(d);
   const ImageStrides strides = image_strides_of(d);
@@ -78,7 +75,8 @@ void encode_plain(const ConvolutionDescriptor& d, const ConvolutionOperands& ope
   arguments.add(operands.out).add(operands.weight).add(operands.input).add(bias.values).add(p);
   const auto run = [&](const char* function) {
     arguments.add(bias.strides);
-    dispatch_product(function, arguments, operands.out, bias, p, d.batch, d.dtype, finishing);
+    dispatch_product(function, arguments, operands.out, bias, p, d.batch * d.groups, d.dtype,
+                     finishing, d.groups == 1);
   };
   if (is_pointwise(d)) {
     const auto channel = static_cast<uint32_t>(strides.channel);
@@ -89,15 +87,16 @@ void encode_plain(const ConvolutionDescriptor& d, const ConvolutionOperands& ope
     arguments.add(MatrixStrides{factors.image, factors.channel, 0});
     return run(plain ? "multiply" : "multiply_scaled");
   }
-  arguments.add(Image{narrow(d.in_channels), narrow(d.in_height), narrow(d.in_width)});
+  arguments.add(Image{narrow(d.in_channels / d.groups), narrow(d.in_height), narrow(d.in_width)});
   arguments.add(Image{narrow(d.out_channels), narrow(d.out_height), narrow(d.out_width)});
-  arguments.add(window_of(d)).add(strides);
+  arguments.add(window_of(d)).add(strides).add(counted(d.groups));
   run("convolve");
 }
 
 // A place knows as bits of 32 which rows and columns of the kernel it sees.
 bool is_by_tiles(const ConvolutionDescriptor& d) {
-  return is_plain(d) && (is_pointwise(d) || d.kernel_height + d.kernel_width < 32);
+  if (d.transposed || (d.groups > 1 && d.out_channels / d.groups < kWorthTiles)) return false;
+  return is_pointwise(d) || d.kernel_height + d.kernel_width < 32;
 }
 
 // What names the kernel of a depthwise convolution whose window convolution.metal knows.
@@ -118,7 +117,7 @@ std::optional<std::string> constant_window_of(const ConvolutionDescriptor& d) {
 void encode(const ConvolutionDescriptor& d, const ConvolutionOperands& operands,
             const Factors& factors, const Finishing& finishing) {
   require(d.output_layout == ImageLayout::kNchw, "a convolution into another layout than NCHW");
-  if (is_by_tiles(d)) return encode_plain(d, operands, factors, finishing);
+  if (is_by_tiles(d)) return encode_tiles(d, operands, factors, finishing);
   Arguments arguments;
   arguments.add(operands.out).add(operands.input).add(operands.weight);
   arguments.add(d.has_bias ? operands.bias : operands.weight);  // is not read
@@ -138,37 +137,31 @@ void encode(const ConvolutionDescriptor& d, const ConvolutionOperands& operands,
            threads_for(planes * d.out_width));
 }
 
+// Each place of the input meets each tap if the convolution is transposed, else each of the output.
 double operations_of(const ConvolutionDescriptor& d) {
-  const ProductExtents p = extents_of(d);
-  return metal::operations_of(d.batch, p.m, p.n, p.k);
-}
-
-// A depthwise convolution is slow as a grouped one (github.com/pytorch/pytorch, issue 94661).
-bool is_own(const ConvolutionDescriptor& d) {
-  const bool wrong = std::max(d.kernel_height, d.kernel_width) >= kWrongKernel ||
-                     std::max({d.out_channels, d.out_height, d.out_width}) > kWrongExtent;
-  if (wrong || (d.groups > 1 && d.groups == d.in_channels)) return true;
-  return is_plain(d) && !is_worth_a_graph(Work::kConvolution, operations_of(d));
+  const int64_t places = d.transposed ? d.in_height * d.in_width : d.out_height * d.out_width;
+  return metal::operations_of(d.batch, d.out_channels, places,
+                              d.in_channels / d.groups * d.kernel_height * d.kernel_width);
 }
 
 // Whether the kernel of such a convolution multiplies as it reads.
 bool takes_factors(const ConvolutionDescriptor& d) {
-  return is_own(d) && is_plain(d) && is_pointwise(d);
+  return is_pointwise(d) && !is_for_library(operations_of(d));
 }
 
-// By one of our kernels or a graph, with factors only where the kernel takes them.
+// With factors only where the kernel takes them.
 void product(const ConvolutionDescriptor& descriptor, const ConvolutionOperands& operands,
              const Factors& factors, const Finishing& finishing) {
   const auto key = [&] { return descriptor.key().add_bytes(&finishing.finish, sizeof(Finish)); };
-  const auto is_repeated = [&] {
-    return is_plain(descriptor) && factors.values.buffer == nullptr &&
-           State::current().is_repeated(operations_of(descriptor), key);
-  };
-  if (is_own(descriptor) && !is_repeated()) return encode(descriptor, operands, factors, finishing);
+  const double operations = operations_of(descriptor);
+  const bool librarys =
+      is_for_library(operations) ||
+      (factors.values.buffer == nullptr && State::current().is_repeated(operations, key));
+  if (!librarys) return encode(descriptor, operands, factors, finishing);
   State::current().stream().convolution(descriptor, operands);
   finish_elements(operands.out, descriptor.dtype, descriptor.batch, descriptor.out_channels,
                   descriptor.out_height * descriptor.out_width, finishing);
-  if (!is_plain(descriptor) || finishing.reads(operands.out)) return;
+  if (finishing.reads(operands.out)) return;
   State::current().sample(key(), [&] { encode(descriptor, operands, factors, finishing); });
 }
 

@@ -1,5 +1,5 @@
-// What the Metal operators need of a GPU, and no more. Two devices implement it: apple/ with Metal
-// and MPSGraph, emulated/ on the host. Work is encoded on a stream and runs, in order, no later
+// What the Metal operators need of a GPU, and no more. Two devices implement it: apple/ with Metal,
+// emulated/ on the host. Work is encoded on a stream and runs, in order, no later
 // than the stream's next synchronize(); until then the host sees none of its results.
 #pragma once
 
@@ -18,6 +18,7 @@
 
 #include "common/caches.h"
 #include "common/dtype.h"
+#include "common/error.h"
 #include "common/tensor.h"
 
 namespace menagerie::metal {
@@ -79,8 +80,7 @@ struct Grid {
 
 // Everything that shapes a product, apart from where its operands lie: out[B, M, N] =
 // alpha * a[B, M, K] * b[B, K, N] + beta * addend. Matrices are dense and row-major in memory; a
-// transposed one lies as [B, K, M] or [B, N, K], where the device's graphs take it. The addend's
-// sizes broadcast to [B, M, N].
+// transposed one lies as [B, K, M] or [B, N, K]. The addend's sizes broadcast to [B, M, N].
 struct MatmulDescriptor {
   Dtype dtype = Dtype::kFloat32;  // of all operands: float32, float16 or bfloat16
   int64_t batch = 1, m = 0, n = 0, k = 0;
@@ -139,19 +139,20 @@ class Stream {
   virtual ~Stream() = default;
   virtual void dispatch(const std::shared_ptr<Kernel>& kernel, std::span<const Argument> arguments,
                         const Grid& grid) = 0;
-  virtual void matmul(const MatmulDescriptor& descriptor, const MatmulOperands& operands) = 0;
-  virtual void convolution(const ConvolutionDescriptor& descriptor,
-                           const ConvolutionOperands& operands) = 0;
+  // By the library of an emulated device (MetalDevice::library_from).
+  virtual void matmul(const MatmulDescriptor&, const MatmulOperands&) { fail_without_library(); }
+  virtual void convolution(const ConvolutionDescriptor&, const ConvolutionOperands&) {
+    fail_without_library();
+  }
   // Of what `encode` dispatches, runs a few groups alone: those at the ends and in the middle. What
-  // they write takes the place of a graph's numbers. A GPU, whose graphs need no proof, does
-  // nothing.
-  virtual void sample(const std::function<void()>&) {}
+  // they write takes the place of the library's numbers.
+  virtual void sample(const std::function<void()>&) { fail_without_library(); }
   // Runs all that was encoded and waits for it.
   virtual void synchronize() = 0;
-};
 
-// What a device may compute by graphs of its own.
-enum class Work { kProduct, kConvolution, kAttention };
+ private:
+  [[noreturn]] static void fail_without_library() { fail("a GPU has no library of products"); }
+};
 
 class MetalDevice {
  public:
@@ -166,13 +167,11 @@ class MetalDevice {
   // Compiles Metal source; fails with the compiler's first error.
   virtual std::shared_ptr<ShaderLibrary> compile(const std::string& source) = 0;
   virtual std::unique_ptr<Stream> make_stream() = 0;
-  // From so many operations on its graphs may be faster than our kernels. An attention then is two
-  // products, and a softmax between them.
-  virtual double graph_from(Work work) const = 0;
-  // Whether a graph may multiply in half precision, and an operand that lies in columns.
-  virtual bool multiplies_all_by_graphs() const = 0;
-  // How many operations a product or convolution has that is a graph's where a kernel has computed
-  // one of the same sizes in this run: what is emulated is proven by the first.
+  // An emulated device saves time: from so many operations on a product, a convolution or an
+  // attention (two products, and a softmax between them) is its library's, and a kernel computes a
+  // sample of it. A GPU computes all by kernels.
+  virtual double library_from() const { return std::numeric_limits<double>::infinity(); }
+  // The same where a kernel has computed one of the same sizes in this run, which proves the rest.
   virtual double repeated_from() const { return std::numeric_limits<double>::infinity(); }
 
   // This process's device: the build links one of the two.

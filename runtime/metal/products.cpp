@@ -1,10 +1,9 @@
-// Matrix products: which kernel computes one, tile by tile or by the device's own graphs, and how
-// each operand is stored.
+// Matrix products: which kernel computes one, in tiles of which size, and how each operand is
+// stored.
 #include "metal/products.h"
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <limits>
 #include <optional>
 #include <string>
@@ -77,17 +76,6 @@ void dispatch_cut(const std::string& file, const std::string& function, const Ar
                 {kThreads, 1, 1}});
 }
 
-// MENAGERIE_METAL_GRAPH_FROM sets the border of all work, in GFLOP: `make mac-day` tries several.
-std::optional<double> given_border() {
-  const char* given = std::getenv("MENAGERIE_METAL_GRAPH_FROM");
-  if (given == nullptr) return std::nullopt;
-  char* end = nullptr;
-  const double border = std::strtod(given, &end);
-  require(end != given && *end == '\0' && border >= 0, "MENAGERIE_METAL_GRAPH_FROM is '", given,
-          "': it takes a number of GFLOP, such as 1");
-  return border * 1e9;
-}
-
 // The addend, or what replaces it without one.
 const Tensor& addend_or(const ProductTerms& terms, const Tensor& unread) {
   return terms.addend == nullptr ? unread : *terms.addend;
@@ -128,9 +116,9 @@ void dispatch_tiles(const std::string& file, const std::string& function,
 
 void dispatch_product(const std::string& function, Arguments arguments, const Region& out,
                       const Addend& addend, const ProductExtents& p, int64_t batch, Dtype dtype,
-                      const Finishing& finishing) {
+                      const Finishing& finishing, bool in_parts) {
   counted(batch * p.m * p.n);
-  const Cut cut = cut_of(p, batch, true);
+  const Cut cut = cut_of(p, batch, in_parts);
   add_finish(arguments, finishing, out);
   if (cut.parts.count == 1) {
     arguments.add(out).add(cut.parts);  // has no parts' sums
@@ -157,9 +145,8 @@ double operations_of(int64_t batch, int64_t m, int64_t n, int64_t k) {
          static_cast<double>(k);
 }
 
-bool is_worth_a_graph(Work work, double operations) {
-  static const std::optional<double> given = given_border();
-  return operations >= (given ? *given : MetalDevice::instance().graph_from(work));
+bool is_for_library(double operations) {
+  return operations >= MetalDevice::instance().library_from();
 }
 
 namespace {
@@ -171,16 +158,12 @@ struct Matrices {
   bool transposed = false;
 };
 
-bool graphs_take_all() { return MetalDevice::instance().multiplies_all_by_graphs(); }
-
 Matrices matrices_of(const Tensor& given) {
   Tensor view = given;
   if (view.stride[0] == 0) view.size[0] = 1;
   const int64_t whole = view.size[1] * view.size[2];
   if (has_strides(view, std::array{whole, view.size[2], int64_t{1}})) return {view, false};
-  if (graphs_take_all() && has_strides(view, std::array{whole, int64_t{1}, view.size[1]})) {
-    return {view, true};
-  }
+  if (has_strides(view, std::array{whole, int64_t{1}, view.size[1]})) return {view, true};
   return {dense(view), false};
 }
 
@@ -195,9 +178,9 @@ Tensor clone_of_all(const Tensor& matrices, int64_t batch) {
 void encode(const Tensor& out, const Tensor& left, const Tensor& right, const ProductTerms& terms);
 bool is_split(const Tensor& out, int64_t k, const ProductTerms& terms);
 
-// A graph takes dense operands: of others, copies are made.
-void product_by_graph(const Tensor& out, const Tensor& a, const Tensor& b,
-                      const ProductTerms& terms) {
+// The library takes dense operands: of others, copies are made.
+void product_by_library(const Tensor& out, const Tensor& a, const Tensor& b,
+                        const ProductTerms& terms) {
   Matrices left = matrices_of(a);
   const Matrices right = matrices_of(b);
   // The one product of two operands that both repeat would be of another size than the result.
@@ -295,11 +278,6 @@ void encode(const Tensor& out, const Tensor& left, const Tensor& right, const Pr
                    terms.finishing);
 }
 
-// On M1 and M2 MPSGraph reads past the operands of such products (github.com/pytorch/pytorch,
-// issues 195163 and 193487).
-constexpr int64_t kWrongInner = 32767;
-constexpr int64_t kWrongOuter = 16;
-
 // All that decides what a kernel does, but where its operands lie.
 Key key_of(const Tensor& out, const Tensor& a, const Tensor& b, const ProductTerms& terms) {
   Key key("own product");
@@ -312,22 +290,13 @@ Key key_of(const Tensor& out, const Tensor& a, const Tensor& b, const ProductTer
   return key.add_bytes(&terms.finishing.finish, sizeof(Finish));
 }
 
-bool is_own(const Tensor& out, int64_t k, double operations) {
-  const int64_t m = out.size[1];
-  const int64_t n = out.size[2];
-  const bool wrong = k >= kWrongInner && m >= kWrongOuter && n >= kWrongOuter;
-  return wrong || (out.dtype != Dtype::kFloat32 && !graphs_take_all()) ||
-         !is_worth_a_graph(Work::kProduct, operations);
-}
-
 }  // namespace
 
 void product(const Tensor& out, const Tensor& a, const Tensor& b, const ProductTerms& terms) {
-  const int64_t k = a.size[2];
-  const double operations = operations_of(out.size[0], out.size[1], out.size[2], k);
+  const double operations = operations_of(out.size[0], out.size[1], out.size[2], a.size[2]);
   const auto key = [&] { return key_of(out, a, b, terms); };
-  if (!is_own(out, k, operations) || State::current().is_repeated(operations, key)) {
-    return product_by_graph(out, a, b, terms);
+  if (is_for_library(operations) || State::current().is_repeated(operations, key)) {
+    return product_by_library(out, a, b, terms);
   }
   encode(out, a, b, terms);
 }
@@ -339,7 +308,7 @@ struct Product {
   int64_t m, n, k, alpha, beta;
 };
 
-// Sums wrap around as the dtype does: the device's graph kernels take no whole numbers.
+// Sums wrap around as the dtype does.
 void integer_product(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* self,
                      double beta, double alpha) {
   require(out.dtype != Dtype::kBool, "truth values have no products: ", a);

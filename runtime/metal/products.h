@@ -1,6 +1,4 @@
-// Matrix products and convolutions with what follows them: by kernels of our own, for what MPSGraph
-// computes wrong and for what it is slow at, tile by tile (kernels/tiles.h), else by the device's
-// graphs.
+// Matrix products and convolutions with what follows them, tile by tile (kernels/tiles.h).
 #pragma once
 
 #include <cstdint>
@@ -47,20 +45,20 @@ struct Addend {
   MatrixStrides strides;
 };
 // Runs matrix_product's <function> so, or with the terms in parts that one more kernel adds, as the
-// device is busier. `arguments` begin with `out` and end before those of the finish.
+// device is busier, and `in_parts` allows. `arguments` begin with `out` and end before those of the
+// finish.
 void dispatch_product(const std::string& function, Arguments arguments, const Region& out,
                       const Addend& addend, const ProductExtents& p, int64_t batch, Dtype dtype,
-                      const Finishing& finishing);
+                      const Finishing& finishing, bool in_parts = true);
 
 // Two a term.
 double operations_of(int64_t batch, int64_t m, int64_t n, int64_t k);
-// Whether work is so large that the device's own graphs may be faster.
-bool is_worth_a_graph(Work work, double operations);
+// Whether work is so large that an emulated device's library computes it.
+bool is_for_library(double operations);
 
 // Encodes out[B, M, N] = finish(alpha * a[1 or B, M, K] * b[1 or B, K, N] + beta * addend) on the
-// current context's stream, by whichever of the two, and what follows it: within the kernel if it
-// is ours, else in one more. `out` is contiguous and not empty, K not zero; the others lie as
-// they will.
+// current context's stream. `out` is contiguous and not empty, K not zero; the others lie as they
+// will.
 void product(const Tensor& out, const Tensor& a, const Tensor& b, const ProductTerms& terms);
 
 // out = finish(alpha * a * b + beta * self) over floating tensors [.., M, N] of one dtype; out has

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import mac_borders
-from benchmarks.mac_borders import border
-from benchmarks.mac_day import GRAPH_FROM, ON_THE_GPU, Step, empty, run, run_all, steps
+from benchmarks import mac_pieces
+from benchmarks.mac_day import ON_THE_GPU, Step, empty, run, run_all, steps
 
 ROOT = Path(__file__).parents[2]
 KINDS = ("convert", "confirm", "pull", "contenders", "report")
@@ -22,10 +21,9 @@ _MODELS = ("mobilenet_v3_small", "parakeet_tdt_small")
 
 def test_a_step_that_fails_is_noted_and_the_next_one_begins(tmp_path: Path) -> None:
     """The report has a row for each, and what each printed is in a file of its name."""
-    code = "import os; print(os.environ['MENAGERIE_METAL_GRAPH_FROM'])"
     wanted = (
         Step("bad", (sys.executable, "-c", "raise SystemExit(3)")),
-        Step("good", (sys.executable, "-c", code), graph_from="0.1"),
+        Step("good", (sys.executable, "-c", "print(0.1)")),
     )
     assert run_all(wanted, tmp_path, ["| step |"]) == 1
     head, *rows = (tmp_path / "report.md").read_text().splitlines()
@@ -48,25 +46,23 @@ def test_a_step_that_hangs_is_ended(tmp_path: Path) -> None:
 
 
 def test_a_way_that_fails_is_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its milliseconds are no numbers, and no border is made of them."""
-    monkeypatch.setattr(mac_borders.sys, "executable", "false")
-    times = mac_borders.measured("torch")
+    """Its milliseconds are no numbers, which the table shows as dashes."""
+    monkeypatch.setattr(mac_pieces.sys, "executable", "false")
+    times = mac_pieces.measured("torch")
     assert times
     assert all(math.isnan(each) for each in times)
-    assert border([(1, 1.0, math.nan), (2, math.nan, 1.0)]) == math.inf
 
 
 @pytest.mark.parametrize("on_mac", [True, False])
 def test_every_model_is_converted_confirmed_and_compared(tmp_path: Path, on_mac: bool) -> None:
-    """And on a Mac timed at every border; each step's output has a file of its own."""
+    """Each step's output has a file of its own."""
     wanted = steps(_MODELS, tmp_path, on_mac=on_mac)
     names = [step.name for step in wanted]
     assert len(set(names)) == len(names)
     for model in _MODELS:
         assert {f"{kind}-{model}" for kind in KINDS} <= {*names}
-        timed = [each for each in wanted if each.name.startswith(f"bench-{model}")]
-        assert [each.graph_from for each in timed] == (list(GRAPH_FROM) if on_mac else [])
-    assert {"doctor", "operators", "borders"} <= {*names}
+    assert {"doctor", "operators", "pieces"} <= {*names}
+    assert ("counts" in names) != on_mac
 
 
 def test_every_command_exists(tmp_path: Path) -> None:
@@ -121,12 +117,6 @@ def test_the_macs_operators_need_nothing_of_linux(tmp_path: Path) -> None:
         f.name for f in files if re.search(r"emulated_device|ziglang|metal_bundles", f.read_text())
     ]
     assert needs == []
-
-
-def test_a_border_is_where_the_second_way_begins_to_win() -> None:
-    """At every size from there on; a win at a small size alone is chance."""
-    assert border([(0.1, 1.0, 0.5), (1.0, 2.0, 3.0), (2.0, 9.0, 5.0), (4.0, 9.0, 6.0)]) == 2.0
-    assert border([(0.1, 1.0, 2.0)]) == float("inf")
 
 
 def test_what_an_earlier_day_left_is_removed(tmp_path: Path) -> None:

@@ -91,7 +91,6 @@ for name, arguments in (
     ("one colour for all channels", _arguments(floats(2, 1, 9, 8).expand(2, 4, 9, 8), _W)),
     ("overlapping lines", _arguments(floats(2, 4, 16).unfold(2, 8, 1), _W)),
     ("one window for all channels", _arguments(_X, floats(3, 3).expand(4, 1, 3, 3), groups=4)),
-    # What MPSGraph computes wrong (github.com/pytorch/pytorch, issues 188335 and 129207).
     ("window of 300", _arguments(floats(2, 2, 330), floats(3, 2, 300), floats(3), padding=[1])),
     ("128 places a window", _arguments(floats(3, 2, 140), floats(4, 2, 128), floats(4))),
     ("transposed window of 256", _arguments(floats(2, 2, 4), floats(2, 3, 256), transposed=1)),

@@ -147,6 +147,23 @@ _CONVOLUTIONS = (
         (2, 4, 4, 6),
     ),
     ("grouped", _images(_X, floats(6, 2, 3, 3), groups=2), (2, 6, 7, 6)),
+    (
+        "grouped, in tiles",
+        _images(
+            floats(2, 9, 9, 8), floats(51, 3, 3, 3).div(5), floats(51), groups=3, padding=[1, 1]
+        ),
+        (2, 51, 9, 8),
+    ),
+    (
+        "1 x 1, grouped, in tiles, channels last",
+        _images(floats(2, 8, 9, 8).to(memory_format=_LAST), floats(80, 4, 1, 1), groups=2),
+        (2, 80, 9, 8),
+    ),
+    (
+        "grouped, many terms in tiles",
+        _images(floats(2, 80, 5, 5), floats(32, 40, 5, 5).div(32), floats(32), groups=2),
+        (2, 32, 1, 1),
+    ),
     ("sequence", _images(floats(2, 4, 9), floats(6, 4, 3), floats(6), padding=[1]), (2, 6, 9)),
     ("depthwise sequence", _images(floats(1, 4, 9), floats(4, 1, 5), groups=4), (1, 4, 5)),
     ("empty batch", _images(floats(0, 4, 5, 4), floats(3, 4, 1, 1), floats(3)), (0, 3, 5, 4)),

@@ -77,7 +77,6 @@ for m in (1, 5):
         },
         _baddbmm,
     )
-# MPSGraph reads past such operands (github.com/pytorch/pytorch, issue 195163).
 _LONG = 32800
 for dtype in FLOATS:
     TABLE.add(

@@ -1,5 +1,4 @@
-// The Apple GPU behind metal/device.h: its buffers and kernels, as the stream and the graphs see
-// them.
+// The Apple GPU behind metal/device.h: its buffers and kernels, as the stream sees them.
 #pragma once
 
 #import <Metal/Metal.h>

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -168,22 +167,6 @@ class AppleDevice final : public MetalDevice {
   }
 
   std::unique_ptr<Stream> make_stream() override { return make_apple_stream(device_, residency_); }
-
-  // A graph ends the encoder and begins another one. Estimates, which no Mac has measured yet:
-  // `python -m benchmarks.mac_borders` does.
-  double graph_from(Work work) const override {
-    switch (work) {
-      case Work::kProduct:
-      case Work::kConvolution:
-        return 1e9;
-      case Work::kAttention:
-        return std::numeric_limits<double>::infinity();
-    }
-  }
-  // On M5 graphs multiply in half precision differently from run to run
-  // (github.com/pytorch/pytorch, issues 180776 and 181466), and end the process for a transposed
-  // bfloat16 (197796).
-  bool multiplies_all_by_graphs() const override { return false; }
 
  private:
   // Without a copy, or none: only whole pages can be wrapped. Mapped files and large allocations

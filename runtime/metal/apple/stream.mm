@@ -1,12 +1,8 @@
-#import <MetalPerformanceShaders/MetalPerformanceShaders.h>
-
 #include <algorithm>
-#include <initializer_list>
 #include <utility>
 #include <vector>
 
 #import "metal/apple/device.h"
-#import "metal/apple/graphs.h"
 #import "metal/apple/support.h"
 
 namespace menagerie::metal {
@@ -20,14 +16,13 @@ MTLSize size_of(const std::array<uint64_t, 3>& extents) {
 // GPUs (mlx: backend/metal/device.cpp). While it is at work, each command buffer may be a few times
 // as long as the one before, since a commit ends the encoder; none grows into the time that the
 // system grants one.
-constexpr size_t kFirstPieces = 40;
+constexpr size_t kFirstDispatches = 40;
 constexpr size_t kFirstBytes = size_t{40} << 20;
 constexpr size_t kGrowth = 3;
 constexpr size_t kMostTimes = 16;
 
-// Dispatches share one compute encoder for as long as nothing else is encoded between them.
-// Encoders of this kind run their work in order, and Metal orders the buffers' uses across
-// encoders.
+// The dispatches of a command buffer share one compute encoder, which runs them in order. Metal
+// orders the uses of buffers across encoders.
 class AppleStream final : public Stream {
  public:
   AppleStream(id<MTLDevice> device, const Residency& residency) : queue_([device newCommandQueue]) {
@@ -62,55 +57,21 @@ class AppleStream final : public Stream {
     });
   }
 
-  void matmul(const MatmulDescriptor& descriptor, const MatmulOperands& operands) override {
-    graph("a matrix product", {&operands.a, &operands.b, &operands.addend, &operands.out},
-          [&] { graphs_.matmul(command_buffer(), descriptor, operands); });
-  }
-
-  void convolution(const ConvolutionDescriptor& descriptor,
-                   const ConvolutionOperands& operands) override {
-    graph("a convolution", {&operands.input, &operands.weight, &operands.bias, &operands.out},
-          [&] { graphs_.convolution(command_buffer(), descriptor, operands); });
-  }
-
   void synchronize() override {
     in_pool("running the command buffer", [&] {
-      end_encoder();
-      if (buffer_ != nil) {
-        note_root();
-        [buffer_ commit];
-      }
-      buffer_ = nil;
-      const auto roots = std::exchange(roots_, {});
-      for (id<MTLCommandBuffer> root : roots) [root waitUntilCompleted];
+      commit();
+      const auto committed = std::exchange(committed_, {});
+      for (id<MTLCommandBuffer> buffer : committed) [buffer waitUntilCompleted];
       kept_.clear();
-      pieces_ = bytes_ = 0;
       times_ = 1;
       // What follows the first failure has failed for its sake.
-      for (id<MTLCommandBuffer> root : roots) {
-        require(root.error == nil, "the GPU reports: ", text_of(root.error));
+      for (id<MTLCommandBuffer> buffer : committed) {
+        require(buffer.error == nil, "the GPU reports: ", text_of(buffer.error));
       }
     });
   }
 
  private:
-  template <class Encode>
-  void graph(const char* what, std::initializer_list<const Region*> regions, Encode&& encode) {
-    in_pool(what, [&] {
-      end_encoder();
-      command_buffer();
-      note_root();
-      encode();
-      note_root();  // a graph may have committed what was there and gone on in a new one
-      size_t bytes = 0;
-      for (const Region* region : regions) {
-        keep(*region);
-        bytes += region->bytes;
-      }
-      encoded(bytes);
-    });
-  }
-
   void bind(id<MTLComputeCommandEncoder> encoder, const Argument& argument) {
     if (argument.region.buffer == nullptr) {
       [encoder setBytes:argument.value.data() length:argument.value_bytes atIndex:argument.index];
@@ -121,37 +82,29 @@ class AppleStream final : public Stream {
     keep(argument.region);
   }
 
-  MPSCommandBuffer* command_buffer() {
-    if (buffer_ == nil) buffer_ = [MPSCommandBuffer commandBufferFromCommandQueue:queue_];
-    return buffer_;
-  }
-
-  // Remembers the command buffer that is open, so that its error is seen.
-  void note_root() {
-    id<MTLCommandBuffer> root = buffer_.rootCommandBuffer;
-    if (roots_.empty() || roots_.back() != root) roots_.push_back(root);
-  }
-
-  // A piece of work that touches so many bytes has been encoded.
+  // A dispatch that touches so many bytes has been encoded.
   void encoded(size_t bytes) {
-    ++pieces_;
+    ++dispatches_;
     bytes_ += bytes;
-    if (pieces_ < times_ * kFirstPieces && bytes_ < times_ * kFirstBytes) return;
-    end_encoder();
-    note_root();
-    [buffer_ commitAndContinue];
-    pieces_ = bytes_ = 0;
+    if (dispatches_ < times_ * kFirstDispatches && bytes_ < times_ * kFirstBytes) return;
+    commit();
     times_ = std::min(kGrowth * times_, kMostTimes);
   }
 
   id<MTLComputeCommandEncoder> compute_encoder() {
-    if (encoder_ == nil) encoder_ = [command_buffer() computeCommandEncoder];
+    if (encoder_ != nil) return encoder_;
+    buffer_ = [queue_ commandBuffer];
+    encoder_ = [buffer_ computeCommandEncoder];
+    require(encoder_ != nil, "the device gives no encoder");
     return encoder_;
   }
 
-  void end_encoder() {
-    [encoder_ endEncoding];
-    encoder_ = nil;
+  void commit() {
+    if (encoder_ == nil) return;
+    [std::exchange(encoder_, nil) endEncoding];
+    [buffer_ commit];
+    committed_.push_back(std::exchange(buffer_, nil));
+    dispatches_ = bytes_ = 0;
   }
 
   // Metal keeps its buffer until the work is done, but not the memory that a buffer wraps.
@@ -161,13 +114,12 @@ class AppleStream final : public Stream {
   }
 
   id<MTLCommandQueue> queue_;
-  MPSCommandBuffer* buffer_ = nil;
+  id<MTLCommandBuffer> buffer_ = nil;  // as open as its encoder
   id<MTLComputeCommandEncoder> encoder_ = nil;
-  std::vector<id<MTLCommandBuffer>> roots_;  // in the order of their work
-  size_t pieces_ = 0, bytes_ = 0;            // since the last commit
-  size_t times_ = 1;                         // as long as the run's first command buffer
+  std::vector<id<MTLCommandBuffer>> committed_;  // in the order of their work
+  size_t dispatches_ = 0, bytes_ = 0;            // since the last commit
+  size_t times_ = 1;                             // as long as the run's first command buffer
   std::vector<std::shared_ptr<Buffer>> kept_;
-  Graphs graphs_;
 };
 
 }  // namespace

@@ -24,8 +24,7 @@ class EmulatedDevice final : public MetalDevice {
   }
   std::unique_ptr<Stream> make_stream() override { return emulated::make_host_stream(); }
   // Emulated kernels check every access: a second for 0.2e9 operations (two cores of a server).
-  double graph_from(Work) const override { return 0.02e9; }
-  bool multiplies_all_by_graphs() const override { return true; }
+  double library_from() const override { return 0.02e9; }
   double repeated_from() const override { return 1e5; }
 };
 

@@ -33,7 +33,7 @@ std::byte* address(const Region& region, Dtype dtype, const Sizes& sizes, bool w
 
 void require_floating(Dtype dtype) {
   require(dtype == Dtype::kFloat32 || dtype == Dtype::kFloat16 || dtype == Dtype::kBFloat16,
-          "a product of ", info(dtype).name, " is not one of Metal's graph kernels");
+          "a product of ", info(dtype).name, " is none of floats");
 }
 
 // An operand as float32, in place or widened, that the kernel library can take.
@@ -145,7 +145,6 @@ void check(const MatmulDescriptor& d, const MatmulOperands& operands) {
   const char* what = "a matrix product";
   require((d.a_batch == 1 || d.a_batch == d.batch) && (d.b_batch == 1 || d.b_batch == d.batch),
           what, ": batches of ", d.a_batch, " and ", d.b_batch, " matrices for ", d.batch);
-  // A graph's result has the larger of its operands' batches.
   require(std::max(d.a_batch, d.b_batch) == d.batch, what, ": ", d.batch,
           " results of one pair of matrices");
   address(operands.a, d.dtype, {d.a_batch, d.m, d.k}, false, what);

@@ -1,5 +1,5 @@
-// Convolutions an element a thread: depthwise ones, and of other groups and transposed ones those
-// that MPSGraph computes wrong. Sums are of single precision and rounded once.
+// Convolutions an element a thread: depthwise ones, transposed ones, and those of groups that would
+// leave a tile empty. Sums are of single precision and rounded once.
 #include <metal_stdlib>
 using namespace metal;
 

@@ -114,25 +114,38 @@ kernel void multiply(device T* out [[buffer(0)]], device const T* a [[buffer(1)]
                       to, task.terms, memory, group, index);
 }
 
-// A convolution of [N, C, H, W] by [O, C, KH, KW] into a dense [N, O, H, W]; the batch is of
-// images.
+// A convolution of [N, C, H, W] by [O, C / groups, KH, KW] into a dense [N, O, H, W]; the batch is
+// of the groups of all images, each of which is a product.
 template <typename T, int Tile>
 kernel void convolve(device T* out [[buffer(0)]], device const T* weight [[buffer(1)]],
                      device const T* input [[buffer(2)]], device const T* bias [[buffer(3)]],
                      constant Extents& p [[buffer(4)]], constant Image& from [[buffer(5)]],
                      constant Image& to [[buffer(6)]], constant Window& w [[buffer(7)]],
-                     constant Places& of [[buffer(8)]], constant Strides& of_bias [[buffer(9)]],
-                     FINISH(10, 11, 12), device float* sums [[buffer(13)]],
-                     constant Parts& parts [[buffer(14)]],
+                     constant Places& of [[buffer(8)]], constant uint& groups [[buffer(9)]],
+                     constant Strides& of_bias [[buffer(10)]], FINISH(11, 12, 13),
+                     device float* sums [[buffer(14)]], constant Parts& parts [[buffer(15)]],
                      uint3 group [[threadgroup_position_in_grid]],
                      uint index [[thread_index_in_threadgroup]]) {
   threadgroup float memory[MEMORY(Tile)];
   threadgroup int2 taps[1024 / Tile];
   const Task task = task_of(group.z, p, parts);
-  const Matrix<T> kernels{weight + task.first, p.k, 1, p.m, task.terms};
-  const Patches<T> patches{
-      input + task.batch * of.image, taps, static_cast<int>(task.first), of, from, to, w};
-  const Result<T> result{out, bias, sums, parts.count == 1, of_bias, p, {&finish, other, &of_other, task.batch}};
+  const uint image = task.batch / groups, first = (task.batch - image * groups) * p.m;
+  const Matrix<T> kernels{weight + (first * p.k + task.first), p.k, 1, p.m, task.terms};
+  const int channel = task.batch % groups * from.channels;
+  const Patches<T> patches{input + (image * of.image + channel * of.channel),
+                           taps,
+                           static_cast<int>(task.first),
+                           of,
+                           from,
+                           to,
+                           w};
+  const Result<T> result{out + (task.batch - image) * p.m * p.n,
+                         bias + first * of_bias.row,
+                         sums,
+                         parts.count == 1,
+                         of_bias,
+                         p,
+                         {&finish, other + first * of_other.row, &of_other, image}};
   multiply_tile<Tile>(kernels, patches, result, task.terms, memory, group, index);
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -149,26 +148,12 @@ def test_changed_shader_is_refused(metal_bundles: Bundles, tmp_path: Path) -> No
         session.run(inputs)
 
 
-def _bench(bundle: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """`menagerie bench` as users type it."""
-    return subprocess.run(
-        [Path(sys.executable).with_name("menagerie"), "bench", bundle, "--seconds", "0"],
-        env=os.environ | environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-
-
 @pytest.mark.skipif(sys.platform == "darwin", reason="a Mac has the device itself")
 def test_times_of_an_emulated_device_are_called_so(metal_bundles: Bundles) -> None:
     """The emulator's times are not to be taken for a GPU's."""
-    done = _bench(metal_bundles("mixer"))
+    done = subprocess.run(
+        [Path(sys.executable).with_name("menagerie"), "bench", metal_bundles("mixer"), "--seconds", "0"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].startswith("emulated: the times are of this machine's")
-
-
-@pytest.mark.parametrize("border", ["abc", "1x", "", "-1"])
-def test_a_border_that_is_no_number_is_refused(metal_bundles: Bundles, border: str) -> None:
-    """By its name and its value; it once counted as 0."""
-    done = _bench(metal_bundles("mixer"), MENAGERIE_METAL_GRAPH_FROM=border)
-    assert done.returncode == 1
-    assert f"MENAGERIE_METAL_GRAPH_FROM is '{border}': it takes a number" in done.stderr
-    assert "Traceback" not in done.stderr

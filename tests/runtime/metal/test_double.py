@@ -7,7 +7,6 @@ timing and of drivers they cannot show.
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -40,18 +39,15 @@ def double() -> Path:
     return build_double()
 
 
-def run(script: str, *words: object, graphs: bool = False) -> subprocess.CompletedProcess[str]:
-    """A script of the double in its own process, which a fault may end; `graphs`: for products."""
-    environment = os.environ | ({"MENAGERIE_METAL_GRAPH_FROM": "0"} if graphs else {})
-    return subprocess.run(
-        [sys.executable, str(_DOUBLE / script), *map(str, words)],
-        capture_output=True, text=True, check=False, env=environment,
-    )  # fmt: skip
+def run(script: str, *words: object) -> subprocess.CompletedProcess[str]:
+    """A script of the double in its own process, which a fault may end."""
+    command = [sys.executable, str(_DOUBLE / script), *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def scenarios(library: Path, *names: str) -> dict[str, str]:
     """What scenarios printed, and how they ended."""
-    done = run("scenarios.py", library, *names, graphs=True)
+    done = run("scenarios.py", library, *names)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     parts = re.split(r"^scenario (\w+)\n", done.stdout, flags=re.MULTILINE)[1:]
     return dict(zip(parts[::2], parts[1::2], strict=True))
@@ -70,10 +66,9 @@ def test_scenario_holds(ends: dict[str, str], name: str) -> None:
     assert (lines[0], lines[-1]) == ("held", "ended with 0"), lines
 
 
-@pytest.mark.parametrize("graphs", [False, pytest.param(True, marks=pytest.mark.sweep)])
-def test_every_operator_case(double: Path, graphs: bool) -> None:
+def test_every_operator_case(double: Path) -> None:
     """All cases of all operators, and all stories, give eager's results through Apple's layer."""
-    done = run("run_cases.py", double, graphs=graphs)
+    done = run("run_cases.py", double)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     failures = {line["ends"]: line["failure"] for line in lines if line.get("failure")}
     assert failures == {}
@@ -84,9 +79,9 @@ def test_every_operator_case(double: Path, graphs: bool) -> None:
 # What a run makes the device do. A number that is changed on purpose is changed here, and the table
 # in benchmarks/metal.md is made anew.
 _COUNTS = {
-    "net": {"dispatches": 8, "encoders": 1, "graphs": 0, "commits": 1},
-    "mixer": {"dispatches": 5, "encoders": 1, "graphs": 0, "commits": 1},
-    "packed": {"dispatches": 44, "encoders": 2, "graphs": 0, "commits": 2},
+    "net": {"dispatches": 8, "encoders": 1, "commits": 1},
+    "mixer": {"dispatches": 5, "encoders": 1, "commits": 1},
+    "packed": {"dispatches": 44, "encoders": 2, "commits": 2},
 }
 
 
@@ -106,15 +101,15 @@ def test_bundle(double: Path, metal_bundles: Callable[[str], Path], name: str) -
 # it, and the message of the failure.
 _MISTAKES = {
     "encoder not ended": (
-        "stream", {"      end_encoder();\n      if (buffer_ != nil) {": "      if (buffer_ != nil) {"},
+        "stream", {"[std::exchange(encoder_, nil) endEncoding];": "auto open = std::exchange(encoder_, nil);"},
         "numbers", "commit while an encoder is open",
     ),
     "used after commit": (
-        "stream", {"        [buffer_ commit];\n      }\n      buffer_ = nil;": "        [buffer_ commit];\n      }"},
-        "numbers", "on a command buffer that is committed",
+        "stream", {"[std::exchange(encoder_, nil) endEncoding];": "[encoder_ endEncoding];"},
+        "numbers", "after endEncoding",
     ),
     "not waited for": (
-        "stream", {"[root waitUntilCompleted]": "(void)root"}, "numbers", "AssertionError",
+        "stream", {"[buffer waitUntilCompleted]": "(void)buffer"}, "numbers", "AssertionError",
     ),
     "wrong length of bytes": (
         "stream", {"length:argument.value_bytes": "length:argument.value_bytes + 4096"},
@@ -124,36 +119,9 @@ _MISTAKES = {
         "device", {"const size_t whole = whole_pages(bytes);": "const size_t whole = bytes + 1;"},
         "long_weights", "bytes is wrapped that are not whole pages",
     ),
-    "wrong shape": (
-        "graphs", {"given.batch, given.m, given.n)": "given.batch, given.n, given.m)"},
-        "numbers", "is bound where the graph has",
-    ),
-    "half precision in graphs": (
-        "device", {"multiplies_all_by_graphs() const override { return false; }": "multiplies_all_by_graphs() const override { return true; }"},
-        "products_that_graphs_take", "does not multiply in half precision",
-    ),
-    "three axes": (
-        "graphs", {"given.batch == 1 ? shape_of({rows, columns}) : ": ""},
-        "numbers", "one pair of matrices has three axes",
-    ),
-    "padded rows": (
-        "graphs", {"descriptor.preferPackedRows = YES;": ""}, "numbers", "may be padded",
-    ),
     "lost error": (
-        "stream", {"for (id<MTLCommandBuffer> root : roots) {\n        require": "if (id<MTLCommandBuffer> root = roots.empty() ? nil : roots.back()) {\n        require"},
+        "stream", {"for (id<MTLCommandBuffer> buffer : committed) {\n        require": "if (id<MTLCommandBuffer> buffer = committed.empty() ? nil : committed.back()) {\n        require"},
         "first_error", "the GPU's error is lost",
-    ),
-    "lost root": (
-        "stream", {"      note_root();\n      encode();": "      encode();"},
-        "first_error", "the GPU's error is lost",
-    ),
-    "graphs of two threads": (
-        "graphs", {"const std::lock_guard lock(encoding());": ""},
-        "two_threads_at_once", "two threads encode graphs at once",
-    ),
-    "level of its own": (
-        "graphs", {"executionDescriptor:execution_": "executionDescriptor:nil"},
-        "numbers", "may leave the GPU",
     ),
     "released while resident": (
         "device", {"[residency.set_ removeAllocation:buffer];": "(void)buffer;"},

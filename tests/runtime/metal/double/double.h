@@ -1,10 +1,10 @@
-// Doubles of the Metal and MPSGraph classes that the Apple device uses. They compute by the
+// Doubles of Metal's classes that the Apple device uses. They compute by the
 // emulated device, and end the process with a fact wherever Apple's documentation, or Metal's
 // validation, forbids what is done. A rule's source is next to it: pages of
 // developer.apple.com/documentation by their last part.
 #pragma once
 
-#import <MetalPerformanceShadersGraph/MetalPerformanceShadersGraph.h>
+#import <Metal/Metal.h>
 
 #include <functional>
 #include <memory>
@@ -20,9 +20,8 @@ struct Knobs {
   int64_t most_buffer_bytes = int64_t{1} << 33;  // maxBufferLength
   int64_t empty_wraps = 0;        // wrapped buffers have length zero, as on virtual Macs
   int64_t no_default_device = 0;  // a process without a session at the screen
-  int64_t graph_commits = 0;      // MPSGraph commits what is there and goes on in a new buffer
   int64_t no_residency_sets = 0;  // the device gives none
-  int64_t failing_root = -1;      // this command buffer, by number from now on, fails
+  int64_t failing_buffer = -1;    // this command buffer, by number from now on, fails
 };
 Knobs& knobs();
 
@@ -30,7 +29,7 @@ Knobs& knobs();
 // operands that are in the device's own buffers, whole buffers for kernels; operations are those of
 // products and convolutions, two a term.
 struct Counts {
-  int64_t dispatches = 0, threads = 0, encoders = 0, graphs = 0, commits = 0;
+  int64_t dispatches = 0, threads = 0, encoders = 0, commits = 0;
   int64_t bytes = 0, operations = 0;
 };
 Counts& counts();
@@ -53,29 +52,6 @@ using Work = std::function<void()>;
 - (void)execute;
 @end
 
-@interface MPSCommandBuffer (Double)
-- (DoubleCommandBuffer*)root;
-@end
-
-@interface MPSNDArray (Double)
-- (menagerie::metal::Region)region;
-- (BOOL)isLent;
-- (MPSDataType)type;
-- (std::vector<int64_t>)shape;
-@end
-
-@interface NSNumber (Double)
-- (long long)value;
-@end
-
-@interface NSArray (Double)
-- (const std::vector<id>&)objects;
-@end
-
-@interface NSDictionary (Double)
-- (const std::vector<std::pair<id, id>>&)pairs;
-@end
-
 @interface NSException (Double)
 + (NSException*)exceptionWithReason:(const char*)text;
 @end
@@ -83,5 +59,3 @@ using Work = std::function<void()>;
 @interface NSError (Double)
 + (NSError*)errorWithText:(const std::string&)text;
 @end
-
-std::vector<int64_t> extents_of(NSArray<NSNumber*>* numbers);

@@ -38,19 +38,6 @@ void objc_exception_throw(id object) __attribute__((noreturn));
 }
 @end
 
-@implementation NSNumber {
-  long long _value;
-}
-+ (NSNumber*)numberWithLongLong:(long long)value {
-  NSNumber* made = [[self alloc] init];
-  made->_value = value;
-  return made;
-}
-- (long long)value {
-  return _value;
-}
-@end
-
 @implementation NSArray {
  @protected
   std::vector<id> _objects;
@@ -67,9 +54,6 @@ void objc_exception_throw(id object) __attribute__((noreturn));
     objc_exception_throw([NSException exceptionWithReason:"an index beyond an array's end"]);
   return _objects[index];
 }
-- (const std::vector<id>&)objects {
-  return _objects;
-}
 @end
 
 @implementation NSMutableArray
@@ -83,28 +67,6 @@ void objc_exception_throw(id object) __attribute__((noreturn));
   if (object == nil)
     objc_exception_throw([NSException exceptionWithReason:"an array takes no nil"]);
   _objects.push_back(object);
-}
-@end
-
-@implementation NSDictionary {
- @protected
-  std::vector<std::pair<id, id>> _pairs;
-}
-- (const std::vector<std::pair<id, id>>&)pairs {
-  return _pairs;
-}
-@end
-
-@implementation NSMutableDictionary
-+ (instancetype)dictionary {
-  return [[self alloc] init];
-}
-- (void)setObject:(id)object forKey:(id)key {
-  // nsmutabledictionary/setobject(_:forkey:): raises NSInvalidArgumentException for nil
-  if (object == nil || key == nil) {
-    objc_exception_throw([NSException exceptionWithReason:"a dictionary takes no nil"]);
-  }
-  _pairs.emplace_back(key, object);
 }
 @end
 
@@ -133,9 +95,3 @@ void objc_exception_throw(id object) __attribute__((noreturn));
   return _text;
 }
 @end
-
-std::vector<int64_t> extents_of(NSArray<NSNumber*>* numbers) {
-  std::vector<int64_t> extents;
-  for (id number : [numbers objects]) extents.push_back([(NSNumber*)number value]);
-  return extents;
-}

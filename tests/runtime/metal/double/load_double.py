@@ -23,7 +23,7 @@ _ROOT = _HERE.parents[3]
 _APPLE = _ROOT / "runtime" / "metal" / "apple"
 FOLDER = _ROOT / "build" / "double"
 NAME = "libmenagerie_metal.so"
-COUNTS = ("dispatches", "encoders", "graphs", "commits", "bytes", "operations")
+COUNTS = ("dispatches", "encoders", "commits", "bytes", "operations")
 
 
 def build_double() -> Path:

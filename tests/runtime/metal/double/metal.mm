@@ -91,9 +91,11 @@ std::string said(std::exception_ptr failure) {
 extern "C" __attribute__((visibility("default"))) void menagerie_double_set(const char* name,
                                                                             int64_t value) {
   const std::pair<std::string, int64_t Knobs::*> all[] = {
-      {"most_buffer_bytes", &Knobs::most_buffer_bytes}, {"empty_wraps", &Knobs::empty_wraps},
-      {"no_default_device", &Knobs::no_default_device}, {"graph_commits", &Knobs::graph_commits},
-      {"no_residency_sets", &Knobs::no_residency_sets}, {"failing_root", &Knobs::failing_root}};
+      {"most_buffer_bytes", &Knobs::most_buffer_bytes},
+      {"empty_wraps", &Knobs::empty_wraps},
+      {"no_default_device", &Knobs::no_default_device},
+      {"no_residency_sets", &Knobs::no_residency_sets},
+      {"failing_buffer", &Knobs::failing_buffer}};
   for (const auto& [known, member] : all) {
     if (known == name) return void(knobs().*member = value);
   }
@@ -108,9 +110,8 @@ extern "C" __attribute__((visibility("default"))) void menagerie_double_reset() 
 extern "C" __attribute__((visibility("default"))) int64_t menagerie_double_count(const char* name) {
   const std::pair<std::string, int64_t Counts::*> all[] = {
       {"dispatches", &Counts::dispatches}, {"threads", &Counts::threads},
-      {"encoders", &Counts::encoders},     {"graphs", &Counts::graphs},
-      {"commits", &Counts::commits},       {"bytes", &Counts::bytes},
-      {"operations", &Counts::operations}};
+      {"encoders", &Counts::encoders},     {"commits", &Counts::commits},
+      {"bytes", &Counts::bytes},           {"operations", &Counts::operations}};
   if (std::string_view(name) == "resident") return static_cast<int64_t>(resident().size());
   for (const auto& [known, member] : all) {
     if (known == name) return counts().*member;
@@ -329,7 +330,8 @@ extern "C" __attribute__((visibility("default"))) int64_t menagerie_double_count
     std::array<uint32_t, 3> sizes;  // m, n, k
     uint32_t parts = 1;
     std::memcpy(sizes.data(), [self valueAt:4], sizeof sizes);
-    std::memcpy(&parts, [self valueAt:14], sizeof parts);
+    const uint32_t last = name.starts_with("convolve_") ? 15 : 14;
+    std::memcpy(&parts, [self valueAt:last], sizeof parts);
     return int64_t{2} * sizes[0] * sizes[1] * sizes[2] *
            static_cast<int64_t>(threads.depth / parts);
   }
@@ -427,7 +429,7 @@ enum class Stage { kOpen, kCommitted, kCompleted };
 - (void)execute {
   DoubleCommandBuffer* self_kept = self;
   committed().erase(committed().begin());
-  if (knobs().failing_root >= 0 && knobs().failing_root-- == 0) {
+  if (knobs().failing_buffer >= 0 && knobs().failing_buffer-- == 0) {
     _error = [NSError errorWithText:"the double is set to fail"];
   } else {
     try {
@@ -480,6 +482,9 @@ enum class Stage { kOpen, kCommitted, kCompleted };
 @interface DoubleQueue : NSObject <MTLCommandQueue>
 @end
 @implementation DoubleQueue
+- (id<MTLCommandBuffer>)commandBuffer {
+  return [[DoubleCommandBuffer alloc] initWithQueue:self];
+}
 - (void)addResidencySet:(id<MTLResidencySet>)set {
   if (set == nil) fault("a command queue is given no residency set");
 }
@@ -583,37 +588,3 @@ NSArray<id<MTLDevice>>* MTLCopyAllDevices() {
   [devices addObject:[[DoubleDevice alloc] init]];
   return devices;
 }
-
-@implementation MPSCommandBuffer {
-  id<MTLCommandQueue> _queue;
-  DoubleCommandBuffer* _root;
-}
-+ (instancetype)commandBufferFromCommandQueue:(id<MTLCommandQueue>)queue {
-  MPSCommandBuffer* made = [[self alloc] init];
-  made->_queue = queue;
-  made->_root = [[DoubleCommandBuffer alloc] initWithQueue:queue];
-  return made;
-}
-- (DoubleCommandBuffer*)root {
-  return _root;
-}
-- (id<MTLCommandBuffer>)rootCommandBuffer {
-  return _root;
-}
-- (id<MTLComputeCommandEncoder>)computeCommandEncoder {
-  return [_root computeCommandEncoder];
-}
-- (void)commit {
-  [_root commit];
-}
-- (void)commitAndContinue {
-  [_root commit];
-  _root = [[DoubleCommandBuffer alloc] initWithQueue:_queue];
-}
-- (void)waitUntilCompleted {
-  [_root waitUntilCompleted];
-}
-- (NSError*)error {
-  return _root.error;
-}
-@end

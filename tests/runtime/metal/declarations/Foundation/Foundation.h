@@ -12,14 +12,6 @@ typedef bool BOOL;
 typedef unsigned long NSUInteger;
 typedef long NSInteger;
 
-typedef struct {
-  NSUInteger location;
-  NSUInteger length;
-} NSRange;
-static inline NSRange NSMakeRange(NSUInteger location, NSUInteger length) {
-  return {location, length};
-}
-
 @protocol NSObject
 - (BOOL)respondsToSelector:(SEL)selector;
 @end
@@ -39,10 +31,6 @@ __attribute__((objc_root_class))
 @property(readonly) const char* UTF8String;
 @end
 
-@interface NSNumber : NSObject <NSCopying>
-+ (NSNumber*)numberWithLongLong:(long long)value;
-@end
-
 @interface NSArray<__covariant ObjectType> : NSObject
 @property(readonly) ObjectType firstObject;
 @property(readonly) NSUInteger count;
@@ -52,14 +40,6 @@ __attribute__((objc_root_class))
 @interface NSMutableArray<ObjectType> : NSArray <ObjectType>
 + (instancetype)arrayWithCapacity:(NSUInteger)capacity;
 - (void)addObject:(ObjectType)object;
-@end
-
-@interface NSDictionary<__covariant KeyType, __covariant ObjectType> : NSObject
-@end
-
-@interface NSMutableDictionary<KeyType, ObjectType> : NSDictionary <KeyType, ObjectType>
-+ (instancetype)dictionary;
-- (void)setObject:(ObjectType)object forKey:(KeyType)key;
 @end
 
 @interface NSError : NSObject

@@ -125,6 +125,7 @@ static const MTLBindingType MTLBindingTypeBuffer = 0;
 
 // mtlcommandqueue
 @protocol MTLCommandQueue <NSObject>
+- (id<MTLCommandBuffer>)commandBuffer;
 - (void)addResidencySet:(id<MTLResidencySet>)set;
 @end
 

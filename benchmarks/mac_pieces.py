@@ -1,11 +1,10 @@
-"""From which size on MPSGraph is faster than kernels of our own, on this Mac.
+"""Products, convolutions and attention of growing sizes: our kernels, PyTorch's and mlx's.
 
-    python -m benchmarks.mac_borders
+    python -m benchmarks.mac_pieces
 
-Times products, convolutions and attention of growing sizes, in both ways, and beside them PyTorch
-on `mps` and mlx where there is one; milliseconds are medians of rounds that each wait for the GPU
-once. What the last lines say belongs into `AppleDevice::graph_from` (metal/apple/device.mm). On
-another system the smallest sizes run on the double of Apple's classes, which times nothing.
+PyTorch runs on `mps`, where products and convolutions are MPSGraph's, and mlx where it is
+installed; milliseconds are medians of rounds that each wait for the GPU once. On another system the
+smallest sizes run on the double of Apple's classes, which times nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import argparse
 import importlib.util
 import json
 import math
-import os
 import statistics
 import subprocess
 import sys
@@ -27,12 +25,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
 _TESTS = Path(__file__).parents[1] / "tests"
 _ON_MAC = sys.platform == "darwin"
 _ROUNDS, _RUNS = 7, 10  # a round waits once
-WAYS = {"ours": "1e9", "MPSGraph": "0"}  # MENAGERIE_METAL_GRAPH_FROM
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,7 @@ class Piece:
     """One operation, in float32.
 
     Attributes:
-        kind: what a border is for.
+        kind: its name in the table.
         operator: ours, with the names of its operands.
         operands: what all contenders are given.
         rest: what our operator takes beside them.
@@ -113,7 +110,7 @@ def median_ms(run: Callable[[], object], wait: Callable[[], object]) -> float:
 
 
 def ours() -> list[float]:
-    """Return milliseconds of each piece, in the mode of this process's environment."""
+    """Time each piece by our kernels, in milliseconds."""
     sys.path += [str(_TESTS / "cases"), str(_TESTS / "runtime/metal/double")]
     import shim_device
 
@@ -160,38 +157,18 @@ def of_mlx() -> list[float]:
     return [median_ms(run_of(piece), mx.synchronize) for piece in pieces()]
 
 
-def border(rows: Sequence[tuple[float, float, float]]) -> float:
-    """Return the GFLOP above which the second way is always faster; infinity: none.
-
-    Args:
-        rows: GFLOP, and milliseconds in the two ways, by size.
-    """
-    found = float("inf")
-    for gigaflops, first, second in reversed(rows):
-        if not second < first:  # NaN: one of them was not measured
-            break
-        found = gigaflops
-    return found
-
-
-def measured(which: str, graph_from: str = "") -> list[float]:
-    """Return milliseconds, NaN for all if the process fails, which prints why.
-
-    The ways differ by a variable that a process reads once.
-    """
-    given = {"MENAGERIE_METAL_GRAPH_FROM": graph_from} if graph_from else {}
-    command = [sys.executable, "-m", "benchmarks.mac_borders", "--only", which]
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, text=True, check=False, env=os.environ | given
-    )
+def measured(which: str) -> list[float]:
+    """Return milliseconds, NaN for all if the process fails, which prints why."""
+    command = [sys.executable, "-m", "benchmarks.mac_pieces", "--only", which]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
-        print(f"{which} {graph_from}: failed with {done.returncode}", file=sys.stderr)
+        print(f"{which}: failed with {done.returncode}", file=sys.stderr)
         return [math.nan] * len(pieces())
     return [float(each) for each in json.loads(done.stdout)]
 
 
 def main() -> None:
-    """Print a table, then a border for each kind."""
+    """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     only = {"ours": ours, "torch": of_torch, "mlx": of_mlx}
     parser.add_argument("--only", choices=only, help="print these milliseconds as JSON")
@@ -199,7 +176,7 @@ def main() -> None:
     if options.only:
         print(json.dumps(only[options.only]()))
         return
-    columns = {way: measured("ours", graph_from) for way, graph_from in WAYS.items()}
+    columns = {"ours": measured("ours")}
     if torch.backends.mps.is_available():
         columns["torch"] = measured("torch")
     if importlib.util.find_spec("mlx"):
@@ -210,14 +187,6 @@ def main() -> None:
         print(f"| {piece.kind} | {piece.gigaflops:.3f} | {cells} |")
     if not _ON_MAC:
         print("\nOn the double of Apple's classes: these times say nothing of a GPU.")
-        return
-    for kind in dict.fromkeys(piece.kind for piece in pieces()):
-        rows = [
-            (piece.gigaflops, *both)
-            for piece, *both in zip(pieces(), *(columns[way] for way in WAYS), strict=True)
-            if piece.kind == kind
-        ]
-        print(f"{kind}: MPSGraph from {border(rows):.3g} GFLOP on")
 
 
 if __name__ == "__main__":
