@@ -60,15 +60,6 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v) {
           "query, key and value differ in dtype, or are not floating: ", q, ", ", k, ", ", v);
 }
 
-// Dense matrices [B, M, N], of which a tensor has as many elements.
-Tensor matrices_of(const Tensor& tensor, int64_t batch, int64_t rows, int64_t columns) {
-  Tensor view = tensor;
-  view.dimensions = 3;
-  view.size = {batch, rows, columns};
-  view.stride = {rows * columns, columns, 1};
-  return view;
-}
-
 Tensor with_axes_swapped(const Tensor& tensor, int first, int second) {
   Tensor view = tensor;
   std::swap(view.size[first], view.size[second]);

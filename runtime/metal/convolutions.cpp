@@ -60,6 +60,11 @@ bool is_pointwise(const ConvolutionDescriptor& d) {
          w.padding_y == 0 && w.padding_x == 0;
 }
 
+// Whether each image is one place, and so a vector that the weight, a matrix, is multiplied by.
+bool is_of_vectors(const ConvolutionDescriptor& d) {
+  return is_pointwise(d) && d.out_height * d.out_width == 1;
+}
+
 // What each channel of an image is multiplied by before it is convolved; strides in elements.
 struct Factors {
   Region values;  // without a buffer: nothing
@@ -150,7 +155,7 @@ bool takes_factors(const ConvolutionDescriptor& d) {
 }
 
 // With factors only where the kernel takes them.
-void product(const ConvolutionDescriptor& descriptor, const ConvolutionOperands& operands,
+void compute(const ConvolutionDescriptor& descriptor, const ConvolutionOperands& operands,
              const Factors& factors, const Finishing& finishing) {
   const auto key = [&] { return descriptor.key().add_bytes(&finishing.finish, sizeof(Finish)); };
   const double operations = operations_of(descriptor);
@@ -241,8 +246,16 @@ void encode(const Tensor& input, const Tensor* factor, const Tensor& weight, con
     descriptor.input_layout = image.layout;
     factors = {};
   }
+  if (is_of_vectors(descriptor) && factors.values.buffer == nullptr) {
+    const auto channels = input.size[1], results = output.size[1];
+    const Tensor addend = bias == nullptr ? Tensor() : matrices_of(offsets, 1, results, 1);
+    return product(
+        matrices_of(output, input.size[0], results, 1), matrices_of(taps, 1, results, channels),
+        matrices_of(image.tensor, input.size[0], channels, 1),
+        {bias == nullptr ? nullptr : &addend, 1, bias == nullptr ? 0.0F : 1.0F, finishing});
+  }
   const Region none;
-  product(descriptor,
+  compute(descriptor,
           {region_of(image.tensor), region_of(taps), bias == nullptr ? none : region_of(offsets),
            region_of(output)},
           factors, finishing);

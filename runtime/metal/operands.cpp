@@ -188,6 +188,14 @@ Tensor with_strides(const Tensor& tensor, std::span<const int64_t> strides) {
   return State::current().dense_constants().get<DenseConstant>(key, make)->copy;
 }
 
+Tensor matrices_of(const Tensor& tensor, int64_t batch, int64_t rows, int64_t columns) {
+  Tensor view = tensor;
+  view.dimensions = 3;
+  view.size = {batch, rows, columns};
+  view.stride = {rows * columns, columns, 1};
+  return view;
+}
+
 Tensor dense(const Tensor& tensor) {
   const Extents strides = contiguous_strides(tensor.sizes());
   return with_strides(tensor, {strides.data(), tensor.sizes().size()});

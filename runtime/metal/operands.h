@@ -22,6 +22,9 @@ bool has_strides(const Tensor& tensor, std::span<const int64_t> strides);
 Tensor with_strides(const Tensor& tensor, std::span<const int64_t> strides);
 Tensor dense(const Tensor& tensor);  // contiguous
 
+// A contiguous tensor seen as matrices [B, M, N] of as many elements.
+Tensor matrices_of(const Tensor& tensor, int64_t batch, int64_t rows, int64_t columns);
+
 // Copying and clearing the device's memory, by kernels: copies of Metal's own end the compute
 // encoder, and those of 4 GiB and more fail without a word (github.com/pytorch/pytorch, issue
 // 124335). Both are encoded on the current context's stream; no bytes: nothing is done. The two
