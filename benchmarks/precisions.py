@@ -2,6 +2,7 @@
 
     zoo convert efficientnet_lite0 --precision float32 --precision int8 --target cpu --target metal
     python -m benchmarks.precisions efficientnet_lite0 resnet50
+    python -m benchmarks.precisions efficientnet_lite0 --peers  # int8 of ONNX Runtime and OpenVINO
 
 All published precisions of a model for the CPU are timed on its first golden input, in turns, a
 process each, on one thread; the ratio is of processor times. Memory is the most that was resident
@@ -9,7 +10,9 @@ in the program `menagerie-run` while it opened the bundle and ran it, pages of t
 and of libraries included. What is emulated has neither. Exactness and accuracy are those that the
 release's own proof found: against eager PyTorch in float32, and by the metric of the entry's gate.
 Where that is top-1, *agreement* is the share of 200 crops of the gate's pictures that get the
-class which float32 gives them.
+class which float32 gives them. Peers in int8 have the same weights: ONNX Runtime's tool quantises
+them by channel, and activations by ranges of other crops, or of the first golden input where no
+gate has pictures; OpenVINO runs its file. Both are timed beside float32 on one of the pictures.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import argparse
 import contextlib
 import json
 import subprocess
+import sys
 import tempfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -25,6 +29,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.peers.comparison import command, convert
+from benchmarks.peers.conversions import INT8
+from benchmarks.peers.environments import IN_INT8, Contender
+from benchmarks.peers.task import Task
+from menagerie.errors import MenagerieError
 from menagerie.figures import decibels, milliseconds, percent, size
 from menagerie.format.bundle_manifest import Role
 from menagerie.format.folder import open_bundle
@@ -33,7 +42,7 @@ from menagerie.numerics import Dtype
 from menagerie.paths import home
 from menagerie.session import Session
 from menagerie.tensor_files import read_tensors, widen
-from menagerie.timing import artifact, time_in_turns
+from menagerie.timing import Partner, artifact, time_in_turns
 from zoo.errors import NotInStore
 from zoo.manifest import load_manifest
 from zoo.precision import Precision
@@ -58,7 +67,7 @@ class Row:
 
     model: str
     target: str
-    precision: Precision
+    precision: Precision | Contender
     weights_bytes: int
     of_bytes: float  # float32's weights
     processor_ms: float | None = None
@@ -70,8 +79,17 @@ class Row:
     agreement: float | None = None  # with float32's, on crops
 
 
-def measure(model: str, manifest: Manifest, store: Store, seconds: float) -> list[Row]:
+def measure(
+    model: str, manifest: Manifest, store: Store, seconds: float, *, peers: bool = False
+) -> list[Row]:
     """Return a row for each stored precision of an entry, float32 for the CPU first.
+
+    Args:
+        model: its name.
+        manifest: of the entry.
+        store: what holds the releases.
+        seconds: for which they are timed.
+        peers: add others' int8.
 
     Raises:
         NotInStore: there is no release in float32 for the CPU.
@@ -92,10 +110,16 @@ def measure(model: str, manifest: Manifest, store: Store, seconds: float) -> lis
         found = pulled("cpu")
         program = next(iter(sorted((found[Precision.FLOAT32] / "programs").iterdir()))).name
         sides = [stack.enter_context(artifact(folder, program, 0, 1)) for folder in found.values()]
+        pictures = _pictures(found[Precision.FLOAT32])
+        task = Task(model, 1, Path(scratch, "peers"))
+        others = _prepared(task, found[Precision.FLOAT32], pictures) if peers else []
+        for kind in (Contender.ARTIFACT, *others) if others else ():
+            sides.append(partner := Partner(kind, command(kind, task)))
+            stack.callback(partner.close)
         times = time_in_turns([s.turn for s in sides], seconds=seconds, threads=1, case=0)
         held = [_memory(folder, program) for folder in found.values()]
         busy = [each.processor_ms or each.minimum_ms for each in times]
-        alike = _agreements(found)
+        alike = _agreements(found, pictures)
         first = _row(model, "cpu", Precision.FLOAT32, found[Precision.FLOAT32], None)
         rows = [
             replace(
@@ -106,8 +130,11 @@ def measure(model: str, manifest: Manifest, store: Store, seconds: float) -> lis
                 of_memory=most / held[0],
                 agreement=alike.get(precision),
             )
-            for (precision, folder), ms, most in zip(found.items(), busy, held, strict=True)
+            for (precision, folder), ms, most in zip(found.items(), busy, held, strict=False)
         ]
+        for kind, ms in zip(others, busy[len(found) + 1 :], strict=True):
+            row = _peers_row(task, kind, first, pictures)
+            rows.append(replace(row, processor_ms=ms, of_time=ms / busy[len(found)]))
         return rows + [_row(model, "metal", p, at, first) for p, at in pulled("metal").items()]
 
 
@@ -126,28 +153,96 @@ def _row(model: str, target: str, precision: Precision, bundle: Path, first: Row
     )
 
 
-def _agreements(bundles: Mapping[Precision, Path]) -> dict[Precision, float]:
-    """Return which share of crops gets float32's class; nothing where no gate has pictures."""
-    manifest = open_bundle(bundles[Precision.FLOAT32]).manifest
+@dataclass(frozen=True)
+class Pictures:
+    """A gate's: [count, height, width, 3], their labels, and the program that names them."""
+
+    program: str
+    input: str
+    output: str | None
+    all: Array
+    labels: Array
+
+
+def _pictures(bundle: Path) -> Pictures | None:
+    manifest = open_bundle(bundle).manifest
     gate = manifest.accuracy
     if gate is None or gate.metric is not None:
-        return {}
-    tensors = read_tensors(bundles[Precision.FLOAT32] / manifest.files[Role.ACCURACY].path)
+        return None
+    tensors = read_tensors(bundle / manifest.files[Role.ACCURACY].path)
     [(name, pictures)] = ((n, t) for n, t in tensors.items() if n != "labels")
-    crops = list(_crops(pictures))
+    return Pictures(gate.program, name, gate.output, pictures, tensors["labels"])
+
+
+def _agreements(
+    bundles: Mapping[Precision, Path], pictures: Pictures | None
+) -> dict[Precision, float]:
+    """Return which share of crops gets float32's class; nothing where no gate has pictures."""
+    if pictures is None:
+        return {}
+    crops = list(_crops(pictures.all))
     classes = {}
     for precision, folder in bundles.items():
-        with Session(folder, gate.program, 1, allow_unsigned=True) as session:
-            outputs = [session.run({name: crop}) for crop in crops]
-        scores = [each[gate.output or next(iter(each))] for each in outputs]
+        with Session(folder, pictures.program, 1, allow_unsigned=True) as session:
+            outputs = [session.run({pictures.input: crop}) for crop in crops]
+        scores = [each[pictures.output or next(iter(each))] for each in outputs]
         classes[precision] = np.array([np.argmax(widen(s, Dtype.FLOAT32)) for s in scores])
     right = classes[Precision.FLOAT32]
     return {precision: float(np.mean(found == right)) for precision, found in classes.items()}
 
 
-def _crops(pictures: Array) -> Iterator[Array]:
+def _prepared(task: Task, bundle: Path, pictures: Pictures | None) -> list[Contender]:
+    """Return the peers in int8 whose files could be made; report the others."""
+    task.folder.mkdir()
+    task.bundle.symlink_to(bundle)
+    task.write(None if pictures is None else {pictures.input: pictures.all[:1]})
+    given = {name: value[None] for name, value in task.inputs().items()}
+    if pictures is not None:
+        given = {pictures.input: np.stack([*_crops(pictures.all, seed=1)])}
+        whole = [*_crops(pictures.all), *(each[None] for each in pictures.all)]
+        np.savez(task.folder / "samples.npz", **{pictures.input: np.stack(whole)})
+    np.savez(task.folder / "calibration.npz", **given)
+    made = [convert(task, kind) for kind in IN_INT8]
+    for each in made:
+        if each.failure:
+            print(f"{each.model}: {each.contender}: {each.failure}", file=sys.stderr)
+    return [each.contender for each in made if not each.failure]
+
+
+def _peers_row(task: Task, kind: Contender, first: Row, pictures: Pictures | None) -> Row:
+    """Return a peer's figures but times; its agreement is with eager in float32."""
+    kept = (task.folder / INT8).stat().st_size
+    with (
+        np.load(task.folder / "expected.npz") as wanted,
+        np.load(task.folder / f"{kind}.npz") as made,
+    ):
+        noise = [(np.square(wanted[n]).sum(), np.square(made[n] - wanted[n]).sum()) for n in wanted]
+    row = Row(
+        model=first.model,
+        target="cpu",
+        precision=kind,
+        weights_bytes=kept,
+        of_bytes=kept / first.weights_bytes,
+        snr_db=min(10 * float(np.log10(signal / error)) for signal, error in noise),
+    )
+    if pictures is None:
+        return row
+    classes = {k: _sampled(task, k) for k in (kind, Contender.EAGER)}
+    alike = classes[kind][:_CROPS] == classes[Contender.EAGER][:_CROPS]
+    right = classes[kind][_CROPS:] == pictures.labels.ravel()
+    return replace(row, accuracy=float(right.mean()), agreement=float(alike.mean()))
+
+
+def _sampled(task: Task, kind: Contender) -> Array:
+    """Return the class of each of the task's samples."""
+    subprocess.run(command(kind, task, "--samples"), check=True, capture_output=True)
+    scores = np.load(task.folder / f"{kind}-samples.npy")
+    return np.asarray(scores.reshape(len(scores), -1).argmax(1))
+
+
+def _crops(pictures: Array, seed: int = 0) -> Iterator[Array]:
     """Yield squares of pictures [count, height, width, 3], mirrored or not, at their whole size."""
-    chosen = np.random.default_rng(0)
+    chosen = np.random.default_rng(seed)
     _, height, width, _ = pictures.shape
     for number in range(_CROPS):
         share = chosen.uniform(_LEAST, 1)
@@ -175,13 +270,17 @@ def main() -> None:
     parser.add_argument("models", nargs="+")
     parser.add_argument("--seconds", type=float, default=8.0, help="of a model (8)")
     parser.add_argument("--store", default=str(home() / "store"))
+    parser.add_argument("--peers", action="store_true", help="add others' int8")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--manifest", type=Path, help="a folder of entries; left out: ours")
     options = parser.parse_args()
     store, manifest = open_store(options.store), load_manifest(options.manifest)
-    rows = [
-        row for model in options.models for row in measure(model, manifest, store, options.seconds)
-    ]
+    rows: list[Row] = []
+    for model in options.models:
+        try:
+            rows += measure(model, manifest, store, options.seconds, peers=options.peers)
+        except MenagerieError as error:
+            sys.exit(str(error))
     if options.json:
         print(json.dumps([asdict(row) for row in rows], indent=1))
         return

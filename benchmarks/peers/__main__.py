@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.peers.comparison import Conversion, convert, latencies, start, start_command
-from benchmarks.peers.environments import OWN, Contender
+from benchmarks.peers.environments import IN_INT8, OWN, Contender
 from benchmarks.peers.figures import conversions_table, latency_table, start_table
 from benchmarks.peers.task import Task
 from menagerie.errors import MenagerieError
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from benchmarks.peers.comparison import Latency, Start
 
 _MOST_ERROR = 0.01  # of the largest value: beyond it another model was measured
-_PEERS = [contender for contender in Contender if contender not in OWN]
+_PEERS = [contender for contender in Contender if contender not in (*OWN, *IN_INT8)]
 
 
 def _arguments() -> argparse.Namespace:

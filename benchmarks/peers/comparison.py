@@ -14,13 +14,18 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.peers.conversions import CONVERSIONS
+from benchmarks.peers.conversions import CONVERSIONS, INT8, ONNX
 from benchmarks.peers.environments import Contender, python_of
 from benchmarks.peers.task import Task
 from menagerie.library import native_tool
 from menagerie.timing import Partner, Turn
 
-_READS = {Contender.OPENVINO: Contender.ONNXRUNTIME, Contender.MNN: Contender.ONNXRUNTIME}
+_READS = {
+    Contender.ONNXRUNTIME_INT8: Contender.ONNXRUNTIME,
+    Contender.OPENVINO: Contender.ONNXRUNTIME,
+    Contender.OPENVINO_INT8: Contender.ONNXRUNTIME_INT8,
+    Contender.MNN: Contender.ONNXRUNTIME,
+}
 _FEWEST_ROUNDS = 3
 _STARTED = Path(__file__).with_name("started.py")
 
@@ -74,7 +79,8 @@ def convert(task: Task, contender: Contender) -> Conversion:
     """Make the file that a peer reads, and its own inputs first, unless they exist."""
     before = _READS.get(contender)
     began = time.perf_counter()
-    if before is not None and not (task.folder / "model.onnx").exists():
+    made = task.folder / (INT8 if before is Contender.ONNXRUNTIME_INT8 else ONNX)
+    if before is not None and not made.exists():
         found = convert(task, before)
         if found.failure:
             return Conversion(task.model, contender, found.seconds, found.failure)
@@ -99,7 +105,7 @@ def latencies(task: Task, contenders: Sequence[Contender], seconds: float) -> li
     with contextlib.ExitStack() as stack:
         partners = []
         for kind in contenders:
-            partner = Partner(kind, _command(kind, task))
+            partner = Partner(kind, command(kind, task))
             stack.callback(partner.close)
             partner.turn()
             partners.append(partner)
@@ -155,7 +161,8 @@ def start(task: Task, name: str, command: Sequence[str], times: int = 5) -> Star
     )
 
 
-def _command(kind: Contender, task: Task, *more: str) -> list[str]:
+def command(kind: Contender, task: Task, *more: str) -> list[str]:
+    """Return what starts a contender in its environment."""
     module = ["-W", "ignore", "-m", "benchmarks.peers.contenders"]
     place = [kind, task.model, str(task.threads), str(task.folder)]
     return [str(python_of(kind)), *module, *place, *more]
@@ -164,6 +171,6 @@ def _command(kind: Contender, task: Task, *more: str) -> list[str]:
 def start_command(task: Task, kind: Contender | None) -> tuple[str, list[str]]:
     """Return a fresh process's name and command; None is `menagerie-run`, without Python."""
     if kind is not None:
-        return kind, _command(kind, task, "--once")
+        return kind, command(kind, task, "--once")
     order = [str(native_tool()), "--no-hashes", "--allow-unsigned", "--cases", "1"]
     return "menagerie-run", [*order, "--threads", str(task.threads), str(task.bundle)]

@@ -2,7 +2,8 @@
 
 `python -m benchmarks.peers.contenders KIND MODEL THREADS FOLDER` takes a turn for each line that it
 reads, and writes its first results to `KIND.npz`. With `--once` it computes them and ends: a fresh
-start, to be timed from outside.
+start, to be timed from outside. With `--samples` it writes the first result of each of the first
+input's values in `samples.npz` to `KIND-samples.npy`, and ends.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from benchmarks.peers.conversions import INT8, ONNX
 from benchmarks.peers.environments import Contender
 from benchmarks.peers.task import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from benchmarks.peers.task import Run
 
@@ -26,37 +28,35 @@ def _artifact(task: Task) -> Run:
     from menagerie.session import Session
 
     session = Session(task.bundle, task.program(), task.threads, allow_unsigned=True)
-    given = task.inputs()
-    return lambda: [*session.run(given).values()]
+    return lambda given: [*session.run(dict(given)).values()]
 
 
 def _eager(task: Task) -> Run:
     import torch
 
     torch.set_num_threads(task.threads)
-    module, given = task.module()
+    module, _ = task.module()
 
-    def run() -> list[np.ndarray]:
-        found = module(*given)
+    def run(given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        found = module(*map(torch.from_numpy, given.values()))
         values = found.values() if isinstance(found, dict) else found
         return [value.numpy() for value in ([values] if torch.is_tensor(values) else values)]
 
     return run
 
 
-def _onnxruntime(task: Task) -> Run:
+def _onnxruntime(task: Task, file: str = ONNX) -> Run:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = task.threads, 1
-    path = str(task.folder / "model.onnx")
+    path = str(task.folder / file)
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     names = [each.name for each in session.get_inputs()]
-    feed = dict(zip(names, task.inputs().values(), strict=True))
-    return lambda: list(session.run(None, feed))
+    return lambda given: list(session.run(None, dict(zip(names, given.values(), strict=True))))
 
 
-def _openvino(task: Task) -> Run:
+def _openvino(task: Task, file: str = ONNX) -> Run:
     import openvino
 
     settings = {
@@ -65,9 +65,13 @@ def _openvino(task: Task) -> Run:
         "INFERENCE_PRECISION_HINT": "f32",  # or it computes in bfloat16 where the machine can
     }
     core = openvino.Core()
-    compiled = core.compile_model(core.read_model(task.folder / "model.onnx"), "CPU", settings)
-    request, given = compiled.create_infer_request(), [*task.inputs().values()]
-    return lambda: list(request.infer(given, share_inputs=True).values())
+    compiled = core.compile_model(core.read_model(task.folder / file), "CPU", settings)
+    request = compiled.create_infer_request()
+
+    def run(given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        return [np.array(v) for v in request.infer([*given.values()], share_inputs=True).values()]
+
+    return run
 
 
 def _mnn(task: Task) -> Run:
@@ -78,14 +82,12 @@ def _mnn(task: Task) -> Run:
     module = MNN.nn.load_module_from_file(
         str(task.folder / "model.mnn"), [], [], runtime_manager=manager
     )
-    given = []
-    for value in task.inputs().values():
-        placed = MNN.expr.placeholder(list(value.shape), MNN.expr.NCHW)
-        placed.write(np.ascontiguousarray(value))
-        given.append(placed)
+    placed = [MNN.expr.placeholder([*v.shape], MNN.expr.NCHW) for v in task.inputs().values()]
 
-    def run() -> list[np.ndarray]:
-        return [MNN.expr.convert(v, MNN.expr.NCHW).read() for v in module.forward(given)]
+    def run(given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        for place, value in zip(placed, given.values(), strict=True):
+            place.write(np.ascontiguousarray(value))
+        return [MNN.expr.convert(v, MNN.expr.NCHW).read() for v in module.forward(placed)]
 
     return run
 
@@ -96,9 +98,13 @@ def _litert(task: Task) -> Run:
     reader = Interpreter(str(task.folder / "model.tflite"), num_threads=task.threads)
     runner = reader.get_signature_runner()
     names = sorted(runner.get_input_details(), key=lambda name: int(name.rsplit("_", 1)[1]))
-    feed = dict(zip(names, task.inputs().values(), strict=True))
     results = sorted(runner.get_output_details())
-    return lambda: [runner(**feed)[name] for name in results]
+
+    def run(given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        made = runner(**dict(zip(names, given.values(), strict=True)))
+        return [made[name] for name in results]
+
+    return run
 
 
 def _executorch(task: Task) -> Run:
@@ -108,37 +114,52 @@ def _executorch(task: Task) -> Run:
     torch.set_num_threads(task.threads)
     program = Runtime.get().load_program(task.folder / "model.pte")
     method = program.load_method("forward")
-    given = [torch.from_numpy(value) for value in task.inputs().values()]
-    return lambda: [value.numpy() for value in method.execute(given)]
+
+    def run(given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        return [value.numpy() for value in method.execute([*map(torch.from_numpy, given.values())])]
+
+    return run
 
 
 CONTENDERS: dict[Contender, Callable[[Task], Run]] = {
     Contender.ARTIFACT: _artifact,
     Contender.EAGER: _eager,
     Contender.ONNXRUNTIME: _onnxruntime,
+    Contender.ONNXRUNTIME_INT8: lambda task: _onnxruntime(task, INT8),
     Contender.OPENVINO: _openvino,
+    Contender.OPENVINO_INT8: lambda task: _openvino(task, INT8),
     Contender.MNN: _mnn,
     Contender.LITERT: _litert,
     Contender.EXECUTORCH: _executorch,
 }
 
 
-def _loaded(kind: Contender, task: Task) -> Run:
+def _loaded(kind: Contender, task: Task) -> Callable[[], object]:
+    run, given = CONTENDERS[kind](task), task.inputs()
+    np.savez(task.folder / f"{kind}.npz", *run(given))
+    return lambda: run(given)
+
+
+def _sampled(kind: Contender, task: Task) -> None:
     run = CONTENDERS[kind](task)
-    np.savez(task.folder / f"{kind}.npz", *run())
-    return run
+    with np.load(task.folder / "samples.npz") as samples:
+        [(name, values)] = samples.items()
+    made = np.stack([run({name: value})[0] for value in values])
+    np.save(task.folder / f"{kind}-samples.npy", made)
 
 
 def main() -> None:
-    """Serve turns, or compute once."""
-    kind, model, threads, folder, *once = sys.argv[1:]
+    """Serve turns, or compute once, or samples."""
+    kind, model, threads, folder, *how = sys.argv[1:]
     task = Task(model, int(threads), Path(folder))
-    if once:
+    if how == ["--samples"]:
+        _sampled(Contender(kind), task)
+    elif how == ["--once"]:
         _loaded(Contender(kind), task)
-        return
-    from menagerie.timing import serve
+    else:
+        from menagerie.timing import serve
 
-    serve(lambda: _loaded(Contender(kind), task))
+        serve(lambda: _loaded(Contender(kind), task))
 
 
 if __name__ == "__main__":

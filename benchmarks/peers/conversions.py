@@ -1,6 +1,6 @@
 """Makes a peer's file of a model: `python -m benchmarks.peers.conversions KIND MODEL FOLDER`.
 
-Runs in the peer's environment. OpenVINO and MNN read the ONNX file that ONNX Runtime's makes.
+Runs in the peer's environment. OpenVINO and MNN read the ONNX files that ONNX Runtime's makes.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from benchmarks.peers.environments import Contender
 from benchmarks.peers.task import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ONNX = "model.onnx"
+ONNX, INT8 = "model.onnx", "model-int8.onnx"
 
 
 def _onnx(task: Task) -> None:
@@ -24,6 +26,35 @@ def _onnx(task: Task) -> None:
 
     module, given = task.module()
     torch.onnx.export(module, given, task.folder / ONNX, dynamo=True, external_data=True)
+
+
+def _onnx_int8(task: Task) -> None:
+    """Quantise weights by channel, and from the first convolution on what they multiply."""
+    import onnx
+    from onnxruntime import quantization
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    class Samples(quantization.CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self, names: list[str]) -> None:
+            with np.load(task.folder / "calibration.npz") as kept:
+                each = zip(*kept.values(), strict=True)
+                self._left = iter([dict(zip(names, values, strict=True)) for values in each])
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            return next(self._left, None)
+
+    prepared = task.folder / "prepared.onnx"
+    onnx.save(onnx.load(task.folder / ONNX), prepared)  # in one file: the tool reads no other
+    quant_pre_process(prepared, prepared, skip_symbolic_shape=True)
+    graph = onnx.load(prepared, load_external_data=False).graph
+    nodes = [node.name for node in graph.node]
+    kinds = [node.op_type for node in graph.node]
+    before = nodes[: kinds.index("Conv")] if "Conv" in kinds else []  # pictures are resized there
+    quantization.quantize_static(
+        prepared, task.folder / INT8, Samples([each.name for each in graph.input]),
+        per_channel=True, nodes_to_exclude=before,
+        activation_type=quantization.QuantType.QUInt8, weight_type=quantization.QuantType.QInt8,
+    )  # fmt: skip
 
 
 def _mnn(task: Task) -> None:
@@ -56,6 +87,7 @@ def _executorch(task: Task) -> None:
 
 CONVERSIONS: dict[Contender, Callable[[Task], None]] = {
     Contender.ONNXRUNTIME: _onnx,
+    Contender.ONNXRUNTIME_INT8: _onnx_int8,
     Contender.MNN: _mnn,
     Contender.LITERT: _litert,
     Contender.EXECUTORCH: _executorch,

@@ -23,13 +23,16 @@ class Contender(enum.StrEnum):
     ARTIFACT = "artifact"  # ours
     EAGER = "eager"
     ONNXRUNTIME = "onnxruntime"
+    ONNXRUNTIME_INT8 = "int8-onnxruntime"
     OPENVINO = "openvino"
+    OPENVINO_INT8 = "int8-openvino"
     MNN = "mnn"
     LITERT = "litert"
     EXECUTORCH = "executorch"
 
 
 OWN = (Contender.ARTIFACT, Contender.EAGER)  # all others are peers
+IN_INT8 = (Contender.ONNXRUNTIME_INT8, Contender.OPENVINO_INT8)  # of the float32 weights
 
 
 @dataclass(frozen=True)
@@ -45,9 +48,13 @@ class Environment:
     alone: bool = True
 
 
+_ONNXRUNTIME = Environment((*_ONNX, "onnxruntime==1.32.0", "protobuf", "flatbuffers"))
+_OPENVINO = Environment(("openvino==2026.4.1", "openvino-telemetry"))
 _ENVIRONMENTS = {
-    Contender.ONNXRUNTIME: Environment((*_ONNX, "onnxruntime==1.32.0", "protobuf", "flatbuffers")),
-    Contender.OPENVINO: Environment(("openvino==2026.4.1", "openvino-telemetry")),
+    Contender.ONNXRUNTIME: _ONNXRUNTIME,
+    Contender.ONNXRUNTIME_INT8: _ONNXRUNTIME,
+    Contender.OPENVINO: _OPENVINO,
+    Contender.OPENVINO_INT8: _OPENVINO,
     Contender.MNN: Environment(("mnn==3.6.1",)),
     Contender.LITERT: Environment(("litert-torch==0.10.0", "torch==2.13.0"), alone=False),
     Contender.EXECUTORCH: Environment(("executorch==1.5.1", "torch==2.13.0"), alone=False),

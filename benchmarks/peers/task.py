@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    Run = Callable[[], list[np.ndarray]]
+    Run = Callable[[Mapping[str, np.ndarray]], list[np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Task:
     """A model, a number of threads, and the folder that `write` filled.
 
     Attributes:
-        model: its name in the manifest; its weights are random, of the release's seed.
+        model: its name in the manifest.
         threads: how many a contender may use.
         folder: of `bundle`, `inputs.npz`, and what contenders make of the model.
     """
@@ -40,14 +40,14 @@ class Task:
         name: str = json.loads((self.bundle / "manifest.json").read_text())["programs"][0]["name"]
         return name
 
-    def seed(self) -> int:
-        """Return the seed of the release's random weights, which all contenders share."""
+    def seed(self) -> int | None:
+        """Return the seed of the release's weights, which all contenders share; None: trained."""
         source: str = json.loads((self.bundle / "manifest.json").read_text())["source"]
         found = re.search(r"seed (\d+)", source)
-        return int(found[1]) if found else 0
+        return int(found[1]) if found else None
 
-    def write(self) -> None:
-        """Write the inputs of the release's first golden case, in forward's order."""
+    def write(self, given: Mapping[str, np.ndarray] | None = None) -> None:
+        """Write inputs in forward's order, or those of the release's first golden case."""
         from torch.utils._pytree import tree_leaves
 
         from menagerie.format.folder import open_bundle
@@ -56,7 +56,7 @@ class Task:
         bundle = open_bundle(self.bundle, check_hashes=False)
         entry = bundle.manifest.programs[0]
         cases = GoldenCases(bundle.file(entry.golden.path), entry)
-        given = cases.inputs(0)
+        given = given or cases.inputs(0)
         np.savez(self.folder / "inputs.npz", **{i.name: given[i.name] for i in entry.inputs})
         module, tensors = self.module()
         results = tree_leaves(module(*tensors))
