@@ -172,8 +172,8 @@ void attend(const Attention& a) {
   if (a.key.empty()) return backend::fill_zero(a.output);
   const bool wide = a.query.size[3] > kBroad && !is_for_one(a);
   if (!wide && !is_for_library(operations_of(a))) return attend_whole(a);
-  attend_by_parts(a);
-  if (wide) return;
+  if (wide) return attend_by_parts(a);
+  State::current().stream().for_library([&] { attend_by_parts(a); });
   if (a.mask != nullptr && !is_taken(a)) return;
   Key key("attention");
   key.add(static_cast<int64_t>(a.query.dtype)).add(a.query.sizes()).add(a.value.sizes());

@@ -163,9 +163,12 @@ void compute(const ConvolutionDescriptor& descriptor, const ConvolutionOperands&
       is_for_library(operations) ||
       (factors.values.buffer == nullptr && State::current().is_repeated(operations, key));
   if (!librarys) return encode(descriptor, operands, factors, finishing);
-  State::current().stream().convolution(descriptor, operands);
-  finish_elements(operands.out, descriptor.dtype, descriptor.batch, descriptor.out_channels,
-                  descriptor.out_height * descriptor.out_width, finishing);
+  Stream& stream = State::current().stream();
+  stream.convolution(descriptor, operands);
+  stream.for_library([&] {
+    finish_elements(operands.out, descriptor.dtype, descriptor.batch, descriptor.out_channels,
+                    descriptor.out_height * descriptor.out_width, finishing);
+  });
   if (finishing.reads(operands.out)) return;
   State::current().sample(key(), [&] { encode(descriptor, operands, factors, finishing); });
 }

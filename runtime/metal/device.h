@@ -144,6 +144,9 @@ class Stream {
   virtual void convolution(const ConvolutionDescriptor&, const ConvolutionOperands&) {
     fail_without_library();
   }
+  // What `encode` dispatches is a part of the library's work, which no GPU does so: no access to
+  // memory is checked.
+  virtual void for_library(const std::function<void()>&) { fail_without_library(); }
   // Of what `encode` dispatches, runs a few groups alone: those at the ends and in the middle. What
   // they write takes the place of the library's numbers.
   virtual void sample(const std::function<void()>&) { fail_without_library(); }

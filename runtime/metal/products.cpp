@@ -296,7 +296,7 @@ void product(const Tensor& out, const Tensor& a, const Tensor& b, const ProductT
   const double operations = operations_of(out.size[0], out.size[1], out.size[2], a.size[2]);
   const auto key = [&] { return key_of(out, a, b, terms); };
   if (is_for_library(operations) || State::current().is_repeated(operations, key)) {
-    return product_by_library(out, a, b, terms);
+    return State::current().stream().for_library([&] { product_by_library(out, a, b, terms); });
   }
   encode(out, a, b, terms);
 }

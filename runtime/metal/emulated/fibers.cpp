@@ -8,7 +8,6 @@
 namespace menagerie::metal::emulated {
 namespace {
 
-using menagerie::emulated::FiberState;
 using menagerie::emulated::kPageBytes;
 using menagerie::emulated::kStackBytes;
 
@@ -77,10 +76,10 @@ void FiberPool::grow() {
 Fiber* FiberPool::fresh(size_t number) {
   while (number >= blocks_.size() * kBlock) grow();
   std::byte* memory = first_in(blocks_[number / kBlock]) + number % kBlock * kStackBytes;
-  auto* fiber = new (memory) Fiber{};
-  fiber->state = FiberState::kIdle;
+  const auto line = menagerie::emulated::line_of(reinterpret_cast<uintptr_t>(memory));
+  auto* fiber = new (memory + line) Fiber{};
   // As menagerie_switch_stack leaves a stack: six registers, then where to go on.
-  auto* top = reinterpret_cast<uintptr_t*>(memory + kStackBytes) - 2;
+  auto* top = reinterpret_cast<uintptr_t*>(memory + kStackBytes - line) - 2;
   *--top = reinterpret_cast<uintptr_t>(&menagerie_begin_stack);
   *--top = 0;                                   // rbp
   *--top = reinterpret_cast<uintptr_t>(body_);  // rbx

@@ -227,7 +227,8 @@ class HostStream final : public Stream {
  public:
   void dispatch(const std::shared_ptr<Kernel>& kernel, std::span<const Argument> arguments,
                 const Grid& grid) override {
-    const Mode mode = current_mode();
+    const bool plain = for_library_ && !sampling_ && current_mode() == Mode::kChecked;
+    const Mode mode = plain ? Mode::kPlain : current_mode();
     const KernelEntry& entry = static_cast<const HostKernel&>(*kernel).entry(mode);
     check_arguments(entry, arguments);
     check_grid(entry, grid);
@@ -235,16 +236,8 @@ class HostStream final : public Stream {
     commands_.push_back([kernel, dispatch = std::move(dispatch)] { run_threadgroups(dispatch); });
   }
 
-  void sample(const std::function<void()>& encode) override {
-    sampling_ = true;
-    try {
-      encode();
-    } catch (...) {
-      sampling_ = false;
-      throw;
-    }
-    sampling_ = false;
-  }
+  void for_library(const std::function<void()>& encode) override { during(for_library_, encode); }
+  void sample(const std::function<void()>& encode) override { during(sampling_, encode); }
 
   void matmul(const MatmulDescriptor& descriptor, const MatmulOperands& operands) override {
     check(descriptor, operands);
@@ -264,8 +257,19 @@ class HostStream final : public Stream {
   }
 
  private:
+  static void during(bool& flag, const std::function<void()>& encode) {
+    const bool before = std::exchange(flag, true);
+    try {
+      encode();
+    } catch (...) {
+      flag = before;
+      throw;
+    }
+    flag = before;
+  }
+
   std::vector<std::function<void()>> commands_;
-  bool sampling_ = false;
+  bool sampling_ = false, for_library_ = false;
 };
 
 }  // namespace

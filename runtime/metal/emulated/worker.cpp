@@ -4,12 +4,12 @@
 #include <array>
 #include <bit>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 namespace menagerie::metal::emulated {
 
 using menagerie::emulated::Access;
-using menagerie::emulated::FiberState;
 using menagerie::emulated::Host;
 using menagerie::emulated::kLocalBytes;
 using menagerie::emulated::kMaxThreads;
@@ -53,6 +53,9 @@ std::optional<Finding> Worker::run_group(const std::array<unsigned, 3>& at) {
   }
   next = 0;
   waiting_ = 0;
+  at_simd_ = {};
+  turns_.clear();
+  next_turn_ = 0;
   finding_ = {};
   local.group_clock = local.barrier_clock = ++local.clock;
   for (unsigned simd = 0; simd * kSimdWidth < threads; ++simd) simds[simd].clock = local.clock;
@@ -72,37 +75,52 @@ void Worker::start_threads() {
     const unsigned first = next;
     Fiber* fiber = pool_.fresh(used);
     fiber->group = this;
-    resume(fiber);
+    menagerie_switch_stack(&stack_pointer_, fiber->stack_pointer);
     for (unsigned thread = first; thread < next; ++thread) fibers_[thread] = nullptr;
-    if (fiber->state == FiberState::kFinished) continue;
+    if (fiber->finished) continue;
     fibers_[fiber->thread] = fiber;
     ++waiting_;
     ++used;
   }
 }
 
-void Worker::resume(Fiber* fiber) {
-  fiber->state = FiberState::kRunning;
-  menagerie_switch_stack(&stack_pointer_, fiber->stack_pointer);
+// Each fiber switches to the next one, all from the same place: so a processor foretells where they
+// return to, which it does not from a stack that switches to another place each time.
+void Worker::take_turns() {
+  next_turn_ = 1;
+  menagerie_switch_stack(&stack_pointer_, turns_.front()->stack_pointer);
+  for (const Fiber* fiber : turns_) {
+    if (!fiber->finished) continue;
+    fibers_[fiber->thread] = nullptr;
+    --waiting_;
+  }
+  turns_.clear();
+  next_turn_ = 0;
 }
 
 void Worker::body(Fiber* fiber) {
   static_cast<Worker*>(fiber->group)->kernel_->run(fiber);
-  switch_out(fiber, FiberState::kFinished, nullptr);
+  fiber->finished = true;
+  switch_out(fiber);
 }
 
-void Worker::switch_out(Fiber* fiber, FiberState state, const void* site) {
-  fiber->state = state;
-  fiber->site = site;
-  menagerie_switch_stack(&fiber->stack_pointer, static_cast<Worker*>(fiber->group)->stack_pointer_);
+__attribute__((always_inline)) inline void Worker::switch_out(Fiber* fiber) {
+  auto* worker = static_cast<Worker*>(fiber->group);
+  const bool ends =
+      worker->next_turn_ == worker->turns_.size() || worker->finding_.fault != Fault::kNone;
+  void* to = ends ? worker->stack_pointer_ : worker->turns_[worker->next_turn_++]->stack_pointer;
+  menagerie_switch_stack(&fiber->stack_pointer, to);
 }
 
 void Worker::wait_for_group(Fiber* fiber, const void* site) {
-  switch_out(fiber, FiberState::kAtBarrier, site);
+  fiber->site = site;
+  switch_out(fiber);
 }
 
 void Worker::wait_for_simd(Fiber* fiber, const void* site) {
-  switch_out(fiber, FiberState::kAtSimd, site);
+  static_cast<Worker*>(fiber->group)->at_simd_[fiber->thread / kSimdWidth] |= 1U << fiber->lane;
+  fiber->site = site;
+  switch_out(fiber);
 }
 
 void Worker::report(Fiber* fiber, Fault fault, Access access) {
@@ -115,7 +133,7 @@ void Worker::report(Fiber* fiber, Fault fault, Access access) {
     finding.group[axis] = worker->position[axis];
     finding.thread[axis] = worker->position[axis] * worker->nominal[axis] + fiber->position[axis];
   }
-  switch_out(fiber, FiberState::kFinished, nullptr);  // for good
+  switch_out(fiber);  // for good
 }
 
 void Worker::diverge(Fault fault, unsigned thread, unsigned other) {
@@ -133,14 +151,8 @@ void Worker::diverge(Fault fault, unsigned thread, unsigned other) {
 bool Worker::meet_in_simds() {
   bool any = false;
   for (unsigned simd = 0; simd * kSimdWidth < threads; ++simd) {
-    while (finding_.fault == Fault::kNone) {
-      unsigned lanes = 0;
-      for (unsigned lane = 0; lane < kSimdWidth && simd * kSimdWidth + lane < threads; ++lane) {
-        const Fiber* fiber = fibers_[simd * kSimdWidth + lane];
-        if (fiber != nullptr && fiber->state == FiberState::kAtSimd) lanes |= 1U << lane;
-      }
-      if (lanes == 0) break;
-      meet(simd, lanes);
+    while (at_simd_[simd] != 0 && finding_.fault == Fault::kNone) {
+      meet(simd, std::exchange(at_simd_[simd], 0));
       any = true;
     }
   }
@@ -149,23 +161,17 @@ bool Worker::meet_in_simds() {
 
 void Worker::meet(unsigned simd, unsigned lanes) {
   const unsigned first = simd * kSimdWidth + std::countr_zero(lanes);
-  for (unsigned lane = 0; lane < kSimdWidth; ++lane) {
-    const unsigned thread = simd * kSimdWidth + lane;
-    if ((lanes >> lane & 1) != 0 && fibers_[thread]->site != fibers_[first]->site) {
+  for (unsigned left = lanes; left != 0; left &= left - 1) {
+    const unsigned thread = simd * kSimdWidth + std::countr_zero(left);
+    if (fibers_[thread]->site != fibers_[first]->site) {
       return diverge(Fault::kDivergentSimd, thread, first + 1);
     }
+    turns_.push_back(fibers_[thread]);
   }
   simds[simd].active[simds[simd].turn] = lanes;
   simds[simd].turn = 1 - simds[simd].turn;
   simds[simd].clock = ++local.clock;
-  for (unsigned lane = 0; lane < kSimdWidth && finding_.fault == Fault::kNone; ++lane) {
-    if ((lanes >> lane & 1) == 0) continue;
-    Fiber*& fiber = fibers_[simd * kSimdWidth + lane];
-    resume(fiber);
-    if (fiber->state != FiberState::kFinished) continue;
-    fiber = nullptr;
-    --waiting_;
-  }
+  take_turns();
 }
 
 // Every thread that has not finished waits at a barrier.
@@ -181,12 +187,8 @@ void Worker::meet_at_barrier() {
     }
   }
   local.barrier_clock = ++local.clock;
-  for (unsigned thread = 0; thread < threads && finding_.fault == Fault::kNone; ++thread) {
-    resume(fibers_[thread]);
-    if (fibers_[thread]->state != FiberState::kFinished) continue;
-    fibers_[thread] = nullptr;
-    --waiting_;
-  }
+  turns_.assign(fibers_.begin(), fibers_.begin() + threads);
+  take_turns();
 }
 
 namespace {

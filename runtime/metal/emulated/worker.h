@@ -49,9 +49,9 @@ class Worker : private menagerie::emulated::Group {
   static void wait_for_simd(Fiber* fiber, const void* site);
   static void report(Fiber* fiber, Fault fault, menagerie::emulated::Access access);
 
-  static void switch_out(Fiber* fiber, menagerie::emulated::FiberState state, const void* site);
-  void resume(Fiber* fiber);
+  static void switch_out(Fiber* fiber);
   void start_threads();
+  void take_turns();
   bool meet_in_simds();
   void meet(unsigned simd, unsigned lanes);
   void meet_at_barrier();
@@ -61,6 +61,9 @@ class Worker : private menagerie::emulated::Group {
   std::shared_ptr<HostBuffer> local_memory_;
   std::vector<menagerie::emulated::Note> written_, read_;
   std::vector<Fiber*> fibers_;  // by thread; null once it has finished
+  std::vector<Fiber*> turns_;   // those that go on, one after the other
+  size_t next_turn_ = 0;
+  std::array<unsigned, menagerie::emulated::kMaxSimds> at_simd_{};  // lanes that wait for others
   const KernelEntry* kernel_ = nullptr;
   void* stack_pointer_ = nullptr;  // of the host's own stack
   unsigned waiting_ = 0;

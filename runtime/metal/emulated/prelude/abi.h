@@ -19,9 +19,15 @@ inline constexpr unsigned kSlotBytes = 16;
 inline constexpr unsigned kRedZone = 64;
 inline constexpr unsigned kLocalBytes = kThreadgroupBytes + (kMaxVariables + 1) * 2 * kRedZone;
 
-// A fiber's piece of memory: its record, a guard page, its stack.
+// A fiber's piece of memory: a page with its record, a guard page, its stack. Neighbours' records,
+// and what their stacks begin with, lie in different lines of a cache, of which there are so many.
 inline constexpr unsigned kPageBytes = 4096;
 inline constexpr unsigned kStackBytes = 64 * 1024;
+inline constexpr unsigned kLineBytes = 64;
+inline constexpr unsigned kLines = kPageBytes / kLineBytes;
+__attribute__((always_inline)) inline Address line_of(Address stack) {
+  return stack / kStackBytes % kLines * kLineBytes;
+}
 
 enum class Fault : unsigned {
   kNone,
@@ -69,9 +75,11 @@ struct Simd {
   // Published values, by turns: what is published next does not overwrite what is still read.
   alignas(16) unsigned char slots[2][kSimdWidth][kSlotBytes];
   unsigned turn;
-  unsigned active[2];   // lanes that took part
-  unsigned long clock;  // of the last operation
-  float product[8][8];  // of matrices, between the lanes' turns
+  unsigned active[2];                // lanes that took part
+  unsigned long clock;               // of the last operation
+  float product[8][8];               // of matrices, between the lanes' turns
+  unsigned char folded[kSlotBytes];  // of all lanes, at the clock
+  unsigned long folded_clock;
 };
 
 // A variable in threadgroup memory. Writes and reads are noted per granule: an element.
@@ -121,18 +129,17 @@ struct Group {
   Simd simds[kMaxSimds];
 };
 
-enum class FiberState : unsigned { kIdle, kRunning, kAtBarrier, kAtSimd, kFinished };
-
 struct Fiber {
   Group* group;
   Simd* simd;
   unsigned thread;  // number in the group
   unsigned lane;
   unsigned position[3];  // in the group
-  FiberState state;
-  const void* site;
+  bool finished;
+  const void* site;     // where it waits
   void* stack_pointer;  // where it gave way
 };
+static_assert(sizeof(Fiber) <= kLineBytes);
 
 // What a position attribute of a kernel's parameter stands for; buffers count from 0.
 enum Role : int {

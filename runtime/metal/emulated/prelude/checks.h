@@ -18,7 +18,7 @@ namespace menagerie::emulated {
 MENAGERIE_INSIDE Fiber* current() {
   Address stack;
   asm("movq %%rsp, %0" : "=r"(stack));
-  return reinterpret_cast<Fiber*>(stack & ~Address(kStackBytes - 1));
+  return reinterpret_cast<Fiber*>((stack & ~Address(kStackBytes - 1)) + line_of(stack));
 }
 
 __attribute__((noinline, cold)) MENAGERIE_UNCHECKED inline void fault(Fault kind, Address address,
@@ -87,7 +87,7 @@ __attribute__((noinline)) MENAGERIE_UNCHECKED void check_local(Fiber* fiber, Add
 template <bool Write>
 MENAGERIE_INSIDE void check(Address address, ulong bytes, ulong alignment, bool atomic = false) {
   Fiber* fiber = current();
-  if (address - Address(fiber) < kStackBytes) return;
+  if ((address ^ Address(fiber)) < kStackBytes) return;
   const Group& group = *fiber->group;
   if (address % alignment != 0) fault(Fault::kMisaligned, address, bytes, Write);
   if (address - Address(group.local.memory) < kLocalBytes) {

@@ -87,6 +87,20 @@ MENAGERIE_UNCHECKED __attribute__((noinline)) T fold(uint begin, uint end, T sta
   return result;
 }
 
+// The same of all lanes, which the first one that asks folds for the others.
+template <class T, class Function>
+MENAGERIE_UNCHECKED __attribute__((noinline)) T fold_all(Function function) {
+  Simd& simd = *current()->simd;
+  T result;
+  if (simd.folded_clock != simd.clock) {
+    result = fold<T>(0, kSimdWidth, T(), false, function);
+    __builtin_memcpy(simd.folded, &result, sizeof(T));
+    simd.folded_clock = simd.clock;
+  }
+  __builtin_memcpy(&result, simd.folded, sizeof(T));
+  return result;
+}
+
 // Granules of threadgroup memory: elements where they are scalars or vectors.
 template <class T>
 inline constexpr uint kGranule = alignof(T);
@@ -121,7 +135,7 @@ MENAGERIE_UNCHECKED inline bool lies_in_group(const volatile void* place) {
   return Address(place) - Address(current()->group->local.memory) < kLocalBytes;
 }
 MENAGERIE_UNCHECKED inline bool lies_in_thread(const volatile void* place) {
-  return Address(place) - Address(current()) < kStackBytes;
+  return (Address(place) ^ Address(current())) < kStackBytes;
 }
 
 }  // namespace menagerie::emulated
@@ -132,13 +146,16 @@ MENAGERIE_THREADS void threadgroup_barrier(mem_flags) { menagerie::emulated::gro
 MENAGERIE_THREADS void simdgroup_barrier(mem_flags) { menagerie::emulated::simd_barrier(); }
 
 // Of the SIMD group, and of four neighbours in it.
-#define MENAGERIE_FOLD_OF(group, width, name, ...)                             \
-  template <class T>                                                           \
-  MENAGERIE_THREADS T group##_##name(T value) {                                \
-    menagerie::emulated::publish(value);                                       \
-    const uint first = menagerie::emulated::this_lane() / width * width;       \
-    return menagerie::emulated::fold<T>(first, first + width, T(), false,      \
-                                        [](T a, T b) { return __VA_ARGS__; }); \
+#define MENAGERIE_FOLD_OF(group, width, name, ...)                               \
+  template <class T>                                                             \
+  MENAGERIE_THREADS T group##_##name(T value) {                                  \
+    menagerie::emulated::publish(value);                                         \
+    const auto both = [](T a, T b) { return __VA_ARGS__; };                      \
+    if (width == menagerie::emulated::kSimdWidth) {                              \
+      return menagerie::emulated::fold_all<T>(both);                             \
+    }                                                                            \
+    const uint first = menagerie::emulated::this_lane() / width * width;         \
+    return menagerie::emulated::fold<T>(first, first + width, T(), false, both); \
   }
 #define MENAGERIE_FOLD(...)                \
   MENAGERIE_FOLD_OF(simd, 32, __VA_ARGS__) \

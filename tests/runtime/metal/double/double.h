@@ -52,6 +52,11 @@ using Work = std::function<void()>;
 - (void)execute;
 @end
 
+@interface NSMutableArray<ObjectType> : NSArray <ObjectType>
++ (instancetype)arrayWithCapacity:(NSUInteger)capacity;
+- (void)addObject:(ObjectType)object;
+@end
+
 @interface NSException (Double)
 + (NSException*)exceptionWithReason:(const char*)text;
 @end

@@ -3,7 +3,6 @@
 extern "C" {
 NSObject* double_new(Class type) __attribute__((ns_returns_retained));
 void double_delete(void* object);
-bool double_responds(NSObject* object, SEL selector);
 void objc_exception_throw(id object) __attribute__((noreturn));
 }
 
@@ -15,9 +14,6 @@ void objc_exception_throw(id object) __attribute__((noreturn));
 }
 - (instancetype)init {
   return self;
-}
-- (BOOL)respondsToSelector:(SEL)selector {
-  return double_responds(self, selector);
 }
 - (void)dealloc {
   double_delete((__bridge void*)self);

@@ -268,10 +268,6 @@ Method objc_msg_lookup_super(Super* super, Selector* selector) {
   return slot->body;
 }
 
-bool double_responds(Object* object, Selector* selector) {
-  return find(object->isa, selector) != nullptr;
-}
-
 Object* double_new(Class* type) {
   const size_t bytes = sizeof(Header) + static_cast<size_t>(type->instance_bytes);
   void* memory = std::calloc(1, (bytes + 15) / 16 * 16);

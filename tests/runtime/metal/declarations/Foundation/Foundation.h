@@ -13,7 +13,6 @@ typedef unsigned long NSUInteger;
 typedef long NSInteger;
 
 @protocol NSObject
-- (BOOL)respondsToSelector:(SEL)selector;
 @end
 @protocol NSCopying
 @end
@@ -35,11 +34,6 @@ __attribute__((objc_root_class))
 @property(readonly) ObjectType firstObject;
 @property(readonly) NSUInteger count;
 - (ObjectType)objectAtIndex:(NSUInteger)index;
-@end
-
-@interface NSMutableArray<ObjectType> : NSArray <ObjectType>
-+ (instancetype)arrayWithCapacity:(NSUInteger)capacity;
-- (void)addObject:(ObjectType)object;
 @end
 
 @interface NSError : NSObject
