@@ -147,7 +147,7 @@ _CONVOLUTIONS = (
         (2, 4, 4, 6),
     ),
     ("grouped", _images(_X, floats(6, 2, 3, 3), groups=2), (2, 6, 7, 6)),
-    ("1 x 1 of one place", _images(floats(2, 8, 1, 1), floats(6, 8, 1, 1), floats(6)), (2, 6, 1, 1)),
+    ("one place", _images(floats(2, 8, 1, 1), floats(6, 8, 1, 1), floats(6)), (2, 6, 1, 1)),
     (
         "grouped, in tiles",
         _images(
