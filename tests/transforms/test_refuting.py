@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 import menagerie
 from transforms import convert, pipeline
+from transforms.goldens import cases
 from transforms.goldens.refuting import LISTED
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.traced import write
@@ -236,6 +237,37 @@ def test_products_with_zero_and_cancelled_sums_pass(tmp_path: Path) -> None:
         zeros, signs, *_ = session.run({session.inputs[0].name: given.numpy()}).values()
     np.testing.assert_array_equal(zeros, (given * 0).numpy())
     np.testing.assert_array_equal(signs[:, 2:], torch.signbit(given * 0)[:, 2:].numpy())
+
+
+def test_a_large_model_is_judged_by_float64_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that are all the same normalise to what rounding leaves; no weight is copied for it."""
+
+    class Normalised(nn.Module):
+        """Features of frames, each normalised over the frames, and counted."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.mix = nn.Linear(24, 40)
+            self.register_buffer("shift", torch.full((40,), 0.1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            """(frames, 40)."""
+            logs = torch.log(self.mix(x).square() + 1e-5) + self.shift
+            centred = logs - logs.mean(0)
+            return centred / (centred.square().mean(0).sqrt() + 1e-5)
+
+    monkeypatch.setattr(cases, "_MOST_PARAMETERS", 0)
+    report = convert(
+        Normalised().eval(), (torch.randn(199, 24),), out=tmp_path / "b", measure_seconds=0
+    ).report
+    [program] = report.validation.programs
+    assert program.refuting is not None
+    assert {"zeros", "all equal", "tiny numbers"} <= {
+        each.attempt for each in program.refuting.tried
+    }
 
 
 def test_a_cast_of_nan_to_an_integer_refutes_nothing(tmp_path: Path) -> None:

@@ -254,13 +254,10 @@ def _widened(value: Any) -> Any:
 def in_float64(eager: Eager) -> Call | None:
     """Return the first call with weights, inputs and arithmetic in float64.
 
-    None for a model that is large or cannot be copied. The call may raise what the model has
-    against float64.
+    None for a model that cannot be copied. The call may raise what the model has against float64.
     """
-    if sum(p.numel() for p in eager.module.parameters()) > _MOST_PARAMETERS:
-        return None
     try:
-        wide = replace(eager, module=copy.deepcopy(eager.module).double())
+        wide = replace(eager, module=_wide_copy(eager.module))
     except Exception:  # noqa: BLE001 - a module may raise anything
         return None
 
@@ -275,6 +272,21 @@ def in_float64(eager: Eager) -> Call | None:
             torch.set_default_dtype(before)
 
     return call
+
+
+def _is_large(module: torch.nn.Module) -> bool:
+    return sum(p.numel() for p in module.parameters()) > _MOST_PARAMETERS
+
+
+def _wide_copy(module: torch.nn.Module) -> torch.nn.Module:
+    """Return a copy in float64; a large model's parameters stay, and are widened at each use."""
+    if not _is_large(module):
+        return copy.deepcopy(module).double()
+    wide = copy.deepcopy(module, {id(p): p for p in module.parameters()})
+    for part in wide.modules():
+        for name, buffer in part.named_buffers(recurse=False):
+            setattr(part, name, _widened(buffer))
+    return wide
 
 
 def _sorted(x: torch.Tensor, dim: int = -1, descending: bool = False) -> Any:
@@ -428,7 +440,7 @@ def exact_outputs(eager: Eager, cases: Sequence[GoldenCase]) -> dict[str, torch.
     number = next((n for n, case in enumerate(cases) if case.kind in _LIKE_DATA), 0)
     case = cases[number]
     floats = {v.dtype for v in case.inputs.values() if v.is_floating_point()}
-    if not floats <= {torch.float32, torch.float64}:
+    if _is_large(eager.module) or not floats <= {torch.float32, torch.float64}:
         return {}
     if (run := in_float64(eager)) is None:
         return {}
