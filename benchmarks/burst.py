@@ -93,7 +93,7 @@ def _submitted(one: PlannedModel, count: int) -> tuple[float, list[UUID], list[s
     """Submit all runs at once; ask for the status until the last one is taken."""
     from prefect.client.orchestration import get_client
 
-    from flows.fan_out import submit_all
+    from flows.batches import submit_all
     from flows.parameters import ConversionOptions
     from flows.runs import Runs
 

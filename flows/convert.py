@@ -15,8 +15,9 @@ from prefect.runtime import deployment
 from prefect.states import Completed, Failed
 from pydantic import Field
 
+from flows.batches import CONVERT_BATCH
 from flows.conversion import ModelChoice, TagChoice, TargetChoice, convert_in_task
-from flows.fan_out import CONVERT_BATCH, Conversions
+from flows.fan_out import Conversions
 from flows.pages import Ended, leave_artifact, leave_pages, tell
 from flows.parameters import ConversionOptions, RunLimits
 from flows.plan import PlannedModel, plan, sort_out
@@ -150,10 +151,11 @@ def _convert_all(
     until = time.monotonic() + limits.hours * 3600
     with use_services(given), get_client(sync_client=True) as client:
         runs = Runs(client, this_run())
-        if work and runs.deployments(CONVERT_BATCH):
+        if work and (deployments := runs.deployments(CONVERT_BATCH)):
             recorder.run_began(address(this_run()))
             Conversions(
                 runs,
+                deployments,
                 limits=limits,
                 options=options,
                 recorder=recorder,

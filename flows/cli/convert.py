@@ -172,7 +172,7 @@ def _submitted(
     with prefect_api():
         from prefect.client.orchestration import get_client
 
-        from flows.fan_out import submit_all
+        from flows.batches import submit_all
         from flows.runs import Runs, address
 
         with get_client(sync_client=True) as client:

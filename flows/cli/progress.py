@@ -49,7 +49,7 @@ class LiveDisplay(Listener):
             disable=not self._live,
         )
         self._tasks: dict[tuple[str, str], TaskID] = {}
-        self._done: dict[tuple[str, str], list[Stage]] = {}
+        self._done: dict[tuple[str, str], set[Stage]] = {}
         self._status: TaskID | None = None
         self._lock = threading.Lock()
 
@@ -75,7 +75,7 @@ class LiveDisplay(Listener):
                 self._status = None
             if key not in self._tasks:
                 self._tasks[key] = self._progress.add_task("", total=None, label=" ".join(key))
-            done = self._done.get(key, [])
+            done = self._done.get(key, ())
             steps = [
                 f"[green]{s}[/green]"
                 if s in done
@@ -92,7 +92,10 @@ class LiveDisplay(Listener):
     def stage_ended(self, model: str, target: str, stage: Stage, took: float) -> None:
         """See `Listener`."""
         with self._lock:
-            self._done.setdefault((model, target), []).append(stage)
+            done = self._done.setdefault((model, target), set())
+            if stage in done:  # a run on a worker is asked again and again
+                return
+            done.add(stage)
         if not self._live:
             self._console.print(f"{model} for {target}: {stage} {seconds(took)}")
 

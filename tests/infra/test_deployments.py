@@ -18,7 +18,7 @@ from prefect.events.schemas.automations import AutomationCore
 from ruamel.yaml import YAML
 
 from flows import convert, upkeep
-from flows.fan_out import pool_of
+from flows.batches import pool_of
 from infra.apply import apply_pools, deploy
 from infra.wanted import Wanted, time_zone
 from transforms.targets import all_targets

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
+from flows.batches import pool_of
 from flows.cli import invoke
-from flows.fan_out import pool_of
 from flows.parameters import ConversionOptions
 from flows.plan import PlannedModel, plan
 from menagerie.format.folder import open_bundle

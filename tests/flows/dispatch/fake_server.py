@@ -39,7 +39,7 @@ class FakeRuns:
     names: list[str] = field(default_factory=list)
     time: float = 0.0
 
-    def now(self) -> float:
+    def monotonic(self) -> float:
         """Time that passes only while one sleeps."""
         return self.time
 

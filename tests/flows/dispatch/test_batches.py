@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from prefect.client.schemas.objects import FlowRun, StateType
 
-from flows.fan_out import Action, decide, pool_of, share_out
+from flows.batches import pool_of, share_out
+from flows.fan_out import Action, decide
 from flows.parameters import ConversionOptions, RunLimits
 from flows.plan import PlannedModel, plan
 from zoo.errors import UsageError

@@ -63,14 +63,14 @@ def dispatch(
     recorder, allowed = Listener(), RunLimits(**limits)
     conversions = Conversions(
         server,  # type: ignore[arg-type]
+        server.deployments("convert-batch"),
         limits=allowed,
         options=options,
         recorder=recorder,
         attended=attended,
-        now=server.now,
-        sleep=server.sleep,
     )
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("flows.fan_out.time", server)
         patch.setattr("flows.fan_out.BATCH_MODELS", most)
         conversions.convert(work, server.time + allowed.hours * 3600)
     return {model: each for (model, _), each in recorder.rows.items()}
