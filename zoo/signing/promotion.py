@@ -30,7 +30,6 @@ from zoo.signing.provenance import statement, subjects
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
-    from typing import Literal
 
     from menagerie.format.bundle_manifest import BundleManifest
     from zoo.signing.keyring import Keyring
@@ -70,27 +69,13 @@ class Promoter:
                 raise Retracted(place, fact, "Fix its cause and convert it: that is another build")
             signature = _signature(self._keyring, candidate.document)
             release = self._store.admit(candidate, signature, self.has_signed)
-            last = ledger.last(release.build_key)
+            last, entry = ledger.last(release.build_key), _entry(ledger, release, reason, latest)
             done = {"promote", "rollback"} if latest else {"promote", "rollback", "admit"}
-            if last is not None and last.action in done and last.document == release.digest:
+            if last is not None and last.action in done and last.document == entry.document:
                 self._store.sign(release, _signature(self._keyring, release.document))
-                return release
-            self._attest(release)
-            last = ledger.latest  # what was only emulated takes no place of what was validated
-            lesser = (
-                last is not None
-                and last.state is ReleaseState.VALIDATED
-                and release.manifest.state is ReleaseState.EMULATED
-            )
-            entry = LedgerEntry(
-                action="promote" if latest and not lesser else "admit",
-                build_key=release.build_key,
-                document=release.digest,
-                state=release.manifest.state,
-                when=_now(),
-                reason=reason,
-            )
-            self._write(ledger.with_entry(entry))
+            else:
+                self._attest(release)
+                self._write(ledger.with_entry(entry))
         return release
 
     def rollback(self, ledger: Ledger, build_key: str | None = None, reason: str = "") -> str:
@@ -107,7 +92,7 @@ class Promoter:
             raise _no_release(ledger, f"{wanted} is no release of it")
         if entry.action == "retract":
             raise _no_release(ledger, f"{wanted} was retracted on {entry.when}")
-        self._decide(ledger, "rollback", entry, reason)
+        self._decide(ledger, replace(entry, action="rollback", when=_now(), reason=reason))
         return entry.build_key
 
     def retract(self, ledger: Ledger, build_key: str, reason: str) -> str | None:
@@ -117,7 +102,8 @@ class Promoter:
         """
         if (entry := ledger.last(build_key)) is None:
             raise _no_release(ledger, f"{build_key} is no release of it")
-        latest = self._decide(ledger, "retract", entry, reason).latest
+        entry = replace(entry, action="retract", when=_now(), reason=reason)
+        latest = self._decide(ledger, entry).latest
         return None if latest is None else latest.build_key
 
     def refresh(self) -> None:
@@ -139,11 +125,9 @@ class Promoter:
                     self._attest(release)
                 self._write(ledger)
 
-    def _decide(
-        self, ledger: Ledger, action: Literal["rollback", "retract"], to: LedgerEntry, reason: str
-    ) -> Ledger:
-        entry = replace(to, action=action, when=_now(), reason=reason)
-        with self._keyring.hold():  # another promoter may have decided something meanwhile
+    def _decide(self, ledger: Ledger, entry: LedgerEntry) -> Ledger:
+        """Sign one more decision, behind those that another promoter has signed meanwhile."""
+        with self._keyring.hold():
             now = self._store.ledger(ledger.model, ledger.platform) or ledger
             self._write(decided := now.with_entry(entry))
         return decided
@@ -201,6 +185,20 @@ def sign_own(folder: Path, keyring: Keyring | None = None) -> None:
     if (keys := keyring or keyring_for(str(folder))) is not None:
         signature = _signature(keys, open_bundle(folder).document)
         write_durably(folder / SIGNATURE, signature, partial=folder / PARTIAL)
+
+
+def _entry(ledger: Ledger, release: Release, reason: str, latest: bool) -> LedgerEntry:
+    """Decide for a release; what was only emulated takes no place of what was validated."""
+    state, held = release.manifest.state, ledger.latest and ledger.latest.state
+    lesser = held is ReleaseState.VALIDATED and state is ReleaseState.EMULATED
+    return LedgerEntry(
+        action="promote" if latest and not lesser else "admit",
+        build_key=release.build_key,
+        document=release.digest,
+        state=state,
+        when=_now(),
+        reason=reason,
+    )
 
 
 def _signed(keyring: Keyring, message: bytes) -> dict[str, bytes]:
