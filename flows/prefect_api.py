@@ -22,8 +22,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import httpx
 
@@ -31,10 +32,6 @@ from flows.connection import OF_ALL_WORKERS, ClusterState
 from menagerie.paths import home
 from tasks.failures import last_line
 from zoo.errors import MenagerieError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 STARTUP_SECONDS = 120.0  # a fresh database took 14 s on two idle cores, a known one 4 s
 _ATTEMPTS = 2  # the first start on a fresh home can fail where the second finds its tables made

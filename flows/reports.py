@@ -10,6 +10,7 @@ import os
 import platform
 import shlex
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,18 +19,14 @@ from typing import TYPE_CHECKING
 from menagerie.figures import size
 from menagerie.paths import home
 from zoo.errors import ArtifactError, MenagerieError, StoreError
-from zoo.records import FailureReport
+from zoo.records import ConversionReport, FailureReport
 from zoo.report.files import read_report, write_failure, write_index
 from zoo.report.page import log_end
-from zoo.store import open_store
+from zoo.store import Release, open_store
 from zoo.store.base import LINK_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from flows.results import ModelResult, RunResult
-    from zoo.records import ConversionReport
-    from zoo.store import Release
 
 _log = logging.getLogger(__name__)
 _LOG_BYTES = 64 * 1024  # of a log's end, of which the page shows some lines

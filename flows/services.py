@@ -6,6 +6,7 @@ own in place without replacing any function of Prefect's.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -13,17 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from flows.results import Listener
 from menagerie.validation import validate as run_goldens
+from menagerie.validation.findings import ValidationReport
 from tasks.forking import load_ahead
+from tasks.job import Job, StageRecords
 from tasks.model_process import ModelProcess
+from tasks.stage_table import Hold, ModelHolder
+from transforms.stages import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from flows.plan import PlannedModel
-    from menagerie.validation.findings import ValidationReport
-    from tasks.job import Job, StageRecords
-    from tasks.stage_table import Hold, ModelHolder
-    from transforms.stages import Stage
 
 _SERVICES: ContextVar[Services | None] = ContextVar("services", default=None)
 

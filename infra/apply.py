@@ -12,12 +12,12 @@ import os
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 from apprise import Apprise
 from prefect.blocks.notifications import SlackWebhook
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate, WorkQueueCreate
 from prefect.events.schemas.automations import AutomationCore
 from prefect.workers.process import ProcessWorker
@@ -25,9 +25,6 @@ from pydantic import SecretStr, ValidationError
 
 from infra.wanted import NOTIFY, TIME_ZONE, Wanted, time_zone
 from zoo.errors import MenagerieError, UsageError, explain
-
-if TYPE_CHECKING:
-    from prefect.client.orchestration import SyncPrefectClient
 
 _COMMAND = "python -m flows.prefect_api run"
 _OURS = {"description", "concurrency_limit", "base_job_template"}  # of a pool

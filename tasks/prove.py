@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from menagerie.format.folder import open_bundle
 from menagerie.host import emulates
 from menagerie.validation import Limits
+from menagerie.validation.findings import ValidationReport
 from transforms import stages
 from zoo.errors import ValidationError
+from zoo.records import ConversionReport
 from zoo.report.files import write_report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from menagerie.validation.findings import ValidationReport
     from tasks.job import Job, StageRecords
-    from zoo.records import ConversionReport
 
 _EMULATION_SHARE = 0.9  # of the stage's time; the report is written in the rest
 

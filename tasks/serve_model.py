@@ -15,25 +15,21 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, NoReturn, cast
+from io import TextIOWrapper
+from typing import IO, NoReturn, cast
 
 from tasks.failures import Failure
 from tasks.forking import PID
+from tasks.job import Job
 from tasks.model_process import Answer, Request
-from tasks.stage_table import STAGES
+from tasks.stage_table import STAGES, ModelHolder
 from transforms.progress import progress_to
 from zoo.errors import SourceRefused
 
 _MESSAGE_BYTES = 256  # of a message, which names a kind of source
 _ENDS = 4  # a forked process's ends of what it shares: requests, answers, log, its number
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from io import TextIOWrapper
-
-    from tasks.job import Job
-    from tasks.stage_table import ModelHolder
 
 
 @functools.cache

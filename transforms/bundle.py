@@ -6,9 +6,11 @@ import itertools
 import json
 import platform
 import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,6 +22,7 @@ from menagerie.format.bundle_manifest import (
     ReleaseState,
     Role,
     State,
+    TensorSpec,
     unsealed,
 )
 from menagerie.format.folder import seal
@@ -32,24 +35,17 @@ from menagerie.validation.samples import sampled
 from transforms.graph.call_signature import state_of
 from transforms.graph.callable import WRAPPER_PREFIX
 from transforms.graph.layouts import as_array, content_digest
-from transforms.lowering.result import LoweredFile
+from transforms.lowering.result import LoweredFile, LoweredProgram
 from transforms.lowering.toolchain import find_compiler
-from transforms.passes.quantisation import Quantised, Scheme, quantised, scheme_of
+from transforms.passes.quantisation import Quantised, Range, Scheme, quantised, scheme_of
 from transforms.passes.round_weights import may_narrow, may_quantise
 from transforms.sbom import SBOM_FILE, sbom_document
-from zoo.precision import Precision
+from zoo.precision import Precision, WeightPrecision
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from menagerie.format.bundle_manifest import TensorSpec
     from transforms.eager import Gate, SpeechParts
     from transforms.export.prepare import Prepared
-    from transforms.lowering.result import LoweredProgram
-    from transforms.passes.quantisation import Range
     from transforms.targets import Identity, Settings, Target
-    from zoo.precision import WeightPrecision
 
 _WEIGHTS = "weights.safetensors"
 _ACCURACY = "accuracy.safetensors"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -11,33 +13,28 @@ import torch
 from menagerie.errors import ArtifactError
 from menagerie.format.bundle_manifest import AccuracyData, TensorSpec
 from menagerie.profile import take_turn
+from menagerie.speech.recipe import Recipe
 from menagerie.speech.recogniser import Program
 from menagerie.speech.word_errors import HeldOut, count_errors
 from menagerie.timing import artifact, time_in_turns
 from menagerie.validation.checks import accuracy, representative_case
+from menagerie.validation.findings import Measurement
 from transforms.goldens.cases import input_dtype, model_dtype
-from transforms.graph.call_signature import DTYPES, Signature
+from transforms.graph.call_signature import DTYPES, Call, Signature
 from transforms.graph.callable import eager_of
 from transforms.graph.layouts import as_array
 from transforms.progress import in_parts, report_step
 from zoo.errors import SessionError, SourceError
-from zoo.sources.context import resolve_inside
+from zoo.sources.context import Context, resolve_inside
 from zoo.sources.random_weights import torch_threads
+from zoo.spec import AccuracyGate, ProgramSpec, SpeechSpec
 from zoo.speech import held_out, recipe
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     import numpy as np
 
-    from menagerie.speech.recipe import Recipe
-    from menagerie.validation.findings import Measurement
     from transforms.export.prepare import Prepared
-    from transforms.graph.call_signature import Call
     from transforms.targets import Target
-    from zoo.sources.context import Context
-    from zoo.spec import AccuracyGate, ProgramSpec, SpeechSpec
 
 _SECONDS = 1.0  # for an artifact and eager together
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from menagerie.figures import count, printable
-from menagerie.format.bundle_manifest import ReleaseState
+from menagerie.format.bundle_manifest import BundleManifest, ReleaseState
 from menagerie.validation import Limits, validate
 from menagerie.validation.findings import Measurement, ValidationReport
 from transforms.progress import in_parts, report_step
@@ -38,12 +40,8 @@ from zoo.records import (
 from zoo.report.files import write_report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
     from torch.export import ExportedProgram
 
-    from menagerie.format.bundle_manifest import BundleManifest
     from transforms.eager import Gate, SpeechParts
     from transforms.export.prepare import Prepared
     from transforms.passes.quantisation import Call, Range

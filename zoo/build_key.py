@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,6 @@ from menagerie.typed_json import plain
 from zoo.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from zoo.spec import ModelSpec
 
 _SCHEME = 1  # raised when the key's own composition changes

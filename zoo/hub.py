@@ -6,6 +6,7 @@ platform, which is the bundle; beside them a model card, the root to trust, and 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -22,7 +23,7 @@ from menagerie.format.bundle_manifest import MANIFEST
 from menagerie.store.base import Progress, silent
 from menagerie.store.hub import endpoint, repository
 from menagerie.trust import trusted_roots
-from zoo.catalogue.collect import collect
+from zoo.catalogue.collect import CataloguedModel, collect
 from zoo.catalogue.pages import (
     CATALOGUE,
     MODEL_SIGNING_KEY,
@@ -39,9 +40,6 @@ from zoo.report.page import render_markdown
 from zoo.signing.keyring import keys_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from zoo.catalogue.collect import CataloguedModel
     from zoo.store import Release, Store
 
 _MOST_KEY_BYTES = 2**20

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,9 +16,6 @@ from menagerie.typed_json import Malformed, check
 from zoo.errors import SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from zoo.spec import SpeechSpec
 
 TRANSCRIPTS = "transcripts.tsv"

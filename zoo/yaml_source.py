@@ -7,8 +7,10 @@ nor unfold into more than is written in it. What Pydantic refuses is put into th
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ruamel.yaml import YAML
@@ -29,9 +31,6 @@ from ruamel.yaml.nodes import ScalarNode
 from zoo.errors import nearest, suggestion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
 

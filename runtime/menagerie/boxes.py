@@ -7,13 +7,12 @@ of facenet-pytorch, which took them from the authors' program.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from numpy.typing import NDArray
 
     from menagerie.uses import BoxesHead

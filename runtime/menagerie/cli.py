@@ -12,7 +12,8 @@ import re
 import sys
 import tempfile
 import time
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -22,9 +23,6 @@ from menagerie.figures import printable
 from menagerie.terminal import Status, columns, painted, write_json, written_out
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-
     from menagerie.store import Release, ReleaseReader
     from menagerie.validation.findings import ValidationReport
 

@@ -6,6 +6,7 @@ import ctypes
 import math
 import os
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,13 +17,10 @@ from menagerie.host import cores
 from menagerie.library import last_error, library
 from menagerie.terminal import columns
 from menagerie.typed_json import plain
-from menagerie.validation.findings import Measurement, Peaks, Profile
+from menagerie.validation.findings import KernelTime, Measurement, Peaks, Profile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from menagerie.session import Session
-    from menagerie.validation.findings import KernelTime
 
 _FEWEST_RUNS = 3
 _SHIM = ("aoti_torch_cpu_", "aoti_torch_", "mkldnn_", "_")

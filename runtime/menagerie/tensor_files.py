@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,6 @@ from menagerie.numerics import Dtype
 from menagerie.typed_json import check, load
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from menagerie.format.bundle_manifest import TensorSpec
 
 _ZIP = b"PK"  # as `.npz` begins

@@ -16,9 +16,10 @@ import select
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, cast
 
 from menagerie.errors import SessionError, UsageError
 from menagerie.format.folder import open_bundle
@@ -27,13 +28,9 @@ from menagerie.profile import Turn, latency, measurement, profile, take_turn
 from menagerie.session import Session
 from menagerie.typed_json import Malformed, from_json
 from menagerie.validation.checks import from_the_start
+from menagerie.validation.findings import Measurement, Profile
 from menagerie.validation.goldens import GoldenCases
 from menagerie.validation.validate import clean_environment
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from menagerie.validation.findings import Measurement, Profile
 
 EMULATED = "emulated: the times are of this machine's processor, and say nothing of a GPU's"
 _FEWEST_TURNS = 3

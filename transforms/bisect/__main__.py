@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from menagerie.figures import decibels, error
 from transforms.bisect.reproducer import rerun
 from zoo.errors import MenagerieError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -12,7 +12,7 @@ import os
 import signal
 import tempfile
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -47,7 +47,9 @@ from transforms.goldens.examples import example_goldens
 from transforms.goldens.refuting import Answers, answers, excuses
 from transforms.graph.call_signature import (
     CONSTANTS,
+    Call,
     Eager,
+    Signature,
     axes_by_input,
     know_caches,
     named_sizes,
@@ -61,13 +63,10 @@ from transforms.graph.layouts import as_array, as_tensor
 from transforms.passes.canonical import TakePlainInputs, run_canonical
 from zoo.errors import ExportError, UsageError
 from zoo.records import PassRecord
+from zoo.spec import ProgramSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from transforms.graph.call_signature import Call, Signature
     from transforms.passes.quantisation import Range
-    from zoo.spec import ProgramSpec
 
 
 T = TypeVar("T")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,14 +14,11 @@ from transforms.goldens.cases import input_dtype
 from zoo.errors import SourceError
 from zoo.sources.context import Context, resolve_inside
 from zoo.sources.use import gate_data
+from zoo.spec import InputSpec, ModelSpec, ProgramSpec, SpeechSpec, WordGate
 from zoo.speech import held_out
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from transforms.passes.quantisation import Call
-    from zoo.spec import InputSpec, ModelSpec, ProgramSpec, SpeechSpec, WordGate
 
 
 _FULL = 2.0**15  # a sample of 16 bits is a fraction of this

@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 import torch
 
+from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.validation.findings import CaseKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from menagerie.format.bundle_manifest import TensorSpec
     from zoo.spec import Dimension, InputSpec
 
 # As entries here, and models of the transformers library, call them.

@@ -6,19 +6,18 @@ The trial is made on fake values before anything is edited, so that a pass can r
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.fx import Node
 
 from transforms.graph.guards import no_new_guards
 from transforms.graph.schemas import call_with, is_functional, nodes_in, qualified_name, schema_of
 from zoo.sources.context import first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
     import numpy as np
-    from torch.fx import Node
 
     from transforms.graph.editor import ProgramEditor
 

@@ -62,11 +62,12 @@ from __future__ import annotations
 import re
 import warnings
 from collections import defaultdict
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
 
 import sympy
@@ -75,11 +76,16 @@ from torch._inductor import codecache, cpu_vec_isa, ir, lowering, scheduler, siz
 from torch._inductor import graph as graph_module
 from torch._inductor import utils as inductor_utils
 from torch._inductor.codegen import common, cpp, cpp_wrapper_cpu
+from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 from torch._inductor.fx_passes import fuse_attention
 from torch._inductor.fx_passes.joint_graph import UniformValueConstantFolder as _Folder
 from torch._inductor.fx_utils import get_node_storage
+from torch._inductor.graph import GraphLowering
+from torch._inductor.scheduler import BaseScheduling
 from torch._inductor.utils import get_gpu_type, normalize_name
+from torch.export import ExportedProgram
+from torch.fx import Node
 from torch.fx.experimental import _config
 from torch.utils import _cpp_embed_headers
 from torch.utils import _pytree as pytree
@@ -91,16 +97,6 @@ from transforms.graph.record import origin
 from transforms.lowering.cpp_codegen import located, not_the_pinned, numbers_as_eager
 from zoo.errors import LoweringError
 from zoo.sources.context import first_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from contextlib import AbstractContextManager
-
-    from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
-    from torch._inductor.graph import GraphLowering
-    from torch._inductor.scheduler import BaseScheduling
-    from torch.export import ExportedProgram
-    from torch.fx import Node
 
 aten = torch.ops.aten
 _CUMSUM = "call_function", aten.cumsum.default

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from menagerie.format.bundle_manifest import Requirements
@@ -11,9 +13,6 @@ from menagerie.host import INSTRUCTIONS, RUNTIME_ABI
 from zoo.errors import LoweringError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     import torch
 
     from zoo.records import LoweringRecord

@@ -7,24 +7,21 @@ here are imported where torch is not: what lowers is imported by the method that
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
-from menagerie.format.bundle_manifest import platform_name
-from zoo.errors import UsageError
+from menagerie.format.bundle_manifest import Requirements, platform_name
+from menagerie.numerics import Dtype, Tolerance
+from transforms.lowering.result import LoweredProgram
+from zoo.errors import Check, UsageError
 from zoo.precision import FLOATS, Precision, WeightPrecision
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
     from torch.export import ExportedProgram
 
-    from menagerie.format.bundle_manifest import Requirements
-    from menagerie.numerics import Dtype, Tolerance
     from transforms.graph.graph_pass import GraphPass
-    from transforms.lowering.result import LoweredProgram
-    from zoo.errors import Check
     from zoo.spec import PassChoice
 
 # In a target's list: the place of the pass that a precision asks for, if it asks for one.

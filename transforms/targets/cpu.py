@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import platform
 import subprocess
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from menagerie.compilers import zig_version
+from menagerie.format.bundle_manifest import Requirements
 from menagerie.host import INSTRUCTIONS
-from transforms.lowering.result import host_requirements
+from transforms.lowering.result import LoweredProgram, host_requirements
 from transforms.targets.base import ROUND_WEIGHTS, PassItem, Target
 from zoo.errors import Check, Health
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from torch.export import ExportedProgram
-
-    from menagerie.format.bundle_manifest import Requirements
-    from transforms.lowering.result import LoweredProgram
 
 
 class CpuTarget(Target):

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from menagerie.compilers import zig_version
 from menagerie.format.bundle_manifest import Requirements
 from menagerie.host import RUNTIME_ABI
+from transforms.lowering.result import LoweredProgram
 from transforms.targets.base import ROUND_WEIGHTS, PassItem, Target
 from transforms.targets.cpu import CpuTarget
 from zoo.errors import Check, Health
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
     from torch.export import ExportedProgram
 
     from transforms.graph.graph_pass import GraphPass
-    from transforms.lowering.result import LoweredProgram
 
 _SHADER_HEADER = "shaders.h.metal"
 

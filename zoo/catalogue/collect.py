@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from menagerie.format.bundle_manifest import MANIFEST, SIGNATURE, BundleProgram, Role
 from menagerie.store.layout import blob_key, release_key, signature_key
+from menagerie.trust.ledger import Ledger
 from zoo.base_models import Frozen
 from zoo.errors import UnknownName
 from zoo.precision import Precision
+from zoo.records import ConversionReport
 from zoo.report.files import report_of
 from zoo.report.summary import Summary, summarise
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from menagerie.trust.ledger import Ledger
-    from zoo.records import ConversionReport
     from zoo.store import Release, Store
 
     _Reported = tuple[Release, ConversionReport | None]

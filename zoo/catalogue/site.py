@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -13,9 +15,6 @@ from zoo.catalogue.collect import CataloguedModel, collect, siblings
 from zoo.catalogue.pages import CATALOGUE, ROOT, WHEELS, Site, Way, render_catalogue, render_model
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
     from zoo.store import Store
     from zoo.store.base import ObjectStore
 

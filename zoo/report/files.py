@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -16,9 +18,6 @@ from zoo.records import ConversionReport, FailureReport, ProgramGraphs
 from zoo.report.page import render_failure, render_index, render_report
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     from zoo.store import Release, Store
 
 FAILURE_PAGE = "failure.html"

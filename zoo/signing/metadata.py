@@ -7,6 +7,7 @@ in the order in which a reader needs it last: a promotion that was killed leaves
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tuf.api.exceptions import RepositoryError
@@ -15,12 +16,9 @@ from tuf.api.serialization import DeserializationError
 
 from menagerie.durable import write_durably
 from menagerie.store.layout import METADATA
-from zoo.signing.keyring import Role, expires
+from zoo.signing.keyring import Keyring, Role, expires
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from zoo.signing.keyring import Keyring
     from zoo.store.base import ObjectStore
 
 _MOST_BYTES = 8 * 2**20

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from menagerie.format.bundle_manifest import MODEL_SIGNATURE, SIGNATURE
@@ -18,8 +19,6 @@ from menagerie.trust.ledger import envelope
 from menagerie.trust.signature import encoded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from securesystemslib.signer import CryptoSigner
 
 IN_TOTO: Final = "application/vnd.in-toto+json"

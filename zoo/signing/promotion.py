@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from menagerie.durable import write_durably
@@ -12,6 +14,7 @@ from menagerie.format.bundle_manifest import (
     MODEL_SIGNATURE,
     PARTIAL,
     SIGNATURE,
+    BundleManifest,
     ReleaseState,
 )
 from menagerie.format.folder import open_bundle
@@ -22,17 +25,12 @@ from zoo.catalogue.pages import MODEL_SIGNING_KEY
 from zoo.catalogue.site import update_catalogue
 from zoo.errors import MenagerieError, Retracted, UsageError, ValidationError
 from zoo.report.files import report_of
-from zoo.signing.keyring import Role, keyring_for
+from zoo.signing.keyring import Keyring, Role, keyring_for
 from zoo.signing.metadata import StoreMetadata
 from zoo.signing.model_signature import IN_TOTO, model_signature
 from zoo.signing.provenance import statement, subjects
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
-    from menagerie.format.bundle_manifest import BundleManifest
-    from zoo.signing.keyring import Keyring
     from zoo.spec import ModelSpec
     from zoo.store import Release, Store
 

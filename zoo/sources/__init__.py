@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from zoo.errors import SourceError
 from zoo.sources.context import Context
 from zoo.sources.fingerprint import has_weights, seed_used
-from zoo.spec import CheckpointSource, PackageSource, TorchvisionSource, TransformersSource
+from zoo.spec import (
+    CheckpointSource,
+    ModelSpec,
+    PackageSource,
+    SourceSpec,
+    TorchvisionSource,
+    TransformersSource,
+)
 
 if TYPE_CHECKING:
-    from pathlib import Path
-    from types import ModuleType
-
     from torch import nn
-
-    from zoo.spec import ModelSpec, SourceSpec
 
 
 @dataclass(frozen=True)

@@ -8,31 +8,32 @@ import json
 import operator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 import torch
 from pydantic import TypeAdapter
+from torch import nn
 
 from menagerie.paths import home
 from menagerie.typed_json import plain
 from menagerie.uses import AttentionHead, CtcHead
 from zoo.errors import SourceError, advice
 from zoo.models.torchvision_operators import torchvision_operators
-from zoo.sources.context import first_line, reading, weights_folder
+from zoo.sources.context import Context, first_line, reading, weights_folder
 from zoo.sources.package import unpack
-from zoo.spec import INSTEAD_OF_NEMO, HeadSpec, PackageSource, TransformersSource, WhisperHeadSpec
+from zoo.spec import (
+    INSTEAD_OF_NEMO,
+    HeadSpec,
+    PackageSource,
+    SourceSpec,
+    SpeechSpec,
+    TransformersSource,
+    WhisperHeadSpec,
+)
 
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from torch import nn
-
-    from zoo.sources.context import Context
-    from zoo.spec import SourceSpec, SpeechSpec
-
-    _Source = TransformersSource | PackageSource
-    _Tokens = tuple[dict[int, str], set[int], int | None]  # pieces, special ones, CTC's blank
-
+_Source = TransformersSource | PackageSource
+_Tokens = tuple[dict[int, str], set[int], int | None]  # pieces, special ones, CTC's blank
 _PREPROCESSOR = "preprocessor_config.json"
 # Experts as plain batches of products; what transformers chooses is a kernel that no target has.
 _EXPERTS = "batched_mm"

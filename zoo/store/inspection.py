@@ -5,17 +5,15 @@ from __future__ import annotations
 import secrets
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zoo.base_models import Frozen
 from zoo.errors import MenagerieError, StoreUnreachable
+from zoo.store.base import ObjectStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from zoo.store.base import ObjectStore
-
     _Attempt = tuple[str, Callable[[], bool], str]  # its name; whether it passed; what if not
 
 _SMALL = 4096  # bytes

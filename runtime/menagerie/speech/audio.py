@@ -6,24 +6,20 @@ so that a recording of hours takes the memory of seconds. Both come with the ext
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, BinaryIO
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from menagerie.errors import SpeechError
 from menagerie.speech.recipe import HIGHEST_RATE, LOWEST_RATE
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    Samples = NDArray[np.float32]
-
+Samples = NDArray[np.float32]
 _BLOCK_SECONDS = 1.0
 _INSTALL = "Install the extra `speech` of menagerie, or soundfile and soxr by themselves"
 

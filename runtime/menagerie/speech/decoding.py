@@ -8,22 +8,18 @@ Supervision" (2022), as `transformers` applies them (`WhisperTimeStampLogitsProc
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+from menagerie.speech.recipe import AttentionHead, TransducerHead, WhisperHead
 
-    from numpy.typing import NDArray
-
-    from menagerie.speech.recipe import AttentionHead, TransducerHead, WhisperHead
-
-    Floats = NDArray[np.float32]
-    Program = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
-
+Floats = NDArray[np.float32]
+Program = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 _STILL = 5  # frames: a pause between words
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from menagerie.errors import SpeechError
+from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.speech.decoding import (
     Decoder,
     Emission,
@@ -22,18 +24,9 @@ from menagerie.speech.decoding import (
     segments,
     spread,
 )
-from menagerie.speech.recipe import AttentionHead, CtcHead, TransducerHead
+from menagerie.speech.recipe import AttentionHead, CtcHead, Head, Recipe, TransducerHead
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from menagerie.format.bundle_manifest import TensorSpec
-    from menagerie.speech.recipe import Head, Recipe
-
-    Samples = NDArray[np.float32]
-
+Samples = NDArray[np.float32]
 _FEWEST = 320  # samples: two frames of features, without which there is no deviation
 
 Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]

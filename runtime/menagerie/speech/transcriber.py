@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from menagerie.errors import SpeechError
-from menagerie.format.bundle_manifest import Role
+from menagerie.format.bundle_manifest import BundleProgram, Role
 from menagerie.session import Session, checked_manifest
 from menagerie.speech.audio import Recording, at_rate, open_audio, require_rate, sound
-from menagerie.speech.recipe import WhisperHead, read_recipe
+from menagerie.speech.decoding import Emission
+from menagerie.speech.recipe import Head, WhisperHead, read_recipe
 from menagerie.speech.recogniser import Program, Recogniser
 from menagerie.speech.transcript import Speller, Token, Transcript
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from menagerie.format.bundle_manifest import BundleProgram
-    from menagerie.speech.decoding import Emission
-    from menagerie.speech.recipe import Head
-
-    Progress = Callable[[float, float | None], None]
+Progress = Callable[[float, float | None], None]
 
 
 class Transcriber:

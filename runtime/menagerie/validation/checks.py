@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from menagerie.emulator import Mode, running
 from menagerie.errors import ArtifactError
+from menagerie.format.bundle_manifest import AccuracyData, BundleProgram, Metric, TensorSpec
 from menagerie.numerics import Dtype, Tolerance
 from menagerie.profile import latency, profile
+from menagerie.session import Session
 from menagerie.speech.decoding import ctc_tokens
+from menagerie.speech.recipe import Recipe, WordGate
 from menagerie.speech.recogniser import Program
 from menagerie.speech.word_errors import count_errors, read_held_out
-from menagerie.tensor_files import narrow, read_tensors, widen
+from menagerie.tensor_files import Array, narrow, read_tensors, widen
 from menagerie.validation.compare import compare, measure, same_bits
 from menagerie.validation.findings import (
     AccuracyResult,
     CaseShape,
     Exactness,
+    Measurement,
+    OutputParity,
+    Profile,
     ProgramValidation,
+    Refuting,
     WordErrors,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from menagerie.format.bundle_manifest import AccuracyData, BundleProgram, Metric, TensorSpec
-    from menagerie.session import Session
-    from menagerie.speech.recipe import Recipe, WordGate
-    from menagerie.tensor_files import Array
-    from menagerie.validation.findings import Measurement, OutputParity, Profile, Refuting
     from menagerie.validation.goldens import GoldenCases
 
 _HALF = 0.5

@@ -26,16 +26,14 @@ import stat
 import struct
 import sys
 import tempfile
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from menagerie import process
 from menagerie.trust.roots import TRUST, trusted_place
 from menagerie.validation.sandbox import BY_SIGNAL, landlock_version
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 # By machine: its number in an audit record, and those of system calls.
 _ARCHITECTURES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}

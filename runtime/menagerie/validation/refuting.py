@@ -8,28 +8,24 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from menagerie.errors import ArtifactError, SessionError
-from menagerie.numerics import Dtype, TextEnum
-from menagerie.tensor_files import narrow, read_notes, read_tensors, stored, widen
+from menagerie.format.bundle_manifest import TensorSpec
+from menagerie.numerics import Dtype, TextEnum, Tolerance
+from menagerie.tensor_files import Array, Float64, narrow, read_notes, read_tensors, stored, widen
 from menagerie.typed_json import Malformed, from_json
 from menagerie.validation.compare import compare, measure
-from menagerie.validation.findings import Refutation, Refuting
+from menagerie.validation.findings import OutputParity, Refutation, Refuting
 from menagerie.validation.samples import every
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from menagerie.format.bundle_manifest import TensorSpec
-    from menagerie.numerics import Tolerance
     from menagerie.session import Session
-    from menagerie.tensor_files import Array, Float64
-    from menagerie.validation.findings import OutputParity
 
 NOTE = "refuting"  # the key of `Plan` in the file's metadata
 

@@ -9,17 +9,14 @@ int64 modulo 2^64 of integers. Steps are odd, so that tiles of a power of two ar
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from menagerie.numerics import Dtype, Tolerance
 from menagerie.tensor_files import Array, widen
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from menagerie.numerics import Dtype, Tolerance
 
 
 @dataclass(frozen=True)

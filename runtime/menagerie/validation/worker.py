@@ -14,13 +14,13 @@ import resource
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from menagerie.errors import ArtifactError, MenagerieError, SessionError
 from menagerie.figures import count
-from menagerie.format.bundle_manifest import Role, parse_manifest
+from menagerie.format.bundle_manifest import BundleProgram, Role, parse_manifest
 from menagerie.format.folder import open_bundle, read_manifest
 from menagerie.host import cores, emulates, machine
 from menagerie.library import version
@@ -48,12 +48,6 @@ from menagerie.validation.findings import (
 )
 from menagerie.validation.goldens import GoldenCases
 from menagerie.validation.refuting import refute
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from menagerie.format.bundle_manifest import BundleProgram
-
 
 _LEAST_SECONDS = 0.05  # for attempts to refute a program: a small one takes them all
 
