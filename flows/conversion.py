@@ -186,7 +186,6 @@ class Conversion:
 
 
 def _outcome(error: Exception) -> Outcome:
-    """Classify an error as failed, timed out or crashed."""
     if isinstance(error, NotProven):
         slow = error.report.validation.verdict is Verdict.TIMED_OUT
         return Outcome.TIMED_OUT if slow else Outcome.FAILED

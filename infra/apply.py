@@ -125,7 +125,6 @@ def deploy(wanted: Wanted) -> None:
 
 
 def _reason(said: str) -> str:
-    """Return the last line that names an error, else the last line."""
     lines = said.splitlines() or ["it said nothing"]
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b: ", line)]
     return (errors or lines)[-1]

@@ -141,7 +141,6 @@ class _Weights:
         self.tensors[stored + _OPERAND] = wider
 
     def _parts(self, value: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return what replaces the tensor, by the ending of its name."""
         if self._scheme is not None:
             found = quantised(value, self._scheme) if may_quantise(value) else None
             exact = found is not None and torch.equal(found.wide(), value)
@@ -215,7 +214,6 @@ def _write_attempts(
 
 
 def _write_speech(folder: Path, speech: SpeechParts) -> dict[str, str]:
-    """Write the recipe, and the recordings of its gate; return their paths by role."""
     (folder / SPEECH_FILE).write_bytes(document(speech.recipe, sort=False))
     if speech.held_out is None:
         return {Role.SPEECH: SPEECH_FILE}

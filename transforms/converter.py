@@ -282,7 +282,6 @@ def _convert(
     programs: Mapping[str, Program],
     stages: list[StageTime],
 ) -> ConvertedBundle:
-    """Go through the stages (`transforms.stages`), each with its time."""
     began = time.perf_counter()
 
     def ended(stage: Stage) -> Sequence[StageTime]:

@@ -221,7 +221,6 @@ def explain_program(
 
 
 def _counts(before: Counter[str], after: Counter[str]) -> tuple[OperatorCount, ...]:
-    """Return the calls of every operator, most frequent first, then by name."""
     names = before | after
     counts = [OperatorCount(operator=n, before=before[n], after=after[n]) for n in names]
     return tuple(sorted(counts, key=lambda c: (-max(c.before, c.after), c.operator)))

@@ -127,7 +127,6 @@ def _files(published: Path, rebuilt: Path) -> str:
 
 
 def _tensors(published: Path, rebuilt: Path) -> str:
-    """Describe the tensors that differ between two files, and by how much; empty: none."""
     try:
         one, two = read_tensors(published), read_tensors(rebuilt)
     except ArtifactError:

@@ -211,7 +211,6 @@ def _fill(store: Store, folder: Path, address: str, wheels: Sequence[Path]) -> W
 
 @contextmanager
 def _errors(server: str) -> Iterator[None]:
-    """Turn the errors of the Hub's client into ours."""
     advice = "Log in with a token that may write: hf auth login, or set HF_TOKEN"
     try:
         yield

@@ -196,7 +196,6 @@ def json_schema() -> dict[str, Any]:
 
 
 def _entries(file: YamlFile, targets: Iterable[str]) -> Mapping[str, ModelSpec]:
-    """Return the file's entries; none, and its faults noted, if anything in it is wrong."""
     value = file.value
     known = {fault.location for fault in file.faults}  # these read as None: say it once
     if value is None:

@@ -405,7 +405,6 @@ class WhisperHeadSpec(uses.WhisperHead):
 
 
 def _as_bundled(head: object) -> object:
-    """Check a head that an entry writes as the bundle has it."""
     try:
         return check(type(head), plain(head))
     except Malformed as error:

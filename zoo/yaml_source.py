@@ -200,7 +200,6 @@ class _Builder:
         return result
 
     def _key(self, event: Event) -> str | None:
-        """Return the text; None if it is none."""
         if not isinstance(event, ScalarEvent) or _tag(event):
             return None
         text: str = event.value
@@ -237,7 +236,6 @@ class _Builder:
 
 
 def _tag(event: Event) -> str | None:
-    """Return a value's explicit type tag; `!` names no type."""
     tag: str | None = getattr(event, "tag", None)
     return None if tag == "!" else tag
 
@@ -340,7 +338,6 @@ def _resolve(root: Schema, node: Schema) -> Schema:
 
 
 def _choices(node: Schema) -> list[str]:
-    """Return the values that an enum, a literal or a discriminator allows."""
     if "oneOf" in node:
         return list(node["discriminator"]["mapping"])
     return [str(v) for v in node.get("enum", [node["const"]] if "const" in node else [])]

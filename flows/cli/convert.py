@@ -166,7 +166,6 @@ def _reachable_store(given: str, cluster: "ClusterState | None") -> str:
 def _submitted(
     work: "Sequence[PlannedModel]", options: "ConversionOptions"
 ) -> list[dict[str, str]]:
-    """Submit runs to the workers; return their names, ids and addresses."""
     from flows.prefect_api import prefect_api
 
     with prefect_api():

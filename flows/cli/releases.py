@@ -335,7 +335,6 @@ def catalog(
 
 
 def _site(store: "Store", address: str | None, wheels: list[Path]) -> "Site":
-    """Return the site's stored settings, updated by the new ones."""
     from zoo.catalogue.site import keep_site, kept_site
 
     kept = kept_site(store.objects)

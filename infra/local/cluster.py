@@ -364,7 +364,6 @@ def _s3(state: ClusterState) -> str:
 
 
 def _database(state: ClusterState) -> str:
-    """Connect with the password, and return PostgreSQL's version and address."""
     import asyncpg
 
     async def version() -> str:

@@ -96,7 +96,6 @@ def _moved(boxes: Array, offsets: Array, more: float) -> Array:
 
 
 def _squares(boxes: Array) -> Array:
-    """Return the squares about boxes, as wide as the longer sides."""
     sides = boxes[:, 2:4] - boxes[:, :2]
     longer = sides.max(axis=1, keepdims=True)
     corner = boxes[:, :2] + sides / 2 - longer / 2

@@ -188,7 +188,6 @@ def _tolerated(versioned: Collection[str]) -> re.Pattern[str]:
 
 
 def _errors(said: str, tolerated: re.Pattern[str] | None) -> list[str]:
-    """Return lines with errors, except those whose text or notes are tolerated."""
     parts = re.split(r"^(?=[^\n]*?error: )", said, flags=re.MULTILINE)
     return [
         part.splitlines()[0]

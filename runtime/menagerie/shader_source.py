@@ -150,7 +150,6 @@ def _refuse(token: _Token, fact: str) -> NoReturn:
 
 
 def _closing(tokens: Sequence[_Token], opening: int) -> int:
-    """Index of the token that closes the bracket at `opening`."""
     opens = tokens[opening].text
     depth = 0
     for at in range(opening, len(tokens)):
@@ -239,7 +238,6 @@ def _check_positions(tokens: Sequence[_Token], kernel: str) -> None:
 
 
 def _check_buffer(tokens: Sequence[_Token], kernel: str, name: str) -> None:
-    """Refuse a buffer that is neither in device nor in constant memory."""
     words = {t.text for t in tokens}
     number = _NUMBER.fullmatch(tokens[0].text) and not words & {"*", "&"}
     if "thread" in words or number:
@@ -439,7 +437,6 @@ class _Translator:
         return self.tokens[at].text if at < len(self.tokens) else ""
 
     def _find(self, text: str, at: int, fact: str) -> int:
-        """Index of the next token with that text."""
         for found in range(at, len(self.tokens)):
             if self.tokens[found].text == text:
                 return found

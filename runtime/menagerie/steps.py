@@ -94,7 +94,6 @@ def _labelled(session: Session, labels: Sequence[str], file: str) -> Answer:
 
 
 def _first(results: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
-    """Return the first row of a program's first output."""
     return np.asarray(next(iter(results.values()))[0], np.float64)
 
 
@@ -147,7 +146,6 @@ def line_of(picture: Any, high: int, most: int, least: int = 0, multiple: int = 
 
 
 def _line(session: Session, pieces: Sequence[str], file: str) -> Answer:
-    """Read a picture of a line as text."""
     [(low, high, multiple)] = session.dimensions.values()
     line = line_of(read_picture(file), int(session.inputs[0].shape[1]), high, low, multiple)
     logits = next(iter(session.run({"picture": line[None]}).values()))[0]
@@ -227,7 +225,6 @@ def _compared(embeddings: Sequence[NDArray[np.float64]]) -> list[Answer]:
 
 
 def _voice(session: Session, head: uses.VoicesHead, file: str) -> NDArray[np.float64]:
-    """Return the embedding of a recording, of length 1."""
     results = list["NDArray[np.float64]"]()
     for block, count in _overlapping(session, head, file):
         if not results or count >= head.coverage * block.size:
@@ -258,7 +255,6 @@ def _pitch(session: Session, head: uses.PitchHead, file: str) -> Answer:
 def _overlapping(
     session: Session, head: uses.PitchHead | uses.VoicesHead, file: str
 ) -> Iterator[tuple[NDArray[np.float32], int]]:
-    """Yield the blocks of a recording that a program takes; see `blocks`."""
     with open_audio(Path(file)) as recording:
         pieces = at_rate(recording, head.rate)
         yield from blocks(pieces, int(session.inputs[0].shape[1]), head.hop, head.margin)
@@ -285,7 +281,6 @@ def blocks(
 
 
 def _borders(session: Session, head: uses.BordersHead, file: str) -> Answer:
-    """Return the shots of a film, by their first and last frames."""
     count, high, wide = (int(n) for n in session.inputs[0].shape[1:4])
     frames = np.stack([*film_frames(Path(file), high, wide)])
     half, quarter = (count + 1) // 2, count // 4

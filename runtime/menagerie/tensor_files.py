@@ -173,7 +173,6 @@ def read_notes(path: Path) -> dict[str, str]:
 
 
 def _header(path: Path) -> tuple[Any, int]:
-    """Return the header's JSON, and where the tensors' bytes begin."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
         if length > _MOST_HEADER_BYTES:

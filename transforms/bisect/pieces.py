@@ -126,7 +126,6 @@ def extract(
 
 
 def _feeding(chosen: Sequence[Node]) -> list[Node]:
-    """Return what flows into the chosen nodes from others."""
     sources = dict.fromkeys(i for n in chosen for i in n.all_input_nodes)
     return [n for n in sources if n not in chosen]
 

@@ -262,12 +262,10 @@ def _parts(thing: Any) -> dict[Any, Any]:
 
 
 def _at(thing: Any, keys: Iterable[Any]) -> Any:
-    """Return what is at the end of a path of `_parts`; None where a part is gone."""
     return reduce(lambda holder, key: _parts(holder).get(key), keys, thing)
 
 
 def _is_from(thing: Any, homes: tuple[str, ...]) -> bool:
-    """Return whether a class or a function is defined in one of these packages."""
     return f"{thing.__module__}.".startswith(homes)
 
 

@@ -84,7 +84,6 @@ def _no_tensor(what: str, name: Any, node: Node | None) -> Iterator[str]:
 
 
 def _written(program: ExportedProgram, nodes: dict[str, Node]) -> Iterator[str]:
-    """Yield what is written and cannot be kept."""
     for spec in program.graph_signature.output_specs:
         what = _OF_STATE.get(spec.kind)
         if what is not None:

@@ -331,7 +331,6 @@ def _unwritable(module: torch.nn.Module | ExportedProgram) -> tuple[str, str] | 
 
 
 def _shared_memory(module: torch.nn.Module | ExportedProgram) -> str:
-    """Return the names of parameters and buffers that are views of one memory."""
     names: dict[int, list[str]] = {}
     for name, tensor in module.state_dict().items():
         names.setdefault(tensor.untyped_storage()._cdata, []).append(repr(name))

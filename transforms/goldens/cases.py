@@ -72,7 +72,6 @@ def planned_cases(
 
 
 def _lifelike_case(spec: ProgramSpec, real: Mapping[str, torch.Tensor] | None) -> list[PlannedCase]:
-    """Return the last case, where there is one."""
     if real is not None:
         shapes = ((i.shape, real[i.name].shape) for i in spec.inputs)
         axes = (pair for named, found in shapes for pair in zip(named, found, strict=True))

@@ -80,7 +80,6 @@ def _varies(example: torch.Tensor) -> bool:
 def _input(
     spec: TensorSpec, example: torch.Tensor, planned: PlannedCase, seed: str, *, first: bool
 ) -> torch.Tensor:
-    """Return an input of a call, the first or a later one of its run."""
     shape = [planned.dimensions[s] if isinstance(s, str) else s for s in spec.shape]
     content = content_of(spec)
     if planned.kind in _LIFELIKE and content is not None and _varies(example):

@@ -201,7 +201,6 @@ def answers(
 
 
 def _is_constant(outputs: Sequence[torch.Tensor]) -> bool:
-    """Return whether all are equal, or made of one number."""
     values = torch.cat([each.flatten() for each in outputs])
     same = len(outputs) > 1 and all(torch.equal(outputs[0], each) for each in outputs[1:])
     return same or bool((values == values[:1]).all())

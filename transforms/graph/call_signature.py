@@ -250,7 +250,6 @@ def _range(
 
 
 def _dim_name(axes: Any, axis: int) -> str:
-    """Return what the user calls an axis; empty where `dynamic_shapes` does not say."""
     listed = dict(enumerate(axes)) if isinstance(axes, (list, tuple)) else axes or {}
     dimension = listed.get(axis)
     root = getattr(dimension, "root", dimension)  # `batch` of `2 * batch`

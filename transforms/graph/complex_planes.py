@@ -298,7 +298,6 @@ def _constant(editor: ProgramEditor, node: Node) -> Planes:
 
 
 def _untyped(found: Any) -> Any:
-    """Return results in the form that a graph returns."""
     if isinstance(found, list):
         return [_untyped(each) for each in found]
     return tuple(found) if isinstance(found, Planes) else found

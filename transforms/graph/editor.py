@@ -299,7 +299,6 @@ class ProgramEditor:
         self._specs = [spec for spec in self._specs if spec.arg.name not in names]
 
     def _renamed_outputs(self) -> list[Any]:
-        """Rename the nodes in output specs after a replacement."""
         output = next(n for n in reversed(self.graph.nodes) if n.op == "output")
         specs = []
         for spec, arg in zip(

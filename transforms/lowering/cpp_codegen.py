@@ -620,7 +620,6 @@ class TimedWrapper(CheckedWrapper):
 
 
 def _bytes_of(call_args: Sequence[Any]) -> str:
-    """Return what the tensors among the arguments hold, each once, as a C++ expression."""
     total: sympy.Expr = sympy.Integer(0)
     for name in dict.fromkeys(str(argument) for argument in call_args):
         buffer = V.graph.try_get_buffer(name)

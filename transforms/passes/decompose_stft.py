@@ -262,7 +262,6 @@ def _turned_along(planes: Sequence[Tensor], dft: _Dft, scale: float = 1.0) -> Se
 
 
 def _swapped(value: Tensor, axis: int, other: int = -1) -> Tensor:
-    """Exchange two axes of `value`, counted from the end."""
     order = list(range(value.dim()))
     order[axis], order[other] = order[other], order[axis]
     return value if axis == other else value.permute(order)
@@ -302,7 +301,6 @@ def _known(editor: ProgramEditor, window: Tensor | None) -> Tensor | None:
 
 
 def _widened(window: Tensor, length: int) -> Tensor:
-    """Return a window with zeros around it up to `length`."""
     missing = length - window.shape[0]
     if not missing:
         return window

@@ -92,7 +92,6 @@ class FoldBatchNorm(GraphPass):
 
 
 def _layer(node: Node) -> _Layer | None:
-    """Return the layer that a call is; None for anything else."""
     if node.target not in _LAYERS:
         return None
     bound = bound_arguments(node)

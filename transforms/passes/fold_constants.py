@@ -96,7 +96,6 @@ def _is_wanted(node: Node, known: dict[Node, bool]) -> bool:
 
 
 def _folding(editor: ProgramEditor, node: Node, known: dict[Node, bool]) -> _Folding:
-    """Return what computes the node, and the constants that it alone keeps alive."""
     cone = {node, *(n for n in producers(node) if n in known)}
     gone = {node}
     for current in reversed(list(editor.graph.nodes)):

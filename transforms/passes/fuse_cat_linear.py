@@ -201,7 +201,6 @@ def _denial(gate: str, match: _Match) -> str | None:
 
 
 def _least(size: int | torch.SymInt) -> int:
-    """Return the least that a size may be at run time."""
     if not isinstance(size, torch.SymInt):
         return size
     return max(0, int(size.node.shape_env.bound_sympy(size.node.expr).lower))

@@ -46,7 +46,6 @@ class MergeCommonSubexpressions(GraphPass):
 
 
 def _refusals(aliasing: Aliasing, first: Node, node: Node) -> Iterator[str]:
-    """Yield the reasons not to let the earlier call stand for the later one."""
     if is_quantisation(node.target):
         yield "each use of a quantised value keeps its own conversion"
     if not aliasing.share(first, node) and aliasing.returned(first) and aliasing.returned(node):

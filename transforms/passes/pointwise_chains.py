@@ -283,7 +283,6 @@ class Plan:
             self.placed[node], self.steps[node] = place, step
 
     def _frame(self, node: Node) -> Placed | None:
-        """Return the place of an operand; None where it cannot be a frame."""
         if not is_tensor(node) or node in self._pinned or self._editor.constant(node) is not None:
             return None
         place = self.place(node)

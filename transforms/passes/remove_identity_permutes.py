@@ -169,7 +169,6 @@ def _keeps_order(node: Node) -> bool:
 
 
 def _bypass(work: _Work, node: Node, step: _Step) -> bool:
-    """Let the users of a node read the ancestor that it equals."""
     editor, aliasing, journal = work
     source = step.source
     reason = next(_refusals(aliasing, node, step), None)

@@ -64,7 +64,6 @@ def _is_pointwise(node: Node) -> bool:
 
 
 def _is_transposition(node: Node) -> bool:
-    """Return whether a call exchanges channels and places."""
     if node.target is not aten.transpose.int:
         return False
     given = bound_arguments(node)

@@ -102,7 +102,6 @@ class CpuTarget(Target):
 
 
 def _has() -> frozenset[str]:
-    """Return the instruction sets of this machine's processor."""
     try:
         listing = Path("/proc/cpuinfo").read_text()
     except OSError:  # macOS

@@ -143,5 +143,4 @@ def newest_root(objects: ObjectStore) -> bytes | None:
 
 
 def _records(objects: ObjectStore) -> dict[str, CataloguedModel] | None:
-    """Return the site's current records; None if there are none, or of another version."""
     return objects.read_record(_RECORDS, _MOST_BYTES, dict[str, CataloguedModel])

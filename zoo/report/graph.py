@@ -133,7 +133,6 @@ def merge(before: GraphRecord, after: GraphRecord) -> list[Line]:
 
 
 def _blocks(lines: Sequence[Line]) -> Iterator[Block]:
-    """Yield the lines by module; inputs and outputs stand for themselves."""
     modules = {line.node.module for line in lines}
     outer = {m[:i] for m in modules for i, letter in enumerate(m) if letter == "."}
 

@@ -37,7 +37,6 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def _histograms(shown: Sequence[OutputCases]) -> list[tuple[OutputCases, charts.Histogram]]:
-    """Return the worst outputs' histograms, as many as a reader will look at."""
     worst = sorted(shown, key=lambda output: summary.badness(output.worst), reverse=True)
     drawn = [(o, charts.error_histogram(o)) for o in worst if o.worst.max_abs > 0]
     return [(o, found) for o, found in drawn[:_MOST_HISTOGRAMS] if found is not None]

@@ -87,7 +87,6 @@ def _kind(source: SourceSpec) -> ModuleType:
 
 
 def _describe(source: SourceSpec, seed: int | None) -> str:
-    """Describe in one line what was built, and where its weights are from."""
     if isinstance(source, TransformersSource):
         what = f"transformers {source.architecture}"
         place = f"folder {source.folder}" if source.folder else f"{source.id} at {source.revision}"

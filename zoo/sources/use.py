@@ -129,7 +129,6 @@ def _film(gate: FilmGate, context: Context) -> dict[str, Tensor]:
 
 
 def _numbers(reference: str, context: Context) -> NDArray[np.float32]:
-    """Return the rows of numbers in a text file beside the manifest; SourceError for another."""
     with reading(reference, context, "Give a line of numbers for each block"):
         return np.loadtxt(resolve_inside(reference, context), np.float32, ndmin=2)
 

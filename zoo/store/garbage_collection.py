@@ -235,7 +235,6 @@ def _older(
     date: float,
     chosen: Callable[[str], object] = is_note_key,
 ) -> list[str]:
-    """Return keys of files written before a date."""
     return [
         file.key
         for prefix in prefixes

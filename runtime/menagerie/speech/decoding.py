@@ -217,7 +217,6 @@ class Rules:
 
 
 def _log_sum(scores: Floats) -> float:
-    """Return the logarithm of the sum of exponentials; of nothing possible minus infinity."""
     most = float(scores.max(initial=-np.inf))
     return most + float(np.log(np.exp(scores - most).sum())) if np.isfinite(most) else -np.inf
 

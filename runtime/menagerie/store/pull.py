@@ -155,7 +155,6 @@ def _is_there(folder: Path, document: bytes, wanted: Iterable[str]) -> bool:
 
 
 def _complete(folder: Path, beside: Mapping[str, bytes]) -> None:
-    """Put the signatures beside the manifest."""
     with disk_errors(folder):
         for name, content in beside.items():
             write_durably(folder / name, content, partial=folder / PARTIAL)
@@ -223,7 +222,6 @@ def _private_folder(partial: Path) -> Iterator[int]:
 
 
 def _foreign(place: Path, fact: str) -> StoreError:
-    """Return the error for a folder that another process changes."""
     return StoreError(str(place), fact, "Pull into a folder that only you may write")
 
 

@@ -355,7 +355,6 @@ class ReleaseReader:
         return None
 
     def _advice(self, model: str) -> str:
-        """Return the next step where a model has no release for the target."""
         if self._reader.list_keys(release_key.folder) is None:
             return "Check the model's name: this store cannot be listed, nor has a ledger of it"
         listed = [(m, t) for m, t, _ in self._listed()]

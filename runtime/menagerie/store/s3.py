@@ -145,7 +145,6 @@ class S3Reader(ObjectReader):
         return f"{self.url} at {self._client.meta.endpoint_url}"
 
     def _answered(self, error: ClientError, key: str) -> StoreError:
-        """Return the error for a server's refusal."""
         code = str(error.response.get("Error", {}).get("Code", "?"))
         message = " ".join(str(error.response.get("Error", {}).get("Message", "")).split())
         kind, place = StoreError, self.place

@@ -137,7 +137,6 @@ def _snr_db(signal: float, noise: float) -> float:
 
 
 def _nonfinite_match(reference: Float64, output: Float64) -> bool:
-    """Return whether NaN, +Inf and -Inf each stand at the same places."""
     same = (reference == output) | (np.isnan(reference) & np.isnan(output))
     finite = np.isfinite(reference) & np.isfinite(output)
     return bool(np.all(same | finite))
@@ -203,7 +202,6 @@ def _bound(metrics: Metrics, tolerance: Tolerance) -> Bound | None:
 
 
 def _fact(metrics: Metrics, tolerance: Tolerance | None) -> str:
-    """Name the rule that a failed output breaks."""
     if not metrics.nonfinite_match:
         return "NaN or infinity where eager has none, or the reverse"
     if tolerance is None:
@@ -226,7 +224,6 @@ def _hidden(reference: Float64, output: Float64, tolerance: Tolerance) -> Part |
 
 
 def _part_fact(part: Part, tolerance: Tolerance) -> str:
-    """Name the part that breaks the rule."""
     named = f"{part.first}" if part.first == part.last else f"{part.first} to {part.last}"
     least = (tolerance.snr_db or 0.0) - _PART_SLACK_DB
     return f"at {named} of axis {part.axis} alone SNR {part.snr_db:.1f} dB is below {least:g} dB"

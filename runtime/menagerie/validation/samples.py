@@ -116,7 +116,6 @@ def block_sums(output: Array, dtype: Dtype, steps: Sequence[int]) -> Array:
 
 
 def _counts(shape: Sequence[int], steps: Sequence[int]) -> Array:
-    """Return how many elements each block has."""
     counts: Any = np.ones((), np.int64)
     for size, step in zip(shape, steps, strict=True):
         along = np.minimum(step, size - np.arange(0, size, step))

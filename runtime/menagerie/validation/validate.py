@@ -175,7 +175,6 @@ class _Listener:
 
 
 def _judge(heard: _Listener, exit_code: int, limits: Limits) -> ValidationReport:
-    """Turn what was heard, and how the worker ended, into a report."""
     if heard.timed_out or exit_code == -signal.SIGXCPU:
         return _failure(heard, Verdict.TIMED_OUT, f"not done after {limits.seconds:g} s")
     if exit_code < 0:

@@ -347,7 +347,6 @@ def _finished_product(editor: ProgramEditor, chain: _Chain) -> Node:
 
 
 def _sizes(editor: ProgramEditor, node: Node) -> list[int | Node]:
-    """Return a tensor's sizes, those that change by calls that ask for them."""
     return [
         size if isinstance(size, int) else editor.call(aten.sym_size.int, node, axis, like=node)
         for axis, size in enumerate(fake_value(node).shape)
