@@ -97,31 +97,37 @@ void convert(const Tensor& source, const Tensor& target) {
   const auto* from = source.data<From>();
   auto* to = target.data<To>();
   for_each_index(target.sizes(), [&](std::span<const int64_t> index) {
-    int64_t from_offset = 0;
-    int64_t to_offset = 0;
-    for (size_t axis = 0; axis < index.size(); ++axis) {
-      from_offset += index[axis] * source.stride[axis];
-      to_offset += index[axis] * target.stride[axis];
-    }
-    to[to_offset] = static_cast<To>(from[from_offset]);
+    to[offset_of(target, index)] = static_cast<To>(from[offset_of(source, index)]);
   });
 }
 
 }  // namespace
 
+std::vector<int32_t> axes_by_stride(const Tensor& tensor) {
+  std::vector<int32_t> axes;
+  for (int32_t axis = 0; axis < tensor.dimensions; ++axis) {
+    if (tensor.size[axis] != 1) axes.push_back(axis);
+  }
+  std::ranges::sort(axes, {}, [&](int32_t axis) { return tensor.stride[axis]; });
+  return axes;
+}
+
+Tensor as_matrix(const Tensor& tensor, int64_t columns) {
+  const Tensor dense = tensor.is_contiguous() ? tensor : contiguous(tensor);
+  const int64_t sizes[] = {columns == 0 ? 0 : tensor.elements() / columns, columns};
+  Tensor matrix = dense;
+  matrix.dimensions = 2;
+  std::ranges::copy(sizes, matrix.size.begin());
+  matrix.stride = contiguous_strides(sizes);
+  return matrix;
+}
+
 bool is_dense(const Tensor& tensor) {
   if (tensor.empty()) return true;
-  std::array<int32_t, kMaxDimensions> order{};
-  int32_t count = 0;
-  for (int32_t axis = 0; axis < tensor.dimensions; ++axis) {
-    if (tensor.size[axis] > 1) order[count++] = axis;
-  }
-  std::sort(order.begin(), order.begin() + count,
-            [&](int32_t a, int32_t b) { return tensor.stride[a] < tensor.stride[b]; });
   int64_t expected = 1;
-  for (int32_t i = 0; i < count; ++i) {
-    if (tensor.stride[order[i]] != expected) return false;
-    expected *= tensor.size[order[i]];
+  for (const int32_t axis : axes_by_stride(tensor)) {
+    if (tensor.stride[axis] != expected) return false;
+    expected *= tensor.size[axis];
   }
   return true;
 }
@@ -129,6 +135,19 @@ bool is_dense(const Tensor& tensor) {
 bool overlap(const Tensor& a, const Tensor& b) {
   if (a.empty() || b.empty()) return false;
   return a.data<std::byte>() < end_of(b) && b.data<std::byte>() < end_of(a);
+}
+
+std::vector<int64_t> broadcast_sizes(std::span<const Tensor> tensors) {
+  std::vector<int64_t> sizes;
+  for (const Tensor& tensor : tensors) {
+    const auto axes = static_cast<size_t>(tensor.dimensions);
+    if (sizes.size() < axes) sizes.insert(sizes.begin(), axes - sizes.size(), 1);
+    for (size_t axis = 0; axis < axes; ++axis) {
+      int64_t& size = sizes[sizes.size() - axes + axis];
+      if (size == 1) size = tensor.size[axis];
+    }
+  }
+  return sizes;
 }
 
 Tensor broadcast(const Tensor& source, std::span<const int64_t> sizes) {

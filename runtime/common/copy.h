@@ -1,6 +1,9 @@
 // Copies between tensors of any strides, and conversions of layout that the kernels need.
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "common/tensor.h"
 
 namespace menagerie {
@@ -9,12 +12,21 @@ namespace menagerie {
 // stride zero.
 Tensor broadcast(const Tensor& source, std::span<const int64_t> sizes);
 
+// The sizes that tensors are broadcast to.
+std::vector<int64_t> broadcast_sizes(std::span<const Tensor> tensors);
+
 // Copies source into target, element by element where the strides differ; the sizes and dtypes must
 // be equal. Overlapping memory is refused unless it is the same tensor.
 void copy(const Tensor& source, const Tensor& target);
 
 // Assigns source to target as torch's copy_ does: broadcasts it, and converts its dtype.
 void assign(const Tensor& source, const Tensor& target);
+
+// Axes of another size than 1, the innermost first.
+std::vector<int32_t> axes_by_stride(const Tensor& tensor);
+
+// The elements as rows of so many columns, a copy unless they are contiguous.
+Tensor as_matrix(const Tensor& tensor, int64_t columns);
 
 // Whether the elements fill their extent without gaps and without sharing memory, as torch judges
 // it (is_non_overlapping_and_dense).

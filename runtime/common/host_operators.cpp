@@ -1,6 +1,7 @@
 #include "common/host_operators.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -19,25 +20,6 @@ namespace menagerie::host {
 namespace {
 
 using Index = std::span<const int64_t>;
-
-int64_t offset_of(const Tensor& tensor, Index index) {
-  int64_t offset = 0;
-  for (size_t axis = 0; axis < index.size(); ++axis) offset += index[axis] * tensor.stride[axis];
-  return offset;
-}
-
-// The sizes that two tensors are broadcast to.
-std::vector<int64_t> common_sizes(const Tensor& a, const Tensor& b) {
-  const int32_t axes = std::max(a.dimensions, b.dimensions);
-  std::vector<int64_t> sizes(static_cast<size_t>(axes), 1);
-  for (const Tensor* tensor : {&a, &b}) {
-    for (int32_t axis = 0; axis < tensor->dimensions; ++axis) {
-      int64_t& size = sizes[static_cast<size_t>(axes - tensor->dimensions + axis)];
-      if (tensor->size[axis] != 1) size = tensor->size[axis];
-    }
-  }
-  return sizes;
-}
 
 // A mask as wide as its target, and how many of its elements are true.
 struct Mask {
@@ -102,14 +84,11 @@ Tensor nonzero(const Tensor& self) {
   for (int64_t i = 0; i < static_cast<int64_t>(found.size()); ++i) {
     by_axis.data<int64_t>()[i % axes * count + i / axes] = found[static_cast<size_t>(i)];
   }
-  Tensor matrix = by_axis;
-  std::swap(matrix.size[0], matrix.size[1]);
-  std::swap(matrix.stride[0], matrix.stride[1]);
-  return matrix;
+  return with_axis_moved(by_axis, 0, 1);
 }
 
 Tensor masked_select(const Tensor& self, const Tensor& mask) {
-  const std::vector<int64_t> sizes = common_sizes(self, mask);
+  const std::vector<int64_t> sizes = broadcast_sizes(std::array{self, mask});
   const Mask chosen(mask, sizes);
   const Tensor wide = broadcast(self, sizes);
   const int64_t length[] = {chosen.count};
@@ -124,7 +103,7 @@ Tensor masked_select(const Tensor& self, const Tensor& mask) {
 }
 
 Tensor masked_scatter(const Tensor& self, const Tensor& mask, const Tensor& source) {
-  const std::vector<int64_t> sizes = common_sizes(self, mask);
+  const std::vector<int64_t> sizes = broadcast_sizes(std::array{self, mask});
   const Mask chosen(mask, sizes);
   require(self.dtype == source.dtype, "the source ", source, " does not have the dtype of ", self);
   require(source.elements() >= chosen.count, "the mask is true ", chosen.count,
@@ -217,7 +196,7 @@ double norm(const double* differences, int64_t length, double p) {
 
 ValuesAndIndices kth_value(const Tensor& self, int64_t k, int64_t dim, bool keep_axis) {
   const int32_t axis = checked_axis(self, dim);
-  const int64_t length = self.dimensions == 0 ? 1 : self.size[axis];
+  const int64_t length = row_length(self, axis);
   require(k >= 1 && k <= length, "k = ", k, " is not within axis ", axis, " of ", self);
   const int32_t last = std::max(self.dimensions - 1, 0);
   const Tensor rows =
@@ -347,7 +326,7 @@ T whole_power(T base, T exponent) {
 template <class Function>
 Tensor combined(const Tensor& a, const Tensor& b, Function function) {
   require(a.dtype == b.dtype, "dtypes differ: ", a, " and ", b);
-  const std::vector<int64_t> sizes = common_sizes(a, b);
+  const std::vector<int64_t> sizes = broadcast_sizes(std::array{a, b});
   const Tensor left = broadcast(a, sizes), right = broadcast(b, sizes);
   Tensor out = empty_beside(b, b.dtype, sizes);
   with_type(a.dtype, [&]<class T>(T) {

@@ -30,17 +30,18 @@ Tensor as_int64(const Tensor& index) {
   return wide;
 }
 
-std::vector<int64_t> broadcast_sizes(std::span<const Tensor> tensors) {
-  std::vector<int64_t> sizes;
-  for (const Tensor& tensor : tensors) {
-    const auto axes = static_cast<size_t>(tensor.dimensions);
-    if (sizes.size() < axes) sizes.insert(sizes.begin(), axes - sizes.size(), 1);
-    for (size_t axis = 0; axis < axes; ++axis) {
-      int64_t& size = sizes[sizes.size() - axes + axis];
-      if (size == 1) size = tensor.size[axis];
-    }
+// The first axes behind the second ones, which follow them.
+Tensor exchanged(const Tensor& tensor, size_t first, size_t second) {
+  Tensor view = tensor;
+  for (Extents* each : {&view.size, &view.stride}) {
+    std::rotate(each->begin(), each->begin() + first, each->begin() + first + second);
   }
-  return sizes;
+  return view;
+}
+
+// How many axes torch puts before those of the places.
+size_t axes_in_front(const Indices& indices) {
+  return indices.adjacent && !indices.axes.empty() ? indices.axes.front() : 0;
 }
 
 }  // namespace
@@ -68,22 +69,7 @@ Tensor Indices::indexed_back(const Tensor& tensor) const {
 }
 
 Tensor Indices::arranged(const Tensor& result) const {
-  if (!adjacent || axes.empty()) return result;
-  Tensor view = result;
-  const auto broadcast_axes = static_cast<int32_t>(sizes.size());
-  // The axes before the first indexed one go in front, the last of them first.
-  for (int32_t i = 0; i < axes.front(); ++i) {
-    view = with_axis_moved(view, broadcast_axes + i, i);
-  }
-  return view;
-}
-
-Tensor Indices::disarranged(const Tensor& result) const {
-  if (!adjacent || axes.empty()) return result;
-  Tensor view = result;
-  const auto broadcast_axes = static_cast<int32_t>(sizes.size());
-  for (int32_t i = axes.front(); i-- > 0;) view = with_axis_moved(view, i, broadcast_axes + i);
-  return view;
+  return exchanged(result, sizes.size(), axes_in_front(*this));
 }
 
 std::vector<int64_t> Indices::result_sizes(const Tensor& self) const {
@@ -100,7 +86,7 @@ Tensor Indices::values_for(const Tensor& self, const Tensor& values) const {
   const std::vector<int64_t> all = result_sizes(self);
   shape.dimensions = static_cast<int32_t>(all.size());
   std::ranges::copy(all, shape.size.begin());
-  return disarranged(broadcast(values, arranged(shape).sizes()));
+  return exchanged(broadcast(values, arranged(shape).sizes()), axes_in_front(*this), sizes.size());
 }
 
 Indices indices_of(const Tensor& self, const AtenTensorHandle** handles, int64_t count) {

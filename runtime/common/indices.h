@@ -25,8 +25,6 @@ struct Indices {
   // A result [sizes..., other axes...] with its axes where torch puts them: in the place of the
   // first indexed axis where those are neighbours, else in front.
   Tensor arranged(const Tensor& result) const;
-  // Back again.
-  Tensor disarranged(const Tensor& result) const;
   // The sizes of [sizes..., other axes...] for such a tensor.
   std::vector<int64_t> result_sizes(const Tensor& self) const;
   // Values to be put, broadcast to the result and with its axes as in result_sizes().

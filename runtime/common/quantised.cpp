@@ -106,17 +106,10 @@ int64_t pieces_of(int64_t length) { return (length + kPiece - 1) / kPiece; }
 template <class Work>
 void for_each_piece(int64_t slices, int64_t length, const Work& work) {
   const int64_t pieces = pieces_of(length);
-  const auto chunk =
-      static_cast<size_t>(std::max<int64_t>(kPiece / std::max<int64_t>(length, 1), 1));
-  threads::share_out(static_cast<size_t>(slices * pieces), chunk, [&](threads::Tasks& tasks) {
-    for (size_t next = 0, end = 0; tasks.take(next, end);) {
-      for (; next < end; ++next) {
-        const auto piece = static_cast<int64_t>(next);
-        const int64_t begin = piece % pieces * kPiece;
-        work(piece, piece / pieces, piece / pieces * length + begin,
-             std::min(kPiece, length - begin));
-      }
-    }
+  const int64_t chunk = std::max<int64_t>(kPiece / std::max<int64_t>(length, 1), 1);
+  threads::for_each(slices * pieces, chunk, [&](int64_t piece) {
+    const int64_t begin = piece % pieces * kPiece;
+    work(piece, piece / pieces, piece / pieces * length + begin, std::min(kPiece, length - begin));
   });
 }
 

@@ -6,50 +6,18 @@
 #endif
 
 #include <array>
-#include <bit>
 #include <cstdint>
 #include <cstring>
+
+#include "common/sha2.h"
 
 namespace menagerie {
 namespace sha256_blocks {
 namespace {
 
-constexpr std::array<uint32_t, 64> kRound = {
-    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
-    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
-    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
-    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
-    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
-    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
-    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
-
-void compress(State& state, const std::byte* block) {
-  std::array<uint32_t, 64> w;
-  for (int i = 0; i < 16; ++i) {
-    uint32_t word;
-    std::memcpy(&word, block + i * 4, 4);
-    w[i] = __builtin_bswap32(word);
-  }
-  for (int i = 16; i < 64; ++i) {
-    const uint32_t a = w[i - 15];
-    const uint32_t b = w[i - 2];
-    w[i] = w[i - 16] + w[i - 7] + (std::rotr(a, 7) ^ std::rotr(a, 18) ^ a >> 3) +
-           (std::rotr(b, 17) ^ std::rotr(b, 19) ^ b >> 10);
-  }
-  auto [a, b, c, d, e, f, g, h] = state;
-  for (int i = 0; i < 64; ++i) {
-    const uint32_t t1 = h + (std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25)) +
-                        ((e & f) ^ (~e & g)) + kRound[i] + w[i];
-    const uint32_t t2 =
-        (std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
-    h = g, g = f, f = e, e = d + t1, d = c, c = b, b = a, a = t1 + t2;
-  }
-  const State sum = {a, b, c, d, e, f, g, h};
-  for (int i = 0; i < 8; ++i) state[i] += sum[i];
-}
-
 #ifdef __x86_64__
+constexpr auto kRound = sha2::halves<64>(sha2::kRound);
+
 // Intel's SHA extensions, which AMD's processors have since Zen and Intel's since Ice Lake.
 const __m128i* vectors(const void* address) { return static_cast<const __m128i*>(address); }
 
@@ -102,7 +70,7 @@ Add by_instructions() { return nullptr; }
 #endif
 
 void add_plainly(State& state, const std::byte* blocks, size_t count) {
-  for (; count > 0; --count, blocks += kBytes) compress(state, blocks);
+  for (; count > 0; --count, blocks += kBytes) sha2::compress(state, blocks);
 }
 
 }  // namespace sha256_blocks
@@ -112,8 +80,7 @@ std::string sha256(std::span<const std::byte> bytes) {
   static const sha256_blocks::Add instructions = sha256_blocks::by_instructions();
   const sha256_blocks::Add add =
       instructions == nullptr ? sha256_blocks::add_plainly : instructions;
-  sha256_blocks::State state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                                0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  sha256_blocks::State state = sha2::halves<8>(sha2::kFirst);
   const size_t whole = bytes.size() / kBytes;
   add(state, bytes.data(), whole);
 

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <ostream>
 #include <span>
 
@@ -166,11 +167,21 @@ Extents dense_strides_like(std::span<const int64_t> sizes, std::span<const int64
 // (c10/core/MemoryFormat.h, is_channels_last_strides_2d_s4 and its 3d sibling).
 bool suggests_channels_last(const Tensor& tensor);
 
+// Elements from the first one to that at an index, whose last axes may be left out.
+inline int64_t offset_of(const Tensor& tensor, std::span<const int64_t> index) {
+  return std::inner_product(index.begin(), index.end(), tensor.stride.begin(), int64_t{0});
+}
+
 // A negative axis counts from the end; a tensor without axes has one row of one element, axis 0.
 inline int32_t checked_axis(const Tensor& tensor, int64_t axis) {
   const int64_t axes = std::max(tensor.dimensions, 1);
   require(axis >= -axes && axis < axes, "axis ", axis, " is not in ", tensor);
   return static_cast<int32_t>(axis < 0 ? axis + axes : axis);
+}
+
+// Elements of a row along an axis that was checked.
+inline int64_t row_length(const Tensor& tensor, int32_t axis) {
+  return tensor.dimensions == 0 ? 1 : tensor.size[axis];
 }
 
 // A view whose axes from..to are turned by one, so that `from` comes to stand at `to`.

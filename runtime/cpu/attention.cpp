@@ -62,9 +62,7 @@ class PackedHeads {
     const int64_t heads = p.key.size[0] * p.key.size[1];
     const int64_t floats[] = {heads * blocks_ * each_};
     packed_ = empty_contiguous(Dtype::kFloat32, floats);
-    threads::share_out(static_cast<size_t>(heads * blocks_), 1, [&](threads::Tasks& left) {
-      for (size_t next = 0, end = 0; left.take(next, end);) pack(static_cast<int64_t>(next));
-    });
+    threads::for_each(heads * blocks_, 1, [&](int64_t task) { pack(task); });
   }
 
   // rows of queries, dense, times the keys from `key` on; scores lie kScoreRow apart.

@@ -21,11 +21,7 @@ std::vector<int64_t> places_of(const Tensor& self, const Indices& indices) {
     const int64_t size = self.size[indices.axes[i]];
     size_t at = 0;
     for_each_index(indices.sizes, [&](std::span<const int64_t> position) {
-      int64_t offset = 0;
-      for (size_t axis = 0; axis < position.size(); ++axis) {
-        offset += position[axis] * index.stride[axis];
-      }
-      const int64_t found = index.data<int64_t>()[offset];
+      const int64_t found = index.data<int64_t>()[offset_of(index, position)];
       require(found >= -size && found < size, "index ", found, " is not in axis ", indices.axes[i],
               " of ", self);
       places[at++] += (found < 0 ? found + size : found) * self.stride[indices.axes[i]];
@@ -49,11 +45,8 @@ void for_each_named(const Tensor& self, const Indices& indices, Body&& body) {
   const Tensor slice = slice_of(indices.indexed_first(self), indices.axes.size());
   int64_t number = 0;
   for (const int64_t place : places_of(self, indices)) {
-    for_each_index(slice.sizes(), [&](std::span<const int64_t> index) {
-      int64_t offset = place;
-      for (size_t axis = 0; axis < index.size(); ++axis) offset += index[axis] * slice.stride[axis];
-      body(offset, number++);
-    });
+    for_each_index(slice.sizes(),
+                   [&](auto index) { body(place + offset_of(slice, index), number++); });
   }
 }
 
@@ -129,18 +122,11 @@ template <class Body>
 void for_each_scattered(const Scatter& scatter, Body&& body) {
   const int64_t length = scatter.out.size[scatter.axis];
   for_each_index(scatter.index.sizes(), [&](std::span<const int64_t> position) {
-    int64_t index_at = 0;
-    int64_t source_at = 0;
-    int64_t out_at = 0;
-    for (int32_t axis = 0; axis < scatter.index.dimensions; ++axis) {
-      index_at += position[axis] * scatter.index.stride[axis];
-      source_at += position[axis] * scatter.source.stride[axis];
-      if (axis != scatter.axis) out_at += position[axis] * scatter.out.stride[axis];
-    }
-    const int64_t place = scatter.index.data<int64_t>()[index_at];
+    const int64_t place = scatter.index.data<int64_t>()[offset_of(scatter.index, position)];
     require(place >= 0 && place < length, "index ", place, " is not in axis ", scatter.axis, " of ",
             scatter.out);
-    body(out_at + place * scatter.out.stride[scatter.axis], source_at);
+    const int64_t moved = (place - position[scatter.axis]) * scatter.out.stride[scatter.axis];
+    body(offset_of(scatter.out, position) + moved, offset_of(scatter.source, position));
   });
 }
 
@@ -149,9 +135,7 @@ template <class T>
 void divide(const Tensor& out, const Tensor& counts) {
   const auto* count = counts.data<int64_t>();
   for_each_index(out.sizes(), [&](std::span<const int64_t> position) {
-    int64_t at = 0;
-    for (size_t axis = 0; axis < position.size(); ++axis) at += position[axis] * out.stride[axis];
-    T& value = out.data<T>()[at];
+    T& value = out.data<T>()[offset_of(out, position)];
     const int64_t n = *count++;
     if (n == 0) return;
     if constexpr (std::is_integral_v<T>) {

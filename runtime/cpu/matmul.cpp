@@ -95,30 +95,11 @@ Tensor as_vector(const Tensor& self) {
   return vector;
 }
 
-// A tensor [..., K] as a matrix of rows.
-Tensor as_rows(const Tensor& tensor) {
-  Tensor rows = tensor.is_contiguous() ? tensor : contiguous(tensor);
-  const int64_t width = tensor.size[tensor.dimensions - 1];
-  rows.size[0] = width == 0 ? 0 : tensor.elements() / width;
-  rows.size[1] = width;
-  rows.stride[0] = width;
-  rows.stride[1] = 1;
-  rows.dimensions = 2;
-  return rows;
-}
-
-Tensor transposed(const Tensor& matrix) {
-  Tensor view = matrix;
-  std::swap(view.size[0], view.size[1]);
-  std::swap(view.stride[0], view.stride[1]);
-  return view;
-}
-
 // In integers where b stands for them.
 void product(const kernels::Product& p, const Tensor& out) {
   const Work work = work_of_product(p.a, p.b, out);
   if (p.b.dimensions == 2 && p.alpha == 1 && p.beta == 0) {
-    if (const auto integers = integers_behind(transposed(p.b))) {
+    if (const auto integers = integers_behind(with_axis_moved(p.b, 0, 1))) {
       return kernels::rounded_product(p, *integers, out);
     }
   }
@@ -145,7 +126,8 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor* bias,
   sizes[x.dimensions - 1] = weight.size[0];
   const Tensor output =
       empty_contiguous(x.dtype, {sizes.data(), static_cast<size_t>(x.dimensions)});
-  product({as_rows(x), transposed(weight), bias, 1, 0, epilogue}, as_rows(output));
+  product({as_matrix(x, weight.size[1]), with_axis_moved(weight, 0, 1), bias, 1, 0, epilogue},
+          as_matrix(output, weight.size[0]));
   return output;
 }
 

@@ -34,17 +34,6 @@ struct Sequence {
   Tensor hidden, memory;  // of the initial states' sizes
 };
 
-Tensor as_matrix(const Tensor& tensor, int64_t columns) {
-  Tensor matrix = tensor.is_contiguous() ? tensor : contiguous(tensor);
-  const int64_t elements = tensor.elements();
-  matrix.dimensions = 2;
-  matrix.size[0] = elements / columns;
-  matrix.size[1] = columns;
-  matrix.stride[0] = columns;
-  matrix.stride[1] = 1;
-  return matrix;
-}
-
 // x[M, K] * weight[N, K]^T + bias.
 void multiply(const Tensor& x, const Tensor& weight, const Tensor* bias, const Tensor& result) {
   kernels::matrix_product({x, with_axis_moved(weight, 0, 1), bias}, result);

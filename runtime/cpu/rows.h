@@ -19,17 +19,10 @@ inline std::vector<int64_t> row_starts(const Tensor& tensor, int32_t axis) {
   std::vector<int64_t> sizes(tensor.sizes().begin(), tensor.sizes().end());
   sizes[axis] = 1;
   std::vector<int64_t> starts;
-  for_each_index(sizes, [&](std::span<const int64_t> index) {
-    int64_t offset = 0;
-    for (size_t i = 0; i < index.size(); ++i) offset += index[i] * tensor.stride[i];
-    starts.push_back(offset);
-  });
+  for_each_index(sizes, [&](auto index) { starts.push_back(offset_of(tensor, index)); });
   return starts;
 }
 
-inline int64_t row_length(const Tensor& tensor, int32_t axis) {
-  return tensor.dimensions == 0 ? 1 : tensor.size[axis];
-}
 inline int64_t row_stride(const Tensor& tensor, int32_t axis) {
   return tensor.dimensions == 0 ? 1 : tensor.stride[axis];
 }
@@ -37,12 +30,8 @@ inline int64_t row_stride(const Tensor& tensor, int32_t axis) {
 // Calls body(row) for every row, in parallel. The body may throw; the first error is thrown again.
 template <class Body>
 void for_each_row(size_t rows, Body&& body) {
-  const size_t pieces = 8 * static_cast<size_t>(threads::chosen());
-  threads::share_out(rows, rows / pieces, [&](threads::Tasks& tasks) {
-    for (size_t row = 0, end = 0; tasks.take(row, end);) {
-      for (; row < end; ++row) body(row);
-    }
-  });
+  const auto count = static_cast<int64_t>(rows), pieces = int64_t{8} * threads::chosen();
+  threads::for_each(count, count / pieces, [&](int64_t row) { body(static_cast<size_t>(row)); });
 }
 
 }  // namespace menagerie

@@ -71,21 +71,15 @@ void pack_columns(const float* from, int64_t column, int64_t depth, int64_t colu
   }
 }
 
-// A panel of rows that are dense in memory.
-void pack_rows(const float* from, int64_t row, int64_t depth, int64_t columns, int64_t width,
-               float* to) {
-  for (int64_t k = 0; k < depth; ++k, to += width) {
-    std::copy_n(from + k * row, columns, to);
-    std::fill(to + columns, to + width, 0.0F);
-  }
-}
-
-// Of any strides.
-void pack_scattered(const MatrixView& from, int64_t depth, int64_t columns, int64_t width,
-                    float* to) {
+// Row by row, of any strides.
+void pack_rows(const MatrixView& from, int64_t depth, int64_t columns, int64_t width, float* to) {
   for (int64_t k = 0; k < depth; ++k, to += width) {
     const float* row = from.data + k * from.row;
-    for (int64_t j = 0; j < columns; ++j) to[j] = row[j * from.column];
+    if (from.column == 1) {
+      std::copy_n(row, columns, to);
+    } else {
+      for (int64_t j = 0; j < columns; ++j) to[j] = row[j * from.column];
+    }
     std::fill(to + columns, to + width, 0.0F);
   }
 }
@@ -106,17 +100,11 @@ void pack_place(const float* weights, const PanelLayout& layout, const PanelPlac
 
 void pack_panel(const MatrixView& from, int64_t depth, int64_t columns, int64_t width, float* to,
                 const Taps& taps) {
-  const bool by_rows = from.column == 1;
-  if (!by_rows && from.row == taps.count && (taps.count == 1 || taps.from == 1)) {
+  if (from.column != 1 && from.row == taps.count && (taps.count == 1 || taps.from == 1)) {
     return pack_columns(from.data, from.column, depth, columns, width, to, taps);
   }
   for (int64_t tap = 0; tap < taps.count; ++tap, to += taps.to) {
-    const MatrixView matrix{from.data + tap * taps.from, from.row, from.column};
-    if (by_rows) {
-      pack_rows(matrix.data, matrix.row, depth, columns, width, to);
-    } else {
-      pack_scattered(matrix, depth, columns, width, to);
-    }
+    pack_rows({from.data + tap * taps.from, from.row, from.column}, depth, columns, width, to);
   }
 }
 

@@ -7,13 +7,9 @@ using namespace menagerie;
 
 namespace {
 
-int64_t length_along(const Tensor& tensor, int32_t axis) {
-  return tensor.dimensions == 0 ? 1 : tensor.size[axis];
-}
-
 ValuesAndIndices sorted(const Tensor& self, int64_t dim, bool descending) {
   const int32_t axis = checked_axis(self, dim);
-  return backend::first_in_order(self, axis, length_along(self, axis), descending,
+  return backend::first_in_order(self, axis, row_length(self, axis), descending,
                                  strides_like(self));
 }
 
@@ -39,8 +35,8 @@ MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(topk)(AtenTensorHandle self, int64_t
   return kernel(__func__, [&] {
     const Tensor& input = operand(self);
     const int32_t axis = checked_axis(input, dim);
-    require(k >= 0 && k <= length_along(input, axis), "k = ", k, " is not within axis ", axis,
-            " of ", input);
+    require(k >= 0 && k <= row_length(input, axis), "k = ", k, " is not within axis ", axis, " of ",
+            input);
     Extents sizes = input.size;
     const int64_t kept = input.dimensions > 0 ? k : 1;  // a number without axes is its own first
     if (input.dimensions > 0) sizes[axis] = k;

@@ -60,6 +60,16 @@ void share_out(size_t count, size_t chunk, Worker&& worker) {
   if (region.fault) std::rethrow_exception(region.fault);
 }
 
+// Calls body(task) for so many tasks, of which a worker takes `chunk` at a time.
+template <class Body>
+void for_each(int64_t count, int64_t chunk, const Body& body) {
+  share_out(static_cast<size_t>(count), static_cast<size_t>(chunk), [&](Tasks& left) {
+    for (size_t next = 0, end = 0; left.take(next, end);) {
+      for (; next < end; ++next) body(static_cast<int64_t>(next));
+    }
+  });
+}
+
 // Processors this process may use: of its affinity mask, and no more than its control group's
 // quota.
 int32_t available();

@@ -129,14 +129,9 @@ void run_rounded(const Product& product, const IntegerWeight& integers, const Te
   run_integers(rounded, integers, output);
   const float* bias = product.bias == nullptr ? nullptr : product.bias->data<float>();
   constexpr int64_t kWorth = 1 << 15;  // so many numbers are worth a task of their own
-  const auto chunk = static_cast<size_t>(std::max<int64_t>(kWorth / columns, 1));
-  threads::share_out(rows.size(), chunk, [&](threads::Tasks& tasks) {
-    for (size_t row = 0, end = 0; tasks.take(row, end);) {
-      for (; row < end; ++row) {
-        finish_row(rows[row], integers.sums, bias, columns,
-                   output.data<float>() + static_cast<int64_t>(row) * columns);
-      }
-    }
+  threads::for_each(output.size[0], std::max<int64_t>(kWorth / columns, 1), [&](int64_t row) {
+    finish_row(rows[static_cast<size_t>(row)], integers.sums, bias, columns,
+               output.data<float>() + row * columns);
   });
   activate(product.epilogue, output);
 }

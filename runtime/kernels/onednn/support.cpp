@@ -47,17 +47,10 @@ Desc any_layout(Dtype dtype, std::span<const int64_t> sizes) {
 }
 
 bool lies_apart(const Tensor& tensor) {
-  std::array<int32_t, kMaxDimensions> axes{};
-  int32_t count = 0;
-  for (int32_t axis = 0; axis < tensor.dimensions; ++axis) {
-    if (tensor.size[axis] != 1) axes[count++] = axis;
-  }
-  std::sort(axes.begin(), axes.begin() + count,
-            [&](int32_t a, int32_t b) { return tensor.stride[a] < tensor.stride[b]; });
   int64_t reach = 1;
-  for (int32_t i = 0; i < count; ++i) {
-    if (tensor.stride[axes[i]] < reach) return false;
-    reach = tensor.stride[axes[i]] * tensor.size[axes[i]];
+  for (const int32_t axis : axes_by_stride(tensor)) {
+    if (tensor.stride[axis] < reach) return false;
+    reach = tensor.stride[axis] * tensor.size[axis];
   }
   return true;
 }

@@ -31,6 +31,7 @@ constexpr int64_t kFewestTiles = 16;     // rows of the products
 // Below so many multiplications of the direct convolution the first call costs more than many save.
 constexpr int64_t kFewestProducts = 12'000'000;
 constexpr int64_t kMostTiles = 512;  // in memory at once
+constexpr int64_t kTilesAtOnce = 4;  // that a thread takes
 
 typedef float Vector __attribute__((vector_size(kLanes * sizeof(float)), aligned(4)));
 
@@ -143,12 +144,8 @@ std::shared_ptr<PackedWeight> transformed_weights(const Tensor& weight, const De
     if (made->bytes() > needed) std::memset(made->floats(), 0, made->bytes());  // it is padded
     const Tensor even =
         weight.stride[2] == kWindow * weight.stride[3] ? weight : contiguous(weight);
-    const auto lines = static_cast<size_t>((weight.size[0] + kLine - 1) / kLine);
-    threads::share_out(lines, 1, [&](threads::Tasks& tasks) {
-      for (size_t next = 0, end = 0; tasks.take(next, end);) {
-        transform_channels(even, static_cast<int64_t>(next) * kLine, form, wanted.get_strides()[0],
-                           made->floats());
-      }
+    threads::for_each((weight.size[0] + kLine - 1) / kLine, 1, [&](int64_t line) {
+      transform_channels(even, line * kLine, form, wanted.get_strides()[0], made->floats());
     });
     return made;
   });
@@ -252,16 +249,6 @@ void scatter(const Tiling& tiling, int64_t tile, const float* from, int64_t plan
   }
 }
 
-// Calls body(tile) for tiles from `first` on, on several threads.
-template <class Body>
-void for_each_tile(int64_t count, Body&& body) {
-  threads::share_out(static_cast<size_t>(count), 4, [&](threads::Tasks& tasks) {
-    for (size_t tile = 0, end = 0; tasks.take(tile, end);) {
-      for (; tile < end; ++tile) body(static_cast<int64_t>(tile));
-    }
-  });
-}
-
 bool has_dense_channels(const Tensor& image) {
   return image.stride[1] == 1 && image.size[1] % kLanes == 0 && image.size[1] >= kFewestChannels;
 }
@@ -314,12 +301,12 @@ void winograd(const Tensor& input, const Tensor& weight, const Tensor* bias,
   const float* added = bias == nullptr ? nullptr : bias->data<float>();
   for (int64_t first = 0; first < all; first += tiles) {
     const int64_t now = std::min(tiles, all - first);
-    for_each_tile(now, [&](int64_t tile) {
+    threads::for_each(now, kTilesAtOnce, [&](int64_t tile) {
       gather(tiling, first + tile, left.data<float>() + tile * in, tiles * in);
     });
     narrow ? kernels::multiply_narrow_places(weight, now, left, result, transform_windows)
            : products->run({left.raw(), result.raw()});
-    for_each_tile(now, [&](int64_t tile) {
+    threads::for_each(now, kTilesAtOnce, [&](int64_t tile) {
       scatter(tiling, first + tile, result.data<float>() + tile * out, tiles * out, added, relu);
     });
   }

@@ -97,18 +97,12 @@ RightPanels::RightPanels(const float* data, int64_t depth, int64_t columns, int6
     : depth_(depth),
       columns_(columns),
       packed_(static_cast<size_t>(depth * panels(columns, kTileColumns) * kTileColumns)) {
-  const auto tasks = static_cast<size_t>(panels(columns, kTileColumns));
-  threads::share_out(tasks, 4, [&](threads::Tasks& left) {
-    for (size_t first = 0, last = 0; left.take(first, last);) {
-      for (size_t task = first; task < last; ++task) {
-        const auto number = static_cast<int64_t>(task);
-        const int64_t begin = number * kTileColumns;
-        const int64_t width = std::min(kTileColumns, columns - begin);
-        for (int64_t k = 0; k < depth; k += kDepth) {
-          pack_small_panel(data + k * row + begin * column, std::min(kDepth, depth - k), width, row,
-                           column, &packed_[offset(k, number)]);
-        }
-      }
+  threads::for_each(panels(columns, kTileColumns), 4, [&](int64_t number) {
+    const int64_t begin = number * kTileColumns;
+    const int64_t width = std::min(kTileColumns, columns - begin);
+    for (int64_t k = 0; k < depth; k += kDepth) {
+      pack_small_panel(data + k * row + begin * column, std::min(kDepth, depth - k), width, row,
+                       column, &packed_[offset(k, number)]);
     }
   });
 }

@@ -50,16 +50,11 @@ void multiply_all(const Matrices& m, std::span<const Panel> panels, const Finish
   const int64_t runs = std::clamp<int64_t>(threads > 1 ? 2 * threads / blocks : 1, 1, count);
   const int64_t tasks = blocks * runs;
   const int64_t chunk = kTask * tasks / (m.rows * m.depth * m.columns) + 1;
-  threads::share_out(static_cast<size_t>(tasks), static_cast<size_t>(chunk), [&](auto& left) {
-    for (size_t next = 0, end = 0; left.take(next, end);) {
-      for (; next < end; ++next) {
-        const int64_t first = static_cast<int64_t>(next) / runs * block;
-        const int64_t run = static_cast<int64_t>(next) % runs;
-        const int64_t rows = std::min(block, m.rows - first);
-        for (int64_t p = run * count / runs; p < (run + 1) * count / runs; ++p) {
-          multiply_block(m, panels[static_cast<size_t>(p)], first, rows, finish);
-        }
-      }
+  threads::for_each(tasks, chunk, [&](int64_t task) {
+    const int64_t first = task / runs * block, run = task % runs;
+    const int64_t rows = std::min(block, m.rows - first);
+    for (int64_t p = run * count / runs; p < (run + 1) * count / runs; ++p) {
+      multiply_block(m, panels[static_cast<size_t>(p)], first, rows, finish);
     }
   });
 }

@@ -120,30 +120,26 @@ bool depthwise(const Tensor& input, const Tensor& weight, const Tensor* bias,
   const int64_t rows = output.size[0] * output.size[2];
   const int64_t products = output.elements() * weight.size[2] * weight.size[3];
   const int64_t chunk = kRowsTask * rows / products + 1;
-  threads::share_out(static_cast<size_t>(rows), static_cast<size_t>(chunk), [&](auto& left) {
-    for (size_t next = 0, end = 0; left.take(next, end);) {
-      for (; next < end; ++next) {
-        const int64_t image = static_cast<int64_t>(next) / output.size[2];
-        const RowConvolution row{input.data<float>() + image * input.stride[0],
-                                 input.size[2],
-                                 input.stride[2],
-                                 input.stride[3],
-                                 input.size[2],
-                                 windows->values.data(),
-                                 input.size[1],
-                                 weight.size[2],
-                                 weight.size[3],
-                                 bias == nullptr ? nullptr : bias->data<float>(),
-                                 output.data<float>() + image * output.stride[0],
-                                 output.stride[2],
-                                 output.stride[3],
-                                 across,
-                                 input.size[1],
-                                 parameters,
-                                 finish};
-        slide_row(row, static_cast<int64_t>(next) % output.size[2]);
-      }
-    }
+  threads::for_each(rows, chunk, [&](int64_t task) {
+    const int64_t image = task / output.size[2];
+    const RowConvolution row{input.data<float>() + image * input.stride[0],
+                             input.size[2],
+                             input.stride[2],
+                             input.stride[3],
+                             input.size[2],
+                             windows->values.data(),
+                             input.size[1],
+                             weight.size[2],
+                             weight.size[3],
+                             bias == nullptr ? nullptr : bias->data<float>(),
+                             output.data<float>() + image * output.stride[0],
+                             output.stride[2],
+                             output.stride[3],
+                             across,
+                             input.size[1],
+                             parameters,
+                             finish};
+    slide_row(row, task % output.size[2]);
   });
   return true;
 }

@@ -108,13 +108,10 @@ void run(const Block& block) {
   const int64_t threads = Context::current().threads();
   const int64_t wanted = threads == 1 ? 1 : kTasksEach * threads;
   const int64_t bands = std::clamp<int64_t>(wanted / images, 1, height);
-  threads::share_out(static_cast<size_t>(images * bands), 1, [&](auto& left) {
-    for (size_t next = 0, end = 0; left.take(next, end);) {
-      const auto task = static_cast<int64_t>(next);
-      const int64_t band = task % bands;
-      HeldRows rows(block, task / bands);
-      for (int64_t y = band * height / bands; y < (band + 1) * height / bands; ++y) rows.slide(y);
-    }
+  threads::for_each(images * bands, 1, [&](int64_t task) {
+    const int64_t band = task % bands;
+    HeldRows rows(block, task / bands);
+    for (int64_t y = band * height / bands; y < (band + 1) * height / bands; ++y) rows.slide(y);
   });
 }
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <functional>
 #include <vector>
 
@@ -171,18 +170,6 @@ Tensor copied_rows(NarrowProduct& p) {
   return rows;
 }
 
-// Calls work(task, memory) for each of `tasks`, on several threads; each has floats of its own.
-template <class Work>
-void for_each_task(int64_t tasks, int64_t floats, const Work& work) {
-  const int64_t sizes[] = {std::min<int64_t>(Context::current().threads(), tasks), floats};
-  const Tensor memory = empty_contiguous(Dtype::kFloat32, sizes);
-  std::atomic<int64_t> workers = 0;
-  threads::share_out(static_cast<size_t>(tasks), 1, [&](threads::Tasks& left) {
-    float* own = memory.data<float>() + workers++ * floats;
-    for (size_t next = 0, end = 0; left.take(next, end);) work(static_cast<int64_t>(next), own);
-  });
-}
-
 // Rounds rows to bfloat16 where the processor multiplies it, and the weight is stored so.
 void round_rows(NarrowProduct& p) {
   if (p.weight.stored->values.dtype != Dtype::kBFloat16) return;
@@ -288,10 +275,7 @@ void widen_panel(const NarrowWeight& w, int64_t first, int64_t columns, int64_t 
 
 bool narrow_product(const kernels::Product& p, const Tensor& output) {
   if (p.b.dimensions != 2 || p.b.storage->narrow() == nullptr) return false;
-  Tensor rows = p.b;
-  std::swap(rows.size[0], rows.size[1]);
-  std::swap(rows.stride[0], rows.stride[1]);
-  auto weight = narrow_weight(rows);
+  auto weight = narrow_weight(with_axis_moved(p.b, 0, 1));
   if (!weight) {
     weight = narrow_weight(p.b);
     if (!weight) return false;

@@ -2,7 +2,6 @@
 #include "kernels/simd/products.h"
 
 #include <algorithm>
-#include <atomic>
 
 #include "common/context.h"
 #include "common/platform/threads.h"
@@ -130,22 +129,15 @@ void multiply_block(const RowsProduct& p, const PackedPanels& weights, const Fin
   for (const Panel& panel : weights.panels()) multiply_panel(p, packed, panel, finish);
 }
 
-// Room for so many blocks of packed rows; none where they are not packed.
-Tensor room_for(int64_t blocks, int64_t floats) {
-  const int64_t space[] = {packs_rows() ? blocks : 0, floats};
-  return empty_contiguous(Dtype::kFloat32, space);
-}
-
 // Rows too few to be divided: threads share the panels.
 void multiply_few_rows(const RowsProduct& p, const PackedPanels& weights, const Finish& finish) {
-  const Tensor room = room_for(p.rows, p.depth);
+  const int64_t space[] = {packs_rows() ? p.rows : 0, p.depth};
+  const Tensor room = empty_contiguous(Dtype::kFloat32, space);
   float* packed = room.empty() ? nullptr : room.data<float>();
   if (packed != nullptr) pack_rows(p, packed);
   const std::span<const Panel> panels = weights.panels();
-  threads::share_out(panels.size(), 1, [&](threads::Tasks& left) {
-    for (size_t next = 0, end = 0; left.take(next, end);) {
-      multiply_panel(p, packed, panels[next], finish);
-    }
+  threads::for_each(static_cast<int64_t>(panels.size()), 1, [&](int64_t panel) {
+    multiply_panel(p, packed, panels[static_cast<size_t>(panel)], finish);
   });
 }
 
@@ -170,20 +162,16 @@ void multiply_all_rows(const RowsProduct& p, const PackedPanels& weights, const 
   if (!takes_many_rows(p.rows)) return multiply_few_rows(p, weights, finish);
   const int64_t threads = Context::current().threads();
   const int64_t block = rows_of_block(p, weights.columns(), threads);
-  const int64_t blocks = (p.rows + block - 1) / block;
-  const Tensor room = room_for(std::min(threads, blocks), block * p.depth);
-  std::atomic<int64_t> workers = 0;
-  threads::share_out(static_cast<size_t>(blocks), 1, [&](threads::Tasks& left) {
-    float* own = room.empty() ? nullptr : room.data<float>() + workers++ * block * p.depth;
-    for (size_t next = 0, end = 0; left.take(next, end);) {
-      const int64_t first = static_cast<int64_t>(next) * block;
-      RowsProduct rows = p;
-      rows.input += first * p.input_row;
-      rows.output += first * p.output_row;
-      rows.rows = std::min(block, p.rows - first);
-      multiply_block(rows, weights, finish, own);
-    }
-  });
+  const bool packs = packs_rows();
+  for_each_task((p.rows + block - 1) / block, packs ? block * p.depth : 0,
+                [&](int64_t task, float* own) {
+                  const int64_t first = task * block;
+                  RowsProduct rows = p;
+                  rows.input += first * p.input_row;
+                  rows.output += first * p.output_row;
+                  rows.rows = std::min(block, p.rows - first);
+                  multiply_block(rows, weights, finish, packs ? own : nullptr);
+                });
 }
 
 bool dense_product(const kernels::Product& p, const Tensor& output) {

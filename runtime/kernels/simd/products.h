@@ -2,12 +2,16 @@
 // too, where a tile has more of them than a set of the first-level cache has lines.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "common/caches.h"
+#include "common/context.h"
+#include "common/platform/threads.h"
 #include "common/tensor.h"
 #include "kernels/panels.h"
 #include "kernels/simd/kernels.h"
@@ -68,5 +72,17 @@ bool takes_many_rows(int64_t rows);
 
 void multiply_all_rows(const RowsProduct& product, const PackedPanels& weights,
                        const Finish& finish);
+
+// Calls work(task, memory) for each of `tasks`, on several threads; each has floats of its own.
+template <class Work>
+void for_each_task(int64_t tasks, int64_t floats, const Work& work) {
+  const int64_t sizes[] = {std::min<int64_t>(Context::current().threads(), tasks), floats};
+  const Tensor memory = empty_contiguous(Dtype::kFloat32, sizes);
+  std::atomic<int64_t> workers = 0;
+  threads::share_out(static_cast<size_t>(tasks), 1, [&](threads::Tasks& left) {
+    float* own = memory.data<float>() + workers++ * floats;
+    for (size_t next = 0, end = 0; left.take(next, end);) work(static_cast<int64_t>(next), own);
+  });
+}
 
 }  // namespace menagerie::simd
