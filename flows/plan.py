@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import functools
-import importlib.metadata
 import json
 import platform
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +19,7 @@ from flows.parameters import ConversionOptions, factories_allowed, manifest_fold
 from flows.reports import conversion_log, known_report, report_folder
 from flows.results import ModelResult, Outcome, Step
 from flows.work import new_work_folder
-from menagerie.compilers import find_host_compiler
+from menagerie.compilers import find_host_compiler, package_version
 from menagerie.host import RUNTIME_ABI
 from menagerie.store.layout import Build, candidate_key, ledger_key
 from menagerie.trust.ledger import MAX_LEDGER_BYTES
@@ -42,7 +41,7 @@ _FEW = 8  # ledgers that the store is asked for at once
 @functools.cache
 def versions(target: Target) -> dict[str, str]:
     """Return versions of packages, compiler, platform and runtime ABI; `absent` if missing."""
-    result = {name: _version(name) for name in _PACKAGES}
+    result = {name: package_version(name) for name in _PACKAGES}
     compiler = find_host_compiler()
     result["compiler"] = compiler.version if compiler is not None else "absent"
     result["host"] = f"{platform.system().lower()}-{platform.machine()}"
@@ -50,13 +49,6 @@ def versions(target: Target) -> dict[str, str]:
     result |= target.versions()
     result["runtime abi"] = str(RUNTIME_ABI)  # an artifact of another number does not load
     return result
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "absent"
 
 
 @dataclass(frozen=True)

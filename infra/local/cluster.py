@@ -379,11 +379,6 @@ def _database(state: ClusterState) -> str:
         raise MenagerieError("PostgreSQL", f"refuses connections ({error})") from error
 
 
-def _server(state: ClusterState) -> str:
-    version = ask(state, "/admin/version")
-    return f"Prefect {version} at {state.ui_url}"
-
-
 def _deployments(state: ClusterState) -> str:
     wanted = Wanted().deployments
     with ThreadPoolExecutor() as pool:
@@ -447,7 +442,7 @@ def ask(cluster: ClusterState, path: str, body: object = None) -> Any:
 PARTS: dict[str, Callable[[ClusterState], str]] = {
     "s3": _s3,
     "database": _database,
-    "server": _server,
+    "server": lambda state: f"Prefect {ask(state, '/admin/version')} at {state.ui_url}",
     "deployments": _deployments,
     "worker": _worker,
 }

@@ -44,14 +44,10 @@ def prepare(folder: Path, password: str) -> None:
     if not folder.exists():
         partial = folder.with_name(f"{folder.name}.partial")  # of a start that was killed
         shutil.rmtree(partial, ignore_errors=True)
-        words = [
-            *program("initdb"),
-            "--encoding=UTF8",
-            "--no-locale",
-            f"--username={DATABASE_USER}",
-        ]
+        words = [*program("initdb"), f"--pgdata={partial}", f"--username={DATABASE_USER}"]
+        words += ["--encoding=UTF8", "--no-locale"]
         words += ["--auth-host=scram-sha-256", "--auth-local=reject", "--pwfile=/dev/stdin"]
-        subprocess.run([*words, f"--pgdata={partial}"], input=password, text=True, check=True)
+        subprocess.run(words, input=password, text=True, check=True)
         partial.rename(folder)
     _forget_reused_pid(folder / "postmaster.pid")
     alone = [*program("postgres"), "--single", "-D", str(folder), DATABASE]

@@ -45,10 +45,10 @@ def zig_program() -> Path:
     raise MenagerieError("ziglang", fact, "Install it: pip install ziglang")
 
 
-def zig_version() -> str:
-    """Return the wheel's version, part of every build key; `absent` without it."""
+def package_version(name: str) -> str:
+    """Return an installed package's version, as build keys have it; `absent` without it."""
     try:
-        return importlib.metadata.version("ziglang")
+        return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return "absent"
 

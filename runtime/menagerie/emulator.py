@@ -21,7 +21,7 @@ from enum import IntEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from menagerie.compilers import zig_program, zig_version
+from menagerie.compilers import package_version, zig_program
 from menagerie.errors import MenagerieError
 from menagerie.paths import PACKAGE, home
 from menagerie.shader_source import translate
@@ -128,18 +128,9 @@ class ShaderCompiler:
         return kept
 
     def _make(self, source: bytes, prelude: bytes, mode: Mode, scratch: Path) -> Path:
-        names = (
-            "source.metal",
-            "expanded.ii",
-            "check.cpp",
-            "check.ll",
-            "unit.cpp",
-            "unit.ll",
-            "unit.o",
-            "it.so",
-        )
+        names = "source.metal expanded.ii check.cpp check.ll unit.cpp unit.ll unit.o it.so"
         metal, expanded, checked, spaces, unit, code, compiled, library = (
-            scratch / each for each in names
+            scratch / each for each in names.split()
         )
         # The prelude stands for Metal's own headers; lines keep their numbers.
         metal.write_bytes(_FIRST_LINE + _METAL_HEADER.sub(b"", source))
@@ -238,7 +229,7 @@ def configure(library: ctypes.CDLL, compiler: ShaderCompiler | None = None) -> N
     the wheel. Raise MenagerieError if the wheel is not installed.
     """
     made = compiler or ShaderCompiler(
-        (str(zig_program()),), home() / "emulator" / f"ziglang-{zig_version()}"
+        (str(zig_program()),), home() / "emulator" / f"ziglang-{package_version('ziglang')}"
     )
 
     def answer(source: bytes, prelude: bytes, mode: int, said: int, capacity: int) -> int:

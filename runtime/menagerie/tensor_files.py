@@ -64,7 +64,10 @@ def read_inputs(given: Sequence[str], wanted: Sequence[TensorSpec]) -> dict[str,
         raise UsageError("--input", f"there is no {unknown[0]!r}", f"The program takes {listing}")
     if missing := [w.name for w in wanted if w.name not in arrays]:
         raise UsageError("--input", f"{missing[0]!r} is missing", f"The program takes {listing}")
-    return {w.name: _taken(arrays[w.name], w.dtype) for w in wanted}
+    for w in wanted:
+        if w.dtype is Dtype.BFLOAT16 and arrays[w.name].dtype == "float32":
+            arrays[w.name] = narrow(arrays[w.name], w.dtype)
+    return {w.name: arrays[w.name] for w in wanted}
 
 
 def read_array(path: str) -> Array:
@@ -110,11 +113,6 @@ def _write_archive(answers: Mapping[str, Array], path: Path) -> None:
                 raise UsageError(str(path), f"{name!r} cannot name a file", "Write .npy files")
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.asanyarray(value), allow_pickle=False)
-
-
-def _taken(array: Array, dtype: Dtype) -> Array:
-    """Return a float32 array in bfloat16, where that is wanted; any other unchanged."""
-    return narrow(array, dtype) if dtype is Dtype.BFLOAT16 and array.dtype == "float32" else array
 
 
 def stored(dtype: Dtype) -> np.dtype[Any]:

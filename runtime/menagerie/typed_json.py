@@ -29,6 +29,8 @@ from typing import (
     get_type_hints,
 )
 
+from menagerie.figures import printable
+
 T = TypeVar("T")
 
 _INFINITIES = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
@@ -296,5 +298,5 @@ def _no_constant(name: str) -> NoReturn:
 
 def _line(text: str) -> str:
     """Make foreign text fit for a terminal: printable and short."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    shown = printable(text, keep="")
     return shown if len(shown) <= _LONGEST_QUOTE else shown[:_LONGEST_QUOTE] + "..."

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 from torch.fx import Node
+from torch.utils._pytree import tree_leaves
 
 aten = torch.ops.aten
 
@@ -106,11 +107,7 @@ def writes(node: Node) -> bool:
 
 def nodes_in(value: Any) -> Iterator[Node]:
     """Yield the nodes within an argument, which may be a list."""
-    if isinstance(value, torch.fx.Node):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from nodes_in(item)
+    return (leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.fx.Node))
 
 
 def producers(node: Node) -> set[Node]:

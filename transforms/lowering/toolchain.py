@@ -27,7 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from menagerie.compilers import find_host_compiler, zig_environment, zig_program, zig_version
+from menagerie.compilers import find_host_compiler, package_version, zig_environment, zig_program
 from menagerie.paths import home
 from menagerie.shims import supported_symbols
 from transforms.progress import report_step
@@ -252,7 +252,7 @@ def link_model_library(
 def zig_compiler(*arguments: str) -> Compiler:
     """Return the `ziglang` wheel's compiler driver, with what comes first in every call."""
     environment = tuple(zig_environment().items())
-    return Compiler(str(zig_program()), f"zig {zig_version()}", arguments, environment)
+    return Compiler(str(zig_program()), f"zig {package_version('ziglang')}", arguments, environment)
 
 
 @functools.cache

@@ -472,7 +472,8 @@ def _taps(
     widened = torch.sym_max(step, 1.0)  # type: ignore[no-untyped-call]
     support = reach * widened
     first = (centre - support + 0.5).floor().to(torch.int64)
-    place = first[:, None] + torch.arange(_whole(support) * 2 + 3 * smooth)
+    most = torch.sym_int(support) * 2 + 3 * smooth  # type: ignore[no-untyped-call]
+    place = first[:, None] + torch.arange(most)
     weight = kernel((place.to(centre.dtype) - centre[:, None] + 0.5) / widened)
     near = place.clamp(0, size - 1)
     if smooth:
@@ -482,12 +483,6 @@ def _taps(
     same = near[:, :, None] == near[:, None]
     weight = (weight[:, None] * same).sum(-1)
     return near, torch.where(same.tril(-1).any(-1), 0.0, weight)
-
-
-def _whole(number: float) -> int:
-    """Cut to an integer; of a dynamic size it stays one."""
-    cut: int = torch.sym_int(number)  # type: ignore[no-untyped-call]
-    return cut
 
 
 def _triangle(x: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from menagerie.compilers import zig_version
+from menagerie.compilers import package_version
 from menagerie.format.bundle_manifest import Requirements
 from menagerie.host import INSTRUCTIONS
 from transforms.lowering.result import LoweredProgram, host_requirements
@@ -82,7 +82,7 @@ class CpuTarget(Target):
 
     def versions(self) -> Mapping[str, str]:
         """See `Target.versions`: on Linux zig links."""
-        return {"zig": zig_version()} if platform.system() == "Linux" else {}
+        return {"zig": package_version("ziglang")} if platform.system() == "Linux" else {}
 
     def checks(self) -> Iterator[Check]:
         """Yield whether the processor is one that artifacts run on."""

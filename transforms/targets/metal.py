@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from menagerie.compilers import zig_version
+from menagerie.compilers import package_version
 from menagerie.format.bundle_manifest import Requirements
 from menagerie.host import RUNTIME_ABI
 from transforms.lowering.result import LoweredProgram
@@ -88,14 +88,14 @@ class MetalTarget(Target):
 
     def versions(self) -> Mapping[str, str]:
         """See `Target.versions`."""
-        return {"zig": zig_version()}
+        return {"zig": package_version("ziglang")}
 
     def checks(self) -> Iterator[Check]:
         """Yield what compiles for Metal here: zig, or on a Mac the system's compiler."""
         if not self.emulated_here:
             yield Check(self.name, Health.OK, "this Mac's own device and compiler")
             return
-        found = zig_version()
+        found = package_version("ziglang")
         if found == "absent":
             fact = "the package ziglang is missing"
             step = "pip install ziglang; only converting for Metal and emulating it need it"

@@ -25,7 +25,7 @@ from menagerie.paths import home
 from menagerie.store.http import HttpReader
 from zoo.errors import HashMismatch, SourceError, SourceRefused, StoreError
 from zoo.sources import factory
-from zoo.sources.context import Context, first_line, resolve_inside
+from zoo.sources.context import Context, reading, resolve_inside
 from zoo.sources.fingerprint import is_fetched
 from zoo.spec import CheckpointSource
 
@@ -146,20 +146,16 @@ def read_state(path: Path, model: str, key: str | None = None) -> Mapping[str, T
     Raise SourceRefused if it is no pickle of tensors only, SourceError if it cannot be read or is
     no state dict.
     """
-    try:
+    with reading(path.name, model, "Save the state dict again"):
         if path.suffix == ".safetensors":
             return dict(load_file(path))
         _refuse_inflation(path, model)
-        with warnings.catch_warnings(action="ignore"):  # what matters of the file is raised
-            state = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        fact = f"{path.name} is not a pickle of tensors only"
-        raise SourceRefused(model, fact, "Save the state dict as safetensors") from error
-    except SourceRefused:
-        raise
-    except Exception as error:  # bytes from anywhere make readers raise anything
-        fact = f"{path.name} cannot be read ({first_line(error)})"
-        raise SourceError(model, fact, "Save the state dict again") from error
+        try:
+            with warnings.catch_warnings(action="ignore"):  # what matters of the file is raised
+                state = torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            fact = f"{path.name} is not a pickle of tensors only"
+            raise SourceRefused(model, fact, "Save the state dict as safetensors") from error
     if key is not None:
         known = [str(each) for each in state] if isinstance(state, dict) else []
         if key not in known:

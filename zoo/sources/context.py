@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from menagerie.typed_json import Malformed, load
+from menagerie.typed_json import load
 from zoo.errors import HashMismatch, SourceError, SourceRefused
 
 _INDEX = ".index.json"
@@ -30,15 +30,17 @@ def first_line(error: Exception) -> str:
 
 
 @contextmanager
-def reading(what: str, context: Context, step: str = "Fix the source's folder") -> Iterator[None]:
+def reading(
+    what: str, model: str, step: str = "Fix the source's folder", kind: str = ""
+) -> Iterator[None]:
     """Raise errors of readers of a file, which may hold anything, as a SourceError."""
     try:
         yield
     except (SourceError, HashMismatch):
         raise
-    except Exception as error:  # Rust's tokenizers have one type for all
-        fact = f"{what} cannot be read ({first_line(error)})"
-        raise SourceError(context.model, fact, step) from error
+    except Exception as error:  # bytes from anywhere make readers raise anything
+        fact = f"{what} cannot be read{kind} ({first_line(error)})"
+        raise SourceError(model, fact, step) from error
 
 
 def resolve_inside(path: str, context: Context, *, outside: bool = False) -> Path:
@@ -92,19 +94,12 @@ def weights_folder(path: str, context: Context) -> Path:
 
 def _check_index(file: Path, place: str, context: Context) -> None:
     if file.stat().st_size > _MOST_INDEX_BYTES:
-        raise SourceRefused(
-            context.model, f"{place} is too large for an index", "Name a smaller index"
-        )
-    try:
+        fact = f"{place} is too large for an index"
+        raise SourceRefused(context.model, fact, "Name a smaller index")
+    with reading(place, context.model, "Fix the index"):
         index = load(file.read_bytes())
-    except Malformed as error:
-        raise SourceError(
-            context.model, f"{place} cannot be read: {error}", "Fix the index"
-        ) from None
-    shards = index.get("weight_map", {}) if isinstance(index, dict) else {}
-    for shard in sorted(
-        {str(each) for each in shards.values()} if isinstance(shards, dict) else ()
-    ):
+        shards = index.get("weight_map") if isinstance(index, dict) else None
+    for shard in sorted(map(str, shards.values())) if isinstance(shards, dict) else ():
         if "/" in shard or "\\" in shard or shard in {"", ".", ".."}:
             fact = f"{place} names {shard!r}, not a file beside it"
             raise SourceRefused(context.model, fact, "Fix the index")

@@ -10,12 +10,14 @@ import math
 import re
 import struct
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from zoo.errors import SourceError, SourceRefused
+from zoo.errors import SourceRefused
+from zoo.sources.context import reading
 
 _VERSION, _SPECIFICATION = 6, "WhisperSpec"
 _TYPES = ("<f4", "i1", "<i2", "<i4", "<f2")
@@ -53,38 +55,31 @@ def whisper_tensors(path: Path, model: str) -> dict[str, Tensor]:
     Raise SourceRefused if they are quantised, SourceError if the file cannot be read.
     """
     found: dict[str, Tensor] = {}
-    try:
-        for name, value in _read(path.read_bytes()).items():
+    step = "Name safetensors or a state dict instead"
+    with reading(path.name, model, step, " as CTranslate2's"), path.open("rb") as stream:
+        for name, value in _read(stream).items():
             if value.dtype.str.lstrip("|") in _QUANTISED and value.ndim > 1:
                 fact = f"{path.name} has integers for {name}: it is quantised"
                 raise SourceRefused(model, fact, "Convert it with --quantization float16")
             if value.ndim and value.dtype.kind == "f":
                 found |= _renamed(name, torch.from_numpy(value.astype(np.float32)))
-    except (struct.error, ValueError, IndexError, UnicodeDecodeError) as error:
-        fact = f"{path.name} cannot be read as CTranslate2's ({error})"
-        raise SourceError(model, fact, "Name safetensors or a state dict instead") from error
     if (tokens := found.get("emit.decoder.embed_tokens.weight")) is not None:
         found["emit.head.weight"] = tokens
     return found
 
 
-def _read(content: bytes) -> dict[str, np.ndarray]:
+def _read(stream: IO[bytes]) -> dict[str, np.ndarray]:
     """Return tensors by name; ValueError or struct.error where sizes do not agree."""
-    place = 0
 
     def number(form: str) -> int:
-        nonlocal place
-        (value,) = struct.unpack_from(form, content, place)
-        place += struct.calcsize(form)
+        (value,) = struct.unpack(form, stream.read(struct.calcsize(form)))
         return int(value)
 
     def text() -> str:
-        nonlocal place
-        size = number("<H")
-        place += size
-        if place > len(content):
-            raise ValueError(f"a name reaches beyond its end at {place}")
-        return content[place - size : place - 1].decode()
+        content = stream.read(size := number("<H"))
+        if len(content) < size:
+            raise ValueError("a name reaches beyond its end")
+        return content[:-1].decode()
 
     if (version := number("<I")) != _VERSION:
         raise ValueError(f"its version is {version}, not {_VERSION}")
@@ -97,8 +92,7 @@ def _read(content: bytes) -> dict[str, np.ndarray]:
         dtype, size = np.dtype(_TYPES[number("<B")]), number("<I")
         if name in tensors or math.prod(shape) * dtype.itemsize != size:
             raise ValueError(f"{name!r} occurs twice, or has {size} bytes for shape {shape}")
-        tensors[name] = np.frombuffer(content, dtype, math.prod(shape), place).reshape(shape)
-        place += size
+        tensors[name] = np.frombuffer(stream.read(size), dtype).reshape(shape)
     return tensors
 
 

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from zoo.errors import SourceError, SourceRefused
 from zoo.sources import ctranslate2, factory
 from zoo.sources.checkpoint import MOST_BYTES, fill, keep, read_state
-from zoo.sources.context import Context, first_line
+from zoo.sources.context import Context, first_line, reading
 from zoo.spec import Package, PackageSource, PackedFile, PackedWeights
 
 untrained = factory.untrained  # the module that the weights are for
@@ -158,20 +158,15 @@ def torchscript_tensors(path: Path, model: str) -> dict[str, Tensor]:
     Raise SourceRefused if its data.pkl names anything but modules and tensors, SourceError if it
     cannot be read.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            (data,) = (name for name in archive.namelist() if name.endswith("/data.pkl"))
-            stored = (i for i in archive.infolist() if "/code/" not in i.filename)
-            if sum(i.file_size for i in stored) > path.stat().st_size:
-                raise ValueError("it would unpack to more than it is")  # noqa: TRY301
-            with archive.open(data) as stream:
-                root = _Reader(stream, archive, data.removesuffix(".pkl"), model).load()
-            return dict(_named(root, ""))
-    except SourceRefused:
-        raise
-    except Exception as error:  # bytes from anywhere make a reader raise anything
-        fact = f"{path.name} cannot be read as TorchScript ({first_line(error)})"
-        raise SourceError(model, fact, "Name a state dict or safetensors instead") from error
+    step = "Name a state dict or safetensors instead"
+    with reading(path.name, model, step, " as TorchScript"), zipfile.ZipFile(path) as archive:
+        (data,) = (name for name in archive.namelist() if name.endswith("/data.pkl"))
+        stored = (i for i in archive.infolist() if "/code/" not in i.filename)
+        if sum(i.file_size for i in stored) > path.stat().st_size:
+            raise ValueError("it would unpack to more than it is")
+        with archive.open(data) as stream:
+            root = _Reader(stream, archive, data.removesuffix(".pkl"), model).load()
+        return dict(_named(root, ""))
 
 
 class _Module:

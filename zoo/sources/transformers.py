@@ -154,7 +154,7 @@ def _do_normalize(source: TransformersSource, context: Context) -> bool | None:
     path = beside_weights(_PREPROCESSOR, source, context)
     if not path.exists():
         return None
-    with reading(_PREPROCESSOR, context):
+    with reading(_PREPROCESSOR, context.model):
         given = json.loads(path.read_bytes()).get("do_normalize")
     return None if given is None else bool(given)
 
@@ -242,7 +242,7 @@ def _tokens(source: _Source, context: Context) -> _Tokens:
     from tokenizers import Tokenizer
 
     path = beside_weights(_FILE, source, context)
-    with reading(_FILE, context):
+    with reading(_FILE, context.model):
         tokenizer = Tokenizer.from_file(str(path))
     pieces = {number: text for text, number in tokenizer.get_vocab().items()}
     special = {n for n, token in tokenizer.get_added_tokens_decoder().items() if token.special}
@@ -251,7 +251,7 @@ def _tokens(source: _Source, context: Context) -> _Tokens:
 
 def _lines(source: _Source, context: Context) -> _Tokens:
     """Read the tokens of CTranslate2's vocabulary.txt, one a line; `<|...|>` are special."""
-    with reading(_LINES, context):
+    with reading(_LINES, context.model):
         text = beside_weights(_LINES, source, context).read_text("utf-8")
     pieces = dict(enumerate(text.removesuffix("\n").split("\n")))
     return pieces, {n for n, piece in pieces.items() if piece.startswith("<|")}, None
@@ -259,7 +259,7 @@ def _lines(source: _Source, context: Context) -> _Tokens:
 
 def _characters(source: _Source, context: Context) -> _Tokens:
     """Read the tokens of vocab.json, in which `<pad>` is the blank."""
-    with reading(f"{_CHARACTERS} or {_SETTINGS}", context):
+    with reading(f"{_CHARACTERS} or {_SETTINGS}", context.model):
         for file in (_CHARACTERS, _SETTINGS):
             path = beside_weights(file, source, context)
             path.stat()  # transformers would do without one
@@ -281,7 +281,7 @@ def _as_trained(head: HeadSpec, blank: int | None, source: _Source, context: Con
         return replace(head, blank=blank)
     if isinstance(source, PackageSource) or not isinstance(head, WhisperHeadSpec | AttentionHead):
         return head
-    with reading(_GENERATION, context):
+    with reading(_GENERATION, context.model):
         given = json.loads(beside_weights(_GENERATION, source, context).read_bytes())
         fields = {ours: given[theirs] for ours, theirs in _NAMES.items() if theirs in given}
         languages = given.get("lang_to_id") or {}

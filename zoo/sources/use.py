@@ -56,7 +56,7 @@ def gate_data(gate: AccuracyGate, use: UseSpec | None, context: Context) -> Path
         digest.update(resolve_inside(reference, context).read_bytes())
     kept = downloads() / f"gate-{digest.hexdigest()[:24]}.safetensors"
     if not kept.exists():
-        with reading("data of its accuracy gate", context, "Correct the entry's `accuracy`"):
+        with reading("data of its accuracy gate", context.model, "Correct the entry's `accuracy`"):
             if gate.recording is not None:
                 tensors = _recording(gate.recording, context)
             elif gate.film is not None:
@@ -129,7 +129,7 @@ def _film(gate: FilmGate, context: Context) -> dict[str, Tensor]:
 
 
 def _numbers(reference: str, context: Context) -> NDArray[np.float32]:
-    with reading(reference, context, "Give a line of numbers for each block"):
+    with reading(reference, context.model, "Give a line of numbers for each block"):
         return np.loadtxt(resolve_inside(reference, context), np.float32, ndmin=2)
 
 
@@ -144,7 +144,7 @@ def use_recipe(use: UseSpec, source: SourceSpec, context: Context) -> Recipe:
     if isinstance(use, SimilarityUse):
         pieces = use_pieces(use.numbered, source, context)
     if isinstance(use, LabelsUse):
-        with reading(use.labels, context, "Give a text file in UTF-8, a label on each line"):
+        with reading(use.labels, context.model, "Give a text file in UTF-8, a label on each line"):
             pieces = resolve_inside(use.labels, context).read_text("utf-8").splitlines()
     if isinstance(use, TextUse):
         pieces = ["", *use.alphabet]

@@ -101,13 +101,13 @@ def give_up_files(
             for path in paths:
                 _add(ruleset, path, rights & handled)
         _no_new_privileges()
-        _call(_RESTRICT, ruleset, 0)
+        _call("syscall", _RESTRICT, ruleset, 0)
     finally:
         os.close(ruleset)
 
 
 def _made(attributes: bytes) -> int:
-    return _call(_CREATE, attributes, ctypes.c_size_t(len(attributes)), 0)
+    return _call("syscall", _CREATE, attributes, ctypes.c_size_t(len(attributes)), 0)
 
 
 def _add(ruleset: int, path: Path, rights: int) -> None:
@@ -118,7 +118,7 @@ def _add(ruleset: int, path: Path, rights: int) -> None:
     try:
         folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
         rule = struct.pack("=Qi", rights if folder else rights & _OF_FILES, descriptor)
-        _call(_ADD, ruleset, 1, rule, 0)
+        _call("syscall", _ADD, ruleset, 1, rule, 0)
     finally:
         os.close(descriptor)
 
@@ -136,8 +136,7 @@ def give_up_calls() -> None:
     instructions = ctypes.create_string_buffer(program, len(program))
     head = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(instructions))
     _no_new_privileges()
-    if _libc().prctl(_PR_SET_SECCOMP, _FILTER, head, 0, 0) != 0:
-        raise _failed()
+    _call("prctl", _PR_SET_SECCOMP, _FILTER, head, 0, 0)
 
 
 def _filter(machine: str) -> list[bytes]:
@@ -176,24 +175,16 @@ def _line(code: int, value: int, then: int = 0, otherwise: int = 0) -> bytes:
 
 
 def _no_new_privileges() -> None:
-    if _libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
-        raise _failed()
+    _call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
-def _call(number: int, *arguments: object) -> int:
-    result = int(_libc().syscall(number, *arguments))
+def _call(function: str, *arguments: object) -> int:
+    """Call a function of the C library, or raise OSError."""
+    result = int(getattr(ctypes.CDLL(None, use_errno=True), function)(*arguments))
     if result < 0:
-        raise _failed()
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
     return result
-
-
-def _failed() -> OSError:
-    code = ctypes.get_errno()
-    return OSError(code, os.strerror(code))
-
-
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> int:

@@ -17,19 +17,19 @@ class _Network(nn.Module):
 
     def __init__(self, layers: tuple[tuple[int, int, int], ...]) -> None:
         super().__init__()
-        self._count, taken = len(layers), 3
+        taken = 3
         for number, (width, kernel, pool) in enumerate(layers, 1):
             self.add_module(f"conv{number}", nn.Conv2d(taken, width, kernel))
             self.add_module(f"prelu{number}", nn.PReLU(width))
             if pool:
                 self.add_module(f"pool{number}", nn.MaxPool2d(pool, 2, ceil_mode=True))
             taken = width
+        self._count = len(self._modules)
 
     def _features(self, picture: Tensor) -> Tensor:
-        x, known = (picture.permute(0, 3, 1, 2) - 127.5) / 128.0, dict(self.named_children())
-        for number in range(1, self._count + 1):
-            x = known[f"prelu{number}"](known[f"conv{number}"](x))
-            x = known[f"pool{number}"](x) if f"pool{number}" in known else x
+        x = (picture.permute(0, 3, 1, 2) - 127.5) / 128.0
+        for layer in [*self.children()][: self._count]:
+            x = layer(x)
         return x
 
 
