@@ -252,7 +252,6 @@ def _pulling(parser: argparse.ArgumentParser, host: Host) -> None:
         action="store_true",
         help="leave out what only verify and bench read: golden cases, data of gates",
     )
-    _unsigned(parser)
 
 
 def _timing(parser: argparse.ArgumentParser, host: Host) -> None:
@@ -301,7 +300,6 @@ def _bundle(parser: argparse.ArgumentParser, host: Host) -> None:
         help="a bundle, or the name of a published model, or hf://ORG/NAME",
     )
     _published(parser, host)
-    _unsigned(parser)
 
 
 def _published(parser: argparse.ArgumentParser, host: Host) -> None:
@@ -318,9 +316,6 @@ def _published(parser: argparse.ArgumentParser, host: Host) -> None:
         help="of published models: a folder, https://host/path, s3://bucket/prefix or "
         f"hf://ORG/NAME (default: {host.default_store})",
     )
-
-
-def _unsigned(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-unsigned",
         action="store_true",
