@@ -32,7 +32,7 @@ _WORDS = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine",
 )  # fmt: skip
 _HEADER = 44  # bytes of a WAV file before its samples
-_OH = 0.15  # how often a zero is said "oh"
+_OH = 0.35  # how often a zero is said "oh"; 0.15 of the held-out recordings
 _PAUSES = (" ", " ", " ", ", ", ". ")  # what may follow a word of a string ...
 _PAUSED = 0.5  # ... and how often it does
 _ACCENTS = (
@@ -54,7 +54,6 @@ _OTHER_VARIANTS = (
     "Alicia", "Andy", "belinda", "f3", "f5", "Hugo", "m4", "m7", "marcelo", "michael", "Storm",
     "steph3", "victor", "zac",
 )  # fmt: skip
-
 
 _TRACT = (0.7, 1.5)  # how far all formants move together, as with the length of a throat ...
 _OWN = 0.13  # ... and the deviation of each one's own place, as a logarithm

@@ -89,7 +89,7 @@ def say(
     """
     words = _SOUNDS[speaker][rng.integers(2)].split()
     pause = str(rng.choice(_PAUSES))
-    chosen = [words[0 if digit == 0 and rng.random() > 0.2 else digit + 1] for digit in digits]
+    chosen = [words[0 if digit == 0 and rng.random() > 0.4 else digit + 1] for digit in digits]
     text = "".join(word + (pause if rng.random() < 0.6 else " ") for word in chosen).strip()
     if text[-1] not in ".,;…":
         text += str(rng.choice(["", ".", ",", "?"]))
@@ -119,16 +119,8 @@ def _flite(rng: np.random.Generator, text: str, speed: float) -> tuple[NDArray[n
         settings.append(f"int_f0_target_mean={rng.uniform(70, 200):.0f}")
         settings.append(f"int_f0_target_stddev={rng.uniform(5, 40):.0f}")
     options = [part for setting in settings for part in ("--setf", setting)]
-    command = [
-        "flite",
-        "-voice",
-        voice,
-        *options,
-        "-t",
-        text.replace("…", ","),
-        "-o",
-        "/dev/stdout",
-    ]
+    told = ["-t", text.replace("…", ","), "-o", "/dev/stdout"]
+    command = ["flite", "-voice", voice, *options, *told]
     spoken = subprocess.run(command, check=True, capture_output=True).stdout
     samples, rate = soundfile.read(BytesIO(spoken), dtype="float32")
     return samples, rate
