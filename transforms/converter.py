@@ -40,9 +40,9 @@ from transforms.progress import progress_to
 from transforms.stages import Stage, export, located, lower, prove, seal, transform
 from transforms.targets import Identity, PassItem, Settings, Target, target_named
 from zoo.build_key import code_digest
-from zoo.errors import UsageError, ValidationError
+from zoo.errors import UnsupportedKernels, UsageError, ValidationError
 from zoo.precision import Precision, WeightPrecision
-from zoo.records import ConversionReport, Diagnosis, StageTime, dearest, suspected
+from zoo.records import ConversionReport, Diagnosis, PassLog, StageTime, dearest, suspected
 from zoo.report.summary import cause
 from zoo.signing.promotion import sign_own
 from zoo.spec import AccuracyGate, Group, usual_tolerances
@@ -305,7 +305,10 @@ def _convert(
     )
     labelled = request.labelled
     gate = None if labelled is None else labelled.measure(originals, bundle.parent)
-    lowered = lower(bundle, identity, after, settings, gate=gate)
+    try:
+        lowered = lower(bundle, identity, after, settings, gate=gate)
+    except UnsupportedKernels as lacking:
+        raise _with_reasons(lacking, transformed.passes) from None
     ended(Stage.LOWER)
     limits = Limits(threads=settings.threads, measure_seconds=settings.seconds)
     times = functools.partial(ended, Stage.VALIDATE)
@@ -321,6 +324,14 @@ def _convert(
     manifest = seal(bundle, draft, report, transformed.graphs)
     sign_own(bundle)
     return ConvertedBundle(bundle, manifest, report)
+
+
+def _with_reasons(lacking: UnsupportedKernels, logs: Sequence[PassLog]) -> UnsupportedKernels:
+    """Say why complex numbers were left, if they were."""
+    records = (r for log in logs for r in log.records if r.name == "decompose_stft")
+    reason = next((each.reason for record in records for each in record.refusals), "")
+    step = f"The program has complex numbers that could not be made real: {reason}"
+    return UnsupportedKernels(lacking.place, lacking.uses, step) if reason else lacking
 
 
 def _failed_proof(

@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 from transforms.graph.editor import ProgramEditor
 from transforms.graph.guards import surely_equal
 from transforms.graph.layouts import Unfit
+from transforms.graph.schemas import has_effect
 from transforms.graph.traced import inline, trace
 
 aten = torch.ops.aten
@@ -43,6 +44,7 @@ _LAYOUT = (
     aten.transpose.int, aten.unflatten.int, aten.unsqueeze.default, aten.view.default,
     aten._unsafe_view.default,
     aten.unbind.int, aten.chunk.default, aten.split.Tensor, aten.split_with_sizes.default,
+    aten.roll.default, aten.fft_fftshift.default, aten.fft_ifftshift.default, aten.unfold.default,
 )  # fmt: skip
 
 
@@ -80,17 +82,14 @@ def _widened(z: Any) -> Planes:
     return Planes(torch.full((), float(z.real)), torch.full((), float(z.imag)))
 
 
-def _product(left: Any, right: Any) -> Any:
-    sides = (left, right)
-    if complex not in map(type, sides) and not all(isinstance(side, Planes) for side in sides):
-        return _of_each(torch.mul)(left, right)
-    (a, b), (c, d) = _widened(left), _widened(right)
-    return Planes(a * c - b * d, a * d + b * c)
+def _product(left: Any, right: Any, by: Any = operator.mul) -> Any:
+    (a, b), (c, d) = _widened(left), _widened(right)  # NaN spreads, also where one is real
+    return Planes(by(a, c) - by(b, d), by(a, d) + by(b, c))
 
 
 def _quotient(left: Any, right: Any) -> Any:
     if not isinstance(right, Planes | complex):
-        return _of_each(torch.div)(left, right)
+        return _of_each(torch.div)(_product(left, 1.0), right)
     c, d = _widened(right)
     scale = torch.maximum(c.abs(), d.abs())  # as eager does: no square overflows or vanishes
     a, b, c, d = (part / scale for part in (*_widened(left), c, d))
@@ -113,6 +112,11 @@ def _sum(sign: int, left: Any, right: Any, *, alpha: Any = 1) -> Any:
         return NotImplemented
     (a, b), (c, d) = _widened(left), _widened(right)
     return Planes(a + (sign * alpha * c - 0 * d), b + (sign * alpha * d + 0 * c))
+
+
+def _filled(size: Any, value: Any = 0, *, dtype: Any = torch.complex64, **_: Any) -> Planes:
+    parts = value.real, value.imag
+    return Planes(*(torch.full(size, part, dtype=dtype.to_real()) for part in parts))
 
 
 def _conjugate(z: Planes) -> Planes:
@@ -158,6 +162,14 @@ _FORMS: dict[Any, Form] = {
     aten.real.default: lambda z: z.real,
     aten.imag.default: lambda z: z.imag,
     aten.view_as_real.default: lambda z: torch.stack([z.real, z.imag], -1),
+    aten.where.ScalarOther: lambda where, *z: _of_each(torch.where)(where, *map(_widened, z)),
+    aten.full.default: _filled,
+    aten.zeros.default: _filled,
+    aten.mean.dim: lambda *given: _product(_of_each(aten.mean.dim)(*given), 1.0),
+    aten.matmul.default: lambda z, w: _product(_product(z, w, aten.matmul), 1.0),
+    aten.linear.default: lambda z, w, b=0: _sum(
+        1, _product(_product(z, w, aten.linear), 1), b or 0
+    ),
     aten.sym_size.int: lambda z, axis: z.real.shape[axis],
 }
 
@@ -205,7 +217,7 @@ class ComplexProgram:
         strangers = [n for n in node.all_input_nodes if is_complex(n) and n not in carried]
         if strangers:
             return f"{node.name} also takes {strangers[0].name}, which is complex"
-        if node.target is operator.getitem:
+        if node.target in {operator.getitem, aten._assert_tensor_metadata.default}:
             return None
         if node not in self._traced:
             self._traced[node] = self._trace(node)
@@ -242,7 +254,10 @@ class ComplexProgram:
             form = functools.partial(_as_torch_does, node.target)
         try:
             traced = trace(self._editor, functools.partial(run, form), values, ours=False)
-            whole = not any(n.op == "get_attr" for n in traced.graph.nodes)
+            nodes = [n for n in traced.graph.nodes if n.op in {"get_attr", "call_function"}]
+            whole = not any(n.op == "get_attr" or is_complex(n) or has_effect(n) for n in nodes)
+            result = traced.graph.output_node().args[0]
+            whole &= is_complex(node) <= isinstance(result, list | tuple)
         except Exception:  # noqa: BLE001 - torch's forms fail in many ways for what they lack
             whole = False
         lacking = f"{node.name} ({node.target}) has no form in real and imaginary planes here"
@@ -263,6 +278,9 @@ class ComplexProgram:
         rewritten = {n for source in self.sources for n in (source, *_consumers(source))}
         fresh: list[Node] = []
         for node in [n for n in self._editor.graph.nodes if n in rewritten]:
+            if node.target is aten._assert_tensor_metadata.default:  # of what was complex
+                self._editor.graph.erase_node(node)
+                continue
             made = self._planes[node] = self._made(node)
             if is_complex(node) or not isinstance(made, Node):
                 continue  # of a list, users take single ones

@@ -100,7 +100,7 @@ def _checked_repeats(repeats: Tensor, size: int) -> Tensor:
 
 def _is_common(node: Node) -> bool:
     """Return whether Inductor has code for the operands: images, logic of bool, fixed sizes."""
-    first, *others = (fake_value(n) for n in node.all_input_nodes)
+    first, *others = (fake_value(n) for n in node.all_input_nodes or [node])
     if node.target in {aten.diagonal.default, aten.diag.default, aten.trace.default}:
         return _has_diagonal(first)
     if node.target in {aten.searchsorted.Tensor, aten.bucketize.Tensor}:
@@ -535,6 +535,11 @@ def _multilabel_margins(
     return reduced[reduction], is_label.to(self.dtype).reshape(target.shape)
 
 
+def _frequencies(n: int, d: float = 1.0, **given: Any) -> Tensor:
+    """Return the bins' frequencies as torch.fft.fftfreq orders them."""
+    return ((torch.arange(n, **given) + n // 2) % n - n // 2) * (1.0 / (n * d))
+
+
 # Inductor has code for these where sizes are fixed, and takes dynamic ones for the example's.
 _POOLS: dict[Any, Callable[..., Any]] = {
     aten.adaptive_avg_pool1d.default: _adaptive_average,
@@ -584,6 +589,10 @@ _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     aten.mode.default: _of_rows(_mode),
     aten.histc.default: _histc,
     aten.nonzero_static.default: _nonzero_static,
+    aten.fft_fftfreq.default: _frequencies,
+    aten.fft_rfftfreq.default: lambda n, *d, **given: _frequencies(n, *d, **given)[
+        : n // 2 + 1
+    ].abs(),
     chunked_loss._opoverload: _linear_cross_entropy,
     aten.multilabel_margin_loss_forward.default: _multilabel_margins,
     aten.multilabel_margin_loss.default: lambda *given: _multilabel_margins(*given)[0],

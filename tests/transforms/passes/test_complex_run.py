@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -24,13 +25,34 @@ class _Complex(nn.Module):
         return [z.abs(), torch.exp(1j * x).real, *map(torch.view_as_real, scaled)]
 
 
-def test_complex_numbers_equal_eager_at_every_size(tmp_path: Path) -> None:
+class _Moved(nn.Module):
+    """Complex numbers that are made, moved, cast, masked, averaged and multiplied as matrices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(10, 4, dtype=torch.complex64)
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        z, whole = torch.complex(x, x.flip(0)), torch.zeros(3, 8, dtype=torch.complex64)
+        whole[:, :5] = z[:, :5] * 2  # as a Fourier neural operator does
+        made = [
+            torch.fft.fftshift(z), torch.fft.ifftshift(z, dim=-1), z.roll(3, 1),
+            z.unfold(1, 4, 3), whole, z.new_ones(3, 10) + z, torch.where(x > 0, z, 0),
+            z.to(torch.complex128).cfloat(), z.mean(0), z @ z[0],
+            self.linear(z), z * torch.full((10,), 2j),
+        ]  # fmt: skip
+        numbers = [f(n, 3.0) for n in (9, 10) for f in (torch.fft.fftfreq, torch.fft.rfftfreq)]
+        return [*map(torch.view_as_real, made), *numbers]
+
+
+@pytest.mark.parametrize(("kind", "scales"), [(_Complex, (1, 1e-25, 1e25)), (_Moved, (1, 0))])
+def test_complex_numbers_equal_eager(kind: type[nn.Module], scales: Any, tmp_path: Path) -> None:
     """A magnitude of 1e-25 is not 0, a quotient near 1e25 is a number, NaN spreads as in eager."""
     torch.manual_seed(0)
-    module, x = _Complex().eval(), torch.randn(3, 10)
+    module, x = kind().eval(), torch.randn(3, 10)
     bundle = convert(module, (x,), out=tmp_path / "complex", measure_seconds=0)
-    with menagerie.open(bundle.folder) as session:
-        for given in (x, x * 1e-25, x * 1e25, torch.where(x > 1, torch.nan, x)):
+    with menagerie.open(bundle.folder) as session, torch.no_grad():
+        for given in (*(x * scale for scale in scales), torch.where(x > 1, torch.nan, x)):
             results = session.run({"x": given.numpy()}).values()
             for expected, result in zip(module(given), results, strict=True):
                 made, scale = torch.from_numpy(result), expected.nan_to_num(0, 0, 0).abs().max()
