@@ -24,6 +24,7 @@ from menagerie.numerics import Dtype
 from menagerie.validation.refuting import SPECIAL, Attempt, Kind, Plan, attempts
 from transforms.goldens.cases import GoldenCase, in_float64, run_exactly
 from transforms.graph.call_signature import Call, Eager, Signature
+from transforms.graph.complex_planes import is_complex
 from transforms.graph.layouts import as_array, as_tensor, plain
 
 Answers = tuple[Plan, dict[str, torch.Tensor]]
@@ -69,6 +70,7 @@ LISTED: Mapping[str, tuple[Kind, ...]] = {
     "linalg_qr": (Kind.INFINITIES,),
 }
 _CASTS = "floats as integers"
+_COMPLEX = "products of complex numbers"
 # What has NaN where eager has other elements, by a part of the operator's name.
 _SPREADS = {
     "conv": "Winograd's algorithm spreads NaN (docs/special-values.md)",
@@ -95,6 +97,8 @@ def excuses(program: ExportedProgram, outputs: Sequence[str]) -> dict[str, Any]:
                 special.setdefault(each, []).append(node)
         if _is_cast_to_integers(node):
             special.setdefault(_CASTS, []).append(node)
+        if is_complex(node) and any(part in name for part in _PRODUCTS):
+            special.setdefault(_COMPLEX, []).append(node)
         for part, why in _SPREADS.items():
             if part in name:
                 spreads.setdefault(why, []).append(node)
@@ -104,7 +108,8 @@ def excuses(program: ExportedProgram, outputs: Sequence[str]) -> dict[str, Any]:
         "spread": [*itertools.chain(*spreads.values())],
         "order": sums,
     }
-    kinds = [kind for name in special for kind in LISTED.get(name, tuple(SPECIAL))]
+    listed = {**LISTED, _COMPLEX: _LARGE}
+    kinds = [kind for name in special for kind in listed.get(name, tuple(SPECIAL))]
     return {
         "special": f"docs/special-values.md lists {', '.join(special)}" if special else "",
         "spread": next(iter(spreads), ""),

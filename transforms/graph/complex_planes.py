@@ -162,7 +162,10 @@ _FORMS: dict[Any, Form] = {
     aten.real.default: lambda z: z.real,
     aten.imag.default: lambda z: z.imag,
     aten.view_as_real.default: lambda z: torch.stack([z.real, z.imag], -1),
-    aten.where.ScalarOther: lambda where, *z: _of_each(torch.where)(where, *map(_widened, z)),
+    **dict.fromkeys(
+        (aten.where.ScalarOther, aten.where.ScalarSelf),
+        lambda where, *z: _of_each(torch.where)(where, *map(_widened, z)),
+    ),
     aten.full.default: _filled,
     aten.zeros.default: _filled,
     aten.mean.dim: lambda *given: _product(_of_each(aten.mean.dim)(*given), 1.0),

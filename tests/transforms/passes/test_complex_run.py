@@ -38,7 +38,7 @@ class _Moved(nn.Module):
         made = [
             torch.fft.fftshift(z), torch.fft.ifftshift(z, dim=-1), z.roll(3, 1),
             z.unfold(1, 4, 3), whole, z.new_ones(3, 10) + z, torch.where(x > 0, z, 0),
-            z.to(torch.complex128).cfloat(), z.mean(0), z @ z[0],
+            torch.where(x > 0, 1j, z), z.to(torch.complex128).cfloat(), z.mean(0), z @ z[0],
             self.linear(z), z * torch.full((10,), 2j),
         ]  # fmt: skip
         numbers = [f(n, 3.0) for n in (9, 10) for f in (torch.fft.fftfreq, torch.fft.rfftfreq)]
