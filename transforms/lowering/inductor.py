@@ -73,6 +73,7 @@ from unittest.mock import patch
 import sympy
 import torch
 from torch._inductor import codecache, cpu_vec_isa, ir, lowering, scheduler, sizevars
+from torch._inductor.dependencies import MemoryDep
 from torch._inductor import graph as graph_module
 from torch._inductor import utils as inductor_utils
 from torch._inductor.codegen import common, cpp, cpp_wrapper_cpu
@@ -184,7 +185,7 @@ def generate_code(
             torch_unheard(),
             patch.object(codecache.AotCodeCompiler, "compile", _capture),
             patch.object(fuse_attention, "_sfdp_init", lambda *_: None),
-            _post_grad_passes(),
+            _passes_and_fusions(),
             patch.object(_Folder, "_add_peephole_patterns", lambda _: None),
             patch.object(graph_module, "normalize_name", _constant_name),
             patch.object(cpp_wrapper_cpu, "normalize_name", _constant_name),
@@ -215,6 +216,22 @@ def generate_code(
     raise not_the_pinned("inductor", "torch no longer calls AotCodeCompiler.compile")
 
 
+_can_fuse = scheduler.Scheduler.fusable_weak_dep
+
+
+def _reads_before_it_writes(owner: scheduler.Scheduler, dep: Any, reader: Any, writer: Any) -> bool:
+    """Return whether a kernel may read a buffer and write over it: at the same places only.
+
+    Torch overlooks reads of what an earlier write made of the buffer, which have another name.
+    """
+    names = owner.mutation_real_name
+    places = [w.index for w in writer.read_writes.writes if w.name == dep.mutating_buf]
+    reads = [r for node in reader.get_nodes() for r in node.read_writes.reads]
+    again = [r for r in reads if names.get(r.name) == names[dep.mutating_buf]]
+    same = all(isinstance(r, MemoryDep) and [r.index] == places for r in again)
+    return same and _can_fuse(owner, dep, reader, writer)
+
+
 def _with_old_values(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Copy what is returned, or kept in a buffer, of a buffer before that is written.
 
@@ -242,7 +259,7 @@ def _written(graph: torch.fx.Graph) -> set[int | None]:
 
 
 @contextmanager
-def _post_grad_passes() -> Iterator[None]:
+def _passes_and_fusions() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a module that torch's own imports
         from torch._inductor.fx_passes import post_grad
@@ -256,6 +273,7 @@ def _post_grad_passes() -> Iterator[None]:
     with (
         patch.dict(post_grad.pass_patterns[1].patterns, {_CUMSUM: []}),
         patch.object(post_grad, "same_meta", is_same),
+        patch.object(scheduler.Scheduler, "fusable_weak_dep", _reads_before_it_writes),
     ):
         yield
 

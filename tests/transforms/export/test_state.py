@@ -245,6 +245,36 @@ class Taps(nn.Module):
         return *old, self.first + 10 * self.second + 100 * self.third
 
 
+class Ring(nn.Module):
+    """The last four inputs: the newest takes a place, then all move by one."""
+
+    rows: torch.Tensor
+
+    def __init__(self, by: int) -> None:
+        super().__init__()
+        self.by = by
+        self.register_buffer("rows", torch.zeros(4, 2))
+
+    def forward(self, x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+        """All rows, moved over themselves."""
+        self.rows.index_copy_(0, place, x[None])
+        self.rows.copy_(self.rows.roll(self.by, 0))
+        return self.rows.clone()
+
+
+@pytest.mark.parametrize("by", [1, -1])
+def test_rows_move_within_a_buffer_that_was_just_written(by: int, tmp_path: Path) -> None:
+    """No row is read after another took its place, whichever way they move."""
+    module, folder = Ring(by).eval(), tmp_path / "ring"
+    given = (torch.ones(2), torch.tensor([0]))
+    convert(module, given, out=folder, calls=3, measure_seconds=0)
+    with Session(folder, threads=1) as session:
+        for n in range(1, 6):
+            x = torch.full((2,), float(n))
+            (rows,) = session.run({"x": x.numpy(), "place": given[1].numpy()}).values()
+            assert rows.tolist() == module(x, given[1]).tolist()
+
+
 @pytest.mark.parametrize("target", ["cpu", pytest.param("metal", marks=pytest.mark.sweep)])
 def test_state_before_a_write_is_kept_and_returned(target: str, tmp_path: Path) -> None:
     """Buffers that take each other's values take those of before the call, in any order."""
