@@ -169,6 +169,8 @@ void compute(const ConvolutionDescriptor& descriptor, const ConvolutionOperands&
     finish_elements(operands.out, descriptor.dtype, descriptor.batch, descriptor.out_channels,
                     descriptor.out_height * descriptor.out_width, finishing);
   });
+  const bool parts = descriptor.groups == 1 && is_by_tiles(descriptor);
+  if (parts && is_split(extents_of(descriptor), descriptor.batch)) return;
   if (finishing.reads(operands.out)) return;
   State::current().sample(key(), [&] { encode(descriptor, operands, factors, finishing); });
 }

@@ -145,6 +145,10 @@ double operations_of(int64_t batch, int64_t m, int64_t n, int64_t k) {
          static_cast<double>(k);
 }
 
+bool is_split(const ProductExtents& p, int64_t batch) {
+  return cut_of(p, batch, true).parts.count > 1;
+}
+
 bool is_for_library(double operations) {
   return operations >= MetalDevice::instance().library_from();
 }
@@ -176,7 +180,11 @@ Tensor clone_of_all(const Tensor& matrices, int64_t batch) {
 }
 
 void encode(const Tensor& out, const Tensor& left, const Tensor& right, const ProductTerms& terms);
-bool is_split(const Tensor& out, int64_t k, const ProductTerms& terms);
+bool is_vector(const Tensor& out) { return out.size[1] == 1 || out.size[2] == 1; }
+
+ProductExtents extents_of(const Tensor& out, int64_t k, const ProductTerms& terms) {
+  return {counted(out.size[1]), counted(out.size[2]), counted(k), terms.alpha, terms.beta};
+}
 
 // The library takes dense operands: of others, copies are made.
 void product_by_library(const Tensor& out, const Tensor& a, const Tensor& b,
@@ -207,19 +215,10 @@ void product_by_library(const Tensor& out, const Tensor& a, const Tensor& b,
   }
   State::current().stream().matmul(descriptor, operands);
   finish_elements(operands.out, out.dtype, out.size[0], out.size[1], out.size[2], terms.finishing);
-  if (is_split(out, descriptor.k, terms) || terms.finishing.reads(operands.out)) return;
+  const ProductExtents extents = extents_of(out, descriptor.k, terms);
+  const bool split = !is_vector(out) && is_split(extents, out.size[0]);
+  if (split || terms.finishing.reads(operands.out)) return;
   State::current().sample(descriptor.key(), [&] { encode(out, left.tensor, right.tensor, terms); });
-}
-
-bool is_vector(const Tensor& out) { return out.size[1] == 1 || out.size[2] == 1; }
-
-ProductExtents extents_of(const Tensor& out, int64_t k, const ProductTerms& terms) {
-  return {counted(out.size[1]), counted(out.size[2]), counted(k), terms.alpha, terms.beta};
-}
-
-// Whether the second of two kernels reads what all groups of the first have written.
-bool is_split(const Tensor& out, int64_t k, const ProductTerms& terms) {
-  return !is_vector(out) && cut_of(extents_of(out, k, terms), out.size[0], true).parts.count > 1;
 }
 
 // As the kernels have them.

@@ -51,6 +51,9 @@ void dispatch_product(const std::string& function, Arguments arguments, const Re
                       const Addend& addend, const ProductExtents& p, int64_t batch, Dtype dtype,
                       const Finishing& finishing, bool in_parts = true);
 
+// Whether it runs the two, of which the second reads what all groups of the first have written.
+bool is_split(const ProductExtents& p, int64_t batch);
+
 // Two a term.
 double operations_of(int64_t batch, int64_t m, int64_t n, int64_t k);
 // Whether work is so large that an emulated device's library computes it.

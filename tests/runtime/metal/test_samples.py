@@ -91,6 +91,13 @@ def test_groups_of_large_products_are_the_kernels_own(tmp_path: Path) -> None:
         np.testing.assert_array_equal(matrix, wrong)
 
 
+def test_a_convolution_in_parts_is_the_librarys_alone(tmp_path: Path) -> None:
+    """A sample of a kernel that sums up parts would read those that no group has written."""
+    torch.manual_seed(0)
+    convolution = nn.Conv1d(288, 576, 7, 3).eval()
+    convert(convolution, (torch.randn(1, 288, 124),), out=tmp_path, target="metal", measure_seconds=0)
+
+
 class _Repeated(nn.Module):
     def __init__(self) -> None:
         super().__init__()
