@@ -73,12 +73,12 @@ from unittest.mock import patch
 import sympy
 import torch
 from torch._inductor import codecache, cpu_vec_isa, ir, lowering, scheduler, sizevars
-from torch._inductor.dependencies import MemoryDep
 from torch._inductor import graph as graph_module
 from torch._inductor import utils as inductor_utils
 from torch._inductor.codegen import common, cpp, cpp_wrapper_cpu
 from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+from torch._inductor.dependencies import MemoryDep
 from torch._inductor.fx_passes import fuse_attention
 from torch._inductor.fx_passes.joint_graph import UniformValueConstantFolder as _Folder
 from torch._inductor.fx_utils import get_node_storage
