@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
+from torch._refs.linalg import vector_norm
 from torch.fx import Node
 
 from transforms.graph.editor import fake_value
@@ -299,11 +300,30 @@ _COMPOSITE = (
 )  # fmt: skip
 
 
+def _may_be_one(self: Any, ord: float, dim: Any, **_: Any) -> Any:  # noqa: A002 - torch's name
+    """Return how many numbers a norm is of where that is not known; else 0."""
+    shape = (fake_value(self) if isinstance(self, Node) else self).shape
+    count = math.prod(shape[axis] for axis in dim or range(len(shape)))
+    return 0 if isinstance(count, int) or ord == 0 else count
+
+
+def _vector_norm(self: Tensor, ord: float = 2, dim: Any = None, *how: bool, **to: Any) -> Any:  # noqa: A002
+    """Return one number's size as it is, as eager does: its square may overflow or vanish."""
+    count = _may_be_one(self, ord, dim)
+    if isinstance(count, int):
+        return NotImplemented
+    norm = vector_norm(self, ord, dim, *how, **to)
+    one = vector_norm(self, torch.inf, dim, *how, **to)
+    return torch.where(self.new_full((), count, dtype=torch.int64) == 1, one, norm)
+
+
 def needs_factors(node: Node) -> bool:
-    """Return whether a call of the table needs a factorisation: few norms do."""
+    """Return whether a call of the table is to be written out: few norms are."""
     given = bound_arguments(node)
     if "ord" not in given:
         return True
+    if node.target is aten.linalg_vector_norm.default:
+        return not isinstance(_may_be_one(**given), int)
     dim, axes = given["dim"], fake_value(given["self"]).dim()
     matrices = axes == _MATRIX if dim is None else len(dim) == _MATRIX
     return matrices and given["ord"] in _BY_SINGULAR_VALUES
@@ -311,6 +331,7 @@ def needs_factors(node: Node) -> bool:
 
 LINEAR_ALGEBRA: dict[OpOverload, Callable[..., Any]] = {
     **{operator: as_torch_does(operator) for operator in _COMPOSITE},
+    aten.linalg_vector_norm.default: _vector_norm,
     aten.cholesky.default: _cholesky,
     aten.linalg_cholesky.default: lambda a, *, upper=False: _cholesky(a, upper),
     aten.linalg_cholesky_ex.default: _cholesky_ex,

@@ -160,3 +160,10 @@ def test_a_singular_matrix_is_an_error_as_in_eager(tmp_path: Path) -> None:
     torch.testing.assert_close(
         torch.from_numpy(next(iter(again.values()))), linalg.inv(_P) @ _B, rtol=1e-4, atol=1e-5
     )
+
+
+def test_the_norm_of_one_number_is_its_size(tmp_path: Path) -> None:
+    """The proof tries those whose squares overflow or vanish, too."""
+    axis, unit = {1: torch.export.Dim("n", min=1, max=9)}, nn.Module()
+    unit.forward = nn.functional.normalize
+    convert(unit, (torch.ones(2, 5),), dynamic_shapes=(axis,), out=tmp_path / "b")
