@@ -95,7 +95,9 @@ def test_a_convolution_in_parts_is_the_librarys_alone(tmp_path: Path) -> None:
     """A sample of a kernel that sums up parts would read those that no group has written."""
     torch.manual_seed(0)
     convolution = nn.Conv1d(288, 576, 7, 3).eval()
-    convert(convolution, (torch.randn(1, 288, 124),), out=tmp_path, target="metal", measure_seconds=0)
+    convert(
+        convolution, (torch.randn(1, 288, 124),), out=tmp_path, target="metal", measure_seconds=0
+    )
 
 
 class _Repeated(nn.Module):
