@@ -33,7 +33,7 @@ def sentence(results: Results) -> str:
         able = [r for r in rows.values() if _counts(r)]
         proven = [r for r in able if r.state == "proven"]
         if able:
-            share = f"{len(proven)} of {len(able)} ({100 * len(proven) / len(able):.0f} %)"
+            share = f"{len(proven)} of {len(able)} ({100 * len(proven) // len(able)} %)"
             parts.append(f"{share} that torch.export exports are {word}")
     tried = {name for rows in results.records.values() for name in rows}
     said = "; ".join(parts) or "nothing was tried yet"
