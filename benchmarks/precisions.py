@@ -130,7 +130,9 @@ def measure(
                 of_memory=most / held[0],
                 agreement=alike.get(precision),
             )
-            for (precision, folder), ms, most in zip(found.items(), busy, held, strict=False)
+            for (precision, folder), ms, most in zip(
+                found.items(), busy[: len(found)], held, strict=True
+            )
         ]
         for kind, ms in zip(others, busy[len(found) + 1 :], strict=True):
             row = _peers_row(task, kind, first, pictures)
@@ -234,9 +236,11 @@ def _peers_row(task: Task, kind: Contender, first: Row, pictures: Pictures | Non
 
 
 def _sampled(task: Task, kind: Contender) -> Array:
-    """Return the class of each of the task's samples."""
-    subprocess.run(command(kind, task, "--samples"), check=True, capture_output=True)
-    scores = np.load(task.folder / f"{kind}-samples.npy")
+    """Return the class of each of the task's samples, which are computed once."""
+    file = task.folder / f"{kind}-samples.npy"
+    if not file.exists():
+        subprocess.run(command(kind, task, "--samples"), check=True, capture_output=True)
+    scores = np.load(file)
     return np.asarray(scores.reshape(len(scores), -1).argmax(1))
 
 

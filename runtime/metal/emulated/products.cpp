@@ -33,7 +33,7 @@ std::byte* address(const Region& region, Dtype dtype, const Sizes& sizes, bool w
 
 void require_floating(Dtype dtype) {
   require(dtype == Dtype::kFloat32 || dtype == Dtype::kFloat16 || dtype == Dtype::kBFloat16,
-          "a product of ", info(dtype).name, " is none of floats");
+          "a product of ", info(dtype).name, " is not of floats");
 }
 
 // An operand as float32, in place or widened, that the kernel library can take.
