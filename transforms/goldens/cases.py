@@ -212,14 +212,22 @@ def run_exactly(call: Call, inputs: Mapping[str, torch.Tensor]) -> dict[str, tor
         return call({name: tensor.clone() for name, tensor in inputs.items()})
 
 
-class TiesInOrder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class EagerMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Where eager runs and nothing compiles: torch's own guard of each call is left out."""
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+class TiesInOrder(EagerMode):  # type: ignore[no-untyped-call]
     """Inside, equal values of sorts and selections keep their order; norms of halves round once.
 
     Eager leaves it open which of equal values comes first; an artifact, whose sorts are stable,
     could not be compared with it.
     """
-
-    supports_higher_order_operators = True
 
     def __torch_dispatch__(
         self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -231,22 +239,23 @@ class TiesInOrder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 _WIDE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 
 
-class _Widened(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Widened(EagerMode):  # type: ignore[no-untyped-call]
     """Inside, what a model makes, casts to or keeps in float32 is in float64."""
-
-    supports_higher_order_operators = True
 
     def __torch_dispatch__(
         self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         """Compute with wide arguments, and make what is wide."""
-        args, kwargs = tree_map(_widened, (args, kwargs or {}))
-        return func(*args, **kwargs)
+        wide = {name: _widened(value) for name, value in (kwargs or {}).items()}
+        return func(*map(_widened, args), **wide)
 
 
 def _widened(value: Any) -> Any:
+    """Return an argument, or a list of such, with float64 in place of float32."""
     if isinstance(value, torch.Tensor):
-        return value.to(_WIDE.get(value.dtype, value.dtype))
+        return value.to(_WIDE[value.dtype]) if value.dtype in _WIDE else value
+    if isinstance(value, (list, tuple)):
+        return tree_map(_widened, value) if value and not isinstance(value[0], int) else value
     return _WIDE.get(value, value) if isinstance(value, torch.dtype) else value
 
 
