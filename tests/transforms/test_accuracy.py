@@ -86,7 +86,7 @@ def loaded(model: torch.nn.Module, dtype: Dtype) -> Program:
         symbols=(),
     )
     session: Any = EagerSession(model, dtype)
-    return LoadedProgram(entry, session, None).called()  # type: ignore[arg-type]
+    return LoadedProgram(entry, session, None).in_sequence()  # type: ignore[arg-type]
 
 
 def gate_data(eager: float, output: str = "") -> AccuracyData:

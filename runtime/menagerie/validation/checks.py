@@ -82,13 +82,8 @@ class LoadedProgram:
             outputs = session.run(self.goldens.inputs(number))
         return {name: np.array(value) for name, value in outputs.items()}
 
-    def called(self) -> Program:
-        """Call a program as decoding loops do, each time from its first state."""
-        entry, session = self.entry, self.session
-        return Program(lambda x: from_the_start(session, x)(), entry.inputs, entry.dimensions)
-
     def in_sequence(self) -> Program:
-        """Return the program as the accuracy gate calls it: in a row from the first state on."""
+        """Return the program as gates call it: in a row from the first state on."""
         if self.session.keeps_state:
             self.session.reset()
         return Program(self.session.run, self.entry.inputs, self.entry.dimensions)
@@ -361,7 +356,7 @@ def word_errors(
     SpeechError if a program does not take what the recipe says.
     """
     held_out = read_held_out(path)
-    callable_programs = {name: program.called() for name, program in programs.items()}
+    callable_programs = {name: program.in_sequence() for name, program in programs.items()}
     return tuple(
         WordErrors(
             head=head,

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from menagerie.format.bundle_manifest import BundleProgram, TensorSpec, unsealed
+from menagerie.speech.recipe import AttentionHead, Recipe, Vocabulary, WordGate
+from menagerie.speech.word_errors import HeldOut
+from menagerie.validation.checks import LoadedProgram, word_errors
 from menagerie.validation.findings import AccuracyResult, WordErrors
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -52,3 +63,70 @@ def test_slack_lets_no_head_err_too_often() -> None:
     """The highest rate holds whatever the slack."""
     result = WordErrors(head="ctc", words=1000, eager=49, artifact=51, most=0.05, slack=5)
     assert not result.passed
+
+
+class Listening:
+    """A session without state, which hears nothing in particular."""
+
+    keeps_state = False
+
+    def run(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Return what a decoder is fed with."""
+        del inputs
+        return {"keys": np.zeros(1, np.float32), "values": np.zeros(1, np.float32)}
+
+
+class Counting:
+    """A session whose token is the number of calls since its first state, up to `end`."""
+
+    keeps_state = True
+    end = 4
+
+    def __init__(self) -> None:
+        self._calls = 7  # a golden case was run before
+
+    def reset(self) -> None:
+        """Begin anew."""
+        self._calls = 0
+
+    def run(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Score the token highest."""
+        del inputs
+        self._calls += 1
+        return {"logits": np.eye(self.end + 1, dtype=np.float32)[None, min(self._calls, self.end)]}
+
+
+def _loaded(session: Any, *inputs: TensorSpec) -> LoadedProgram:
+    entry = BundleProgram(
+        name="any",
+        files={"library": unsealed("model.so"), "golden": unsealed("golden.safetensors")},
+        golden_cases=1,
+        inputs=inputs,
+        outputs=(),
+        dimensions={},
+        constants={},
+        symbols=(),
+    )
+    return LoadedProgram(entry, session, None)  # type: ignore[arg-type]
+
+
+def test_a_decoder_goes_on_from_its_last_token(tmp_path: Path) -> None:
+    """Words of a recogniser that keeps state between steps are those that it says in use.
+
+    The sessions are not real: a converted recogniser takes a minute.
+    """
+    recipe = Recipe(
+        heads={"h": AttentionHead(kind="attention", start=0, end=Counting.end, most_tokens=9)},
+        vocabulary=Vocabulary(
+            kind="sentencepiece", pieces=("\u2581", "\u2581One,", "\u2581two", "\u2581three.", "e")
+        ),
+    )
+    samples = np.zeros(16000, np.int16)
+    known = HeldOut(samples, np.array([len(samples)]), ("one two three",))
+    save_file(known.tensors(), path := tmp_path / "held_out.safetensors")
+    programs = {
+        "listen": _loaded(Listening(), TensorSpec("samples", "float32", (1, 16000))),
+        "emit": _loaded(Counting(), TensorSpec("position", "int64", (1,))),
+    }
+    [found] = word_errors(programs, recipe, WordGate(errors={"h": 0}, most=0.5), path)
+    assert (found.words, found.artifact, found.passed) == (3, 0, True)
