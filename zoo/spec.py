@@ -488,6 +488,9 @@ class WordGate(Judged):
         "each: its name, a tab, what it says"
     )
     most: float = Field(default=0.05, gt=0, lt=1, description="the highest word error rate")
+    emulated: bool = Field(
+        default=True, description="false: words are not counted where a device is emulated"
+    )
 
 
 class SpeechSpec(SpecModel):

@@ -42,7 +42,8 @@ def recipe(spec: SpeechSpec, errors: Mapping[str, int] | None = None, slack: int
         "special": list(words.special),
     }
     if spec.gate is not None and errors is not None:
-        fields["gate"] = {"most": spec.gate.most, "errors": dict(errors), "slack": slack or None}
+        fields["gate"] = spec.gate.model_dump(include={"most", "emulated"})
+        fields["gate"] |= {"errors": dict(errors), "slack": slack or None}
     try:
         found: Recipe = check(Recipe, fields)
     except Malformed as error:

@@ -57,6 +57,7 @@ class WordGate:
     errors: dict[Name, Count]  # eager's, by head
     most: float  # the highest rate that passes, errors by words
     slack: Count | None = None  # that it may make more, or fewer
+    emulated: bool = True  # whether they are counted on an emulated device
 
 
 @dataclass(frozen=True, kw_only=True)

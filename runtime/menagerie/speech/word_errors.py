@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from menagerie.speech.transcript import Speller
 from menagerie.tensor_files import read_tensors
 
 _FULL = 32768.0  # a sample of 16 bits is a fraction of this
+_WORD = re.compile(r"[\w']+")
 
 
 @dataclass(frozen=True)
@@ -23,17 +25,22 @@ class HeldOut:
 
     samples: np.ndarray  # (all samples,) int16, one recording after another
     lengths: np.ndarray  # (recordings,) int64
-    texts: tuple[str, ...]  # what each says, words with spaces between them
+    texts: tuple[str, ...]  # what each says
 
     @property
     def words(self) -> int:
         """How many words all recordings hold."""
-        return sum(len(text.split()) for text in self.texts)
+        return sum(len(words_of(text)) for text in self.texts)
 
     def tensors(self) -> dict[str, np.ndarray]:
         """Return the tensors in the form of `read_held_out`."""
         text = np.frombuffer("\n".join(self.texts).encode(), np.uint8)
         return {"samples": self.samples, "lengths": self.lengths, "text": text}
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text, without case and punctuation, which recognisers differ in."""
+    return _WORD.findall(text.casefold())
 
 
 def read_held_out(path: Path) -> HeldOut:
@@ -63,7 +70,7 @@ def count_errors(
     for length, text in zip(held_out.lengths.tolist(), held_out.texts, strict=True):
         samples = held_out.samples[first : first + length].astype(np.float32) / np.float32(_FULL)
         heard = speller.written([one.token for one in recogniser.recognise(samples)])
-        errors += distance(heard.split(), text.split())
+        errors += distance(words_of(heard), words_of(text))
         first += length
     return errors
 

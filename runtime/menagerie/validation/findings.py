@@ -312,6 +312,7 @@ class ValidationReport:
     programs: tuple[ProgramValidation, ...]
     accuracy: AccuracyResult | None = None
     word_errors: tuple[WordErrors, ...] = ()
+    not_counted: str = ""  # why there are no word errors, though the bundle has recordings
     load_ms: float | None = None
     peak_memory_bytes: int | None = None  # most that was resident in the fresh process
     second_model_coexists: bool | None = None  # a second session beside it gave the same bits
@@ -328,7 +329,8 @@ class ValidationReport:
     @property
     def doubts(self) -> tuple[str, ...]:
         """See `ProgramValidation`; of all programs."""
-        return tuple(doubt for program in self.programs for doubt in program.doubts)
+        doubts = tuple(doubt for program in self.programs for doubt in program.doubts)
+        return (*doubts, self.not_counted) if self.not_counted else doubts
 
     @property
     def worst_snr_db(self) -> float:

@@ -104,6 +104,12 @@ def _die_with_caller() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
+_NOT_COUNTED = (
+    "words of recordings are not counted on an emulated device: `menagerie verify` counts them on "
+    "a real one"
+)
+
+
 def _but_for(gate: AccuracyResult | WordErrors, what: str) -> str:
     verb = "may be lost" if gate.judges else "may differ"
     return f"; {count(gate.slack, what)} {verb}" if gate.slack else ""
@@ -127,6 +133,7 @@ class _Trial:
         self._sender = sender
         self._bundle = open_bundle(Path(order.bundle))
         self._facts: list[str] = []  # that speak against it
+        self._not_counted = ""
         timed = not emulates(self._bundle.manifest.requires)  # else no word on the real device's
         self._seconds = order.limits.measure_seconds if timed else 0.0
 
@@ -158,6 +165,7 @@ class _Trial:
             programs=tuple(each.validation for each in judgements.values()),
             accuracy=accurate,
             word_errors=words,
+            not_counted=self._not_counted,
             load_ms=load_ms,
             peak_memory_bytes=peak,
             second_model_coexists=not any(beside),
@@ -230,6 +238,9 @@ class _Trial:
             return ()
         if Role.HELD_OUT not in files:
             raise ArtifactError("word errors", "the recipe has a gate, the bundle no recordings")
+        if not recipe.gate.emulated and emulates(self._bundle.manifest.requires):
+            self._not_counted = _NOT_COUNTED
+            return ()
         path = self._bundle.file(files[Role.HELD_OUT].path)
         judges = self._accuracy_judges
         found = word_errors(programs, recipe, recipe.gate, path, judges=judges)
