@@ -119,12 +119,15 @@ def sentence(results: Results) -> str:
     """The README's sentence: shares of operators and modules by target."""
     said = []
     for target, where in _TARGETS.items():
-        groups = {k: share(v) for k, v in parts(results.records.get(target, {})).items()}
+        rows = results.records.get(target, {})
+        groups = {k: share(v) for k, v in parts(rows).items()}
         operators, modules = groups["all operators"], groups["modules"]
+        drawn = f"of {len(rows):,} cases drawn from {results.cases:,}, "
         if operators.whole[1]:
             said.append(
-                f"{_of(operators.whole)} operators by dtype and {modules.whole[0]} of "
-                f"{modules.whole[1]} modules are proven {where} with every sample tried, "
+                f"{drawn * (len(rows) < results.cases)}{_of(operators.whole)} operators by dtype "
+                f"and {modules.whole[0]} of {modules.whole[1]} modules are proven {where} with "
+                f"every sample tried, "
                 f"{_of(operators.dynamic)} operators with a dynamic size, and "
                 f"{_of(operators.values)} sets of other values give what eager gives"
             )

@@ -159,6 +159,7 @@ def test_a_run_resumes_and_the_shares_are_those_of_its_rows(tmp_path: Path) -> N
     assert (counts.dynamic, counts.values) == ((1, 2), (30, 30))
     text = table(held)
     assert "Of all cases 4 of 8 (50.0 %) were run." in text
+    assert "of 4 cases drawn from 8, 1 of 2" in sentence(held)
     assert "| float32 | 1 of 2 (50.0 %) | 10 of 12 (83.3 %) | 1 of 2 (50.0 %) |" in text
     assert "| op_db/b | float32 | 4 of 6 proven | refused: no kernel \\| of this |" in text
     assert "| module_db/d | float32 | 5 of 6 the same | zeros: 1 for 2 |" in text
