@@ -327,6 +327,8 @@ def metal_on_any_host() -> Iterator[None]:
         with (
             patch.object(lowering, _ATOMICS, lambda dtype: dtype not in _ATOMIC),
             patch.object(inductor_utils, _ATOMICS, lambda dtype: dtype not in _ATOMIC),
+            # Else a kernel of its own writes each tensor of up to eight elements before it is read.
+            patch.object(graph_module.GraphLowering, "can_inline_constant", lambda *_: False),
             patch.object(torch.mps, "is_available", lambda: True),
             patch.object(torch.backends.mps, "is_available", lambda: True),
             patch.object(torch.backends.mps, "get_core_count", lambda: _CORES),
