@@ -179,6 +179,7 @@ class ProgramExplanation(Frozen):
     nodes_after: int
     passes: tuple[PassExplanation, ...]
     operators: tuple[OperatorCount, ...]  # all of the program's, most frequent first
+    dispatches: dict[str, int]  # kernels that a run launches on a device, by kind
 
 
 class Explanation(Frozen):
@@ -217,6 +218,7 @@ def explain_program(
         nodes_after=len(result.graph.nodes),
         passes=tuple(steps),
         operators=_counts(first, before),
+        dispatches=dict(target_named(target).dispatches(result, name)),
     )
 
 

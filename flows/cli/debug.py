@@ -82,6 +82,9 @@ def _shown_program(program: "ProgramExplanation") -> "Iterator[RenderableType]":
     for entry in program.passes:
         for refusal in entry.record.refusals:
             yield f"  {entry.record.name} left {refusal.node}: {refusal.reason}"
+    if kinds := program.dispatches:
+        listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
+        yield f"  dispatches: {sum(kinds.values())} ({listed})"
 
 
 def _cells(entry: "PassExplanation") -> tuple[str, ...]:

@@ -111,3 +111,19 @@ def test_unknown_pass_is_the_callers_mistake(choice: str | PassChoice) -> None:
     """A pass that does not exist is refused by name."""
     with pytest.raises(UsageError, match="no_such_pass"):
         explain_program("main", _program(), [choice])
+
+
+class _Two(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.conv(x).relu(), x.sin()
+
+
+def test_dispatches_of_a_metal_program_are_counted_by_kind() -> None:
+    """A convolution with its activation, and a function beside it; a CPU launches none."""
+    program = torch.export.export(_Two().eval(), (torch.randn(2, 3, 9, 9),), strict=False)
+    found = {t: explain_program("main", program, target=t)[1].dispatches for t in ("cpu", "metal")}
+    assert found == {"cpu": {}, "metal": {"finished_convolution": 1, "generated": 1}}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import logging
 import platform
+import re
 import tempfile
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -112,6 +114,22 @@ def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> Lowe
         ),
         files=files,
     )
+
+
+def dispatches(program: ExportedProgram, name: str) -> dict[str, int]:
+    """Count the kernels that generated code launches, by the library's call or `generated`.
+
+    A loop's are counted once; a product or convolution whose terms are split launches a second.
+    """
+    _, _, run = _generate(name, program).wrapper.rpartition("run_impl(")
+    computing = supported_symbols("metal", computing=True)
+    found = Counter[str]()
+    for called in re.findall(r"\b(aoti_torch_\w+)\(", run):
+        if called in computing:
+            found[called.removeprefix("aoti_torch_").removeprefix("mps_")] += 1
+        elif called.startswith("aoti_torch_mps_dispatch"):
+            found["generated"] += 1
+    return dict(found.most_common())
 
 
 def _generate(name: str, program: ExportedProgram) -> GeneratedCode:

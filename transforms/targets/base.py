@@ -71,6 +71,10 @@ class Target(ABC):
         """Return passes that `lower` runs after all others, able to run in this process."""
         return ()
 
+    def dispatches(self, program: ExportedProgram, name: str) -> Mapping[str, int]:  # noqa: ARG002
+        """Return how many kernels a run of a rewritten program launches on a device, by kind."""
+        return {}
+
     def shared_files(self, folder: Path) -> Mapping[str, str]:  # noqa: ARG002
         """Write what all programs in the bundle's folder share; return the files by their role."""
         return {}

@@ -66,6 +66,12 @@ class MetalTarget(Target):
         provide_mps()
         return (MoveToDevice(),)
 
+    def dispatches(self, program: ExportedProgram, name: str) -> Mapping[str, int]:
+        """See `Target.dispatches`."""
+        from transforms.lowering import metal
+
+        return metal.dispatches(program, name)
+
     def requirements(self) -> Requirements:
         """See `Target.requirements`; the same wherever it is lowered."""
         from transforms.lowering.toolchain import DEPLOYMENT_TARGET
