@@ -40,7 +40,7 @@ from transforms.progress import progress_to
 from transforms.stages import Stage, export, located, lower, prove, seal, transform
 from transforms.targets import Identity, PassItem, Settings, Target, target_named
 from zoo.build_key import code_digest
-from zoo.errors import UnsupportedKernels, UsageError, ValidationError
+from zoo.errors import SourceError, UnsupportedKernels, UsageError, ValidationError
 from zoo.precision import Precision, WeightPrecision
 from zoo.records import ConversionReport, Diagnosis, PassLog, StageTime, dearest, suspected
 from zoo.report.summary import cause
@@ -272,7 +272,11 @@ class _LabelledData:
                 update={"batch": min(most, gate.batch) if axis != most else most}
             )
         called = called_with_arrays(program.eager, program.signature)
-        return accuracy_gate(called, gate, path, judges=self.judges)
+        try:
+            return accuracy_gate(called, gate, path, judges=self.judges)
+        except SourceError as error:  # of tensors the user knows no file
+            place = "accuracy" if path is not self.data else error.place
+            raise SourceError(place, error.fact, error.next_step) from error
 
 
 def _convert(

@@ -110,7 +110,26 @@ def test_float32_is_as_accurate_as_eager(tmp_path: Path) -> None:
             "give one of `max_degradation` and",
         ),
         ({"data": "a", "program": "other"}, UsageError, "no program 'other'. There are: main"),
-        ({"data": {"x": torch.zeros(3, 32)}}, SourceError, "lacks 'labels'"),
+        (
+            {"data": {"x": torch.zeros(3, 32)}},
+            SourceError,
+            "^accuracy: lacks 'labels'. It has: x$",
+        ),
+        (
+            {"data": {"x": torch.zeros(3, 32), "labels": torch.zeros(3, 1, dtype=torch.int64)}},
+            SourceError,
+            r"^accuracy: has labels of shape \[3, 1\], the program decides \[3\]",
+        ),
+        (
+            {"data": {"x": torch.zeros(3, 32), "labels": torch.zeros(3, CLASSES)}},
+            SourceError,
+            r"labels of shape \[3, 10\]",
+        ),
+        (
+            {"data": {"x": torch.zeros(3, 31), "labels": torch.zeros(3)}},
+            SourceError,
+            r"^accuracy: x has shape \[3, 31\], the program takes \[n, 32\]",
+        ),
         ({"data": "/absent"}, SourceError, "absent"),
     ],
 )

@@ -310,7 +310,10 @@ def accuracy(
             raise ArtifactError(f"program {gate.program}", fact, f"It has: {', '.join(results)}")
         scores = results[name][:count]
         parts.append(widen(scores, Dtype.BFLOAT16) if scores.dtype == np.uint16 else scores)
-    right = _right(gate.metric, np.concatenate(parts), labels)
+    try:
+        right = _right(gate.metric, np.concatenate(parts), labels)
+    except ValueError as error:
+        raise ArtifactError(str(path), str(error), "Give `labels` that shape") from error
     return AccuracyResult(
         samples=right.size,
         eager=gate.eager_accuracy,
@@ -324,12 +327,14 @@ def _right(metric: Metric | None, scores: Array, labels: Array) -> Array:
     """Judge each label by a metric (`AccuracyGate` of the zoo); a single score is class 1 from 1/2.
 
     Near a label in hertz is within 50 cents, as Salamon et al. 2014 have it. A line of text is
-    right if all its characters are; behind a label's are -1.
+    right if all its characters are; behind a label's are -1. Raise ValueError if the labels have
+    another shape than what is judged, which NumPy may stretch them to.
     """
     if metric == "text":
         lines = zip(scores, labels, strict=True)
         return np.array([ctc_tokens(line) == [n for n in row if n >= 0] for line, row in lines])
     if metric == "pitch":
+        _check_shape(labels, scores)
         octaves = np.log2(np.maximum(scores, _LOWEST) / np.maximum(labels, _LOWEST))
         return np.abs(octaves) <= _HALF / 12
     if metric == "nearest":
@@ -339,7 +344,14 @@ def _right(metric: Metric | None, scores: Array, labels: Array) -> Array:
     else:
         single = scores.shape[-1] == 1
         chosen = scores[..., 0] >= _HALF if single else np.argmax(scores, axis=-1)
+    _check_shape(labels, chosen)
     return np.asarray(chosen == labels)
+
+
+def _check_shape(labels: Array, judged: Array) -> None:
+    if labels.shape != judged.shape:
+        fact = f"has labels of shape {list(labels.shape)}, the program decides {list(judged.shape)}"
+        raise ValueError(fact)
 
 
 def word_errors(
@@ -376,7 +388,8 @@ def _samples(inputs: Sequence[TensorSpec], path: Path) -> tuple[Array, dict[str,
     tensors = read_tensors(path)
     missing = {"labels", *(spec.name for spec in inputs)} - set(tensors)
     if missing:
-        raise ArtifactError(str(path), f"lacks {min(missing)!r}")
+        fact = f"lacks {min(missing)!r}"
+        raise ArtifactError(str(path), fact, f"It has: {', '.join(sorted(tensors))}")
     labels = tensors["labels"]
     if labels.ndim == 0 or labels.size == 0:
         raise ArtifactError(str(path), f"has labels of shape {list(labels.shape)}: no samples")
@@ -386,6 +399,11 @@ def _samples(inputs: Sequence[TensorSpec], path: Path) -> tuple[Array, dict[str,
         if tensor.ndim == 0 or len(tensor) != len(labels):
             fact = f"{spec.name} has shape {list(tensor.shape)}, there are {len(labels)} labels"
             raise ArtifactError(str(path), fact, "Give a row for each label")
+        pairs = zip(spec.shape[1:], tensor.shape[1:], strict=False)
+        if tensor.ndim != len(spec.shape) or any(isinstance(n, int) and n != m for n, m in pairs):
+            fact = f"{spec.name} has shape {list(tensor.shape)}, "
+            fact += f"the program takes [{', '.join(map(str, spec.shape))}]"
+            raise ArtifactError(str(path), fact, "Give samples of that shape along the first axis")
         try:
             found[spec.name] = narrow(tensor, spec.dtype)
         except ValueError as error:
