@@ -184,10 +184,11 @@ def test_a_call_of_a_fixed_size_is_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sample", "fact"),
     [
-        (_sample(0)[0], "a sample is float32 of 4 axes, the program takes"),
-        ((_sample(0)[0],), "a sample is float32 of 4 axes, the program takes"),
-        ((*_sample(0), torch.ones(1)), "float32 of 1 axes, the program takes"),
-        (tuple(t.double() for t in _sample(0)), "a sample is float64 of 4 axes"),
+        (_sample(0)[0], r"a sample is Tensor, the program takes \(float32 of 4 axes, float32"),
+        ((_sample(0)[0],), r"a sample is \(float32 of 4 axes\), the program takes"),
+        ((*_sample(0), torch.ones(1)), r"float32 of 1 axes\), the program takes"),
+        (tuple(t.double() for t in _sample(0)), r"a sample is \(float64 of 4 axes"),
+        ((_sample(0)[0], torch.ones(6, 65)), "sample 0 fails: mat1 and mat2 shapes cannot be"),
         (tuple(t / 0 for t in _sample(0)), "makes numbers that are not finite"),
     ],
 )

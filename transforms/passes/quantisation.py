@@ -324,7 +324,7 @@ def operand_ranges(
 
     It has those parameters alone whose products the runtime computes in integers. `after` is the
     same graph as `before` with rounded weights. Raise UsageError if a sample makes numbers that are
-    not finite.
+    not finite, or does not fit.
     """
     ranges, names = dict[str, Range](), before.graph_signature.inputs_to_parameters
 
@@ -344,8 +344,13 @@ def operand_ranges(
         return value
 
     run = ProductRun(before, changed_weights(before, after), watched)
-    for inputs in calls:
-        run.record(inputs)
+    for number, inputs in enumerate(calls):
+        try:
+            run.record(inputs)
+        except (RuntimeError, IndexError) as error:
+            said = str(error).partition("\n")[0]
+            step = "Give samples of sizes that it takes"
+            raise UsageError("calibration", f"sample {number} fails: {said}", step) from error
     return ranges
 
 
@@ -355,8 +360,8 @@ def fitting_calls(place: str, calls: Iterable[Call], example: Call) -> Iterator[
     for call in calls:
         is_list = isinstance(call, (list, tuple))
         if not is_list or [_form(each) for each in call] != wanted:
-            found = ", ".join(_form(each) for each in call) if is_list else _form(call)
-            fact = f"a sample is {found}, the program takes {', '.join(wanted)}"
+            found = f"({', '.join(_form(e) for e in call)})" if is_list else type(call).__name__
+            fact = f"a sample is {found}, the program takes ({', '.join(wanted)})"
             raise UsageError(place, fact, "Give for each sample a tuple of all inputs, in order")
         yield [tensor.contiguous() for tensor in call]
 
