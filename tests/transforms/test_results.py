@@ -141,6 +141,22 @@ def test_layers_with_a_fast_path_are_what_export_records(tmp_path: Path) -> None
         np.testing.assert_allclose(found, module(x, padding), rtol=1e-4, atol=1e-5)
 
 
+def test_names_that_clash_become_positions(tmp_path: Path) -> None:
+    """Paths of two results may be one name; each keeps its values."""
+
+    class _Losses(nn.Module):
+        def forward(self, x: torch.Tensor) -> dict[str, Any]:
+            return {"loss_0": x + 1, "loss": [x * 2, x * 3]}
+
+    x = torch.arange(3.0)
+    made = convert(_Losses(), (x,), out=tmp_path / "made", measure_seconds=0)
+    with Session(made.folder) as session:
+        results = session.run({"x": x.numpy()})
+    wants = {"output_0": x + 1, "output_1": x * 2, "output_2": x * 3}
+    assert results.keys() == wants.keys()
+    assert all(np.array_equal(results[name], want) for name, want in wants.items())
+
+
 def test_axes_that_come_and_go_with_a_size_are_refused(tmp_path: Path) -> None:
     """An export cannot say that a batch of 1 is squeezed away: the output, the size, what to do."""
 

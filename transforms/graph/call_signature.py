@@ -94,7 +94,10 @@ def output_names(program: ExportedProgram) -> tuple[str, ...]:
     leaves = tree_unflatten([torch.zeros(1, 1, 1, 1)] * spec.num_leaves, spec)
     # Of the fields of its own results, such as topk's, torch's trees know nothing.
     named = tree_map(_fields, leaves, is_leaf=is_structseq_instance)
-    return tuple(_name(path) for path, _ in tree_flatten_with_path(named)[0])
+    names = [_name(path) for path, _ in tree_flatten_with_path(named)[0]]
+    if len({*names}) < len(names):
+        return tuple(f"output_{number}" for number in range(len(names)))
+    return tuple(names)
 
 
 def named_tensors(result: Any) -> Any:
