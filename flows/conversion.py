@@ -138,7 +138,7 @@ class Conversion:
                     )
                 self._at, self._report = Stage.VALIDATE, report
             reason = cause(report.diagnosis) if report.diagnosis is not None else ""
-            advice = ". ".join(filter(None, (dearest(report.passes), reason)))
+            advice = ". ".join(filter(None, (dearest(report), reason)))
             advice = advice or f"The first node that is wrong: `{search_command(self._job)}`"
             raise NotProven(
                 error.place, error.fact, f"{error.next_step}. {advice}", report

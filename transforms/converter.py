@@ -324,7 +324,7 @@ def _convert(
             suspects = suspected(report.validation, [*named])
             search = functools.partial(diagnose, named, suspects, settings, folder=reproducer)
             report = located(report, lambda: search(seconds=request.search_seconds))
-        raise _failed_proof(report.validation, report.diagnosis, dearest(report.passes))
+        raise _failed_proof(report.validation, report.diagnosis, dearest(report))
     manifest = seal(bundle, draft, report, transformed.graphs)
     sign_own(bundle)
     return ConvertedBundle(bundle, manifest, report)

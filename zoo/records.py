@@ -57,8 +57,11 @@ class PassLog(Frozen):
     rounding: tuple[LayerCost, ...] = ()  # of a release in integers; the dearest first
 
 
-def dearest(logs: Iterable[PassLog]) -> str:
-    """Name the layer whose rounding costs the outputs most; empty if none was rounded."""
+def dearest(report: ConversionReport) -> str:
+    """Name the layer whose rounding costs a wrong program most; empty if none was rounded."""
+    programs = report.validation.programs
+    wrong = next((p.program for p in programs if not all(o.passed for o in p.parity)), "")
+    logs = [log for log in report.passes if log.program == wrong]
     costs = [cost for log in logs for cost in log.rounding if cost.output_snr_db is not None]
     if not costs:
         return ""

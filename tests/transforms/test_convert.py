@@ -321,6 +321,30 @@ def test_a_failed_precision_names_its_costliest_layer(tmp_path: Path) -> None:
         )
 
 
+def test_the_costliest_layer_is_one_of_the_wrong_program(tmp_path: Path) -> None:
+    """Also where a layer of another program, which passes, costs that one more."""
+    generator = torch.Generator().manual_seed(0)
+
+    def layer(largest: float) -> nn.Linear:
+        """Return numbers with a large one in each group, which its input has zero for."""
+        made = nn.Linear(64, 64, bias=False)
+        with torch.no_grad():
+            made.weight.copy_(torch.randn(64, 64, generator=generator))
+            made.weight[:, ::32], made.weight[::32] = largest, 0.0
+        return made
+
+    x = torch.randn(8, 64, generator=generator)
+    x[:, ::32] = 0.0
+    right, wrong = layer(6.8), nn.Sequential(layer(6.3), layer(6.3))
+    with pytest.raises(ValidationError, match=r"^program wrong: .* rounding [01]\.weight alone"):
+        convert(
+            {"right": (right.eval(), (x,)), "wrong": (wrong.eval(), (x,))},
+            out=tmp_path / "made",
+            precision="int4-weight-only",
+            measure_seconds=0,
+        )
+
+
 def test_folders_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The compilers' and the bundle's own."""
     folder = tmp_path / "100% \" ;#{}'"
