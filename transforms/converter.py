@@ -6,7 +6,6 @@ import dataclasses
 import errno
 import functools
 import hashlib
-import math
 import os
 import re
 import tempfile
@@ -39,6 +38,7 @@ from transforms.passes.quantisation import INTEGERS
 from transforms.progress import progress_to
 from transforms.stages import Stage, export, located, lower, prove, seal, transform
 from transforms.targets import Identity, PassItem, Settings, Target, target_named
+from zoo.arguments import check_kinds, check_time
 from zoo.build_key import code_digest
 from zoo.errors import SourceError, UnsupportedKernels, UsageError, ValidationError
 from zoo.precision import Precision, WeightPrecision
@@ -60,7 +60,6 @@ _NEXT_STEPS = {
     Verdict.TIMED_OUT: "Give smaller example inputs, or narrower ranges of dynamic sizes",
 }
 _KEEP = "Leave it as it is with keep= (precisions of integers), or allow more with tolerances="
-_MOST_THREADS = 256  # as the command line has it
 
 # Modules that torch.export does not read, by where their classes are.
 _SCRIPTED = "is TorchScript. Give the torch.nn.Module that it was made from"
@@ -182,13 +181,14 @@ def convert(
             failed.
         ValidationError: the artifact differs from eager: which output, by how much, what to do.
     """
+    check_kinds(_PLACE, locals())
     require_free_place(Path(out))
     folder = Path(out).absolute()
     alone: Any = None if isinstance(module, Mapping) else module
     given = (inputs, kwargs or {}, dynamic_shapes, names or {})
-    single = Program(alone, *given, calls=calls, calibration=calibration)
+    single = Program(alone, *given, calls=calls, calibration=calibration or ())
     programs = _programs(module, single)
-    _check_time(threads, measure_seconds=measure_seconds, search_seconds=search_seconds)
+    check_time(_PLACE, threads, measure_seconds=measure_seconds, search_seconds=search_seconds)
     kept = _kept(precision, keep, group)
     _check_calibration(programs, kept.precision)
     labelled = _labelled(accuracy, programs, kept.precision)
@@ -404,6 +404,7 @@ def _checked(place: str, program: Program | tuple[Any, ...]) -> Program:
         kind = type(program).__name__
         fact = f"is a {kind} of {len(program)}" if isinstance(program, tuple) else f"is a {kind}"
         raise UsageError(place, fact, "Give a Program(module, inputs), or a tuple of that")
+    check_kinds(place, vars(program))
     module: object = program.module
     if not isinstance(module, (torch.nn.Module, ExportedProgram)):
         kind = type(module).__name__
@@ -414,16 +415,6 @@ def _checked(place: str, program: Program | tuple[Any, ...]) -> Program:
         if found := [s for m, s in _UNREAD.items() if type(part).__module__.startswith(m)]:
             raise UsageError(f"{place}, {name}".removesuffix(", "), *found[0].split(". "))
     return program
-
-
-def _check_time(threads: int, **seconds: float) -> None:
-    """Refuse numbers of threads or seconds that would be found out after minutes."""
-    if not isinstance(threads, int) or not 0 < threads <= _MOST_THREADS:
-        fact = f"there are no {threads!r} threads"
-        raise UsageError(_PLACE, fact, f"Give `threads` from 1 to {_MOST_THREADS}")
-    for name, value in seconds.items():
-        if not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-            raise UsageError(_PLACE, f"`{name}` is {value!r}", "Give 0 or more")
 
 
 def _kept(wanted: Precision | str, keep: Sequence[str], group: int | None) -> WeightPrecision:
@@ -437,7 +428,8 @@ def _kept(wanted: Precision | str, keep: Sequence[str], group: int | None) -> We
         fact = f"{precision} has no groups of {group!r}"
         step = f"Weight-only precisions have: {', '.join(map(str, get_args(Group)))}"
         raise UsageError(_PLACE, fact, step)
-    if keep and (isinstance(keep, str) or precision not in INTEGERS):
+    names = not isinstance(keep, str) and all(isinstance(name, str) for name in keep)
+    if keep and not (names and precision in INTEGERS):
         fact = f"`keep` is {keep!r}, with precision {precision}"
         step = f"Give a list of names, with one of: {', '.join(INTEGERS)}"
         raise UsageError(_PLACE, fact, step)
@@ -510,6 +502,6 @@ def _tolerances(
             made[Dtype(text)] = (
                 tolerance if isinstance(tolerance, Tolerance) else Tolerance(absolute=tolerance)
             )
-        except ValueError as error:
-            raise UsageError(_PLACE, str(error)) from None
+        except (TypeError, ValueError) as error:
+            raise UsageError(_PLACE, f"tolerance of {text}: {error}") from None
     return made

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
+from pydantic import ValidationError
 from torch.export import ExportedProgram
 
 from transforms import passes as folder
@@ -36,6 +37,7 @@ from zoo.precision import FLOATS, Precision, WeightPrecision
 from zoo.records import PassLog, PassRecord
 from zoo.spec import PassChoice
 
+_CHOICE = "Give names, or {'name': 'fuse_cat_linear', 'options': {'gate': 'open'}}"
 OF_PRECISIONS: tuple[type[GraphPass], ...] = (NarrowWeights, QuantiseWeights)
 _OF_EXPORT = {
     each.name: each.summary
@@ -138,8 +140,11 @@ def rounding_passes(kept: WeightPrecision, target: Target) -> tuple[PassChoice, 
     return (PassChoice(name=QuantiseWeights.name, options=options),)
 
 
-def _make(choice: str | PassChoice) -> GraphPass:
-    choice = PassChoice(name=choice) if isinstance(choice, str) else choice
+def _make(item: PassItem) -> GraphPass:
+    try:
+        choice = PassChoice.model_validate({"name": item} if isinstance(item, str) else item)
+    except ValidationError:
+        raise UsageError("passes", f"{item!r} is no pass", _CHOICE) from None
     known = {each.name: each for each in (*_PASSES, *OF_PRECISIONS)}
     if choice.name not in known:
         raise UsageError(

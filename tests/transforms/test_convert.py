@@ -504,6 +504,17 @@ def test_misuse_is_reported_before_any_work(tmp_path: Path) -> None:
         ({"names": {"outputs": ["a", "b"]}}, "has 1 outputs"),
         ({"names": {"output": ["a"]}}, "names has 'output'"),
         ({"passes": ["fold_everything"]}, "there is no pass 'fold_everything'"),
+        ({"passes": "fold_constants"}, "`passes` is a str. Give a list of names"),
+        ({"passes": [{"gate": "open"}]}, "{'gate': 'open'} is no pass. Give names, or {'name'"),
+        ({"tolerances": 1e-3}, "`tolerances` is a float. Give them by dtype"),
+        ({"tolerances": {"float32": "1"}}, "tolerance of float32: .*not str"),
+        ({"names": ["x"]}, "`names` is a list"),
+        ({"kwargs": [x]}, "`kwargs` is a list"),
+        ({"kwargs": {"bias": x}}, "argument 'bias'; forward takes input. Correct inputs= or"),
+        ({"accuracy": "top-1"}, "`accuracy` is a str"),
+        ({"precision": "int8", "keep": [0]}, r"`keep` is \[0\]"),
+        ({"precision": "int8-static", "calibration": iter([(x,)])}, "`calibration` is a list_it"),
+        ({"dynamic_shapes": ({0: "batch"},)}, "`dynamic_shapes` does not fit its inputs"),
         ({"threads": 0}, "there are no 0 threads"),
         ({"threads": 257}, "from 1 to 256"),
         ({"threads": 1.5}, "there are no 1.5 threads"),
@@ -552,6 +563,13 @@ def test_sizes_that_cannot_be_proven_are_refused(tmp_path: Path) -> None:
             nn.Linear(8, 2).eval(),
             (torch.ones(2, 8),),
             dynamic_shapes=({0: Dim("batch")},),
+            out=tmp_path / "made",
+        )
+    with pytest.raises(ExportError, match=r"no largest size up to 2 \*\* 31"):
+        convert(
+            nn.Linear(8, 2).eval(),
+            (torch.ones(2, 8),),
+            dynamic_shapes=({0: Dim("batch", max=2**40)},),
             out=tmp_path / "made",
         )
     with pytest.raises(ExportError, match="depends on another size"):

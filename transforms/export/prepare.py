@@ -63,6 +63,7 @@ from transforms.graph.layouts import as_array, as_tensor
 from transforms.passes.canonical import TakePlainInputs, run_canonical
 from zoo.errors import ExportError, UsageError
 from zoo.records import PassRecord
+from zoo.sources.random_weights import misfit
 from zoo.spec import ProgramSpec
 
 if TYPE_CHECKING:
@@ -351,12 +352,8 @@ def _sizes(
         slots = [n for n in module.graph_signature.user_inputs if own.get(n) is not None]
         called = {name: own[name] for name in map(str, slots)}
         return axes_by_input(place, dict(zip(called, called, strict=True)), called, shapes), shapes
-    try:
-        bound = inspect.signature(module.forward).bind(
-            *range(len(arguments)), **dict(zip(keywords, keywords, strict=True))
-        )
-    except TypeError:  # which torch.export says
-        return unknown, shapes
+    named = dict(zip(keywords, keywords, strict=True))
+    bound = inspect.signature(module.forward).bind(*range(len(arguments)), **named)
     values: dict[Any, Any] = {**dict(enumerate(arguments)), **keywords}
     found = axes_by_input(place, bound.arguments, values, shapes)
     wanted: Any = torch.export.ShapesCollection()  # type: ignore[no-untyped-call]
@@ -396,6 +393,9 @@ def _example(place: str, program: Program) -> tuple[tuple[Any, ...], dict[str, A
             raise UsageError(place, fact, "Move it, and the module: .cpu()")
     if not any(isinstance(leaf, torch.Tensor) for _, leaf in leaves):
         raise UsageError(place, "there are no inputs to call it with", "Give example tensors")
+    called = getattr(program.module, "forward", None)  # an ExportedProgram checks by itself
+    if called and (fault := misfit(called, keywords, len(given[0]))):
+        raise UsageError(place, f"cannot be called so: {fault}", "Correct inputs= or kwargs=")
     # One object for each, so that sizes can be said of one that is given twice.
     alone: tuple[tuple[Any, ...], dict[str, Any]] = tree_map_only(
         torch.Tensor, torch.Tensor.detach, given

@@ -54,7 +54,10 @@ _SPECIALISED = re.compile(r"marked (?:(\d+)\*)?\w+ as dynamic but .*? constant \
 _ONE = (
     "Where the example has 1 there, or k of k * Dim, give another size: torch takes these for fixed"
 )
-_FIXED = "No other size goes through, since the model fixes it: leave that axis out"
+_FIXED = (
+    "No other size goes through, since the model fixes it: leave that axis out. Where an input of "
+    "fixed size fixes it, give that the same Dim"
+)
 _TRY_ALONE = "Try the model under torch.export by itself; arguments of forward can switch paths"
 
 
@@ -370,6 +373,8 @@ def _failed(place: str, error: Exception, module: torch.nn.Module | ExportedProg
 
 
 _ADVICE = {  # by what torch says
+    "must always be equal": "Give these sizes the same Dim in dynamic_shapes",
+    "not in range": "Give an example whose sizes are in the ranges of dynamic_shapes",
     "Constraints violated": "Narrow the range of the dimension to what the model allows",
     "was assigned during export": "Make it in __init__, by register_buffer, or call the module "
     "once before",

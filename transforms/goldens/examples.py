@@ -27,7 +27,7 @@ from zoo.spec import Dimension
 
 _LIFELIKE = frozenset({CaseKind.PICTURE, CaseKind.SPEECH})
 _GIVEN = "the given inputs"
-_FIT = "Narrow the ranges, or give inputs that fit every size"
+_FIT = "Give inputs of dtypes and sizes that it takes, or narrow the ranges of sizes"
 _APART = f"{_GIVEN}, with rows that differ where they were expanded"
 _EQUAL_ROWS = "Give them as .contiguous() where all rows have to be equal"
 

@@ -25,7 +25,6 @@ from torch.utils._pytree import (
     tree_map,
     tree_unflatten,
 )
-from torch.utils._sympy.numbers import int_oo
 
 from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.numerics import Dtype
@@ -244,8 +243,8 @@ def _range(
     place: str, where: str, program: ExportedProgram, symbol: Any, step: int
 ) -> tuple[int, int, int]:
     bounds = program.range_constraints[symbol]
-    if bounds.upper == int_oo:
-        raise ExportError(place, f"{where} has no largest size", _BOUNDED)
+    if step * bounds.upper > 2**31:
+        raise ExportError(place, f"{where} has no largest size up to 2 ** 31", _BOUNDED)
     if bounds.lower == bounds.upper:
         fact = f"{where} has the size {step * int(bounds.upper)} alone"
         raise ExportError(place, fact, "Leave it out of dynamic_shapes")
@@ -309,7 +308,7 @@ def _spread(value: Any, axes: Any) -> list[Any]:
             return [axes]
         count = value.dim() if isinstance(value, torch.Tensor) else 0
         placed = {range(count)[axis]: size for axis, size in axes.items()}
-        if len(placed) < len(axes):
+        if len(placed) < len(axes) or any(isinstance(size, str) for size in placed.values()):
             raise ValueError(axes)
         return [placed]
     parts, _ = SUPPORTED_NODES[_get_node_type(value)].flatten_fn(value)

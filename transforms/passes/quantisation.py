@@ -349,8 +349,8 @@ def operand_ranges(
             run.record(inputs)
         except (RuntimeError, IndexError) as error:
             said = str(error).partition("\n")[0]
-            step = "Give samples of sizes that it takes"
-            raise UsageError("calibration", f"sample {number} fails: {said}", step) from error
+            fact = f"sample {number} fails: {said}"
+            raise UsageError("calibration", fact, "Leave it out") from error
     return ranges
 
 

@@ -12,7 +12,7 @@ strong enough to drown what it is added to is weakened (`SmallBranches`).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -254,8 +254,8 @@ class SmallBranches(TorchFunctionMode):
                 each.mul_(factor.to(each.dtype))
 
 
-def misfit(forward: Callable[..., Any], names: Sequence[str]) -> str:
-    """Explain why a call with arguments of these names fails; empty if it does not.
+def misfit(forward: Callable[..., Any], names: Iterable[str], positions: int = 0) -> str:
+    """Explain why a call with so many arguments by position, and these by name, fails; else empty.
 
     Empty too of code that does not tell its parameters.
     """
@@ -265,7 +265,7 @@ def misfit(forward: Callable[..., Any], names: Sequence[str]) -> str:
         return ""
     try:
         for bind in (signature.bind_partial, signature.bind):  # first what is unknown, then missing
-            bind(**dict.fromkeys(names))
+            bind(*range(positions), **dict.fromkeys(names))
     except TypeError as error:
         kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         taken = [name for name, each in signature.parameters.items() if each.kind in kinds]

@@ -1,0 +1,36 @@
+"""Checks of arguments of `transforms.convert` that need neither torch nor a module."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from zoo.errors import UsageError
+
+_KINDS: dict[str, tuple[type, str]] = {  # of arguments, and what to give
+    "kwargs": (Mapping, "inputs by name"),
+    "names": (Mapping, 'lists of names: {"inputs": ["x"], "outputs": ["y"]}'),
+    "calibration": (Sequence, "a list of samples, each a tuple of all inputs"),
+    "tolerances": (Mapping, 'them by dtype: {"float32": 1e-3}'),
+    "accuracy": (Mapping, "its `data`, `metric` and largest loss by name"),
+    "passes": (Sequence, "a list of names"),
+}
+_MOST_THREADS = 256  # as the command line has it
+
+
+def check_kinds(place: str, values: Mapping[str, object]) -> None:
+    """Refuse arguments whose type would end in an error of Python's own."""
+    for name, (kind, step) in _KINDS.items():
+        value = values.get(name)
+        if value is not None and (isinstance(value, str) or not isinstance(value, kind)):
+            raise UsageError(place, f"`{name}` is a {type(value).__name__}", f"Give {step}")
+
+
+def check_time(place: str, threads: int, **seconds: float) -> None:
+    """Refuse numbers of threads or seconds that would be found out after minutes."""
+    if not isinstance(threads, int) or not 0 < threads <= _MOST_THREADS:
+        fact = f"there are no {threads!r} threads"
+        raise UsageError(place, fact, f"Give `threads` from 1 to {_MOST_THREADS}")
+    for name, value in seconds.items():
+        if not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+            raise UsageError(place, f"`{name}` is {value!r}", "Give 0 or more")
