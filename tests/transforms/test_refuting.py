@@ -224,6 +224,20 @@ def test_a_good_module_is_not_refuted(tmp_path: Path) -> None:
     assert "output_1 is the same for all inputs" in " ".join(report.validation.doubts)
 
 
+def test_planes_of_a_fourier_transform_err_by_the_size_of_both(tmp_path: Path) -> None:
+    """Equal numbers have no imaginary part but what rounding leaves."""
+    x = torch.randn(2, 6, 10, generator=torch.Generator().manual_seed(0))
+
+    def planes(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        bins = torch.fft.fft2(x)
+        return bins.real, bins.imag
+
+    bundle = convert(_Apply(planes), (x,), out=tmp_path / "b", measure_seconds=0)
+    refuting = bundle.report.validation.programs[0].refuting
+    assert refuting is not None
+    assert [tried.fact for tried in refuting.tried if tried.attempt == "all equal"] == [""]
+
+
 def test_products_with_zero_and_cancelled_sums_pass(tmp_path: Path) -> None:
     """NaN times 0 is NaN; float64 judges a sum that cancels, though forward asks for float32."""
 

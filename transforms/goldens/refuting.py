@@ -199,11 +199,9 @@ def answers(
     known = [each.outputs for each in goldens]
     known += [{name: tensors[f"{n}/output/{name}"] for name in case.outputs} for n in ordinary]
     constant = tuple(name for name in case.outputs if _is_constant([k[name] for k in known]))
-    more = len(wanted) - len(plan)
-    found_plan = Plan(
-        golden=number, attempts=tuple(plan), left_out=more, constant=constant, **excuses
-    )
-    return found_plan, tensors
+    more, tried = len(wanted) - len(plan), tuple(plan)
+    made = Plan(golden=number, attempts=tried, left_out=more, constant=constant, **excuses)
+    return made, tensors
 
 
 def _is_constant(outputs: Sequence[torch.Tensor]) -> bool:
@@ -280,6 +278,11 @@ class _Shaken(EagerMode):  # type: ignore[no-untyped-call]
         return tree_map(self._rounded, found) if name in _ROUNDED else found
 
     def _rounded(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.is_complex():
+            # An element of a Fourier transform errs by the size of all of them.
+            planes = torch.view_as_real(value.resolve_conj())
+            size = planes.square().mean().sqrt().expand_as(planes)
+            return torch.view_as_complex(planes + self._rounded(size) - size)
         if not isinstance(value, torch.Tensor) or not value.is_floating_point():
             return value
         by = torch.randint(-1, 2, value.shape, generator=self._chance).to(value.dtype)
