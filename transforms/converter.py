@@ -47,8 +47,8 @@ from zoo.report.summary import cause
 from zoo.signing.promotion import sign_own
 from zoo.spec import AccuracyGate, Group, usual_tolerances
 
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
-_NAMES = "Use lower-case letters, digits and `_`, a letter first"
+_NAME = re.compile(r"[a-z][a-z0-9_]{,99}")
+_NAMES = "Use lower-case letters, digits and `_`, a letter first, at most 100"
 _PLACE = "convert"
 _SEARCH = (
     "Call convert with search_seconds=600 (`zoo compile --search-minutes 10`) to find the first "

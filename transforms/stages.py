@@ -115,17 +115,15 @@ def transform(
 
     done, logs, graphs = [], [], []
     refuse_shared_state(programs := tuple(programs))
+    names = [each.program.state_dict for each in programs]
     for prepared in in_parts(programs):
-        before = prepared.program
+        kept = settings.kept.within(prepared.program.state_dict, names)
         samples = (calibration or {}).get(prepared.name, ())
-        after, log, ranges = _rewritten(prepared, settings, samples)
+        after, log, ranges = _rewritten(prepared, replace(settings, kept=kept), samples)
         done.append(replace(prepared, program=after, operand_ranges=ranges))
         logs.append(log)
-        graphs.append(
-            ProgramGraphs(
-                program=prepared.name, before=record_graph(before), after=record_graph(after)
-            )
-        )
+        first, last = map(record_graph, (prepared.program, after))
+        graphs.append(ProgramGraphs(program=prepared.name, before=first, after=last))
         report_step(f"program {prepared.name}: rewritten by {len(log.records)} passes")
     return tuple(done), TransformRecord(passes=tuple(logs), graphs=tuple(graphs))
 

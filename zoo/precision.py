@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -51,6 +52,24 @@ class WeightPrecision:
     precision: Precision = Precision.FLOAT32
     keep: tuple[str, ...] = ()
     group: int | None = None
+
+    def within(self, own: Collection[str], others: Collection[Collection[str]]) -> WeightPrecision:
+        """Return it for a program of these parameters, without layers that only `others` have."""
+
+        def has(parameters: Collection[str], layer: str) -> bool:
+            return any(is_called(name, layer) for name in parameters)
+
+        elsewhere = {k for k in self.keep if not has(own, k) and any(has(o, k) for o in others)}
+        return replace(self, keep=tuple(k for k in self.keep if k not in elsewhere))
+
+
+def is_called(name: str, layer: str) -> bool:
+    """Return whether a parameter's name begins with that, up to a dot or an underscore.
+
+    An entry's module is called `model`, and so may be a part of a module; it may be left out.
+    """
+    begins = f"{layer}.", f"{layer}_"
+    return any(f"{n}.".startswith(begins) for n in (name, name.removeprefix("model.")))
 
 
 FLOATS = WeightPrecision()  # all of them in float32

@@ -530,6 +530,7 @@ def test_misuse_is_reported_before_any_work(tmp_path: Path) -> None:
     mappings: list[tuple[dict[Any, Any], str]] = [
         ({"Main": (module, (x,))}, "cannot be called 'Main'"),
         ({1: (module, (x,))}, "cannot be called 1"),
+        ({"a" * 101: (module, (x,))}, "cannot be called 'aaa.*at most 100"),
         ({"main": module}, "program main: is a Linear"),
         ({"main": ()}, "program main: is a tuple of 0"),
         ({"main": (module, (x,), {}, None, {}, 3)}, "program main: is a tuple of 6"),

@@ -276,6 +276,32 @@ def test_layers_are_kept_out_by_name(net: _Net) -> None:
         run_passes(program, [wrong])
 
 
+def test_layers_to_keep_may_be_of_one_program(tmp_path: Path) -> None:
+    """A name that one program has is no mistake in another; one that none has is."""
+    torch.manual_seed(0)
+    x, first = torch.randn(3, 32), nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 32))
+    second = nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 32), nn.Linear(32, 32))
+    programs = {"first": (first.eval(), (x,)), "second": (second.eval(), (x,))}
+    with pytest.raises(UsageError, match="'3', which names no parameter"):
+        convert(programs, precision="int8", keep=["2", "3"], out=tmp_path / "out")
+    made = convert(programs, precision="int8", keep=["2"], out=tmp_path / "out", measure_seconds=0)
+    rounded = {log.program: {c.parameter for c in log.rounding} for log in made.report.passes}
+    assert rounded == {name: {"0.weight", "1.weight"} for name in programs}
+
+
+@pytest.mark.parametrize("name", ["model.0", "0", "model.0.weight"])
+def test_layers_to_keep_may_be_within_a_part_called_model(name: str) -> None:
+    """As named_parameters() has them, and as rounding's costs do."""
+    wrapper = nn.Module()
+    wrapper.model = nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 32))
+    wrapper.forward = wrapper.model.forward  # type: ignore[method-assign]
+    options = {"precision": "int8", "keep": name}
+    program = torch.export.export(wrapper.eval(), (torch.randn(3, 32),))
+    made, _ = run_passes(program, [PassChoice(name="quantise_weights", options=options)])
+    kept = {n for n, v in wrapper.state_dict().items() if torch.equal(v, made.state_dict[n])}
+    assert kept == {"model.0.weight", "model.0.bias", "model.1.bias"}
+
+
 def test_metal_refuses_and_says_what_to_take(net: _Net, tmp_path: Path) -> None:
     """Its runtime has no such products: neither a module nor an entry gets so far."""
     inputs = torch.randn(2, 5, 48), torch.randn(2, 3, 9, 7)

@@ -141,9 +141,11 @@ def diagnose(
     empty; `seconds` are for the whole search.
     """
     end, later = time.monotonic() + seconds, list[str]()
-    whole = make_passes(passes_in(settings.kept, settings.passes, settings.target))
+    names = [each.program.state_dict for each in programs.values()]
     for name, case in suspects:
         program = programs[name]
+        kept = settings.kept.within(program.program.state_dict, names)
+        whole = make_passes(passes_in(kept, settings.passes, settings.target))
         for number in range(len(program.goldens)) if case is None else (case,):
             if number < len(program.goldens) and number % program.calls:
                 later.append(f"program {name}")

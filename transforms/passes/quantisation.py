@@ -28,7 +28,7 @@ from transforms.graph.interpret import Recorder, output_nodes
 from transforms.graph.record import origin
 from transforms.passes.axes import is_layout
 from zoo.errors import UsageError
-from zoo.precision import Precision, WeightPrecision
+from zoo.precision import Precision, WeightPrecision, is_called
 from zoo.records import LayerCost
 
 _UPPER_HALF = -(1 << 16)  # of a float32's bits: what bfloat16 keeps of them
@@ -78,11 +78,6 @@ def with_second_names(
         found += [n.removeprefix(WRAPPER_PREFIX) for n in after
                   if any(before.get(n) is each for each in gone)]  # fmt: skip
     return found
-
-
-def is_called(name: str, layer: str) -> bool:
-    """Return whether a parameter's name begins with that, up to a dot or an underscore."""
-    return f"{name.removeprefix(WRAPPER_PREFIX)}.".startswith((f"{layer}.", f"{layer}_"))
 
 
 @dataclass(frozen=True)

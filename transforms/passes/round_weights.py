@@ -13,13 +13,12 @@ from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.passes.axes import is_layout
 from transforms.passes.quantisation import (
     INTEGERS,
-    is_called,
     quantised,
     scheme_of,
     with_second_names,
 )
 from zoo.errors import UsageError
-from zoo.precision import Precision, WeightPrecision
+from zoo.precision import Precision, WeightPrecision, is_called
 
 aten = torch.ops.aten
 
@@ -86,7 +85,7 @@ class QuantiseWeights(GraphPass):
             if value is None or not editor.is_parameter(node):
                 continue
             names.append(editor.constant_name(node).removeprefix(WRAPPER_PREFIX))
-            layers = {n for n in keep if is_called(names[-1], n)}
+            layers = {n for n in keep if is_called(editor.constant_name(node), n)}
             if layers:
                 kept |= layers
                 continue
