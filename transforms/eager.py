@@ -65,6 +65,9 @@ def accuracy_gate(program: Program, spec: AccuracyGate, data: Path, *, judges: b
             found = accuracy(program, asked, data)
     except ArtifactError as error:
         raise SourceError(error.place, error.fact, error.next_step) from error
+    if not found.artifact:
+        fact = f"eager judges none of {found.samples} samples right, so that nothing can be lost"
+        raise SourceError("accuracy", fact, "Correct the labels, or the metric")
     slack = spec.allowed(found.samples, found.artifact) if judges else spec.slack
     return Gate(data, replace(asked, eager_accuracy=found.artifact, slack=slack or None))
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from zoo.errors import UsageError
 
+_NAMES = 'lists of names: {"inputs": ["x"], "outputs": ["y"]}'
 _KINDS: dict[str, tuple[type, str]] = {  # of arguments, and what to give
     "kwargs": (Mapping, "inputs by name"),
-    "names": (Mapping, 'lists of names: {"inputs": ["x"], "outputs": ["y"]}'),
+    "names": (Mapping, _NAMES),
     "calibration": (Sequence, "a list of samples, each a tuple of all inputs"),
     "tolerances": (Mapping, 'them by dtype: {"float32": 1e-3}'),
     "accuracy": (Mapping, "its `data`, `metric` and largest loss by name"),
     "passes": (Sequence, "a list of names"),
+    "model": (str, "its name"),
+    "licence": (str, "its SPDX identifier"),
+    "progress": (Callable, "a function that takes a line of text"),  # type: ignore[dict-item]
 }
 _MOST_THREADS = 256  # as the command line has it
 
@@ -22,8 +26,17 @@ def check_kinds(place: str, values: Mapping[str, object]) -> None:
     """Refuse arguments whose type would end in an error of Python's own."""
     for name, (kind, step) in _KINDS.items():
         value = values.get(name)
-        if value is not None and (isinstance(value, str) or not isinstance(value, kind)):
+        fits = isinstance(value, kind) and (kind is str or not isinstance(value, str))
+        if value is not None and not fits:
             raise UsageError(place, f"`{name}` is a {type(value).__name__}", f"Give {step}")
+    for name in ("inputs", "kwargs", "names"):
+        of = values.get(name)
+        odd = [key for key in of if not isinstance(key, str)] if isinstance(of, Mapping) else []
+        if odd:
+            raise UsageError(place, f"`{name}` has the name {odd[0]!r}", "Give names as text")
+    named = values.get("names")
+    if isinstance(named, Mapping) and any(isinstance(of, str) for of in named.values()):
+        raise UsageError(place, "`names` has a text where a list of them goes", f"Give {_NAMES}")
 
 
 def check_time(place: str, threads: int, **seconds: float) -> None:

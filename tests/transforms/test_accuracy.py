@@ -156,3 +156,11 @@ def test_a_gate_names_an_output_that_exists(tmp_path: Path) -> None:
         accuracy_gate(eager_program(model, spec().programs[0]), gate, path, judges=False)
     with pytest.raises(ArtifactError, match="has no output 'scores'"):
         accuracy(loaded(model, Dtype.FLOAT32), gate_data(1.0, "scores"), path)
+
+
+def test_a_gate_that_eager_never_passes_is_refused(tmp_path: Path) -> None:
+    """Labels that no sample gets would be judged 0 = 0."""
+    path = written(tmp_path / "gate.safetensors", labels=torch.full((SAMPLES,), CLASSES))
+    program = eager_program(Scores(torch.float32).eval(), spec().programs[0])
+    with pytest.raises(SourceError, match="judges none of 23 samples right"):
+        accuracy_gate(program, GATE, path, judges=False)
