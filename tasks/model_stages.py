@@ -131,7 +131,9 @@ class ModelStages(ModelHolder):
         data = gate_data(gate, self._job.spec.use, self._context())
         program = next(p for p in self._job.spec.programs if p.name == gate.program)
         eager = eager_program(self._model().module, program)
-        return accuracy_gate(eager, gate, data, judges=self._job.spec.accuracy_judges)
+        trained = self._model().random_weights is None
+        judges = self._job.spec.accuracy_judges
+        return accuracy_gate(eager, gate, data, judges=judges, trained=trained)
 
     def _calibration(self, program: ProgramSpec) -> Iterable[Call]:
         spec = self._job.spec

@@ -46,12 +46,14 @@ class Gate(NamedTuple):
     facts: AccuracyData
 
 
-def accuracy_gate(program: Program, spec: AccuracyGate, data: Path, *, judges: bool) -> Gate:
+def accuracy_gate(
+    program: Program, spec: AccuracyGate, data: Path, *, judges: bool, trained: bool = True
+) -> Gate:
     """Measure eager's accuracy: the fraction of samples that it judges right by the gate's metric.
 
-    With `judges` the gate allows its largest loss. The data are as
-    `menagerie.validation.checks.accuracy` has them; a SourceError says where they or the program
-    are not.
+    With `judges` the gate allows its largest loss; a model that is not `trained` may judge none.
+    The data are as `menagerie.validation.checks.accuracy` has them; a SourceError says where they
+    or the program are not.
     """
     asked = AccuracyData(
         program=spec.program,
@@ -65,7 +67,7 @@ def accuracy_gate(program: Program, spec: AccuracyGate, data: Path, *, judges: b
             found = accuracy(program, asked, data)
     except ArtifactError as error:
         raise SourceError(error.place, error.fact, error.next_step) from error
-    if not found.artifact:
+    if trained and not found.artifact:
         fact = f"eager judges none of {found.samples} samples right, so that nothing can be lost"
         raise SourceError("accuracy", fact, "Correct the labels, or the metric")
     slack = spec.allowed(found.samples, found.artifact) if judges else spec.slack

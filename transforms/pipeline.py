@@ -32,7 +32,7 @@ from transforms.passes.quantisation import INTEGERS
 from transforms.passes.round_weights import NarrowWeights, QuantiseWeights
 from transforms.targets import PassItem, Target, target_named
 from zoo.base_models import Frozen
-from zoo.errors import UsageError
+from zoo.errors import LoweringError, UsageError
 from zoo.precision import FLOATS, Precision, WeightPrecision
 from zoo.records import PassLog, PassRecord
 from zoo.spec import PassChoice
@@ -185,6 +185,7 @@ class ProgramExplanation(Frozen):
     passes: tuple[PassExplanation, ...]
     operators: tuple[OperatorCount, ...]  # all of the program's, most frequent first
     dispatches: dict[str, int]  # kernels that a run launches on a device, by kind
+    refusal: str  # why it cannot be lowered for the device; empty if it can
 
 
 class Explanation(Frozen):
@@ -217,13 +218,19 @@ def explain_program(
             PassExplanation(summary=graph_pass.summary, record=record, operators=tuple(changed))
         )
         before = after
+    dispatches, refusal = dict[str, int](), ""
+    try:
+        dispatches |= target_named(target).dispatches(result, name)
+    except LoweringError as error:
+        refusal = str(error)
     return result, ProgramExplanation(
         program=name,
         nodes_before=nodes,
         nodes_after=len(result.graph.nodes),
         passes=tuple(steps),
         operators=_counts(first, before),
-        dispatches=dict(target_named(target).dispatches(result, name)),
+        dispatches=dispatches,
+        refusal=refusal,
     )
 
 

@@ -15,6 +15,7 @@ _KINDS: dict[str, tuple[type, str]] = {  # of arguments, and what to give
     "tolerances": (Mapping, 'them by dtype: {"float32": 1e-3}'),
     "accuracy": (Mapping, "its `data`, `metric` and largest loss by name"),
     "passes": (Sequence, "a list of names"),
+    "keep": (Sequence, "a list of names of layers"),
     "model": (str, "its name"),
     "licence": (str, "its SPDX identifier"),
     "progress": (Callable, "a function that takes a line of text"),  # type: ignore[dict-item]
@@ -23,12 +24,12 @@ _MOST_THREADS = 256  # as the command line has it
 
 
 def check_kinds(place: str, values: Mapping[str, object]) -> None:
-    """Refuse arguments whose type would end in an error of Python's own."""
+    """Raise UsageError, at `place`, for an argument of the wrong type."""
     for name, (kind, step) in _KINDS.items():
         value = values.get(name)
         fits = isinstance(value, kind) and (kind is str or not isinstance(value, str))
         if value is not None and not fits:
-            raise UsageError(place, f"`{name}` is a {type(value).__name__}", f"Give {step}")
+            raise UsageError(place, f"`{name}` is of type {type(value).__name__}", f"Give {step}")
     for name in ("inputs", "kwargs", "names"):
         of = values.get(name)
         odd = [key for key in of if not isinstance(key, str)] if isinstance(of, Mapping) else []
@@ -40,10 +41,10 @@ def check_kinds(place: str, values: Mapping[str, object]) -> None:
 
 
 def check_time(place: str, threads: int, **seconds: float) -> None:
-    """Refuse numbers of threads or seconds that would be found out after minutes."""
+    """Raise UsageError, at `place`, for a number of threads or seconds out of range."""
     if not isinstance(threads, int) or not 0 < threads <= _MOST_THREADS:
         fact = f"there are no {threads!r} threads"
         raise UsageError(place, fact, f"Give `threads` from 1 to {_MOST_THREADS}")
     for name, value in seconds.items():
         if not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-            raise UsageError(place, f"`{name}` is {value!r}", "Give 0 or more")
+            raise UsageError(place, f"`{name}` is {value!r}", "Give seconds, 0 or more")

@@ -54,7 +54,10 @@ class WeightPrecision:
     group: int | None = None
 
     def within(self, own: Collection[str], others: Collection[Collection[str]]) -> WeightPrecision:
-        """Return it for a program of these parameters, without layers that only `others` have."""
+        """Return the precision for a program with `own` parameters.
+
+        Layers to keep that only `others` have are left out.
+        """
 
         def has(parameters: Collection[str], layer: str) -> bool:
             return any(is_called(name, layer) for name in parameters)

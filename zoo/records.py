@@ -58,10 +58,12 @@ class PassLog(Frozen):
 
 
 def dearest(report: ConversionReport) -> str:
-    """Name the layer whose rounding costs a wrong program most; empty if none was rounded."""
-    programs = report.validation.programs
-    wrong = next((p.program for p in programs if not all(o.passed for o in p.parity)), "")
-    logs = [log for log in report.passes if log.program == wrong]
+    """Name the layer whose rounding costs a wrong program most; empty if none was rounded.
+
+    Where an accuracy gate alone failed, any program's.
+    """
+    wrong = [p.program for p in report.validation.programs if p.wrong_cases]
+    logs = [log for log in report.passes if not wrong or log.program == wrong[0]]
     costs = [cost for log in logs for cost in log.rounding if cost.output_snr_db is not None]
     if not costs:
         return ""

@@ -42,8 +42,9 @@ def recipe(spec: SpeechSpec, errors: Mapping[str, int] | None = None, slack: int
         "special": list(words.special),
     }
     if spec.gate is not None and errors is not None:
-        fields["gate"] = spec.gate.model_dump(include={"most", "emulated"})
-        fields["gate"] |= {"errors": dict(errors), "slack": slack or None}
+        fields["gate"] = {"most": spec.gate.most, "errors": dict(errors), "slack": slack or None}
+        if not spec.gate.emulated:  # older runtimes go on to read the others
+            fields["gate"]["emulated"] = False
     try:
         found: Recipe = check(Recipe, fields)
     except Malformed as error:

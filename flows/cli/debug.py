@@ -51,11 +51,12 @@ def explain(
         spec, prepared = prepare_model(
             model, manifest, random_weights, allow_factories=allow_factories
         )
-        passes = passes_in(spec.kept, spec.passes, target)
-        explained = [
-            (p, *explain_program(p.name, p.program, passes, target=target, exported=p.passes))
-            for p in prepared
-        ]
+        names = [p.program.state_dict for p in prepared]
+        explained = []
+        for p, own in zip(prepared, names, strict=True):
+            passes = passes_in(spec.kept.within(own, names), spec.passes, target)
+            told = explain_program(p.name, p.program, passes, target=target, exported=p.passes)
+            explained.append((p, *told))
     explanation = Explanation(model=model, target=target, programs=tuple(e for *_, e in explained))
     shown = [line for program in explanation.programs for line in _shown_program(program)]
     if picture is not None:
@@ -82,6 +83,8 @@ def _shown_program(program: "ProgramExplanation") -> "Iterator[RenderableType]":
     for entry in program.passes:
         for refusal in entry.record.refusals:
             yield f"  {entry.record.name} left {refusal.node}: {refusal.reason}"
+    if program.refusal:
+        yield f"  {program.refusal}"
     if kinds := program.dispatches:
         listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
         yield f"  dispatches: {sum(kinds.values())} ({listed})"

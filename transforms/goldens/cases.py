@@ -246,7 +246,7 @@ def run_exactly(call: Call, inputs: Mapping[str, torch.Tensor]) -> dict[str, tor
 
 
 class EagerMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Where eager runs and nothing compiles: torch's own guard of each call is left out."""
+    """A mode of eager calls, without torch's guards: `run_exactly` compiles nothing."""
 
     supports_higher_order_operators = True
 
@@ -288,7 +288,7 @@ def _widened(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.to(_WIDE[value.dtype]) if value.dtype in _WIDE else value
     if isinstance(value, (list, tuple)):
-        return tree_map(_widened, value) if value and not isinstance(value[0], int) else value
+        return value if all(isinstance(of, int) for of in value) else tree_map(_widened, value)
     return _WIDE.get(value, value) if isinstance(value, torch.dtype) else value
 
 

@@ -119,7 +119,8 @@ def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> Lowe
 def dispatches(program: ExportedProgram, name: str) -> dict[str, int]:
     """Count the kernels that generated code launches, by the library's call or `generated`.
 
-    A loop's are counted once; a product or convolution whose terms are split launches a second.
+    Those in a loop, and in each branch, are counted once; a product or convolution whose terms are
+    split launches a second kernel. Raise LoweringError if the program cannot be lowered.
     """
     _, _, run = _generate(name, program).wrapper.rpartition("run_impl(")
     computing = supported_symbols("metal", computing=True)

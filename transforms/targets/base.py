@@ -72,7 +72,10 @@ class Target(ABC):
         return ()
 
     def dispatches(self, program: ExportedProgram, name: str) -> Mapping[str, int]:  # noqa: ARG002
-        """Return how many kernels a run of a rewritten program launches on a device, by kind."""
+        """Count the kernels that a rewritten program launches on a device, by kind.
+
+        Raise LoweringError if it cannot be lowered for the device.
+        """
         return {}
 
     def shared_files(self, folder: Path) -> Mapping[str, str]:  # noqa: ARG002

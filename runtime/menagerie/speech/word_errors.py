@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from menagerie.speech.transcript import Speller
 from menagerie.tensor_files import read_tensors
 
 _FULL = 32768.0  # a sample of 16 bits is a fraction of this
-_WORD = re.compile(r"[\w']+")
+_OUTSIDE = re.compile(r"(?<![^\W_])[',.]|[',.](?![^\W_])")  # of a word
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class HeldOut:
 
     samples: np.ndarray  # (all samples,) int16, one recording after another
     lengths: np.ndarray  # (recordings,) int64
-    texts: tuple[str, ...]  # what each says
+    texts: tuple[str, ...]  # a transcript of each recording
 
     @property
     def words(self) -> int:
@@ -39,8 +40,14 @@ class HeldOut:
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text, without case and punctuation, which recognisers differ in."""
-    return _WORD.findall(text.casefold())
+    """Return the words of a text, without case and punctuation, which recognisers differ in.
+
+    Apostrophes, commas and points within a word stay: `don't`, `1,000`.
+    """
+    plain = unicodedata.normalize("NFKC", text).casefold().replace("\u2019", "'")
+    plain = _OUTSIDE.sub(" ", plain)
+    kept = (c if c in "',." or unicodedata.category(c)[0] not in "PS" else " " for c in plain)
+    return "".join(kept).split()
 
 
 def read_held_out(path: Path) -> HeldOut:

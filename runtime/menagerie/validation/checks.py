@@ -310,8 +310,9 @@ def accuracy(
             raise ArtifactError(f"program {gate.program}", fact, f"It has: {', '.join(results)}")
         scores = results[name][:count]
         parts.append(widen(scores, Dtype.BFLOAT16) if scores.dtype == np.uint16 else scores)
+    judged = np.concatenate(parts)
     try:
-        right = _right(gate.metric, np.concatenate(parts), labels)
+        right = _right(gate.metric, judged, labels)
     except ValueError as error:
         raise ArtifactError(str(path), str(error), "Give `labels` that shape") from error
     return AccuracyResult(
@@ -331,6 +332,7 @@ def _right(metric: Metric | None, scores: Array, labels: Array) -> Array:
     another shape than what is judged, which NumPy may stretch them to.
     """
     if metric == "text":
+        _check_shape(labels, np.empty((len(scores), labels.shape[-1])))
         lines = zip(scores, labels, strict=True)
         return np.array([ctc_tokens(line) == [n for n in row if n >= 0] for line, row in lines])
     if metric == "pitch":

@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 
 from menagerie.format.bundle_manifest import BundleProgram, TensorSpec, unsealed
 from menagerie.speech.recipe import AttentionHead, Recipe, Vocabulary, WordGate
-from menagerie.speech.word_errors import HeldOut
+from menagerie.speech.word_errors import HeldOut, words_of
 from menagerie.validation.checks import LoadedProgram, word_errors
 from menagerie.validation.findings import AccuracyResult, WordErrors
 
@@ -130,3 +130,18 @@ def test_a_decoder_goes_on_from_its_last_token(tmp_path: Path) -> None:
     }
     [found] = word_errors(programs, recipe, WordGate(errors={"h": 0}, most=0.5), path)
     assert (found.words, found.artifact, found.passed) == (3, 0, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("He was, in 'short', ill-disposed.", ["he", "was", "in", "short", "ill", "disposed"]),
+        ("don\u2019t don't", ["don't", "don't"]),
+        ("1,000 or 3.14; '' __ !", ["1,000", "or", "3.14"]),
+        ("cafe\u0301", ["caf\u00e9"]),
+        ("\u0939\u093f\u0928\u094d\u0926\u0940", ["\u0939\u093f\u0928\u094d\u0926\u0940"]),
+    ],
+)
+def test_words_have_no_punctuation(text: str, words: list[str]) -> None:
+    """Recognisers differ in it and in case; what is within a word is a part of it."""
+    assert words_of(text) == words
