@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 from load_double import COUNTS, load_double
-from safetensors.numpy import load_file
 
 import menagerie.library
 from menagerie.format.folder import open_bundle
 from menagerie.session import Session
+from menagerie.validation.goldens import GoldenCases
 
 
 def main(library: str, folder: str) -> None:
@@ -25,29 +25,21 @@ def main(library: str, folder: str) -> None:
     menagerie.library._loaded = lambda _: loaded
     found = {}
     for program in open_bundle(Path(folder)).manifest.programs:
-        cases = load_file(Path(folder) / program.golden.path)
-        largest = max(range(program.golden_cases), key=lambda case: _elements(cases, case))
+        goldens = GoldenCases(Path(folder) / program.golden.path, program)
         with Session(Path(folder), program=program.name, threads=2) as session:
-            for case in range(program.golden_cases):
-                inputs = _of(cases, f"{case}/input/")
+            for case in range(len(goldens)):
+                inputs = goldens.inputs(case)
                 session.run(inputs)
                 loaded.menagerie_double_reset()
                 results = session.run(inputs)
-                if case == largest:
+                if case == goldens.largest():
                     counts = {n: loaded.menagerie_double_count(n.encode()) for n in COUNTS}
                     found[f"{program.name}/counts"] = counts
-                for name, expected in _of(cases, f"{case}/output/").items():
-                    error = np.abs(results[name].astype(np.float64) - expected)
+                for name, result in results.items():
+                    expected, output = goldens.beside(case, name, result)
+                    error = np.abs(output.astype(np.float64) - expected)
                     found[f"{program.name}/{case}/{name}"] = float(error.max(initial=0.0))
     print(json.dumps(found))
-
-
-def _elements(cases: dict[str, np.ndarray], case: int) -> int:
-    return sum(value.size for value in _of(cases, f"{case}/input/").values())
-
-
-def _of(cases: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    return {k.removeprefix(prefix): v for k, v in cases.items() if k.startswith(prefix)}
 
 
 if __name__ == "__main__":
