@@ -296,7 +296,8 @@ def searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     job = toy_job(tmp_path)
     cases = [GoldenCase({}, {"x": torch.tensor(n)}, {}) for n in range(3)]
-    entry = SimpleNamespace(name="main", program=None, goldens=cases, calls=1)
+    program = SimpleNamespace(state_dict={})
+    entry = SimpleNamespace(name="main", program=program, goldens=cases, calls=1)
     entry.inputs_of = lambda number: list(cases[number].inputs.values())
     model = job.spec, (entry,)
     monkeypatch.setattr("flows.cli.debug.prepare_model", lambda *_, **__: model)
