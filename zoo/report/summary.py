@@ -118,6 +118,7 @@ class Summary(Frozen):
     seconds: float = 0.0  # of the whole conversion
     machine: str = ""  # on which it was proven
     busy: str = ""  # words on other work that disturbed the latencies
+    doubts: tuple[str, ...] = ()  # what a reader of the proof has to know, a sentence each
 
 
 def parities(report: ConversionReport) -> Iterator[tuple[str, OutputParity]]:
@@ -177,6 +178,7 @@ def summarise(report: ConversionReport) -> Summary:
         seconds=sum(stage.seconds for stage in report.stages),
         machine=validation.machine,
         busy="" if validation.emulated else next((t.busy for t in times if t.busy), ""),
+        doubts=validation.doubts,
     )
 
 

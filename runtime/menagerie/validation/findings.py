@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from menagerie.figures import count, seconds
@@ -212,6 +213,11 @@ class Refuting:
         )
 
 
+def _sizes(dimensions: Mapping[str, int]) -> str:
+    named = ", ".join(f"{name}={size}" for name, size in dimensions.items())
+    return f" ({named})" if named else ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProgramValidation:
     """One program's golden cases, determinism and speed in the fresh process."""
@@ -239,13 +245,20 @@ class ProgramValidation:
         """What a reader of a proof that passed has to know, a sentence each."""
         found = self.refuting or Refuting(tried=(), planned=0, seconds=0.0)
         untried = [f"nothing was tried to refute it{_UNTRIED}"] * (self.refuting is None)
+        run = {each.case for each in self.parity}
+        left = (
+            f"case {c.case}{_sizes(c.dimensions)} was not emulated, it would outlast the proof: "
+            "to be confirmed on a device"
+            for c in self.cases
+            if c.case not in run
+        )
         same = (
             f"output {n} is the same for all inputs: this proves nothing" for n in found.constant
         )
         excused = (
             f"{t.attempt}: {t.fact}. Reported alone: {t.excuse}" for t in found.tried if t.excuse
         )
-        facts = (*untried, *same, *excused)
+        facts = (*untried, *left, *same, *excused)
         return tuple(f"program {self.program}, {fact}" for fact in facts)
 
 

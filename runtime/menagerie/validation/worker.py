@@ -49,6 +49,7 @@ from menagerie.validation.findings import (
 from menagerie.validation.goldens import GoldenCases
 from menagerie.validation.refuting import refute
 
+_CASES_SHARE = 0.6  # of an emulated trial's time: the rest is for all that follows its golden cases
 _LEAST_SECONDS = 0.05  # for attempts to refute a program: a small one takes them all
 
 
@@ -184,11 +185,20 @@ class _Trial:
         return LoadedProgram(entry, session, goldens)
 
     def _judge(self, program: LoadedProgram) -> Judged:
-        tolerances, step = self._bundle.manifest.tolerances, self._sender.step
+        manifest, step = self._bundle.manifest, self._sender.step
+        emulated, most = emulates(manifest.requires), math.inf
+        if emulated:  # an equal part of what is left, for each program that is not judged yet
+            left = self._order.began + _CASES_SHARE * self._order.limits.seconds - time.time()
+            most = left / (len(manifest.programs) - len(self._sender.findings))
         judged = judge_program(
-            program, tolerances, step=step, seconds=self._seconds, threads=self._threads
+            program,
+            manifest.tolerances,
+            step=step,
+            seconds=self._seconds,
+            threads=self._threads,
+            most=most,
         )
-        if emulates(self._bundle.manifest.requires):
+        if emulated:
             judged.run_otherwise()
         self._facts += judged.facts
         self._sender.finding(judged.validation)

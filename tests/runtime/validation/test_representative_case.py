@@ -1,4 +1,4 @@
-"""Which case is timed and run with a second session open, and which are run twice."""
+"""Which cases are run at all, which twice, and which one is timed and run beside a session."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 from menagerie.format.bundle_manifest import BundleProgram, TensorSpec, unsealed
 from menagerie.numerics import DEFAULT_TOLERANCES, Dtype
 from menagerie.validation.checks import (
+    Judged,
     LoadedProgram,
     coexists,
     is_quick,
@@ -103,6 +104,46 @@ def test_what_takes_seconds_is_compared_once(
     session.runs.clear()
     assert coexists(program, judged, lambda _: session) == ""  # type: ignore[arg-type, return-value]
     assert session.runs == [again] * 3  # in the second, and in the first before and after its end
+
+
+@pytest.mark.parametrize(
+    ("sizes", "most", "run"),
+    [
+        ((300, 5, 600, 90), 10.1, [0, 1, 2, 3]),  # 9.95 s, and 0.05 s where a quick one runs again
+        ((300, 5, 600, 90), 9.0, [0, 1, 3]),  # the highest would take 6 of the 5.9 that are left
+        ((300, 5, 600, 90), 0.0, [0, 1]),  # the first and the lowest always run
+        ((300, 300, 300), 7.0, [0, 1]),  # of equals those that fit
+    ],
+)
+def test_cases_that_outlast_the_proof_are_left_to_a_device(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sizes: tuple[int, ...],
+    most: float,
+    run: list[int],
+) -> None:
+    """They are named, and nothing is claimed of them; it goes by a clock that only runs tell."""
+    program = _program(tmp_path, _Session(monkeypatch), *sizes)
+    judged = judge_program(
+        program, DEFAULT_TOLERANCES, step=lambda _: None, seconds=0, threads=1, most=most
+    )
+    found = judged.validation
+    assert found.passed
+    assert [each.case for each in found.parity] == run
+    left = [fact for fact in found.doubts if "to be confirmed on a device" in fact]
+    cases = [case for case in range(len(sizes)) if case not in run]
+    wanted = [f"program main, case {c} (n={sizes[c]}) was not emulated" for c in cases]
+    assert [fact[: len(start)] for fact, start in zip(left, wanted, strict=True)] == wanted
+
+
+def test_work_that_grows_by_the_square_is_estimated_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After 1 s for 10 and 4 s for 20 elements, 40 are to take 16 s, not 8."""
+    judged = Judged(_program(tmp_path, _Session(monkeypatch), 20, 10, 40), {}, [20, 10, 40])
+    judged.took += [4.0, 1.0]
+    assert judged.outlasts(2, 15.9)
+    assert not judged.outlasts(2, 16.1)
 
 
 @pytest.mark.parametrize(
