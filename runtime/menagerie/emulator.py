@@ -26,11 +26,12 @@ from menagerie.errors import MenagerieError
 from menagerie.paths import PACKAGE, home
 from menagerie.shader_source import translate
 
-# As Apple's compiler sees the text: Metal 3.1, which is C++14 there.
-_PREPROCESS = (
-    "clang -E -x c++ -std=c++20 -nostdinc -w "
-    "-D__METAL__=1 -D__METAL_VERSION__=310 -D__METAL_MACOS__=1"
-)
+# As Apple's compiler sees the text: Metal 3.1, which is C++14 there; what includes operations on
+# tensors is Metal 4, whose constants of classes as template arguments clang has in C++20.
+_PREPROCESS = "clang -E -x c++ -std=c++20 -nostdinc -w -D__METAL__=1 -D__METAL_MACOS__=1"
+_METAL_3 = ("-D__METAL_VERSION__=310", "-std=c++14")
+_METAL_4 = ("-D__METAL_VERSION__=400", "-DMENAGERIE_METAL4", "-std=c++20")
+_TENSORS = b"#include <MetalPerformancePrimitives/"
 # - Half and bfloat round after every operation; a float becomes the nearest of an integer's values.
 # - Any function may hold a barrier or an operation of a SIMD group, as on a GPU: without that, a
 #   call of one that does is doubled into both branches of the `if` before it.
@@ -65,7 +66,7 @@ _BY_MODE = {
 }
 # Against the prelude's declarations, whose address spaces are real: C++14, what is newer an error.
 _CHECK = (
-    "clang -S -emit-llvm -Xclang -disable-llvm-passes -x c++ -std=c++14 -nostdinc "
+    "clang -S -emit-llvm -Xclang -disable-llvm-passes -x c++ -nostdinc "
     "-Wno-everything -DMENAGERIE_LANGUAGE "
     "-ferror-limit=0 -fno-caret-diagnostics -ftemplate-backtrace-limit=1 -fno-exceptions -fno-rtti "
     "-Werror=vla-extension -Werror=c++17-extensions -Werror=c++20-extensions "
@@ -91,7 +92,7 @@ _CALL = re.compile(rf"\bcall\b[^@\n]*{_NAME}\(")
 _RUN = re.compile(rf"\bcall\b[^@\n]*{_NAME}\([^\n]*{_NAME}\)")  # of Caller, with a kernel
 _VARIABLE = re.compile(rf"^{_NAME} = (?!external|private)[\w() ]*?\bglobal\b", re.MULTILINE)
 _LINK = ["ld.lld", "-shared", "-z", "defs"]
-_METAL_HEADER = re.compile(rb"^[ \t]*#include [^\n]*<metal_[^\n]*", re.MULTILINE)
+_METAL_HEADER = re.compile(rb"^[ \t]*#include [^\n]*<metal(_|perf)[^\n]*", re.M | re.I)
 _SYSTEM_LIBRARY = re.compile(r"/lib[cm](-[\d.]+)?\.so(\.6)?$")  # libc-2.31.so before glibc 2.34
 _FIRST_LINE = b'#line 1 "kernels.metal"\n'
 _SYSTEM_LINE = b'# 1 "metal_stdlib" 3\n'  # a system's header, which may have what is newer
@@ -134,14 +135,16 @@ class ShaderCompiler:
         )
         # The prelude stands for Metal's own headers; lines keep their numbers.
         metal.write_bytes(_FIRST_LINE + _METAL_HEADER.sub(b"", source))
-        self._call(*_PREPROCESS.split(), metal, "-o", expanded)
+        language = _METAL_4 if _TENSORS in source else _METAL_3
+        self._call(*_PREPROCESS.split(), *language[:-1], metal, "-o", expanded)
         text = translate(expanded.read_bytes().decode("latin-1"))
-        command = [*_COMPILE.split(), *_BY_MODE[mode].split()]
+        command = [*_COMPILE.split(), *_BY_MODE[mode].split(), *language[:-1]]
         unit.write_bytes(prelude + _FIRST_LINE + text.run.encode("latin-1"))
         if mode is Mode.CHECKED:
             declared = _SYSTEM_LINE + prelude + _FIRST_LINE
             checked.write_bytes(declared + text.checked.encode("latin-1"))
-            self._call(*_CHECK.split(), checked, "-o", spaces, tolerated=_tolerated(text.versioned))
+            check = (*_CHECK.split(), *language, checked, "-o", spaces)
+            self._call(*check, tolerated=_tolerated(text.versioned))
             if spaces.exists():
                 _refuse_casts(spaces.read_text(encoding="latin-1"))
             self._call(*command, "-S", "-emit-llvm", *_UNOPTIMISED, unit, "-o", code)

@@ -167,9 +167,12 @@ class MetalDevice {
   // never written. The owner is kept for as long as the buffer.
   virtual std::shared_ptr<Buffer> wrap(const void* data, size_t bytes,
                                        std::shared_ptr<const void> owner) = 0;
-  // Compiles Metal source; fails with the compiler's first error.
+  // Compiles Metal source, of Metal 4 where it includes operations on tensors; fails with the
+  // compiler's first error.
   virtual std::shared_ptr<ShaderLibrary> compile(const std::string& source) = 0;
   virtual std::unique_ptr<Stream> make_stream() = 0;
+  // Whether it has units for matrices of half precision, which kernels reach through Metal 4.
+  virtual bool has_matrix_units() const { return false; }
   // An emulated device saves time: from so many operations on a product, a convolution or an
   // attention (two products, and a softmax between them) is its library's, and a kernel computes a
   // sample of it. A GPU computes all by kernels.

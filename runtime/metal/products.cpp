@@ -22,6 +22,7 @@ constexpr int64_t kEnoughGroups = 16;
 constexpr uint64_t kThreads = 128;  // of a group
 // A large tile reads its operands less often, a small one leaves less of itself empty.
 constexpr int64_t kLarge = 64, kSmall = 32;
+const std::string kByUnits = "multiply_by_units";
 constexpr int64_t kBlock = 512;  // as tiles.h has it: parts end where its sums do
 
 // As the kernels have it.
@@ -76,6 +77,60 @@ void dispatch_cut(const std::string& file, const std::string& function, const Ar
                 {kThreads, 1, 1}});
 }
 
+// Whether the device's matrix units give sums of products of whole numbers, which are exact: what a
+// compiler or a driver gets wrong must not reach a result.
+bool units_are_right(Dtype dtype) {
+  constexpr uint32_t m = 70, n = 66, k = 40, terms = 20;  // two parts of ragged tiles
+  const auto number = [](uint32_t i, uint32_t by) { return static_cast<int>(i * by % 5) - 2; };
+  constexpr std::array<uint16_t, 5> half{0xC000, 0xBC00, 0, 0x3C00, 0x4000};  // -2 to 2
+  constexpr std::array<uint16_t, 5> bfloat{0xC000, 0xBF80, 0, 0x3F80, 0x4000};
+  MetalDevice& device = MetalDevice::instance();
+  const auto operand = [&](uint32_t count, uint32_t by) {
+    const auto buffer = device.allocate(count * sizeof(uint16_t));
+    auto* bits = static_cast<uint16_t*>(buffer->contents());
+    for (uint32_t i = 0; i < count; ++i) {
+      bits[i] = (dtype == Dtype::kFloat16 ? half : bfloat)[number(i, by) + 2];
+    }
+    return Region{buffer, 0, buffer->bytes()};
+  };
+  const Region a = operand(m * k, 3), b = operand(k * n, 7);
+  const auto sums = device.allocate(2 * m * n * sizeof(float));
+  Arguments arguments;
+  arguments.add(a).add(a).add(b).add(a).add(ProductExtents{m, n, k, 1, 0});
+  arguments.add(MatrixStrides{0, k, 1}).add(MatrixStrides{0, n, 1});
+  arguments.add(a).add(MatrixStrides{}).add(MatrixStrides{});
+  add_finish(arguments, {}, a);
+  arguments.add(Region{sums, 0, sums->bytes()}).add(Parts{2, terms});
+  try {
+    const auto stream = device.make_stream();  // whatever the context's own one is in the midst of
+    stream->dispatch(
+        own_kernel("tensor_product", kByUnits + "_" + metal_name(dtype) + "_64"), arguments.all(),
+        Grid{{quotient(n, kLarge) * kThreads, quotient(m, kLarge), 2}, {kThreads, 1, 1}});
+    stream->synchronize();
+  } catch (const Error&) {  // the kernel does not compile here
+    return false;
+  }
+  const auto* found = static_cast<const float*>(sums->contents());
+  for (uint32_t i = 0; i < 2 * m * n; ++i) {
+    const uint32_t part = i / (m * n), row = i / n % m, column = i % n;
+    int sum = 0;
+    for (uint32_t term = part * terms; term < (part + 1) * terms; ++term) {
+      sum += number(row * k + term, 3) * number(term * n + column, 7);
+    }
+    if (found[i] != static_cast<float>(sum)) return false;
+  }
+  return true;
+}
+
+// Units compute float32 with fewer digits than it has.
+bool takes_units(int64_t tile, Dtype dtype) {
+  if (tile != kLarge || dtype == Dtype::kFloat32) return false;
+  if (!MetalDevice::instance().has_matrix_units()) return false;
+  static const bool half = units_are_right(Dtype::kFloat16);
+  static const bool bfloat = units_are_right(Dtype::kBFloat16);
+  return dtype == Dtype::kFloat16 ? half : bfloat;
+}
+
 // The addend, or what replaces it without one.
 const Tensor& addend_or(const ProductTerms& terms, const Tensor& unread) {
   return terms.addend == nullptr ? unread : *terms.addend;
@@ -119,16 +174,19 @@ void dispatch_product(const std::string& function, Arguments arguments, const Re
                       const Finishing& finishing, bool in_parts) {
   counted(batch * p.m * p.n);
   const Cut cut = cut_of(p, batch, in_parts);
+  const bool units = function == "multiply" && takes_units(cut.tile, dtype);
+  const std::string file = units ? "tensor_product" : "matrix_product";
+  const std::string& kernel = units ? kByUnits : function;
   add_finish(arguments, finishing, out);
   if (cut.parts.count == 1) {
     arguments.add(out).add(cut.parts);  // has no parts' sums
-    return dispatch_cut("matrix_product", function, arguments, p, batch, cut, dtype);
+    return dispatch_cut(file, kernel, arguments, p, batch, cut, dtype);
   }
   const std::array<int64_t, 4> sizes{batch, cut.parts.count, p.m, p.n};
   counted(batch * cut.parts.count * p.m * p.n);
   const Tensor sums = metal::empty_contiguous(Dtype::kFloat32, sizes);
   arguments.add(sums).add(cut.parts);
-  dispatch_cut("matrix_product", function, arguments, p, batch, cut, dtype);
+  dispatch_cut(file, kernel, arguments, p, batch, cut, dtype);
   Arguments added;
   added.add(out).add(sums).add(addend.values).add(p).add(addend.strides).add(cut.parts);
   add_finish(added, finishing, out);

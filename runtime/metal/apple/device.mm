@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -98,6 +99,22 @@ id<MTLDevice> the_device() {
   return device;
 }
 
+// The name of a GPU's architecture ends with its generation and a letter, p for a phone's:
+// applegpu_g17s. Which have the units, and from which system on: github.com/ml-explore/mlx,
+// is_nax_available() of mlx/backend/metal/device.cpp.
+bool finds_matrix_units(id<MTLDevice> device) {
+  if (@available(macOS 26.2, *)) {
+    const std::string name = text_of(device.architecture.name);
+    const size_t at = name.rfind("_g");
+    if (at == std::string::npos) return false;
+    return std::atoi(name.c_str() + at + 2) >= (name.back() == 'p' ? 18 : 17);
+  }
+  return false;
+}
+
+// What systems before macOS 26 do not declare.
+constexpr auto kMetal4 = static_cast<MTLLanguageVersion>(4 << 16);
+
 size_t whole_pages(size_t bytes) {
   const auto page = static_cast<size_t>(::getpagesize());
   return (bytes + page - 1) / page * page;
@@ -105,7 +122,10 @@ size_t whole_pages(size_t bytes) {
 
 class AppleDevice final : public MetalDevice {
  public:
-  AppleDevice() : device_(the_device()), residency_(device_) {}
+  AppleDevice()
+      : device_(the_device()),
+        residency_(device_),
+        has_matrix_units_(finds_matrix_units(device_)) {}
 
   std::string name() const override { return text_of(device_.name); }
 
@@ -151,7 +171,8 @@ class AppleDevice final : public MetalDevice {
     std::shared_ptr<ShaderLibrary> library;
     in_pool("compiling shaders", [&] {
       MTLCompileOptions* options = [[MTLCompileOptions alloc] init];
-      options.languageVersion = MTLLanguageVersion3_1;
+      const bool tensors = source.find("<MetalPerformancePrimitives/") != std::string::npos;
+      options.languageVersion = tensors ? kMetal4 : MTLLanguageVersion3_1;
       // NaN, infinity and the last bits must come out as eager's do.
       options.mathMode = MTLMathModeSafe;
       options.mathFloatingPointFunctions = MTLMathFloatingPointFunctionsPrecise;
@@ -167,6 +188,8 @@ class AppleDevice final : public MetalDevice {
   }
 
   std::unique_ptr<Stream> make_stream() override { return make_apple_stream(device_, residency_); }
+
+  bool has_matrix_units() const override { return has_matrix_units_; }
 
  private:
   // Without a copy, or none: only whole pages can be wrapped. Mapped files and large allocations
@@ -197,6 +220,7 @@ class AppleDevice final : public MetalDevice {
 
   id<MTLDevice> device_;
   Residency residency_;
+  bool has_matrix_units_;
 };
 
 }  // namespace

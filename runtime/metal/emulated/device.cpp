@@ -23,6 +23,10 @@ class EmulatedDevice final : public MetalDevice {
     return emulated::load_shaders(source);
   }
   std::unique_ptr<Stream> make_stream() override { return emulated::make_host_stream(); }
+  // Another device may have them.
+  bool has_matrix_units() const override {
+    return emulated::current_mode() == emulated::Mode::kOther;
+  }
   // Emulated kernels check every access: a second for 0.2e9 operations (two cores of a server).
   double library_from() const override { return 0.02e9; }
   double repeated_from() const override { return 1e5; }

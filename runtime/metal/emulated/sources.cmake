@@ -2,7 +2,7 @@
 # prelude/ go into the library as one text, so that the two always fit.
 set(emulated_folder ${CMAKE_CURRENT_LIST_DIR})
 set(emulated_prelude)
-foreach(header types language abi vectors math checks threads matrices atomics kernels)
+foreach(header types language abi vectors math checks threads matrices atomics kernels tensors)
   list(APPEND emulated_prelude ${emulated_folder}/prelude/${header}.h)
 endforeach()
 set(emulated_text ${CMAKE_CURRENT_BINARY_DIR}/generated/emulated_prelude.h)

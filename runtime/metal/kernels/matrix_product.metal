@@ -78,19 +78,6 @@ struct Patches {
   }
 };
 
-// Which of a batch a group works at, and which of its terms.
-struct Task {
-  uint batch;
-  uint first;
-  uint terms;
-};
-
-Task task_of(uint z, constant Extents& p, constant Parts& parts) {
-  if (parts.count == 1) return {z, 0, p.k};
-  const uint batch = z / parts.count, first = (z - batch * parts.count) * parts.length;
-  return {batch, first, min(parts.length, p.k - first)};
-}
-
 // Scaled: the rows of `b` are multiplied by factors before.
 template <typename T, int Tile, bool kScaled>
 kernel void multiply(device T* out [[buffer(0)]], device const T* a [[buffer(1)]],

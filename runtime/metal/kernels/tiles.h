@@ -30,6 +30,19 @@ struct Parts {
   uint length;
 };
 
+// Which of a batch a group works at, and which of its terms.
+struct Task {
+  uint batch;
+  uint first;
+  uint terms;
+};
+
+Task task_of(uint z, constant Extents& p, constant Parts& parts) {
+  if (parts.count == 1) return {z, 0, p.k};
+  const uint batch = z / parts.count, first = (z - batch * parts.count) * parts.length;
+  return {batch, first, min(parts.length, p.k - first)};
+}
+
 constant constexpr uint kThreads = 128;
 constant constexpr uint kBlock =
     512;  // terms summed by themselves: one sum of thousands rounds often

@@ -45,6 +45,7 @@ MENAGERIE_UNCHECKED inline uint active_lanes() {
 }
 
 MENAGERIE_UNCHECKED inline uint this_lane() { return current()->lane; }
+MENAGERIE_UNCHECKED inline uint this_thread() { return current()->thread; }
 
 template <class T>
 MENAGERIE_UNCHECKED __attribute__((noinline)) T lane_value(uint lane) {

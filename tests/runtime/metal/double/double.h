@@ -21,6 +21,9 @@ struct Knobs {
   int64_t empty_wraps = 0;        // wrapped buffers have length zero, as on virtual Macs
   int64_t no_default_device = 0;  // a process without a session at the screen
   int64_t no_residency_sets = 0;  // the device gives none
+  int64_t gpu_generation = 13;    // of the architecture's name
+  int64_t phone = 0;              // the name ends as a phone's
+  int64_t metal_4 = 1;            // 0: its shaders do not compile; 2: their sums err
   int64_t failing_buffer = -1;    // this command buffer, by number from now on, fails
 };
 Knobs& knobs();
@@ -29,7 +32,7 @@ Knobs& knobs();
 // operands that are in the device's own buffers, whole buffers for kernels; operations are those of
 // products and convolutions, two a term.
 struct Counts {
-  int64_t dispatches = 0, threads = 0, encoders = 0, commits = 0;
+  int64_t dispatches = 0, by_units = 0, threads = 0, encoders = 0, commits = 0;
   int64_t bytes = 0, operations = 0;
 };
 Counts& counts();

@@ -95,6 +95,9 @@ extern "C" __attribute__((visibility("default"))) void menagerie_double_set(cons
       {"empty_wraps", &Knobs::empty_wraps},
       {"no_default_device", &Knobs::no_default_device},
       {"no_residency_sets", &Knobs::no_residency_sets},
+      {"gpu_generation", &Knobs::gpu_generation},
+      {"phone", &Knobs::phone},
+      {"metal_4", &Knobs::metal_4},
       {"failing_buffer", &Knobs::failing_buffer}};
   for (const auto& [known, member] : all) {
     if (known == name) return void(knobs().*member = value);
@@ -109,9 +112,10 @@ extern "C" __attribute__((visibility("default"))) void menagerie_double_reset() 
 
 extern "C" __attribute__((visibility("default"))) int64_t menagerie_double_count(const char* name) {
   const std::pair<std::string, int64_t Counts::*> all[] = {
-      {"dispatches", &Counts::dispatches}, {"threads", &Counts::threads},
-      {"encoders", &Counts::encoders},     {"commits", &Counts::commits},
-      {"bytes", &Counts::bytes},           {"operations", &Counts::operations}};
+      {"dispatches", &Counts::dispatches}, {"by_units", &Counts::by_units},
+      {"threads", &Counts::threads},       {"encoders", &Counts::encoders},
+      {"commits", &Counts::commits},       {"bytes", &Counts::bytes},
+      {"operations", &Counts::operations}};
   if (std::string_view(name) == "resident") return static_cast<int64_t>(resident().size());
   for (const auto& [known, member] : all) {
     if (known == name) return counts().*member;
@@ -153,6 +157,14 @@ extern "C" __attribute__((visibility("default"))) int64_t menagerie_double_count
 
 @implementation MTLCompileOptions
 @synthesize languageVersion, mathMode, mathFloatingPointFunctions;
+@end
+
+@implementation MTLArchitecture
+- (NSString*)name {
+  const std::string letter = knobs().phone != 0 ? "p" : "s";
+  const std::string text = "applegpu_g" + std::to_string(knobs().gpu_generation) + letter;
+  return [NSString stringWithUTF8String:text.c_str()];
+}
 @end
 
 @interface DoubleFunction : NSObject <MTLFunction> {
@@ -361,6 +373,7 @@ extern "C" __attribute__((visibility("default"))) int64_t menagerie_double_count
   const Grid grid{{threads.width, threads.height, threads.depth},
                   {group.width, group.height, group.depth}};
   ++counts().dispatches;
+  counts().by_units += _pipeline->kernel->name().starts_with("multiply_by_units");
   counts().threads += static_cast<int64_t>(threads.width * threads.height * threads.depth);
   counts().operations += [self operationsOf:threads];
   [buffer add:encoded([&](Stream& stream) { stream.dispatch(_pipeline->kernel, _arguments, grid); })
@@ -496,6 +509,9 @@ enum class Stage { kOpen, kCommitted, kCompleted };
 - (NSString*)name {
   return [NSString stringWithUTF8String:"double of an Apple GPU, emulated on the host's processor"];
 }
+- (MTLArchitecture*)architecture {
+  return [[MTLArchitecture alloc] init];
+}
 - (NSUInteger)maxBufferLength {
   return static_cast<NSUInteger>(knobs().most_buffer_bytes);
 }
@@ -546,11 +562,22 @@ enum class Stage { kOpen, kCommitted, kCompleted };
       options.mathFloatingPointFunctions != MTLMathFloatingPointFunctionsPrecise) {
     fault("shaders are compiled with fast math");
   }
-  if (options.languageVersion != MTLLanguageVersion3_1) fault("bfloat needs Metal 3.1");
+  std::string shaders = source.UTF8String;
+  const bool tensors = shaders.find("<metal_tensor>") != std::string::npos;
+  const MTLLanguageVersion wanted = tensors ? 4 << 16 : MTLLanguageVersion3_1;
+  if (options.languageVersion != wanted) fault("bfloat needs Metal 3.1, tensors need Metal 4");
+  if (tensors && knobs().metal_4 == 0) {
+    *error = [NSError errorWithText:"'MetalPerformancePrimitives.h' file not found"];
+    return nil;
+  }
+  if (tensors && knobs().metal_4 == 2) {
+    const std::string sum = "= sums[i]";
+    shaders.insert(shaders.find(sum) + sum.size(), " + 1.0f");
+  }
   DoubleLibrary* made = [[DoubleLibrary alloc] init];
   made->owner = self;
   try {
-    made->shaders = menagerie::metal::emulated::load_shaders(source.UTF8String);
+    made->shaders = menagerie::metal::emulated::load_shaders(shaders);
   } catch (const menagerie::Error& failure) {
     *error = [NSError errorWithText:failure.what()];
     return nil;

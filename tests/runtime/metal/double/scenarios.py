@@ -78,6 +78,44 @@ def numbers(device: Device) -> None:
     torch.testing.assert_close(device.value(cleared), torch.zeros(3))
 
 
+def half_products(device: Device) -> int:
+    """How many of four products go to the matrix units; all of them are eager's."""
+    before = count(device, "by_units")
+    for dtype in (torch.float16, torch.bfloat16):
+        a, b = torch.randn(70, 40).to(dtype), torch.randn(66, 40).to(dtype)
+        for right in (b.t(), b.t().contiguous()):
+            found = device.value(product(device, a, right)).float()
+            torch.testing.assert_close(found, (a @ right).float(), rtol=1e-2, atol=1e-2)
+    a, b = torch.randn(70, 40), torch.randn(40, 66)
+    torch.testing.assert_close(device.value(product(device, a, b)), a @ b)
+    return count(device, "by_units") - before
+
+
+def half_precision_goes_to_matrix_units(device: Device) -> None:
+    """On a GPU of generation 17, float32 does not: the units compute it with fewer digits."""
+    configure(device, gpu_generation=17)
+    assert half_products(device) == 4 + 2  # with a probe for each dtype
+    assert half_products(device) == 4
+
+
+def older_gpus_have_no_matrix_units(device: Device) -> None:
+    """Nor has the phone's GPU of generation 17."""
+    configure(device, gpu_generation=17, phone=1)
+    assert half_products(device) == 0
+
+
+def matrix_units_that_err_are_left_out(device: Device) -> None:
+    """A probe multiplies whole numbers before the first product."""
+    configure(device, gpu_generation=18, phone=1, metal_4=2)
+    assert half_products(device) == 2  # the probes
+
+
+def matrix_units_without_a_compiler_are_left_out(device: Device) -> None:
+    """A system may lack Apple's headers for them."""
+    configure(device, gpu_generation=19, metal_4=0)
+    assert half_products(device) == 0
+
+
 def commits_grow_rarer(device: Device) -> None:
     """The first command buffer is short, so that the GPU begins; the next are three times as long each.
 

@@ -28,6 +28,11 @@ static const MTLResourceOptions MTLResourceStorageModeShared = 0;
 typedef NSUInteger MTLLanguageVersion;
 static const MTLLanguageVersion MTLLanguageVersion3_1 = (3 << 16) + 1;
 
+// mtlarchitecture; macOS 14
+@interface MTLArchitecture : NSObject
+@property(readonly) NSString* name;
+@end
+
 // mtlmathmode; macOS 15
 typedef NSInteger MTLMathMode;
 static const MTLMathMode MTLMathModeSafe = 0;
@@ -132,6 +137,7 @@ static const MTLBindingType MTLBindingTypeBuffer = 0;
 // mtldevice
 @protocol MTLDevice <NSObject>
 @property(readonly) NSString* name;
+@property(readonly) MTLArchitecture* architecture;
 @property(readonly) NSUInteger maxBufferLength;
 - (id<MTLCommandQueue>)newCommandQueue;
 - (id<MTLBuffer>)newBufferWithLength:(NSUInteger)length options:(MTLResourceOptions)options;
