@@ -52,7 +52,7 @@ class Mode(IntEnum):
 
     CHECKED = 0  # every access to memory is checked
     PLAIN = 1  # the same arithmetic without the checks
-    OTHER = 2  # as another device may compute: subnormals, contraction, order of atomics
+    OTHER = 2  # as another device may compute: subnormals, contraction, atomics, matrix units
 
 
 _BY_MODE = {
@@ -92,7 +92,7 @@ _CALL = re.compile(rf"\bcall\b[^@\n]*{_NAME}\(")
 _RUN = re.compile(rf"\bcall\b[^@\n]*{_NAME}\([^\n]*{_NAME}\)")  # of Caller, with a kernel
 _VARIABLE = re.compile(rf"^{_NAME} = (?!external|private)[\w() ]*?\bglobal\b", re.MULTILINE)
 _LINK = ["ld.lld", "-shared", "-z", "defs"]
-_METAL_HEADER = re.compile(rb"^[ \t]*#include [^\n]*<metal(_|perf)[^\n]*", re.M | re.I)
+_METAL_HEADER = re.compile(rb"^[ \t]*#include [^\n]*<[Mm]etal[_P][^\n]*", re.MULTILINE)
 _SYSTEM_LIBRARY = re.compile(r"/lib[cm](-[\d.]+)?\.so(\.6)?$")  # libc-2.31.so before glibc 2.34
 _FIRST_LINE = b'#line 1 "kernels.metal"\n'
 _SYSTEM_LINE = b'# 1 "metal_stdlib" 3\n'  # a system's header, which may have what is newer

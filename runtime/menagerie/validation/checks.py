@@ -178,7 +178,7 @@ class Judged:
             if bound is not None and not found.passed:
                 same = (self.case, spec.name)  # what a search for the node goes by
                 said = found.fact.replace("eager", "this mode").replace("artifact", "the other")
-                fact = f"depends on a device's subnormals, contraction or order of atomics: {said}"
+                fact = f"depends on a device's subnormals, contraction, atomics or units: {said}"
                 found = replace(found, fact=fact)
                 self.parity = [found if (p.case, p.output) == same else p for p in self.parity]
                 place = f"{_place(self.program, self.case)}, output {spec.name}"

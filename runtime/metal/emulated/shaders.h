@@ -14,7 +14,7 @@ enum class Mode : int {
   kChecked,  // every access to memory is checked
   kPlain,    // the same arithmetic without the checks
   kOther,    // as another device may compute, without the checks: with subnormals, contracted
-             // within a statement, atomics in the opposite order
+             // within a statement, atomics in the opposite order, halves by matrix units
 };
 inline constexpr size_t kModes = 3;
 Mode current_mode();

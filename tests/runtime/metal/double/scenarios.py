@@ -82,11 +82,11 @@ def half_products(device: Device) -> int:
     """How many of four products go to the matrix units; all of them are eager's."""
     before = count(device, "by_units")
     for dtype in (torch.float16, torch.bfloat16):
-        a, b = torch.randn(70, 40).to(dtype), torch.randn(66, 40).to(dtype)
+        a, b = torch.randn(256, 24).to(dtype), torch.randn(260, 24).to(dtype)
         for right in (b.t(), b.t().contiguous()):
             found = device.value(product(device, a, right)).float()
             torch.testing.assert_close(found, (a @ right).float(), rtol=1e-2, atol=1e-2)
-    a, b = torch.randn(70, 40), torch.randn(40, 66)
+    a, b = torch.randn(256, 24), torch.randn(24, 260)
     torch.testing.assert_close(device.value(product(device, a, b)), a @ b)
     return count(device, "by_units") - before
 

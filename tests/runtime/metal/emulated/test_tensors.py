@@ -13,16 +13,21 @@ import numpy as np
 import pytest
 import torch
 
+from menagerie.emulator import Mode, running
+
 if TYPE_CHECKING:
     from emulated_device import DeviceBuffer, EmulatedDevice, Library
 
-_RUNTIME = Path(__file__).parents[4] / "runtime"
-sys.path.insert(0, str(_RUNTIME))
+sys.path.append(str(Path(__file__).parents[4] / "runtime"))
+sys.path.append(str(Path(__file__).parents[3] / "cases"))
 
-from embed_kernels import expanded
+import embed_kernels
 from emulated_device import DeviceError, finding
+from shim_device import KINDS, Device
 
-_SOURCE = expanded(_RUNTIME / "metal" / "kernels" / "tensor_product.metal")
+_SOURCE = embed_kernels.expanded(
+    Path(embed_kernels.__file__).parent / "metal/kernels/tensor_product.metal"
+)
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +67,14 @@ def test_products_are_eagers(
         torch.randn(2, rows, columns, generator=generator).to(kind)
         for rows, columns in ((m, k), (k, n), (m, n))
     )
-    lie = [t.transpose(1, 2).contiguous() if turn else t for t, turn in zip((a, b), turned)]
-    of = [(m * k, 1, m) if turned[0] else (m * k, k, 1), (k * n, 1, k) if turned[1] else (k * n, n, 1)]
+    lie = [
+        t.transpose(1, 2).contiguous() if turn else t
+        for t, turn in zip((a, b), turned, strict=True)
+    ]
+    of = [
+        (m * k, 1, m) if turned[0] else (m * k, k, 1),
+        (k * n, 1, k) if turned[1] else (k * n, n, 1),
+    ]
     out = emulated.buffer(2 * m * n * 2)
     sums = emulated.buffer(2 * parts * m * n * 4)
     length = -(-k // parts)
@@ -80,12 +91,32 @@ def test_products_are_eagers(
     if parts == 1:
         wanted = 0.5 * (a.double() @ b.double()) + 2.0 * c.double()
         found = torch.from_numpy(out.read(np.int16)).view(kind).view(2, m, n).double()
-        assert torch.allclose(found, wanted, rtol=2.0 ** -(8 if dtype == "bfloat" else 10), atol=1e-2)
+        assert torch.allclose(
+            found, wanted, rtol=2.0 ** -(8 if dtype == "bfloat" else 10), atol=1e-2
+        )
     else:
         cut = [slice(0, length), slice(length, k)]
         wanted = torch.stack([a[:, :, s].double() @ b[:, s].double() for s in cut], dim=1)
         found = torch.from_numpy(sums.read(np.float32)).view(2, parts, m, n).double()
         assert torch.allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_proof_multiplies_by_units_too() -> None:
+    """Its second mode does, and rounds some sums otherwise; both modes are eager's within a half."""
+    device = Device(next(kind for kind in KINDS if kind.target == "metal"))
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(shape, generator=generator).half() for shape in ((256, 24), (24, 260)))
+
+    def multiplied() -> torch.Tensor:
+        out = device.empty((256, 260), (260, 1), torch.float16)
+        return device.value(device.operate("mm_out", {"out": out, "self": a, "mat2": b})[0])
+
+    usual = multiplied()
+    with running(Mode.OTHER):
+        other = multiplied()
+    assert not torch.equal(usual, other)
+    for found in (usual, other):
+        assert torch.allclose(found.double(), a.double() @ b.double(), rtol=2.0**-10, atol=1e-2)
 
 
 _TENSORS = """
@@ -120,5 +151,5 @@ def test_mistakes_are_found(emulated: EmulatedDevice, late: int, elements: int, 
 def test_metal_3_has_no_tensors(emulated: EmulatedDevice) -> None:
     """What includes no operations on them is Metal 3.1, where Apple's compiler refuses them."""
     source = re.sub(r"#include <MetalPerf.*", "", _TENSORS).replace("LATE", "64")
-    with pytest.raises(DeviceError, match="does not compile: .*undeclared identifier"):
+    with pytest.raises(DeviceError, match=r"does not compile: .*undeclared identifier"):
         emulated.compile(source)
