@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,11 +109,22 @@ def _library(name: str, extra: str) -> Any:
 def read_picture(file: str) -> Any:
     """Read a picture as RGB, upright; UsageError if it is none."""
     image, operations = _library("PIL.Image", "pictures"), _library("PIL.ImageOps", "pictures")
+    step = "Give a PNG, a JPEG or another picture of at most 16 bits a channel"
     try:
-        with image.open(file) as opened:
-            return operations.exif_transpose(opened).convert("RGB")
-    except (OSError, ValueError, SyntaxError, image.DecompressionBombError) as error:
-        raise UsageError(file, f"cannot be read as a picture ({error})", "Check it") from error
+        with catch_warnings():
+            simplefilter("ignore", image.DecompressionBombWarning)  # the error is a larger one's
+            with image.open(file) as opened:
+                picture = operations.exif_transpose(opened)
+        if picture.mode.startswith("I;16"):  # Pillow's own conversion clips at 255
+            picture = image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
+        if picture.mode in {"I", "F"}:
+            raise ValueError(f"pixels of mode {picture.mode} have no known range")  # noqa: TRY301
+        return picture.convert("RGB")
+    except image.DecompressionBombError as error:
+        fact, step = str(error).partition(", could")[0], "Reduce it first"
+    except (OSError, ValueError, SyntaxError) as error:
+        fact = getattr(error, "strerror", None) or str(error)
+    raise UsageError(file, f"cannot be read as a picture: {fact}", step)
 
 
 def _reduced(picture: Any, most: float, least: int = 1) -> tuple[Any, float]:

@@ -19,6 +19,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 
 from menagerie.cli import main
+from menagerie.steps import read_picture
 from menagerie.validation.findings import Verdict
 from tasks.model_stages import ModelStages
 from tasks.stage_table import PULL
@@ -203,8 +204,14 @@ def test_a_picture_becomes_labels(
         (files[0], "blue"),
         (files[1], "red"),
     ]
-    assert main(["run", str(bundle), str(manifest / "nets.py"), "--allow-unsigned"]) == 2
-    assert "cannot be read as a picture" in capfd.readouterr().err
+    dark, unknown = tmp_path / "dark.png", tmp_path / "unknown.tiff"
+    Image.fromarray(np.full((9, 9), 300, np.uint16)).save(dark)  # of 65,535: nearly black
+    assert read_picture(str(dark)).getextrema() == ((1, 1),) * 3
+    Image.fromarray(np.full((9, 9), 0.5, np.float32)).save(unknown)
+    for file, fact in ((manifest / "nets.py", "cannot identify"), (unknown, "no known range")):
+        assert main(["run", str(bundle), str(file), "--allow-unsigned"]) == 2
+        assert f"{file}: cannot be read as a picture: " in (error := capfd.readouterr().err)
+        assert fact in error
 
 
 def test_a_recording_becomes_stretches(
