@@ -19,8 +19,8 @@ from flows.cli.options import (
     absolute,
     complete_models,
 )
-from flows.cli.output import AS_JSON, answer, messages, results, table, transfer
-from menagerie.figures import count, printable, size
+from flows.cli.output import AS_JSON, NARROW, answer, messages, results, table, transfer
+from menagerie.figures import count, moment, printable, size
 from menagerie.terminal import write_json
 from zoo.errors import ArtifactError, UsageError
 
@@ -34,13 +34,14 @@ if TYPE_CHECKING:
     from zoo.store import Release
 
 _REPORT_FILES = ("report.json", "report.html")  # in the order in which they are written
-_NARROW = 100  # columns of a terminal
 _LISTED = ("summary", "dtype", "precision", "targets", "tags")  # of an entry, as it has them
 
 
 def list_models(
     *,
-    tag: Annotated[list[str] | None, typer.Option("--tag", help="Only with this tag.")] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", help="Only models with this tag.")
+    ] = None,
     manifest: ManifestOption = None,
 ) -> None:
     """List the models of the manifest.
@@ -77,10 +78,12 @@ def list_models(
         (name, spec.source.kind, ", ".join(spec.targets), ", ".join(spec.tags), spec.summary)
         for name, spec in models.items()
     ]
-    if results().width < _NARROW:  # whole names, and what there is room for
-        shown = table("model", "summary", rows=[(row[0], row[-1]) for row in rows])
-        shown.columns[0].min_width = max(map(len, models))
-        shown.columns[1].no_wrap, shown.columns[1].overflow = True, "ellipsis"
+    if results().width < NARROW:  # whole names, and what there is room for
+        room = max(1, results().width - max(map(len, models)) - 5)  # beside what parts columns
+        short = [
+            (row[0], row[-1] if len(row[-1]) <= room else f"{row[-1][: room - 1]}…") for row in rows
+        ]
+        shown = table("model", "summary", rows=short)
     else:
         shown = table("model", "source", "targets", "tags", "summary", rows=rows)
     answer(found, shown)
@@ -152,7 +155,7 @@ def _shown_releases(model: str, releases: "list[tuple[Release, bool | None]]") -
         seed, unsure = made.random_weights, f"{made.state}? its ledger is not trusted"
         state = {False: made.state.value, True: "retracted", None: unsure}[retracted]
         weights = "real" if seed is None else f"random, seed {seed}"
-        rows.append((release.target, state, made.created, weights, size(release.size), key))
+        rows.append((release.target, state, moment(made.created), weights, size(release.size), key))
     columns = ("target", "state", "created", "weights", "size", "build key")
     return table(*columns, rows=rows, right=("size",))
 
@@ -183,7 +186,7 @@ models:
 
 
 def new(
-    name: Annotated[str, typer.Argument(help="Of the model, as `my_net`.")],
+    name: Annotated[str, typer.Argument(help="The model's name, as `my_net`.")],
     *,
     manifest: Annotated[
         Path, typer.Option("--manifest", metavar="DIR", help="Folder for the two files.")

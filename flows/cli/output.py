@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 AS_JSON = ContextVar("as_json", default=False)  # whether the command at work was given `--json`
+NARROW = 100  # columns of a terminal, below which tables show less
+_LONG_WORD = 16  # letters; what is longer, as a hash, may be cut
 _FILE_WIDTH = 1000  # where there is no terminal to ask: a row is a line
 
 
@@ -57,7 +59,7 @@ def answer(value: object, *shown: RenderableType, succeeded: bool = True) -> Non
     if AS_JSON.get():
         write_json(value)
     for each in () if AS_JSON.get() else shown:
-        results().print(each)
+        results().print(_with_whole_words(each))
     if not succeeded:
         raise typer.Exit(1)
 
@@ -96,6 +98,17 @@ def table(
     for row in rows:
         made.add_row(*row)
     return made
+
+
+def _with_whole_words(shown: RenderableType) -> RenderableType:
+    """Keep a narrow terminal from cutting the words of a table: its columns are no narrower."""
+    from rich.table import Table
+
+    for column in shown.columns if isinstance(shown, Table) else ():
+        words = " ".join(map(str, (column.header, *column.cells))).split()
+        longest = min(_LONG_WORD, max(map(len, words), default=0))
+        column.min_width = max(column.min_width or 0, longest)
+    return shown
 
 
 def shown_checks(checks: Iterable[Check]) -> Iterator[Text]:

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from flows.cli.output import figure, messages, remark, table
+from flows.cli.output import NARROW, figure, messages, remark, results, table
 from flows.results import Listener, Outcome
 from menagerie.figures import decibels, error, milliseconds, printable, seconds, size, speed
 from menagerie.format.bundle_manifest import ReleaseState
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from transforms.progress import StepDone
 
 _STYLES = {Outcome.PUBLISHED: "green", Outcome.PROVEN: "green", Outcome.SKIPPED: "dim"}
+_FIGURES = ("max abs error", "SNR", "latency", "against eager", "size", "time")
 _STYLES = dict.fromkeys(Outcome, "red") | _STYLES
 
 
@@ -140,9 +141,16 @@ def announce_weights(planned: Sequence[PlannedModel], seed: int | None) -> None:
 
 def shown_results(run: RunResult) -> Iterator[RenderableType]:
     """Yield the rows, then every reason in full, then where things are."""
-    columns = ("max abs error", "SNR", "latency", "against eager", "size", "time")
-    rows = map(_cells, run.results)
-    yield table("model", "target", "outcome", *columns, rows=rows, right=columns)
+    columns = ["model", "target", "outcome", *_FIGURES]
+    rows = [_cells(row) for row in run.results]
+    if results().width < NARROW:  # the report has the others
+        few = [
+            n
+            for n, column in enumerate(columns)
+            if column not in {"max abs error", "against eager"}
+        ]
+        columns, rows = [columns[n] for n in few], [tuple(row[n] for n in few) for row in rows]
+    yield table(*columns, rows=rows, right=_FIGURES)
     for row in run.results:
         if row.reason is not None:
             where = f"{row.model} for {row.target}, {row.stage}: "
@@ -166,7 +174,7 @@ def _cells(row: ModelResult) -> tuple[Text | str, ...]:
         figure(row.worst_absolute, error),
         figure(row.worst_snr_db, decibels),
         figure(row.latency_ms, milliseconds),
-        "" if row.latency_ms is None else speed(row.ratio),
+        "" if row.latency_ms is None else speed(row.ratio).removesuffix(" than eager"),
         figure(row.bytes, size),
         seconds(row.seconds),
     )

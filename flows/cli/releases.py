@@ -22,7 +22,7 @@ from flows.cli.options import (
     absolute,
 )
 from flows.cli.output import answer, figure, messages, table, transfer
-from menagerie.figures import milliseconds, size
+from menagerie.figures import milliseconds, moment, size
 from zoo.errors import UsageError
 
 if TYPE_CHECKING:
@@ -71,16 +71,16 @@ def list_releases(model: ModelArgument, *, store: StoreOption = "") -> None:
         for entry in ledger.entries:
             build = entry.build_key[:12] + (" (latest)" if entry is ledger.latest else "")
             decision = (entry.action, build, entry.state.value, entry.reason)
-            shown.add_row(ledger.platform, entry.when, *decision)
+            shown.add_row(ledger.platform, moment(entry.when), *decision)
     for candidate in waiting:
         build, made = candidate.build_key[:12], candidate.manifest
-        shown.add_row(made.platform, made.created, "candidate", build, made.state.value, "")
+        shown.add_row(made.platform, moment(made.created), "candidate", build, made.state.value, "")
     answer(value, shown)
 
 
 def diff(
     before: Annotated[str, _Which],
-    after: Annotated[str | None, typer.Argument(metavar="[...]", help="Default: latest.")] = None,
+    after: Annotated[str | None, typer.Argument(metavar="[WHICH]", help="Default: latest.")] = None,
     *,
     target: TargetOption = "cpu",
     everything: Annotated[bool, typer.Option("--all", help="Show unchanged values too.")] = False,

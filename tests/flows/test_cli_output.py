@@ -61,12 +61,13 @@ def test_a_list_has_one_whole_name_a_line() -> None:
     shown = subprocess.check_output(
         ["script", "-qec", f"stty cols 60; {shlex.join(given)}", "/dev/null"],  # noqa: S607
         text=True,
-        env={**narrow, "TERM": "dumb"},
+        env={**narrow, "TERM": "xterm", "NO_COLOR": "1"},
     )
     for text in (piped, shown):
         lines = [line.split()[0] for line in text.splitlines() if line.strip()]
         assert {line for line in lines if line in names} == names
         assert len(lines) == len(names) + 2  # the head, and the line below it
+    assert max(map(len, shown.splitlines()[3:])) <= 60
 
 
 @pytest.mark.parametrize("command", ["compile --help", "debug explain --help", "list"])
