@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from menagerie.figures import count, seconds
+from menagerie.figures import count, percent, seconds
 from menagerie.numerics import ANY_FINITE, Dtype, TextEnum, Tolerance
 from menagerie.typed_json import plain
 
@@ -203,13 +203,13 @@ class Refuting:
 
     @property
     def summary(self) -> str:
-        """One line, e.g. `12 of 12 attempts to refute it failed, in 0.06 s (2 % of the proof)`."""
+        """One line, as `12 of 12 attempts to refute it failed, in 0.06 s (2.0 % of the proof)`."""
         agreed = sum(not attempt.fact for attempt in self.tried)
         more = self.planned - len(self.tried)
-        left = f", {more} more would have taken too long" if more else ""
+        left = f", {more} more were left out to save time" if more else ""
         return (
             f"{agreed} of {count(len(self.tried), 'attempt')} to refute it failed{left}, "
-            f"in {seconds(self.seconds)} ({self.share:.0%} of the proof)"
+            f"in {seconds(self.seconds)} ({percent(self.share)} of the proof)"
         )
 
 
