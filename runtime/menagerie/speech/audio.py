@@ -135,9 +135,11 @@ def _read(place: str, file: Any, failure: type[Exception]) -> Iterator[Samples]:
         except (failure, RuntimeError) as error:
             raise _unreadable(place, error) from error
         if not len(block):
-            return
+            break
         yield sound(place, block, file.samplerate, before)
         before += len(block)
+    if not before:
+        raise SpeechError(place, "holds no sample", "Record it again")
 
 
 def _read_raw(stream: BinaryIO, rate: int, place: str) -> Iterator[Samples]:

@@ -35,6 +35,9 @@ class Order:
             raise UsageError("transcribe", f"there is no format {self.form!r}", f"One of {known}")
         if self.audio.count(STDIN) > 1:
             raise UsageError("transcribe", "standard input can be read once", "Name `-` once")
+        if self.folder is None and self.form in {"srt", "vtt"} and len(self.audio) > 1:
+            fact = f"{self.form} has a file for each recording"
+            raise UsageError("transcribe", fact, "Name their folder by --output")
         places = [] if self.folder is None else [self.place(audio) for audio in self.audio]
         if twice := [place for place in places if places.count(place) > 1]:
             fact = "two recordings would be written to it"

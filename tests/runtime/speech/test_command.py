@@ -132,6 +132,7 @@ def test_what_was_said_is_kept_in_an_encoding_that_lacks_it(
     [
         (["-", "-"], "standard input can be read once"),
         (["a.wav", "--format", "doc"], "there is no format 'doc'. One of txt, srt, vtt, json"),
+        (["a.wav", "b.wav", "-f", "srt"], "srt has a file for each recording. Name their folder"),
         (["a.wav", "b/a.flac", "--output", "x"], "two recordings would be written to it"),
     ],
 )
