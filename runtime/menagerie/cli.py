@@ -377,7 +377,12 @@ def bundle_at(named: str, target: str, releases: Callable[[], ReleaseReader]) ->
                 fact = f"is no folder or file here, and as a model: {error.place}: {error.fact}"
                 raise type(error)(named, fact, error.next_step) from None
             fetch(place)
-        yield place
+        try:
+            yield place
+        except MenagerieError as error:  # of the name that was given, not of a folder that is gone
+            if error.place.startswith(str(place)):
+                error.place = named + error.place.removeprefix(str(place))
+            raise
 
 
 def _found(
@@ -531,12 +536,16 @@ def _use(order: argparse.Namespace) -> int:
 def _run(order: argparse.Namespace) -> int:
     if order.files or order.picture is not None:
         return _use(order)
-    from menagerie.session import Session
+    from menagerie.format.bundle_manifest import Role
+    from menagerie.session import Session, checked_manifest
     from menagerie.tensor_files import read_inputs, readable, write_outputs
 
-    with _named(order) as folder, Session(folder, order.program, order.threads) as session:
-        given = session.run(read_inputs(order.input, session.inputs))
-        dtypes = {spec.name: spec.dtype for spec in session.outputs}
+    with _named(order) as folder:
+        if not order.input and Role.SPEECH in checked_manifest(folder, unsigned_too=True).files:
+            raise UsageError(order.bundle, "no file was named", "Name one, or an array by --input")
+        with Session(folder, order.program, order.threads) as session:
+            given = session.run(read_inputs(order.input, session.inputs))
+            dtypes = {spec.name: spec.dtype for spec in session.outputs}
         answers = {name: readable(given[name], dtype) for name, dtype in dtypes.items()}
     if order.output is not None:
         write_outputs(answers, order.output)

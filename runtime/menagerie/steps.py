@@ -109,7 +109,6 @@ def _library(name: str, extra: str) -> Any:
 def read_picture(file: str) -> Any:
     """Read a picture as RGB, upright; UsageError if it is none."""
     image, operations = _library("PIL.Image", "pictures"), _library("PIL.ImageOps", "pictures")
-    step = "Give a PNG, a JPEG or another picture of at most 16 bits a channel"
     try:
         with catch_warnings():
             simplefilter("ignore", image.DecompressionBombWarning)  # the error is a larger one's
@@ -120,11 +119,10 @@ def read_picture(file: str) -> Any:
         if picture.mode in {"I", "F"}:
             raise ValueError(f"pixels of mode {picture.mode} have no known range")  # noqa: TRY301
         return picture.convert("RGB")
-    except image.DecompressionBombError as error:
-        fact, step = str(error).partition(", could")[0], "Reduce it first"
-    except (OSError, ValueError, SyntaxError) as error:
-        fact = getattr(error, "strerror", None) or str(error)
-    raise UsageError(file, f"cannot be read as a picture: {fact}", step)
+    except (OSError, ValueError, SyntaxError, image.DecompressionBombError) as error:
+        why = (getattr(error, "strerror", None) or str(error)).partition(", could be")[0]
+        step = "Give a PNG, a JPEG or the like, of at most 16 bits a channel and 178 megapixels"
+        raise UsageError(file, f"cannot be read as a picture: {why}", step) from error
 
 
 def _reduced(picture: Any, most: float, least: int = 1) -> tuple[Any, float]:
@@ -223,6 +221,8 @@ def _sentences(
     tokenizer, results = _tokenizer(pieces), []
     for text in texts:
         inner = tokenizer.encode(text).ids[: head.most - 2]
+        if not inner:
+            raise UsageError(repr(text), "has no word", "Give a sentence")
         tokens = np.array([[pieces["[CLS]"], *inner, pieces["[SEP]"]]], np.int64)
         results.append(_first(session.run({"tokens": tokens})))
     return results

@@ -94,10 +94,12 @@ def readable(array: Array, dtype: Dtype) -> Array:
 def write_outputs(answers: Mapping[str, Array], path: Path) -> None:
     """Write one output to a `.npy` file, or all of them to a `.npz` file by their names.
 
-    Raise UsageError if there are several, and `path` ends in something else than `.npz`.
+    Raise UsageError if `path` ends in something else, or in `.npy` where there are several.
     """
     if path.suffix == ".npz":
         _write_archive(answers, path)
+    elif path.suffix not in {"", ".npy"}:
+        raise UsageError(str(path), "is neither .npy nor .npz", "Name the file so")
     elif len(answers) == 1:
         np.save(path, next(iter(answers.values())), allow_pickle=False)
     else:

@@ -59,6 +59,8 @@ def test_pull_verify_run_and_bench(
     assert "does not say what to make of files. Give arrays by --inp" in capsys.readouterr().err
     assert main(["run", str(out), "x.png", *files]) == 2
     assert "takes files, or arrays by --input" in capsys.readouterr().err
+    assert main(["run", str(out), *files[:3], str(tmp_path / "y.png")]) == 2
+    assert "y.png: is neither .npy nor .npz" in capsys.readouterr().err
     assert main(["bench", str(out), "--seconds", "0.05", "--json"]) == 0
     times = json.loads(capsys.readouterr().out)
     assert 0 < times["minimum_ms"] <= times["median_ms"] <= times["p90_ms"]
@@ -107,6 +109,10 @@ def test_a_bundle_is_a_folder_a_zip_or_a_name(
         capsys.readouterr()
         assert main(["bench", named, "--store", published, "--seconds", "0", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["runs"] >= 1
+    np.save(tmp_path / "x.npy", np.zeros(1, np.float32))
+    given = f"--store={published}", f"--input={tmp_path}/x.npy"
+    assert main(["run", "image", *given]) == 1
+    assert capsys.readouterr().err.startswith("image: input image has 1 axes")
     assert list((home() / "unpacked").iterdir()) == []
 
 

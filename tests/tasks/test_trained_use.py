@@ -204,14 +204,13 @@ def test_a_picture_becomes_labels(
         (files[0], "blue"),
         (files[1], "red"),
     ]
-    dark, unknown = tmp_path / "dark.png", tmp_path / "unknown.tiff"
-    Image.fromarray(np.full((9, 9), 300, np.uint16)).save(dark)  # of 65,535: nearly black
-    assert read_picture(str(dark)).getextrema() == ((1, 1),) * 3
-    Image.fromarray(np.full((9, 9), 0.5, np.float32)).save(unknown)
-    for file, fact in ((manifest / "nets.py", "cannot identify"), (unknown, "no known range")):
+    odd = tmp_path / "odd.tiff"
+    Image.fromarray(np.full((9, 9), 300, np.uint16)).save(odd)  # of 65,535: nearly black
+    assert read_picture(str(odd)).getextrema() == ((1, 1),) * 3
+    Image.fromarray(np.full((9, 9), 0.5, np.float32)).save(odd)
+    for file, fact in ((manifest / "nets.py", "cannot identify"), (odd, "pixels of mode F")):
         assert main(["run", str(bundle), str(file), "--allow-unsigned"]) == 2
-        assert f"{file}: cannot be read as a picture: " in (error := capfd.readouterr().err)
-        assert fact in error
+        assert f"{file}: cannot be read as a picture: {fact}" in capfd.readouterr().err
 
 
 def test_a_recording_becomes_stretches(
@@ -249,6 +248,9 @@ def test_sentences_become_similarities(
     assert capfd.readouterr().out == "dog!: 0.00\ndog, CAT: 0.71\n"
     assert main(["run", str(bundle), "cat", "--allow-unsigned"]) == 2
     assert "Give two, or more" in capfd.readouterr().err
+    for files, told in (["cat", " "], "' ': has no word"), ([], f"{bundle}: no file was named"):
+        assert main(["run", str(bundle), *files, "--allow-unsigned"]) == 2
+        assert told in capfd.readouterr().err
 
 
 def test_a_tokenizer_of_another_size_is_found_in_pull(manifest: Path, tmp_path: Path) -> None:
