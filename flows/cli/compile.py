@@ -35,17 +35,19 @@ def compile_model(
     ] = False,
     passes: Annotated[
         list[str] | None,
-        typer.Option("--pass", metavar="PASS", help="In order. Default: the target's list."),
+        typer.Option(
+            "--pass", metavar="PASS", help="A graph pass to run, in order. Default: the target's."
+        ),
     ] = None,
     tolerance: Annotated[
         float | None,
         typer.Option(min=0, help="Largest error of float32 outputs. Default: 1e-4, or 80 dB."),
     ] = None,
-    name: Annotated[str, typer.Option(help="Of the model. Default: its class.")] = "",
-    licence: Annotated[str, typer.Option(help="Of the weights, an SPDX identifier.")] = "",
+    name: Annotated[str, typer.Option(help="The model's name. Default: its class's.")] = "",
+    licence: Annotated[str, typer.Option(help="The weights' licence, by SPDX.")] = "",
     threads: ThreadsOption = 1,
     search_minutes: Annotated[
-        float, typer.Option(min=0, help="For the wrong node, when the proof fails; 0: none.")
+        float, typer.Option(min=0, help="Longest search for the wrong node of a failed proof.")
     ] = 0.0,
 ) -> None:
     """Convert any module to a proven bundle, without manifest or server.

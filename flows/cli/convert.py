@@ -40,39 +40,45 @@ def convert(
         ),
     ] = None,
     *,
-    tag: Annotated[list[str] | None, typer.Option("--tag", help="All with this tag.")] = None,
+    tag: Annotated[list[str] | None, typer.Option("--tag", help="Models with this tag.")] = None,
     target: TargetsOption = None,
     precision: Annotated[
         list[Precision] | None,
         typer.Option(
             "--precision",
-            help="Of those that an entry is published in; may be repeated. Default: as it is.",
+            help="One of the entry's precisions; once for each. Default: the entry as named.",
         ),
     ] = None,
     random_weights: SeedOption = None,
     allow_factories: FactoriesOption = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Convert and prove again what the store has, and keeps.")
+        bool, typer.Option("--force", help="Convert and prove again what the store already has.")
     ] = False,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=64, help="Models at a time.")] = 1,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", min=1, max=64, help="Models to convert at a time.")
+    ] = 1,
     threads: ThreadsOption = 1,
     stage_minutes: Annotated[
-        int, typer.Option(min=1, max=24 * 60, help="For each stage; a slower model timed out.")
+        int,
+        typer.Option(min=1, max=24 * 60, help="Longest time of a stage; the model fails after it."),
     ] = 60,
     search_minutes: Annotated[
-        int, typer.Option(min=0, max=24 * 60, help="For the cause of a failed validation; 0: none.")
+        int,
+        typer.Option(min=0, max=24 * 60, help="Longest search for the cause of a failed proof."),
     ] = 10,
     memory_gib: Annotated[
         int | None,
-        typer.Option(min=1, max=4096, help="For each model. Default: most of the machine's."),
+        typer.Option(
+            min=1, max=4096, help="Most memory of each model. Default: most of the machine's."
+        ),
     ] = None,
     store: Annotated[str, store_option()] = "",
     manifest: ManifestOption = None,
     local: Annotated[
-        bool, typer.Option("--local", help="In this process, also where there is a server.")
+        bool, typer.Option("--local", help="Convert in this process, even if a server runs.")
     ] = False,
     no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="Submit the runs to the server, and end at once.")
+        bool, typer.Option("--no-wait", help="Submit the runs to the server, and return at once.")
     ] = False,
 ) -> None:
     """Convert models, prove them and publish them to the store.

@@ -105,14 +105,14 @@ def bisect(
     model: ModelArgument,
     *,
     target: TargetOption = "cpu",
-    program: Annotated[str | None, typer.Option(help="Default: every program in turn.")] = None,
+    program: Annotated[str | None, typer.Option(help="Program to search. Default: all.")] = None,
     random_weights: SeedOption = None,
     allow_factories: FactoriesOption = False,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Where a reproducer is saved.")
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the small program.")
     ] = Path("divergence"),
     seconds: Annotated[
-        float | None, typer.Option(min=0, help="End the search after so many, with what is known.")
+        float | None, typer.Option(min=0, help="Longest search; what is known then is shown.")
     ] = None,
     manifest: ManifestOption = None,
 ) -> None:

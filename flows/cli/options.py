@@ -82,19 +82,19 @@ TargetsOption = Annotated[
     typer.Option(
         "--target",
         "-t",
-        help="May be repeated.",
+        help="A target, cpu or metal; once for each.",
         callback=lambda names: names and [known_target(name) for name in names],
         autocompletion=complete_targets,
     ),
 ]
-ThreadsOption = Annotated[int, typer.Option(min=1, max=256, help="For measured latencies.")]
+ThreadsOption = Annotated[int, typer.Option(min=1, max=256, help="Threads of a run that is timed.")]
 BuildOption = Annotated[
-    str | None, typer.Option("--build", metavar="KEY", help="Not the latest, but this build.")
+    str | None, typer.Option("--build", metavar="KEY", help="A build's key. Default: the latest.")
 ]
 PlatformOption = Annotated[
-    str | None, typer.Option(help="Of the release, e.g. metal-macos-arm64. Default: the only one.")
+    str | None, typer.Option(help="The release's, e.g. metal-macos-arm64. Default: the only one.")
 ]
-ReasonOption = Annotated[str, typer.Option(help="For the ledger.")]
+ReasonOption = Annotated[str, typer.Option(help="Why; it stands in the ledger.")]
 
 
 def store_url(given: str | None) -> str:

@@ -31,21 +31,22 @@ def promote(
     *,
     target: TargetOption = "cpu",
     build: Annotated[
-        str | None, typer.Option("--build", metavar="KEY", help="Default: all that wait.")
+        str | None,
+        typer.Option("--build", metavar="KEY", help="A build's key. Default: all that wait."),
     ] = None,
     latest: Annotated[
-        bool, typer.Option(help="Whether it becomes the latest, or is had by its key alone.")
+        bool, typer.Option(help="Make it the latest, or pulled by its key alone.")
     ] = True,
     goldens: Annotated[
-        bool, typer.Option(help="Whether to compute the golden outputs again with PyTorch.")
+        bool, typer.Option(help="Compute the golden outputs again with PyTorch.")
     ] = True,
     slower: Annotated[
-        float, typer.Option(min=1, help="The latest's time over eager's may grow so many times.")
+        float, typer.Option(min=1, help="By what factor its time over eager's may grow.")
     ] = 1.25,
-    larger: Annotated[float, typer.Option(min=1, help="And its bytes.")] = 1.1,
-    snr_loss: Annotated[float, typer.Option(min=0, help="So many dB of parity may go.")] = 6.0,
+    larger: Annotated[float, typer.Option(min=1, help="By what factor its bytes may grow.")] = 1.1,
+    snr_loss: Annotated[float, typer.Option(min=0, help="How many dB its SNR may fall.")] = 6.0,
     allow_regression: Annotated[
-        bool, typer.Option(help="Move `latest` to what is worse beyond these limits, too.")
+        bool, typer.Option(help="Make it the latest even beyond these limits.")
     ] = False,
     reason: ReasonOption = "",
     manifest: ManifestOption = None,
@@ -143,7 +144,10 @@ def rollback(
     *,
     target: TargetOption = "cpu",
     to: Annotated[
-        str | None, typer.Option("--to", metavar="KEY", help="Default: the one before the latest.")
+        str | None,
+        typer.Option(
+            "--to", metavar="KEY", help="A build's key. Default: the one before the latest."
+        ),
     ] = None,
     platform: PlatformOption = None,
     reason: ReasonOption = "",

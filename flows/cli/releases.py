@@ -281,7 +281,7 @@ def verify(
 def catalog(
     *,
     model: Annotated[
-        list[str] | None, typer.Option(help="Only its page and the list; once for each.")
+        list[str] | None, typer.Option(help="Draw only its page and the list; once for each.")
     ] = None,
     address: Annotated[
         str | None,
@@ -354,7 +354,8 @@ def _site(store: "Store", address: str | None, wheels: list[Path]) -> "Site":
 def gc(
     *,
     keep: Annotated[
-        int, typer.Option("--keep", min=1, max=1000, help="Releases kept a model and target.")
+        int,
+        typer.Option("--keep", min=1, max=1000, help="Releases to keep of each model and target."),
     ] = 3,
     keep_days: Annotated[
         float, typer.Option("--keep-days", min=0.0, max=36500.0, help="Younger releases stay, too.")
@@ -364,9 +365,11 @@ def gc(
         typer.Option("--candidate-days", min=0.0, max=36500.0, help="Younger candidates stay."),
     ] = 30.0,
     grace_hours: Annotated[
-        float, typer.Option("--grace-hours", min=0.0, max=8760.0, help="Anything younger stays.")
+        float, typer.Option("--grace-hours", min=0.0, max=8760.0, help="Whatever is younger stays.")
     ] = 24.0,
-    really: Annotated[bool, typer.Option("--delete", help="Remove it, not only say what.")] = False,
+    really: Annotated[
+        bool, typer.Option("--delete", help="Remove it; else it is only listed.")
+    ] = False,
     store: StoreOption = "",
 ) -> None:
     """Say what no release needs any more, or remove it with `--delete`.
@@ -397,15 +400,22 @@ def gc(
 
 def push(
     repository: Annotated[str, typer.Argument(metavar="hf://ORG/NAME")],
-    model: Annotated[str, typer.Argument(help="In the store. Default: NAME.")] = "",
+    model: Annotated[str, typer.Argument(help="The model in the store. Default: NAME.")] = "",
     *,
     endpoint: Annotated[
         str, typer.Option(metavar="URL", help="The Hub. Default: $HF_ENDPOINT, huggingface.co.")
     ] = "",
-    private: Annotated[bool, typer.Option("--private", help="Of a new repository.")] = False,
+    private: Annotated[
+        bool, typer.Option("--private", help="Make a new repository private.")
+    ] = False,
     wheel: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", exists=True, dir_okay=False, help="Default: those in dist/."),
+        typer.Option(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="Wheel to copy beside it. Default: those in dist/.",
+        ),
     ] = None,
     store: StoreOption = "",
 ) -> None:

@@ -46,7 +46,6 @@ _EXAMPLES = {
   {0} pull resnet18 --standalone --runtime dist/menagerie-*.whl -o alone""",
     "verify": """\
   {0} verify out
-  {0} verify resnet18.zip --json
   {0} verify resnet18 --target metal""",
     "run": """\
   {0} run efficientnet_lite0 picture.png
@@ -54,12 +53,10 @@ _EXAMPLES = {
   {0} run minilm_l6 "a sentence" "another"
   {0} run mtcnn photo.jpg --picture out.png
   {0} run out --input x.npy --output y.npy
-  {0} run resnet18 -i x=image.npy --json
   {0} run out -i input_features=f.npy -i attention_mask=m.npy -o all.npz""",
     "bench": """\
   {0} bench out --threads 2
-  {0} bench resnet18 --profile
-  {0} bench out --profile --most 5 --json""",
+  {0} bench resnet18 --profile""",
     "transcribe": """\
   {0} transcribe spoken_digits recording.wav
   {0} transcribe out *.flac --format srt --output captions
@@ -163,7 +160,7 @@ def _parser(host: Host) -> argparse.ArgumentParser:
     examples = [_EXAMPLES[name].splitlines()[0] for name in SUMMARIES]
     parser = _Parser(
         prog=host.program,
-        description="Runs PyTorch models that Menagerie converted, without PyTorch.",
+        description="Run PyTorch models that Menagerie converted, without PyTorch.",
         epilog=_epilog(host, examples, _NATIVE),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -173,24 +170,21 @@ def _parser(host: Host) -> argparse.ArgumentParser:
     _pulling(_command(commands, host, "pull", _pull), host)
     verify = _command(commands, host, "verify", _verify)
     _bundle(verify, host)
-    verify.add_argument("--threads", type=_THREADS, default=1, help="that a run uses (default: 1)")
+    _threads(verify, 1)
     run = _command(commands, host, "run", _run)
     _bundle(run, host)
     run.add_argument(
-        "files",
-        nargs="*",
-        metavar="FILE",
-        help="pictures, recordings or sentences, as it takes them",
+        "files", nargs="*", metavar="FILE", help="pictures, recordings or sentences for the model"
     )
     run.add_argument(
-        "--input", "-i", action="append", default=[], metavar="[NAME=]FILE.npy", help="an input"
+        "--input", "-i", action="append", default=[], metavar="[NAME=]FILE.npy", help="an array"
     )
     run.add_argument("--output", "-o", type=Path, metavar="FILE", help=".npy, or .npz for several")
     run.add_argument(
-        "--picture", type=Path, metavar="FILE.png", help="the picture, with the boxes drawn"
+        "--picture", type=Path, metavar="FILE.png", help="write the picture with the boxes drawn"
     )
-    run.add_argument("--program", default="main", help="which of the model's (default: main)")
-    run.add_argument("--threads", type=_THREADS, help="default: as the work is worth")
+    run.add_argument("--program", default="main", help="program of the model (default: main)")
+    _threads(run)
     _timing(_command(commands, host, "bench", _bench), host)
     _transcription(_command(commands, host, "transcribe", _transcribe), host)
     trust = _command(commands, host, "trust", _trust)
@@ -229,45 +223,34 @@ def _pulling(parser: argparse.ArgumentParser, host: Host) -> None:
         "--output", "-o", type=Path, metavar="PLACE", help="folder or zip (default: MODEL-TARGET)"
     )
     parser.add_argument(
-        "--platform", help="for another machine, e.g. cpu-linux-arm64 (default: what this one runs)"
+        "--platform", help="another machine's, e.g. cpu-linux-arm64 (default: what this one runs)"
     )
     parser.add_argument(
-        "--build", metavar="KEY", help="not the latest, but this build, or its beginning"
+        "--build", metavar="KEY", help="a build's key, or its beginning (default: the latest)"
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--zip", action="store_true", help="one zip file instead of a folder")
     form.add_argument(
-        "--standalone",
-        action="store_true",
-        help="with the runtime and menagerie-run: runs on any Linux with glibc 2.28, no Python",
+        "--standalone", action="store_true", help="with the runtime, for any Linux, without Python"
     )
     parser.add_argument(
-        "--runtime",
-        type=Path,
-        metavar="WHEEL",
-        help="for --standalone (default: what is installed here)",
+        "--runtime", type=Path, metavar="WHEEL", help="for --standalone (default: the one here)"
     )
     parser.add_argument(
-        "--no-goldens",
-        action="store_true",
-        help="leave out what only verify and bench read: golden cases, data of gates",
+        "--no-goldens", action="store_true", help="leave out what only verify and bench read"
     )
 
 
 def _timing(parser: argparse.ArgumentParser, host: Host) -> None:
     _bundle(parser, host)
-    parser.add_argument("--program", default="main", help="which of the model's (default: main)")
-    parser.add_argument("--threads", type=_THREADS, default=1, help="that a run uses (default: 1)")
+    parser.add_argument("--program", default="main", help="program of the model (default: main)")
+    _threads(parser, 1)
     parser.add_argument(
         "--seconds", type=_seconds, default=3.0, help="how long to measure (default: 3)"
     )
     parser.add_argument("--profile", action="store_true", help="where the time goes, by kernel")
     parser.add_argument(
-        "--most",
-        type=_whole(0, 10_000),
-        default=25,
-        metavar="N",
-        help="kernels to show (default: 25)",
+        "--most", type=_whole(0, 10_000), default=25, metavar="N", help="kernels (default: 25)"
     )
 
 
@@ -277,43 +260,38 @@ def _transcription(parser: argparse.ArgumentParser, host: Host) -> None:
         "audio", nargs="+", help="WAV, FLAC, Ogg or MP3; `-`: raw 16-bit samples on standard input"
     )
     parser.add_argument("--format", "-f", default="txt", help="txt, srt, vtt or json")
-    parser.add_argument("--output", "-o", type=Path, metavar="DIR", help="a file for each, here")
-    parser.add_argument("--head", help="which of the model's decoders (default: its first)")
+    parser.add_argument("--output", "-o", type=Path, metavar="DIR", help="folder for the files")
+    parser.add_argument("--head", help="decoder of the model (default: its first)")
     parser.add_argument(
-        "--rate",
-        type=_whole(1, 10**6),
-        default=16_000,
-        metavar="HZ",
-        help="of raw samples (default: 16000)",
+        "--rate", type=_whole(1, 10**6), default=16_000, metavar="HZ", help="of raw samples (16000)"
     )
     parser.add_argument(
         "--chunk", type=_seconds, metavar="SECONDS", help="of audio at once (default: the most)"
     )
-    parser.add_argument("--language", metavar="CODE", help="spoken, e.g. en (default: as heard)")
-    parser.add_argument("--threads", type=_THREADS, help="default: as the work is worth")
+    parser.add_argument("--language", metavar="CODE", help="language, e.g. en (default: as heard)")
+    _threads(parser)
+
+
+def _threads(parser: argparse.ArgumentParser, default: int | None = None) -> None:
+    shown = f"of a run (default: {default or 'all processors, one for little work'})"
+    parser.add_argument("--threads", type=_whole(1, 256), default=default, help=shown)
 
 
 def _bundle(parser: argparse.ArgumentParser, host: Host) -> None:
     parser.add_argument(
-        "bundle",
-        metavar="DIR|ZIP|MODEL",
-        help="a bundle, or the name of a published model, or hf://ORG/NAME",
+        "bundle", metavar="DIR|ZIP|MODEL", help="a bundle, or a published model or hf://ORG/NAME"
     )
     _published(parser, host)
 
 
 def _published(parser: argparse.ArgumentParser, host: Host) -> None:
     parser.add_argument(
-        "--target",
-        "-t",
-        default="cpu",
-        type=host.target,
-        help="of a published model: cpu or metal (default: cpu)",
+        "--target", "-t", default="cpu", type=host.target, help="cpu (default) or metal"
     )
     parser.add_argument(
         "--store",
         metavar="URL",
-        help="of published models: a folder, https://host/path, s3://bucket/prefix or "
+        help="where models are published: a folder, https://host/path, s3://bucket/prefix or "
         f"hf://ORG/NAME (default: {host.default_store})",
     )
     parser.add_argument(
@@ -330,9 +308,6 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
         return int(text)
 
     return read
-
-
-_THREADS = _whole(1, 256)
 
 
 def _seconds(text: str) -> float:
