@@ -231,7 +231,7 @@ def _pulling(parser: argparse.ArgumentParser, host: Host) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--zip", action="store_true", help="one zip file instead of a folder")
     form.add_argument(
-        "--standalone", action="store_true", help="with the runtime, for any Linux, without Python"
+        "--standalone", action="store_true", help="for any Linux with glibc 2.28, no Python"
     )
     parser.add_argument(
         "--runtime", type=Path, metavar="WHEEL", help="for --standalone (default: the one here)"
