@@ -160,10 +160,12 @@ def _dynamic_shapes(
     dynamic: Sequence[str],
 ) -> dict[str, dict[int, Any]]:
     """Return torch.export's `dynamic_shapes`, by the names of forward's parameters."""
+    signature = inspect.signature(module.forward)
     try:
-        bound = inspect.signature(module.forward).bind(*arguments, **keywords).arguments
+        bound = signature.bind(*arguments, **keywords).arguments
     except TypeError as error:
-        raise UsageError(what, f"does not take these inputs: {error}") from error
+        step = f"Its forward takes {', '.join(signature.parameters)}"
+        raise UsageError(what, f"does not take these inputs: {error}", step) from error
     shapes: dict[str, dict[int, Any]] = {name: {} for name in bound}
     for text in dynamic:
         match = _DYNAMIC.fullmatch(text)

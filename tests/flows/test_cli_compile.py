@@ -111,7 +111,7 @@ def test_a_saved_program_is_opened_only_on_demand(zoo: Run, tmp_path: Path) -> N
         (("my_net:Net", "-i", "2x4:float32:0..9"), 2, "float32 takes no range"),
         (("my_net:Net", "-i", "2x4:uint8:0..256"), 2, "uint8 holds 0 to 255"),
         (("my_net:Net", "-i", "2x4:bool:0..7"), 2, "bool holds 0 to 1"),
-        (("my_net:Net", "-i", "2x4", "--dynamic", "x:0=1..4"), 2, "does not take these inputs"),
+        (("my_net:Net", "-i", "2x4", "--dynamic", "x:0=1..4"), 2, "Its forward takes x, mask"),
         (("my_net:Counter", "-i", "2x4", "--dynamic", "0:0=1..4"), 2, "there is no input '0'"),
         (("my_net:Counter", "-i", "2x4", "--dynamic", "x:2=1..4"), 2, "input 'x' has 2 axes"),
         (("my_net:Counter", "-i", "2x4", "--dynamic", "x:0,x:0=1..4"), 2, "x:0 is given twice"),
