@@ -37,7 +37,7 @@ from zoo.records import (
     StageTime,
     with_latencies,
 )
-from zoo.report.files import write_report
+from zoo.report.files import run_arguments, write_report
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -237,6 +237,7 @@ def prove(
         eager_latency=lowered.eager_latency,
         stages=tuple(stages()),
         versions=draft.versions,
+        arguments=run_arguments(bundle, draft),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 

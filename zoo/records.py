@@ -194,6 +194,7 @@ class ConversionReport(Frozen):
     stages: tuple[StageTime, ...] = ()
     versions: dict[str, str] = Field(default_factory=dict)
     created: str = ""  # ISO 8601, UTC
+    arguments: str = "--input x.npy --output y.npy"  # of `zoo run`, as an example
 
     @property
     def worst_abs(self) -> float | None:

@@ -96,6 +96,9 @@ def test_a_saved_program_is_opened_only_on_demand(zoo: Run, tmp_path: Path) -> N
     code, out, _ = zoo("compile", "linear.pt2", "--unpickle", "-o", "made", "--name", "mine")
     assert code == 0
     assert out.startswith("made: validated for cpu")
+    page = (tmp_path / "made" / "report.html").read_text()
+    assert "zoo run FOLDER --input input=input.npy --output y.npy" in page
+    assert "zoo pull" not in page  # no store has it
     assert open_bundle(tmp_path / "made").manifest.model == "mine"
 
 

@@ -192,6 +192,7 @@ def test_a_picture_becomes_labels(
     assert report.validation.verdict is Verdict.PASSED
     assert report.validation.accuracy is not None
     assert (report.validation.accuracy.samples, report.validation.accuracy.artifact) == (3, 1.0)
+    assert "zoo run colours picture.png" in (bundle / "report.html").read_text()
     large = tmp_path / "large.png"
     Image.new("RGB", (900, 300), _COLOURS["green"]).save(large)
     capfd.readouterr()

@@ -12,7 +12,9 @@ from urllib.parse import quote
 from pydantic import TypeAdapter
 from pydantic import ValidationError as MalformedRecord
 
+from menagerie import uses
 from menagerie.durable import disk_errors, make_folders, write_durably
+from menagerie.format.bundle_manifest import BundleManifest, Role
 from zoo.errors import ArtifactError, HashMismatch, NotInStore, TooLarge
 from zoo.records import ConversionReport, FailureReport, ProgramGraphs
 from zoo.report.page import render_failure, render_index, render_report
@@ -22,9 +24,31 @@ if TYPE_CHECKING:
 
 FAILURE_PAGE = "failure.html"
 
+_FILES: dict[type, str] = {  # by the head of a recipe; of the others a recording
+    uses.LabelsHead: "picture.png",
+    uses.TextHead: "line.png",
+    uses.BoxesHead: "photo.jpg --picture boxes.png",
+    uses.SimilarityHead: '"a sentence" "another"',
+    uses.VoicesHead: "one.wav two.wav",
+    uses.BordersHead: "film.mp4",
+}
 _GRAPHS = "graphs.json"
 _GRAPHS_FORM = TypeAdapter(tuple[ProgramGraphs, ...])
 _MOST_REPORT_BYTES = 64 * 2**20
+
+
+def run_arguments(folder: Path, manifest: BundleManifest) -> str:
+    """Return an example of what follows `zoo run MODEL`: files by its recipe, or arrays."""
+    if Role.SPEECH in manifest.files:
+        from menagerie.speech.recipe import read_recipe
+
+        programs = [program.name for program in manifest.programs]
+        heads = read_recipe(folder / manifest.files[Role.SPEECH].path, programs).heads
+        return _FILES.get(type(next(iter(heads.values()))), "recording.wav")
+    first, *others = manifest.programs
+    words = [f"--input {tensor.name}={tensor.name}.npy" for tensor in first.inputs]
+    words += [f"--output y.{'npz' if first.outputs[1:] else 'npy'}"]
+    return " ".join([*words, f"--program {first.name}"] if others else words)
 
 
 def _write(folder: Path, name: str, content: str) -> Path:

@@ -315,12 +315,16 @@ def commands(report: ConversionReport) -> tuple[Command, ...]:
         if found is None or not found.command:
             return (again,)
         return (Command("Run a small program that shows the fault", found.command), again)
+    without = "Run it, with no PyTorch installed"
+    if not report.source:  # of convert(): no manifest has it, and no store
+        return (
+            Command("Prove it again (FOLDER holds this page)", "zoo verify FOLDER"),
+            Command(without, f"zoo run FOLDER {report.arguments}"),
+        )
     on = "" if target == "cpu" else f" --target {target}"
     return (
         Command("Download it", f"zoo pull {model} --target {target} -o {model}"),
         Command("Prove it again on this machine", f"zoo verify {model}{on}"),
-        Command(
-            "Run it, with no PyTorch installed", f"zoo run {model} --input x.npy --output y.npy"
-        ),
+        Command(without, f"zoo run {model}{on} {report.arguments}"),
         again,
     )

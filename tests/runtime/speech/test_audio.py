@@ -189,7 +189,6 @@ def test_a_missing_library_is_named(
     monkeypatch.setitem(sys.modules, name, None)
     path = tmp_path / "a.wav"
     path.write_bytes(b"RIFF")
-
     slow = Recording("a", 8_000, None, [np.zeros(8, np.float32)])
     reading = {"soundfile": lambda: _read(path), "soxr": lambda: list(at_rate(slow, _RATE))}
     with pytest.raises(SpeechError, match=f"{name}, which .* Install the extra `speech`"):

@@ -57,7 +57,6 @@ def test_one_that_cannot_be_read_keeps_no_other_from_it(
     """It is named on standard error, in one line, and the exit code is 1."""
     absent = files["one.wav"].with_name("absent.wav")
     code, out, err = _run(capsys, levels, files["bad.wav"], absent, files["two.flac"])
-
     assert code == 1
     assert out == f"{files['two.flac']}: 2 3\n"
     assert err.splitlines()[0].startswith(f"{files['bad.wav']}: cannot be read as audio")
@@ -70,7 +69,6 @@ def test_json_has_every_recording(
     """With its words and their times, or with what was wrong."""
     code, out, _ = _run(capsys, levels, files["one.wav"], files["bad.wav"], "--json")
     one, bad = json.loads(out)["recordings"]
-
     assert code == 1
     assert (one["audio"], one["text"]) == (str(files["one.wav"]), "1")
     assert one["words"] == [{"text": "1", "start": 0.24, "end": 0.32}]
@@ -84,7 +82,6 @@ def test_captions_are_written_beside_each_other(
     place = tmp_path / "captions"
     both = (files["one.wav"], files["two.flac"])
     assert _run(capsys, levels, *both, "-f", "srt", "-o", place) == (0, "", "")
-
     assert sorted(path.name for path in place.iterdir()) == ["one.srt", "two.srt"]
     assert place.joinpath("one.srt").read_text() == "1\n00:00:00,240 --> 00:00:00,320\n1\n"
 
@@ -141,6 +138,5 @@ def test_misuse_is_reported_before_anything_is_loaded(
 ) -> None:
     """With exit code 2."""
     code, out, err = _run(capsys, tmp_path, *arguments)
-
     assert (code, out) == (2, "")
     assert says in err
