@@ -195,8 +195,9 @@ def invoke(arguments: Sequence[str]) -> int:
         if isinstance(misuse, _NoArguments):  # its help has been shown
             return UsageError.exit_code
         path = "zoo" if misuse.ctx is None else misuse.ctx.command_path
-        fact = misuse.format_message().strip().rstrip(".?")
-        complain(UsageError(path, fact[:1].lower() + fact[1:], f"See `{path} --help`"))
+        fact, meant, name = misuse.format_message().strip().partition(" Did you mean ")
+        step = f"{meant.lstrip()}{name}{meant and ' '}See `{path} --help`"
+        complain(UsageError(path, fact[:1].lower() + fact[1:].rstrip("."), step))
         return UsageError.exit_code
     except Exception as error:
         if os.environ.get("MENAGERIE_DEBUG"):

@@ -242,6 +242,7 @@ def test_bad_options_are_misuse(zoo: Run) -> None:
         assert (code, out) == (2, ""), arguments
         assert re.fullmatch(r"(zoo|toaster)\b.*", one_line(err)), err
     assert one_line(zoo("frobnicate")[2]) == "zoo: no such command 'frobnicate'. See `zoo --help`"
+    assert "'conver'. Did you mean 'convert'? See `zoo --help`" in one_line(zoo("conver")[2])
     said = one_line(zoo("convert", "--jobs", "0")[2])
     assert said.startswith("zoo convert: invalid value for '--jobs'")
     assert said.endswith("See `zoo convert --help`")

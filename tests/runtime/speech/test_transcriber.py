@@ -24,7 +24,6 @@ def test_text_words_and_tokens_with_their_times(levels: Path, head: str) -> None
     """A frame is 80 ms; what is said at frame 3 is said from 0.24 to 0.32 s."""
     with Transcriber(levels, head=head) as transcriber:
         found = transcriber.transcribe(recording({3: 7, 5: 0, 9: 0}, 12), RATE)
-
     assert found.text == "7 0 0"
     assert found.tokens[0] == Token(7, " 7", 0.24, 0.32)
     assert found.words == (Word("7", 0.24, 0.32), Word("0", 0.4, 0.48), Word("0", 0.72, 0.8))
@@ -42,7 +41,6 @@ def test_a_recording_longer_than_the_model_takes_is_heard_whole(
     said = {int(frame): int(rng.integers(10)) for frame in at}
     with Transcriber(levels, head=head) as transcriber:
         found = transcriber.transcribe(recording(said, frames), RATE)
-
     starts = {round(token.start * RATE / FRAME): token.id for token in found.tokens}
     alike = {f for f in said if said.get(f - 1) == said[f] and head == "ctc"}  # one to CTC
     assert starts == {frame: digit for frame, digit in said.items() if frame not in alike}
@@ -64,7 +62,6 @@ def test_the_shortest_recording_is_heard(levels: Path, heard: list[int], samples
     """It is padded to the least that the model takes."""
     with Transcriber(levels) as transcriber:
         found = transcriber.transcribe(np.zeros(samples, np.float32), RATE)
-
     assert found.text == ""
     assert found.duration == samples / RATE
     assert heard == [max(2, -(-samples // FRAME)) * FRAME]
@@ -75,7 +72,6 @@ def test_a_shorter_chunk_is_heard_sooner(levels: Path, heard: list[int]) -> None
     said = {frame: frame % 10 for frame in range(5, 200, 7)}
     with Transcriber(levels, chunk=4.0) as transcriber:
         found = transcriber.transcribe(recording(said, 200), RATE)
-
     assert [token.id for token in found.tokens] == list(said.values())
     assert max(heard) == 4 * RATE
 
@@ -95,7 +91,6 @@ def test_channels_and_rates_are_brought_to_the_models(levels: Path, tmp_path: Pa
     steps: list[tuple[float, float | None]] = []
     with Transcriber(levels) as transcriber:
         found = transcriber.transcribe_file(path, lambda done, of: steps.append((done, of)))
-
     assert found.text == "4"
     assert steps[-1] == (pytest.approx(0.96), pytest.approx(0.96))
 
