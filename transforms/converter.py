@@ -428,8 +428,7 @@ def _kept(wanted: Precision | str, keep: Sequence[str], group: int | None) -> We
         fact = f"{precision} has no groups of {group!r}"
         step = f"Weight-only precisions have: {', '.join(map(str, get_args(Group)))}"
         raise UsageError(_PLACE, fact, step)
-    names = not isinstance(keep, str) and all(isinstance(name, str) for name in keep)
-    if keep and not (names and precision in INTEGERS):
+    if keep and not (precision in INTEGERS and all(isinstance(name, str) for name in keep)):
         fact = f"`keep` is {keep!r}, with precision {precision}"
         step = f"Give a list of names, with one of: {', '.join(INTEGERS)}"
         raise UsageError(_PLACE, fact, step)

@@ -179,7 +179,7 @@ def run_cases(
     for number, planned in enumerate(plan):
         drawn = planned.kind in {CaseKind.NOISE, CaseKind.REDRAWN}
         for again in range(_DRAWS if drawn and calls == 1 else 1):
-            draw = functools.partial(inputs, planned, number + _APART * again)
+            draw = functools.partial(inputs, planned, number + _NEXT_SEED * again)
             made = _calls(place, planned, draw, eager, calls)
             if not _is_near_zero(made[-1], cases):
                 break
@@ -365,7 +365,7 @@ def _rounded_once(norm: Callable[..., Any], x: torch.Tensor, *how: Any) -> Any:
 _SHORT = 16  # elements: of more an average counts
 _NEAR = 0.1  # of the largest in another case
 _DRAWS = 8  # of a case's inputs
-_APART = 1000  # seeds
+_NEXT_SEED = 1000  # of a case that is drawn again
 _KEPT = (
     "State goes into a buffer: self.register_buffer('state', torch.zeros(...)), written in place. "
     "What is only made once is made in __init__, or by a call before"

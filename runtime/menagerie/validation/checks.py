@@ -357,11 +357,11 @@ def _right(metric: Metric | None, scores: Array, labels: Array) -> Array:
     another shape than what is judged, which NumPy may stretch them to.
     """
     if metric == "text":
-        _check_shape(labels, np.empty((len(scores), labels.shape[-1])))
+        _check_shape(labels, (len(scores), labels.shape[-1]))
         lines = zip(scores, labels, strict=True)
         return np.array([ctc_tokens(line) == [n for n in row if n >= 0] for line, row in lines])
     if metric == "pitch":
-        _check_shape(labels, scores)
+        _check_shape(labels, scores.shape)
         octaves = np.log2(np.maximum(scores, _LOWEST) / np.maximum(labels, _LOWEST))
         return np.abs(octaves) <= _HALF / 12
     if metric == "nearest":
@@ -371,13 +371,13 @@ def _right(metric: Metric | None, scores: Array, labels: Array) -> Array:
     else:
         single = scores.shape[-1] == 1
         chosen = scores[..., 0] >= _HALF if single else np.argmax(scores, axis=-1)
-    _check_shape(labels, chosen)
+    _check_shape(labels, chosen.shape)
     return np.asarray(chosen == labels)
 
 
-def _check_shape(labels: Array, judged: Array) -> None:
-    if labels.shape != judged.shape:
-        fact = f"has labels of shape {list(labels.shape)}, the program decides {list(judged.shape)}"
+def _check_shape(labels: Array, judged: tuple[int, ...]) -> None:
+    if labels.shape != judged:
+        fact = f"has labels of shape {list(labels.shape)}, the program decides {list(judged)}"
         raise ValueError(fact)
 
 
