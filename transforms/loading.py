@@ -61,6 +61,8 @@ def load_program(
             raise UsageError(what, "has inputs and sizes of its own", "Leave --input and --dynamic")
         return Program(read_program(Path(what), unpickle=unpickle))
     module = _made(what)
+    if not inputs and isinstance(module, torch.nn.Module):
+        raise UsageError(what, "is not called without inputs", f"Give --input. {_SHAPE_FORM}")
     arguments, keywords = [], {}
     for text in inputs:
         name, _, rest = text.partition("=")

@@ -183,6 +183,13 @@ def test_an_archive_that_is_called_an_array_is_refused(tmp_path: Path) -> None:
         read_input(str(tmp_path / "two.npy"))
 
 
+def test_a_module_without_inputs_is_told_how_to_give_them(zoo: Run) -> None:
+    """By the option of the command, not by the argument of `convert()`."""
+    code, _, err = zoo("compile", "zoo.models.builders.digits_cnn:digits_cnn", "-o", "made")
+    assert code == 2
+    assert "Give --input. Write [NAME=]1x3x224x224" in " ".join(err.split())
+
+
 def test_inputs_are_drawn_as_written() -> None:
     """Shapes, dtypes and ranges; floats are the same at every call."""
     assert read_input("2x3").shape == (2, 3)
