@@ -31,10 +31,10 @@ from menagerie.speech.recipe import HELD_OUT_FILE, SPEECH_FILE
 from menagerie.tensor_files import read_notes
 from menagerie.typed_json import document, from_json
 from menagerie.validation.refuting import NOTE, Plan
-from menagerie.validation.samples import sampled
+from menagerie.validation.samples import sampled, table_of
 from transforms.graph.call_signature import state_of
 from transforms.graph.callable import WRAPPER_PREFIX
-from transforms.graph.layouts import as_array, content_digest
+from transforms.graph.layouts import as_array, as_tensor, content_digest
 from transforms.lowering.result import LoweredFile, LoweredProgram
 from transforms.lowering.toolchain import find_compiler
 from transforms.passes.quantisation import Quantised, Range, Scheme, quantised, scheme_of
@@ -156,6 +156,17 @@ def _stored(weight: Quantised, scheme: Scheme) -> dict[str, torch.Tensor]:
     return {"": weight.packed(), _SCALES: weight.scales, _SHAPE: shape}
 
 
+def _by_tables(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the tensors with their tables in place of large noise."""
+    kept = dict(tensors)
+    for key, value in tensors.items():
+        case, part, name = key.split("/", 2)
+        if part == "input" and (table := table_of(as_array(value))) is not None:
+            kept[key] = as_tensor(table, value)
+            kept[f"{case}/sizes/{name}"] = torch.tensor(value.shape)
+    return kept
+
+
 def _entry(
     folder: Path, prepared: Prepared, lowered: LoweredProgram, weights: _Weights
 ) -> BundleProgram:
@@ -168,7 +179,7 @@ def _entry(
         for kind, named in (("input", case.inputs), ("output", case.outputs))
         for name, value in named.items()
     }
-    save_with_metadata(tensors | prepared.exact, golden, kinds)
+    save_with_metadata(_by_tables(tensors) | prepared.exact, golden, kinds)
     files = {
         Role.LIBRARY: LoweredFile(lowered.library),
         Role.GOLDEN: LoweredFile(golden),

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -195,11 +196,53 @@ menagerie_tensor view(const SafeTensors::Entry& entry) {
   return tensor;
 }
 
-std::vector<menagerie_tensor> inputs_of(const ProgramSpec& spec, const SafeTensors& golden,
-                                        int64_t number) {
-  std::vector<menagerie_tensor> inputs;
+// What a golden file says of a tensor, a number for each axis; empty: nothing.
+std::span<const int64_t> numbers(const SafeTensors& golden, const std::string& name) {
+  const auto found = golden.tensors().find(name);
+  if (found == golden.tensors().end() || found->second.dtype != Dtype::kInt64) return {};
+  const auto& bytes = found->second.bytes;
+  return {reinterpret_cast<const int64_t*>(bytes.data()), bytes.size() / sizeof(int64_t)};
+}
+
+// Inputs of a golden case, and the memory of those that are not in the file.
+struct Inputs {
+  std::vector<menagerie_tensor> tensors;
+  std::vector<std::vector<std::byte>> taken;
+};
+
+// Of large noise a golden file has a table (menagerie/validation/samples.py): the input's elements.
+menagerie_tensor from_table(const SafeTensors::Entry& table, std::span<const int64_t> sizes,
+                            std::vector<std::byte>& taken) {
+  constexpr size_t kTable = 1 << 14;
+  constexpr int64_t kMost = int64_t{1} << 32;
+  require(table.shape.size() == 1 && table.shape[0] == int64_t{kTable},
+          "a golden input has a table of another length");
+  int64_t elements = 1;
+  for (const int64_t size : sizes) {
+    require(size > 0 && size < kMost / elements, "a golden input has sizes that cannot be");
+    elements *= size;
+  }
+  const size_t width = table.bytes.size() / kTable;
+  taken.resize(static_cast<size_t>(elements) * width);
+  for (uint32_t i = 0; i < elements; ++i) {
+    uint32_t mixed = i;
+    mixed = (mixed ^ mixed >> 16) * 0x85EBCA6B;
+    mixed = (mixed ^ mixed >> 13) * 0xC2B2AE35;
+    const size_t place = (mixed ^ mixed >> 16) % kTable;
+    std::memcpy(&taken[i * width], &table.bytes[place * width], width);
+  }
+  return view({table.dtype, {sizes.begin(), sizes.end()}, taken});
+}
+
+Inputs inputs_of(const ProgramSpec& spec, const SafeTensors& golden, int64_t number) {
+  Inputs inputs;
+  inputs.taken.reserve(spec.inputs.size());
   for (const TensorSpec& input : spec.inputs) {
-    inputs.push_back(view(golden.tensor(std::to_string(number) + "/input/" + input.name)));
+    const std::string place = std::to_string(number);
+    const auto& kept = golden.tensor(place + "/input/" + input.name);
+    const auto sizes = numbers(golden, place + "/sizes/" + input.name);
+    inputs.tensors.push_back(sizes.empty() ? view(kept)
+                                           : from_table(kept, sizes, inputs.taken.emplace_back()));
   }
   return inputs;
 }
@@ -208,13 +251,8 @@ std::vector<menagerie_tensor> inputs_of(const ProgramSpec& spec, const SafeTenso
 // (menagerie/validation/samples.py): the same elements of `output`.
 menagerie_tensor sampled(menagerie_tensor output, const SafeTensors& golden,
                          const std::string& number, const std::string& name) {
-  const auto numbers = [&](const char* part) -> std::span<const int64_t> {
-    const auto found = golden.tensors().find(number + part + name);
-    if (found == golden.tensors().end() || found->second.dtype != Dtype::kInt64) return {};
-    const auto& bytes = found->second.bytes;
-    return {reinterpret_cast<const int64_t*>(bytes.data()), bytes.size() / sizeof(int64_t)};
-  };
-  const auto shape = numbers("/shape/"), steps = numbers("/steps/");
+  const auto shape = numbers(golden, number + "/shape/" + name);
+  const auto steps = numbers(golden, number + "/steps/" + name);
   const std::span sizes(output.sizes, static_cast<size_t>(output.dimensions));
   if (steps.size() != sizes.size() || !std::ranges::equal(shape, sizes)) return output;
   for (size_t axis = 0; axis < steps.size(); ++axis) {
@@ -231,8 +269,8 @@ bool prove(menagerie_program* program, const Manifest& manifest, const ProgramSp
   const auto inputs = inputs_of(spec, golden, number);
   std::vector<menagerie_tensor> outputs(spec.outputs.size());
   if (number % spec.calls == 0) check(menagerie_program_reset(program));
-  check(
-      menagerie_program_run(program, inputs.data(), inputs.size(), outputs.data(), outputs.size()));
+  check(menagerie_program_run(program, inputs.tensors.data(), inputs.tensors.size(), outputs.data(),
+                              outputs.size()));
   bool passed = true;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const std::string& name = spec.outputs[i].name;
@@ -259,8 +297,8 @@ void bench(menagerie_program* program, const ProgramSpec& spec, const SafeTensor
   for (int run = 0; run < runs; ++run) {
     check(menagerie_program_reset(program));
     const auto start = Clock::now();
-    check(menagerie_program_run(program, inputs.data(), inputs.size(), outputs.data(),
-                                outputs.size()));
+    check(menagerie_program_run(program, inputs.tensors.data(), inputs.tensors.size(),
+                                outputs.data(), outputs.size()));
     times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
   }
   std::ranges::sort(times);

@@ -16,12 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from menagerie.validation.findings import CaseKind
+from menagerie.validation.samples import TABLE, is_large, places
 from transforms.goldens.realistic import Content, Values, content_of, draw, generator_of, sizes_of
 from transforms.graph.call_signature import Call, Eager, Signature
 from transforms.graph.callable import eager_of, without_fast_path
@@ -455,18 +457,31 @@ def _sample(spec: InputSpec, planned: PlannedCase, seed: int, dtype: torch.dtype
             values = Values(middle, span / math.sqrt(12.0), sample.low, sample.high)
             drawn = draw(content, shape, values, seed=f"{spec.name}:{seed}")
         case SampleKind.NORMAL:
-            drawn = torch.randn(shape, generator=generator) * sample.std + sample.mean
+            noise = functools.partial(torch.randn, generator=generator)
+            drawn = _drawn(noise, shape) * sample.std + sample.mean
         case SampleKind.UNIFORM:
             span = sample.high - sample.low
-            drawn = torch.rand(shape, generator=generator) * span + sample.low
+            noise = functools.partial(torch.rand, generator=generator)
+            drawn = _drawn(noise, shape) * span + sample.low
         case SampleKind.INTEGERS:
-            drawn = torch.randint(int(sample.low), int(sample.high), shape, generator=generator)
+            low, high = int(sample.low), int(sample.high)
+            drawn = _drawn(lambda s: torch.randint(low, high, s, generator=generator), shape)
         case SampleKind.PREFIX_MASK if not lifelike:
             length = torch.randint(1, shape[-1] + 1, (*shape[:-1], 1), generator=generator)
             drawn = torch.arange(shape[-1]).expand(shape) < length
         case SampleKind.PREFIX_MASK | SampleKind.ONES:
             drawn = torch.ones(shape)
     return drawn.to(input_dtype(spec, dtype)).contiguous()
+
+
+def _drawn(
+    noise: Callable[[tuple[int, ...]], torch.Tensor], shape: tuple[int, ...]
+) -> torch.Tensor:
+    """Draw noise; of much only a table, which is all that a bundle keeps."""
+    elements = math.prod(shape)
+    if not is_large(elements):
+        return noise(shape)
+    return noise((TABLE,))[torch.from_numpy(places(elements).astype(np.int64))].reshape(shape)
 
 
 _LIKE_DATA = frozenset({CaseKind.PICTURE, CaseKind.SPEECH, CaseKind.SAMPLE})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,14 +15,15 @@ from menagerie.numerics import Tolerance
 from menagerie.tensor_files import Array, read_notes, read_tensors
 from menagerie.validation.compare import compare
 from menagerie.validation.findings import CaseKind, OutputParity
-from menagerie.validation.samples import Sample, read_sample
+from menagerie.validation.samples import Sample, from_table, read_sample, read_sizes
 
 
 class GoldenCases:
     """The golden cases of one program: tensors named `<case>/input/<name>`, `<case>/output/<name>`.
 
-    Of a large output there may be a sample alone (`menagerie.validation.samples`). Raise
-    ArtifactError if the file is broken or lacks a tensor of a case.
+    Of a large output there may be a sample alone, and of a large input a table
+    (`menagerie.validation.samples`). Raise ArtifactError if the file is broken or lacks a tensor of
+    a case.
     """
 
     def __init__(self, path: Path, program: BundleProgram) -> None:
@@ -45,6 +47,14 @@ class GoldenCases:
                 raise ArtifactError(str(path), f"output {case}/{spec.name} {error}") from None
             if sample is not None:
                 self._samples[case, spec.name] = sample
+        self._sizes: dict[tuple[int, str], tuple[int, ...]] = {}  # of inputs that are tables
+        for case, spec in itertools.product(range(program.golden_cases), program.inputs):
+            try:
+                sizes = read_sizes(self._tensors, case, spec.name)
+            except ValueError as error:
+                raise ArtifactError(str(path), f"input {case}/{spec.name} {error}") from None
+            if sizes is not None:
+                self._sizes[case, spec.name] = sizes
 
     def __len__(self) -> int:
         return self._program.golden_cases
@@ -101,7 +111,7 @@ class GoldenCases:
         return {
             axis: size
             for spec in self._program.inputs
-            for axis, size in zip(spec.shape, self._input(case, spec.name).shape, strict=False)
+            for axis, size in zip(spec.shape, self._shape(case, spec.name), strict=False)
             if isinstance(axis, str)
         }
 
@@ -113,7 +123,7 @@ class GoldenCases:
     def elements(self) -> list[int]:
         """Return the number of elements of each case's inputs."""
         return [
-            sum(self._input(case, spec.name).size for spec in self._program.inputs)
+            sum(math.prod(self._shape(case, spec.name)) for spec in self._program.inputs)
             for case in range(len(self))
         ]
 
@@ -123,4 +133,8 @@ class GoldenCases:
         return elements.index(max(elements))
 
     def _input(self, case: int, name: str) -> Array:
-        return self._tensors[f"{case}/input/{name}"]
+        kept, sizes = self._tensors[f"{case}/input/{name}"], self._sizes.get((case, name))
+        return kept if sizes is None else from_table(kept, sizes)
+
+    def _shape(self, case: int, name: str) -> tuple[int, ...]:
+        return self._sizes.get((case, name)) or self._tensors[f"{case}/input/{name}"].shape

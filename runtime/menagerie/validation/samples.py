@@ -1,9 +1,13 @@
-"""Large golden outputs, of which a bundle keeps some elements, and sums of them all.
+"""Large golden outputs and inputs, of which a bundle keeps less than all.
 
 Beside `<case>/output/<name>`, which then has every so many-th element along each axis, a golden
 file has `<case>/shape/<name>` and `<case>/steps/<name>`, int64, a number for each axis, and
 `<case>/sums/<name>`: the sum of each block that begins at a kept element, float64 of floats, and
 int64 modulo 2^64 of integers. Steps are odd, so that tiles of a power of two are hit everywhere.
+
+Large noise takes its elements from a table: `<case>/input/<name>` is that table, and
+`<case>/sizes/<name>`, int64, the input's sizes. Which element is where mixes its number, so that no
+two windows of an input are alike, whatever a model looks through.
 """
 
 from __future__ import annotations
@@ -14,9 +18,55 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from menagerie.numerics import Dtype, Tolerance
 from menagerie.tensor_files import Array, widen
+
+TABLE = 2**14  # elements
+_LARGE = 4 * TABLE
+_MOST = 2**32  # that its numbers count
+
+
+def is_large(elements: int) -> bool:
+    """Return whether noise of so many elements is taken from a table."""
+    return elements > _LARGE
+
+
+def places(elements: int) -> NDArray[np.uint32]:
+    """Return where in a table each element is: the last step of MurmurHash3 (A. Appleby, 2011)."""
+    mixed = np.arange(elements, dtype=np.uint32)
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        mixed ^= mixed >> np.uint32(shift)
+        mixed *= np.uint32(factor)
+    return (mixed ^ mixed >> np.uint32(16)) % np.uint32(TABLE)
+
+
+def table_of(array: Array) -> Array | None:
+    """Return the table that a large array was taken from, if it was."""
+    if not is_large(array.size):
+        return None
+    flat, at = array.ravel(), places(array.size)
+    table = np.zeros(TABLE, array.dtype)
+    table[at] = flat
+    return table if table[at].tobytes() == flat.tobytes() else None
+
+
+def from_table(table: Array, sizes: tuple[int, ...]) -> Array:
+    """Return the array of these sizes."""
+    return table[places(math.prod(sizes))].reshape(sizes)
+
+
+def read_sizes(tensors: Mapping[str, Array], case: int, name: str) -> tuple[int, ...] | None:
+    """Return the sizes of an input that is a table; ValueError if it is none, or needs none."""
+    sizes = tensors.get(f"{case}/sizes/{name}")
+    if sizes is None:
+        return None
+    whole = sizes.dtype == np.int64 and sizes.ndim == 1 and bool((sizes > 0).all())
+    elements = math.prod(sizes.tolist()) if whole else 0
+    if tensors[f"{case}/input/{name}"].shape != (TABLE,) or not _LARGE < elements < _MOST:
+        raise ValueError("has a table of another length, or sizes that need none")
+    return tuple(sizes.tolist())
 
 
 @dataclass(frozen=True)
