@@ -48,6 +48,12 @@ _UNDECLARED = frozenset(
 # Made like another value, but of a size and content that are said: they need not wait for it.
 _BY_SIZE = get_decompositions([aten.new_zeros, aten.new_ones, aten.new_full])
 
+
+def _assert(held: torch.Tensor) -> None:
+    """Assert with a message: torch drops an assertion without one."""
+    aten._assert_async.msg(held, "an assertion of a value does not hold")
+
+
 # Composite, and what they return is new memory whatever their arguments.
 FRESH = frozenset(
     {
@@ -152,5 +158,8 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     seen = (n for n in nodes if written and is_composite(n.target) and _shared_with(n, guess=False))
     called: list[Any] = [each.target for each in seen]
     return decompose_program(
-        program, _BY_SIZE | {target: as_torch_does(target) for target in called}
+        program,
+        _BY_SIZE
+        | {aten._assert_async.default: _assert}
+        | {target: as_torch_does(target) for target in called},
     )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.export import Dim
 
+from menagerie.errors import SessionError
 from menagerie.session import Session
 from transforms import convert
 from transforms.export.trace import trace
@@ -218,3 +220,18 @@ def test_a_signal_is_pooled_at_every_length(tmp_path: Path) -> None:
             x = torch.randn(2, 4, length)
             (found,) = session.run({session.inputs[0].name: x.numpy()}).values()
             assert torch.equal(module(x), torch.from_numpy(found))
+
+
+class _Asserting(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch._assert_async((x > -5).all())
+        return x + 1
+
+
+def test_an_assertion_without_a_message_fails_the_run(tmp_path: Path) -> None:
+    """Eager raises there, and the artifact does."""
+    made = convert(_Asserting(), (torch.randn(4),), out=tmp_path / "b", measure_seconds=0)
+    with Session(made.folder) as session:
+        assert session.run({"x": np.float32([1, 2, 3, 4])})["output"].tolist() == [2, 3, 4, 5]
+        with pytest.raises(SessionError, match="an assertion of a value does not hold"):
+            session.run({"x": np.float32([1, 2, -6, 4])})
