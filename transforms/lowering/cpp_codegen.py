@@ -117,6 +117,7 @@ def numbers_as_eager() -> Iterator[None]:
     changes: list[tuple[Any, str, Any]] = [
         (lowering, "_div_rn", lowering.make_pointwise(_floor_of_quotient)),
         (ir.Reduction, "create", classmethod(_reduce)),
+        (ir.WelfordReduction, "create", classmethod(_welford)),
         (ir.DtypeView, "create", classmethod(_bits)),
         (lowering, "var_mean_sum_", _var_mean),
         (lowering, "_pool_offsets_to_indices", _pool_indices),
@@ -215,6 +216,18 @@ def _pool_indices(
 
     sizes = {"device": offsets.get_device(), "ranges": offsets.get_size()}
     return ir.Pointwise.create(dtype=torch.int64, inner_fn=index, **sizes)
+
+
+_plain_welford = ir.WelfordReduction.create.__func__  # type: ignore[attr-defined]
+
+
+def _welford(cls: type[ir.WelfordReduction], *given: Any, **keywords: Any) -> Any:
+    """Return mean, sum of squares and count of rows; NaN squares for one NaN or infinity alone."""
+    mean, squares, count = _plain_welford(cls, *given, **keywords)
+    if keywords["reduction_type"] == "welford_reduce":
+        alone = sympy.prod(keywords["reduction_ranges"]) == 1
+        squares = lowering.sub(mean, mean) if alone else squares
+    return mean, squares, count
 
 
 _mean, _plain_var_mean = lowering.mean, lowering.var_mean_sum_

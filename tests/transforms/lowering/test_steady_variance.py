@@ -88,3 +88,20 @@ def test_far_rows_keep_their_variance(statistics: Path) -> None:
     want = _Statistics()(*(x.double() for x in rows))
     for name, result in _run(statistics, rows).items():
         np.testing.assert_allclose(result, want[name].numpy(), 2e-3, 2e-3, err_msg=name)
+
+
+@pytest.mark.parametrize("target", ["cpu", pytest.param("metal", marks=pytest.mark.sweep)])
+def test_one_number_has_the_variance_of_eager(target: str, tmp_path: Path) -> None:
+    """0, or NaN where it is NaN or infinite."""
+
+    class Alone(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+            return x.var(1, unbiased=False) + x.mean(1), x[0, 0].std(unbiased=False)
+
+    convert(Alone(), (torch.randn(4, 1),), target=target, out=tmp_path / "b", measure_seconds=0)
+    x = torch.tensor([[torch.nan], [torch.inf], [-torch.inf], [3.0]])
+    with menagerie.open(tmp_path / "b") as session:
+        for rows in (x, x.flip(0)):
+            found = session.run({"x": rows.numpy()}).values()
+            for result, want in zip(found, Alone()(rows), strict=True):
+                np.testing.assert_array_equal(result, want.numpy())
