@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.utils._pytree import tree_map
@@ -22,6 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from menagerie.numerics import Dtype
 from menagerie.validation.refuting import SPECIAL, Attempt, Kind, Plan, attempts
 from transforms.goldens.cases import EagerMode, GoldenCase, in_float64, run_exactly
+from transforms.graph.aliasing import nodes_of
 from transforms.graph.call_signature import Call, Eager, Signature
 from transforms.graph.complex_planes import is_complex
 from transforms.graph.layouts import as_array, as_tensor, plain
@@ -71,6 +73,7 @@ LISTED: Mapping[str, tuple[Kind, ...]] = {
     "linalg_qr": (Kind.INFINITIES,),
 }
 _CASTS = "floats as integers"
+_BYTES_OF_FLOATS = "floats as integers of 8 bits"
 _COMPLEX = "products of complex numbers"
 # What has NaN where eager has other elements, by a part of the operator's name.
 _SPREADS = {
@@ -89,15 +92,18 @@ def excuses(program: ExportedProgram, outputs: Sequence[str]) -> dict[str, Any]:
     the attempts at which they differ.
     """
     special, spreads, sums = dict[str, list[Node]](), dict[str, list[Node]](), list[Node]()
-    for node in program.graph.nodes:
+    loops = [n for n in program.graph.nodes if isinstance(n.target, HigherOrderOperator)]
+    for node in nodes_of(program):
+        seen = [node] if node.graph is program.graph else loops  # or branches
         name = str(node.target).removeprefix("aten.").removeprefix("special_")
         # A function that export has written out: `function.multi_margin_loss`.
         names = name, str(node.meta.get("torch_fn", ("", ""))[1]).split(".")[-1]
         for each in LISTED:
             if any(n.startswith(each) for n in names) and not _is_whole_power(node):
-                special.setdefault(each, []).append(node)
+                special.setdefault(each, []).extend(seen)
         if _is_cast_to_integers(node):
-            special.setdefault(_CASTS, []).append(node)
+            is_byte = node.meta["val"].dtype.itemsize == 1
+            special.setdefault(_BYTES_OF_FLOATS if is_byte else _CASTS, []).extend(seen)
         if is_complex(node) and any(part in name for part in _PRODUCTS):
             special.setdefault(_COMPLEX, []).append(node)
         for part, why in _SPREADS.items():
@@ -109,7 +115,8 @@ def excuses(program: ExportedProgram, outputs: Sequence[str]) -> dict[str, Any]:
         "spread": [*itertools.chain(*spreads.values())],
         "order": sums,
     }
-    listed = {**LISTED, _COMPLEX: _LARGE}
+    beyond_bytes = (*SPECIAL, Kind.NEGATIVE, Kind.EQUAL)
+    listed = {**LISTED, _COMPLEX: _LARGE, _BYTES_OF_FLOATS: beyond_bytes}
     kinds = [kind for name in special for kind in listed.get(name, tuple(SPECIAL))]
     return {
         "special": f"docs/special-values.md lists {', '.join(special)}" if special else "",

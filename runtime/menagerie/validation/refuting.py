@@ -250,7 +250,7 @@ def _excuse(plan: Plan, attempt: Attempt, shown: _Difference) -> str:
     if attempt.raises:
         return special if _OUTSIDE.search(attempt.raises) else _CHECKS
     if kind not in SPECIAL:
-        return ""
+        return special * (plan.special_kinds is not None)
     spread = reason("spread") if way is _Way.MORE_NAN else ""
     is_overflow = way is not _Way.NUMBERS and kind in _OVERFLOWING
     is_overflow |= way is _Way.MORE_NAN and kind is Kind.INFINITIES
