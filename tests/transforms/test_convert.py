@@ -372,16 +372,20 @@ def test_the_truth_is_in_the_report(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("inputs", "words"),
     [
-        (torch.ones(2, 8), "Give a tuple of tensors"),
+        (torch.ones(2, 8), "`inputs` is of type Tensor. Give a tuple of examples"),
+        (5, "`inputs` is of type int"),
+        (None, "`inputs` is of type NoneType"),
+        ((torch.ones(2, 8, device="meta"),), "input 0 is on meta. Move inputs and module"),
+        ((torch.ones(2, 9),), "eager PyTorch fails at the given inputs: mat1 and mat2 shapes"),
         ((torch.ones(2, 8), {3}), "input 1 is a set, not a tensor. Give tensors, numbers, text"),
         (([torch.ones(2, 8), {"a": range(3)}],), r"input 0\[1\]\['a'\] is a range, not a tensor"),
         ((), "there are no inputs"),
         ((3, None), "there are no inputs"),
     ],
 )
-def test_inputs_that_are_no_tensors_are_refused(inputs: Any, words: str, tmp_path: Path) -> None:
+def test_inputs_that_do_not_fit_are_refused(inputs: Any, words: str, tmp_path: Path) -> None:
     """What is given in the place of a tensor is named."""
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises((UsageError, ExportError), match=words):
         convert(nn.Linear(8, 2).eval(), inputs, out=tmp_path / "made")
 
 
@@ -391,6 +395,7 @@ def test_inputs_that_are_no_tensors_are_refused(inputs: Any, words: str, tmp_pat
         (lambda: torch.jit.script(nn.Linear(8, 2)), "main: is TorchScript. Give the torch.nn.Mod"),
         (lambda: torch.jit.trace(nn.Linear(8, 2), torch.ones(2, 8)), "main: is TorchScript"),
         (lambda: nn.Sequential(torch.jit.script(nn.ReLU())), "main, 0: is TorchScript"),
+        (lambda: nn.Linear(8, 2, device="meta"), "main: weight is on meta. Move inputs and module"),
         (lambda: nn.DataParallel(nn.Linear(8, 2)), "Give that: its `.module`"),
         (
             lambda: torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(8, 2))),
@@ -512,7 +517,14 @@ def test_misuse_is_reported_before_any_work(tmp_path: Path) -> None:
         ({"kwargs": [x]}, "`kwargs` is of type list"),
         ({"kwargs": {"bias": x}}, "argument 'bias'; forward takes input. Correct inputs= or"),
         ({"kwargs": {0: x}}, "`kwargs` has the name 0. Give names as text"),
-        ({"names": {"inputs": "input"}}, "`names` has a text where a list"),
+        ({"names": {"inputs": "input"}}, "`names` has a str where a list"),
+        ({"names": {"inputs": 5}}, "`names` has a int where a list"),
+        ({"names": {"inputs": {"x"}}}, "`names` has a set where a list"),
+        ({"names": {"outputs": [""]}}, "one of the outputs is called ''"),
+        ({"calls": "2"}, "cannot be '2' calls. Give `calls` from 1"),
+        ({"dynamic_shapes": 5}, "`dynamic_shapes` is of type int. Give sizes by input"),
+        ({"dynamic_shapes": "n"}, "`dynamic_shapes` is of type str"),
+        ({"threads": True}, "there are no True threads"),
         ({"model": 3}, "`model` is of type int. Give its name"),
         ({"progress": "yes"}, "`progress` is of type str. Give a function"),
         ({"accuracy": "top-1"}, "`accuracy` is of type str"),

@@ -59,6 +59,7 @@ from transforms.graph.call_signature import (
     state_of,
 )
 from transforms.graph.callable import WRAPPER_PREFIX, eager_of, without_fast_path
+from transforms.graph.guards import plain_words
 from transforms.graph.layouts import as_array, as_tensor
 from transforms.passes.canonical import TakePlainInputs, run_canonical
 from zoo.errors import ExportError, UsageError
@@ -76,6 +77,7 @@ _KNOWN = (
     "Give tensors, numbers, text, None, or lists, tuples and dictionaries of them; a module "
     "may keep a cache of fixed size in buffers"
 )
+_MOVE = "Move inputs and module to the CPU: .cpu(); load weights that are on meta"
 _SHARED = (
     "Return what is kept and pass it in, or make both one program; where each is to keep its own, "
     "give one a copy.deepcopy of the module"
@@ -285,7 +287,12 @@ def prepare_module(name: str, program: Program) -> Prepared:
     leaves, spec = tree_flatten((arguments, keywords))
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     sizes, wanted = _sizes(place, program, arguments, keywords)
-    exported = trace(place, module, arguments, keywords, wanted, records=records)
+    try:
+        exported = trace(place, module, arguments, keywords, wanted, records=records)
+    except ExportError as error:
+        if "torch.export failed" in error.fact and "uninitialized" not in error.fact:
+            _call_once(place, module, arguments, keywords)
+        raise
     own = tuple(map(str, exported.graph_signature.user_inputs))
     inputs = _input_names(place, program, own, keywords)
     outputs = _names(place, program.names, "outputs", output_names(exported))
@@ -311,6 +318,18 @@ def prepare_module(name: str, program: Program) -> Prepared:
     exact = {} if state_of(exported) else exact_outputs(eager, goldens)
     made = Prepared(name, exported, signature, goldens, eager, program.calls, exact)
     return _completed(made, eager, module, records)
+
+
+def _call_once(place: str, module: Any, arguments: Any, keywords: Any) -> None:
+    """Raise ExportError if eager fails, which says more than the failure of torch.export."""
+    module = module.module() if isinstance(module, ExportedProgram) else module
+    buffers = {name: value.clone() for name, value in module.named_buffers()}
+    given = tree_map_only(torch.Tensor, torch.clone, (arguments, keywords))
+    try:
+        torch.func.functional_call(module, buffers, *given)
+    except Exception as error:
+        fact = f"eager PyTorch fails at the given inputs: {plain_words(str(error))}"
+        raise ExportError(place, fact, "Correct the inputs or the module") from error
 
 
 def _memory(module: torch.nn.Module | ExportedProgram, program: ExportedProgram) -> dict[str, int]:
@@ -344,7 +363,7 @@ def _sizes(
     tensors = [number for number, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     unknown = [None] * len(tensors)
     if not isinstance(shapes, (Mapping, list, tuple)):
-        return unknown, shapes  # None, or what torch.export refuses
+        return unknown, shapes  # None, or what torch.export takes or refuses
     if not any(shapes.values() if isinstance(shapes, Mapping) else shapes):
         return unknown, None
     if isinstance(module, ExportedProgram):  # they are called, and not made dynamic
@@ -378,19 +397,21 @@ def _example(place: str, program: Program) -> tuple[tuple[Any, ...], dict[str, A
     """Return what to call the program with, tensors laid out as given; anything else is refused."""
     arguments: Any = program.inputs
     keywords: dict[str, Any] = dict(program.kwargs)
-    if isinstance(arguments, torch.Tensor):
-        raise UsageError(place, "its inputs are a tensor", "Give a tuple of tensors: (x,)")
     if not arguments and not keywords and isinstance(program.module, ExportedProgram):
         arguments, keywords = program.module.example_inputs or ((), {})
     given = tuple(arguments), dict(keywords)
     leaves, _ = tree_flatten_with_path(given)
+    module = program.module
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if tensor.device.type != "cpu":
+            raise UsageError(place, f"{name} is on {tensor.device}", _MOVE)
     for (_, key, *rest), leaf in leaves:
         what = getattr(key, "key", f"input {getattr(key, 'idx', '')}") + keystr(tuple(rest))
         if not isinstance(leaf, (torch.Tensor, *CONSTANTS)):
             raise UsageError(place, f"{what} is a {type(leaf).__name__}, not a tensor", _KNOWN)
         if isinstance(leaf, torch.Tensor) and leaf.device.type != "cpu":
             fact = f"{what} is on {leaf.device}"
-            raise UsageError(place, fact, "Move it, and the module: .cpu()")
+            raise UsageError(place, fact, _MOVE)
     if not any(isinstance(leaf, torch.Tensor) for _, leaf in leaves):
         raise UsageError(place, "there are no inputs to call it with", "Give example tensors")
     called = getattr(program.module, "forward", None)  # an ExportedProgram checks by itself
@@ -435,7 +456,7 @@ def _names(
     if strange := sorted(set(wanted) - {"inputs", "outputs"}):
         raise UsageError(place, f"names has {strange[0]!r}", 'It holds "inputs" and "outputs"')
     names = tuple(wanted.get(kind) or own)
-    if strange := [n for n in names if str(n).encode(errors="replace").decode() != n]:
+    if strange := [n for n in names if not n or str(n).encode(errors="replace").decode() != n]:
         raise UsageError(place, f"one of the {kind} is called {strange[0]!r}", "Give it a text")
     if len(names) != len(own) or len(set(names)) != len(names):
         fact = f"has {len(own)} {kind} ({', '.join(own)}), but the names are {', '.join(names)}"
