@@ -108,6 +108,7 @@ class MetalFunctions(mps.MetalOverrides):
     )
     abs = staticmethod(lambda x: f"{'metal::abs' if _is_real(x) else 'menagerie::magnitude'}({x})")
     isnan = staticmethod(lambda x: f"metal::isnan({x})" if _is_real(x) else "false")
+    signbit = staticmethod(lambda x: f"metal::signbit({x})" if _is_real(x) else f"({x} < 0)")
     truncdiv = staticmethod(lambda a, b: _divided("kTruncated", a, b))
     floordiv = staticmethod(lambda a, b: _divided("kFloored", a, b))
     mod = staticmethod(lambda x0, x1: _divided("kModulus", x0, x1))

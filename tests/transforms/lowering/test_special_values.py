@@ -104,7 +104,9 @@ _TWO_FLOATS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 _ONE_INTEGER: dict[str, Callable[[Tensor], Tensor]] = {
     name: getattr(torch, name)
-    for name in _words("abs neg sign square bitwise_not logical_not relu isfinite sqrt exp")
+    for name in _words(
+        "abs neg sign signbit sgn square bitwise_not logical_not relu isfinite isnan isinf sqrt exp"
+    )
 } | {
     "x * 0": lambda x: x * 0,
     "x ** 2": lambda x: x**2,
