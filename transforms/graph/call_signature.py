@@ -123,7 +123,7 @@ def is_plain(spec: TreeSpec) -> bool:
 
 def know_caches() -> None:
     """Tell torch's trees of transformers' caches, where models of its were made."""
-    if "transformers.modeling_utils" not in sys.modules:
+    if "transformers.cache_utils" not in sys.modules:
         return
     support = importlib.import_module("transformers.integrations.executorch")
     support.register_dynamic_cache_export_support()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -247,3 +250,25 @@ def test_detectors_are_refused_by_line(
     assert "depends on values of a tensor at torchvision/ops/boxes.py:" in text
     assert "Convert what scores boxes (`backbone`, `head`)" in text
     assert "Could not guard" not in text
+
+
+def test_a_cache_needs_no_model_of_transformers(tmp_path: Path) -> None:
+    """A module of one's own takes a cache where no model of transformers was imported."""
+    program = f"""
+import torch
+from transforms import convert
+from transformers import DynamicCache
+class Step(torch.nn.Module):
+    def forward(self, x, cache):
+        return torch.cat(cache.update(x, 2 * x, 0))
+cache, x = DynamicCache(), torch.ones(1, 2, 1, 4)
+cache.update(3 * x, 4 * x, 0)
+convert(Step(), (x, cache), out={str(tmp_path / "out")!r}, measure_seconds=0)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+    with Session(tmp_path / "out") as session:
+        assert [spec.shape for spec in session.inputs] == [(1, 2, 1, 4)] * 3
+        names = [spec.name for spec in session.inputs]
+        given = {n: np.full((1, 2, 1, 4), i + 1, np.float32) for i, n in enumerate(names)}
+        (found,) = session.run(given).values()
+    assert found[:, 0, :, 0].tolist() == [[2, 1], [3, 2]]  # keys, then values
