@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import re
 from pathlib import Path
@@ -15,7 +16,9 @@ from transforms.graph.schemas import tensors_of
 from zoo.records import GraphNode, GraphRecord, NodeKind
 
 # Files whose lines are no user's.
-NOT_THEIRS = (*torch.__path__, str(Path(__file__).parents[1]), "<string>", "<eval_with")
+NOT_THEIRS = (
+    *torch.__path__, contextlib.__file__, str(Path(__file__).parents[1]), "<string>", "<eval_with",
+)  # fmt: skip
 _WORDS = {
     NodeKind.HEAVY: ("conv", "linear", "matmul", "mm", "attention", "einsum", "lstm", "gru"),
     NodeKind.NORM: ("norm",),

@@ -235,3 +235,12 @@ def test_an_assertion_without_a_message_fails_the_run(tmp_path: Path) -> None:
         assert session.run({"x": np.float32([1, 2, 3, 4])})["output"].tolist() == [2, 3, 4, 5]
         with pytest.raises(SessionError, match="an assertion of a value does not hold"):
             session.run({"x": np.float32([1, 2, -6, 4])})
+
+
+def test_a_line_of_the_standard_library_is_not_the_users(tmp_path: Path) -> None:
+    """Torch's own layers enter contexts of contextlib as they ask for a size."""
+    layers = nn.Conv1d(2, 3, 3, padding=1, stride=2), nn.ConvTranspose1d(3, 2, 4, 2, 1)
+    given, shapes = (torch.randn(1, 2, 5),), ({2: Dim("n", min=1, max=9)},)
+    with pytest.raises(ExportError, match="is another program") as caught, torch.no_grad():
+        convert(nn.Sequential(*layers).eval(), given, dynamic_shapes=shapes, out=tmp_path / "b")
+    assert "contextlib.py" not in str(caught.value)
