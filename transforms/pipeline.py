@@ -151,10 +151,14 @@ def _make(item: PassItem) -> GraphPass:
             "passes", f"there is no pass {choice.name!r}", f"Known: {', '.join(known)}"
         )
     options = inspect.signature(known[choice.name]).parameters
-    for option in choice.options:
+    for option, value in choice.options.items():
         if option not in options:
             takes = f"It takes: {', '.join(options)}" if options else "It takes none"
             raise UsageError(f"pass {choice.name}", f"has no option {option!r}", takes)
+        default = options[option].default
+        if type(default) in {int, str} and type(value) is not type(default):
+            fact = f"option {option!r} cannot be {value!r}"
+            raise UsageError(f"pass {choice.name}", fact, f"Its default is {default!r}")
     made: GraphPass = known[choice.name](**choice.options)
     made.options = choice.options
     return made

@@ -509,6 +509,10 @@ def test_misuse_is_reported_before_any_work(tmp_path: Path) -> None:
         ({"names": {"outputs": ["a", "b"]}}, "has 1 outputs"),
         ({"names": {"output": ["a"]}}, "names has 'output'"),
         ({"passes": ["fold_everything"]}, "there is no pass 'fold_everything'"),
+        (
+            {"passes": [{"name": "fold_constants", "options": {"max_growth": "x"}}]},
+            "pass fold_constants: option 'max_growth' cannot be 'x'. Its default is 1048576",
+        ),
         ({"passes": "fold_constants"}, "`passes` is of type str. Give a list of names"),
         ({"passes": [{"gate": "open"}]}, "{'gate': 'open'} is no pass. Give names, or {'name'"),
         ({"tolerances": 1e-3}, "`tolerances` is of type float. Give them by dtype"),
