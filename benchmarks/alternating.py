@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from safetensors.numpy import load_file
+
+from menagerie.format.folder import open_bundle
+from menagerie.validation.goldens import GoldenCases
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,9 +97,9 @@ def _random(session: Session, rows: int) -> dict[str, np.ndarray]:
 
 
 def _golden(bundle: Path) -> dict[str, np.ndarray]:
-    program = next((bundle / "programs").iterdir())
-    tensors = load_file(program / "golden.safetensors")
-    return {k.split("/")[2]: v for k, v in tensors.items() if k.startswith("0/input/")}
+    opened = open_bundle(bundle)
+    program = opened.manifest.programs[0]
+    return GoldenCases(opened.file(program.golden.path), program).inputs(0)
 
 
 if __name__ == "__main__":
