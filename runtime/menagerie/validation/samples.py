@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from menagerie.numerics import Dtype, Tolerance
 from menagerie.tensor_files import Array, widen
@@ -33,13 +32,15 @@ def is_large(elements: int) -> bool:
     return elements > _LARGE
 
 
-def places(elements: int) -> NDArray[np.uint32]:
+def places(elements: int) -> Array:
     """Return where in a table each element is: the last step of MurmurHash3 (A. Appleby, 2011)."""
     mixed = np.arange(elements, dtype=np.uint32)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         mixed ^= mixed >> np.uint32(shift)
         mixed *= np.uint32(factor)
-    return (mixed ^ mixed >> np.uint32(16)) % np.uint32(TABLE)
+    mixed ^= mixed >> np.uint32(16)
+    mixed &= np.uint32(TABLE - 1)
+    return mixed
 
 
 def table_of(array: Array) -> Array | None:
