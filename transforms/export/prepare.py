@@ -18,7 +18,7 @@ from functools import cache, partial
 from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import torch
-from torch.export import ExportedProgram
+from torch.export import Dim, ExportedProgram
 from torch.utils._pytree import (
     TreeSpec,
     keystr,
@@ -370,7 +370,10 @@ def _sizes(
         own = {n.name: n.meta["val"] for n in module.graph.nodes if n.op == "placeholder"}
         slots = [n for n in module.graph_signature.user_inputs if own.get(n) is not None]
         called = {name: own[name] for name in map(str, slots)}
-        return axes_by_input(place, dict(zip(called, called, strict=True)), called, shapes), shapes
+        found = axes_by_input(place, dict(zip(called, called, strict=True)), called, shapes)
+        for (name, value), axes in zip(called.items(), found, strict=True):
+            _check_exported(place, name, value, axes)
+        return found, shapes
     named = dict(zip(keywords, keywords, strict=True))
     bound = inspect.signature(module.forward).bind(*range(len(arguments)), **named)
     values: dict[Any, Any] = {**dict(enumerate(arguments)), **keywords}
@@ -379,6 +382,15 @@ def _sizes(
     for number in tensors:
         wanted[leaves[number]] = found[number]
     return [found[n] for n in tensors], wanted.dynamic_shapes(module, arguments, keywords)
+
+
+def _check_exported(place: str, name: str, value: Any, axes: Any) -> None:
+    """Raise UsageError for sizes that are to be dynamic and are fixed in an exported program."""
+    for axis, size in axes.items() if isinstance(axes, Mapping) else enumerate(axes or ()):
+        dynamic = size is not None and size is not Dim.STATIC and not isinstance(size, int)
+        if dynamic and isinstance(value.shape[axis], int):
+            fact = f"was exported with axis {axis} of {name} fixed at {value.shape[axis]}"
+            raise UsageError(place, fact, "Give dynamic_shapes= to torch.export.export")
 
 
 def _as_exported(

@@ -372,7 +372,7 @@ class _Ordered(nn.Module):
     [
         (_Wrapped(), [[-2.6, 30.6, 3.0]], "output 'output'"),
         (_Subnormal(), [[0.1, 0.5, 0.9]], "output 'output'"),
-        (_Ordered(), [[0.1, 0.5, 0.9]], "depends on a device's subnormals, contraction or order"),
+        (_Ordered(), [[0.1, 0.5, 0.9]], "depends on a device's subnormals, contraction, atomics"),
     ],
     ids=["float_to_small_ints", "subnormals", "order_of_atomics"],
 )
