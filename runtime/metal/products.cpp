@@ -77,27 +77,31 @@ void dispatch_cut(const std::string& file, const std::string& function, const Ar
                 {kThreads, 1, 1}});
 }
 
-// Whether the device's matrix units give sums of products of whole numbers, which are exact: what a
-// compiler or a driver gets wrong must not reach a result.
-bool units_are_right(Dtype dtype) {
+// Whether the device's matrix units give sums of products of whole numbers, which are exact, with
+// operands in rows or columns: so faults of compilers and drivers cannot reach a result.
+bool units_are_right(Dtype dtype, bool left_in_columns, bool right_in_columns) {
   constexpr uint32_t m = 70, n = 67, k = 40, terms = 20;  // two parts of ragged tiles, odd rows
   const auto number = [](uint32_t i, uint32_t by) { return static_cast<int>(i * by % 5) - 2; };
   constexpr std::array<uint16_t, 5> half{0xC000, 0xBC00, 0, 0x3C00, 0x4000};  // -2 to 2
   constexpr std::array<uint16_t, 5> bfloat{0xC000, 0xBF80, 0, 0x3F80, 0x4000};
   MetalDevice& device = MetalDevice::instance();
-  const auto operand = [&](uint32_t count, uint32_t by) {
-    const auto buffer = device.allocate(count * sizeof(uint16_t));
+  const auto operand = [&](uint32_t rows, uint32_t columns, uint32_t by, bool in_columns) {
+    const auto buffer = device.allocate(rows * columns * sizeof(uint16_t));
     auto* bits = static_cast<uint16_t*>(buffer->contents());
-    for (uint32_t i = 0; i < count; ++i) {
-      bits[i] = (dtype == Dtype::kFloat16 ? half : bfloat)[number(i, by) + 2];
+    for (uint32_t i = 0; i < rows * columns; ++i) {
+      const uint32_t place = in_columns ? i % columns * rows + i / columns : i;
+      bits[place] = (dtype == Dtype::kFloat16 ? half : bfloat)[number(i, by) + 2];
     }
     return Region{buffer, 0, buffer->bytes()};
   };
-  const Region a = operand(m * k, 3), b = operand(k * n, 7);
+  const auto strides = [](uint32_t rows, uint32_t columns, bool in_columns) {
+    return in_columns ? MatrixStrides{0, 1, rows} : MatrixStrides{0, columns, 1};
+  };
+  const Region a = operand(m, k, 3, left_in_columns), b = operand(k, n, 7, right_in_columns);
   const auto sums = device.allocate(2 * m * n * sizeof(float));
   Arguments arguments;
   arguments.add(a).add(a).add(b).add(a).add(ProductExtents{m, n, k, 1, 0});
-  arguments.add(MatrixStrides{0, k, 1}).add(MatrixStrides{0, n, 1});
+  arguments.add(strides(m, k, left_in_columns)).add(strides(k, n, right_in_columns));
   arguments.add(a).add(MatrixStrides{}).add(MatrixStrides{});
   add_finish(arguments, {}, a);
   arguments.add(Region{sums, 0, sums->bytes()}).add(Parts{2, terms});
@@ -126,8 +130,11 @@ bool units_are_right(Dtype dtype) {
 bool takes_units(int64_t tile, Dtype dtype) {
   if (tile != kLarge || dtype == Dtype::kFloat32) return false;
   if (!MetalDevice::instance().has_matrix_units()) return false;
-  static const bool half = units_are_right(Dtype::kFloat16);
-  static const bool bfloat = units_are_right(Dtype::kBFloat16);
+  const auto right = [](Dtype of) {
+    return units_are_right(of, false, false) && units_are_right(of, false, true) &&
+           units_are_right(of, true, false) && units_are_right(of, true, true);
+  };
+  static const bool half = right(Dtype::kFloat16), bfloat = right(Dtype::kBFloat16);
   return dtype == Dtype::kFloat16 ? half : bfloat;
 }
 
@@ -321,9 +328,18 @@ void encode_vectors(const Tensor& out, const Tensor& a, const Tensor& b,
   }
 }
 
+// Matrix units take no operand that repeats along an axis.
+Tensor for_units(const Tensor& matrices) {
+  const auto repeats = [&](int axis) {
+    return matrices.size[axis] > 1 && matrices.stride[axis] == 0;
+  };
+  return repeats(1) || repeats(2) ? dense(matrices) : in_pieces(matrices);
+}
+
 void encode(const Tensor& out, const Tensor& left, const Tensor& right, const ProductTerms& terms) {
-  const Tensor a = in_pieces(left);
-  const Tensor b = in_pieces(right);
+  const bool units = out.dtype != Dtype::kFloat32 && MetalDevice::instance().has_matrix_units();
+  const Tensor a = units ? for_units(left) : in_pieces(left);
+  const Tensor b = units ? for_units(right) : in_pieces(right);
   if (is_vector(out)) return encode_vectors(out, a, b, terms);
   const ProductExtents p = extents_of(out, a.size[2], terms);
   const Addend addend{region_of(addend_or(terms, a)), strides_of_addend(terms)};

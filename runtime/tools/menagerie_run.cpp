@@ -212,16 +212,21 @@ struct Inputs {
 
 // Of large noise a golden file has a table (menagerie/validation/samples.py): the input's elements.
 menagerie_tensor from_table(const SafeTensors::Entry& table, std::span<const int64_t> sizes,
-                            std::vector<std::byte>& taken) {
+                            const std::vector<Axis>& shape, std::vector<std::byte>& taken) {
   constexpr size_t kTable = 1 << 14;
   constexpr int64_t kMost = int64_t{1} << 32;
   require(table.shape.size() == 1 && table.shape[0] == int64_t{kTable},
           "a golden input has a table of another length");
+  require(sizes.size() == shape.size(), "a golden input has sizes of another number of axes");
   int64_t elements = 1;
-  for (const int64_t size : sizes) {
-    require(size > 0 && size < kMost / elements, "a golden input has sizes that cannot be");
+  for (size_t axis = 0; axis < sizes.size(); ++axis) {
+    const int64_t size = sizes[axis];
+    require(size >= shape[axis].lowest && size <= shape[axis].highest && size > 0 &&
+                size < kMost / elements,
+            "a golden input has sizes that the program does not take");
     elements *= size;
   }
+  require(elements > int64_t{4 * kTable}, "a golden input is a table, and too small for one");
   const size_t width = table.bytes.size() / kTable;
   taken.resize(static_cast<size_t>(elements) * width);
   for (uint32_t i = 0; i < elements; ++i) {
@@ -241,8 +246,9 @@ Inputs inputs_of(const ProgramSpec& spec, const SafeTensors& golden, int64_t num
     const std::string place = std::to_string(number);
     const auto& kept = golden.tensor(place + "/input/" + input.name);
     const auto sizes = numbers(golden, place + "/sizes/" + input.name);
-    inputs.tensors.push_back(sizes.empty() ? view(kept)
-                                           : from_table(kept, sizes, inputs.taken.emplace_back()));
+    inputs.tensors.push_back(
+        sizes.empty() ? view(kept)
+                      : from_table(kept, sizes, input.shape, inputs.taken.emplace_back()));
   }
   return inputs;
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import torch
 
 from flows.cli import invoke
 from menagerie.format.folder import open_bundle
+from transforms import Program, convert
 from transforms.loading import read_input
 from zoo.errors import UsageError
 
@@ -181,6 +183,14 @@ def test_an_archive_that_is_called_an_array_is_refused(tmp_path: Path) -> None:
     (tmp_path / "two.npz").rename(tmp_path / "two.npy")
     with pytest.raises(UsageError, match="holds several arrays"):
         read_input(str(tmp_path / "two.npy"))
+
+
+def test_a_reports_command_runs_nothing_else(tmp_path: Path) -> None:
+    """Whatever inputs and programs are called, the line is to be copied into a shell."""
+    layer = Program(torch.nn.Linear(3, 2), (torch.randn(1, 3),), names={"inputs": ["x; touch y"]})
+    made = convert({"enc": layer}, out=tmp_path / "made", measure_seconds=0)
+    words = ["--input", "x; touch y=x_touch_y.npy", "--output", "y.npy", "--program", "enc"]
+    assert shlex.split(made.report.arguments) == words
 
 
 def test_a_module_without_inputs_is_told_how_to_give_them(zoo: Run) -> None:

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 import menagerie
 from transforms import convert, pipeline
 from transforms.goldens import cases
-from transforms.goldens.refuting import LISTED
+from transforms.goldens.refuting import LISTED, excuses
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.traced import write
 from zoo.errors import ValidationError
@@ -335,3 +335,13 @@ def test_clamped_infinities_are_judged_in_float64(tmp_path: Path) -> None:
 
     x = torch.randn(1, 16, generator=torch.Generator().manual_seed(0)).half()
     assert convert(_Apply(shifted), (x,), out=tmp_path / "b", measure_seconds=0).report
+
+
+def test_reasons_in_a_branch_are_of_the_call() -> None:
+    """And no other output's, whose node may have the same name; no artifact shows them alone."""
+
+    def both(choice: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.cond(choice, lambda a: a @ a, lambda a: (a @ a) + 1, (x,)), x + 1
+
+    program = torch.export.export(_Apply(both), (torch.tensor(True), torch.randn(3, 3)))
+    assert excuses(program, ["chosen", "plus"])["reaches"]["order"] == ("chosen",)

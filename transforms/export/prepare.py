@@ -328,7 +328,8 @@ def _call_once(place: str, module: Any, arguments: Any, keywords: Any) -> None:
     try:
         torch.func.functional_call(module, buffers, *given)
     except Exception as error:
-        fact = f"eager PyTorch fails at the given inputs: {plain_words(str(error))}"
+        why = plain_words(str(error)) or type(error).__name__
+        fact = f"eager PyTorch fails at the given inputs: {why}"
         raise ExportError(place, fact, "Correct the inputs or the module") from error
 
 

@@ -92,9 +92,9 @@ def excuses(program: ExportedProgram, outputs: Sequence[str]) -> dict[str, Any]:
     the attempts at which they differ.
     """
     special, spreads, sums = dict[str, list[Node]](), dict[str, list[Node]](), list[Node]()
-    loops = [n for n in program.graph.nodes if isinstance(n.target, HigherOrderOperator)]
+    calls = [n for n in program.graph.nodes if isinstance(n.target, HigherOrderOperator)]
     for node in nodes_of(program):
-        seen = [node] if node.graph is program.graph else loops  # or branches
+        seen = [node] if node.graph is program.graph else calls  # of loops or branches
         name = str(node.target).removeprefix("aten.").removeprefix("special_")
         # A function that export has written out: `function.multi_margin_loss`.
         names = name, str(node.meta.get("torch_fn", ("", ""))[1]).split(".")[-1]
@@ -105,11 +105,11 @@ def excuses(program: ExportedProgram, outputs: Sequence[str]) -> dict[str, Any]:
             is_byte = node.meta["val"].dtype.itemsize == 1
             special.setdefault(_BYTES_OF_FLOATS if is_byte else _CASTS, []).extend(seen)
         if is_complex(node) and any(part in name for part in _PRODUCTS):
-            special.setdefault(_COMPLEX, []).append(node)
+            special.setdefault(_COMPLEX, []).extend(seen)
         for part, why in _SPREADS.items():
             if part in name:
-                spreads.setdefault(why, []).append(node)
-        sums += [node] * any(part in name for part in _PRODUCTS)
+                spreads.setdefault(why, []).extend(seen)
+        sums += seen if any(part in name for part in _PRODUCTS) else []
     causes = {
         "special": [*itertools.chain(*special.values())],
         "spread": [*itertools.chain(*spreads.values())],

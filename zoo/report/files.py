@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -32,6 +34,7 @@ _FILES: dict[type, str] = {  # by the head of a recipe; of the others a recordin
     uses.VoicesHead: "one.wav two.wav",
     uses.BordersHead: "film.mp4",
 }
+_NO_FILE = re.compile(r"\W+")  # in a name
 _GRAPHS = "graphs.json"
 _GRAPHS_FORM = TypeAdapter(tuple[ProgramGraphs, ...])
 _MOST_REPORT_BYTES = 64 * 2**20
@@ -45,10 +48,13 @@ def run_arguments(folder: Path, manifest: BundleManifest) -> str:
         programs = [program.name for program in manifest.programs]
         heads = read_recipe(folder / manifest.files[Role.SPEECH].path, programs).heads
         return _FILES.get(type(next(iter(heads.values()))), "recording.wav")
-    first, *others = manifest.programs
-    words = [f"--input {tensor.name}={tensor.name}.npy" for tensor in first.inputs]
-    words += [f"--output y.{'npz' if first.outputs[1:] else 'npy'}"]
-    return " ".join([*words, f"--program {first.name}"] if others else words)
+    first = manifest.programs[0]
+    words = []
+    for tensor in first.inputs:
+        words += ["--input", f"{tensor.name}={_NO_FILE.sub('_', tensor.name)}.npy"]
+    words += ["--output", f"y.{'npz' if first.outputs[1:] else 'npy'}"]
+    words += ["--program", first.name] * (first.name != "main")
+    return shlex.join(words)
 
 
 def _write(folder: Path, name: str, content: str) -> Path:

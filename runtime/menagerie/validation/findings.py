@@ -247,8 +247,8 @@ class ProgramValidation:
         untried = [f"nothing was tried to refute it{_UNTRIED}"] * (self.refuting is None)
         run = {each.case for each in self.parity}
         left = (
-            f"case {c.case}{_sizes(c.dimensions)} was not emulated, it would outlast the proof: "
-            "to be confirmed on a device"
+            f"case {c.case}{_sizes(c.dimensions)} was not emulated, since that would exceed the "
+            "time limit: it is to be confirmed on a device"
             for c in self.cases
             if c.case not in run
         )

@@ -50,7 +50,7 @@ class GoldenCases:
         self._sizes: dict[tuple[int, str], tuple[int, ...]] = {}  # of inputs that are tables
         for case, spec in itertools.product(range(program.golden_cases), program.inputs):
             try:
-                sizes = read_sizes(self._tensors, case, spec.name)
+                sizes = read_sizes(self._tensors, case, spec, program.dimensions)
             except ValueError as error:
                 raise ArtifactError(str(path), f"input {case}/{spec.name} {error}") from None
             if sizes is not None:

@@ -6,8 +6,8 @@ file has `<case>/shape/<name>` and `<case>/steps/<name>`, int64, a number for ea
 int64 modulo 2^64 of integers. Steps are odd, so that tiles of a power of two are hit everywhere.
 
 Large noise takes its elements from a table: `<case>/input/<name>` is that table, and
-`<case>/sizes/<name>`, int64, the input's sizes. Which element is where mixes its number, so that no
-two windows of an input are alike, whatever a model looks through.
+`<case>/sizes/<name>`, int64, the input's sizes. A hash of an element's number selects its place in
+the table, so that no two windows of an input are alike, whatever a model looks through.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from typing import Any
 
 import numpy as np
 
+from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.numerics import Dtype, Tolerance
 from menagerie.tensor_files import Array, widen
 
 TABLE = 2**14  # elements
 _LARGE = 4 * TABLE
-_MOST = 2**32  # that its numbers count
+_MOST = 2**32  # that numbers of 32 bits address
 
 
 def is_large(elements: int) -> bool:
@@ -58,16 +59,30 @@ def from_table(table: Array, sizes: tuple[int, ...]) -> Array:
     return table[places(math.prod(sizes))].reshape(sizes)
 
 
-def read_sizes(tensors: Mapping[str, Array], case: int, name: str) -> tuple[int, ...] | None:
-    """Return the sizes of an input that is a table; ValueError if it is none, or needs none."""
-    sizes = tensors.get(f"{case}/sizes/{name}")
-    if sizes is None:
+def read_sizes(
+    tensors: Mapping[str, Array],
+    case: int,
+    spec: TensorSpec,
+    dimensions: Mapping[str, tuple[int, int, int]],
+) -> tuple[int, ...] | None:
+    """Return the sizes of an input that is kept as a table, else None.
+
+    Raise ValueError if they are not the input's, or do not belong to a table.
+    """
+    found = tensors.get(f"{case}/sizes/{spec.name}")
+    if found is None:
         return None
-    whole = sizes.dtype == np.int64 and sizes.ndim == 1 and bool((sizes > 0).all())
-    elements = math.prod(sizes.tolist()) if whole else 0
-    if tensors[f"{case}/input/{name}"].shape != (TABLE,) or not _LARGE < elements < _MOST:
-        raise ValueError("has a table of another length, or sizes that need none")
-    return tuple(sizes.tolist())
+    if found.dtype != np.int64 or found.shape != (len(spec.shape),):
+        raise ValueError("has sizes of another number of axes")
+    sizes = tuple(found.tolist())
+    for size, axis in zip(sizes, spec.shape, strict=True):
+        low, high, _ = dimensions[axis] if isinstance(axis, str) else (axis, axis, 1)
+        if not low <= size <= high:
+            raise ValueError(f"has sizes {list(sizes)}, which the program does not take")
+    table = tensors[f"{case}/input/{spec.name}"]
+    if table.shape != (TABLE,) or not _LARGE < math.prod(sizes) < _MOST:
+        raise ValueError("has a table of another length, or sizes that do not belong to one")
+    return sizes
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from menagerie.format.bundle_manifest import BundleProgram, TensorSpec, unsealed
+from menagerie.format.bundle_manifest import BundleProgram, State, TensorSpec, unsealed
 from menagerie.numerics import DEFAULT_TOLERANCES, Dtype
 from menagerie.validation.checks import (
     Judged,
@@ -32,12 +33,16 @@ _TENSOR = TensorSpec(name="x", dtype=Dtype.FLOAT32, shape=("n",))
 
 
 class _Session(AbstractContextManager["_Session"]):
-    """Gives its input back; a run takes a hundredth of a second for each element."""
+    """Gives its input back; a run takes a hundredth of a second for each element.
+
+    The first one takes as long again as `compiling`.
+    """
 
     keeps_state = False
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, compiling: float = 0.0) -> None:
         self.runs: list[int] = []
+        self._compiling = compiling
         self._now = 0.0
         monkeypatch.setattr(time, "perf_counter", lambda: self._now)
 
@@ -53,7 +58,8 @@ class _Session(AbstractContextManager["_Session"]):
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The same."""
         self.runs.append(inputs["x"].size)
-        self._now += inputs["x"].size / 100
+        self._now += inputs["x"].size / 100 + self._compiling
+        self._compiling = 0.0
         return {"x": inputs["x"]}
 
 
@@ -113,6 +119,7 @@ def test_what_takes_seconds_is_compared_once(
         ((300, 5, 600, 90), 9.0, [0, 1, 3]),  # the highest would take 6 of the 5.9 that are left
         ((300, 5, 600, 90), 0.0, [0, 1]),  # the first and the lowest always run
         ((300, 300, 300), 7.0, [0, 1]),  # of equals those that fit
+        ((5, 0, 600), 1.0, [0, 1]),  # without elements there is nothing to estimate by
     ],
 )
 def test_cases_that_outlast_the_proof_are_left_to_a_device(
@@ -144,6 +151,36 @@ def test_work_that_grows_by_the_square_is_estimated_so(
     judged.took += [4.0, 1.0]
     assert judged.outlasts(2, 15.9)
     assert not judged.outlasts(2, 16.1)
+
+
+def test_time_that_compiling_took_is_not_the_cases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first case is timed again before another is left out by what it took."""
+    session = _Session(monkeypatch, compiling=57.0)
+    judged = judge_program(
+        _program(tmp_path, session, 100, 10, 300),
+        DEFAULT_TOLERANCES,
+        step=lambda _: None,
+        seconds=0,
+        threads=1,
+        most=70.0,
+    )
+    assert [each.case for each in judged.validation.parity] == [0, 1, 2]
+
+
+def test_all_calls_of_a_program_with_state_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They build on each other, so that none is left out whatever it takes."""
+    program = _program(tmp_path, _Session(monkeypatch), 300, 300, 600, 600)
+    state = State(constants=("buffer",), calls=2)
+    program = replace(
+        program, entry=replace(program.entry, constants={"buffer": "buffer"}, state=state)
+    )
+    judged = Judged(program, {}, [300, 300, 600, 600])
+    judged.took += [3.0, 3.0]
+    assert not judged.outlasts(2, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,7 @@ def test_a_bundle_keeps_the_tables(bundle: Path) -> None:
         ("0/sizes/x", lambda _: torch.tensor([2**40, 2**40]), Verdict.REFUSED),
         ("0/sizes/x", lambda _: torch.tensor([-2000, -50]), Verdict.REFUSED),
         ("0/sizes/x", lambda _: torch.tensor([1000, 100]), Verdict.REFUSED),
+        ("0/sizes/x", lambda _: torch.tensor([2000, 50, *[1] * 97]), Verdict.REFUSED),
         ("0/sizes/x", lambda sizes: sizes.float(), Verdict.REFUSED),
     ],
 )

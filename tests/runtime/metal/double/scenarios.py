@@ -79,13 +79,20 @@ def numbers(device: Device) -> None:
 
 
 def half_products(device: Device) -> int:
-    """How many of four products go to the matrix units; all of them are eager's."""
+    """How many of six products go to the matrix units; all of them are eager's."""
     before = count(device, "by_units")
     for dtype in (torch.float16, torch.bfloat16):
         a, b = torch.randn(256, 24).to(dtype), torch.randn(260, 24).to(dtype)
         for right in (b.t(), b.t().contiguous()):
             found = device.value(product(device, a, right)).float()
             torch.testing.assert_close(found, (a @ right).float(), rtol=1e-2, atol=1e-2)
+    repeated = (
+        torch.randn(256, 1).half().expand(256, 24),
+        torch.randn(1, 260).half().expand(24, 260),
+    )
+    for left, right in ((repeated[0], torch.randn(24, 260).half()), (a.half(), repeated[1])):
+        found = device.value(product(device, left, right)).float()
+        torch.testing.assert_close(found, (left @ right).float(), rtol=1e-2, atol=1e-2)
     a, b = torch.randn(256, 24), torch.randn(24, 260)
     torch.testing.assert_close(device.value(product(device, a, b)), a @ b)
     return count(device, "by_units") - before
@@ -94,8 +101,8 @@ def half_products(device: Device) -> int:
 def half_precision_goes_to_matrix_units(device: Device) -> None:
     """On a GPU of generation 17, float32 does not: the units compute it with fewer digits."""
     configure(device, gpu_generation=17)
-    assert half_products(device) == 4 + 2  # with a probe for each dtype
-    assert half_products(device) == 4
+    assert half_products(device) == 6 + 2 * 4  # with probes for each dtype
+    assert half_products(device) == 6
 
 
 def older_gpus_have_no_matrix_units(device: Device) -> None:

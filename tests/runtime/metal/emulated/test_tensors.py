@@ -101,22 +101,20 @@ def test_products_are_eagers(
         assert torch.allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_a_proof_multiplies_by_units_too() -> None:
-    """Its second mode does, and rounds some sums otherwise; both modes are eager's within a half."""
+@pytest.mark.parametrize("expanded", ["", "rows", "columns", "terms"])
+def test_a_proof_multiplies_by_units_too(expanded: str) -> None:
+    """Its second mode does (the double counts that); operands may repeat along an axis."""
     device = Device(next(kind for kind in KINDS if kind.target == "metal"))
-    generator = torch.Generator().manual_seed(0)
-    a, b = (torch.randn(shape, generator=generator).half() for shape in ((256, 24), (24, 260)))
-
-    def multiplied() -> torch.Tensor:
-        out = device.empty((256, 260), (260, 1), torch.float16)
-        return device.value(device.operate("mm_out", {"out": out, "self": a, "mat2": b})[0])
-
-    usual = multiplied()
+    k = 1 if expanded == "terms" else 24
+    a, b = torch.randn(256, k).half(), torch.randn(k, 260).half()
+    if expanded == "rows":
+        a = a[:, :1].expand(256, k)
+    elif expanded:
+        b = b[:, :1].expand(k, 260)
     with running(Mode.OTHER):
-        other = multiplied()
-    assert not torch.equal(usual, other)
-    for found in (usual, other):
-        assert torch.allclose(found.double(), a.double() @ b.double(), rtol=2.0**-10, atol=1e-2)
+        out = device.empty((256, 260), (260, 1), torch.float16)
+        found = device.value(device.operate("mm_out", {"out": out, "self": a, "mat2": b})[0])
+    assert torch.allclose(found.double(), a.double() @ b.double(), rtol=2.0**-10, atol=1e-2)
 
 
 _TENSORS = """
