@@ -102,7 +102,7 @@ def excuses(program: ExportedProgram, outputs: Sequence[str]) -> dict[str, Any]:
             if any(n.startswith(each) for n in names) and not _is_whole_power(node):
                 special.setdefault(each, []).extend(seen)
         if _is_cast_to_integers(node):
-            is_byte = node.meta["val"].dtype.itemsize == 1
+            is_byte = node.meta["val"].dtype.itemsize == 1 and not _is_within(node)
             special.setdefault(_BYTES_OF_FLOATS if is_byte else _CASTS, []).extend(seen)
         if is_complex(node) and any(part in name for part in _PRODUCTS):
             special.setdefault(_COMPLEX, []).extend(seen)
@@ -157,6 +157,16 @@ def _is_cast_to_integers(node: torch.fx.Node) -> bool:
     is_cast = "to" in str(node.target).removeprefix("aten.").split(".")[0].split("_")
     kinds = [dtype.is_floating_point for dtype in dtypes]
     return is_cast and kinds == [False, True] and dtypes[0] is not torch.bool
+
+
+def _is_within(cast: torch.fx.Node) -> bool:
+    """Return whether what is cast was clamped to the integers' range before."""
+    source, range_ = cast.all_input_nodes[0], torch.iinfo(cast.meta["val"].dtype)
+    while str(source.target).startswith(("aten.round", "aten.floor.", "aten.trunc")):
+        source = source.all_input_nodes[0]
+    bounds = source.args[1:3] if "clamp" in str(source.target) else ()
+    numbers = [n for n in bounds if isinstance(n, (int, float))]
+    return len(numbers) == 2 and range_.min <= numbers[0] <= numbers[1] <= range_.max  # noqa: PLR2004
 
 
 def answers(
