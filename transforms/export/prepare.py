@@ -35,7 +35,7 @@ from menagerie.validation.findings import CaseKind
 from menagerie.validation.refuting import Attempt, Kind, Plan
 from transforms.export.python_state import refuse_python_state
 from transforms.export.static_caches import with_caches_as_state
-from transforms.export.trace import dynamic_shapes, trace
+from transforms.export.trace import TRY_ALONE, dynamic_shapes, trace
 from transforms.goldens.cases import (
     GoldenCase,
     check_shapes,
@@ -290,7 +290,7 @@ def prepare_module(name: str, program: Program) -> Prepared:
     try:
         exported = trace(place, module, arguments, keywords, wanted, records=records)
     except ExportError as error:
-        if "torch.export failed" in error.fact and "uninitialized" not in error.fact:
+        if error.next_step == TRY_ALONE:  # else its advice says more than eager would
             _call_once(place, module, arguments, keywords)
         raise
     own = tuple(map(str, exported.graph_signature.user_inputs))

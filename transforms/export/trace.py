@@ -58,7 +58,7 @@ _FIXED = (
     "No other size goes through, since the model fixes it: leave that axis out. Where an input of "
     "fixed size fixes it, give that the same Dim"
 )
-_TRY_ALONE = "Try the model under torch.export by itself; arguments of forward can switch paths"
+TRY_ALONE = "Try the model under torch.export by itself; arguments of forward can switch paths"
 
 
 def packed_linear(A: Tensor, B: Tensor, group_size: int, S: Tensor, Z: Tensor) -> Tensor:  # noqa: N803
@@ -359,7 +359,7 @@ def _failed(place: str, error: Exception, module: torch.nn.Module | ExportedProg
         if "nms" in text:
             advice = "Convert what scores boxes (`backbone`, `head`), and suppress boxes outside"
         return ExportError(place, fact, advice)
-    step = next((step for each, step in _ADVICE.items() if each in text), _TRY_ALONE)
+    step = next((step for each, step in _ADVICE.items() if each in text), TRY_ALONE)
     if fixed := _SPECIALISED.findall(text):
         step = _ONE if all(size in {"1", unit} for unit, size in fixed) else _FIXED
     said = plain_words(text) or "it cannot follow an operation of the model"

@@ -1,4 +1,4 @@
-"""A plugin of pytest that takes one check out of the emulated device: MENAGERIE_MUTANT is its number."""
+"""A plugin of pytest that takes one check out of the emulated device: MUTANT is its number."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def without(prelude: bytes, number: int) -> bytes:
 
 def pytest_configure() -> None:
     """Have all shaders of this process compiled without the check."""
-    number, compiled = int(os.environ["MENAGERIE_MUTANT"]), ShaderCompiler.compiled
+    number, compiled = int(os.environ["MUTANT"]), ShaderCompiler.compiled
 
     @wraps(compiled)
     def mutated(self: ShaderCompiler, source: bytes, prelude: bytes, *mode: Any) -> Path:

@@ -35,7 +35,7 @@ def test_a_check_that_is_gone_is_missed(number: int) -> None:
     """By a test that fails; a process that crashes instead has found nothing."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "mutants", "-p", "no:xdist"]
     files = [str(Path(__file__).with_name(name)) for name in ("test_checks.py", "test_tensors.py")]
-    variables = {"MENAGERIE_MUTANT": str(number), "PYTHONPATH": str(Path(__file__).parent)}
+    variables = {"MUTANT": str(number), "PYTHONPATH": str(Path(__file__).parent)}
     done = subprocess.run(
         [*command, *files],
         capture_output=True,
