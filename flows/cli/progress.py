@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from transforms.progress import StepDone
 
 _STYLES = {Outcome.PUBLISHED: "green", Outcome.PROVEN: "green", Outcome.SKIPPED: "dim"}
-_FIGURES = ("max abs error", "SNR", "latency", "against eager", "size", "time")
 _STYLES = dict.fromkeys(Outcome, "red") | _STYLES
+_FIGURES = ("max abs error", "SNR", "latency", "against eager", "size", "time")
 
 
 class LiveDisplay(Listener):

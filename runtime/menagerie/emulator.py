@@ -29,8 +29,8 @@ from menagerie.shader_source import translate
 # As Apple's compiler sees the text: Metal 3.1, which is C++14 there; what includes operations on
 # tensors is Metal 4, whose constants of classes as template arguments clang has in C++20.
 _PREPROCESS = "clang -E -x c++ -std=c++20 -nostdinc -w -D__METAL__=1 -D__METAL_MACOS__=1"
-_METAL_3 = ("-D__METAL_VERSION__=310", "-std=c++14")
-_METAL_4 = ("-D__METAL_VERSION__=400", "-DMENAGERIE_METAL4", "-std=c++20")
+_METAL_3 = ("-std=c++14", ("-D__METAL_VERSION__=310",))
+_METAL_4 = ("-std=c++20", ("-D__METAL_VERSION__=400", "-DMENAGERIE_METAL4"))
 _TENSORS = b"#include <MetalPerformancePrimitives/"
 # - Half and bfloat round after every operation; a float becomes the nearest of an integer's values.
 # - Any function may hold a barrier or an operation of a SIMD group, as on a GPU: without that, a
@@ -135,15 +135,15 @@ class ShaderCompiler:
         )
         # The prelude stands for Metal's own headers; lines keep their numbers.
         metal.write_bytes(_FIRST_LINE + _METAL_HEADER.sub(b"", source))
-        language = _METAL_4 if _TENSORS in source else _METAL_3
-        self._call(*_PREPROCESS.split(), *language[:-1], metal, "-o", expanded)
+        standard, defined = _METAL_4 if _TENSORS in source else _METAL_3
+        self._call(*_PREPROCESS.split(), *defined, metal, "-o", expanded)
         text = translate(expanded.read_bytes().decode("latin-1"))
-        command = [*_COMPILE.split(), *_BY_MODE[mode].split(), *language[:-1]]
+        command = [*_COMPILE.split(), *_BY_MODE[mode].split(), *defined]
         unit.write_bytes(prelude + _FIRST_LINE + text.run.encode("latin-1"))
         if mode is Mode.CHECKED:
             declared = _SYSTEM_LINE + prelude + _FIRST_LINE
             checked.write_bytes(declared + text.checked.encode("latin-1"))
-            check = (*_CHECK.split(), *language, checked, "-o", spaces)
+            check = (*_CHECK.split(), standard, *defined, checked, "-o", spaces)
             self._call(*check, tolerated=_tolerated(text.versioned))
             if spaces.exists():
                 _refuse_casts(spaces.read_text(encoding="latin-1"))

@@ -135,9 +135,8 @@ class Judged:
 
     def run(self, case: int) -> None:
         """Compare a case's outputs with eager's; run it twice where it is quick."""
-        began = time.perf_counter()
-        outputs = self.program.run(case)
-        self.took.append(time.perf_counter() - began)
+        outputs, seconds = self._timed(case)
+        self.took.append(seconds)
         for spec in self.program.entry.outputs:
             self._compare(case, spec, outputs[spec.name])
         if is_quick(self.took[case]):
@@ -164,9 +163,7 @@ class Judged:
 
     def time_again(self) -> None:
         """Time the first case again, which shaders were compiled for."""
-        began = time.perf_counter()
-        self.program.run(0)
-        self.took[0] = min(self.took[0], time.perf_counter() - began)
+        self.took[0] = min(self.took[0], self._timed(0)[1])
 
     def leave(self) -> None:
         """Leave the next case to a real device."""
@@ -208,6 +205,11 @@ class Judged:
         facts = [f"{place}, {t.attempt}: {t.fact}" for t in found.tried if t.fact and not t.excuse]
         self.facts += facts
         return facts
+
+    def _timed(self, case: int) -> tuple[dict[str, Array], float]:
+        began = time.perf_counter()
+        outputs = self.program.run(case)
+        return outputs, time.perf_counter() - began
 
     def _compare(self, case: int, spec: TensorSpec, output: Array) -> None:
         """Compare an output with eager's, and with the known truth, which decides nothing."""
