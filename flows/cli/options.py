@@ -94,7 +94,7 @@ BuildOption = Annotated[
 PlatformOption = Annotated[
     str | None, typer.Option(help="The release's, e.g. metal-macos-arm64. Default: the only one.")
 ]
-ReasonOption = Annotated[str, typer.Option(help="Why; it stands in the ledger.")]
+ReasonOption = Annotated[str, typer.Option(help="The reason, which the ledger records.")]
 
 
 def store_url(given: str | None) -> str:

@@ -35,13 +35,13 @@ def promote(
         typer.Option("--build", metavar="KEY", help="A build's key. Default: all that wait."),
     ] = None,
     latest: Annotated[
-        bool, typer.Option(help="Make it the latest, or pulled by its key alone.")
+        bool, typer.Option(help="Make it the latest; else its key alone pulls it.")
     ] = True,
     goldens: Annotated[
         bool, typer.Option(help="Compute the golden outputs again with PyTorch.")
     ] = True,
     slower: Annotated[
-        float, typer.Option(min=1, help="By what factor its time over eager's may grow.")
+        float, typer.Option(min=1, help="Largest factor by which its time over eager's may grow.")
     ] = 1.25,
     larger: Annotated[float, typer.Option(min=1, help="By what factor its bytes may grow.")] = 1.1,
     snr_loss: Annotated[float, typer.Option(min=0, help="How many dB its SNR may fall.")] = 6.0,

@@ -263,7 +263,7 @@ def _transcription(parser: argparse.ArgumentParser, host: Host) -> None:
     parser.add_argument("--output", "-o", type=Path, metavar="DIR", help="folder for the files")
     parser.add_argument("--head", help="decoder of the model (default: its first)")
     parser.add_argument(
-        "--rate", type=_whole(1, 10**6), default=16_000, metavar="HZ", help="of raw samples (16000)"
+        "--rate", type=_whole(1, 10**6), default=16_000, metavar="HZ", help="raw samples a second"
     )
     parser.add_argument(
         "--chunk", type=_seconds, metavar="SECONDS", help="of audio at once (default: the most)"
@@ -273,7 +273,7 @@ def _transcription(parser: argparse.ArgumentParser, host: Host) -> None:
 
 
 def _threads(parser: argparse.ArgumentParser, default: int | None = None) -> None:
-    shown = f"of a run (default: {default or 'all processors, one for little work'})"
+    shown = f"threads of a run (default: {default or 'all processors, one for little work'})"
     parser.add_argument("--threads", type=_whole(1, 256), default=default, help=shown)
 
 

@@ -1,7 +1,7 @@
 // Products of half precision by the matrix units of GPUs from generation 17 on (M5; phones from 18
 // on), through Metal 4's operation on tensors. A group of four SIMD groups makes a tile of 64 x 64,
 // as the kernels of matrix_product.metal do, with their arguments. Which thread holds which element
-// of a tile is the operation's affair. Sums are of single precision.
+// of a tile is not specified. Sums are of single precision.
 #include <metal_stdlib>
 #include <metal_tensor>
 #include <MetalPerformancePrimitives/MetalPerformancePrimitives.h>

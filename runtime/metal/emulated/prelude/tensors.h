@@ -1,6 +1,6 @@
 // Metal 4's tensors over a kernel's own pointers, and the product of two by a group's threads
 // (MPPTensorOpsMatMul2d.h of Apple's MetalPerformancePrimitives). Extents, strides and places begin
-// with the axis along a row. Which thread holds which element of a product is Apple's affair; a
+// with the axis along a row. Which thread holds which element of a product is not specified; a
 // kernel that counted on it would be wrong: here neighbours go to neighbouring threads.
 #ifdef MENAGERIE_METAL4
 
