@@ -263,7 +263,7 @@ def _transcription(parser: argparse.ArgumentParser, host: Host) -> None:
     parser.add_argument("--output", "-o", type=Path, metavar="DIR", help="folder for the files")
     parser.add_argument("--head", help="decoder of the model (default: its first)")
     parser.add_argument(
-        "--rate", type=_whole(1, 10**6), default=16_000, metavar="HZ", help="raw samples a second"
+        "--rate", type=_whole(1, 10**6), default=16_000, metavar="HZ", help="sample rate (16000)"
     )
     parser.add_argument(
         "--chunk", type=_seconds, metavar="SECONDS", help="of audio at once (default: the most)"
