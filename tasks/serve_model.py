@@ -8,6 +8,7 @@ that a fork would lose.
 from __future__ import annotations
 
 import functools
+import gc
 import logging
 import os
 import queue
@@ -133,6 +134,7 @@ def serve_forks(
             return
         load(message.decode())
         if fds:
+            gc.freeze()  # what is loaded is garbage in no fork: none looks through it, or copies it
             if (between := os.fork()) == 0:
                 control.close()
                 _serve_as_orphan(fds, hold)
