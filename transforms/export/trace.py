@@ -38,6 +38,7 @@ from transforms.passes.canonical import (
     LookUpTensorIndices,
     run_canonical,
 )
+from transforms.passes.decompose_stft import SignalsOfAnyLength
 from transforms.passes.drop_assertions import DropAssertions, naming_lines
 from zoo.errors import ExportError, MenagerieError
 from zoo.records import PassRecord
@@ -175,7 +176,8 @@ def _exported(
     """Export; where torch doubts that all sizes take the same way, let each be tried."""
 
     def export(**how: Any) -> ExportedProgram:
-        with assigned_in_place(module), torch_unheard(), warnings.catch_warnings():
+        kept = assigned_in_place(module), torch_unheard(), SignalsOfAnyLength()
+        with kept[0], kept[1], kept[2], warnings.catch_warnings():
             warnings.filterwarnings("ignore", _ASSIGNED)
             return torch.export.export(
                 module, arguments, keywords, dynamic_shapes=shapes, strict=False, **how

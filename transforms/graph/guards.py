@@ -101,12 +101,23 @@ def any_length() -> Iterator[None]:
     number of frames divides the batch (`_exec_fft` of torch/_meta_registrations.py): an STFT would
     be fit for some lengths of a signal only. Without MKL it says the shape alone. And it takes all
     steps of an LSTM, GRU or RNN to find the shape of the last, which fixes how many there are. And
-    it takes `(n / 4) % 1` for 0, since its remainders are of integers.
+    it takes `(n / 4) % 1` for 0, since its remainders are of integers; and of `n + -n % 4` it does
+    not see that 4 divides it, which it does of a quotient.
     """
     mkl = patch("torch.backends.mkl.is_available", return_value=False)
     remainder = patch.object(torch.SymFloat, "__mod__", lambda a, b: a - b * math.floor(a / b))
-    with mkl, one_layer_by(_of_all_steps), remainder:
+    of_negative = patch.object(torch.SymInt, "__mod__", _remainder)
+    with mkl, one_layer_by(_of_all_steps), remainder, of_negative:
         yield
+
+
+_OF_INTEGERS: Any = torch.SymInt.__mod__
+
+
+def _remainder(a: torch.SymInt, b: Any) -> Any:
+    if isinstance(b, int) and not statically_known_true(a >= 0):
+        return a - b * (a // b)
+    return _OF_INTEGERS(a, b)
 
 
 # Of operators that a decomposition keeps whole: kernels outside and inside of it, rule for fakes.

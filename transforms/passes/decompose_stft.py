@@ -24,6 +24,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.overrides import TorchFunctionMode
 
 from transforms.graph.complex_planes import ComplexProgram, Form, Planes
 from transforms.graph.editor import ProgramEditor
@@ -150,8 +152,6 @@ class DecomposeStft(GraphPass):
         window, length = given["window"], given["n_fft"]
         if given["return_complex"]:
             raise Unfit("istft makes a complex signal")
-        if given["length"] is not None and not isinstance(bins.real.shape[-1], int):
-            raise Unfit("istft makes a signal of a given length of a dynamic number of frames")
         self._check_size(length)
         scale = length**-0.5 if given["normalized"] else 1.0 / length
         halves = [_swapped(plane, -2)[..., : length // 2 + 1] for plane in bins]
@@ -160,17 +160,7 @@ class DecomposeStft(GraphPass):
             width = given["win_length"] or length
             ones = untraced(torch.ones)(width, dtype=frames.dtype)
             window = constant(f"fourier_ones_{width}", ones)
-        window = _widened(window, length)
-        weights = torch.ones_like(frames) * (window * window)
-        hop = given["hop_length"] or length // 4
-        signal, sums = (
-            _trimmed(_overlapped(part, hop), given, -(-length // hop) * hop)
-            for part in (frames * window, weights)
-        )
-        signal = signal / sums
-        if given["length"] is not None and (missing := given["length"] - signal.shape[-1]):
-            signal = _padded(signal, [0, missing])
-        return signal
+        return _added_up(frames, window, given)
 
     def _check_size(self, length: int) -> None:
         if length > self._largest_frame:
@@ -392,13 +382,48 @@ def _overlapped(frames: Tensor, hop: int) -> Tensor:
     return functools.reduce(torch.add, parts).flatten(-2)
 
 
-def _trimmed(sums: Tensor, given: Mapping[str, Any], whole: int) -> Tensor:
-    """Cut off the frames' own margins: those of `center`, and what fills the last hop."""
-    margin = given["n_fft"] // 2 if given["center"] else 0
-    behind = whole - given["n_fft"]
-    if given["length"] is None:
-        return sums[..., margin : -(behind + margin) or None]
-    return sums[..., margin : min(margin + given["length"], sums.shape[-1] - behind)]
+def _added_up(frames: Tensor, window: Tensor, given: Mapping[str, Any]) -> Tensor:
+    """Add up frames times a window, and divide by the sum of its squares; as long as is asked."""
+    length, wanted = given["n_fft"], given["length"]
+    hop, margin = given["hop_length"] or length // 4, length // 2 if given["center"] else 0
+    behind = -(-length // hop) * hop - length  # what fills the last hop
+    window = _widened(window, length)
+    weights = torch.ones_like(frames) * (window * window)
+    signal, sums = (_overlapped(part, hop) for part in (frames * window, weights))
+    end = -(behind + (margin if wanted is None else 0)) or None
+    if wanted is not None and statically_known_true(margin + wanted + behind <= signal.shape[-1]):
+        end = margin + wanted
+    signal = signal[..., margin:end] / sums[..., margin:end]
+    if wanted is None or surely_equal((wanted,), signal.shape[-1:]):
+        return signal
+    return torch.cat((signal, signal.new_zeros(*signal.shape[:-1], wanted)), -1)[..., :wanted]
+
+
+class SignalsOfAnyLength(TorchFunctionMode):
+    """Keeps a dynamic length that `torch.istft` is asked for: torch reads it as a number."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Write out an inverse transform to a length that is not fixed; call all else as it is."""
+        how = dict(kwargs or {})
+        if function in (torch.istft, Tensor.istft):
+            named = {"self" if name == "input" else name: value for name, value in how.items()}
+            given = bound(aten.istft.default, args, named)
+            sizes = given["length"], given["self"].shape[-1]
+            dynamic = any(isinstance(size, torch.SymInt) for size in sizes)
+            if dynamic and given["length"] is not None and not given["return_complex"]:
+                return _inverse(given)
+        return function(*args, **how)
+
+
+def _inverse(given: Mapping[str, Any]) -> Tensor:
+    length, window = given["n_fft"], given["window"]
+    bins = given["self"][..., : length // 2 + 1, :].transpose(-1, -2)
+    frames = torch.fft.irfft(bins, length, norm="ortho" if given["normalized"] else "backward")
+    if window is None:
+        window = frames.new_ones(given["win_length"] or length)
+    return _added_up(frames, window, given)
 
 
 def _refresh_strides(editor: ProgramEditor, fresh: list[Node]) -> None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 import torch
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
+from menagerie.session import Session
+from transforms import convert
 from transforms.graph.guards import dynamic_sizes_kept, surely_equal
 from transforms.passes.metal.fuse_epilogues import FuseEpilogues
 from zoo.errors import LoweringError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class _Positions(nn.Module):
@@ -65,3 +72,22 @@ def test_sizes_stay_dynamic_through_fusion() -> None:
     x, table = torch.randn(4, 3, 8, 16), torch.randn(8, 16)
     with torch.no_grad():
         torch.testing.assert_close(fused.module()(x, table), program.module()(x, table))
+
+
+class _Groups(nn.Module):
+    """Sums of groups of four, the last of which is filled up as people write it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(batch, n) becomes (batch, n / 4, rounded up)."""
+        return nn.functional.pad(x, (0, -x.shape[1] % 4)).view(x.shape[0], -1, 4).sum(-1)
+
+
+def test_a_remainder_of_a_negative_size_stays_dynamic(tmp_path: Path) -> None:
+    """Torch does not see that 4 divides `n + -n % 4`."""
+    sizes, out = {"x": {1: Dim("n", min=5, max=64)}}, tmp_path / "out"
+    convert(_Groups(), (torch.randn(2, 10),), dynamic_shapes=sizes, out=out, measure_seconds=0)
+    with Session(out) as session:
+        for size in (5, 6, 7, 8, 63, 64):
+            x = torch.randn(2, size)
+            [result] = session.run({"x": x.numpy()}).values()
+            torch.testing.assert_close(torch.from_numpy(result.copy()), _Groups()(x))

@@ -11,7 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.export import Dim
 
+from menagerie.session import Session
 from tests.examples import examples
 from transforms import convert
 from transforms.export.trace import dynamic_shapes, trace
@@ -636,3 +638,32 @@ def test_programs_with_complex_numbers_are_proven(target: str, tmp_path: Path) -
     """Through the front door, where they end as real numbers."""
     given = (torch.randn(2, 400), torch.randn(2, 16, 3, 8), torch.randn(16, 4))
     convert(Enhancer(), given, target=target, out=tmp_path / "out", measure_seconds=0)
+
+
+class _Denoiser(nn.Module):
+    """Spectra turned back into signals that are as long as those that they are of, or longer."""
+
+    def forward(self, signal: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """By hops that divide a frame and others, with a window and without."""
+        length, window = signal.shape[-1], torch.hann_window(32)
+        even = torch.stft(signal, 32, 8, window=window, return_complex=True)
+        odd = torch.stft(signal, 32, 5, window=window, return_complex=True)
+        plain = torch.stft(signal, 32, 8, center=False, normalized=True, return_complex=True)
+        return (
+            torch.istft(even, 32, 8, window=window, length=length),
+            torch.istft(odd, 32, 5, window=window, length=length),
+            torch.istft(plain, 32, 8, center=False, normalized=True, length=length + 9),
+            even.istft(32, 8, window=window, length=40),
+        )
+
+
+def test_signals_keep_a_length_that_is_not_fixed(tmp_path: Path) -> None:
+    """Torch reads the length as a number, which was that of the example."""
+    shapes = {"signal": {1: Dim("length", min=64, max=500)}}
+    out, module = tmp_path / "out", _Denoiser()
+    convert(module, (torch.randn(2, 400),), dynamic_shapes=shapes, out=out, measure_seconds=0)
+    with Session(out) as session:
+        for length in (64, 71, 72, 333, 500):
+            signal = torch.randn(2, length)
+            results = session.run({"signal": signal.numpy()}).values()
+            _assert_equal(tuple(torch.from_numpy(x.copy()) for x in results), module(signal))
