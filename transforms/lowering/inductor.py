@@ -90,6 +90,7 @@ from torch.fx import Node
 from torch.fx.experimental import _config
 from torch.utils import _cpp_embed_headers
 from torch.utils import _pytree as pytree
+from torch.utils._sympy.functions import Where
 
 from menagerie.paths import built
 from transforms.graph.call_signature import state_of
@@ -119,6 +120,7 @@ _METAL_HEADERS = ("utils", "reduction_utils", "special_math", "random", "atomic"
 # Operations of an index. Up to here an answer takes tenths of a second; plain sums of products,
 # whose strides are constant, have fewer.
 _LONGEST = 100
+_BENDS = Where, sympy.Abs
 
 
 @dataclass(frozen=True)
@@ -405,17 +407,18 @@ _simplified = sizevars.stride_at_vec_range
 def stride_in_range(
     index: sympy.Expr, variable: sympy.Symbol, vector_length: int | None = None
 ) -> sympy.Expr:
-    """Return the difference that one step of a loop's variable makes; of a long index unsimplified.
+    """Return the difference that one step of a loop's variable makes.
+
+    That of a long index, or one that turns round as reflected margins do, is not simplified.
 
     What is not simplified still has the variable in it, which is to Inductor a stride that varies:
     the loop is generated without vectors there, and its results are the same.
     """
-    if not index.has(variable):
-        return sympy.S.Zero
+    index = sympy.Add(*(part for part in sympy.Add.make_args(index) if part.has(variable)))
     if index.is_polynomial(variable):  # as most are: nothing that is divided is simplified
         step = sympy.expand(index.subs({variable: variable + 1}) - index)
-        if step.is_number:
+        if not step.has(variable):
             return step
-    if index.count_ops() <= _LONGEST:
+    if index.count_ops() <= _LONGEST and not index.has(*_BENDS):
         return _simplified(index, variable, vector_length)
     return index.subs({variable: variable + 1}) - index

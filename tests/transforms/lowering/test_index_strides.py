@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pytest
 import sympy
 from torch._inductor import sizevars
-from torch.utils._sympy.functions import FloorDiv, ModularIndexing
+from torch.utils._sympy.functions import FloorDiv, ModularIndexing, Where
 
 from transforms.lowering.inductor import stride_in_range
 
@@ -37,12 +37,20 @@ def test_short_indexes_have_exact_strides(index: sympy.Expr, stride: sympy.Expr)
     assert stride_in_range(index, _X, 16) == stride
 
 
-def test_long_indexes_are_not_simplified() -> None:
+def _reflected() -> sympy.Expr:
+    """A place of a row, three behind its beginning, that margins continue by reflection."""
+    place = _SIZE - 1 - sympy.Abs(_SIZE - 1 - sympy.Abs(_X - 3))
+    return _Y * _SIZE + Where(place < 0, place + _SIZE, place)
+
+
+@pytest.mark.parametrize("index", [_nested(4), _reflected()], ids=["long", "reflected"])
+def test_what_would_take_long_is_not_simplified(index: sympy.Expr) -> None:
     """The difference is right at each place, has the variable in it, and cost nothing."""
-    index = _nested(4)
     with patch.object(sizevars.sympy, "simplify", side_effect=AssertionError("simplified")):
         stride = stride_in_range(index, _X, 16)
         assert stride_in_range(index, sympy.Symbol("other"), 16) == 0
+        if not index.has(ModularIndexing):
+            assert stride_in_range(index, _Y, 16) == _SIZE
     assert stride.has(_X)
     for x, y, size in [(0, 0, 1), (3, 2, 5), (7, 1, 12)]:
         here, there = ({_X: place, _Y: y, _SIZE: size} for place in (x, x + 1))
