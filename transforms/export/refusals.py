@@ -74,6 +74,9 @@ def _no_tensor(what: str, name: Any, node: Node | None) -> Iterator[str]:
         yield f"{what} is {name!r}, not a tensor. Leave it out"
         return
     value = node.meta.get("val")
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        yield f"{what} is a size or another number, not a tensor. Leave it out"
+        return
     where = origin(node) if node.op == "call_function" else node.name
     if not isinstance(value, torch.Tensor):
         yield f"{what} is a {type(value).__name__}, not a tensor: {where}. Leave it out"

@@ -369,6 +369,8 @@ def _failed(place: str, error: Exception, module: torch.nn.Module | ExportedProg
         said = f"it knows no results of the operator {said}"
     if "register it as buffer" in text:
         said = "forward writes into a tensor that no buffer of the module holds"
+    if "Pending unbacked symbols" in text:
+        said = "a size or a place is read out of a tensor"
     if "expected compiled_fn" in text:
         said = f"forward writes a buffer that shares its memory: {_shared_memory(module)}"
     return ExportError(place, f"torch.export failed{where}: {said}", step)
@@ -387,8 +389,8 @@ _ADVICE = {  # by what torch says
     ),
     "but got FakeTensor": "Let no size be read out of a tensor: pad and mask sequences, and do not "
     "pack them",
-    "Pending unbacked symbols": "A size depends on values, as nonzero and combinations have: make "
-    "such tables in __init__",
+    "Pending unbacked symbols": "Make tables such as those of nonzero and combinations in "
+    "__init__; read places by index_select",
     "fake tensor in the exported program": "Write into no tensor through `.data`, and into none "
     "that the module holds but a buffer",
     "register it as buffer": "Write into no tensor outside the module: keep state in a buffer, "

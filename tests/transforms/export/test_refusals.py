@@ -160,7 +160,11 @@ def test_sizes_that_depend_on_values_are_refused() -> None:
     [
         (lambda x: x / torch.ones(()).exp().item(), "number is read out.* make a constant a Pyth"),
         (torch.unique, "a size depends on values of a tensor .*_unique2.*Pad"),
-        (lambda x: torch.combinations(x[0]), "as nonzero and combinations have: make such tab"),
+        (lambda x: torch.combinations(x[0]), "Make tables such as those of nonzero and combin"),
+        (
+            lambda x: x.narrow(1, (x > 0).sum(), 1),
+            "a size or a place is read out of a tensor. Make tables",
+        ),
         (
             lambda x: nn.GRU(3, 2)(nn.utils.rnn.pack_sequence([x, x]))[1],
             "pad and mask sequences, and do not pack them",
@@ -196,6 +200,15 @@ def test_branches_on_values_are_refused_with_their_line(
 def test_results_that_artifacts_cannot_hold_are_refused(function: Any, words: str) -> None:
     """Dtypes and things that the format does not know, by position."""
     assert words in refusal(module_of(function))
+
+
+def test_a_dynamic_size_is_no_result() -> None:
+    """Nor what is computed of one: no line of torch's own stands for it."""
+    sizes = ({0: torch.export.Dim("rows", min=2, max=9)},)
+    with pytest.raises(
+        ExportError, match=r"output 1 is a size or another number, not a tensor\. L"
+    ):
+        trace("program main", module_of(lambda x: (x, 2 * x.shape[0])), (X,), shapes=sizes)
 
 
 def test_inputs_of_unknown_dtypes_are_refused() -> None:
