@@ -3,6 +3,7 @@
 // built with another standard library, and makes one shader library a kernel.
 #pragma once
 
+#include <bit>
 #include <exception>
 #include <initializer_list>
 
@@ -59,6 +60,9 @@ void run_kernel(AOTIMetalKernelFunctionHandle kernel, const Encode& encode) {
     (*static_cast<const Encode*>(data))(function);
   });
 }
+
+// A kernel's argument of a real number, which is passed as an integer.
+inline int64_t bits_of(float number) { return std::bit_cast<int32_t>(number); }
 
 // What a kernel writes the number of a failed check to; the run then fails with that message.
 inline RAIIAtenTensorHandle fault_of(std::initializer_list<const char*> messages) {

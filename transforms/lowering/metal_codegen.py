@@ -24,6 +24,7 @@ from torch._inductor.codegen.common import CSEVariable
 from torch._inductor.codegen.cpp_wrapper_mps import CppWrapperMps
 from torch._inductor.codegen.mps_device_op_overrides import MPSDeviceOpOverrides
 from torch._inductor.virtualized import V
+from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from transforms.lowering.cpp_codegen import (
     NARROW,
@@ -41,6 +42,7 @@ SHADER_SCHEME = "menagerie"
 _BEGIN, _END = '(R"MTL(', ')MTL");'
 _KERNEL_NAME = "kernel void generated_kernel("
 _POSITION = re.compile(r"( *)(\w+ \w+ \[\[thread_position_in_grid\]\])")
+_SIZES = (SymT.SIZE, SymT.PRECOMPUTED_SIZE)
 _LITERAL = re.compile(r"\b(\d+)LL?\b")
 # Whatever of these is left shows that torch writes its wrapper past the methods that we replace.
 _FOREIGN = ("MTL(", "generated_kernel", "shared_callback", "MTLFunction_t", "ATen/")
@@ -237,8 +239,10 @@ class MetalWrapper(CheckedWrapper, CppWrapperMps):
             call_args = [*call_args[:-2], place, *call_args[-2:]]
             arg_types = [*arg_types[:-2], torch.int32, *arg_types[-2:]]
         # Computed sizes are written out: each graph of a loop has others by the same names.
-        sizes = V.graph.sizevars.inv_precomputed_replacements
-        computed = {str(size): f"({self.codegen_sizevar(value)})" for size, value in sizes.items()}
+        computed = {
+            str(size): f"{'' if value.is_integer else 'bits_of'}({self.codegen_sizevar(value)})"
+            for size, value in V.graph.sizevars.inv_precomputed_replacements.items()
+        }
         call_args = [computed.get(each, each) for each in call_args]
         super().generate_kernel_call(kernel_name, call_args, arg_types=arg_types, **keywords)
 
@@ -302,9 +306,20 @@ class _Kernel(mps.MetalKernel):
         with patch.object(self, "range_tree_nodes", {counter.name: counter}):
             return super()._reduction_nocache(*what)
 
+    def rename_indexing(self, index: Any) -> Any:
+        """Let the host compute real numbers of sizes, and what they are rounded to, in double."""
+        if isinstance(index, sympy.Expr):
+            parts = {x: V.graph.sizevars.lookup_precomputed_size(x) for x in _real_parts(index)}
+            index = index.xreplace(parts)
+        return super().rename_indexing(index)
+
     def codegen_kernel(self, name: str = "generated_kernel") -> str:
         with patch.object(mps, "_embed_headers", lambda *_: ""):
             text: str = super().codegen_kernel(name)
+        computed = V.graph.sizevars.inv_precomputed_replacements
+        for size, inner in self.args.sizevars.items():
+            if not computed.get(size, size).is_integer:
+                text = text.replace(f"constant long& {inner},", f"constant float& {inner},")
         return _POSITION.sub(r"\1device int* fault,\n\1\2", text, count=1) if self.faults else text
 
     def call_kernel(self, *args: Any, **keywords: Any) -> None:
@@ -312,6 +327,15 @@ class _Kernel(mps.MetalKernel):
         if isinstance(wrapper, MetalWrapper):
             wrapper.faults = tuple(self.faults)
         super().call_kernel(*args, **keywords)
+
+
+def _real_parts(index: Any) -> set[sympy.Expr]:
+    """Return the largest parts of an index that compute with real numbers, and with sizes alone."""
+    if all(getattr(part, "is_integer", True) for part in sympy.preorder_traversal(index)):
+        return set()
+    if index.free_symbols and all(symbol_is_type(x, _SIZES) for x in index.free_symbols):
+        return {index} if isinstance(index, sympy.Expr) else set()
+    return set().union(*map(_real_parts, index.args))
 
 
 class MetalScheduling(mps.MetalScheduling):

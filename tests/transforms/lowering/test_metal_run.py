@@ -306,6 +306,24 @@ def test_places_of_a_dynamic_length_are_looked_up() -> None:
     torch.testing.assert_close(found, module(ids), atol=0, rtol=0)
 
 
+class _Lengths(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Use numbers that Python computes from a length."""
+        n = x.shape[2]
+        return x + round(n * 0.35), x * n**-0.5, F.interpolate(x, scale_factor=1.7)
+
+
+def test_numbers_of_a_length_are_computed_in_double(tmp_path: Path) -> None:
+    """A shader's float32 would round 690 * 0.35 up; Metal has no double."""
+    sizes, out = [{2: torch.export.Dim("n", min=2, max=700)}], tmp_path / "out"
+    given = (torch.randn(1, 3, 11),)
+    convert(_Lengths(), given, target="metal", out=out, dynamic_shapes=sizes, measure_seconds=0)
+    x = torch.randn(1, 3, 690)
+    with Session(out, threads=1) as session:
+        found = [torch.from_numpy(y) for y in session.run({"x": x.numpy()}).values()]
+    torch.testing.assert_close(found, [*_Lengths()(x)])
+
+
 class _Sums(nn.Module):
     def forward(self, numbers: torch.Tensor, marks: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Of values among which no NaN can be, and of those that a constant takes the place of."""
