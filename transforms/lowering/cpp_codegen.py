@@ -35,6 +35,7 @@ from unittest.mock import patch
 
 import sympy
 import torch
+from torch._decomp.decompositions import _index_add
 from torch._inductor import codegen, inductor_prims, ir, lowering
 from torch._inductor.codegen.common import BracesBuffer, KernelArgs
 from torch._inductor.codegen.cpp import (
@@ -273,6 +274,7 @@ def _std_mean(x: torch.Tensor, dim: Any = None, **given: Any) -> tuple[torch.Ten
 
 
 _DEVIATIONS = {
+    aten.index_add.default: partial(_index_add, inplace=False),  # torch's leaves out bfloat16
     aten.var.correction: partial(_spread, deviation=False),
     aten.std.correction: partial(_spread, deviation=True),
     aten.std_mean.correction: _std_mean,

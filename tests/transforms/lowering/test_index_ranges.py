@@ -50,7 +50,9 @@ OPERATORS: dict[str, Operator] = {
     "index_select, last axis": Operator(lambda x, i: x.index_select(-1, i), COLUMNS),
     "index_select, int32": Operator(lambda x, i: x.index_select(0, i), dtype=torch.int32),
     "index_add": Operator(lambda x, i: x.index_add(0, i, x[:2])),
-    "index_add, last axis": Operator(lambda x, i: x.index_add(1, i, x[:, 1:]), COLUMNS),
+    "index_add, bfloat16": Operator(
+        lambda x, i: x.bfloat16().index_add(1, i, x[:, 1:].bfloat16()).float(), COLUMNS
+    ),
     "index_add, int32": Operator(lambda x, i: x.index_add(0, i, x[:2]), dtype=torch.int32),
     "index_copy": Operator(lambda x, i: x.index_copy(0, i, x[:2])),
     "index_fill": Operator(lambda x, i: x.index_fill(0, i, 1.5)),
