@@ -123,7 +123,7 @@ def source_line(node: Node) -> tuple[str, str]:
     lines = [
         found
         for found in _SOURCE_LINE.findall(node.meta.get("stack_trace") or "")
-        if "torch/nn/modules" not in found[0]
+        if not ("torch/nn/modules" in found[0] or found[0].startswith("<"))  # <eval_with_key>
     ]
     return lines[-1] if lines else ("", "")
 

@@ -19,6 +19,7 @@ from menagerie.figures import count
 from menagerie.format.bundle_manifest import Role
 from menagerie.paths import built
 from menagerie.shims import supported_symbols
+from transforms.graph.aliasing import nodes_of
 from transforms.graph.guards import dynamic_sizes_kept
 from transforms.graph.record import origin
 from transforms.lowering.coverage import check_kernels, check_library, own_shims
@@ -145,7 +146,9 @@ def _generate(name: str, program: ExportedProgram) -> GeneratedCode:
         except LoweringError as error:
             raise _explained(place, program, error) from error
     if code.generated_kernels:
-        raise LoweringError(place, "a part of the program would run on the CPU")
+        loops = [origin(n) for n in nodes_of(program) if str(n.target) in {"scan", "map_impl"}]
+        fact = f"{(*loops, 'a part of the program')[0]} would count on the CPU"
+        raise LoweringError(place, fact, "Write it with while_loop, or convert for the CPU")
     return code
 
 
