@@ -24,6 +24,7 @@ from torch._inductor.codegen.common import CSEVariable
 from torch._inductor.codegen.cpp_wrapper_mps import CppWrapperMps
 from torch._inductor.codegen.mps_device_op_overrides import MPSDeviceOpOverrides
 from torch._inductor.virtualized import V
+from torch.utils._sympy.functions import PythonMod
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from transforms.lowering.cpp_codegen import (
@@ -307,9 +308,9 @@ class _Kernel(mps.MetalKernel):
             return super()._reduction_nocache(*what)
 
     def rename_indexing(self, index: Any) -> Any:
-        """Let the host compute real numbers of sizes, and what they are rounded to, in double."""
+        """Let the host compute real numbers of sizes, in double, and what they are rounded to."""
         if isinstance(index, sympy.Expr):
-            parts = {x: V.graph.sizevars.lookup_precomputed_size(x) for x in _real_parts(index)}
+            parts = {x: V.graph.sizevars.lookup_precomputed_size(x) for x in _parts_of_host(index)}
             index = index.xreplace(parts)
         return super().rename_indexing(index)
 
@@ -329,13 +330,14 @@ class _Kernel(mps.MetalKernel):
         super().call_kernel(*args, **keywords)
 
 
-def _real_parts(index: Any) -> set[sympy.Expr]:
-    """Return the largest parts of an index that compute with real numbers, and with sizes alone."""
-    if all(getattr(part, "is_integer", True) for part in sympy.preorder_traversal(index)):
+def _parts_of_host(index: Any) -> set[sympy.Expr]:
+    """Return the largest parts of sizes alone that compute with real numbers, or by Python's %."""
+    parts = sympy.preorder_traversal(index)
+    if all(getattr(x, "is_integer", True) and not isinstance(x, PythonMod) for x in parts):
         return set()
     if index.free_symbols and all(symbol_is_type(x, _SIZES) for x in index.free_symbols):
         return {index} if isinstance(index, sympy.Expr) else set()
-    return set().union(*map(_real_parts, index.args))
+    return set().union(*map(_parts_of_host, index.args))
 
 
 class MetalScheduling(mps.MetalScheduling):
