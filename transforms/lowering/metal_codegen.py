@@ -117,6 +117,12 @@ class MetalFunctions(mps.MetalOverrides):
     mod = staticmethod(lambda x0, x1: _divided("kModulus", x0, x1))
 
     @staticmethod
+    def constant(val: Any, dtype: torch.dtype) -> str:
+        """Return a number; without its sign the least int64 is too large for a literal."""
+        least = isinstance(val, int) and val == torch.iinfo(torch.int64).min
+        return "LONG_MIN" if least else str(mps.MetalOverrides.constant(val, dtype))
+
+    @staticmethod
     def sign(x: Any) -> str:
         """Return -1, 0 or 1; 0 for -0 and NaN."""
         return f"static_cast<decltype({x})>(({x} > 0) - ({x} < 0))"

@@ -344,7 +344,8 @@ class _Ends(nn.Module):
         sums = [n.sum(0, dtype=n.dtype) for n in kept]
         sums += [n[:3].scatter_reduce(0, rows, n, k) for n in kept for k in ("sum", "mean")]
         sums += [n[:3].index_put((rows,), n, accumulate=True) for n in kept]
-        return x.abs() % 5, -x // 3, (x * x).sum(), (x + x).long(), *sums, kept[0].abs() % 5
+        wide = (x + x).long().clamp(min=-1 << 63)
+        return x.abs() % 5, -x // 3, (x * x).sum(), wide, *sums, kept[0].abs() % 5
 
 
 def test_integers_wrap_around_at_their_ends(tmp_path: Path) -> None:
