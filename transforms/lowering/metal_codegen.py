@@ -23,9 +23,10 @@ from torch._inductor.codegen import mps
 from torch._inductor.codegen.common import CSEVariable
 from torch._inductor.codegen.cpp_wrapper_mps import CppWrapperMps
 from torch._inductor.codegen.mps_device_op_overrides import MPSDeviceOpOverrides
-from torch._inductor.virtualized import V
+from torch._inductor.virtualized import V, ops
 from torch.utils._sympy.functions import PythonMod
 from torch.utils._sympy.symbol import SymT, symbol_is_type
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from transforms.lowering.cpp_codegen import (
     NARROW,
@@ -44,6 +45,7 @@ _BEGIN, _END = '(R"MTL(', ')MTL");'
 _KERNEL_NAME = "kernel void generated_kernel("
 _POSITION = re.compile(r"( *)(\w+ \w+ \[\[thread_position_in_grid\]\])")
 _SIZES = (SymT.SIZE, SymT.PRECOMPUTED_SIZE)
+_INT32 = torch.iinfo(torch.int32)
 _LITERAL = re.compile(r"\b(\d+)LL?\b")
 # Whatever of these is left shows that torch writes its wrapper past the methods that we replace.
 _FOREIGN = ("MTL(", "generated_kernel", "shared_callback", "MTLFunction_t", "ATen/")
@@ -117,6 +119,18 @@ class MetalFunctions(mps.MetalOverrides):
     mod = staticmethod(lambda x0, x1: _divided("kModulus", x0, x1))
 
     @staticmethod
+    def index_expr(expr: sympy.Expr, dtype: torch.dtype) -> Any:
+        """Compute a number from places, which are of 32 bits, in as many as it may need."""
+        index = V.kernel.prepare_indexing(expr)
+        if not _fits_int(index):
+            places = [x for x in index.free_symbols if not symbol_is_type(x, _SIZES)]
+            index = index.xreplace({x: sympy.Symbol(f"long({x})", integer=True) for x in places})
+        text = V.kernel.index_to_str(index)
+        return ops.to_dtype(V.kernel.cse.generate(V.kernel.compute, text), dtype)
+
+    value_expr = index_expr
+
+    @staticmethod
     def constant(val: Any, dtype: torch.dtype) -> str:
         """Return a number; without its sign the least int64 is too large for a literal."""
         least = isinstance(val, int) and val == torch.iinfo(torch.int64).min
@@ -166,6 +180,17 @@ class MetalFunctions(mps.MetalOverrides):
     def logical_xor(a: CSEVariable, b: CSEVariable) -> str:
         """Return whether just one of two numbers is not zero."""
         return f"(static_cast<bool>({a}) != static_cast<bool>({b}))"
+
+
+def _fits_int(index: sympy.Expr) -> bool:
+    """Return whether all parts of an index have 32 bits, at the largest sizes too."""
+    whole, sizes = V.graph.sizevars.remove_precomputed_replacements, V.graph.sizevars.shape_env
+    ranges = dict(sizes.var_to_range)
+    for place, length in V.kernel.var_ranges().items():
+        ranges[place] = ValueRanges(0, bound_sympy(whole(length), ranges).upper)
+    parts = [x for x in sympy.preorder_traversal(whole(index)) if getattr(x, "is_integer", False)]
+    bounds = [bound_sympy(part, ranges) for part in parts]
+    return all(_INT32.min <= each.lower and each.upper <= _INT32.max for each in bounds)
 
 
 def _divided(division: str, a: Any, b: Any) -> str:

@@ -311,11 +311,12 @@ class _Lengths(nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Use numbers that Python computes from a length."""
         n = x.shape[2]
-        return x + round(n * 0.35), x * n**-0.5, F.interpolate(x, scale_factor=1.7), x.roll(n // 3)
+        scaled = x * n**-0.5, F.interpolate(x, scale_factor=1.7)
+        return x + round(n * 0.35), *scaled, x.roll(n // 3), torch.arange(n) * 10**7 % 97
 
 
-def test_numbers_of_a_length_are_computed_in_double(tmp_path: Path) -> None:
-    """A shader's float32 would round 690 * 0.35 up; Metal has no double."""
+def test_numbers_of_a_length_are_wide(tmp_path: Path) -> None:
+    """A shader's float would round 690 * 0.35 up, and its int not hold 690 * 10**7."""
     x, sizes, out = torch.randn(1, 3, 690), [{2: Dim("n", min=2, max=700)}], tmp_path / "out"
     convert(_Lengths(), (x[..., :11],), target="metal", out=out, dynamic_shapes=sizes)
     with Session(out) as session:
