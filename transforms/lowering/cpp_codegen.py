@@ -125,6 +125,7 @@ def numbers_as_eager() -> Iterator[None]:
         # An int in C++, even of int16.
         (CppOverrides, "abs", staticmethod(lambda x: f"decltype({x})(std::abs({x}))")),
         (CppVecOverrides, "expm1", staticmethod(expm1)),
+        (CppVecOverrides, "masked", staticmethod(_masked)),
     ]
     for name, division in _DIVISIONS.items():
         vector = _vector_division(division)
@@ -292,6 +293,27 @@ def expm1(x: Any) -> str:
     return f"{x}.expm1()"
 
 
+_plain_masked = CppVecOverrides.masked
+
+
+def _masked(mask: Any, body: Callable[[], Any], other: Any) -> Any:
+    """Compute the body where a mask is true; bools as lanes of float, which `other` has too.
+
+    What compares integers has lanes of theirs.
+    """
+
+    def of_float() -> Any:
+        result = body()
+        if result.dtype != torch.bool or not result.is_vec:
+            return result
+        cast = V.kernel._get_mask_cast(result, torch.float)
+        lanes = V.kernel.cse.generate(V.kernel.compute, cast, dtype=torch.bool)
+        lanes.update_on_args("masked", (result,), {})
+        return lanes
+
+    return _plain_masked(mask, of_float, other)  # type: ignore[no-untyped-call]
+
+
 def _scalar_division(division: str, of_floats: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     def divide(a: Any, b: Any) -> Any:
         if a.dtype.is_floating_point or b.dtype.is_floating_point:
@@ -306,10 +328,10 @@ def _vector_division(division: str) -> Callable[..., str]:
     def divide(a: Any, b: Any) -> str:
         if a.dtype.is_floating_point:
             return _float_remainder(a, b)
-        divisor = str(b)
-        if V.kernel._load_mask is not None:  # lanes that it hides may hold anything
+        divisor, mask = str(b), V.kernel._load_mask
+        if mask is not None and mask.is_vec:  # what it hides may hold anything
             one = V.kernel.broadcast(ops.constant(1, b.dtype).value)
-            divisor = CppVecOverrides.where(V.kernel._load_mask, b, one)  # type: ignore[no-untyped-call]
+            divisor = CppVecOverrides.where(mask, b, one)  # type: ignore[no-untyped-call]
         count = cexpr_index(V.kernel.num_elems)  # type: ignore[no-untyped-call]
         place = V.kernel.args.text(fault_place())
         return f"divided<Division::{division}>({a}, {divisor}, {count}, loop_fault, {place})"

@@ -110,12 +110,13 @@ def test_no_lane_behind_a_row_counts(dtype: torch.dtype, tmp_path: Path) -> None
                     np.testing.assert_allclose(found, want.numpy(), close, close, err_msg=name)
 
 
-def test_a_transposed_tile_of_bools_fits(tmp_path: Path) -> None:
-    """A comparison of bytes that is stored transposed is eager's, and so are its neighbours."""
+def test_a_tile_of_bools_and_padded_rows_fit(tmp_path: Path) -> None:
+    """A comparison stored transposed is eager's, and so are its neighbours and padded rows."""
 
     class Compared(nn.Module):
         def forward(self, a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
-            return (a == b).t().contiguous(), a + b
+            padded = (F.pad(x, (0, 0, 1, 2)) for x in (a > b, a.int() // (b + 1).int()))
+            return (a == b).t().contiguous(), a + b, *padded
 
     generator = torch.Generator().manual_seed(3)
     values = (torch.randint(0, 2, (24, 20), generator=generator) for _ in range(2))
