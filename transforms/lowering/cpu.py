@@ -50,10 +50,11 @@ _OPTIONS: dict[str, object] = {
 }
 
 # Inductor's own choices: keep IEEE results (no contraction, no finite-math) at full optimisation.
+# Integers wrap around as in eager: a compiler may else take n + 1 > n for true.
 _FLAGS = (
     "-std=c++20", "-O3", "-DNDEBUG", "-fPIC", "-fopenmp", "-fvisibility=hidden", "-w",
     "-fno-trapping-math", "-fno-math-errno", "-ffp-contract=off", "-fno-tree-loop-vectorize",
-    "-DTORCH_INDUCTOR_CPP_WRAPPER", "-DSTANDALONE_TORCH_HEADER",
+    "-fwrapv", "-DTORCH_INDUCTOR_CPP_WRAPPER", "-DSTANDALONE_TORCH_HEADER",
     "-DC10_USING_CUSTOM_GENERATED_MACROS",
 )  # fmt: skip
 

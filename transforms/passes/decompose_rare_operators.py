@@ -430,10 +430,11 @@ def _resize(  # noqa: PLR0917
         kind = images.dtype if images.is_floating_point() else torch.float64
         grid = torch.arange(wanted, dtype=kind)
         centre = step * grid + 0.5 if align_corners and not smooth else step * (grid + 0.5)
-        place, weight = _taps(kernel, reach, step if smooth else 1.0, size, centre, smooth=smooth)
+        wide = step if smooth else 1.0
+        place, weight, inside = _taps(kernel, reach, wide, size, centre, smooth=smooth)
         rows = result.movedim(axis, -1)[..., place]
         if images.is_floating_point():
-            made = torch.where(weight == 0, 0.0, rows * weight).sum(-1)
+            made = torch.where(inside, rows * weight, 0.0).sum(-1)
         else:
             made = _mean_of_bytes(rows, weight)
         result = made.movedim(-1, axis)
@@ -464,8 +465,8 @@ def _mean_of_bytes(rows: Tensor, weight: Tensor) -> Tensor:
 def _taps(
     kernel: Callable[[Tensor], Tensor], reach: int, step: float, size: int, centre: Tensor, *,
     smooth: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Return which elements each of the result's reads, and their weights, which are 1 together.
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Return which elements each of the result's reads, their weights, 1 together, and which count.
 
     Those outside are left out if it is `smooth`, and else are the outermost again.
     """
@@ -478,11 +479,12 @@ def _taps(
     near = place.clamp(0, size - 1)
     if smooth:
         end = (centre + support + 0.5).to(torch.int64)[:, None]
-        weight = torch.where((near == place) & (place < end), weight, 0.0)
-        return near, weight / weight.sum(1, True)
+        inside = (near == place) & (place < end)
+        weight = torch.where(inside, weight, 0.0)
+        return near, weight / weight.sum(1, True), inside
     same = near[:, :, None] == near[:, None]
-    weight = (weight[:, None] * same).sum(-1)
-    return near, torch.where(same.tril(-1).any(-1), 0.0, weight)
+    once = ~same.tril(-1).any(-1)
+    return near, torch.where(once, (weight[:, None] * same).sum(-1), 0.0), once
 
 
 def _triangle(x: Tensor) -> Tensor:

@@ -110,17 +110,19 @@ def test_no_lane_behind_a_row_counts(dtype: torch.dtype, tmp_path: Path) -> None
                     np.testing.assert_allclose(found, want.numpy(), close, close, err_msg=name)
 
 
-def test_a_tile_of_bools_and_padded_rows_fit(tmp_path: Path) -> None:
-    """A comparison stored transposed is eager's, and so are its neighbours and padded rows."""
+def test_tiles_and_rows_of_integers(tmp_path: Path) -> None:
+    """A comparison stored transposed, its neighbours, padded rows, and numbers that wrap around."""
 
     class Compared(nn.Module):
-        def forward(self, a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+        def forward(self, a: Tensor, b: Tensor, i: Tensor) -> tuple[Tensor, ...]:
             padded = (F.pad(x, (0, 0, 1, 2)) for x in (a > b, a.int() // (b + 1).int()))
-            return (a == b).t().contiguous(), a + b, *padded
+            wrapped = i[:, None] * torch.arange(1, 4).int() - 20
+            return (a == b).t().contiguous(), a + b, *padded, wrapped.argmin(-1)
 
     generator = torch.Generator().manual_seed(3)
     values = (torch.randint(0, 2, (24, 20), generator=generator) for _ in range(2))
-    given = tuple(each.to(torch.uint8) for each in values)
+    lowest = torch.full((3,), -(2**31), dtype=torch.int32)
+    given = (*(each.to(torch.uint8) for each in values), lowest)
     bundle = convert(Compared(), given, out=tmp_path / "tile", measure_seconds=0)
     with menagerie.open(bundle.folder) as session:
         names = [each.name for each in session.inputs]
