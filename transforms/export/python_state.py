@@ -289,11 +289,11 @@ def _value(thing: Any) -> object:
         return content_digest(thing)
     if isinstance(thing, (list, deque)):
         return tuple(map(id, thing))
-    if hasattr(thing, "tobytes"):  # NumPy's
+    if hasattr(type(thing), "tobytes"):  # NumPy's; torch.ops has any name
         return thing.tobytes()
-    if hasattr(thing, "bit_generator"):  # NumPy's random numbers
+    if hasattr(type(thing), "bit_generator"):  # NumPy's random numbers
         return repr(thing.bit_generator.state)
-    if hasattr(thing, "__next__"):
+    if hasattr(type(thing), "__next__"):
         with suppress(TypeError):  # a generator does not tell where it is
             return repr(thing.__reduce__())
     return repr(thing) if type(thing).__module__ in {"builtins", "itertools"} else id(thing)

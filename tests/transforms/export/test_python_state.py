@@ -307,8 +307,8 @@ def masks(self: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 def test_what_only_saves_time_is_no_state() -> None:
-    """Masks, tables and caches that a call makes, a result that is noted, a log unread."""
-    module = Kept(masks, mask=None, tables={}, last=None, log=[], calls=0).eval()
+    """Masks, tables and caches that a call makes, a noted result, a log unread, operators."""
+    module = Kept(masks, mask=None, tables={}, last=None, log=[], calls=0, ops=torch.ops).eval()
     expected = X.cumsum(0) * torch.arange(3).float().sin() + torch.arange(3).float().cos()
     prepared = prepare_module("main", Program(module, (X,)))
     torch.testing.assert_close(prepared.goldens[0].outputs["output"], expected)
