@@ -66,6 +66,7 @@ LISTED: Mapping[str, tuple[Kind, ...]] = {
     **dict.fromkeys(("addcmul", "zeta", "upsample_", "hardswish", "var"), _LARGE),
     **dict.fromkeys(("binary_cross_entropy", "histc"), (*_NAN, *_LARGE)),
     **dict.fromkeys(("grid_sampler", "_fft_", "fft_", "stft"), (*_NAN, *_LARGE)),
+    "torchvision.deform_conv2d": (*_NAN, *_LARGE),  # by grid_sampler
     **dict.fromkeys(("adaptive_max_pool", "multi_margin_loss", "mode"), _NAN),
     **{f"max_pool{n}d_with_indices": _NAN for n in (1, 2, 3)},
     **dict.fromkeys(("cholesky_inverse", "chebyshev_polynomial_w"), (*_NAN, *_LARGE)),

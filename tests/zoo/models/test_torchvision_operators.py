@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from tests.pieces import run_piece
+from transforms import convert
 from transforms.lowering import cpu
 from zoo.errors import UnsupportedKernels
 from zoo.models.torchvision_operators import (
@@ -108,7 +109,7 @@ class _Regions(nn.Module):
         return regions
 
 
-def test_sampling_is_lowered_as_what_it_is_made_of(ops: ModuleType) -> None:
+def test_sampling_is_lowered_as_what_it_is_made_of(ops: ModuleType, tmp_path: Path) -> None:
     """A deformed convolution and aligned regions run without a kernel of torchvision's."""
     torch.manual_seed(5)
     module = _Regions(ops).eval()
@@ -117,6 +118,7 @@ def test_sampling_is_lowered_as_what_it_is_made_of(ops: ModuleType) -> None:
         program = torch.export.export(module, (x, boxes), strict=False).run_decompositions({})
         [result] = run_piece(program, [x, boxes])
         torch.testing.assert_close(result, module(x, boxes), rtol=1e-4, atol=1e-5)
+    assert convert(module, (x, boxes), out=tmp_path / "regions", measure_seconds=0)
 
 
 class _Suppressed(nn.Module):
