@@ -24,6 +24,7 @@ from transforms.passes.canonical import (
     CanonicalPass,
     KeepPlainState,
     LookUpTensorIndices,
+    RoundToHalves,
     TakePlainInputs,
 )
 from transforms.passes.drop_assertions import DropAssertions
@@ -41,7 +42,14 @@ _CHOICE = "Give names, or {'name': 'fuse_cat_linear', 'options': {'gate': 'open'
 OF_PRECISIONS: tuple[type[GraphPass], ...] = (NarrowWeights, QuantiseWeights)
 _OF_EXPORT = {
     each.name: each.summary
-    for each in (TakePlainInputs, CallViews, KeepPlainState, LookUpTensorIndices, DropAssertions)
+    for each in (
+        TakePlainInputs,
+        CallViews,
+        KeepPlainState,
+        LookUpTensorIndices,
+        DropAssertions,
+        RoundToHalves,
+    )
 }
 
 

@@ -49,9 +49,10 @@ def test_export_and_lowering_are_in_the_list(target: str, last: list[str]) -> No
     _, found = explain_program("main", program, target=target, exported=exported)
     names = [step.record.name for step in found.passes]
     first = ["call_views", "keep_plain_state", "look_up_tensor_indices", "drop_assertions"]
+    first += ["round_to_halves"]
     own = [each.name for each in make_passes(passes_in(WeightPrecision(), None, target))]
     assert names == [*first, *own, *last]
-    assert all(step.summary.startswith("Replaces ") for step in found.passes[:4])
+    assert all(step.summary.startswith("Replaces ") for step in found.passes[:5])
 
 
 def test_changes_refusals_and_counts_of_a_pass_are_reported() -> None:

@@ -36,6 +36,7 @@ from transforms.passes.canonical import (
     CallViews,
     KeepPlainState,
     LookUpTensorIndices,
+    RoundToHalves,
     run_canonical,
 )
 from transforms.passes.decompose_stft import SignalsOfAnyLength
@@ -275,7 +276,8 @@ def _decomposed(
     _refuse_derivatives(place, program)
     with patch.object(FlexAttentionHOP, "__call__", _flex_attention):
         program = functional(program)
-    return run_canonical(place, program, [DropAssertions(deferred=deferred)], records)
+    after = DropAssertions(deferred=deferred), RoundToHalves()
+    return run_canonical(place, program, after, records)
 
 
 def _refuse_derivatives(place: str, program: ExportedProgram) -> None:

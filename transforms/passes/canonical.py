@@ -5,6 +5,7 @@ They see it as torch.export leaves it. One that would change nothing does not co
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar
@@ -178,3 +179,69 @@ def _index_read(node: Node) -> Any:
         return None
     index: Any = item.args[0]
     return index if index.meta["val"].dtype in {torch.int32, torch.int64} else None
+
+
+class RoundToHalves(CanonicalPass):
+    """Replaces numbers that meet tensors of float16 or bfloat16 with the nearest of that dtype.
+
+    So does eager. Numbers are those of Python, tensors without axes and tensors of integers.
+    Generated code would take each as it is: 0.7 is not the float16 nearest to it. Factors and
+    divisors without axes are taken as they are by eager's kernels, too (`original_scalar_value` of
+    aten/src/ATen/native/cpu/BinaryOpsKernel.cpp). All bits are read again, since Inductor leaves
+    out a cast that is followed by its inverse.
+    """
+
+    def applies(self, program: ExportedProgram) -> bool:
+        """Return whether there is such a number."""
+        return any(_unrounded(node) for node in program.graph.nodes)
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        """Round each."""
+        for node in editor.calls(*_ROUNDED):
+            for place, dtype in _unrounded(node).items():
+                value: Any = node.args[place]
+                if isinstance(value, Node):
+                    with editor.graph.inserting_before(node):
+                        half = editor.call(aten._to_copy.default, value, dtype=dtype, like=node)
+                        bits = editor.call(aten.view.dtype, half, torch.int16, like=node)
+                        same = editor.call(aten.bitwise_and.Scalar, bits, -1, like=node)
+                        value = editor.call(aten.view.dtype, same, dtype, like=node)
+                else:
+                    value = torch.tensor(value, dtype=dtype).item()
+                node.update_arg(place, value)
+                journal.changed(f"{node.name} takes a number in {dtype}")
+
+
+_HALVES = (torch.float16, torch.bfloat16)
+_FACTORS = [aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar]
+_ROUNDED = [
+    *_FACTORS, aten.add.Tensor, aten.add.Scalar, aten.sub.Tensor, aten.sub.Scalar,
+    aten.rsub.Tensor, aten.rsub.Scalar, aten.fmod.Tensor, aten.fmod.Scalar, aten.remainder.Tensor,
+    aten.remainder.Scalar, aten.pow.Tensor_Tensor, aten.pow.Tensor_Scalar, aten.pow.Scalar,
+    aten.gt.Tensor, aten.gt.Scalar, aten.ge.Tensor, aten.ge.Scalar, aten.lt.Tensor, aten.lt.Scalar,
+    aten.le.Tensor, aten.le.Scalar, aten.eq.Tensor, aten.eq.Scalar, aten.ne.Tensor, aten.ne.Scalar,
+    aten.maximum.default, aten.minimum.default, aten.fmax.default, aten.fmin.default,
+    aten.where.self, aten.atan2.default, aten.hypot.default, aten.logaddexp.default,
+    aten.xlogy.Tensor, aten.clamp.default, aten.clamp.Tensor,
+]  # fmt: skip
+
+
+def _unrounded(node: Node) -> dict[int, torch.dtype]:
+    """Return the places of arguments that eager rounds to halves, with their dtype."""
+    if node.op != "call_function" or node.target not in _ROUNDED:
+        return {}
+    tensors = {i: a.meta["val"] for i, a in enumerate(node.args) if isinstance(a, Node)}
+    tensors = {i: t for i, t in tensors.items() if isinstance(t, Tensor) and t.dtype != torch.bool}
+    floats = {t.dtype for t in tensors.values() if t.dim() and t.is_floating_point()}
+    if len(floats) != 1 or not floats.issubset(_HALVES):
+        return {}
+    [dtype] = floats
+    whole = {1} if node.target in _FACTORS else set()
+    others = {i: t for i, t in tensors.items() if t.dtype != dtype}
+    places = {i: dtype for i, t in others.items() if t.dim() or i not in whole}
+    for i, value in enumerate(node.args):
+        if isinstance(value, float) and i not in whole and math.isfinite(value):
+            rounded = torch.tensor(value, dtype=dtype).item()
+            if rounded != value and math.isfinite(rounded):
+                places[i] = dtype
+    return places
