@@ -320,6 +320,11 @@ def _vector_norm(self: Tensor, ord: float = 2, dim: Any = None, *how: bool, **to
 def needs_factors(node: Node) -> bool:
     """Return whether a call of the table is to be written out: few norms are."""
     given = bound_arguments(node)
+    if node.target in _OF_NORMS:
+        shapes = [fake_value(given[name]).shape for name in ("x1", "x2")]
+        return not all(isinstance(shape[given.get("dim", -1)], int) for shape in shapes)
+    if node.target is aten.norm.ScalarOpt_dim:
+        return not isinstance(_may_be_one(given["self"], given["p"], given["dim"]), int)
     if "ord" not in given:
         return True
     if node.target is aten.linalg_vector_norm.default:
@@ -329,8 +334,13 @@ def needs_factors(node: Node) -> bool:
     return matrices and given["ord"] in _BY_SINGULAR_VALUES
 
 
+_OF_NORMS = (aten.cosine_similarity.default, aten.pairwise_distance.default)
+
 LINEAR_ALGEBRA: dict[OpOverload, Callable[..., Any]] = {
-    **{operator: as_torch_does(operator) for operator in _COMPOSITE},
+    **{operator: as_torch_does(operator) for operator in (*_COMPOSITE, *_OF_NORMS)},
+    aten.norm.ScalarOpt_dim: lambda self, p, dim, keepdim=False: torch.linalg.vector_norm(
+        self, 2 if p is None else p, dim, keepdim
+    ),
     aten.linalg_vector_norm.default: _vector_norm,
     aten.cholesky.default: _cholesky,
     aten.linalg_cholesky.default: lambda a, *, upper=False: _cholesky(a, upper),

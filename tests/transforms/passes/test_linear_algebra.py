@@ -165,5 +165,10 @@ def test_a_singular_matrix_is_an_error_as_in_eager(tmp_path: Path) -> None:
 def test_the_norm_of_one_number_is_its_size(tmp_path: Path) -> None:
     """The proof tries those whose squares overflow or vanish, too."""
     axis, unit = {1: torch.export.Dim("n", min=1, max=9)}, nn.Module()
-    unit.forward = nn.functional.normalize
-    convert(unit, (torch.ones(2, 5),), dynamic_shapes=(axis,), out=tmp_path / "b")
+    unit.forward = lambda x, y: (
+        nn.functional.normalize(x),
+        nn.functional.cosine_similarity(x, y),
+        nn.functional.pairwise_distance(x, y, eps=0.0),
+    )
+    given = torch.ones(2, 5), torch.ones(2, 5)
+    convert(unit, given, dynamic_shapes=(axis, axis), out=tmp_path / "b", measure_seconds=0)
