@@ -108,7 +108,7 @@ test: setup wheel double ## the test suite
 test-native: $(VENV)/.ready ## the C++ units under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(BIN)/cmake -S tests/native -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
 	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python
-	$(BIN)/cmake --build build/native
+	MAKEFLAGS= $(BIN)/cmake --build build/native
 	build/native/menagerie-native-tests
 
 fuzz: setup ## libFuzzer and atheris on every reader of files, SECONDS=60 each (TARGETS="native-json python-npy")
