@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 from torch.export import ExportedProgram
+from torch.fx import Node
 
 from menagerie.figures import count
 from menagerie.format.bundle_manifest import Role
@@ -136,6 +137,10 @@ def dispatches(program: ExportedProgram, name: str) -> dict[str, int]:
 
 def _generate(name: str, program: ExportedProgram) -> GeneratedCode:
     place = f"program {name}"
+    given = program.graph_signature.user_inputs
+    for node in program.graph.find_nodes(op="placeholder"):
+        if node.name in given and node.users:
+            _refuse_foreign(place, node)  # torch's code would read half of a number without axes
     backend = Backend("mps", MetalScheduling, MetalWrapper.of(name))
     provide_mps()
     with metal_on_any_host(), dynamic_sizes_kept(place, program):
@@ -154,13 +159,20 @@ def _generate(name: str, program: ExportedProgram) -> GeneratedCode:
 
 def _explained(place: str, program: ExportedProgram, error: LoweringError) -> LoweringError:
     """Return the error, or its cause where that is a dtype that no GPU of Apple's has."""
-    for node in program.graph.nodes:
-        value = node.meta.get("val")
-        if isinstance(value, torch.Tensor) and value.dtype in _FOREIGN_DTYPES:
-            where = origin(node) if node.op == "call_function" else node.name
-            fact = f"{where} is of {value.dtype}, which Metal does not know"
-            return LoweringError(place, fact, "Let the model compute it in float32")
+    try:
+        for node in program.graph.nodes:
+            _refuse_foreign(place, node)
+    except LoweringError as cause:
+        return cause
     return LoweringError(place, error.fact, error.next_step)
+
+
+def _refuse_foreign(place: str, node: Node) -> None:
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor) and value.dtype in _FOREIGN_DTYPES:
+        where = origin(node) if node.op == "call_function" else node.name
+        fact = f"{where} is of {value.dtype}, which Metal does not know"
+        raise LoweringError(place, fact, "Let the model compute it in float32")
 
 
 def _sources(metal: MetalCode) -> list[Source]:

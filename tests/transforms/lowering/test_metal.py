@@ -241,6 +241,15 @@ def test_incomplete_gamma_functions_are_eagers(
     assert capfd.readouterr().err == ""
 
 
+def test_numbers_of_float64_are_refused_by_name(tmp_path: Path) -> None:
+    """Torch's code would read half of one without axes."""
+    more = nn.Module()
+    more.forward = lambda x, level: x > level
+    given = torch.rand(4, 6), torch.tensor(0.5, dtype=torch.float64)
+    with pytest.raises(LoweringError, match=r"is of torch.float64, which Metal does not know"):
+        convert(more, given, target="metal", out=tmp_path / "out")
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_stays_half(small: ExportedProgram, dtype: torch.dtype) -> None:
     """Weights keep the dtype of the model, and kernels read it under Metal's name for it."""
