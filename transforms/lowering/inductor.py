@@ -90,7 +90,7 @@ from torch.fx import Node
 from torch.fx.experimental import _config
 from torch.utils import _cpp_embed_headers
 from torch.utils import _pytree as pytree
-from torch.utils._sympy.functions import Where
+from torch.utils._sympy.functions import Max, Min, Where
 
 from menagerie.paths import built
 from transforms.graph.call_signature import state_of
@@ -218,6 +218,24 @@ def generate_code(
     raise not_the_pinned("inductor", "torch no longer calls AotCodeCompiler.compile")
 
 
+_least = sizevars.SizeVarAllocator.evaluate_min
+
+
+def _smaller(sizes: sizevars.SizeVarAllocator, left: Any, right: Any) -> Any:
+    """Return the smaller of two sizes, which the host finds where their ranges do not tell."""
+    try:
+        return _least(sizes, left, right)
+    except TypeError:
+        return Min(left, right)  # type: ignore[no-untyped-call]
+
+
+def _larger(sizes: sizevars.SizeVarAllocator, left: Any, right: Any) -> Any:
+    least = sizes.evaluate_min(left, right)
+    if least in {left, right}:
+        return right if least == left else left
+    return Max(left, right)  # type: ignore[no-untyped-call]
+
+
 _can_fuse = scheduler.Scheduler.fusable_weak_dep
 
 
@@ -276,6 +294,8 @@ def _passes_and_fusions() -> Iterator[None]:
         patch.dict(post_grad.pass_patterns[1].patterns, {_CUMSUM: []}),
         patch.object(post_grad, "same_meta", is_same),
         patch.object(scheduler.Scheduler, "fusable_weak_dep", _reads_before_it_writes),
+        patch.object(sizevars.SizeVarAllocator, "evaluate_min", _smaller),
+        patch.object(sizevars.SizeVarAllocator, "evaluate_max", _larger),
     ):
         yield
 

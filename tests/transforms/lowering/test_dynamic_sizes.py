@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import pytest
@@ -91,3 +92,24 @@ def test_a_remainder_of_a_negative_size_stays_dynamic(tmp_path: Path) -> None:
             x = torch.randn(2, size)
             [result] = session.run({"x": x.numpy()}).values()
             torch.testing.assert_close(torch.from_numpy(result.copy()), _Groups()(x))
+
+
+class _Start(nn.Module):
+    """The first part of a signal, by a fraction of its length."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(2, n) becomes (2, 0.29 n, rounded down)."""
+        return x[:, : math.floor(x.shape[1] * 0.29)] * 2
+
+
+@pytest.mark.parametrize("target", ["cpu", pytest.param("metal", marks=pytest.mark.sweep)])
+def test_a_signal_is_cut_at_a_fraction_of_its_length(target: str, tmp_path: Path) -> None:
+    """Where ranges do not tell which of two sizes is smaller, the host compares them."""
+    sizes, out = {"x": {1: Dim("n", min=20, max=3000)}}, tmp_path / "out"
+    given = (torch.randn(2, 50),)
+    convert(_Start(), given, target=target, dynamic_shapes=sizes, out=out, measure_seconds=0)
+    with Session(out) as session:
+        for size in (20, 57, 100, 101, 1000, 2999, 3000):
+            x = torch.randn(2, size)
+            [result] = session.run({"x": x.numpy()}).values()
+            torch.testing.assert_close(torch.from_numpy(result.copy()), _Start()(x))
