@@ -35,7 +35,8 @@ class FoldConstants(GraphPass):
     """Replaces f(constants) with the constant it computes.
 
     Folded are functional calls with at least one weight, buffer or lifted tensor beneath them; a
-    mere `full` or `arange` costs less to make than to read. Views of constants cost nothing and
+    mere `full` or `arange(9)` costs less to make than to read, but devices round the fractions of
+    `arange(0, 1, 0.1)` and `linspace` in ways of their own. Views of constants cost nothing and
     stay, reading what was folded beneath them. Results are computed by eager PyTorch and stored
     contiguous; all together they exceed what they replace by at most `max_growth` bytes, so that a
     broadcast does not swell the artifact.
@@ -80,9 +81,19 @@ def _known(editor: ProgramEditor, aliasing: Aliasing) -> dict[Node, bool]:
             continue
         if schema_of(node.target) is None and not any(n in known for n in inputs):
             continue  # arithmetic on sizes
-        fresh = bool(inputs) and not any(aliasing.share(node, n) for n in inputs)
-        known[node] = fresh and isinstance(node.meta.get("val"), torch.Tensor)
+        fresh = (inputs or _has_fractions(node)) and not any(
+            aliasing.share(node, n) for n in inputs
+        )
+        known[node] = bool(fresh) and isinstance(node.meta.get("val"), torch.Tensor)
     return known
+
+
+def _has_fractions(node: Node) -> bool:
+    """Return whether a call makes a row of numbers that have to be rounded."""
+    name = str(node.target).removeprefix("aten.").split(".")[0]
+    given = [n for n in node.args if isinstance(n, (int, float))]
+    is_whole = name == "arange" and all(n == round(n) for n in given)
+    return name in {"arange", "linspace", "logspace"} and not is_whole
 
 
 def _is_wanted(node: Node, known: dict[Node, bool]) -> bool:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from torch import nn
 
+from menagerie.session import Session
+from transforms import convert
 from transforms.passes.fold_constants import FoldConstants
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 aten = torch.ops.aten
 
@@ -242,3 +247,23 @@ def test_dynamic_sizes_are_not_constants() -> None:
     for size in (2, 7):
         x = torch.randn(size, 6)
         torch.testing.assert_close(result.module()(x), module(x))
+
+
+class _Levels(nn.Module):
+    """Numbers beside levels that are fractions."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """(n,) becomes the number of its level in each of three rows."""
+        rows = torch.linspace(0.1, 50, 701), torch.arange(0, 100, 0.3), torch.arange(-1, 1, 0.05)
+        return tuple(torch.bucketize(x, row) for row in rows)
+
+
+@pytest.mark.parametrize("target", ["cpu", pytest.param("metal", marks=pytest.mark.sweep)])
+def test_fractions_are_rounded_as_eager_rounds_them(target: str, tmp_path: Path) -> None:
+    """A number that is a level is on its right side; kernels round some levels otherwise."""
+    out, x = tmp_path / "out", torch.linspace(0.1, 50, 701)
+    convert(_Levels(), (torch.randn(701),), target=target, out=out, measure_seconds=0)
+    with Session(out) as session:
+        found = session.run({"x": x.numpy()}).values()
+        for one, other in zip(found, _Levels()(x), strict=True):
+            torch.testing.assert_close(torch.from_numpy(one.copy()), other)
