@@ -58,7 +58,8 @@ _ONE = (
 )
 _FIXED = (
     "No other size goes through, since the model fixes it: leave that axis out. Where an input of "
-    "fixed size fixes it, give that the same Dim"
+    "fixed size fixes it, give that the same Dim; where int(), math.sqrt, math.log or linspace of "
+    "it does, write math.floor(n * 0.7), n**0.5, torch.arange(n) / (n - 1)"
 )
 TRY_ALONE = "Try the model under torch.export by itself; arguments of forward can switch paths"
 
@@ -381,6 +382,7 @@ def _failed(place: str, error: Exception, module: torch.nn.Module | ExportedProg
 _ADVICE = {  # by what torch says
     "must always be equal": "Give these sizes the same Dim in dynamic_shapes",
     "not in range": "Give an example whose sizes are in the ranges of dynamic_shapes",
+    "guard math.trunc(": "int() fixes a size: write math.floor, or math.ceil of a negative number",
     "Constraints violated": "Narrow the range of the dimension to what the model allows",
     "was assigned during export": "Make it in __init__, by register_buffer, or call the module "
     "once before",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -193,6 +194,28 @@ def test_specialised_dimension_is_an_error_with_advice() -> None:
     )
     with pytest.raises(ExportError, match="the model fixes it: leave that axis out"):
         _exported(Fixed().eval(), spec, {"x": torch.ones(5, 2)})
+
+
+class _Part(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the first part of a signal, by int()."""
+        return x[:, : int(x.shape[1] * 0.7)]
+
+
+class _Scaled(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Scale by the root of a size."""
+        return x * math.sqrt(x.shape[1])
+
+
+@pytest.mark.parametrize(
+    ("module", "advice"), [(_Part(), r"write math\.floor"), (_Scaled(), r"n\*\*0\.5")]
+)
+def test_python_that_fixes_a_size_is_named(module: nn.Module, advice: str, tmp_path: Path) -> None:
+    """The error says what to write in place of a function of Python's."""
+    sizes = {"x": {1: Dim("n", min=20, max=90)}}
+    with pytest.raises(ExportError, match=advice):
+        convert(module, (torch.randn(2, 50),), dynamic_shapes=sizes, out=tmp_path / "out")
 
 
 def test_eager_failure_names_the_sizes() -> None:
