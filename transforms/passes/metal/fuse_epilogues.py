@@ -11,6 +11,7 @@ is read as the steps that such a kernel takes.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -130,7 +131,9 @@ def _multiply(given: Mapping[str, Any], value: Node) -> list[Call] | None:
 
 def _divide(given: Mapping[str, Any], value: Node) -> list[Call] | None:
     divisor = given["other"]
-    if given["self"] is not value or not _are_numbers(divisor) or divisor == 0:
+    if given["self"] is not value or not _are_numbers(divisor):
+        return None
+    if abs(math.frexp(divisor)[0]) != 0.5:  # noqa: PLR2004 - 41 times the reciprocal of 41 is not 1
         return None
     return [Call(Step.AFFINE, 1 / divisor)]
 

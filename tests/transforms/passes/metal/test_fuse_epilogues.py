@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from transforms import run_passes
+from menagerie.session import Session
+from transforms import convert, run_passes
 from transforms.graph.editor import fake_value
 from transforms.passes.metal.fuse_epilogues import MOST_STEPS, FuseEpilogues, Step
 
@@ -249,6 +250,30 @@ class TwiceMasked(nn.Module):
         """(N, 3, places) and booleans (N, 1, places) to (N, 4, places)."""
         result: torch.Tensor = self.second((self.first(x) * mask).relu()) * mask
         return result
+
+
+class Groups(nn.Module):
+    """How often 41 goes into the sum of a row, by a product with ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sum = nn.Linear(8, 1, bias=False)
+        nn.init.ones_(self.sum.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(N, 8) to (N, 1)."""
+        return torch.floor(self.sum(x) / 41)
+
+
+def test_a_quotient_behind_a_product_is_eagers(tmp_path: Path) -> None:
+    """41 times the nearest number to 1 / 41 is less than 1."""
+    out = tmp_path / "out"
+    convert(Groups(), (torch.randn(4, 8),), target="metal", out=out, measure_seconds=0)
+    x = torch.zeros(4, 8)
+    x[:, 3] = torch.tensor([41.0, 82.0, 123.0, 40.0])
+    with Session(out) as session:
+        [result] = session.run({"x": x.numpy()}).values()
+    assert result.ravel().tolist() == [1.0, 2.0, 3.0, 0.0]
 
 
 def test_a_mask_is_converted_once() -> None:
