@@ -351,7 +351,7 @@ def metal_on_any_host() -> Iterator[None]:
             patch.object(inductor_utils, _ATOMICS, lambda dtype: dtype not in _ATOMIC),
             # Else a kernel of its own writes each tensor of up to eight elements before it is read.
             patch.object(graph_module.GraphLowering, "can_inline_constant", lambda *_: False),
-            # Else x / 49 is multiplied by 1 / 49, whose floor is 0 for 49.
+            # Else x / 41 becomes a product with 1 / 41, which is less than 1 for 41.
             patch.object(lowering, "get_constant_value", lambda _: None),
             patch.object(torch.mps, "is_available", lambda: True),
             patch.object(torch.backends.mps, "is_available", lambda: True),
