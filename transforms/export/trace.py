@@ -58,8 +58,8 @@ _ONE = (
 )
 _FIXED = (
     "No other size goes through, since the model fixes it: leave that axis out. Where an input of "
-    "fixed size fixes it, give that the same Dim; where int(), math.sqrt, math.log or linspace of "
-    "it does, write math.floor(n * 0.7), n**0.5, torch.arange(n) / (n - 1)"
+    "fixed size fixes it, give that the same Dim. Where int(), math.sqrt or torch.linspace fixes "
+    "it, write math.floor(n * 0.7), n**0.5, torch.arange(n) / (n - 1)"
 )
 TRY_ALONE = "Try the model under torch.export by itself; arguments of forward can switch paths"
 
@@ -178,8 +178,12 @@ def _exported(
     """Export; where torch doubts that all sizes take the same way, let each be tried."""
 
     def export(**how: Any) -> ExportedProgram:
-        kept = assigned_in_place(module), torch_unheard(), SignalsOfAnyLength()
-        with kept[0], kept[1], kept[2], warnings.catch_warnings():
+        with (
+            assigned_in_place(module),
+            torch_unheard(),
+            SignalsOfAnyLength(),
+            warnings.catch_warnings(),
+        ):
             warnings.filterwarnings("ignore", _ASSIGNED)
             return torch.export.export(
                 module, arguments, keywords, dynamic_shapes=shapes, strict=False, **how

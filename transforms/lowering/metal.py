@@ -9,6 +9,7 @@ import re
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -138,9 +139,9 @@ def dispatches(program: ExportedProgram, name: str) -> dict[str, int]:
 def _generate(name: str, program: ExportedProgram) -> GeneratedCode:
     place = f"program {name}"
     given = program.graph_signature.user_inputs
-    for node in program.graph.find_nodes(op="placeholder"):
-        if node.name in given and node.users:
-            _refuse_foreign(place, node)  # torch's code would read half of a number without axes
+    inputs = program.graph.find_nodes(op="placeholder")
+    if foreign := _foreign(place, (n for n in inputs if n.name in given and n.users)):
+        raise foreign  # torch's code would read half of a number without axes
     backend = Backend("mps", MetalScheduling, MetalWrapper.of(name))
     provide_mps()
     with metal_on_any_host(), dynamic_sizes_kept(place, program):
@@ -159,20 +160,19 @@ def _generate(name: str, program: ExportedProgram) -> GeneratedCode:
 
 def _explained(place: str, program: ExportedProgram, error: LoweringError) -> LoweringError:
     """Return the error, or its cause where that is a dtype that no GPU of Apple's has."""
-    try:
-        for node in program.graph.nodes:
-            _refuse_foreign(place, node)
-    except LoweringError as cause:
-        return cause
-    return LoweringError(place, error.fact, error.next_step)
+    cause = _foreign(place, program.graph.nodes)
+    return cause or LoweringError(place, error.fact, error.next_step)
 
 
-def _refuse_foreign(place: str, node: Node) -> None:
-    value = node.meta.get("val")
-    if isinstance(value, torch.Tensor) and value.dtype in _FOREIGN_DTYPES:
-        where = origin(node) if node.op == "call_function" else node.name
-        fact = f"{where} is of {value.dtype}, which Metal does not know"
-        raise LoweringError(place, fact, "Let the model compute it in float32")
+def _foreign(place: str, nodes: Iterable[Node]) -> LoweringError | None:
+    """Return what refuses the first node of a dtype that no GPU of Apple's has."""
+    for node in nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and value.dtype in _FOREIGN_DTYPES:
+            where = origin(node) if node.op == "call_function" else node.name
+            fact = f"{where} is of {value.dtype}, which Metal does not know"
+            return LoweringError(place, fact, "Let the model compute it in float32")
+    return None
 
 
 def _sources(metal: MetalCode) -> list[Source]:

@@ -198,7 +198,8 @@ class RoundToHalves(CanonicalPass):
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Round each."""
         for node in editor.calls(*_ROUNDED):
-            for place, dtype in _unrounded(node).items():
+            dtype = _half_of(node)
+            for place in _unrounded(node):
                 value: Any = node.args[place]
                 if isinstance(value, Node):
                     with editor.graph.inserting_before(node):
@@ -226,22 +227,31 @@ _ROUNDED = [
 ]  # fmt: skip
 
 
-def _unrounded(node: Node) -> dict[int, torch.dtype]:
-    """Return the places of arguments that eager rounds to halves, with their dtype."""
+def _numbers(node: Node) -> dict[int, Tensor]:
+    """Return the arguments that are tensors of numbers, by place."""
+    values = {i: a.meta["val"] for i, a in enumerate(node.args) if isinstance(a, Node)}
+    return {i: t for i, t in values.items() if isinstance(t, Tensor) and t.dtype != torch.bool}
+
+
+def _half_of(node: Node) -> torch.dtype | None:
+    """Return the dtype of a call's tensors of floats, those with axes, if it is a half one."""
+    tensors = _numbers(node).values()
+    floats = {t.dtype for t in tensors if t.dim() and t.is_floating_point()}
+    return floats.pop() if len(floats) == 1 and floats.issubset(_HALVES) else None
+
+
+def _unrounded(node: Node) -> list[int]:
+    """Return the places of arguments that eager rounds to halves."""
     if node.op != "call_function" or node.target not in _ROUNDED:
-        return {}
-    tensors = {i: a.meta["val"] for i, a in enumerate(node.args) if isinstance(a, Node)}
-    tensors = {i: t for i, t in tensors.items() if isinstance(t, Tensor) and t.dtype != torch.bool}
-    floats = {t.dtype for t in tensors.values() if t.dim() and t.is_floating_point()}
-    if len(floats) != 1 or not floats.issubset(_HALVES):
-        return {}
-    [dtype] = floats
+        return []
+    if (dtype := _half_of(node)) is None:
+        return []
     whole = {1} if node.target in _FACTORS else set()
-    others = {i: t for i, t in tensors.items() if t.dtype != dtype}
-    places = {i: dtype for i, t in others.items() if t.dim() or i not in whole}
+    others = {i: t for i, t in _numbers(node).items() if t.dtype != dtype}
+    places = [i for i, t in others.items() if t.dim() or i not in whole]
     for i, value in enumerate(node.args):
         if isinstance(value, float) and i not in whole and math.isfinite(value):
             rounded = torch.tensor(value, dtype=dtype).item()
             if rounded != value and math.isfinite(rounded):
-                places[i] = dtype
+                places.append(i)
     return places

@@ -16,6 +16,7 @@ from transforms.graph.schemas import (
     is_functional,
     is_quantisation,
     producers,
+    qualified_name,
     schema_of,
     tensors_of,
 )
@@ -81,19 +82,18 @@ def _known(editor: ProgramEditor, aliasing: Aliasing) -> dict[Node, bool]:
             continue
         if schema_of(node.target) is None and not any(n in known for n in inputs):
             continue  # arithmetic on sizes
-        fresh = (inputs or _has_fractions(node)) and not any(
-            aliasing.share(node, n) for n in inputs
-        )
-        known[node] = bool(fresh) and isinstance(node.meta.get("val"), torch.Tensor)
+        fresh = not any(aliasing.share(node, n) for n in inputs)
+        made = fresh and (bool(inputs) or _has_fractions(node))
+        known[node] = made and isinstance(node.meta.get("val"), torch.Tensor)
     return known
 
 
 def _has_fractions(node: Node) -> bool:
     """Return whether a call makes a row of numbers that have to be rounded."""
-    name = str(node.target).removeprefix("aten.").split(".")[0]
+    name = qualified_name(node.target)
     given = [n for n in node.args if isinstance(n, (int, float))]
-    is_whole = name == "arange" and all(n == round(n) for n in given)
-    return name in {"arange", "linspace", "logspace"} and not is_whole
+    is_whole = name == "aten::arange" and all(n == round(n) for n in given)
+    return name in {"aten::arange", "aten::linspace", "aten::logspace"} and not is_whole
 
 
 def _is_wanted(node: Node, known: dict[Node, bool]) -> bool:
