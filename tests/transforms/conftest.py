@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 from torch.export import ExportedProgram
 
-from transforms.graph.guards import composites_prepared_once
+from transforms.graph.retrace import composites_prepared_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import keyword
 import math
@@ -147,6 +148,9 @@ def trace(
     tracing fails, finds a dimension's range too wide, or the program needs what no target has.
     """
     made = [] if records is None else records
+    if found := _unwritable(module):
+        fact = f"has {found[0]}, and torch writes graphs as Python, {found[1]}"
+        raise ExportError(place, fact, "Rename the module or tensor")
     try:
         with torch.no_grad(), any_length(), is_number_cached():
             if isinstance(module, ExportedProgram):
@@ -157,9 +161,6 @@ def trace(
     except MenagerieError:
         raise
     except Exception as error:  # torch raises many kinds here; all mean the same to the user
-        if isinstance(error, (SyntaxError, ValueError)) and (found := _unwritable(module)):
-            fact = f"has {found[0]}, and torch writes graphs as Python, {found[1]}"
-            raise ExportError(place, fact, "Rename the module or tensor") from error
         raise _failed(place, error, module) from error
     own = None if isinstance(module, ExportedProgram) else module
     refuse_unsupported(place, program, own)
@@ -337,8 +338,11 @@ def _unwritable(module: torch.nn.Module | ExportedProgram) -> tuple[str, str] | 
         for part in name.split("."):
             if keyword.iskeyword(part):
                 return name, f"whose word {part!r} is"
-            if odd := [c for c in part if c in '"\\' or not c.isprintable()]:
-                return repr(name), f"where no name has {odd[0]!r}"
+            try:
+                ast.literal_eval(f'"{part}"')
+            except (SyntaxError, ValueError):
+                odd = next(c for c in part if c in '"\\' or not c.isprintable())
+                return repr(name), f"where no name has {odd!r}"
     return None
 
 

@@ -15,11 +15,13 @@ from typing import Any, cast
 
 import torch
 from torch._decomp import get_decompositions
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
-from transforms.graph.guards import decompose_program, no_new_guards
+from transforms.graph.guards import no_new_guards, surely_equal
+from transforms.graph.retrace import decompose_program
 from transforms.graph.schemas import (
     as_torch_does,
     bound_arguments,
@@ -63,6 +65,8 @@ FRESH = frozenset(
         "aten::conv2d",
         "aten::conv3d",
         "aten::layer_norm",
+        "aten::group_norm",
+        "aten::batch_norm",
         "aten::scaled_dot_product_attention",
     }
 )
@@ -104,6 +108,18 @@ class Aliasing:
     def returned(self, node: Node) -> list[Node]:
         """Return the program's outputs that may share the node's memory."""
         return [n for n in self._returned if self.share(n, node)]
+
+    def is_last_read(self, call: Node) -> bool:
+        """Return whether after a call nothing reads its first argument's memory by another name.
+
+        Other names are inputs, and nodes before the call.
+        """
+        written = call.args[0]
+        others = self._sharing[call] - {call, written}
+        places = {node: place for place, node in enumerate(call.graph.nodes)}
+        before = [other for other in others if places[other] < places[call]]
+        late = (user for other in before for user in other.users if places[user] > places[call])
+        return not self.is_input(call) and not any(late)
 
     def is_input(self, node: Node) -> bool:
         """Return whether the node may share memory with an input, a weight or a buffer."""
@@ -150,16 +166,52 @@ def nodes_of(program: ExportedProgram) -> list[Node]:
 def functional(program: ExportedProgram) -> ExportedProgram:
     """Return the same program in inference form: nothing is written, composite operators are kept.
 
-    Where something is written, those seen to return a view are not: torch takes each for one that
-    makes new memory. What cannot run for all sizes, as an LSTM, stays: written out it fixes them.
+    What cannot run for all sizes, as an LSTM, stays: written out it fixes them.
     """
-    nodes = nodes_of(program)
-    written = any(map(writes, nodes))
-    seen = (n for n in nodes if written and is_composite(n.target) and _shared_with(n, guess=False))
-    called: list[Any] = [each.target for each in seen]
-    return decompose_program(
-        program,
-        _BY_SIZE
-        | {aten._assert_async.default: _assert}
-        | {target: as_torch_does(target) for target in called},
-    )
+    table: dict[Any, Any] = _BY_SIZE | {aten._assert_async.default: _assert}
+    results = _results_of_writes(program.graph)
+    if results is None:
+        results = {}
+        # torch takes each composite operator for one that makes new memory.
+        composites = [node for node in nodes_of(program) if is_composite(node.target)]
+        seen: list[Any] = [n.target for n in composites if _shared_with(n, guess=False)]
+        table |= {target: as_torch_does(target) for target in seen}
+    return decompose_program(program, table, results)
+
+
+def _results_of_writes(graph: Graph) -> dict[Node, OpOverload] | None:
+    """Return the operator that returns what each writing call writes; None if that is not enough.
+
+    It is where what reads the memory later reads it by the tensor written or by the call's result.
+    """
+    results: dict[Node, OpOverload] = {}
+    written = [node for node in graph.nodes if writes(node)]
+    sharing = Aliasing(graph) if written else None
+    for node in written:
+        way = _returning(node)
+        if way is None or sharing is None or not sharing.is_last_read(node):
+            return None
+        results[node] = way
+    return results
+
+
+def _returning(node: Node) -> OpOverload | None:
+    """Return the operator that returns what one such as `relu_` writes; None if there is none."""
+    target: Any = node.target
+    space, _, name = qualified_name(target).partition("::")
+    packet = getattr(getattr(torch.ops, space), name.removesuffix("_"), None)
+    way = getattr(packet, target._overloadname, None)
+    own = node.args[0] if node.args else None
+    if way is None or way is target or not isinstance(own, Node):
+        return None
+    value = own.meta.get("val")
+    if not isinstance(value, FakeTensor):
+        return None
+    args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
+    try:
+        with no_new_guards(value.fake_mode):
+            result = way(*args, **kwargs)
+    except Exception:  # noqa: BLE001 - torch's own way may know how
+        return None
+    same = isinstance(result, FakeTensor) and result.dtype == value.dtype
+    return way if same and surely_equal(result.shape, value.shape) else None

@@ -25,7 +25,7 @@ from torch.export.passes import move_to_device_pass
 from torch.fx import Graph, Node
 
 from transforms.graph.aliasing import Aliasing, functional, nodes_of
-from transforms.graph.guards import decompose_program
+from transforms.graph.retrace import decompose_program
 from transforms.graph.schemas import call_with, hashable, schema_of, writes
 
 # Where a node comes from; copied from the node that a new one replaces.

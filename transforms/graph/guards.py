@@ -6,7 +6,7 @@ import logging
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import lru_cache, partial
 from typing import Any
@@ -16,11 +16,8 @@ import torch
 from sympy.core.expr import Expr
 from torch import Tensor
 from torch._decomp import decompositions
-from torch._export import utils as export_utils
-from torch._ops import OpOverload
-from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.export import ExportedProgram, exported_program
+from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 
 from zoo.errors import LoweringError
@@ -118,66 +115,6 @@ def _remainder(a: torch.SymInt, b: Any) -> Any:
     if isinstance(b, int) and not statically_known_true(a >= 0):
         return a - b * (a // b)
     return _OF_INTEGERS(a, b)
-
-
-# Of operators that a decomposition keeps whole: kernels outside and inside of it, rule for fakes.
-_KEPT_WHOLE: dict[OpOverload, tuple[dict[Any, Any], dict[Any, Any], Callable[..., Any]]] = {}
-
-
-@contextmanager
-def _composites_overridden(
-    override: Callable[..., Any], table: Mapping[OpOverload, Callable[..., Any]]
-) -> Iterator[None]:
-    """Override composite operators as torch does; 700 of them, which take it 0.1 s, only once."""
-    whole = {op for op, way in table.items() if way is export_utils._special_op_to_preserve_cia}
-    known = {
-        op: _KEPT_WHOLE[op]
-        for op in whole & _KEPT_WHOLE.keys()
-        if op.py_kernels == _KEPT_WHOLE[op][0]
-    }
-    new = {op: way for op, way in table.items() if op not in known}
-    outside = {op: dict(op.py_kernels) for op in new}
-    try:
-        for op, (_, inside, rule) in known.items():
-            _set_kernels(op, inside)
-            fake_impls.op_implementations_dict.setdefault(op, rule)
-        with override(new):
-            for op in whole & new.keys():
-                rule = fake_impls.op_implementations_dict[op]
-                _KEPT_WHOLE[op] = outside[op], dict(op.py_kernels), rule
-            yield
-    finally:
-        for op, (before, _, _) in known.items():
-            _set_kernels(op, before)
-            fake_impls.op_implementations_dict.pop(op, None)
-
-
-def _set_kernels(op: OpOverload, kernels: dict[Any, Any]) -> None:
-    op.py_kernels.clear()
-    op.py_kernels.update(kernels)
-    op._dispatch_cache.clear()
-
-
-@contextmanager
-def composites_prepared_once() -> Iterator[None]:
-    """List and prepare composite operators once for all decompositions, not anew in each.
-
-    torch lists them for every namespace, too.
-    """
-    once = lru_cache(export_utils._materialize_cpp_cia_ops)
-    override = partial(_composites_overridden, exported_program._override_composite_implicit_decomp)
-    with (
-        patch.object(export_utils, "_materialize_cpp_cia_ops", once),
-        patch.object(exported_program, "_override_composite_implicit_decomp", override),
-    ):
-        yield
-
-
-def decompose_program(program: ExportedProgram, table: Mapping[Any, Any]) -> ExportedProgram:
-    """Trace a program again, for any length, with each operator in `table` by its function."""
-    with any_length(), composites_prepared_once():
-        traced: ExportedProgram = program.run_decompositions(dict(table))
-        return traced
 
 
 @contextmanager

@@ -40,12 +40,14 @@ def _node(editor: ProgramEditor, name: str) -> Node:
 
 _ONE = torch.ones(1, 1, 1)
 # Calls by which nothing changes, so that an operator might hand back what it was given.
-_IDENTITIES: dict[str, list[tuple[torch.Tensor, ...]]] = {
+_IDENTITIES: dict[str, list[tuple[Any, ...]]] = {
     "linear": [(_ONE, _ONE[0]), (_ONE[0, 0], _ONE[0])],
     "matmul": [(_ONE, _ONE), (_ONE[0, 0], _ONE[0, 0]), (_ONE[0], _ONE[0, 0])],
     "conv1d": [(_ONE, _ONE)],
     "conv2d": [(_ONE[None], _ONE[None])],
     "conv3d": [(_ONE[None, None], _ONE[None, None])],
+    "batch_norm": [(_ONE, None, None, 0 * _ONE[0, 0], _ONE[0, 0], False, 0.0, 0.0, False)],
+    "group_norm": [(_ONE.expand(1, 1, 1), 1, None, None, 0.0)],
     "scaled_dot_product_attention": [(_ONE[None], _ONE[None], _ONE[None])],
 }
 

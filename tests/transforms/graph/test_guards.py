@@ -9,7 +9,8 @@ from sympy.core.expr import Expr
 from torch import Tensor
 from torch.export import ExportedProgram, exported_program
 
-from transforms.graph.guards import composites_prepared_once, is_number_cached
+from transforms.graph.guards import is_number_cached
+from transforms.graph.retrace import composites_prepared_once
 
 _SIZE = sympy.Symbol("s0", integer=True, positive=True)
 
