@@ -170,7 +170,7 @@ def convert(
         model: what the bundle calls it; left out: the module's class.
         licence: of the weights, an SPDX identifier.
         threads: that the artifact and eager are timed with.
-        measure_seconds: that each program is timed for, in turns with eager; 0: none is.
+        measure_seconds: that each program is timed for at most, in turns with eager; 0: none is.
         search_seconds: how long the wrong node is looked for when the proof fails.
         progress: is called with what was done, e.g. `lower: program main: 31 kernels generated`.
 

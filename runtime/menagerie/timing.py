@@ -13,6 +13,7 @@ import json
 import os
 import resource
 import select
+import statistics
 import subprocess
 import sys
 import time
@@ -34,6 +35,7 @@ from menagerie.validation.validate import clean_environment
 
 EMULATED = "emulated: the times are of this machine's processor, and say nothing of a GPU's"
 _FEWEST_TURNS = 3
+_STEADY_TURNS, _STEADY = 6, 1.02
 _PATIENCE = 2  # times as long as was asked for, until fewer turns must do
 _MOST_SECONDS = 300.0  # that an answer is waited for
 
@@ -92,21 +94,29 @@ def time_in_turns(
     """Let each side take its turn again and again, after one turn that is not counted.
 
     It goes on for `seconds`: at least one round, and three unless they take twice as long, since
-    calls of many seconds differ little from each other. Threads and golden case are only noted.
+    calls of many seconds differ little from each other. It ends before where the medians of each
+    side's last six turns are within 2 % of each other. Threads and golden case are only noted.
     """
     for side in sides:
         side()
     rounds: list[list[Turn]] = []
     begun = time.perf_counter()
-    while _more_rounds(len(rounds), time.perf_counter() - begun, seconds):
+    while _more_rounds(rounds, time.perf_counter() - begun, seconds):
         rounds.append([side() for side in sides])
     return [measurement(turns, threads=threads, case=case) for turns in zip(*rounds, strict=True)]
 
 
-def _more_rounds(made: int, passed: float, seconds: float) -> bool:
-    if made < _FEWEST_TURNS:
-        return made == 0 or passed < _PATIENCE * seconds
-    return passed < seconds
+def _more_rounds(rounds: Sequence[Sequence[Turn]], passed: float, seconds: float) -> bool:
+    if len(rounds) < _FEWEST_TURNS:
+        return not rounds or passed < _PATIENCE * seconds
+    return passed < seconds and not _is_steady(rounds[-_STEADY_TURNS:])
+
+
+def _is_steady(rounds: Sequence[Sequence[Turn]]) -> bool:
+    medians = [
+        [statistics.median(turn.wall_ms) for turn in side] for side in zip(*rounds, strict=True)
+    ]
+    return len(rounds) == _STEADY_TURNS and all(max(m) <= _STEADY * min(m) for m in medians)
 
 
 class Partner:

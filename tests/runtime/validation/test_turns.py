@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -43,13 +44,33 @@ def test_long_calls_are_repeated_less(
 ) -> None:
     """At least one round and the time given; three unless they take twice that."""
     clock = Clock(monkeypatch)
+    calls = itertools.count()
 
     def turn() -> Turn:
         clock.now += turn_seconds
-        return Turn((turn_seconds * 1e3,), 0.0)
+        return Turn((turn_seconds * (1e3 + 50 * (next(calls) % 4)),), 0.0)
 
     first, second = time_in_turns([turn, turn], seconds=seconds, threads=1)
     assert (first.runs, second.runs) == (rounds, rounds)
+
+
+@pytest.mark.parametrize(("changes", "rounds"), [([0, 15], 6), ([0, 25], 50), ([0] * 5 + [25], 50)])
+def test_steady_times_end_it_early(
+    monkeypatch: pytest.MonkeyPatch, changes: list[int], rounds: int
+) -> None:
+    """Where one side's last six turns differ by 2 % at most, and the other's do."""
+    clock = Clock(monkeypatch)
+    steps = itertools.cycle(changes)
+
+    def side(step: Callable[[], int]) -> Callable[[], Turn]:
+        def turn() -> Turn:
+            clock.now += 0.01
+            return Turn((1e3, 1e3 + step(), 9e3), 0.0)
+
+        return turn
+
+    times = time_in_turns([side(lambda: 0), side(steps.__next__)], seconds=1, threads=1)
+    assert [each.runs for each in times] == [3 * rounds] * 2
 
 
 def test_sides_alternate_and_the_first_round_is_not_counted(
