@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -17,18 +17,22 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch import Tensor
 from torch._dispatch.python import enable_python_dispatcher
 from torch._export import utils as export_utils
+from torch._functorch._aot_autograd.schemas import GraphSignature
+from torch._functorch.aot_autograd import aot_export_module as torch_aot_export_module
 from torch._guards import TracingContext, tracing
 from torch._ops import OpOverload
 from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram, _trace, exported_program
 from torch.export.graph_signature import TensorArgument
-from torch.fx import GraphModule, Interpreter, Node
+from torch.fx import Graph, GraphModule, Interpreter, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.runtime_assert import insert_deferred_runtime_asserts
 from torch.fx.traceback import preserve_node_meta
+from torch.utils._pytree import tree_structure
 
 from transforms.graph.guards import any_length
 from transforms.graph.schemas import writes
@@ -112,7 +116,7 @@ def _followed_once(
     """Trace a program that writes nothing; None where only torch's own way can."""
     inputs = program.graph.find_nodes(op="placeholder")
     fakes = [node.meta.get("val") for node in inputs]
-    if not _is_plain(program, results) or not all(type(f) is FakeTensor for f in fakes):
+    if not _is_plain(program.graph, fakes, results):
         return None
     try:
         module = _traced(program, table, fakes, results)
@@ -128,17 +132,20 @@ def _followed_once(
     return _program(program, module)
 
 
-def _is_plain(program: ExportedProgram, results: Mapping[Node, OpOverload]) -> bool:
-    """Return whether a program is one graph of tensor operators that write nothing else."""
-    for node in program.graph.nodes:
-        called = node.op == "call_function"
-        if node.op not in {"placeholder", "output"} and not called:
+def _is_plain(
+    graph: Graph, inputs: Sequence[Any], results: Container[Node] = (), held: Container[Any] = ()
+) -> bool:
+    """Return whether a graph has operators of tensors alone, and others write nothing."""
+    for node in graph.nodes:
+        if node.op == "call_function":
+            called = isinstance(node.target, OpOverload) or _is_of_sizes(node)
+        else:
+            called = node.op in {"placeholder", "output"} or node.target in held
+        if not called or "unbacked_bindings" in node.meta:
             return False
-        if called and not isinstance(node.target, OpOverload) and not _is_of_sizes(node):
+        if writes(node) and node not in results:
             return False
-        if "unbacked_bindings" in node.meta or (writes(node) and node not in results):
-            return False
-    return bool(program.graph.find_nodes(op="placeholder"))
+    return bool(inputs) and all(type(value) is FakeTensor for value in inputs)
 
 
 def _is_of_sizes(node: Node) -> bool:
@@ -148,12 +155,22 @@ def _is_of_sizes(node: Node) -> bool:
     )
 
 
-class _WithoutWrites(Interpreter):
-    """Runs a graph with results in place of some writes."""
+class _Follower(Interpreter):
+    """Runs a graph with results in place of some writes, and values for what its module holds."""
 
-    def __init__(self, module: GraphModule, results: Mapping[Node, OpOverload]) -> None:
+    def __init__(
+        self,
+        module: GraphModule,
+        results: Mapping[Node, OpOverload] | None = None,
+        held: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__(module)
-        self._results = results
+        self._results = results or {}
+        self._held = held or {}
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:  # noqa: ARG002
+        """Return the value that is given for what the module holds."""
+        return self._held[target]
 
     def run_node(self, n: Node) -> Any:
         """Run a node; what reads a written tensor after it reads its result."""
@@ -189,9 +206,64 @@ def _traced(
             preserve_node_meta(),
         ):
             stack.enter_context(context)
-        follow = _WithoutWrites(program.graph_module, results).run
+        follow = _Follower(program.graph_module, results).run
         module: GraphModule = make_fx(follow, decomposition_table=ways)(*fakes)
     return module
+
+
+def aot_export_module(
+    module: GraphModule, arguments: Sequence[Any], *, trace_joint: bool, decompositions: Table
+) -> tuple[GraphModule, GraphSignature]:
+    """Lift what a module holds to inputs, operators written out (torch._functorch.aot_autograd).
+
+    It stands in for torch's own, which is called where something is written.
+    """
+    parameters: dict[Any, Tensor] = dict(module.named_parameters(remove_duplicate=False))
+    buffers: dict[Any, Tensor] = dict(module.named_buffers(remove_duplicate=False))
+    state = parameters | buffers
+    lifted = None
+    if not trace_joint and _is_plain(module.graph, arguments, held=state):
+        lifted = _lifted(module, state, arguments, decompositions)
+    if lifted is None or any(map(writes, lifted.graph.nodes)):
+        traced: Any = torch_aot_export_module(
+            module, arguments, trace_joint=trace_joint, decompositions=dict(decompositions)
+        )
+        return traced  # type: ignore[no-any-return]
+    inputs = [node.name for node in lifted.graph.find_nodes(op="placeholder")]
+    of_state = dict(zip(inputs, state, strict=False))
+    results: Any = lifted.graph.output_node().args[0]
+    return lifted, GraphSignature(
+        parameters=list(parameters),
+        buffers=list(buffers),
+        user_inputs=inputs[len(state) :],
+        user_outputs=[node.name for node in results],
+        inputs_to_parameters={name: key for name, key in of_state.items() if key in parameters},
+        inputs_to_buffers={name: key for name, key in of_state.items() if key in buffers},
+        buffers_to_mutate={}, parameters_to_mutate={}, user_inputs_to_mutate={},
+        in_spec=tree_structure(()), out_spec=tree_structure(()),
+        backward_signature=None, input_tokens=[], output_tokens=[],
+    )  # fmt: skip
+
+
+def _lifted(
+    module: GraphModule, state: Mapping[Any, Tensor], arguments: Sequence[Any], table: Table
+) -> GraphModule:
+    """Follow a module on fake values of its state and of its inputs."""
+    mode = arguments[0].fake_mode
+    held = [mode.from_tensor(value, static_shapes=True) for value in state.values()]
+
+    def follow(*values: Any) -> Any:
+        given = dict(zip(state, values[: len(state)], strict=True))
+        return _Follower(module, held=given).run(*values[len(state) :])
+
+    with mode, torch.no_grad(), enable_python_dispatcher(), preserve_node_meta():
+        lifted: GraphModule = make_fx(follow, decomposition_table=table)(*held, *arguments)
+    for node in lifted.graph.find_nodes(op="call_function", target=aten.as_strided_.default):
+        if list(node.all_input_nodes[0].users) == [node]:  # the layout of a mean over all places
+            node.target = aten.as_strided.default
+    lifted.graph.eliminate_dead_code()
+    lifted.recompile()
+    return lifted
 
 
 def _take_names(inputs: list[Node], module: GraphModule) -> None:

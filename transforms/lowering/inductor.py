@@ -72,7 +72,7 @@ from unittest.mock import patch
 
 import sympy
 import torch
-from torch._inductor import codecache, cpu_vec_isa, ir, lowering, scheduler, sizevars
+from torch._inductor import codecache, compile_fx, cpu_vec_isa, ir, lowering, scheduler, sizevars
 from torch._inductor import graph as graph_module
 from torch._inductor import utils as inductor_utils
 from torch._inductor.codegen import common, cpp, cpp_wrapper_cpu
@@ -96,6 +96,7 @@ from menagerie.paths import built
 from transforms.graph.call_signature import state_of
 from transforms.graph.guards import is_number_cached, plain_words, torch_unheard
 from transforms.graph.record import origin
+from transforms.graph.retrace import aot_export_module
 from transforms.lowering.cpp_codegen import located, not_the_pinned, numbers_as_eager
 from zoo.errors import LoweringError
 from zoo.sources.context import first_line
@@ -293,6 +294,7 @@ def _passes_and_fusions() -> Iterator[None]:
     with (
         patch.dict(post_grad.pass_patterns[1].patterns, {_CUMSUM: []}),
         patch.object(post_grad, "same_meta", is_same),
+        patch.object(compile_fx, "aot_export_module", aot_export_module),
         patch.object(scheduler.Scheduler, "fusable_weak_dep", _reads_before_it_writes),
         patch.object(sizevars.SizeVarAllocator, "evaluate_min", _smaller),
         patch.object(sizevars.SizeVarAllocator, "evaluate_max", _larger),
