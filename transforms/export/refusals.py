@@ -25,7 +25,7 @@ _NO_STATE = "only buffers keep state between calls"
 _TRAINING = "by a module in training mode. Call .eval() first: what a call writes then is kept"
 _NO_NOISE = "Pass the noise as an input; for dropout, call .eval() on the module first"
 _NO_NUMBER = "Compute with the tensor, or make a constant a Python number in __init__"
-_NO_DATA = "Pad to a fixed size, or return a mask instead of what it selects"
+_NO_DATA = "Pad to a fixed size, return a mask, or read n elements as x[i + torch.arange(n)]"
 
 
 def refuse_unsupported(

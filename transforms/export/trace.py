@@ -22,6 +22,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.export import Dim, ExportedProgram, ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import ConstantArgument
 from torch.fx import GraphModule
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.nn.attention.flex_attention import _vmap_for_bhqkv
 from torch.utils._pytree import tree_leaves, tree_map_only, tree_structure
 
@@ -38,6 +39,7 @@ from transforms.passes.canonical import (
     KeepPlainState,
     LookUpTensorIndices,
     RoundToHalves,
+    is_place,
     run_canonical,
 )
 from transforms.passes.decompose_stft import SignalsOfAnyLength
@@ -62,6 +64,7 @@ _FIXED = (
     "fixed size fixes it, give that the same Dim. Where int(), math.sqrt or torch.linspace fixes "
     "it, write math.floor(n * 0.7), n**0.5, torch.arange(n) / (n - 1)"
 )
+_VIEWING = {int, slice, type(None), type(...), torch.SymInt}
 TRY_ALONE = "Try the model under torch.export by itself; arguments of forward can switch paths"
 
 
@@ -181,6 +184,7 @@ def _exported(
     def export(**how: Any) -> ExportedProgram:
         with (
             assigned_in_place(module),
+            patch.object(Tensor, "__setitem__", _write_view),
             torch_unheard(),
             SignalsOfAnyLength(),
             warnings.catch_warnings(),
@@ -204,6 +208,22 @@ def _exported(
         return _decomposed(place, flat(exported), records, deferred=True)
 
 
+_write = Tensor.__setitem__
+
+
+def _write_view(x: Tensor, index: Any, value: Any) -> None:
+    """Write x[index] = value: torch.export knows tensors and sizes as places of reads alone."""
+    places = index if isinstance(index, tuple) else (index,)
+    if all(type(i) in _VIEWING or is_place(i) for i in places):
+        x, index = x[index], ...
+    _write(x, index, value)
+
+
+def _apart(result: Tensor) -> Tensor:
+    """Return a copy of a view at a place that is a tensor: torch returns none of written memory."""
+    return result.clone() if free_unbacked_symbols(result.storage_offset()) else result
+
+
 @contextmanager
 def assigned_in_place(module: torch.nn.Module) -> Iterator[None]:
     """Copy what forward assigns to a buffer into that buffer when forward ends.
@@ -218,19 +238,17 @@ def assigned_in_place(module: torch.nn.Module) -> Iterator[None]:
     def keeping(*arguments: Any, **keywords: Any) -> Any:
         before = [(o, n, tensor) for o in module.modules() for n, tensor in o._buffers.items()]
         result = forward(*arguments, **keywords)
-        assigned = [(o, n, old, o._buffers.get(n)) for o, n, old in before]
-        changed = [(o, n, old, new) for o, n, old, new in assigned if new is not old]
-        values = []
-        for _, name, old, new in changed:  # read before any is written: two may be exchanged
+        assigned = []
+        for owner, name, old in before:  # all are read before any is written: two may be exchanged
+            if (new := owner._buffers.get(name)) is old:
+                continue
             if old is None or new is None:
                 fact = f"buffer {name!r} is assigned {'nothing' if new is None else 'a tensor'}"
                 raise ExportError("state", fact, "Register it with the shape that it keeps")
-            values.append(new.clone())
-        for (owner, name, old, _), value in zip(changed, values, strict=True):
-            if old is not None:
-                old.copy_(value)
-                owner._buffers[name] = old
-        return named_tensors(result)
+            assigned.append((owner, name, old, new.clone()))
+        for owner, name, old, value in assigned:
+            owner._buffers[name] = old.copy_(value)
+        return tree_map_only(Tensor, _apart, named_tensors(result))
 
     known, register = set(map(id, module.modules())), torch.nn.Module.register_buffer
 
@@ -401,10 +419,8 @@ _ADVICE = {  # by what torch says
     ),
     "but got FakeTensor": "Let no size be read out of a tensor: pad and mask sequences, and do not "
     "pack them",
-    "Pending unbacked symbols": "Make tables such as those of nonzero and combinations in "
-    "__init__; read places by index_select",
-    "fake tensor in the exported program": "Write into no tensor through `.data`, and into none "
-    "that the module holds but a buffer",
+    "Pending unbacked symbols": "Make tables of nonzero or combinations in __init__",
+    "fake tensor in the exported program": "Write into buffers alone, and not through `.data`",
     "register it as buffer": "Write into no tensor outside the module: keep state in a buffer, "
     "self.register_buffer('state', torch.zeros(...))",
     "is registered in forward": "Register it in __init__, with its first value",
@@ -413,6 +429,5 @@ _ADVICE = {  # by what torch says
     "data pointer": "Leave data_ptr out: an artifact's tensors lie elsewhere",
     ".numpy()": "Compute with torch: what NumPy makes is not part of the graph",
     "is missing nn_module_stack": "Assign a new tensor to a buffer: self.last = x.clone()",
-    "expected compiled_fn to be GraphModule": "Register the memory once, as one buffer, and take "
-    "views of it in forward",
+    "expected compiled_fn to be GraphModule": "Register the memory once, and take views in forward",
 }

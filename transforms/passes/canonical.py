@@ -148,37 +148,45 @@ def _scattered(program: ExportedProgram) -> dict[str, Tensor]:
     """Return the buffers that are not laid out row after row."""
     held = {**program.state_dict, **program.constants}
     buffers = {n: held[name] for n, name in program.graph_signature.inputs_to_buffers.items()}
-    dense = {n: value for n, value in buffers.items() if value.layout is torch.strided}
-    return {n: value for n, value in dense.items() if not value.is_contiguous()}
+    dense = {n: b for n, b in buffers.items() if b.layout is torch.strided}
+    return {n: b for n, b in dense.items() if not b.is_contiguous()}
 
 
 class LookUpTensorIndices(CanonicalPass):
-    """Replaces `x[i]` of a tensor i without axes, which reads i out, with a lookup."""
+    """Replaces `x[i]` of a tensor i without axes, which reads i out, with a lookup or a write."""
 
     def applies(self, program: ExportedProgram) -> bool:
         """Return whether there is such an index."""
         return any(_index_read(node) is not None for node in program.graph.nodes)
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Replace each selection."""
-        for node in editor.calls(aten.select.int):
-            index = _index_read(node)
-            x: Any = node.args[0]
-            axis: Any = node.args[1]
-            if index is not None:
+        """Replace each selection, and each write into one."""
+        for node in editor.calls(*_SELECTIONS):
+            operands: Any = node.args
+            x, *written, axis, _ = operands
+            if (index := _index_read(node)) is not None:
                 indices = [None] * (axis % x.meta["val"].dim()) + [index]
+                target = aten.index_put.default if written else aten.index.Tensor
                 with editor.graph.inserting_before(node):
-                    editor.replace(node, editor.call(aten.index.Tensor, x, indices, like=node))
+                    editor.replace(node, editor.call(target, x, indices, *written, like=node))
                 journal.changed(f"{node.name} looks {index.name} up")
+
+
+_SELECTIONS = aten.select.int, aten.select_scatter.default
+
+
+def is_place(i: object) -> bool:
+    """Return whether an index is one place, given as a tensor."""
+    return isinstance(i, Tensor) and not i.dim() and i.dtype in {torch.int32, torch.int64}
 
 
 def _index_read(node: Node) -> Any:
     """Return the tensor that a selection's index is read out of, if so; None for others."""
-    item = node.args[2] if node.target is aten.select.int else None
+    item = node.args[-1] if node.target in _SELECTIONS else None
     if not isinstance(item, Node) or item.target not in _READ_OUT:
         return None
     index: Any = item.args[0]
-    return index if index.meta["val"].dtype in {torch.int32, torch.int64} else None
+    return index if is_place(index.meta["val"]) else None
 
 
 class RoundToHalves(CanonicalPass):
@@ -242,9 +250,7 @@ def _half_of(node: Node) -> torch.dtype | None:
 
 def _unrounded(node: Node) -> list[int]:
     """Return the places of arguments that eager rounds to halves."""
-    if node.op != "call_function" or node.target not in _ROUNDED:
-        return []
-    if (dtype := _half_of(node)) is None:
+    if node.target not in _ROUNDED or (dtype := _half_of(node)) is None:
         return []
     whole = {1} if node.target in _FACTORS else set()
     others = {i: t for i, t in _numbers(node).items() if t.dtype != dtype}

@@ -259,6 +259,40 @@ def test_state_before_a_write_is_kept_and_returned(target: str, tmp_path: Path) 
     ]  # fmt: skip
 
 
+class Ring(nn.Module):
+    """Rows at a place that is counted, each once more at a place that is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows, self.count = nn.Buffer(torch.zeros(3, 4, 2)), nn.Buffer(torch.tensor(0))
+
+    def forward(self, x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Writes with numbers, slices and new axes beside the place, in place and by views."""
+        self.rows[0, self.count % 4] = x
+        self.rows[1:, None, i] = x[None]
+        self.rows[2, i, 1] += 7
+        self.rows[1][i].mul_(2)
+        self.rows[..., i, :1] = self.count
+        self.count += 1
+        return self.rows[:, i], self.rows
+
+
+@pytest.mark.parametrize("target", ["cpu", pytest.param("metal", marks=pytest.mark.sweep)])
+def test_state_is_written_at_places_that_are_tensors(target: str, tmp_path: Path) -> None:
+    """Also from the end, and past the end the call fails."""
+    eager, folder = Ring().eval(), tmp_path / "ring"
+    given = (torch.ones(2), torch.tensor(1))
+    convert(Ring().eval(), given, target=target, out=folder, measure_seconds=0)
+    with Session(folder, threads=1) as session, torch.no_grad():
+        for place in (0, 3, -1, -4, 2, 1):
+            x, i = torch.randn(2), torch.tensor(place)
+            found = session.run({"x": x.numpy(), "i": i.numpy()})
+            for value, wanted in zip(found.values(), eager(x, i), strict=True):
+                np.testing.assert_array_equal(value, wanted.numpy())
+        with pytest.raises(SessionError, match="out of range"):
+            session.run({"x": x.numpy(), "i": np.array(4)})
+
+
 def test_an_exported_program_keeps_its_state_too() -> None:
     """Exported elsewhere, with its own buffers; those that it is given stay as they are."""
     exported = torch.export.export(Stream().eval(), (torch.randn(1, 2, 5),))
@@ -387,6 +421,6 @@ def test_memory_under_two_names_is_refused(part: Any, written: str) -> None:
             self.get_buffer(written).add_(x)
             return self.part * 2 + self.whole[:1]
 
-    words = "shares its memory: 'whole' and 'part'. Register the memory once, as one buffer"
+    words = "shares its memory: 'whole' and 'part'. Register the memory once, and take"
     with pytest.raises(ExportError, match=words):
         prepare_module("main", Program(Twice().eval(), (torch.ones(1, 4),)))
