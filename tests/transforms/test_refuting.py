@@ -301,6 +301,21 @@ def test_a_cast_that_has_no_integer_refutes_nothing(target: str, tmp_path: Path)
     assert all("floats as integers" in attempt.excuse for attempt in different)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_places_of_nan_that_a_convolution_made_refute_nothing(
+    dtype: torch.dtype, tmp_path: Path
+) -> None:
+    """Sums of both infinities are NaN, of which a maximum's place is one or another."""
+    torch.manual_seed(0)
+    convolution, x = nn.Conv2d(3, 4, 3, padding=1), torch.randn(1, 3, 6, 6)
+    module = nn.Sequential(convolution, nn.MaxPool2d(2, return_indices=True)).to(dtype).eval()
+    report = convert(module, (x.to(dtype),), out=tmp_path / "b", measure_seconds=0).report
+    [program] = report.validation.programs
+    assert program.refuting is not None
+    different = {each.attempt: each.excuse for each in program.refuting.tried if each.fact}
+    assert "max_pool2d_with_indices" in different["both infinities"]
+
+
 def test_eager_that_ends_its_process_costs_only_the_attempts_with_integers(tmp_path: Path) -> None:
     """Conversion goes on, and what is tried is what eager survives."""
 
