@@ -13,6 +13,7 @@ import math
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
 
@@ -139,8 +140,10 @@ def _where_it_holds(held: torch.Tensor, sizes: range) -> str:
     """Return which sizes of the first axis hold with all others, for torch.export; or empty."""
     fits = held.reshape(len(sizes), -1).all(1)
     fit = [size for size, each in zip(sizes, fits, strict=True) if each]
-    if len(fit) > 1 and fit == list(range(fit[0], fit[-1] + 1)):
-        return f": it holds from {fit[0]} to {fit[-1]}"
+    edges = sorted({sizes[0] - 1, *sizes, sizes[-1] + 1} - set(fit))
+    below, above = max(pairwise(edges), key=lambda ends: ends[1] - ends[0])
+    if (run := above - below - 1) > 1 and run * 2 > len(fit):
+        return f": it holds from {below + 1} to {above - 1}"
     for step in range(2, min(_LARGEST_STEP, sizes[-1] // 2) + 1):
         low, high = max(2, -(-sizes[0] // step)), sizes[-1] // step  # torch takes no least Dim of 1
         if low < high and set(range(low * step, sizes[-1] + 1, step)) <= set(fit):

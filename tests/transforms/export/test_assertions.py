@@ -164,6 +164,20 @@ def test_what_would_do_is_said_where_a_size_does_not(tmp_path: Path, low: int, s
         convert(_Halves().eval(), (torch.ones(3, 8),), dynamic_shapes=shapes, out=tmp_path / "out")
 
 
+class _Shifted(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.pad(x[:, :-1], (1, 0))
+
+
+def test_a_hole_near_an_end_leaves_the_sizes_beyond_it() -> None:
+    """Two elements leave one to shift, which torch lays out in its own way; 3 to 40 all fit."""
+    shapes = ({1: Dim("n", min=1, max=40)},)
+    with pytest.raises(ExportError, match=r"at axis 1 of x = 2: .*it holds from 3 to 40$"):
+        trace("program main", _Shifted(), (torch.ones(2, 9),), shapes=shapes)
+    fit = ({1: Dim("n", min=3, max=40)},)
+    assert trace("program main", _Shifted(), (torch.ones(2, 9),), shapes=fit).range_constraints
+
+
 def test_nothing_is_advised_where_no_size_would_do() -> None:
     """No multiple of anything is in so short a range."""
 
