@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -198,6 +199,9 @@ void part_lengths(const Matrix& a, const Matrix& v, double* values) {
     values[j] = 0;
     for (int64_t i = 0; i < a.rows; ++i) values[j] = std::hypot(values[j], a(i, j));
   }
+  // hypot of an infinity and NaN is infinite, but turns of infinities leave no lengths.
+  if (!std::all_of(values, values + a.columns, [](double each) { return std::isfinite(each); }))
+    std::fill_n(values, a.columns, std::numeric_limits<double>::quiet_NaN());
   for (int64_t j = 0; j < a.columns; ++j) {
     const int64_t largest = std::max_element(values + j, values + a.columns) - values;
     std::swap(values[j], values[largest]);

@@ -172,3 +172,15 @@ def test_the_norm_of_one_number_is_its_size(tmp_path: Path) -> None:
     )
     given = torch.ones(2, 5), torch.ones(2, 5)
     convert(unit, given, dynamic_shapes=(axis, axis), out=tmp_path / "b", measure_seconds=0)
+
+
+def test_infinities_leave_no_singular_values(tmp_path: Path) -> None:
+    """Eager's are NaN, whose lengths hypot takes for infinite; the proof tries such a matrix."""
+    values = nn.Module()
+    values.forward = lambda p: (linalg.svdvals(p),)
+    convert(values, (_P[0, :4, :4],), out=tmp_path / "out", measure_seconds=0)
+    unbounded = torch.full((4, 4), torch.inf)
+    with Session(tmp_path / "out") as session:
+        (found,) = session.run({"p": unbounded.numpy()}).values()
+    assert linalg.svdvals(unbounded).isnan().all()
+    assert np.isnan(found).all()
