@@ -39,6 +39,9 @@ from transforms.graph.schemas import writes
 
 aten = torch.ops.aten
 
+# What export calls on a constant: a copy is not written, nor has it gradients.
+_OF_CONSTANTS = {aten.lift_fresh_copy.default: aten.clone.default, aten.detach.default: lambda x: x}
+
 # Of operators that a decomposition keeps whole: kernels outside and inside of it, rule for fakes.
 _KEPT_WHOLE: dict[OpOverload, tuple[dict[Any, Any], dict[Any, Any], Callable[..., Any]]] = {}
 
@@ -191,7 +194,7 @@ def _traced(
 ) -> GraphModule:
     """Follow a program on its inputs' fake values, as torch follows it for the last time."""
     mode = fakes[0].fake_mode
-    ways: Any = {aten.lift_fresh_copy.default: aten.clone.default} | dict(table)
+    ways: Any = _OF_CONSTANTS | dict(table)
     whole, ways = exported_program._split_decomp_table_to_cia_and_python_decomp(ways)
     with ExitStack() as stack:
         for context in (
