@@ -72,7 +72,7 @@ from unittest.mock import patch
 
 import sympy
 import torch
-from torch._inductor import codecache, compile_fx, cpu_vec_isa, ir, lowering, scheduler, sizevars
+from torch._inductor import codecache, cpu_vec_isa, ir, lowering, scheduler, sizevars
 from torch._inductor import graph as graph_module
 from torch._inductor import utils as inductor_utils
 from torch._inductor.codegen import common, cpp, cpp_wrapper_cpu
@@ -283,6 +283,7 @@ def _written(graph: torch.fx.Graph) -> set[int | None]:
 def _passes_and_fusions() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a module that torch's own imports
+        from torch._inductor import compile_fx
         from torch._inductor.fx_passes import post_grad
     has_same_meta = post_grad.same_meta
 
