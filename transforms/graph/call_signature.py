@@ -41,7 +41,7 @@ _SHAPES = (
     "Give one of each in order, or by name: {'x': {0: torch.export.Dim('n', min=1, max=64)}}, and "
     "None where all sizes are fixed"
 )
-_INDEPENDENT = "Sizes of a bundle are independent, each a multiple of a number"
+_INDEPENDENT = "Sizes are independent: make one input of the other in forward, or fix both sizes"
 
 
 @dataclass(frozen=True)
