@@ -44,6 +44,7 @@ _UNDECLARED = frozenset(
         "aten::unsafe_split_with_sizes",
         "aten::native_dropout",
         "aten::_conj_physical",
+        "aten::set_",
     }
 )
 
@@ -110,16 +111,12 @@ class Aliasing:
         return [n for n in self._returned if self.share(n, node)]
 
     def is_last_read(self, call: Node) -> bool:
-        """Return whether after a call nothing reads its first argument's memory by another name.
-
-        Other names are inputs, and nodes before the call.
-        """
-        written = call.args[0]
-        others = self._sharing[call] - {call, written}
-        places = {node: place for place, node in enumerate(call.graph.nodes)}
-        before = [other for other in others if places[other] < places[call]]
-        late = (user for other in before for user in other.users if places[user] > places[call])
-        return not self.is_input(call) and not any(late)
+        """Return whether nothing reads what a call writes by a name from before it, or an input."""
+        nodes = list(call.graph.nodes)
+        place = nodes.index(call)
+        read = {source for node in nodes[place + 1 :] for source in node.all_input_nodes}
+        others = read.intersection(nodes[:place]) - {call.args[0]}
+        return not self.is_input(call) and others.isdisjoint(self._sharing[call])
 
     def is_input(self, node: Node) -> bool:
         """Return whether the node may share memory with an input, a weight or a buffer."""
@@ -169,9 +166,8 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     What cannot run for all sizes, as an LSTM, stays: written out it fixes them.
     """
     table: dict[Any, Any] = _BY_SIZE | {aten._assert_async.default: _assert}
-    results = _results_of_writes(program.graph)
+    results = _results_of_writes(program)
     if results is None:
-        results = {}
         # torch takes each composite operator for one that makes new memory.
         composites = [node for node in nodes_of(program) if is_composite(node.target)]
         seen: list[Any] = [n.target for n in composites if _shared_with(n, guess=False)]
@@ -179,16 +175,17 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     return decompose_program(program, table, results)
 
 
-def _results_of_writes(graph: Graph) -> dict[Node, OpOverload] | None:
+def _results_of_writes(program: ExportedProgram) -> dict[Node, OpOverload] | None:
     """Return the operator that returns what each writing call writes; None if that is not enough.
 
-    It is where what reads the memory later reads it by the tensor written or by the call's result.
+    It is where what reads the memory later reads it by the tensor written or by the call's result,
+    and nothing is written in the graphs that the program calls.
     """
     results: dict[Node, OpOverload] = {}
-    written = [node for node in graph.nodes if writes(node)]
-    sharing = Aliasing(graph) if written else None
+    written = [node for node in nodes_of(program) if writes(node)]
+    sharing = Aliasing(program.graph) if written else None
     for node in written:
-        way = _returning(node)
+        way = _returning(node) if node.graph is program.graph else None
         if way is None or sharing is None or not sharing.is_last_read(node):
             return None
         results[node] = way
@@ -201,17 +198,17 @@ def _returning(node: Node) -> OpOverload | None:
     space, _, name = qualified_name(target).partition("::")
     packet = getattr(getattr(torch.ops, space), name.removesuffix("_"), None)
     way = getattr(packet, target._overloadname, None)
-    own = node.args[0] if node.args else None
-    if way is None or way is target or not isinstance(own, Node):
+    if way is None or way is target or not node.args or not isinstance(node.args[0], Node):
         return None
-    value = own.meta.get("val")
-    if not isinstance(value, FakeTensor):
-        return None
-    args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
     try:
+        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
+        value: Any = args[0]
         with no_new_guards(value.fake_mode):
             result = way(*args, **kwargs)
+        # `as_strided` reads by strides, and what overlaps or is a part has not its memory alone.
+        sizes = *value.shape, *value.stride(), value.numel() * value.element_size()
+        laid_out = [(*t.shape, *t.stride(), t.untyped_storage().nbytes()) for t in (value, result)]
+        same = result.dtype == value.dtype and all(surely_equal(each, sizes) for each in laid_out)
     except Exception:  # noqa: BLE001 - torch's own way may know how
         return None
-    same = isinstance(result, FakeTensor) and result.dtype == value.dtype
-    return way if same and surely_equal(result.shape, value.shape) else None
+    return way if same else None

@@ -136,9 +136,40 @@ def _filled(x: Tensor) -> Any:
     return y
 
 
+def _over_a_part_by_places(x: Tensor) -> Any:
+    y = x.exp()[:, ::2]
+    y.add_(1)
+    z = x.exp()[1:]
+    z.add_(1)
+    return y.as_strided((2, 2), (3, 1)), z.as_strided((4,), (1,), 0)
+
+
+def _over_one_row_as_many(x: Tensor) -> Any:
+    y = x.exp()[:1].expand(2, 3)
+    y.index_fill_(0, torch.tensor([0]), 7.0)
+    return y * 1
+
+
+def _set_to_another(x: Tensor) -> Any:
+    y, z = x + 1, x.exp()
+    y.set_(z)  # type: ignore[call-overload]
+    y.add_(1)
+    return z
+
+
+def _in_a_branch(x: Tensor) -> Any:
+    def branch(x: Tensor) -> Tensor:
+        y = x.exp()
+        torch.einsum("ij->ji", y).add_(1)
+        return y
+
+    return torch.cond(x.sum() > 0, branch, lambda x: branch(x) * 2, (x,))
+
+
 _WRITERS = [
     _read_before, _by_a_view, _after_a_view, _before_a_view, _kept_dtype, _over_what_came,
-    _by_the_first_result, _filled,
+    _by_the_first_result, _filled, _over_a_part_by_places, _over_one_row_as_many, _in_a_branch,
+    _set_to_another,
 ]  # fmt: skip
 
 
@@ -151,6 +182,7 @@ class _Writer(nn.Module):
         return self.function(x)
 
 
+@pytest.mark.filterwarnings("ignore:Use of index_fill_ on expanded")
 @pytest.mark.parametrize("function", _WRITERS)
 def test_what_is_written_in_place_reads_as_in_eager(function: Any) -> None:
     """By each of its names, whether it is followed once or not; dtypes are kept."""
