@@ -25,7 +25,7 @@ from torch.export.passes import move_to_device_pass
 from torch.fx import Graph, Node
 
 from transforms.graph.aliasing import Aliasing, functional, nodes_of
-from transforms.graph.retrace import decompose_program
+from transforms.graph.retrace import decompose_program, named_outputs
 from transforms.graph.schemas import call_with, hashable, schema_of, writes
 
 # Where a node comes from; copied from the node that a new one replaces.
@@ -262,7 +262,7 @@ class ProgramEditor:
         self.module.recompile()
         signature = copy.copy(self._program.graph_signature)
         signature.input_specs = self._specs
-        signature.output_specs = self._renamed_outputs()
+        signature.output_specs = named_outputs(signature, self.graph)
         made = torch.export.ExportedProgram(
             root=self.module,
             graph=self.graph,
@@ -297,15 +297,3 @@ class ProgramEditor:
         for node in [n for n in self.graph.nodes if n.op == "placeholder" and n.name in names]:
             self.graph.erase_node(node)
         self._specs = [spec for spec in self._specs if spec.arg.name not in names]
-
-    def _renamed_outputs(self) -> list[Any]:
-        output = next(n for n in reversed(self.graph.nodes) if n.op == "output")
-        specs = []
-        for spec, arg in zip(
-            self._program.graph_signature.output_specs, output.args[0], strict=True
-        ):
-            fresh = copy.copy(spec)
-            if isinstance(arg, torch.fx.Node) and isinstance(spec.arg, TensorArgument):
-                fresh.arg = TensorArgument(name=arg.name)
-            specs.append(fresh)
-        return specs
