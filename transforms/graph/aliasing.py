@@ -112,11 +112,9 @@ class Aliasing:
 
     def is_last_read(self, call: Node) -> bool:
         """Return whether nothing reads what a call writes by a name from before it, or an input."""
-        nodes = list(call.graph.nodes)
-        place = nodes.index(call)
-        read = {source for node in nodes[place + 1 :] for source in node.all_input_nodes}
-        others = read.intersection(nodes[:place]) - {call.args[0]}
-        return not self.is_input(call) and others.isdisjoint(self._sharing[call])
+        before = (n for n in self._sharing[call] - {call.args[0]} if n < call)
+        late = any(user > call for node in before for user in node.users)
+        return not late and not self.is_input(call)
 
     def is_input(self, node: Node) -> bool:
         """Return whether the node may share memory with an input, a weight or a buffer."""
