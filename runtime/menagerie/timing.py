@@ -35,7 +35,7 @@ from menagerie.validation.validate import clean_environment
 
 EMULATED = "emulated: the times are of this machine's processor, and say nothing of a GPU's"
 _FEWEST_TURNS = 3
-_STEADY_TURNS, _STEADY = 6, 1.02
+_STEADY_TURNS, _STEADY = 6, 1.02  # the largest of so many medians by the smallest
 _PATIENCE = 2  # times as long as was asked for, until fewer turns must do
 _MOST_SECONDS = 300.0  # that an answer is waited for
 
@@ -94,7 +94,7 @@ def time_in_turns(
     """Let each side take its turn again and again, after one turn that is not counted.
 
     It goes on for `seconds`: at least one round, and three unless they take twice as long, since
-    calls of many seconds differ little from each other. It ends before where the medians of each
+    calls of many seconds differ little from each other. It ends earlier where the medians of each
     side's last six turns are within 2 % of each other. Threads and golden case are only noted.
     """
     for side in sides:

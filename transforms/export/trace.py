@@ -356,12 +356,18 @@ def _unwritable(module: torch.nn.Module | ExportedProgram) -> tuple[str, str] | 
         for part in name.split("."):
             if keyword.iskeyword(part):
                 return name, f"whose word {part!r} is"
-            try:
-                ast.literal_eval(f'"{part}"')
-            except (SyntaxError, ValueError):
-                odd = next(c for c in part if c in '"\\' or not c.isprintable())
-                return repr(name), f"where no name has {odd!r}"
+            odd = [c for c in part if c in '"\\' or not c.isprintable()]
+            if odd and not _is_quotable(part):
+                return repr(name), f"where no name has {odd[0]!r}"
     return None
+
+
+def _is_quotable(text: str) -> bool:
+    try:
+        ast.literal_eval(f'"{text}"')
+    except (SyntaxError, ValueError):
+        return False
+    return True
 
 
 def _shared_memory(module: torch.nn.Module | ExportedProgram) -> str:
