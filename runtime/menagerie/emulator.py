@@ -14,6 +14,7 @@ import shutil
 import stat
 import subprocess
 import threading
+import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -103,6 +104,7 @@ _Answer = ctypes.CFUNCTYPE(
 )
 _LIBRARIES: list[ctypes.CDLL] = []  # with a compiler
 _KEPT: list[object] = []  # answers, to which a runtime holds no reference of Python's
+_COMPILATIONS: list[float] = []  # seconds that each took in this process
 
 
 @dataclass(frozen=True)
@@ -237,7 +239,7 @@ def configure(library: ctypes.CDLL, compiler: ShaderCompiler | None = None) -> N
 
     def answer(source: bytes, prelude: bytes, mode: int, said: int, capacity: int) -> int:
         """Write the compiled library's path, or why there is none, and say which."""
-        status = 0
+        status, began = 0, time.perf_counter()
         try:
             text = str(made.compiled(source, prelude, Mode(mode)))
         except MenagerieError as error:
@@ -246,6 +248,7 @@ def configure(library: ctypes.CDLL, compiler: ShaderCompiler | None = None) -> N
             status, text = 1, f"the emulator's cache: {error}"
         except Exception as error:  # noqa: BLE001 - ctypes would only print it
             status, text = 1, f"{type(error).__name__}: {error}"
+        _COMPILATIONS.append(time.perf_counter() - began)
         content = text.encode(errors="surrogateescape")[: capacity - 1] + b"\0"
         ctypes.memmove(said, content, len(content))
         return status
@@ -253,6 +256,11 @@ def configure(library: ctypes.CDLL, compiler: ShaderCompiler | None = None) -> N
     _KEPT.append(_Answer(answer))
     library.menagerie_emulator_configure(_KEPT[-1])
     _LIBRARIES.append(library)
+
+
+def compiling_seconds() -> float:
+    """Return the seconds that this process has compiled shaders for, on the emulated device."""
+    return sum(_COMPILATIONS)
 
 
 def prepare(library: ctypes.CDLL) -> None:

@@ -13,6 +13,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NamedTuple, NoReturn
 
 from menagerie.errors import MenagerieError
@@ -126,6 +127,7 @@ class _Function:
     end: int
 
 
+@lru_cache(maxsize=4)  # a shader is compiled for each mode of the emulated device
 def translate(preprocessed: str) -> Translation:
     """Translate preprocessed Metal to C++; MenagerieError names a line that Metal refuses."""
     if len(preprocessed) > _MOST_CHARACTERS:

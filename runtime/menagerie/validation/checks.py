@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from menagerie.emulator import Mode, running
+from menagerie.emulator import Mode, compiling_seconds, running
 from menagerie.errors import ArtifactError
 from menagerie.format.bundle_manifest import AccuracyData, BundleProgram, Metric, TensorSpec
 from menagerie.numerics import Dtype, Tolerance
@@ -161,10 +161,6 @@ class Judged:
         estimate: float = long * ratio ** min(max(steep, 1.0), _QUADRATIC)
         return estimate > seconds
 
-    def time_again(self) -> None:
-        """Time the first case again, which shaders were compiled for."""
-        self.took[0] = min(self.took[0], self._timed(0)[1])
-
     def leave(self) -> None:
         """Leave the next case to a real device."""
         self.took.append(math.inf)
@@ -207,9 +203,10 @@ class Judged:
         return facts
 
     def _timed(self, case: int) -> tuple[dict[str, Array], float]:
-        began = time.perf_counter()
+        """Run a case; return its seconds without those in which its shaders were compiled."""
+        began = time.perf_counter() - compiling_seconds()
         outputs = self.program.run(case)
-        return outputs, time.perf_counter() - began
+        return outputs, time.perf_counter() - compiling_seconds() - began
 
     def _compare(self, case: int, spec: TensorSpec, output: Array) -> None:
         """Compare an output with eager's, and with the known truth, which decides nothing."""
@@ -266,12 +263,9 @@ def judge_program(
     """
     goldens = program.goldens
     found = Judged(program, tolerances, goldens.elements())
-    ends, again = time.perf_counter() + most, True
+    ends = time.perf_counter() + most
     for case in range(len(goldens)):
         step(_place(program, case))
-        if again and found.outlasts(case, ends - time.perf_counter()):
-            again = False
-            found.time_again()
         if found.outlasts(case, ends - time.perf_counter()):
             found.leave()
         else:
