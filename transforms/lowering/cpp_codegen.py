@@ -35,7 +35,7 @@ from unittest.mock import patch
 
 import sympy
 import torch
-from torch._decomp.decompositions import _index_add
+from torch._decomp.decompositions import _index_add, pw_cast_for_opmath
 from torch._inductor import codegen, inductor_prims, ir, lowering
 from torch._inductor.codegen.common import BracesBuffer, KernelArgs
 from torch._inductor.codegen.cpp import (
@@ -274,6 +274,7 @@ def _std_mean(x: torch.Tensor, dim: Any = None, **given: Any) -> tuple[torch.Ten
     return _spread(x, dim, deviation=True, **given), eagers
 
 
+@pw_cast_for_opmath
 def _round(x: torch.Tensor, decimals: int) -> torch.Tensor:
     """Round to decimals by a division; torch's product with 0.1 makes 1.3000001 of 13."""
     shift = 10.0 ** abs(decimals)
@@ -282,6 +283,7 @@ def _round(x: torch.Tensor, decimals: int) -> torch.Tensor:
 
 _DEVIATIONS = {
     aten.round.decimals: _round,
+    **dict.fromkeys((aten.lerp.Scalar, aten.lerp.Tensor), pw_cast_for_opmath(torch._refs.lerp)),
     aten.index_add.default: partial(_index_add, inplace=False),  # torch's leaves out bfloat16
     aten.var.correction: partial(_spread, deviation=False),
     aten.std.correction: partial(_spread, deviation=True),

@@ -40,8 +40,8 @@ The rest is private to TorchInductor, and each part is named here with its reaso
 One of its options is set for programs that keep state in buffers: `joint_graph_constant_folding`
 off. It takes a buffer of one element, such as a count of calls, for a constant (torch's
 `UniformValueConstantFolder._deduce_value`), and what is read of it stays as it was at first.
-Another for programs of float32, but for buffers, that cast to half: `emulate_precision_casts` on.
-Else a cast to half and back rounds nothing.
+Another for programs that make halves: `emulate_precision_casts` on. Else what is fused is computed
+in float32 and rounded at its end alone: `floor(x * 1.1)` is another integer then than eager's.
 
 For Metal, on any host:
 
@@ -179,7 +179,7 @@ def generate_code(
     options = {**_ALWAYS, **options}
     if state_of(program):
         options["joint_graph_constant_folding"] = False
-    if _rounds(program):
+    if _makes_halves(program):
         options["emulate_precision_casts"] = True
     module = _with_old_values(program.module(check_guards=False))
     failed: list[str] = []  # where in the model
@@ -303,13 +303,11 @@ def _passes_and_fusions() -> Iterator[None]:
         yield
 
 
-def _rounds(program: ExportedProgram) -> bool:
-    """Return whether a program of float32 makes halves: as the model says, so each is rounded."""
-    halves = (torch.float16, torch.bfloat16)
-    state = program.graph_signature.inputs_to_buffers  # a cache of halves beside float32, say
-    values = [(n.op, n.meta.get("val")) for n in program.graph.nodes if n.name not in state]
-    made = {op for op, v in values if isinstance(v, torch.Tensor) and v.dtype in halves}
-    return "call_function" in made and "placeholder" not in made
+def _makes_halves(program: ExportedProgram) -> bool:
+    parts = (p for p in program.graph_module.modules() if isinstance(p, torch.fx.GraphModule))
+    nodes = (n for part in parts for n in part.graph.nodes if n.op == "call_function")
+    values = (v for node in nodes for v in pytree.tree_leaves(node.meta.get("val")))
+    return any(getattr(v, "dtype", None) in {torch.float16, torch.bfloat16} for v in values)
 
 
 _constant = graph_module.GraphLowering.get_attr

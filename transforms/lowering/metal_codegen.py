@@ -137,6 +137,15 @@ class MetalFunctions(mps.MetalOverrides):
         return "LONG_MIN" if least else str(mps.MetalOverrides.constant(val, dtype))
 
     @staticmethod
+    def to_dtype(x: Any, dtype: torch.dtype, *given: Any, **named: Any) -> str:
+        """Cast a number. Computed with, halves are floats; Metal casts none to the other kind."""
+        if dtype in {torch.float16, torch.bfloat16}:
+            x = f"static_cast<float>({x})"
+            if named.get("use_compute_types", True):
+                return str(x)
+        return str(mps.MetalOverrides.to_dtype(x, dtype, *given, **named))
+
+    @staticmethod
     def sign(x: Any) -> str:
         """Return -1, 0 or 1; 0 for -0 and NaN."""
         return f"static_cast<decltype({x})>(({x} > 0) - ({x} < 0))"

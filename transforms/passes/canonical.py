@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -195,18 +196,26 @@ class RoundToHalves(CanonicalPass):
     So does eager. Numbers are those of Python, tensors without axes and tensors of integers.
     Generated code would take each as it is: 0.7 is not the float16 nearest to it. Factors and
     divisors without axes are taken as they are by eager's kernels, too (`original_scalar_value` of
-    aten/src/ATen/native/cpu/BinaryOpsKernel.cpp). All bits are read again, since Inductor leaves
-    out a cast that is followed by its inverse.
+    aten/src/ATen/native/cpu/BinaryOpsKernel.cpp): with tensors the result is rounded alone. All
+    bits are read again, since Inductor leaves out a cast that is followed by its inverse.
     """
 
     def applies(self, program: ExportedProgram) -> bool:
         """Return whether there is such a number."""
-        return any(_unrounded(node) for node in program.graph.nodes)
+        return any(_unrounded(node) or _by_whole(node) for node in program.graph.nodes)
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Round each."""
         for node in editor.calls(*_ROUNDED):
             dtype = _half_of(node)
+            if _by_whole(node):
+                cast = partial(editor.call, aten._to_copy.default, like=node)
+                with editor.graph.inserting_before(node):
+                    wide: Any = cast(node.args[0], dtype=torch.float32)
+                    whole = editor.call(node.target, wide, node.args[1], like=node)
+                    editor.replace(node, cast(whole, dtype=dtype))
+                journal.changed(f"{node.name} takes a number as it is")
+                continue
             for place in _unrounded(node):
                 value: Any = node.args[place]
                 if isinstance(value, Node):
@@ -246,6 +255,12 @@ def _half_of(node: Node) -> torch.dtype | None:
     tensors = _numbers(node).values()
     floats = {t.dtype for t in tensors if t.dim() and t.is_floating_point()}
     return floats.pop() if len(floats) == 1 and floats.issubset(_HALVES) else None
+
+
+def _by_whole(node: Node) -> bool:
+    """Return whether a tensor of halves is multiplied with or divided by one number in a tensor."""
+    factor = _numbers(node).get(1) if node.target in _FACTORS and _half_of(node) else None
+    return factor is not None and not factor.dim() and factor.dtype not in _HALVES
 
 
 def _unrounded(node: Node) -> list[int]:

@@ -13,6 +13,7 @@ from torch import nn
 import menagerie
 from menagerie.session import Session
 from transforms import convert
+from transforms.graph.layouts import as_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -192,3 +193,44 @@ def test_casts_round_and_positions_keep_their_dtype(target: str, tmp_path: Path)
             results = session.run({session.inputs[0].name: x.numpy()})
             for result, expected in zip(results.values(), module(x), strict=True):
                 np.testing.assert_array_equal(result, expected)
+
+
+class _Decisions(nn.Module):
+    """Integers and comparisons, which another last bit of a half would change."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        total = x.sum(-1, keepdim=True)
+        near = (total * 0.3 + x, x.softmax(-1) * 7, x.mean(0) * 33, F.layer_norm(x, (16,)) * 5)
+        return (
+            (x + 1 - 1) == x,
+            (x * 127).round().clamp(-128, 127).to(torch.int8),
+            torch.bucketize((x * 2 + 1).float(), torch.linspace(-3, 3, 13)),
+            torch.remainder(x * 3, 0.5),
+            (x.sigmoid() * 3 + x).argmax(-1),
+            torch.sort(x * x - x, dim=-1, stable=True).indices,
+            *(each.floor() for each in near),
+            torch.where(x.tanh() * 0.3 > (x * 0.3).tanh(), 1, 0),
+        )
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype"),
+    [
+        ("cpu", torch.bfloat16),
+        ("metal", torch.float16),
+        pytest.param("cpu", torch.float16, marks=pytest.mark.sweep),
+        pytest.param("metal", torch.bfloat16, marks=pytest.mark.sweep),
+    ],
+)
+def test_what_halves_decide_is_decided_as_eager_does(
+    target: str, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    """Each operator's result is rounded, also where the next one is computed beside it."""
+    module, out = _Decisions(), tmp_path / "out"
+    convert(module, (torch.randn(5, 16).to(dtype),), target=target, out=out, measure_seconds=0)
+    with Session(out) as session:
+        for scale in (0.1, 1, 10, 100):
+            x = (torch.randn(5, 16) * scale).to(dtype)
+            results = session.run({session.inputs[0].name: as_array(x)})
+            for result, expected in zip(results.values(), module(x), strict=True):
+                np.testing.assert_array_equal(as_array(expected), result)
