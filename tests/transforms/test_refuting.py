@@ -332,6 +332,17 @@ def test_eager_that_ends_its_process_costs_only_the_attempts_with_integers(tmp_p
     assert not any("x_1" in attempt for attempt in tried)
 
 
+@pytest.mark.parametrize(
+    "norm", [nn.LayerNorm(4), nn.GroupNorm(2, 8)], ids=lambda norm: type(norm).__name__
+)
+def test_squares_that_overflow_by_their_order_refute_nothing(
+    norm: nn.Module, tmp_path: Path
+) -> None:
+    """`huge numbers` are 1e20 times the example's: 2e19 has a square that float32 cannot hold."""
+    rows = torch.eye(4).tile(1, 2)[:, : norm.weight.numel()] * 0.2
+    convert(norm.eval(), (rows,), out=tmp_path / "b", measure_seconds=0)
+
+
 def test_every_operator_that_is_excused_is_documented() -> None:
     """A difference that is only reported is one that docs/special-values.md describes."""
     text = (ROOT / "docs" / "special-values.md").read_text()

@@ -226,12 +226,11 @@ def _calls(
 
 def _is_near_zero(case: GoldenCase, others: Sequence[GoldenCase]) -> bool:
     """Return whether a short output is nearly 0 by chance, where a ratio to it says nothing."""
-    for name, value in case.outputs.items():
-        if value.is_floating_point() and 0 < value.numel() < _SHORT and others:
-            largest = max(_largest(other.outputs[name]) for other in others)
-            if _largest(value) < _NEAR * largest:
-                return True
-    return False
+    return any(
+        _largest(value) < _NEAR * max(_largest(other.outputs[name]) for other in others)
+        for name, value in case.outputs.items()
+        if others and value.is_floating_point() and 0 < value.numel() < _SHORT
+    )
 
 
 def _largest(value: torch.Tensor) -> float:
@@ -264,9 +263,7 @@ class TiesInOrder(EagerMode):  # type: ignore[no-untyped-call]
     could not be compared with it.
     """
 
-    def __torch_dispatch__(
-        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Compute what is asked for, by a stable sort where that settles an order."""
         return _IN_ORDER.get(func, func)(*args, **(kwargs or {}))
 
@@ -277,12 +274,18 @@ _WIDE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 class _Widened(EagerMode):  # type: ignore[no-untyped-call]
     """Inside, what a model makes, casts to or keeps in float32 is in float64."""
 
-    def __torch_dispatch__(
-        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Compute with wide arguments, and make what is wide."""
         wide = {name: _widened(value) for name, value in (kwargs or {}).items()}
-        return func(*map(_widened, args), **wide)
+        found = func(*map(_widened, args), **wide)
+        return _decided(*found) if func in _NORMS else found
+
+
+def _decided(normal: torch.Tensor, mean: Any, inverse: torch.Tensor) -> tuple[Any, ...]:
+    """Return a norm with NaN in rows whose squares float32 holds or not by the order of sums."""
+    rows = normal.reshape(*inverse.shape, -1)
+    lost = inverse[..., None] * 2.0**63 < rows.shape[-1]  # half of the largest number's root
+    return rows.masked_fill(lost, torch.nan).reshape(normal.shape), mean, inverse
 
 
 def _widened(value: Any) -> Any:
@@ -364,6 +367,7 @@ def _rounded_once(norm: Callable[..., Any], x: torch.Tensor, *how: Any) -> Any:
     return tuple(result.to(x.dtype) for result in norm(*wide))
 
 
+_NORMS = (aten.native_layer_norm.default, aten.native_group_norm.default)
 _SHORT = 16  # elements: of more an average counts
 _NEAR = 0.1  # of the largest in another case
 _DRAWS = 8  # of a case's inputs
@@ -373,10 +377,7 @@ _KEPT = (
     "What is only made once is made in __init__, or by a call before"
 )
 _IN_ORDER: dict[object, Callable[..., Any]] = {
-    **{
-        norm: functools.partial(_rounded_once, norm)
-        for norm in (aten.native_layer_norm.default, aten.native_group_norm.default)
-    },
+    **{norm: functools.partial(_rounded_once, norm) for norm in _NORMS},
     aten.sort.default: _sorted,
     aten.sort.stable: lambda x, **how: aten.sort.stable(x, **{**how, "stable": True}),
     aten.topk.default: _first,
@@ -500,9 +501,8 @@ def exact_outputs(eager: Eager, cases: Sequence[GoldenCase]) -> dict[str, torch.
     number = next((n for n, case in enumerate(cases) if case.kind in _LIKE_DATA), 0)
     case = cases[number]
     floats = {v.dtype for v in case.inputs.values() if v.is_floating_point()}
-    if _is_large(eager.module) or not floats <= {torch.float32, torch.float64}:
-        return {}
-    if (run := in_float64(eager)) is None:
+    is_whole = not _is_large(eager.module) and floats <= {torch.float32, torch.float64}
+    if not is_whole or (run := in_float64(eager)) is None:
         return {}
     try:
         found = run_exactly(run, case.inputs)
@@ -517,8 +517,7 @@ def exact_outputs(eager: Eager, cases: Sequence[GoldenCase]) -> dict[str, torch.
 
 
 def _tells(exact: torch.Tensor, eager: torch.Tensor) -> bool:
-    if exact.dtype is not torch.float64 or exact.nbytes > _MOST_BYTES:
-        return False
-    if exact.shape != eager.shape or not bool(exact.isfinite().all()):
+    is_small = exact.dtype is torch.float64 and exact.nbytes <= _MOST_BYTES
+    if not (is_small and exact.shape == eager.shape and exact.isfinite().all()):
         return False
     return float((exact - eager.double()).norm()) * _LEAST_SNR <= float(exact.norm())

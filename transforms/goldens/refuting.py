@@ -287,9 +287,7 @@ class _Shaken(EagerMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._chance = torch.Generator().manual_seed(0)
 
-    def __torch_dispatch__(
-        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Compute what is asked for, and round it anew."""
         found = func(*args, **(kwargs or {}))
         name = getattr(func, "overloadpacket", func).__name__
