@@ -50,7 +50,7 @@ def refuse_unsupported(
         *_shaped_by_data(used),
     ]
     if faults:
-        raise ExportError(place, "cannot be converted" + "".join(f"\n  {f}" for f in faults))
+        raise ExportError(place, "\n  ".join(dict.fromkeys(["cannot be converted", *faults])))
 
 
 def _used(program: ExportedProgram) -> list[Node]:

@@ -120,6 +120,12 @@ def test_random_numbers_are_refused(function: Any, operator: str) -> None:
     assert "Pass the noise as an input" in text
 
 
+def test_a_line_that_runs_twice_is_named_once() -> None:
+    """A loop's draws have one place in the user's file."""
+    text = refusal(module_of(lambda x: sum(x.bernoulli(p) for p in (0.1, 0.2, 0.3))))
+    assert text.count("random numbers are drawn by inner (") == 1
+
+
 def test_noise_that_is_given_is_no_fault() -> None:
     """As ViT-MAE has it: drawn where none is given, and an input where one is."""
 
