@@ -40,11 +40,11 @@ from tasks.stage_table import (
     diagnose,
     search_command,
 )
-from transforms.progress import StepDone, progress_to
 from transforms.stages import Stage
 from transforms.targets import all_targets
 from zoo.errors import MenagerieError, explain
 from zoo.manifest import load_manifest
+from zoo.progress import StepDone, progress_to
 from zoo.records import ConversionReport, StageTime, dearest
 from zoo.report.summary import cause
 from zoo.spec import ModelSpec

@@ -9,9 +9,9 @@ from typing import Self
 
 from menagerie.figures import error, milliseconds, seconds, speed
 from menagerie.format.bundle_manifest import ReleaseState
-from transforms.progress import StepDone
 from transforms.stages import Stage
 from zoo.base_models import Frozen
+from zoo.progress import StepDone
 from zoo.records import ConversionReport, Diagnosis, StageTime
 from zoo.report.page import plain_text
 from zoo.report.summary import summarise

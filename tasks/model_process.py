@@ -24,9 +24,9 @@ from tasks.forking import Child, begin
 from tasks.job import Job
 from tasks.memory import group_memory, memory_allowed
 from tasks.stage_table import ModelHolder, RecordT, StageKind
-from transforms.progress import StepDone, report_step
 from transforms.stages import Stage
 from zoo.base_models import Frozen
+from zoo.progress import StepDone, report_step
 from zoo.records import Suspected
 
 _LOOK_SECONDS = 1.0  # between two looks at the memory of a process at work
@@ -88,8 +88,8 @@ class ModelProcess(ModelHolder):
             self._requests.write(request.model_dump_json() + "\n")  # reading its answer says so
             self._requests.flush()
         end = time.monotonic() + seconds
-        while (answer := self._answer(kind.stage, seconds, end)).step is not None:
-            report_step(answer.step.text, answer.step.share)
+        while (step := (answer := self._answer(kind.stage, seconds, end)).step) is not None:
+            report_step(step.text, step.share, begins=step.begins)
         if answer.failure is not None:
             raise answer.failure.exception()
         return kind.record.model_validate_json(answer.record or "")

@@ -26,8 +26,8 @@ from tasks.forking import PID
 from tasks.job import Job
 from tasks.model_process import Answer, Request
 from tasks.stage_table import STAGES, ModelHolder
-from transforms.progress import progress_to
 from zoo.errors import SourceRefused
+from zoo.progress import progress_to
 
 _MESSAGE_BYTES = 256  # of a message, which names a kind of source
 _ENDS = 4  # a forked process's ends of what it shares: requests, answers, log, its number

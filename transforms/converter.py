@@ -36,13 +36,13 @@ from transforms.eager import Gate, accuracy_gate, called_with_arrays
 from transforms.export.prepare import Prepared, Program, prepare_module
 from transforms.graph.layouts import content_digest, plain
 from transforms.passes.quantisation import INTEGERS
-from transforms.progress import progress_to
 from transforms.stages import Stage, export, located, lower, prove, seal, transform
 from transforms.targets import Identity, PassItem, Settings, Target, target_named
 from zoo.arguments import check_kinds, check_time
 from zoo.build_key import code_digest
 from zoo.errors import SourceError, UnsupportedKernels, UsageError, ValidationError
 from zoo.precision import Precision, WeightPrecision
+from zoo.progress import progress_to
 from zoo.records import ConversionReport, Diagnosis, PassLog, StageTime, dearest, suspected
 from zoo.report.summary import cause
 from zoo.signing.promotion import sign_own

@@ -23,8 +23,8 @@ from transforms.goldens.cases import input_dtype, model_dtype
 from transforms.graph.call_signature import DTYPES, Call, Signature
 from transforms.graph.callable import eager_of
 from transforms.graph.layouts import as_array
-from transforms.progress import in_parts, report_step
 from zoo.errors import SessionError, SourceError
+from zoo.progress import in_parts, report_step
 from zoo.sources.context import Context, resolve_inside
 from zoo.sources.random_weights import torch_threads
 from zoo.spec import AccuracyGate, ProgramSpec, SpeechSpec

@@ -21,11 +21,11 @@ from menagerie.figures import count, printable
 from menagerie.format.bundle_manifest import BundleManifest, ReleaseState
 from menagerie.validation import Limits, validate
 from menagerie.validation.findings import Measurement, ValidationReport
-from transforms.progress import in_parts, report_step
 from zoo.base_models import Frozen
 from zoo.bundle_differences import reseal
 from zoo.errors import explain
 from zoo.precision import Precision
+from zoo.progress import in_parts, report_step
 from zoo.records import (
     ConversionReport,
     Diagnosis,

@@ -1,6 +1,7 @@
 """What `zoo convert` shows: a line a model while it runs, the table of results at its end.
 
-On a terminal the lines are redrawn; into a file or a pipe every finished stage is a line.
+On a terminal the lines are redrawn. Into a file or a pipe every finished stage is a line, and so is
+what begins and takes long.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from flows.plan import PlannedModel
     from flows.results import ModelResult, RunResult
-    from transforms.progress import StepDone
+    from zoo.progress import StepDone
 
 _STYLES = {Outcome.PUBLISHED: "green", Outcome.PROVEN: "green", Outcome.SKIPPED: "dim"}
 _STYLES = dict.fromkeys(Outcome, "red") | _STYLES
@@ -88,6 +89,8 @@ class LiveDisplay(Listener):
             ]
             if step is not None:
                 steps.append(f"[dim]{escape(step.text)}[/dim]")
+                if step.begins and not self._live:
+                    self._console.print(f"{model} for {target}: {stage}: {step.text}")
             self._progress.update(self._tasks[key], description=" ".join(steps))
 
     def stage_ended(self, model: str, target: str, stage: Stage, took: float) -> None:

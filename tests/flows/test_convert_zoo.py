@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import BundleManifest
     from menagerie.store.layout import Build
     from tasks.job import Job, PublishRecord, StageRecords
-    from transforms.progress import StepDone
+    from zoo.progress import StepDone
     from zoo.records import ConversionReport
     from zoo.store import Store
 

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from flows.cli.output import figure
+from flows.cli.progress import LiveDisplay
 from flows.results import ModelResult, Outcome, RunResult, results_markdown
 from menagerie.figures import milliseconds
 from menagerie.format.bundle_manifest import ReleaseState
+from transforms.stages import Stage
+from zoo.progress import StepDone
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def row(model: str, outcome: Outcome, **more: object) -> ModelResult:
@@ -56,3 +63,12 @@ def test_figures() -> None:
     """A missing figure is a dash, any other is as its writer has it."""
     assert figure(None, milliseconds) == "–"  # noqa: RUF001
     assert figure(1.25, milliseconds) == "1.25 ms"
+
+
+def test_what_begins_and_takes_long_is_a_line_in_a_pipe(capfd: pytest.CaptureFixture[str]) -> None:
+    """Steps that are done are not, of which a proof has dozens."""
+    with LiveDisplay() as display:
+        for begins in (False, True):
+            step = StepDone(text=f"fetching, {begins}", share=0.0, begins=begins)
+            display.stage_at("m", "cpu", Stage.PULL, step)
+    assert capfd.readouterr().err == "m for cpu: pull: fetching, True\n"

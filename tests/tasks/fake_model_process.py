@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from tasks.job import ExportRecord, Job, PullRecord
 from tasks.serve_model import main
 from tasks.stage_table import ModelHolder
-from transforms.progress import report_step
 from zoo.errors import HashMismatch, SourceError, UnsupportedKernels
+from zoo.progress import report_step
 from zoo.records import Diagnosis, Divergence, DivergenceStage, Suspected
 
 if TYPE_CHECKING:

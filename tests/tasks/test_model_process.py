@@ -21,8 +21,8 @@ from tasks.failures import ProcessDied, StageTimedOut, is_transient
 from tasks.forking import _ONE_THREAD, Child, ForkServer, spawn
 from tasks.model_process import ModelProcess
 from tasks.stage_table import EXPORT, LOCATE, LOWER, PULL, TRANSFORM
-from transforms.progress import StepDone, progress_to
 from zoo.errors import HashMismatch, LoweringError, SourceError
+from zoo.progress import StepDone, progress_to
 from zoo.records import Diagnosis
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from menagerie.format.folder import open_bundle, seal
 from tasks.prove import NotProven, prove
 from tasks.publish import publish_bundle
 from tasks.verify import confirm_release
-from transforms.progress import StepDone, progress_to
 from zoo.errors import ArtifactError, StoreError
+from zoo.progress import StepDone, progress_to
 from zoo.report.files import read_report
 from zoo.store import open_store
 

@@ -21,8 +21,8 @@ from menagerie.validation.findings import (
 )
 from tasks.job import ExportRecord, Job, PullRecord, StageRecords
 from tasks.stage_table import ModelHolder
-from transforms.progress import report_step
 from transforms.stages import LowerRecord, Stage, TransformRecord
+from zoo.progress import report_step
 from zoo.records import Diagnosis, Divergence, DivergenceStage, StageTime, Suspected
 from zoo.spec import Licence, ModelSpec, ProgramSpec, TorchvisionSource
 

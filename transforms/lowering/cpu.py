@@ -27,8 +27,8 @@ from transforms.lowering.cpp_codegen import (
 from transforms.lowering.inductor import Backend, generate_code
 from transforms.lowering.result import LoweredProgram
 from transforms.lowering.toolchain import Compiler, Source, find_compiler, link_model_library
-from transforms.progress import report_step
 from zoo.errors import LoweringError
+from zoo.progress import report_step
 from zoo.records import LoweringRecord
 
 BACKEND = Backend("cpu", CheckedScheduling, TimedWrapper)

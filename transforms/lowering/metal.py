@@ -37,8 +37,8 @@ from transforms.lowering.toolchain import (
     linked_for_macos,
 )
 from transforms.passes.metal.move_to_device import MoveToDevice
-from transforms.progress import report_step
 from zoo.errors import LoweringError
+from zoo.progress import report_step
 from zoo.records import LoweringRecord
 
 _log = logging.getLogger(__name__)

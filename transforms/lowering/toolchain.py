@@ -30,8 +30,8 @@ from pathlib import Path
 from menagerie.compilers import find_host_compiler, package_version, zig_environment, zig_program
 from menagerie.paths import home
 from menagerie.shims import supported_symbols
-from transforms.progress import report_step
 from zoo.errors import LoweringError
+from zoo.progress import report_step
 
 
 @dataclass(frozen=True)

