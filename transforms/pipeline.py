@@ -20,6 +20,7 @@ from transforms.graph.editor import ProgramEditor
 from transforms.graph.graph_pass import GraphPass, check_program
 from transforms.graph.guards import dynamic_sizes_kept
 from transforms.passes.canonical import (
+    TRACED,
     CallViews,
     CanonicalPass,
     KeepPlainState,
@@ -40,17 +41,9 @@ from zoo.spec import PassChoice
 
 _CHOICE = "Give names, or {'name': 'fuse_cat_linear', 'options': {'gate': 'open'}}"
 OF_PRECISIONS: tuple[type[GraphPass], ...] = (NarrowWeights, QuantiseWeights)
-_OF_EXPORT = {
-    each.name: each.summary
-    for each in (
-        TakePlainInputs,
-        CallViews,
-        KeepPlainState,
-        LookUpTensorIndices,
-        DropAssertions,
-        RoundToHalves,
-    )
-}
+_OF_EXPORT = {each.name: each.summary for each in (TakePlainInputs, CallViews, KeepPlainState)}
+_OF_EXPORT |= {each.name: each.summary for each in (LookUpTensorIndices, RoundToHalves)}
+_OF_EXPORT |= {DropAssertions.name: DropAssertions.summary, "trace_functional": TRACED}
 
 
 def _in_folder() -> tuple[type[GraphPass], ...]:
@@ -221,7 +214,7 @@ def explain_program(
     made += target_named(target).lowering_passes()
     first = before = _histogram(program)
     steps = [PassExplanation(summary=_OF_EXPORT[r.name], record=r, operators=()) for r in exported]
-    result, nodes = program, len(program.graph.nodes)
+    result = program
     for graph_pass, record, result in passes_over(program, made, name=name):
         after = _histogram(result)
         counts = (c for c in _counts(before, after) if c.before != c.after)
@@ -237,7 +230,7 @@ def explain_program(
         refusal = str(error)
     return result, ProgramExplanation(
         program=name,
-        nodes_before=nodes,
+        nodes_before=(steps[0].record.nodes_before if steps else len(program.graph.nodes)),
         nodes_after=len(result.graph.nodes),
         passes=tuple(steps),
         operators=_counts(first, before),

@@ -44,15 +44,19 @@ def _program() -> torch.export.ExportedProgram:
 @pytest.mark.parametrize(("target", "last"), [("cpu", []), ("metal", ["move_to_device"])])
 def test_export_and_lowering_are_in_the_list(target: str, last: list[str]) -> None:
     """Their passes too, each with a line of what it does: no rewrite is made beside the list."""
-    prepared = prepare_module("main", Program(nn.ReLU(), (torch.randn(4),)))
+    module = nn.Sequential(nn.Conv1d(2, 2, 1), nn.BatchNorm1d(2)).eval()
+    prepared = prepare_module("main", Program(module, (torch.randn(3, 2, 4),)))
     program, exported = prepared.program, prepared.passes
     _, found = explain_program("main", program, target=target, exported=exported)
     names = [step.record.name for step in found.passes]
-    first = ["call_views", "keep_plain_state", "look_up_tensor_indices", "drop_assertions"]
-    first += ["round_to_halves"]
+    first = ["call_views", "keep_plain_state", "look_up_tensor_indices"]
+    first += ["trace_functional", "drop_assertions", "round_to_halves"]
     own = [each.name for each in make_passes(passes_in(WeightPrecision(), None, target))]
     assert names == [*first, *own, *last]
-    assert all(step.summary.startswith("Replaces ") for step in found.passes[:5])
+    assert all(step.summary.startswith("Replaces ") for step in found.passes[:6])
+    seen = [(each.record.nodes_before, each.record.nodes_after) for each in found.passes]
+    ends = [found.nodes_before, *(after for _, after in seen)]
+    assert [before for before, _ in seen] + [found.nodes_after] == ends  # no row leaves one out
 
 
 def test_changes_refusals_and_counts_of_a_pass_are_reported() -> None:

@@ -40,6 +40,7 @@ from transforms.passes.canonical import (
     LookUpTensorIndices,
     RoundToHalves,
     is_place,
+    record_trace,
     run_canonical,
 )
 from transforms.passes.decompose_stft import SignalsOfAnyLength
@@ -298,8 +299,10 @@ def _decomposed(
     """Return the program in inference form, by passes and by torch's own trace between them."""
     program = run_canonical(place, program, _BEFORE, records)
     _refuse_derivatives(place, program)
+    nodes = len(program.graph.nodes)
     with patch.object(FlexAttentionHOP, "__call__", _flex_attention):
         program = functional(program)
+    records.append(record_trace(nodes, len(program.graph.nodes)))
     after = DropAssertions(deferred=deferred), RoundToHalves()
     return run_canonical(place, program, after, records)
 
