@@ -92,3 +92,15 @@ def run_bundle(
         raise SessionError(target, lines[-1] if lines else f"exit code {done.returncode}")
     with np.load(answers, allow_pickle=False) as archive:
         return dict(archive)
+
+
+class Apply(torch.nn.Module):
+    """A function of one tensor."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> Any:
+        """Return what the function does."""
+        return self.function(x)

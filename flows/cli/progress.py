@@ -1,12 +1,13 @@
 """What `zoo convert` shows: a line a model while it runs, the table of results at its end.
 
-On a terminal the lines are redrawn. Into a file or a pipe every finished stage is a line, and so is
-what begins and takes long.
+On a terminal the lines are redrawn. Into a file or a pipe a line is printed for each stage that
+ended, for what begins and takes long, and every ten seconds for a stage that is still at work.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Self
 
 from rich.markup import escape
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from flows.results import ModelResult, RunResult
     from zoo.progress import StepDone
 
+_BEAT_SECONDS = 10.0  # nobody takes a run for hung
 _STYLES = {Outcome.PUBLISHED: "green", Outcome.PROVEN: "green", Outcome.SKIPPED: "dim"}
 _STYLES = dict.fromkeys(Outcome, "red") | _STYLES
 _FIGURES = ("max abs error", "SNR", "latency", "against eager", "size", "time")
@@ -38,8 +40,9 @@ _FIGURES = ("max abs error", "SNR", "latency", "against eager", "size", "time")
 class LiveDisplay(Listener):
     """A listener that shows events with Rich, on standard error."""
 
-    def __init__(self) -> None:
+    def __init__(self, beat_seconds: float = _BEAT_SECONDS) -> None:
         super().__init__()
+        self._beat_seconds = beat_seconds
         self._console = messages()
         self._live = self._console.is_terminal
         self._progress = Progress(
@@ -54,6 +57,9 @@ class LiveDisplay(Listener):
         self._done: dict[tuple[str, str], set[Stage]] = {}
         self._status: TaskID | None = None
         self._lock = threading.Lock()
+        self._at: dict[tuple[str, str], tuple[Stage, float, str]] = {}  # since when, its last step
+        self._ended = threading.Event()
+        self._beating = threading.Thread(target=self._beat, daemon=True)
 
     def status(self, text: str) -> None:
         """Show what goes on while no model is at work yet."""
@@ -77,6 +83,9 @@ class LiveDisplay(Listener):
                 self._status = None
             if key not in self._tasks:
                 self._tasks[key] = self._progress.add_task("", total=None, label=" ".join(key))
+            before, began, _ = self._at.get(key, (None, 0.0, ""))
+            began = began if stage is before else time.monotonic()
+            self._at[key] = stage, began, "" if step is None else f": {step.text}"
             done = self._done.get(key, ())
             steps = [
                 f"[green]{s}[/green]"
@@ -96,6 +105,7 @@ class LiveDisplay(Listener):
     def stage_ended(self, model: str, target: str, stage: Stage, took: float) -> None:
         """See `Listener`."""
         with self._lock:
+            self._at.pop((model, target), None)
             done = self._done.setdefault((model, target), set())
             if stage in done:  # a run on a worker is asked again and again
                 return
@@ -113,6 +123,8 @@ class LiveDisplay(Listener):
             text += f" in {result.stage}"
         elif result.proof is ReleaseState.EMULATED:
             text += f", {escape(result.remark)}"
+        with self._lock:
+            self._at.pop(key, None)
         if not self._live:
             line = f"{escape(result.model)} for {result.target}: {text}"
             self._console.print(Text.from_markup(line))
@@ -122,11 +134,23 @@ class LiveDisplay(Listener):
                 self._tasks[key] = self._progress.add_task("", label=" ".join(key))
         self._progress.update(self._tasks[key], description=text, total=1, completed=1)
 
+    def _beat(self) -> None:
+        while not self._ended.wait(self._beat_seconds):
+            with self._lock:
+                now, at = time.monotonic(), list(self._at.items())
+            for (model, target), (stage, began, text) in at:
+                if now - began >= self._beat_seconds:
+                    took = seconds(now - began)
+                    self._console.print(f"{model} for {target}: {stage} for {took} so far{text}")
+
     def __enter__(self) -> Self:
         self._progress.start()
+        if not self._live:
+            self._beating.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._ended.set()
         self._progress.stop()
 
 

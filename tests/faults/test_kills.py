@@ -7,21 +7,12 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-from zoo.store import open_store
+from toy_cluster import published
 
 if TYPE_CHECKING:
     from toy_cluster import ToyCluster
 
 pytestmark = pytest.mark.faults
-
-
-def published(cluster: ToyCluster) -> list[str]:
-    """The models that are published and whole."""
-    store = open_store(cluster.store)
-    found = store.releases()
-    assert all(store.held([release.names]) for release in found)
-    return [release.model for release in found]
 
 
 def outcomes(table: dict[str, dict[str, Any]]) -> dict[str, str]:

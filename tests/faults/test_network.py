@@ -8,9 +8,9 @@ import pytest
 from forwarder import Forwarder
 from heavy import MIB
 from swift_server import ACCESS_KEY, SECRET_KEY, SwiftServer
+from toy_cluster import published
 
 from zoo.processes import OWN_STORE
-from zoo.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,14 +48,6 @@ def way(
         cluster.start_worker("far")
         cluster.changes["AWS_ENDPOINT_URL_S3"] = swift.http
         yield forwarder
-
-
-def published(cluster: ToyCluster) -> list[str]:
-    """The models that are published and whole."""
-    store = open_store(cluster.store)
-    found = store.releases()
-    assert all(store.held([release.names]) for release in found)
-    return [release.model for release in found]
 
 
 def outcomes(cluster: ToyCluster) -> dict[str, tuple[str, str | None]]:

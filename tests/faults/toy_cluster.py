@@ -23,6 +23,7 @@ from cluster_settings import database_settings
 from flows.connection import OF_ALL_WORKERS, ClusterState
 from infra.local.cluster import free_ports, is_free
 from infra.local.supervision import secrets_of
+from zoo.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -326,3 +327,11 @@ def running(folder: Path) -> Iterator[ToyCluster]:
         yield cluster
     finally:
         cluster.stop()
+
+
+def published(cluster: ToyCluster) -> list[str]:
+    """The models that are published and whole."""
+    store = open_store(cluster.store)
+    found = store.releases()
+    assert all(store.held([release.names]) for release in found)
+    return [release.model for release in found]

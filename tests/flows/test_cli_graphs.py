@@ -30,9 +30,3 @@ def test_bisect_names_the_programs_that_exist(capfd: pytest.CaptureFixture[str])
     """A program that the model lacks is misuse, said in one line with those it has."""
     assert invoke(["bisect", "digits_cnn", "--program", "decoder"]) == 2
     assert "no program 'decoder'. It has: main" in capfd.readouterr().err
-
-
-def test_explain_of_an_unknown_model_is_misuse(capfd: pytest.CaptureFixture[str]) -> None:
-    """The nearest name is suggested, as everywhere."""
-    assert invoke(["explain", "digit_cnn"]) == 2
-    assert "Did you mean 'digits_cnn'?" in capfd.readouterr().err

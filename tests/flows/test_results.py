@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
+from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
+
+from rich.console import Console
 
 from flows.cli.output import figure
 from flows.cli.progress import LiveDisplay
@@ -72,3 +77,14 @@ def test_what_begins_and_takes_long_is_a_line_in_a_pipe(capfd: pytest.CaptureFix
             step = StepDone(text=f"fetching, {begins}", share=0.0, begins=begins)
             display.stage_at("m", "cpu", Stage.PULL, step)
     assert capfd.readouterr().err == "m for cpu: pull: fetching, True\n"
+
+
+def test_a_stage_at_work_is_a_line_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a pipe, with its last step: nobody takes a long one for hung."""
+    lines = SimpleQueue[str]()
+    console = Console(file=SimpleNamespace(write=lines.put, flush=lambda: None))  # type: ignore[arg-type]
+    monkeypatch.setattr("flows.cli.progress.messages", lambda: console)
+    with LiveDisplay(beat_seconds=1e-3) as display:
+        display.stage_at("m", "metal", Stage.LOWER, StepDone(text="3 kernels", share=0.3))
+        for _ in range(2):
+            assert re.match("m for metal: lower for .* so far: 3 kernels", lines.get(timeout=60))

@@ -91,6 +91,11 @@ def test_each_precision_is_a_model_of_its_own_name(tmp_path: Path) -> None:
         ("precisions: {float16: {group: 32}}", "`group` is for the weight-only precisions"),
         ("precisions: {int8-static: {}}", "`calibration` is for int8-static, which needs it"),
         ("precisions: {int8: {calibration: a}}", "`calibration` is for int8-static, which needs"),
+        ("precisions: {float16: {max_degradation: 0.1}}", "needs `accuracy`, or speech's gate"),
+        (
+            "accuracy: {data: a.safetensors, max_degradation: 0.1, percent_max_degradation: 1}",
+            "give one of `max_degradation` and `percent_max_degradation`",
+        ),
     ],
 )
 def test_a_precision_that_cannot_be_is_a_fault(tmp_path: Path, line: str, fault: str) -> None:
@@ -123,22 +128,6 @@ def test_a_variants_largest_loss_replaces_its_gates(tmp_path: Path) -> None:
     judged = {name: spec.accuracy_judges for name, spec in models.items()}
     assert judged == {"net": False, "net_float16": True, "net_int8_weight_only": True}
     assert models["net"].tolerance(Dtype.FLOAT32) == DEFAULT_TOLERANCES[Dtype.FLOAT32]
-
-
-@pytest.mark.parametrize(
-    ("line", "fault"),
-    [
-        ("precisions: {float16: {max_degradation: 0.1}}", "needs `accuracy`, or speech's gate"),
-        (
-            "accuracy: {data: a.safetensors, max_degradation: 0.1, percent_max_degradation: 1}",
-            "give one of `max_degradation` and `percent_max_degradation`",
-        ),
-    ],
-)
-def test_a_largest_loss_that_cannot_judge(line: str, fault: str, tmp_path: Path) -> None:
-    """Said with the entry's place."""
-    (found,) = _faults(tmp_path, _file(("net", "vision")) + f"    {line}\n")
-    assert fault in found
 
 
 def test_a_precision_takes_no_others_name(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import platform
 import re
 import tempfile
@@ -38,10 +37,9 @@ from transforms.lowering.toolchain import (
 )
 from transforms.passes.metal.move_to_device import MoveToDevice
 from zoo.errors import LoweringError
-from zoo.progress import report_step
+from zoo.progress import progress_to, report_step
 from zoo.records import LoweringRecord
 
-_log = logging.getLogger(__name__)
 _ONCE = "the first conversion for Metal compiles libc++ for macOS, which takes some minutes, once"
 _OPTIONS: dict[str, object] = {
     # On, it makes convolutions channels-last and adds a transposing kernel before most of them.
@@ -91,8 +89,7 @@ def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> Lowe
         files[Role.SHADERS] = LoweredFile(shaders)
     mark = linked_for_macos()
     if not mark.exists() and platform.system() != "Darwin":  # else it would seem to hang
-        report_step(f"{place}: {_ONCE}")
-        _log.warning("%s", _ONCE)
+        report_step(_ONCE, 0.3, begins=True)
     with ThreadPoolExecutor(max_workers=1) as pool:
         emulated = pool.submit(_emulation, metal, own)
         library = own / "model.dylib"
@@ -188,7 +185,8 @@ def _emulation(metal: MetalCode, folder: Path) -> Path | None:
     if name is None:
         return None
     library, compiler = folder / name, find_compiler()
-    with tempfile.TemporaryDirectory(prefix="menagerie-") as scratch:
+    unheard = progress_to(lambda _: None)  # of the thread beside, which compiles the same headers
+    with unheard, tempfile.TemporaryDirectory(prefix="menagerie-") as scratch:
         stub = Path(scratch) / _RUNTIME
         compiler.link_library([_STUB], stub, [f"-Wl,-soname,{_RUNTIME}"])
         link_model_library(compiler, _sources(metal), library, stub)

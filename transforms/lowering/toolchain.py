@@ -70,8 +70,10 @@ class Compiler:
         linker: Compiler | None = None,
     ) -> None:
         """Compile `sources` side by side, and link them; LoweringError has the first error."""
-        if any(s.prelude for s in sources) and not any((home() / "headers").glob("*/*.gch")):
-            report_step("compiling torch's headers, once on this machine: a minute or more", 0.3)
+        shared = (s for s in sources if s.kept or s.prelude is not None)
+        if not all(self._flags_and_place(s)[1].exists() for s in shared):
+            text = "compiling torch's headers, once on this machine: a minute or more"
+            report_step(text, 0.3, begins=True)
         with tempfile.TemporaryDirectory(prefix="menagerie-") as folder:
             with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
                 objects = list(pool.map(lambda s: self._compile(s, Path(folder)), sources))
@@ -85,27 +87,36 @@ class Compiler:
 
     def _compile(self, source: Source, folder: Path) -> Path:
         if source.kept:
-            return self._kept(source, source.text)
+            return self._kept(source)
         text, target = folder / f"{source.name}.cpp", folder / f"{source.name}.o"
         text.write_text(source.text)
         header = []
         if source.prelude is not None:
-            header = ["-include", str(self._kept(source, source.prelude, is_header=True))]
+            header = ["-include", str(self._kept(source))]
         flags = [*source.flags, *_include_flags(), f"-ffile-prefix-map={folder}=."]
         # In the folder: debug information names the one that the compiler is called from.
         self._run([*flags, *header, "-c", str(text), "-o", str(target)], cwd=folder)
         return target
 
-    def _kept(self, source: Source, text: str, *, is_header: bool = False) -> Path:
+    def _kept(self, source: Source) -> Path:
         """Return the file compiled once for a compiler, flags and torch; see `compiled_once`."""
-        flags = [*source.flags, *_include_flags()]
-        if is_header and ("clang" in self.version or "zig" in self.version):
-            flags.append("-fpch-instantiate-templates")  # once, and not in each file behind it
-        facts = [self.version, *self.arguments, *flags, text]
-        place = home() / "headers" / hashlib.sha256("\0".join(facts).encode()).hexdigest()[:32]
-        if not is_header:
+        flags, place = self._flags_and_place(source)
+        if source.kept:
             flags.append(f"-ffile-prefix-map={place}=.")
-        return compiled_once(place, text, lambda a: self._run([*flags, *a]), is_header=is_header)
+        text = source.text if source.kept else source.prelude or ""
+        return compiled_once(
+            place, text, lambda a: self._run([*flags, *a]), is_header=not source.kept
+        )
+
+    def _flags_and_place(self, source: Source) -> tuple[list[str], Path]:
+        """Return the flags and the folder of what is compiled once: the source or its prelude."""
+        flags = [*source.flags, *_include_flags()]
+        if not source.kept and ("clang" in self.version or "zig" in self.version):
+            flags.append("-fpch-instantiate-templates")  # once, and not in each file behind it
+        text = source.text if source.kept else source.prelude or ""
+        facts = [self.version, *self.arguments, *flags, text]
+        digest = hashlib.sha256("\0".join(facts).encode()).hexdigest()
+        return flags, home() / "headers" / digest[:32]
 
     def _run(self, arguments: Sequence[str], cwd: Path | None = None) -> None:
         result = subprocess.run(

@@ -6,28 +6,17 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
+from tests.pieces import Apply
 from transforms.graph.editor import ProgramEditor
 from transforms.graph.guards import no_new_guards
 from transforms.graph.layouts import Unfit, downstream_values, same_layout
 
 
-class _Apply(nn.Module):
-    """A function of one tensor."""
-
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.function(x)
-
-
 def _editor(function: Any, dims: dict[int, Any] | None = None) -> ProgramEditor:
     shapes = None if dims is None else (dims,)
     example = (torch.randn(4, 6),)
-    program = torch.export.export(_Apply(function), example, dynamic_shapes=shapes, strict=False)
+    program = torch.export.export(Apply(function), example, dynamic_shapes=shapes, strict=False)
     return ProgramEditor(program)
 
 

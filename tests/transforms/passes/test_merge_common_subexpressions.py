@@ -8,24 +8,14 @@ import pytest
 import torch
 from torch import nn
 
+from tests.pieces import Apply
 from transforms.passes.merge_common_subexpressions import MergeCommonSubexpressions
 
 aten = torch.ops.aten
 
 
-class _Apply(nn.Module):
-    """A function of one tensor."""
-
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.function(x)
-
-
 def _export(function: Any, x: torch.Tensor, stage: str = "training") -> Any:
-    program = torch.export.export(_Apply(function), (x,), strict=False)
+    program = torch.export.export(Apply(function), (x,), strict=False)
     if stage == "training":
         return program
     return program.run_decompositions({} if stage == "functional" else None)
@@ -156,7 +146,7 @@ def test_dynamic_sizes_are_merged_by_symbol() -> None:
 
     batch = torch.export.Dim("batch", min=2, max=9)
     program = torch.export.export(
-        _Apply(function), (torch.randn(4, 4),), dynamic_shapes=(({0: batch}),), strict=False
+        Apply(function), (torch.randn(4, 4),), dynamic_shapes=(({0: batch}),), strict=False
     ).run_decompositions({})
     result, _ = MergeCommonSubexpressions()(program)
     x = torch.randn(7, 4)
