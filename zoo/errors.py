@@ -21,6 +21,7 @@
         ├── StoreUnreachable   no answer from the endpoint
         ├── StoreFull          no space left
         ├── NotInStore         the asked-for release or blob is not there (UnknownName: exit code 2)
+        ├── InvalidKey         a name of the caller's cannot be part of a key (exit code 2)
         ├── Retracted          the release must no longer be used
         └── TooLarge           a small file of the store has more bytes than any of its kind
 """

@@ -23,12 +23,11 @@ from typer._click.exceptions import UsageError as _Misuse
 from typer.core import TyperGroup
 
 from flows.cli.output import AS_JSON, complain, messages
+from menagerie.process import keep_off_proxies
 from menagerie.terminal import written_out
 from zoo.errors import MenagerieError, UsageError
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
-_LOOPBACK = ("127.0.0.1", "localhost")
-_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 # Commands whose options are another program's, `--help` included.
 _AS_GIVEN = {"ignore_unknown_options": True, "help_option_names": []}
 
@@ -194,9 +193,13 @@ def invoke(arguments: Sequence[str]) -> int:
     except _Misuse as misuse:
         if isinstance(misuse, _NoArguments):  # its help has been shown
             return UsageError.exit_code
-        path = "zoo" if misuse.ctx is None else misuse.ctx.command_path
+        path = _command_named(arguments) if misuse.ctx is None else misuse.ctx.command_path
         fact, meant, name = misuse.format_message().strip().partition(" Did you mean ")
         step = f"{meant.lstrip()}{name}{meant and ' '}See `{path} --help`"
+        cause: Any = misuse.__cause__
+        if hasattr(cause, "error_count"):  # pydantic's, which is slow to import
+            option: Any = getattr(misuse, "param", None)
+            fact, path = _wrong_value(option, cause), f"{path} {option.opts[0]}"
         complain(UsageError(path, fact[:1].lower() + fact[1:].rstrip("."), step))
         return UsageError.exit_code
     except Exception as error:
@@ -204,6 +207,25 @@ def invoke(arguments: Sequence[str]) -> int:
             raise
         complain(error)
         return error.exit_code if isinstance(error, MenagerieError) else 1
+
+
+def _command_named(arguments: Sequence[str]) -> str:
+    """Return the command that a command line names."""
+    first, second = [*arguments, "-", "-"][:2]
+    if first not in {*_TOP, *_ALIASES, *_GROUPS}:
+        return "zoo"
+    return f"zoo {first}" + (f" {second}" if first in _GROUPS and second[:1] != "-" else "")
+
+
+def _wrong_value(option: Any, error: Any) -> str:
+    """Say what an option's value is and what it may be."""
+    first = error.errors()[0]
+    if option.min is None:
+        return str(first["msg"]).removeprefix("Value error, ")
+    kind = "a whole number" if "int" in error.title else "a number"
+    top = "" if option.max is None else f" to {option.max:.0f}"
+    least = f"{'from' if top else 'of at least'} {option.min:.0f}{top}"
+    return f"{first['input']!r} is not {kind} {least}"
 
 
 def _carried_out(arguments: Sequence[str]) -> int:
@@ -214,17 +236,3 @@ def _carried_out(arguments: Sequence[str]) -> int:
     if code == INTERRUPTED:
         messages().print("interrupted")
     return code if isinstance(code, int) else 1
-
-
-def keep_off_proxies() -> None:
-    """Have this process and its children go to loopback by themselves.
-
-    Where a proxy is set and loopback is not excepted, requests to the local cluster would go to
-    the proxy, with the server's secret in them.
-    """
-    if not any(os.environ.get(name) or os.environ.get(name.upper()) for name in _PROXIES):
-        return
-    excepted = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
-    known = [each.strip() for each in excepted.split(",") if each.strip()]
-    value = ",".join([*known, *(each for each in _LOOPBACK if each not in known)])
-    os.environ["no_proxy"] = os.environ["NO_PROXY"] = value

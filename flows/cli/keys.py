@@ -80,7 +80,9 @@ def rotate(
     from zoo.store import open_store
 
     if role not in set(Role):
-        raise UsageError("zoo keys rotate", f"there is no role {role!r}", "root, release or online")
+        raise UsageError(
+            "zoo keys rotate", f"there is no role {role!r}", "Name root, release or online"
+        )
     opened = open_store(store)
     ledgers = opened.ledgers()  # while the old keys are trusted
     keyring = Keyring(keys_folder())

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from flows.results import ModelResult, RunResult
     from zoo.progress import StepDone
 
-_BEAT_SECONDS = 10.0  # nobody takes a run for hung
 _STYLES = {Outcome.PUBLISHED: "green", Outcome.PROVEN: "green", Outcome.SKIPPED: "dim"}
 _STYLES = dict.fromkeys(Outcome, "red") | _STYLES
 _FIGURES = ("max abs error", "SNR", "latency", "against eager", "size", "time")
@@ -40,7 +39,7 @@ _FIGURES = ("max abs error", "SNR", "latency", "against eager", "size", "time")
 class LiveDisplay(Listener):
     """A listener that shows events with Rich, on standard error."""
 
-    def __init__(self, beat_seconds: float = _BEAT_SECONDS) -> None:
+    def __init__(self, beat_seconds: float = 10.0) -> None:
         super().__init__()
         self._beat_seconds = beat_seconds
         self._console = messages()
@@ -98,8 +97,8 @@ class LiveDisplay(Listener):
             ]
             if step is not None:
                 steps.append(f"[dim]{escape(step.text)}[/dim]")
-                if step.begins and not self._live:
-                    self._console.print(f"{model} for {target}: {stage}: {step.text}")
+                if step.begins:
+                    self._print_line(key, f"{stage}: {step.text}")
             self._progress.update(self._tasks[key], description=" ".join(steps))
 
     def stage_ended(self, model: str, target: str, stage: Stage, took: float) -> None:
@@ -110,8 +109,7 @@ class LiveDisplay(Listener):
             if stage in done:  # a run on a worker is asked again and again
                 return
             done.add(stage)
-        if not self._live:
-            self._console.print(f"{model} for {target}: {stage} {seconds(took)}")
+        self._print_line((model, target), f"{stage} {seconds(took)}")
 
     def model_ended(self, result: ModelResult) -> None:
         """See `Listener`."""
@@ -123,11 +121,9 @@ class LiveDisplay(Listener):
             text += f" in {result.stage}"
         elif result.proof is ReleaseState.EMULATED:
             text += f", {escape(result.remark)}"
-        with self._lock:
-            self._at.pop(key, None)
+        self._at.pop(key, None)
         if not self._live:
-            line = f"{escape(result.model)} for {result.target}: {text}"
-            self._console.print(Text.from_markup(line))
+            self._print_line(key, Text.from_markup(text).plain)
             return
         with self._lock:
             if key not in self._tasks:  # a worker converted it, and no stage was reported
@@ -136,17 +132,17 @@ class LiveDisplay(Listener):
 
     def _beat(self) -> None:
         while not self._ended.wait(self._beat_seconds):
-            with self._lock:
-                now, at = time.monotonic(), list(self._at.items())
-            for (model, target), (stage, began, text) in at:
-                if now - began >= self._beat_seconds:
-                    took = seconds(now - began)
-                    self._console.print(f"{model} for {target}: {stage} for {took} so far{text}")
+            for key, (stage, began, text) in list(self._at.items()):
+                if (took := time.monotonic() - began) >= self._beat_seconds:
+                    self._print_line(key, f"{stage} for {seconds(took)} so far{text}")
+
+    def _print_line(self, key: tuple[str, str], text: str) -> None:
+        if not self._live:
+            self._console.print(f"{key[0]} for {key[1]}: {text}")
 
     def __enter__(self) -> Self:
         self._progress.start()
-        if not self._live:
-            self._beating.start()
+        self._beating.start()
         return self
 
     def __exit__(self, *_: object) -> None:

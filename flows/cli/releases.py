@@ -101,7 +101,9 @@ def diff(
     name = before.partition("@")[0]
     if after is None:
         if Path(before).exists():
-            raise UsageError(before, "lacks a second release", f"zoo release diff {before} MODEL")
+            raise UsageError(
+                before, "lacks a second release", f"Run `zoo release diff {before} MODEL`"
+            )
         after = name
         before = before if "@" in before else f"{name}@before"
     compared = compare(_side(before, target, store), _side(after, target, store))

@@ -55,6 +55,10 @@ class StoreError(MenagerieError):
     """The store could not do what was asked; what was complete before still is."""
 
 
+class InvalidKey(StoreError, UsageError):
+    """A name that the caller gave cannot be part of a store's key."""
+
+
 class StoreUnreachable(StoreError):
     """The store's address does not answer."""
 

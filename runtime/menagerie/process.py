@@ -12,6 +12,8 @@ from pathlib import Path
 from menagerie.errors import MenagerieError
 
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
+_LOOPBACK = ("127.0.0.1", "localhost")
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 def end_with(parent: int, sent: signal.Signals = signal.SIGKILL) -> None:
@@ -70,3 +72,17 @@ def images_of(loader: ctypes.CDLL) -> list[str]:
         raise MenagerieError("this system", fact) from error
     name.argtypes, name.restype = [ctypes.c_uint32], ctypes.c_char_p
     return [os.fsdecode(name(number) or b"") for number in range(count())]
+
+
+def keep_off_proxies() -> None:
+    """Have this process and its children go to loopback by themselves.
+
+    Where a proxy is set and loopback is not excepted, requests to the local cluster would go to
+    the proxy, with the server's secret in them.
+    """
+    if not any(os.environ.get(name) or os.environ.get(name.upper()) for name in _PROXIES):
+        return
+    excepted = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    known = [each.strip() for each in excepted.split(",") if each.strip()]
+    value = ",".join([*known, *(each for each in _LOOPBACK if each not in known)])
+    os.environ["no_proxy"] = os.environ["NO_PROXY"] = value

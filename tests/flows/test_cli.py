@@ -243,9 +243,20 @@ def test_bad_options_are_misuse(zoo: Run) -> None:
         assert re.fullmatch(r"(zoo|toaster)\b.*", one_line(err)), err
     assert one_line(zoo("frobnicate")[2]) == "zoo: no such command 'frobnicate'. See `zoo --help`"
     assert "'conver'. Did you mean 'convert'? See `zoo --help`" in one_line(zoo("conver")[2])
-    said = one_line(zoo("convert", "--jobs", "0")[2])
-    assert said.startswith("zoo convert: invalid value for '--jobs'")
-    assert said.endswith("See `zoo convert --help`")
+    for arguments, fact in (
+        (("convert", "--jobs", "0"), " --jobs: '0' is not a whole number from 1 to 64"),
+        (
+            ("release", "gc", "--keep-days", "nan"),
+            " --keep-days: 'nan' is not a number from 0 to 36500",
+        ),
+        (("convert", "--precision", "x"), " --precision: 'x' is not one of 'float32', .*"),
+        (("convert", "--jobs"), ": option '--jobs' requires an argument"),
+        (("release", "gc", "--keep"), ": option '--keep' requires an argument"),
+    ):
+        command = "zoo release gc" if arguments[0] == "release" else "zoo convert"
+        said = one_line(zoo(*arguments)[2])
+        assert re.fullmatch(f"{command}{fact}. See `{command} --help`", said), said
+    assert zoo("pull", "/x")[0] == 2
 
 
 def test_an_invalid_store_address_is_misuse(zoo: Run, manifest: Path) -> None:

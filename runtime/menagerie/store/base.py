@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from menagerie.durable import disk_errors
-from menagerie.errors import NotInStore, StoreError, StoreUnreachable, TooLarge
+from menagerie.errors import InvalidKey, NotInStore, StoreUnreachable, TooLarge
 
 MOST_KEYS = 2_000_000  # below one prefix: who lists more has no end
 MOST_PAGES = 20_000  # in which they come; S3 has up to 1,000 on one, and an endless server none
@@ -187,7 +187,8 @@ class FolderReader(ObjectReader):
 
     def _path(self, key: str) -> Path:
         if any(part in {"", ".", ".."} for part in key.split("/")):
-            raise StoreError(self.url, f"{key!r} is not a key of a store")
+            step = "Correct the model, target, platform or build that was named"
+            raise InvalidKey(self.url, f"{key!r} is not a key of a store", step)
         return self._root / key
 
 

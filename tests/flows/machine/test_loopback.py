@@ -6,7 +6,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import pytest
 
-from flows.cli import keep_off_proxies
+from menagerie.process import keep_off_proxies
 
 
 @pytest.fixture(autouse=True)
