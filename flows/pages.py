@@ -74,7 +74,7 @@ class ProgressBar:
         self._next = time.monotonic() + _PAUSE_SECONDS
         self._whole = int(done)
         description = f"{plain_text(now)}: {int(done)} of {self._parts} stages done"
-        percent = 100.0 * done / self._parts
+        percent = round(100 * done / self._parts)  # the page shows all digits
         with or_warned("The progress bar could not be moved"):
             if self._bar is None:
                 made = create_progress_artifact(percent, key=self._name, description=description)

@@ -97,8 +97,11 @@ def size(value: int) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share of a whole: `99.5 %`."""
-    return f"{100 * share:.1f}{_NO_BREAK}%"
+    """Return a share of a whole: `99.5 %`; only none is `0 %`, and only the whole `100 %`."""
+    least, most = 0.001, 0.999
+    near = min(max(share, least), most) if 0 < share < 1 else share
+    sign = "" if near == share else "<" if near > share else ">"
+    return f"{sign}{100 * near:.{int(0 < share < 1)}f}{_NO_BREAK}%"
 
 
 def thousands(value: int) -> str:

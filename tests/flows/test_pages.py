@@ -191,9 +191,7 @@ def test_a_bar_names_the_stage_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
         bar.show(4.95, "validate: case 10")
         bar.show(5, "publish")
 
-    def bars() -> list[str]:
-        with get_client(sync_client=True) as client:
-            return [a.description or "" for a in client.read_latest_artifacts() if a.key == key]
-
     move()
-    assert bars() == ["publish: 5 of 6 stages done"]
+    with get_client(sync_client=True) as client:
+        [bar] = [a for a in client.read_latest_artifacts() if a.key == key]
+    assert (bar.description, bar.data) == ("publish: 5 of 6 stages done", 83)

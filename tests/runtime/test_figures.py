@@ -94,3 +94,10 @@ def test_no_error_is_unprintable(value: float) -> None:
     """Every error that can be measured has a short text."""
     assert 0 < len(figures.error(value)) < 16
     assert figures.decibels(value)
+
+
+def test_only_none_and_the_whole_are_written_so() -> None:
+    """One decimal otherwise, which rounds to neither end."""
+    shares = (0, 1e-5, 0.386666667, 0.38, 0.99999, 1)
+    written = ["0 %", "<0.1 %", "38.7 %", "38.0 %", ">99.9 %", "100 %"]
+    assert [figures.percent(share).replace("\xa0", " ") for share in shares] == written

@@ -11,6 +11,7 @@ from menagerie.figures import (
     decibels,
     error,
     milliseconds,
+    percent,
     scientific,
     seconds,
     size,
@@ -283,12 +284,12 @@ def tiles(report: ConversionReport) -> Iterator[Tile]:
         yield Tile("worst SNR", decibels(row.worst_snr_db), f"max error {error(row.worst_abs)}")
     if validation.accuracy is not None:
         gate = validation.accuracy
-        note = f"eager {gate.eager:.2%}, {count(gate.samples, 'sample')}{_judging(gate)}"
-        yield Tile("accuracy", f"{gate.artifact:.2%}", note)
+        note = f"eager {percent(gate.eager)}, {count(gate.samples, 'sample')}{_judging(gate)}"
+        yield Tile("accuracy", percent(gate.artifact), note)
     for words in validation.word_errors:
-        note = f"eager {words.eager / max(words.words, 1):.2%}, {count(words.words, 'word')}"
+        note = f"eager {percent(words.eager / max(words.words, 1))}, {count(words.words, 'word')}"
         note += _judging(words)
-        yield Tile(f"word errors, {words.head}", f"{words.rate:.2%}", note)
+        yield Tile(f"word errors, {words.head}", percent(words.rate), note)
     if row.artifact_ms is not None:
         note = "; ".join(filter(None, (speed(row.ratio) if row.ratio else "", row.busy)))
         yield Tile("latency", milliseconds(row.artifact_ms), note)

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from menagerie.errors import ArtifactError, MenagerieError, SessionError
-from menagerie.figures import count
+from menagerie.figures import count, percent
 from menagerie.format.bundle_manifest import BundleProgram, Role, parse_manifest
 from menagerie.format.folder import open_bundle, read_manifest
 from menagerie.host import cores, emulates, machine
@@ -259,7 +259,7 @@ class _Trial:
                 self._facts.append(
                     f"head {each.head}: {each.artifact} of {each.words} words wrong; eager "
                     f"PyTorch has {each.eager}{_but_for(each, 'word')}, and less than "
-                    f"{each.most:.0%} may be wrong"
+                    f"{percent(each.most)} may be wrong"
                 )
         return found
 

@@ -197,7 +197,7 @@ def test_trained_weights_have_no_warning(transducer: ConversionReport) -> None:
     text = Page(render_report(transducer)).text
     assert "Random weights" not in text
     assert "frames = 3000" in text
-    assert "accuracy 97.50 % on 360 held-out samples, eager 97.50 %" in text
+    assert "accuracy 97.5 % on 360 held-out samples, eager 97.5 %" in text
 
 
 @pytest.mark.parametrize("verdict", [v for v in Verdict if v is not Verdict.PASSED])
