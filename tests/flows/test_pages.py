@@ -179,6 +179,7 @@ def test_no_text_of_a_log_becomes_markup() -> None:
     assert "    - no | item" in lines
 
 
+@pytest.mark.usefixtures("prefect_server")
 def test_a_bar_names_the_stage_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stage that begins is shown at once, and nothing in a step is Markdown."""
     monkeypatch.setattr("flows.pages._LONG_SECONDS", 0.0)

@@ -289,6 +289,32 @@ def test_layers_to_keep_may_be_of_one_program(tmp_path: Path) -> None:
     assert rounded == {name: {"0.weight", "1.weight"} for name in programs}
 
 
+class _Tied(nn.Module):
+    """Ends with the weight that it begins with, and takes a dictionary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begin, self.middle = nn.Embedding(40, 32), nn.Linear(32, 32)
+        self.end = nn.Linear(32, 40, bias=False)
+        self.end.weight = self.begin.weight
+
+    def forward(self, words: torch.Tensor, more: dict[str, torch.Tensor]) -> torch.Tensor:
+        return self.end(self.middle(self.begin(words)) + more["x"])
+
+
+@pytest.mark.parametrize("name", ["begin", "end"])
+def test_a_tied_weight_is_kept_by_either_name(name: str, tmp_path: Path) -> None:
+    """Also where an input is a container, which lies flat in the program."""
+    torch.manual_seed(0)
+    given = torch.randint(0, 40, (2, 3)), {"x": torch.randn(2, 3, 32)}
+    made = convert(
+        _Tied().eval(), given, precision="int8-weight-only", keep=[name], measure_seconds=0,
+        out=tmp_path / "out",
+    )  # fmt: skip
+    rounded = [cost.parameter for log in made.report.passes for cost in log.rounding]
+    assert rounded == ["middle.weight"]
+
+
 @pytest.mark.parametrize("name", ["model.0", "0", "model.0.weight"])
 def test_layers_to_keep_may_be_within_a_part_called_model(name: str) -> None:
     """As named_parameters() has them, and as rounding's costs do."""

@@ -288,7 +288,8 @@ class ProgramEditor:
                 self.graph.erase_node(node)
                 self._specs.remove(spec)
         kept = {spec.target for spec in self._specs}
-        self._state = {k: v for k, v in self._state.items() if k in kept}
+        tensors = {id(v) for k, v in self._state.items() if k in kept}  # which may have two names
+        self._state = {k: v for k, v in self._state.items() if id(v) in tensors}
         self._constants = {k: v for k, v in self._constants.items() if k in kept}
 
     def drop_inputs(self, specs: Sequence[InputSpec]) -> None:

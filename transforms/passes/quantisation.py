@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -67,7 +67,7 @@ def scheme_of(kept: WeightPrecision) -> Scheme | None:
 
 
 def with_second_names(
-    keep: Iterable[str], before: Mapping[str, Any], after: Mapping[str, Any]
+    keep: Iterable[str], before: Mapping[str, Any], after: Collection[str]
 ) -> list[str]:
     """Name layers to keep as after the passes, which leave one name of a tied weight."""
     found = []

@@ -79,7 +79,9 @@ class QuantiseWeights(GraphPass):
         """Round every weight that may be."""
         scheme = scheme_of(self._kept) or INTEGERS[self._kept.precision]
         rounded, kept, names = 0, set[str](), list[str]()
-        keep = with_second_names(self._kept.keep, editor.first_state, editor.program.state_dict)
+        nodes = editor.graph.find_nodes(op="placeholder")
+        left = [editor.constant_name(n) for n in nodes if editor.constant(n) is not None]
+        keep = with_second_names(self._kept.keep, editor.first_state, left)
         for node in editor.graph.nodes:
             value = editor.constant(node)
             if value is None or not editor.is_parameter(node):
