@@ -537,6 +537,28 @@ def _multilabel_margins(
     return reduced[reduction], is_label.to(self.dtype).reshape(target.shape)
 
 
+def _fake_quantize(self: Tensor, scale: Any, zero: Any, low: int, high: int) -> Any:
+    """torch.fake_quantize_per_tensor_affine; aten's kernels multiply by 1 / scale in float32."""
+    scale = scale if isinstance(scale, Tensor) else torch.full((), scale)
+    wide = self.to(torch.promote_types(self.dtype, torch.float32))
+    values = (wide * (1 / scale)).round() + zero
+    return ((torch.where(values.isnan(), low, values).clamp(low, high) - zero) * scale).to(self)
+
+
+def _fake_quantize_rows(  # noqa: PLR0917 - PyTorch's own list
+    self: Tensor, scale: Tensor, zero: Tensor, axis: int, low: int, high: int
+) -> Any:
+    """torch.fake_quantize_per_channel_affine; what int64 cannot hold is the lowest."""
+    if zero.is_floating_point():
+        return NotImplemented
+    shape = [-1 if each == axis % self.dim() else 1 for each in range(self.dim())]
+    scale, zero = scale.view(shape), zero.view(shape)
+    wide = self.to(torch.promote_types(self.dtype, torch.float32))
+    values = (wide * (1 / scale)).round() + zero
+    values = torch.where(values.abs() < 2.0**63, values, low)
+    return ((values.clamp(low, high) - zero) * scale).to(self)
+
+
 def _frequencies(n: int, d: float = 1.0, **given: Any) -> Tensor:
     """Return the bins' frequencies as torch.fft.fftfreq orders them."""
     return ((torch.arange(n, **given) + n // 2) % n - n // 2) * (1.0 / (n * d))
@@ -591,6 +613,9 @@ _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     aten.mode.default: _of_rows(_mode),
     aten.histc.default: _histc,
     aten.nonzero_static.default: _nonzero_static,
+    aten.fake_quantize_per_tensor_affine.default: _fake_quantize,
+    aten.fake_quantize_per_tensor_affine.tensor_qparams: _fake_quantize,
+    aten.fake_quantize_per_channel_affine.default: _fake_quantize_rows,
     aten.fft_fftfreq.default: _frequencies,
     aten.fft_rfftfreq.default: lambda n, *d, **given: _frequencies(n, *d, **given)[
         : n // 2 + 1

@@ -23,7 +23,7 @@ _NOISE = torch.Generator().manual_seed(1)
 
 
 class _Rare(nn.Module):
-    """Bags in all modes, covariances, places of what is not zero, norms, and bits."""
+    """Bags in all modes, covariances, places of what is not zero, steps, norms, and bits."""
 
     def forward(
         self, w: torch.Tensor, i: torch.Tensor, o: torch.Tensor, x: torch.Tensor,
@@ -42,8 +42,11 @@ class _Rare(nn.Module):
         halves, whole = h[:, 0].sort().values, f.sort().values
         search = torch.searchsorted  # a number alone is compared as the sequence's dtype, or wider
         ranks = [search(halves, 0.1), search(whole, 1.5), search(halves, x[0, 0], side="right")]
+        steps = [torch.fake_quantize_per_tensor_affine(each, 0.1, 3, -128, 127) for each in (x, h)]
+        scales, zeros = torch.linspace(0.03, 1, 6), torch.arange(6, dtype=torch.int32)
+        steps += [torch.fake_quantize_per_channel_affine(x, scales, zeros, 1, -8, 7)]
         bits = x.view(torch.int32)
-        return [*bags, *spread, *places, *parts, *ranks, bits, F.layer_norm(h, (1,))]
+        return [*bags, *spread, *places, *parts, *ranks, *steps, bits, F.layer_norm(h, (1,))]
 
 
 _EXAMPLE = {

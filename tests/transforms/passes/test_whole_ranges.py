@@ -232,6 +232,19 @@ def _histc(draw: Draw) -> Case:
     return lambda x: torch.histc(x, bins, low, high), (x,)
 
 
+def _fake_quantised(draw: Draw) -> Case:
+    shape = _shape(draw, least=1)
+    x = tensors(draw, shape, _of(draw, *HALVES, *FLOATS)) * _of(draw, 1, 30, 1e19)
+    low, high = _of(draw, (-128, 127), (0, 255), (-8, 7))
+    axis, zero = draw(st.integers(0, len(shape) - 1)), draw(st.integers(low, high))
+    scale, size = _of(draw, 0.1, 0.037, 1.7, 1 / 3), shape[axis] if draw(st.booleans()) else 0
+    if not size:
+        return lambda x: torch.fake_quantize_per_tensor_affine(x, scale, zero, low, high), (x,)
+    scales, zeros = torch.linspace(scale, 2, size), torch.full((size,), zero, dtype=torch.int32)
+    call = torch.fake_quantize_per_channel_affine
+    return lambda x, s, z: call(x, s, z, axis, low, high), (x, scales, zeros)
+
+
 def _cross_entropy(draw: Draw) -> Case:
     n, c, k = (draw(st.integers(1, 5)) for _ in range(3))
     dtype = _of(draw, *FLOATS)
@@ -314,7 +327,7 @@ RARE = {
     f.__name__[1:]: f
     for f in (
         _any_or_all, _take, _pdist, _addbmm, _index_reduce, _bilinear, _adaptive, _choice_of_row,
-        _histc, _cross_entropy, _bags, _volumes, _resized, _margins,
+        _histc, _fake_quantised, _cross_entropy, _bags, _volumes, _resized, _margins,
     )
 }  # fmt: skip
 
