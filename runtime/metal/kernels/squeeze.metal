@@ -21,11 +21,17 @@ constant constexpr uint kThreads = 512, kLanes = 8, kMost = 2048;
 template <typename T>
 float sum_of(device const T* row, threadgroup const float* factors, uint count, uint lanes,
              uint index) {
-  float sum = 0;
-  for (uint at = index % lanes * 4; at < count; at += lanes * 4) {
-    const uint room = min(4u, count - at);
-    const float4 four = four_of(row + at, 1, room);
-    for (uint i = 0; i < room; ++i) sum = fma(four[i], factors ? factors[at + i] : 1.0f, sum);
+  const uint lane = index % lanes, whole = count / 4 * 4;
+  float4 sums = float4(0.0f);
+  for (uint at = lane * 4; at < whole; at += lanes * 4) {
+    const float4 four = four_of(row + at);
+    float4 by = float4(1.0f);
+    if (factors) by = *reinterpret_cast<threadgroup const float4*>(factors + at);
+    for (uint i = 0; i < 4; ++i) sums[i] = fma(four[i], by[i], sums[i]);
+  }
+  float sum = sums[0] + sums[1] + sums[2] + sums[3];
+  for (uint at = whole + lane; at < count; at += lanes) {
+    sum = fma(static_cast<float>(row[at]), factors ? factors[at] : 1.0f, sum);
   }
   for (uint apart = lanes / 2; apart > 0; apart /= 2) sum += simd_shuffle_xor(sum, apart);
   return sum;
@@ -51,7 +57,9 @@ kernel void squeeze(device T* out [[buffer(0)]], device const T* images [[buffer
                     constant Squeeze& p [[buffer(6)]], constant Finish& finish [[buffer(7)]],
                     uint3 group [[threadgroup_position_in_grid]],
                     uint index [[thread_index_in_threadgroup]]) {
-  threadgroup float means[kMost], middle[kMost];
+  threadgroup float4 fours[2][kMost / 4];
+  threadgroup float* means = reinterpret_cast<threadgroup float*>(fours[0]);
+  threadgroup float* middle = reinterpret_cast<threadgroup float*>(fours[1]);
   device const T* image = images + group.y * p.channels * p.places;
   for (uint row = index / p.lanes, at = 0; at < p.channels; at += kThreads / p.lanes) {
     const uint channel = min(at + row, p.channels - 1);
