@@ -46,6 +46,7 @@ MENAGERIE_ABI AOTITorchError aoti_torch_mps_squeeze(AtenTensorHandle images, Ate
     const Finishing finishing = finishing_of(numbers(steps, steps_len_), list(low, low_len_),
                                              list(high, high_len_), nullptr, out);
     const int64_t places = x.size[2] * x.size[3];
+    counted(x.elements());
     Arguments arguments;
     arguments.add(out).add(x).add(left).add(bias_or(biases[0], left)).add(right);
     arguments.add(bias_or(biases[1], right));

@@ -51,12 +51,13 @@ float excited(device const T* weight, device const T* bias, threadgroup const fl
 }
 
 template <typename T>
-kernel void squeeze(device T* out [[buffer(0)]], device const T* images [[buffer(1)]],
-                    device const T* down [[buffer(2)]], device const T* down_bias [[buffer(3)]],
-                    device const T* up [[buffer(4)]], device const T* up_bias [[buffer(5)]],
-                    constant Squeeze& p [[buffer(6)]], constant Finish& finish [[buffer(7)]],
-                    uint3 group [[threadgroup_position_in_grid]],
-                    uint index [[thread_index_in_threadgroup]]) {
+[[kernel, max_total_threads_per_threadgroup(kThreads)]] void squeeze(
+    device T* out [[buffer(0)]], device const T* images [[buffer(1)]],
+    device const T* down [[buffer(2)]], device const T* down_bias [[buffer(3)]],
+    device const T* up [[buffer(4)]], device const T* up_bias [[buffer(5)]],
+    constant Squeeze& p [[buffer(6)]], constant Finish& finish [[buffer(7)]],
+    uint3 group [[threadgroup_position_in_grid]],
+    uint index [[thread_index_in_threadgroup]]) {
   threadgroup float4 fours[2][kMost / 4];
   threadgroup float* means = reinterpret_cast<threadgroup float*>(fours[0]);
   threadgroup float* middle = reinterpret_cast<threadgroup float*>(fours[1]);
