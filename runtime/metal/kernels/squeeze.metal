@@ -58,9 +58,7 @@ template <typename T>
     constant Squeeze& p [[buffer(6)]], constant Finish& finish [[buffer(7)]],
     uint3 group [[threadgroup_position_in_grid]],
     uint index [[thread_index_in_threadgroup]]) {
-  threadgroup float4 fours[2][kMost / 4];
-  threadgroup float* means = reinterpret_cast<threadgroup float*>(fours[0]);
-  threadgroup float* middle = reinterpret_cast<threadgroup float*>(fours[1]);
+  threadgroup float means[kMost], middle[kMost];
   device const T* image = images + group.y * p.channels * p.places;
   for (uint row = index / p.lanes, at = 0; at < p.channels; at += kThreads / p.lanes) {
     const uint channel = min(at + row, p.channels - 1);
