@@ -1,5 +1,5 @@
 // A squeeze and an excitation in one kernel, where lowering found them
-// (transforms/passes/metal/join_squeezes.py).
+// (transforms/passes/metal/fuse_epilogues.py).
 #include "common/copy.h"
 #include "common/shim_support.h"
 #include "metal/epilogue.h"

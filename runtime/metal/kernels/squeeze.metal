@@ -58,7 +58,9 @@ template <typename T>
     constant Squeeze& p [[buffer(6)]], constant Finish& finish [[buffer(7)]],
     uint3 group [[threadgroup_position_in_grid]],
     uint index [[thread_index_in_threadgroup]]) {
-  threadgroup float means[kMost], middle[kMost];
+  threadgroup float4 memory[2][kMost / 4];  // of vectors, which are read
+  threadgroup float* means = reinterpret_cast<threadgroup float*>(memory[0]);
+  threadgroup float* middle = reinterpret_cast<threadgroup float*>(memory[1]);
   device const T* image = images + group.y * p.channels * p.places;
   for (uint row = index / p.lanes, at = 0; at < p.channels; at += kThreads / p.lanes) {
     const uint channel = min(at + row, p.channels - 1);
