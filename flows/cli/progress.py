@@ -138,7 +138,7 @@ class LiveDisplay(Listener):
 
     def _print_line(self, key: tuple[str, str], text: str) -> None:
         if not self._live:
-            self._console.print(f"{key[0]} for {key[1]}: {text}", markup=False)
+            self._console.out(f"{key[0]} for {key[1]}: {text}")
 
     def __enter__(self) -> Self:
         self._progress.start()
