@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
@@ -44,8 +43,8 @@ class GoldenCase:
     """
 
     dimensions: dict[str, int]
-    inputs: dict[str, Tensor]
-    outputs: dict[str, Tensor]
+    inputs: dict[str, torch.Tensor]
+    outputs: dict[str, torch.Tensor]
     kind: CaseKind = CaseKind.GIVEN
     seconds: float = 0.0  # that eager took, in one thread
 
@@ -61,7 +60,9 @@ class PlannedCase:
     step: str = "Fix the inputs, arguments or ranges in the manifest"
 
 
-def planned_cases(spec: ProgramSpec, real: Mapping[str, Tensor] | None = None) -> list[PlannedCase]:
+def planned_cases(
+    spec: ProgramSpec, real: Mapping[str, torch.Tensor] | None = None
+) -> list[PlannedCase]:
     """Return plan every case: in noise each dimension is seen at an odd middle value, low and high.
 
     The first case is the middle one, so that it serves as a typical size where one is needed. Noise
@@ -72,7 +73,7 @@ def planned_cases(spec: ProgramSpec, real: Mapping[str, Tensor] | None = None) -
     return [PlannedCase(noise[i % len(noise)], CaseKind.NOISE) for i in range(count)] + last
 
 
-def _lifelike_case(spec: ProgramSpec, real: Mapping[str, Tensor] | None) -> list[PlannedCase]:
+def _lifelike_case(spec: ProgramSpec, real: Mapping[str, torch.Tensor] | None) -> list[PlannedCase]:
     if real is not None:
         shapes = ((i.shape, real[i.name].shape) for i in spec.inputs)
         axes = (pair for named, found in shapes for pair in zip(named, found, strict=True))
@@ -116,8 +117,8 @@ def make_inputs(
     *,
     seed: int,
     dtype: torch.dtype,
-    real: Mapping[str, Tensor] | None = None,
-) -> dict[str, Tensor]:
+    real: Mapping[str, torch.Tensor] | None = None,
+) -> dict[str, torch.Tensor]:
     """Sample every input of a program.
 
     Unless the case is noise, pictures and speech are like such, and masks let all of them be seen.
@@ -130,8 +131,8 @@ def make_inputs(
 
 
 def first_inputs(
-    model: torch.nn.Module, spec: ProgramSpec, real: Mapping[str, Tensor] | None = None
-) -> dict[str, Tensor]:
+    model: torch.nn.Module, spec: ProgramSpec, real: Mapping[str, torch.Tensor] | None = None
+) -> dict[str, torch.Tensor]:
     """Return the inputs of the first case that `make_goldens` makes of the same."""
     first = planned_cases(spec, real)[0]
     return make_inputs(spec, first, seed=0, dtype=model_dtype(model), real=real)
@@ -143,7 +144,7 @@ def make_goldens(
     spec: ProgramSpec,
     *,
     calls: int = 1,
-    real: Mapping[str, Tensor] | None = None,
+    real: Mapping[str, torch.Tensor] | None = None,
 ) -> list[GoldenCase]:
     """Make the golden cases of a manifest's program by `run_cases`; the model's buffers stay.
 
@@ -152,7 +153,7 @@ def make_goldens(
     """
     dtype = model_dtype(model)
 
-    def inputs(planned: PlannedCase, number: int, call: int) -> dict[str, Tensor]:
+    def inputs(planned: PlannedCase, number: int, call: int) -> dict[str, torch.Tensor]:
         seed = number * calls + call
         return make_inputs(spec, planned, seed=seed, dtype=dtype, real=real)
 
@@ -163,7 +164,7 @@ def make_goldens(
 def run_cases(
     place: str,
     plan: Sequence[PlannedCase],
-    inputs: Callable[[PlannedCase, int, int], dict[str, Tensor]],
+    inputs: Callable[[PlannedCase, int, int], dict[str, torch.Tensor]],
     eager: Eager,
     calls: int,
 ) -> list[GoldenCase]:
@@ -192,7 +193,7 @@ def run_cases(
 def _calls(
     place: str,
     planned: PlannedCase,
-    draw: Callable[[int], dict[str, Tensor]],
+    draw: Callable[[int], dict[str, torch.Tensor]],
     eager: Eager,
     calls: int,
 ) -> list[GoldenCase]:
@@ -232,12 +233,12 @@ def _is_near_zero(case: GoldenCase, others: Sequence[GoldenCase]) -> bool:
     )
 
 
-def _largest(value: Tensor) -> float:
+def _largest(value: torch.Tensor) -> float:
     finite = value[value.isfinite()].abs()
     return float(finite.max()) if finite.numel() else 0.0
 
 
-def run_exactly(call: Call, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def run_exactly(call: Call, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return what a call gives in one thread, of a copy of the inputs."""
     # What a mode keeps it from compiling, torch would not compile outside either from then on.
     eager = torch.compiler.set_stance("force_eager")
@@ -289,7 +290,7 @@ def _decided(normal: torch.Tensor, mean: Any, inverse: torch.Tensor) -> tuple[An
 
 def _widened(value: Any) -> Any:
     """Return an argument, or a list of such, with float64 in place of float32."""
-    if isinstance(value, Tensor):
+    if isinstance(value, torch.Tensor):
         return value.to(_WIDE[value.dtype]) if value.dtype in _WIDE else value
     if isinstance(value, (list, tuple)):
         return value if all(isinstance(of, int) for of in value) else tree_map(_widened, value)
@@ -306,7 +307,7 @@ def in_float64(eager: Eager) -> Call | None:
     except Exception:  # noqa: BLE001 - a module may raise anything
         return None
 
-    def call(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def call(inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         given = {n: v.double() if v.is_floating_point() else v for n, v in inputs.items()}
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)  # of what forward makes, such as torch.eye(n)
@@ -334,33 +335,35 @@ def _wide_copy(module: torch.nn.Module) -> torch.nn.Module:
     return wide
 
 
-def _sorted(x: Tensor, dim: int = -1, descending: bool = False) -> Any:
+def _sorted(x: torch.Tensor, dim: int = -1, descending: bool = False) -> Any:
     return aten.sort.stable(x, stable=True, dim=dim, descending=descending)
 
 
-def _first(x: Tensor, k: int, dim: int = -1, largest: bool = True, in_order: bool = True) -> Any:
+def _first(
+    x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, in_order: bool = True
+) -> Any:
     if x.dim() == 0:
         return aten.topk.default(x, k, dim, largest, in_order)
     return tuple(part.narrow(dim, 0, k).contiguous() for part in _sorted(x, dim, largest))
 
 
-def _kth(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+def _kth(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     if x.dim() == 0:
         return aten.kthvalue.default(x, k, dim, keepdim)
     chosen = [part.narrow(dim, k - 1, 1) for part in _sorted(x, dim)]
     return tuple(part if keepdim else part.squeeze(dim) for part in chosen)
 
 
-def _nanmedian(x: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
+def _nanmedian(x: torch.Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     values, places = aten.nanmedian.dim(x, dim, keepdim)
     return values, torch.where(values.isnan(), 0, places)  # of NaN alone the first
 
 
-def _rounded_once(norm: Callable[..., Any], x: Tensor, *how: Any) -> Any:
+def _rounded_once(norm: Callable[..., Any], x: torch.Tensor, *how: Any) -> Any:
     """Compute a norm of halves in float32: eager's own errs by 0.7 for a row of one 65504."""
     if x.dtype not in (torch.float16, torch.bfloat16):
         return norm(x, *how)
-    wide = [t.float() if isinstance(t, Tensor) else t for t in (x, *how)]
+    wide = [t.float() if isinstance(t, torch.Tensor) else t for t in (x, *how)]
     return tuple(result.to(x.dtype) for result in norm(*wide))
 
 
@@ -441,7 +444,7 @@ def _middle(dimension: Dimension) -> int:
     return min(max(units * step, dimension.low), dimension.high)
 
 
-def _sample(spec: InputSpec, planned: PlannedCase, seed: int, dtype: torch.dtype) -> Tensor:
+def _sample(spec: InputSpec, planned: PlannedCase, seed: int, dtype: torch.dtype) -> torch.Tensor:
     shape = tuple(s if isinstance(s, int) else planned.dimensions[s] for s in spec.shape)
     generator = generator_of(f"{spec.name}:{seed}")
     sample, lifelike = spec.sample, planned.kind is not CaseKind.NOISE
@@ -472,7 +475,9 @@ def _sample(spec: InputSpec, planned: PlannedCase, seed: int, dtype: torch.dtype
     return drawn.to(input_dtype(spec, dtype)).contiguous()
 
 
-def _drawn(noise: Callable[[tuple[int, ...]], Tensor], shape: tuple[int, ...]) -> Tensor:
+def _drawn(
+    noise: Callable[[tuple[int, ...]], torch.Tensor], shape: tuple[int, ...]
+) -> torch.Tensor:
     """Draw noise; of much only a table, which is all that a bundle keeps."""
     elements = math.prod(shape)
     if not is_large(elements):
@@ -486,7 +491,7 @@ _MOST_BYTES = 2**24  # of an output that a bundle carries for this
 _LEAST_SNR = 1e3  # eager's norm over its error: below it the float64 model is another one
 
 
-def exact_outputs(eager: Eager, cases: Sequence[GoldenCase]) -> dict[str, Tensor]:
+def exact_outputs(eager: Eager, cases: Sequence[GoldenCase]) -> dict[str, torch.Tensor]:
     """Return one golden case's outputs with weights, inputs and arithmetic in float64, by name.
 
     The floating inputs are widened, so both see the same numbers. Left out is what the model does
@@ -511,7 +516,7 @@ def exact_outputs(eager: Eager, cases: Sequence[GoldenCase]) -> dict[str, Tensor
     }
 
 
-def _tells(exact: Tensor, eager: Tensor) -> bool:
+def _tells(exact: torch.Tensor, eager: torch.Tensor) -> bool:
     is_small = exact.dtype is torch.float64 and exact.nbytes <= _MOST_BYTES
     if not (is_small and exact.shape == eager.shape and exact.isfinite().all()):
         return False

@@ -33,7 +33,11 @@ _EQUAL_ROWS = "Give them as .contiguous() where all rows have to be equal"
 
 
 def example_goldens(
-    place: str, signature: Signature, example: Mapping[str, torch.Tensor], eager: Eager, calls: int
+    place: str,
+    signature: Signature,
+    example: Mapping[str, torch.Tensor],
+    eager: Eager,
+    calls: int,
 ) -> list[GoldenCase]:
     """Run eager on the inputs given, and on some of every telling size; see `run_cases`."""
     own = {
