@@ -537,12 +537,15 @@ def _multilabel_margins(
     return reduced[reduction], is_label.to(self.dtype).reshape(target.shape)
 
 
-def _fake_quantize(self: Tensor, scale: Any, zero: Any, low: int, high: int) -> Any:
+def _fake_quantize(  # noqa: PLR0917 - PyTorch's own list, and what fits
+    self: Tensor, scale: Any, zero: Any, low: int, high: int,
+    fits: Callable[[Tensor], Tensor] = lambda values: ~values.isnan(),
+) -> Any:  # fmt: skip
     """torch.fake_quantize_per_tensor_affine; aten's kernels multiply by 1 / scale in float32."""
     scale = scale if isinstance(scale, Tensor) else torch.full((), scale)
     wide = self.to(torch.promote_types(self.dtype, torch.float32))
     values = (wide * (1 / scale)).round() + zero
-    return ((torch.where(values.isnan(), low, values).clamp(low, high) - zero) * scale).to(self)
+    return ((torch.where(fits(values), values, low).clamp(low, high) - zero) * scale).to(self)
 
 
 def _fake_quantize_rows(  # noqa: PLR0917 - PyTorch's own list
@@ -552,11 +555,8 @@ def _fake_quantize_rows(  # noqa: PLR0917 - PyTorch's own list
     if zero.is_floating_point():
         return NotImplemented
     shape = [-1 if each == axis % self.dim() else 1 for each in range(self.dim())]
-    scale, zero = scale.view(shape), zero.view(shape)
-    wide = self.to(torch.promote_types(self.dtype, torch.float32))
-    values = (wide * (1 / scale)).round() + zero
-    values = torch.where(values.abs() < 2.0**63, values, low)
-    return ((values.clamp(low, high) - zero) * scale).to(self)
+    given = self, scale.view(shape), zero.view(shape), low, high
+    return _fake_quantize(*given, lambda values: values.abs() < 2.0**63)
 
 
 def _frequencies(n: int, d: float = 1.0, **given: Any) -> Tensor:
