@@ -93,6 +93,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._sympy.functions import Max, Min, Where
 
 from menagerie.paths import built
+from transforms.graph.aliasing import nodes_of
 from transforms.graph.call_signature import state_of
 from transforms.graph.guards import is_number_cached, plain_words, torch_unheard
 from transforms.graph.record import origin
@@ -304,8 +305,7 @@ def _passes_and_fusions() -> Iterator[None]:
 
 
 def _makes_halves(program: ExportedProgram) -> bool:
-    parts = (p for p in program.graph_module.modules() if isinstance(p, torch.fx.GraphModule))
-    nodes = (n for part in parts for n in part.graph.nodes if n.op == "call_function")
+    nodes = (node for node in nodes_of(program) if node.op == "call_function")
     values = (v for node in nodes for v in pytree.tree_leaves(node.meta.get("val")))
     return any(getattr(v, "dtype", None) in {torch.float16, torch.bfloat16} for v in values)
 
