@@ -20,6 +20,7 @@ from transforms.graph.editor import ProgramEditor
 from transforms.graph.graph_pass import GraphPass, check_program
 from transforms.graph.guards import dynamic_sizes_kept
 from transforms.passes.canonical import (
+    TRACE,
     TRACED,
     CallViews,
     CanonicalPass,
@@ -41,9 +42,10 @@ from zoo.spec import PassChoice
 
 _CHOICE = "Give names, or {'name': 'fuse_cat_linear', 'options': {'gate': 'open'}}"
 OF_PRECISIONS: tuple[type[GraphPass], ...] = (NarrowWeights, QuantiseWeights)
-_OF_EXPORT = {each.name: each.summary for each in (TakePlainInputs, CallViews, KeepPlainState)}
-_OF_EXPORT |= {each.name: each.summary for each in (LookUpTensorIndices, RoundToHalves)}
-_OF_EXPORT |= {DropAssertions.name: DropAssertions.summary, "trace_functional": TRACED}
+_PASSES_OF_EXPORT = (
+    TakePlainInputs, CallViews, KeepPlainState, LookUpTensorIndices, DropAssertions, RoundToHalves,
+)  # fmt: skip
+_OF_EXPORT = {TRACE: TRACED, **{each.name: each.summary for each in _PASSES_OF_EXPORT}}
 
 
 def _in_folder() -> tuple[type[GraphPass], ...]:

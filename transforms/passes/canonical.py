@@ -26,6 +26,7 @@ from transforms.passes.lay_out_weights import let_views_copy
 from zoo.records import PassRecord
 
 aten = torch.ops.aten
+TRACE = "trace_functional"
 TRACED = "Replaces composite operators and writes in place with the calls that torch makes of them"
 _READ_OUT = (aten.item.default, aten._local_scalar_dense.default)
 
@@ -64,7 +65,7 @@ def run_canonical(
 
 def record_trace(before: int, after: int) -> PassRecord:
     """Return the record of torch's own trace, by how many nodes there were before and after it."""
-    fields = {"name": "trace_functional", "nodes_before": before, "nodes_after": after}
+    fields = {"name": TRACE, "nodes_before": before, "nodes_after": after}
     changes = (TRACED,) if before != after else ()
     return PassRecord.model_validate(fields | {"modified": bool(changes), "changes": changes})
 
