@@ -13,7 +13,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,6 +23,7 @@ from pydantic import ValidationError as PydanticError
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch.export import ExportedProgram
+from torch.fx import Node
 
 from menagerie.durable import disk_errors
 from menagerie.figures import decibels
@@ -34,6 +36,8 @@ from menagerie.validation.findings import ValidationReport, Verdict
 from transforms.bisect import diagnose
 from transforms.eager import Gate, accuracy_gate, called_with_arrays
 from transforms.export.prepare import Prepared, Program, prepare_module
+from transforms.graph.call_signature import DTYPES
+from transforms.graph.interpret import output_nodes
 from transforms.graph.layouts import content_digest, plain
 from transforms.passes.quantisation import INTEGERS
 from transforms.stages import Stage, export, located, lower, prove, seal, transform
@@ -156,7 +160,8 @@ def convert(
         calibration: for the precision `int8-static`: samples of what it will meet, each the inputs
             of a call in the graph's order, positions before names.
         passes: graph passes in order, names or choices with options; None for the target's.
-        tolerances: by dtype of an output; a number is the largest absolute error.
+        tolerances: by dtype of an output; a number is the largest absolute error. A dtype all of
+            whose outputs are cast from what narrower floats compute has their tolerance.
         accuracy: a gate on labelled data, with the fields of `zoo.spec.AccuracyGate`: `data`, a
             safetensors file or tensors by name, the inputs and `labels`; `metric`; and the largest
             loss against float32, `max_degradation` (a share of the samples) or
@@ -221,7 +226,7 @@ def convert(
                 raise
             fact = "something else was put there meanwhile, perhaps by another conversion"
             raise UsageError(str(folder), fact, "Choose another folder") from None
-    return dataclasses.replace(made, folder=folder)
+    return replace(made, folder=folder)
 
 
 @contextmanager
@@ -313,6 +318,7 @@ def _convert(
     ended(Stage.EXPORT)
     samples = {name: program.calibration for name, program in programs.items()}
     after, transformed = transform(originals, settings, calibration=samples)
+    settings = replace(settings, tolerances=_as_computed(after) | dict(settings.tolerances))
     ended(Stage.TRANSFORM)
     identity = Identity(
         request.name,
@@ -496,6 +502,43 @@ def _labelled(
         raise UsageError(place, f"there is no program {gate.program!r}", step)
     judges = gate.has_largest_loss and precision is not Precision.FLOAT32
     return _LabelledData(gate, Path(data) if isinstance(data, str) else data, judges)
+
+
+def _as_computed(programs: Sequence[Prepared]) -> dict[Dtype, Tolerance]:
+    """Return tolerances of dtypes whose outputs are all cast from what narrower floats compute.
+
+    A network in halves that returns float32, as under autocast, errs as halves do.
+    """
+    allowed: dict[Dtype, list[Tolerance]] = {}
+    for node in chain.from_iterable(output_nodes(each.program) for each in programs):
+        if (dtype := DTYPES[node.meta["val"].dtype]) in DEFAULT_TOLERANCES:
+            known = (DEFAULT_TOLERANCES.get(DTYPES[each]) for each in _computed_in(node))
+            allowed.setdefault(dtype, []).append(max(filter(None, known), key=_looseness))
+    return {
+        dtype: max(each, key=_looseness)
+        for dtype, each in allowed.items()
+        if min(map(_looseness, each)) > _looseness(DEFAULT_TOLERANCES[dtype])
+    }
+
+
+def _looseness(tolerance: Tolerance) -> tuple[float, float]:
+    return tolerance.absolute, -(tolerance.snr_db or 0.0)
+
+
+def _computed_in(output: Node) -> set[torch.dtype]:
+    """Return the dtypes of an output and of the floats that are computed for it."""
+    found, waiting = {output}, [output]
+    while waiting:
+        before = {n for n in waiting.pop().all_input_nodes if n.op == "call_function"} - found
+        new = {n for n in before if not _is_integer(n.meta.get("val"))}
+        found |= new
+        waiting += new
+    values = (node.meta.get("val") for node in found)
+    return {value.dtype for value in values if isinstance(value, torch.Tensor)}
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and not value.dtype.is_floating_point
 
 
 def _tolerances(

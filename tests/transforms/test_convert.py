@@ -19,6 +19,7 @@ from torch.export import Dim
 
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle
+from menagerie.numerics import DEFAULT_TOLERANCES, Dtype
 from menagerie.session import Session
 from menagerie.validation.findings import ValidationReport, Verdict
 from transforms import Program, convert, converter
@@ -630,6 +631,52 @@ def test_resized_masks_keep_their_form() -> None:
     mask = torch.tensor([[True, True, False], [True, False, False]])
     assert redrawn(mask, [2, 2], seed="m").tolist() == [[True, True], [True, False]]
     assert redrawn(mask, [3, 3], seed="m").tolist() == [*mask.tolist(), mask[0].tolist()]
+
+
+class _InNarrower(torch.nn.Module):
+    """Computes in one dtype and returns a wider one; with `beside`, also what was never narrow."""
+
+    def __init__(self, inside: torch.dtype, outside: torch.dtype, *, beside: bool = False) -> None:
+        super().__init__()
+        layers = [nn.Linear(512, 512), nn.GELU(), nn.LayerNorm(512), nn.Linear(512, 512), nn.GELU()]
+        self.layers = nn.Sequential(*layers, nn.Linear(512, 32)).to(inside)
+        self.inside, self.outside, self.beside = inside, outside, beside
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        narrow = self.layers(x.to(self.inside)).to(self.outside)
+        return (narrow, (x * 2).to(self.outside)) if self.beside else (narrow,)
+
+
+@pytest.mark.parametrize(
+    ("inside", "outside", "target"),
+    [
+        (torch.float16, torch.float32, "cpu"),
+        (torch.bfloat16, torch.float32, "metal"),
+        (torch.float32, torch.float64, "cpu"),
+    ],
+)
+def test_a_cast_at_the_end_is_judged_by_what_was_computed(
+    inside: torch.dtype, outside: torch.dtype, target: str, tmp_path: Path
+) -> None:
+    """A network in halves that returns float32 errs as halves do, and is no worse for the cast."""
+    torch.manual_seed(0)
+    module, x = _InNarrower(inside, outside).eval(), torch.randn(3, 512)
+    made = convert(module, (x,), target=target, out=tmp_path / "out", measure_seconds=0)
+    wide, narrow = (Dtype(str(d).removeprefix("torch.")) for d in (outside, inside))
+    assert made.manifest.tolerances[wide] == DEFAULT_TOLERANCES[narrow]
+    with Session(made.folder) as session, torch.no_grad():
+        [found] = session.run({"x": x.numpy()}).values()
+        [expected] = module(x)
+    error = np.abs(found - expected.numpy()).max()
+    assert found.dtype == expected.numpy().dtype
+    assert error <= DEFAULT_TOLERANCES[narrow].absolute
+
+
+def test_an_output_that_was_never_narrow_keeps_its_tolerance_for_all(tmp_path: Path) -> None:
+    """Tolerances are by dtype: an output in float32 from end to end holds the others to its own."""
+    module = _InNarrower(torch.bfloat16, torch.float32, beside=True).eval()
+    made = convert(module, (torch.randn(3, 512),), out=tmp_path / "out", measure_seconds=0)
+    assert made.manifest.tolerances == DEFAULT_TOLERANCES
 
 
 @pytest.mark.parametrize("verdict", [Verdict.CRASHED, Verdict.REFUSED, Verdict.TIMED_OUT])
