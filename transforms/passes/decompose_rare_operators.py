@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._decomp import get_decompositions
-from torch._decomp.decompositions import upsample_compute_output_size
 from torch.fx import Node
 from torch.nn.modules.linear_cross_entropy import (
     _linear_cross_entropy_batch_chunked as chunked_loss,
@@ -24,6 +23,13 @@ from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.schemas import as_torch_does
 from transforms.graph.traced import write
 from transforms.passes.linear_algebra import LINEAR_ALGEBRA, needs_factors
+from transforms.passes.resizing import (
+    are_equal,
+    is_kept,
+    output_sizes,
+    resize_linearly,
+    resize_to_nearest,
+)
 
 aten = torch.ops.aten
 
@@ -34,6 +40,10 @@ _ZEROS, _BORDER, _REFLECTION = range(3)  # as torch.nn.functional.grid_sample nu
 _MEAN_OF_LOSSES = 1  # as at::Reduction numbers it
 _LOGIC = (
     aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims,
+)  # fmt: skip
+_LINEAR = (
+    aten.upsample_linear1d.vec, aten.upsample_linear1d.default,
+    aten.upsample_trilinear3d.vec, aten.upsample_trilinear3d.default,
 )  # fmt: skip
 
 
@@ -422,7 +432,10 @@ def _resize(  # noqa: PLR0917
     """
     result = images
     for axis, factor in ((-1, scales_w), (-2, scales_h)):
-        size, wanted = images.shape[axis], output_size[axis]
+        size: Any = images.shape[axis]
+        wanted = output_size[axis]
+        if is_kept(size, wanted, factor):
+            continue
         if align_corners:
             step = (size - 1) / (wanted - 1) if wanted > 1 else 0.0
         else:
@@ -437,6 +450,9 @@ def _resize(  # noqa: PLR0917
             made = torch.where(inside, rows * weight, 0.0).sum(-1)
         else:
             made = _mean_of_bytes(rows, weight)
+        if not isinstance(size, int):
+            kept = result.movedim(axis, -1)[..., torch.arange(wanted).clamp(max=size - 1)]
+            made = torch.where(are_equal(size, wanted), kept, made)
         result = made.movedim(-1, axis)
     return result
 
@@ -448,10 +464,14 @@ def _resize_bytes(
     """Resize bytes without antialiasing; the scales are two, or in the one list of `.vec`."""
     if images.dtype is not torch.uint8:
         return NotImplemented
-    if len(scales) == 1:
-        size = upsample_compute_output_size(images.shape, size, *scales)  # type: ignore[no-untyped-call]
-        scales = scales[0] or ()
-    return _resize(kernel, reach, images, size, align_corners, *scales, smooth=False)
+    size, factors = output_sizes(images, size, scales)
+    return _resize(kernel, reach, images, size, align_corners, *factors, smooth=False)
+
+
+def _resize_bilinearly(images: Tensor, *how: Any) -> Any:
+    if images.dtype is torch.uint8:
+        return _resize_bytes(_triangle, 1, images, *how)
+    return resize_linearly(images, *how)
 
 
 def _mean_of_bytes(rows: Tensor, weight: Tensor) -> Tensor:
@@ -632,8 +652,11 @@ _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     **get_decompositions([aten._upsample_bilinear2d_aa.vec, aten._upsample_bicubic2d_aa.vec]),
     aten._upsample_bilinear2d_aa.default: partial(_resize, _triangle, 1),
     aten._upsample_bicubic2d_aa.default: partial(_resize, partial(_cubic, a=-0.5), 2),
-    aten.upsample_bilinear2d.vec: partial(_resize_bytes, _triangle, 1),
-    aten.upsample_bilinear2d.default: partial(_resize_bytes, _triangle, 1),
+    **dict.fromkeys(_LINEAR, resize_linearly),
+    aten.upsample_nearest2d.vec: resize_to_nearest,
+    aten.upsample_nearest2d.default: resize_to_nearest,
+    aten.upsample_bilinear2d.vec: _resize_bilinearly,
+    aten.upsample_bilinear2d.default: _resize_bilinearly,
     aten.upsample_bicubic2d.vec: partial(_resize_bytes, partial(_cubic, a=-0.75), 2),
     aten.upsample_bicubic2d.default: partial(_resize_bytes, partial(_cubic, a=-0.75), 2),
 }

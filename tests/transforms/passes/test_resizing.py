@@ -1,0 +1,60 @@
+"""Images whose size times the factor is their size again are copied, as eager copies them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import menagerie
+from transforms import convert
+
+_NOISE = torch.Generator().manual_seed(1)
+
+
+class _Resized(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        images, volumes = x[None], x[None, :, None]
+        return (
+            F.interpolate(x, scale_factor=1.3, mode="linear"),
+            F.interpolate(images, scale_factor=(1.4, 1.3), mode="bilinear"),
+            F.interpolate(images, scale_factor=(1.4, 1.3), mode="bilinear", align_corners=True),
+            F.interpolate(volumes, scale_factor=(2.0, 1.4, 1.3), mode="trilinear"),
+            F.interpolate(images, scale_factor=(1.0, 1.3)),
+            F.interpolate(images, scale_factor=(1.0, 2.2)),
+            F.interpolate(images, size=(x.shape[1], 9), mode="bilinear"),
+        )
+
+
+@pytest.mark.parametrize("target", ["cpu", "metal"])
+def test_a_factor_that_leaves_a_dynamic_size_copies(target: str, tmp_path: Path) -> None:
+    """2 and 3 times 1.3 are 2 and 3; twice 2, 3 and 4 are eager's sizes for 2.2 as well."""
+    width = {2: torch.export.Dim("width", min=1, max=12)}
+    given = torch.randn(2, 4, 6, generator=_NOISE)
+    bundle = convert(
+        _Resized(), (given,), target=target, dynamic_shapes=(width,), out=tmp_path / "out",
+        measure_seconds=0,
+    )  # fmt: skip
+    with menagerie.open(bundle.folder) as session:
+        for wide in range(1, 13):
+            x = torch.randn(2, 4, wide, generator=_NOISE)
+            found = session.run({session.inputs[0].name: x.numpy()})
+            for result, wanted in zip(found.values(), _Resized()(x), strict=True):
+                torch.testing.assert_close(torch.from_numpy(result), wanted)
+
+
+class _Smooth(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.interpolate(x[None], scale_factor=1.3, mode="bicubic", antialias=True)
+
+
+def test_a_factor_that_leaves_a_size_copies_with_antialiasing(tmp_path: Path) -> None:
+    """Also of one fixed size."""
+    x = torch.randn(2, 4, 3, generator=_NOISE)
+    bundle = convert(_Smooth(), (x,), out=tmp_path / "out", measure_seconds=0)
+    with menagerie.open(bundle.folder) as session:
+        found = session.run({session.inputs[0].name: x.numpy()})["output"]
+    torch.testing.assert_close(torch.from_numpy(found), _Smooth()(x))
