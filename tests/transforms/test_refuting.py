@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import menagerie
+from menagerie.session import Session
 from menagerie.validation.refuting import Kind
 from transforms import convert, pipeline
 from transforms.goldens import cases
@@ -299,6 +300,26 @@ def test_a_cast_that_has_no_integer_refutes_nothing(target: str, tmp_path: Path)
     assert program.refuting is not None
     different = [attempt for attempt in program.refuting.tried if attempt.fact]
     assert all("floats as integers" in attempt.excuse for attempt in different)
+
+
+@pytest.mark.parametrize(
+    ("function", "target"),
+    [
+        (torch.erf, "cpu"),
+        (torch.atanh, "cpu"),
+        (torch.reciprocal, "metal"),  # of the highest number: a subnormal, which a GPU flushes
+    ],
+)
+def test_functions_of_the_smallest_numbers_are_eagers(
+    function: Callable[..., Any], target: str, tmp_path: Path
+) -> None:
+    """What sums with 1 on the way loses numbers below its last digit."""
+    given, folder = (torch.linspace(-0.5, 0.5, 128).view(2, 64),), tmp_path / "b"
+    convert(_Apply(function), given, target=target, out=folder, measure_seconds=0)
+    x = torch.logspace(-37, -0.5, 128).view(2, 64)
+    with Session(folder) as session:
+        [found] = session.run({"x_0": x.numpy()}).values()
+    torch.testing.assert_close(torch.from_numpy(found), function(x), rtol=1e-6, atol=2e-38)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])

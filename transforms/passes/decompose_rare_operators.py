@@ -46,6 +46,13 @@ _LINEAR = (
     aten.upsample_trilinear3d.vec, aten.upsample_trilinear3d.default,
 )  # fmt: skip
 
+# Whose code of Inductor is another for these dtypes, and wrong or missing.
+_OF_DTYPES: dict[Any, tuple[torch.dtype, ...]] = {
+    **dict.fromkeys(_LOGIC, (torch.uint8,)),
+    aten.erf.default: (torch.float16, torch.bfloat16, torch.float32),
+    aten.atanh.default: (torch.float16, torch.bfloat16, torch.float32, torch.float64),
+}
+
 
 class DecomposeRareOperators(GraphPass):
     """Replaces calls of rare operators with sorts, gathers, sums and pointwise operators.
@@ -115,8 +122,8 @@ def _is_common(node: Node) -> bool:
         return _has_diagonal(first)
     if node.target in {aten.searchsorted.Tensor, aten.bucketize.Tensor}:
         return bool(first.dtype == others[0].dtype)
-    if node.target in _LOGIC:
-        return bool(first.dtype != torch.uint8)
+    if node.target in _OF_DTYPES:
+        return first.dtype not in _OF_DTYPES[node.target]
     if node.target in _POOLS:
         return _suits_inductor(node.target, first, node.args[1])
     if node.target is aten.take.default:
@@ -579,6 +586,29 @@ def _fake_quantize_rows(  # noqa: PLR0917 - PyTorch's own list
     return _fake_quantize(*given, lambda values: values.abs() < 2.0**63)
 
 
+# The Maclaurin series of erf(x) / x in x^2, at most 2 units of float32 off below a half.
+_ERF = tuple(2 / math.sqrt(math.pi) * (-1) ** n / math.factorial(n) / (2 * n + 1) for n in range(7))
+
+
+def _erf(self: Tensor) -> Any:
+    """torch.erf; Inductor's vectors compute 1 - (1 - erf(x)), which is 0 for tiny numbers."""
+    if self.dtype not in _OF_DTYPES[aten.erf.default]:
+        return NotImplemented
+    x = self.to(torch.float32)
+    series = torch.full_like(x, _ERF[-1])
+    for factor in reversed(_ERF[:-1]):
+        series = series * (x * x) + factor
+    return torch.where(x.abs() < 1 / 2, x * series, 1 - torch.erfc(x)).to(self.dtype)
+
+
+def _atanh(self: Tensor) -> Any:
+    """torch.atanh; the logarithm of Inductor's (1 + x) / (1 - x) is 0 for tiny numbers."""
+    if not self.is_floating_point():
+        return NotImplemented
+    x = self.to(torch.promote_types(self.dtype, torch.float32))
+    return ((x.log1p() - (-x).log1p()) / 2).to(self.dtype)
+
+
 def _frequencies(n: int, d: float = 1.0, **given: Any) -> Tensor:
     """Return the bins' frequencies as torch.fft.fftfreq orders them."""
     return ((torch.arange(n, **given) + n // 2) % n - n // 2) * (1.0 / (n * d))
@@ -636,6 +666,8 @@ _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     aten.fake_quantize_per_tensor_affine.default: _fake_quantize,
     aten.fake_quantize_per_tensor_affine.tensor_qparams: _fake_quantize,
     aten.fake_quantize_per_channel_affine.default: _fake_quantize_rows,
+    aten.erf.default: _erf,
+    aten.atanh.default: _atanh,
     aten.fft_fftfreq.default: _frequencies,
     aten.fft_rfftfreq.default: lambda n, *d, **given: _frequencies(n, *d, **given)[
         : n // 2 + 1

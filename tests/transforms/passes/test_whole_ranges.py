@@ -245,6 +245,15 @@ def _fake_quantised(draw: Draw) -> Case:
     return lambda x, s, z: call(x, s, z, axis, low, high), (x, scales, zeros)
 
 
+def _near_zero(draw: Draw) -> Case:
+    """Numbers that a sum with 1 would lose, whose result is of their size."""
+    x = tensors(draw, _shape(draw), _of(draw, *HALVES, *FLOATS, torch.int32))
+    scale = _of(draw, 1, 0.3, 1e-3, 1e-25) if x.is_floating_point() else 1
+    unit = 2.0**100 if scale == 1e-25 else 1.0
+    call = _of(draw, torch.erf, torch.atanh)
+    return lambda x: call(x) * unit, (x * scale,)
+
+
 def _cross_entropy(draw: Draw) -> Case:
     n, c, k = (draw(st.integers(1, 5)) for _ in range(3))
     dtype = _of(draw, *FLOATS)
@@ -327,7 +336,7 @@ RARE = {
     f.__name__[1:]: f
     for f in (
         _any_or_all, _take, _pdist, _addbmm, _index_reduce, _bilinear, _adaptive, _choice_of_row,
-        _histc, _fake_quantised, _cross_entropy, _bags, _volumes, _resized, _margins,
+        _histc, _fake_quantised, _near_zero, _cross_entropy, _bags, _volumes, _resized, _margins,
     )
 }  # fmt: skip
 
