@@ -183,7 +183,8 @@ def _launch(
         return "convolution", name, arguments
     if work.kind == "convolution":
         to = packed("3i", work.m, high, wide)
-        arguments = [*(None,) * 4, extents, image, to, window, strides, down, *last, *terms, *place]
+        of = [image, to, window, strides, packed("I", 1)]  # one group
+        arguments = [*(None,) * 4, extents, *of, down, *last, *terms, *place]
         return "matrix_product", f"_Z8convolveI{mangled}Li{tile}E", arguments
     if min(work.m, work.n) == 1:
         width = max(work.m, work.n)

@@ -54,6 +54,8 @@ def test_a_step_of_a_tile_multiplies_all_of_its_matrices() -> None:
     """Of 64 x 64 x 16: 128 products of 8 x 8 x 8, 32 for each of 4 SIMD groups, 16 cycles each."""
     steps = [issued(Work("product", 256, 256, k), 64) for k in (16, 32)]
     assert steps[0].matrices == 32 * 16
+    convolved = issued(Work("convolution", 256, 256, 9 * 16, window=3), 64)
+    assert convolved.matrices == 9 * 32 * 16
     assert (steps[1] - steps[0]).matrices == 32 * 16
     assert 0 < share(Work("product", 256, 256, 32), 64) < 1
     assert epilogue(other=True) < 25  # two divisions of 64 bits an element took 160 and more
