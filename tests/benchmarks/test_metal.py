@@ -54,8 +54,5 @@ def test_a_model_that_cannot_be_fetched_is_reported_and_the_next_is_counted(
         metal.main()
     said = capsys.readouterr()
     assert caught.value.code == 1
-    assert said.err.splitlines() == [
-        "none: it was neither pulled nor converted",
-        "some: counting",
-    ]
+    assert said.err.splitlines() == ["none: it was neither pulled nor converted", "some: counting"]
     assert [line.split()[1] for line in said.out.splitlines()[2:]] == ["some/main"]

@@ -234,12 +234,7 @@ for mask in (floats(4, 5) > 0, floats(5) > 0, torch.zeros(4, 5, dtype=torch.bool
         {"self": floats(4, 5), "mask": mask, "source": floats(30)},
         aten.masked_scatter,
     )
-    TABLE.add(
-        "masked_select",
-        name,
-        {"self": floats(4, 5), "mask": mask},
-        aten.masked_select,
-    )
+    TABLE.add("masked_select", name, {"self": floats(4, 5), "mask": mask}, aten.masked_select)
 for name, self_ in (
     ("numbers", integers(4, 5)),
     ("floats", floats(3, 2, 4).relu()),

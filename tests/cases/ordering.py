@@ -63,13 +63,7 @@ for name, self_, dim in _operands():
     TABLE.add(
         "topk",
         name,
-        {
-            "self": self_,
-            "k": min(length, 3),
-            "dim": dim,
-            "largest": descending,
-            "sorted": 1,
-        },
+        {"self": self_, "k": min(length, 3), "dim": dim, "largest": descending, "sorted": 1},
         _topk,
         strides=True,
     )
@@ -94,20 +88,10 @@ for name, self_, dim in _operands():
             strides=True,
         )
     if self_.is_floating_point():
-        TABLE.add(
-            "logcumsumexp",
-            name,
-            {"self": self_, "dim": dim},
-            aten.logcumsumexp,
-        )
+        TABLE.add("logcumsumexp", name, {"self": self_, "dim": dim}, aten.logcumsumexp)
 for operator in ("cummax", "cummin"):
     for name, self_, dim in _operands():
-        TABLE.add(
-            operator,
-            name,
-            {"self": self_, "dim": dim},
-            getattr(aten, operator),
-        )
+        TABLE.add(operator, name, {"self": self_, "dim": dim}, getattr(aten, operator))
 TABLE.add(
     "cumsum",
     "booleans count",

@@ -83,10 +83,7 @@ for dtype in (*FLOATS, torch.int64, torch.uint8):
     )
 _WITH_NAN = torch.tensor([[[1.0, torch.nan, 2.0, 3.0], [3.0, 2.0, -torch.inf, 0.0]]])
 TABLE.add(
-    "max_pool2d_with_indices",
-    "NaN wins",
-    {"self": _WITH_NAN, **_PLAIN, "dilation": [1]},
-    _largest,
+    "max_pool2d_with_indices", "NaN wins", {"self": _WITH_NAN, **_PLAIN, "dilation": [1]}, _largest
 )
 
 _VOLUMES = floats(2, 3, 5, 6, 7)
@@ -137,20 +134,8 @@ for size in ([1, 1], [2, 3], [4, 4], [11, 5]):
     for image in (_IMAGES, floats(3, 4, 6)):
         where = f"{size} of {tuple(image.shape)}"
         arguments = {"self": image, "output_size": size}
-        TABLE.add(
-            "_adaptive_avg_pool2d",
-            where,
-            arguments,
-            aten._adaptive_avg_pool2d,
-            strides=True,
-        )
-        TABLE.add(
-            "adaptive_max_pool2d",
-            where,
-            arguments,
-            aten.adaptive_max_pool2d,
-            strides=True,
-        )
+        TABLE.add("_adaptive_avg_pool2d", where, arguments, aten._adaptive_avg_pool2d, strides=True)
+        TABLE.add("adaptive_max_pool2d", where, arguments, aten.adaptive_max_pool2d, strides=True)
 for dtype in FLOATS[1:]:
     TABLE.add(
         "_adaptive_avg_pool2d",

@@ -170,11 +170,7 @@ for batch, m, k, n in ((3, 4, 5, 6), (1, 2, 3, 4), (0, 2, 3, 4), (2, 1, 9, 1)):
 TABLE.add(
     "bmm_out",
     "one matrix for all",
-    {
-        "out": torch.empty(3, 4, 6),
-        "self": floats(1, 4, 5).expand(3, 4, 5),
-        "mat2": floats(3, 5, 6),
-    },
+    {"out": torch.empty(3, 4, 6), "self": floats(1, 4, 5).expand(3, 4, 5), "mat2": floats(3, 5, 6)},
     _mm,
 )
 for name, left in (

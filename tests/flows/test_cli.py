@@ -294,10 +294,7 @@ def test_what_is_in_the_store_is_skipped_without_a_run(
     options = ConversionOptions(random_weights=0, manifest=str(manifest), store=place)
     for planned in plan([], ["cpu"], options):
         job = toy_job(
-            tmp_path / planned.model,
-            model=planned.model,
-            build_key=planned.build_key,
-            store=place,
+            tmp_path / planned.model, model=planned.model, build_key=planned.build_key, store=place
         )
         toy_bundle(job)
         prove(job, toy_records(), judge=lambda *_, **__: toy_judgement())

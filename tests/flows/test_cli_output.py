@@ -325,9 +325,7 @@ def test_bisect_looks_at_every_golden_case(
 
 
 def test_bisect_says_how_much_agrees(
-    capfd: pytest.CaptureFixture[str],
-    searched: list[int],
-    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str], searched: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a fault all cases were looked at, and the answer says how many that were."""
     monkeypatch.setattr("transforms.bisect.search.locate", lambda *_, **__: searched.append(0))

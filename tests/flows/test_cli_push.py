@@ -303,11 +303,7 @@ def test_a_repository_without_releases_says_so(
     ],
 )
 def test_misuse_is_a_line(
-    store: Store,
-    capfd: pytest.CaptureFixture[str],
-    arguments: list[str],
-    code: int,
-    said: str,
+    store: Store, capfd: pytest.CaptureFixture[str], arguments: list[str], code: int, said: str
 ) -> None:
     """Of an invalid address, and of what the store lacks; the Hub is not asked."""
     assert invoke(["push", *arguments]) == code

@@ -104,9 +104,7 @@ def test_a_running_cluster_is_meant() -> None:
     ],
 )
 def test_variables_of_a_store_stay_together(
-    theirs: dict[str, str],
-    store: str | None,
-    monkeypatch: pytest.MonkeyPatch,
+    theirs: dict[str, str], store: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cluster's store is never asked at another's address, nor with another's keys."""
     state = saved(up=True)
@@ -125,9 +123,7 @@ def test_variables_of_a_store_stay_together(
     [("s3://menagerie/zoo", True), ("s3://team/zoo", False), ("/srv/store", False)],
 )
 def test_the_store_of_a_page_is_reached_by_its_address(
-    named: str,
-    known: bool,
-    monkeypatch: pytest.MonkeyPatch,
+    named: str, known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Named by --store, the cluster's own brings its endpoint and keys along; no other does."""
     saved(up=True)

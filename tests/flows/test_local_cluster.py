@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from flows.connection import (
-    ClusterState,
-    manager_socket,
-    running,
-    state_path,
-    write_private,
-)
+from flows.connection import ClusterState, manager_socket, running, state_path, write_private
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:

@@ -79,11 +79,7 @@ def rebuilt_elsewhere(store: str, target: str, place: Path, home_there: Path) ->
 @pytest.mark.parametrize("target", ["cpu", "metal"])
 @pytest.mark.parametrize("warm", [True, False])
 def test_another_process_makes_the_same_bytes(
-    target: str,
-    tmp_path: Path,
-    lend_compiled: Callable[[Path], Path],
-    *,
-    warm: bool,
+    target: str, tmp_path: Path, lend_compiled: Callable[[Path], Path], *, warm: bool
 ) -> None:
     """Library, weights, shaders, goldens and manifest, in a longer folder than the first.
 

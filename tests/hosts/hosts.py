@@ -82,12 +82,7 @@ class Host:
     """A computer, as its processes see it."""
 
     def __init__(
-        self,
-        name: str,
-        address: str,
-        space: str,
-        network: Network,
-        environment: Mapping[str, str],
+        self, name: str, address: str, space: str, network: Network, environment: Mapping[str, str]
     ) -> None:
         self.name = name
         self.address = address

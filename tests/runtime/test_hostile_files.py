@@ -77,12 +77,7 @@ for seed in range(count):
 """
 
 
-def tensors(
-    header: object,
-    data: bytes = b"",
-    *,
-    length: int | None = None,
-) -> bytes:
+def tensors(header: object, data: bytes = b"", *, length: int | None = None) -> bytes:
     """A safetensors file: a header (JSON, or its raw bytes) and the data behind it."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     if isinstance(header, dict):  # padded as the format's own writer does, so that data is aligned

@@ -110,11 +110,7 @@ def test_float32_is_as_accurate_as_eager(tmp_path: Path) -> None:
             "give one of `max_degradation` and",
         ),
         ({"data": "a", "program": "other"}, UsageError, "no program 'other'. There are: main"),
-        (
-            {"data": {"x": torch.zeros(3, 32)}},
-            SourceError,
-            "^accuracy: lacks 'labels'. It has: x$",
-        ),
+        ({"data": {"x": torch.zeros(3, 32)}}, SourceError, "^accuracy: lacks 'labels'. It has: x$"),
         (
             {"data": {"x": torch.zeros(3, 32), "labels": torch.zeros(3, 1, dtype=torch.int64)}},
             SourceError,

@@ -151,10 +151,7 @@ def test_samples_are_required_and_refused(tmp_path: Path) -> None:
 
 _PROGRAM = ProgramSpec(
     name="main",
-    inputs=(
-        InputSpec(name="x", shape=("batch", 3)),
-        InputSpec(name="y", shape=("batch",)),
-    ),
+    inputs=(InputSpec(name="x", shape=("batch", 3)), InputSpec(name="y", shape=("batch",))),
     dimensions={"batch": {"low": 1, "high": 4}},
 )
 

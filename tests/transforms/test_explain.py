@@ -9,13 +9,7 @@ from torch import nn
 from transforms import Program, run_passes
 from transforms.export.prepare import prepare_module
 from transforms.passes.fold_batch_norm import FoldBatchNorm
-from transforms.pipeline import (
-    Explanation,
-    OperatorCount,
-    explain_program,
-    make_passes,
-    passes_in,
-)
+from transforms.pipeline import Explanation, OperatorCount, explain_program, make_passes, passes_in
 from zoo.errors import UsageError
 from zoo.precision import WeightPrecision
 from zoo.spec import PassChoice

@@ -70,12 +70,7 @@ def bundle(net: _Net, tmp_path_factory: pytest.TempPathFactory) -> Path:
     inputs = torch.randn(3, 5, 48), torch.randn(3, 3, 9, 7)
     out = tmp_path_factory.mktemp("integers") / "out"
     made = convert(
-        net,
-        inputs,
-        precision="int8",
-        dynamic_shapes=(axis, axis),
-        out=out,
-        measure_seconds=0,
+        net, inputs, precision="int8", dynamic_shapes=(axis, axis), out=out, measure_seconds=0
     )
     return made.folder
 

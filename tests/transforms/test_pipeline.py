@@ -212,9 +212,7 @@ def test_crash_in_a_pass_names_the_pass(program: torch.export.ExportedProgram) -
         Broken()(program)
 
 
-def test_wrong_weight_shape_is_caught_after_the_pass(
-    program: torch.export.ExportedProgram,
-) -> None:
+def test_wrong_weight_shape_is_caught_after_the_pass(program: torch.export.ExportedProgram) -> None:
     """The graph check compares every constant with what its placeholder claims."""
 
     class Reshaper(_Named):

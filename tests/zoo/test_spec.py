@@ -168,11 +168,7 @@ def test_whose_weights_must_be_fetched() -> None:
         (TorchvisionSource(kind="torchvision", builder="r", weights="W.V"), True, True),
         (TransformersSource.model_validate(hub), False, True),
         (TransformersSource.model_validate(hub | {"folder": "f"}), True, False),
-        (
-            TransformersSource.model_validate(hub | {"id": "a/b", "revision": _REVISION}),
-            True,
-            True,
-        ),
+        (TransformersSource.model_validate(hub | {"id": "a/b", "revision": _REVISION}), True, True),
         (CheckpointSource.model_validate(checkpoint | {"path": "w.safetensors"}), True, False),
         (CheckpointSource.model_validate(checkpoint | {"path": "https://h/w"}), True, True),
         (FactorySource(kind="factory", builder="a:b"), True, False),
@@ -184,11 +180,7 @@ def test_whose_weights_must_be_fetched() -> None:
 def test_our_builders_are_those_in_their_own_folder() -> None:
     """Neither a neighbour nor a look-alike may run without permission."""
     assert is_ours("zoo.models.builders.yolo_style:yolo_style")
-    for reference in (
-        "zoo.models.digits:main",
-        "zoo.models.builders_2:f",
-        "os:system",
-    ):
+    for reference in ("zoo.models.digits:main", "zoo.models.builders_2:f", "os:system"):
         assert not is_ours(reference)
 
 

@@ -30,10 +30,7 @@ def row(model: str, outcome: Outcome = Outcome.PUBLISHED, **more: Any) -> ModelR
 
 def well(models: list[str]) -> list[tuple[StateType, list[ModelResult]]]:
     """All models are published, one a look."""
-    return [
-        *((StateType.RUNNING, [row(model)]) for model in models),
-        (StateType.COMPLETED, []),
-    ]
+    return [*((StateType.RUNNING, [row(model)]) for model in models), (StateType.COMPLETED, [])]
 
 
 @pytest.fixture

@@ -235,11 +235,7 @@ def test_a_schedule_of_one_minute_converts_and_publishes(cluster: Cluster) -> No
     """The scheduler starts it, a worker does it, and the release is in the store."""
     deployment = cluster.ask("/deployments/name/convert-model/convert-model")["id"]
     place = f"/deployments/{deployment}/schedules"
-    schedule = {
-        "active": True,
-        "schedule": {"interval": 60.0},
-        "parameters": {"model": MODEL},
-    }
+    schedule = {"active": True, "schedule": {"interval": 60.0}, "parameters": {"model": MODEL}}
     [made] = cluster.ask(place, [schedule])
     first = eventually(lambda: runs_of(cluster, deployment, *FINAL), 900)
     cluster.ask(f"{place}/{made['id']}", method="DELETE")

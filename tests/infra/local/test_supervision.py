@@ -17,20 +17,9 @@ import psutil
 import pytest
 
 from flows.cli import invoke
-from flows.connection import (
-    ClusterState,
-    ask_manager,
-    cluster_folder,
-    running,
-    state_path,
-)
+from flows.connection import ClusterState, ask_manager, cluster_folder, running, state_path
 from infra.local.cluster import free_ports, is_free, log_path
-from infra.local.supervision import (
-    PORTS,
-    child_environment,
-    configuration,
-    start_manager,
-)
+from infra.local.supervision import PORTS, child_environment, configuration, start_manager
 from zoo.processes import birth
 
 if TYPE_CHECKING:

@@ -19,12 +19,7 @@ from manifests import draft_manifest
 from quantised_products import PackedProducts, PackedRest, Quantised
 from shim_device import KINDS, Device
 
-from menagerie.format.bundle_manifest import (
-    BundleProgram,
-    Requirements,
-    TensorSpec,
-    unsealed,
-)
+from menagerie.format.bundle_manifest import BundleProgram, Requirements, TensorSpec, unsealed
 from menagerie.format.folder import seal
 from menagerie.host import RUNTIME_ABI
 from menagerie.numerics import Dtype

@@ -143,10 +143,7 @@ _MISTAKES = {
 
 
 # Each compiles a file anew: those that Metal's rules of use name always, the others in the sweep.
-_ALWAYS = {
-    "encoder not ended",
-    "used after commit",
-}
+_ALWAYS = {"encoder not ended", "used after commit"}
 
 
 @pytest.mark.parametrize(

@@ -163,10 +163,7 @@ def test_double_on_the_host_travels_as_a_float(device: Device, shaders: Shaders)
     torch.testing.assert_close(device.value(out), torch.arange(4.0) + 0.7)
 
 
-@pytest.mark.parametrize(
-    ("length", "group"),
-    [((5,), (5, 1, 1)), ((5000,), (MOST, 1, 1))],
-)
+@pytest.mark.parametrize(("length", "group"), [((5,), (5, 1, 1)), ((5000,), (MOST, 1, 1))])
 def test_default_group_in_a_row(
     device: Device, shaders: Shaders, length: tuple[int], group: tuple[int, ...]
 ) -> None:
@@ -190,11 +187,7 @@ def dispatch_array(
 
 @pytest.mark.parametrize(
     ("length", "group", "found"),
-    [
-        ([5000, 2], None, (MOST, 1, 1)),
-        ([5, 3, 2], [4, 2, 1], (4, 2, 1)),
-        ([7], [3], (3, 1, 1)),
-    ],
+    [([5000, 2], None, (MOST, 1, 1)), ([5, 3, 2], [4, 2, 1], (4, 2, 1)), ([7], [3], (3, 1, 1))],
 )
 def test_groups_of_a_grid(
     device: Device,
@@ -260,10 +253,7 @@ FAULTS: dict[str, tuple[Callable[[Shaders, ctypes.c_void_p], None], str]] = {
 
 @pytest.mark.parametrize(("fault", "fact"), FAULTS.values(), ids=FAULTS)
 def test_impossible_launch_is_refused(
-    device: Device,
-    shaders: Shaders,
-    fault: Callable[[Shaders, ctypes.c_void_p], None],
-    fact: str,
+    device: Device, shaders: Shaders, fault: Callable[[Shaders, ctypes.c_void_p], None], fact: str
 ) -> None:
     """What Metal would abort the process for is an error that says what is wrong."""
     function = shaders.function("groups")

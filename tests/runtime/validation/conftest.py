@@ -118,12 +118,7 @@ def _gate(bundle: Path, labels: Sequence[int], eager: float) -> AccuracyData:
     rows = np.full((len(labels), SHAPE[1]), -9.0, np.float32)
     rows[np.arange(len(labels)), np.asarray(labels) % SHAPE[1]] = -1.0
     save_file({"x": rows, "labels": np.asarray(labels, np.int64)}, bundle / "accuracy.safetensors")
-    return AccuracyData(
-        program="main",
-        output="",
-        batch=SHAPE[0],
-        eager_accuracy=eager,
-    )
+    return AccuracyData(program="main", output="", batch=SHAPE[0], eager_accuracy=eager)
 
 
 @pytest.fixture

@@ -47,10 +47,7 @@ def test_shims_bind_to_our_runtime_by_name(dylib: Path) -> None:
     shims = {s: home for s, home in linked.imports().items() if s.startswith("aoti_torch_")}
     assert "aoti_torch_mps_finished_convolution" in shims
     assert set(shims.values()) == {"@rpath/libmenagerie_metal.dylib"}
-    assert set(linked.needed) == {
-        "/usr/lib/libSystem.B.dylib",
-        "@rpath/libmenagerie_metal.dylib",
-    }
+    assert set(linked.needed) == {"/usr/lib/libSystem.B.dylib", "@rpath/libmenagerie_metal.dylib"}
 
 
 def test_container_is_exported(dylib: Path) -> None:
@@ -186,14 +183,8 @@ def _lacking(name: str) -> str:
         ),
         (lambda x: torch._higher_order_ops.map(torch.sin, x), r".*_metal.py:\d+.* Write it"),
         (torch.special.airy_ai, _lacking("airy_ai")),
-        (
-            lambda x: torch.special.laguerre_polynomial_l(x, 3),
-            _lacking("laguerre_polynomial_l"),
-        ),
-        (
-            lambda x: torch.special.legendre_polynomial_p(x, 3),
-            _lacking("legendre_polynomial_p"),
-        ),
+        (lambda x: torch.special.laguerre_polynomial_l(x, 3), _lacking("laguerre_polynomial_l")),
+        (lambda x: torch.special.legendre_polynomial_p(x, 3), _lacking("legendre_polynomial_p")),
     ],
 )
 def test_what_metal_cannot_is_said_in_a_line(

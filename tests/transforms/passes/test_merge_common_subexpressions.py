@@ -99,10 +99,7 @@ def _write_later_result(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     ("function", "reason"),
-    [
-        (lambda x: (x * 2, x * 2), "returned"),
-        (lambda x: ((x * 2).t(), (x * 2)[0]), "returned"),
-    ],
+    [(lambda x: (x * 2, x * 2), "returned"), (lambda x: ((x * 2).t(), (x * 2)[0]), "returned")],
 )
 def test_refuses_with_a_reason(function: Any, reason: str) -> None:
     """Two results that must stay apart stay apart."""

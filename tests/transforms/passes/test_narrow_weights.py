@@ -91,8 +91,7 @@ def test_another_type_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "dtype"),
-    [("cpu", torch.float16), ("cpu", torch.bfloat16), ("metal", torch.float16)],
+    ("target", "dtype"), [("cpu", torch.float16), ("cpu", torch.bfloat16), ("metal", torch.float16)]
 )
 def test_the_bundle_keeps_two_bytes_a_weight_and_computes_in_float32(
     target: str, dtype: torch.dtype, tmp_path: Path

@@ -139,11 +139,7 @@ def test_refuses_with_a_reason(module: nn.Module, x: torch.Tensor, reason: str) 
 
 
 @pytest.mark.parametrize(
-    "module",
-    [
-        _Shift(pad=(1, 0, 0, 0)),
-        _Shift(before=lambda x: x[..., 1:], pad=(0, 1)),
-    ],
+    "module", [_Shift(pad=(1, 0, 0, 0)), _Shift(before=lambda x: x[..., 1:], pad=(0, 1))]
 )
 def test_other_pads_are_left_alone(module: nn.Module) -> None:
     """A pad of other places is no shift."""

@@ -147,10 +147,7 @@ def _any_or_all(draw: Draw) -> Case:
 
 def _take(draw: Draw) -> Case:
     x = tensors(draw, _shape(draw, least=1), _of(draw, *HALVES, *FLOATS, *INTEGERS))
-    return torch.take, (
-        x,
-        torch.tensor(draw(st.integers(-x.numel(), x.numel() - 1))),
-    )
+    return torch.take, (x, torch.tensor(draw(st.integers(-x.numel(), x.numel() - 1))))
 
 
 def _pdist(draw: Draw) -> Case:

@@ -76,12 +76,7 @@ def parity(output: str, case: int, shape: tuple[int, ...], max_abs: float) -> Ou
 def timing(median: float) -> Measurement:
     """Eighty runs around a median, with a tail."""
     return Measurement(
-        minimum_ms=median * 0.94,
-        median_ms=median,
-        p90_ms=median * 1.09,
-        runs=80,
-        threads=2,
-        case=0,
+        minimum_ms=median * 0.94, median_ms=median, p90_ms=median * 1.09, runs=80, threads=2, case=0
     )
 
 

@@ -98,10 +98,7 @@ def test_a_view_of_the_result_is_still_one_shape_of_it() -> None:
 
 @pytest.mark.parametrize(
     ("module", "sizes"),
-    [
-        (nn.ConvTranspose3d(4, 6, 3), _DEPTH),
-        (nn.Conv3d(4, 6, 3), _BATCH | _DEPTH),
-    ],
+    [(nn.ConvTranspose3d(4, 6, 3), _DEPTH), (nn.Conv3d(4, 6, 3), _BATCH | _DEPTH)],
 )
 def test_those_of_no_fixed_size_are_refused(module: nn.Module, sizes: dict[int, Dim]) -> None:
     """No kernel of the device convolves along three axes: the node and a way are named."""
