@@ -121,7 +121,6 @@ std::optional<std::string> constant_window_of(const ConvolutionDescriptor& d) {
 
 void encode(const ConvolutionDescriptor& d, const ConvolutionOperands& operands,
             const Factors& factors, const Finishing& finishing) {
-  require(d.output_layout == ImageLayout::kNchw, "a convolution into another layout than NCHW");
   if (is_by_tiles(d)) return encode_tiles(d, operands, factors, finishing);
   Arguments arguments;
   arguments.add(operands.out).add(operands.input).add(operands.weight);
@@ -219,7 +218,6 @@ ConvolutionDescriptor descriptor_of(const ImageOperand& image, const Tensor& wei
   const auto& input = image.tensor;
   return {.dtype = input.dtype,
           .input_layout = image.layout,
-          .output_layout = ImageLayout::kNchw,
           .batch = input.size[0],
           .in_channels = input.size[1],
           .in_height = input.size[2],

@@ -78,38 +78,14 @@ struct Grid {
   std::array<uint64_t, 3> group{1, 1, 1};
 };
 
-// Everything that shapes a product, apart from where its operands lie: out[B, M, N] =
-// alpha * a[B, M, K] * b[B, K, N] + beta * addend. Matrices are dense and row-major in memory; a
-// transposed one lies as [B, K, M] or [B, N, K]. The addend's sizes broadcast to [B, M, N].
-struct MatmulDescriptor {
-  Dtype dtype = Dtype::kFloat32;  // of all operands: float32, float16 or bfloat16
-  int64_t batch = 1, m = 0, n = 0, k = 0;
-  bool a_transposed = false, b_transposed = false;
-  int64_t a_batch = 1, b_batch = 1;  // one of them is batch, the other too or 1: one for all
-  float alpha = 1, beta = 1;
-  std::optional<std::array<int64_t, 3>> addend;  // its sizes
-
-  Key key() const {  // all of it
-    Key key("product");
-    key.add(static_cast<int64_t>(dtype)).add(batch).add(m).add(n).add(k);
-    key.add(int64_t{a_transposed}).add(int64_t{b_transposed}).add(a_batch).add(b_batch);
-    key.add(double{alpha}).add(double{beta});
-    return addend ? key.add(*addend) : key;
-  }
-};
-
-struct MatmulOperands {
-  Region a, b, addend, out;
-};
-
 enum class ImageLayout { kNchw, kNhwc };
 
 // Everything that shapes a convolution of dense images. One-dimensional ones have height 1. The
-// weight lies as [O, C / groups, KH, KW], or as [C, O / groups, KH, KW] when transposed.
+// weight lies as [O, C / groups, KH, KW], or as [C, O / groups, KH, KW] when transposed, the result
+// as [N, O, H, W].
 struct ConvolutionDescriptor {
   Dtype dtype = Dtype::kFloat32;  // of all operands: float32, float16 or bfloat16
   ImageLayout input_layout = ImageLayout::kNchw;
-  ImageLayout output_layout = ImageLayout::kNchw;
   int64_t batch = 1, in_channels = 0, in_height = 0, in_width = 0;
   int64_t out_channels = 0, out_height = 0, out_width = 0;
   int64_t kernel_height = 1, kernel_width = 1;
@@ -121,9 +97,9 @@ struct ConvolutionDescriptor {
   Key key() const {  // all of it
     Key key("convolution");
     key.add(static_cast<int64_t>(dtype)).add(static_cast<int64_t>(input_layout));
-    key.add(static_cast<int64_t>(output_layout)).add(batch).add(in_channels).add(in_height);
-    key.add(in_width).add(out_channels).add(out_height).add(out_width).add(kernel_height);
-    key.add(kernel_width).add(stride).add(padding).add(dilation).add(output_padding);
+    key.add(batch).add(in_channels).add(in_height).add(in_width).add(out_channels).add(out_height);
+    key.add(out_width).add(kernel_height).add(kernel_width).add(stride).add(padding).add(dilation);
+    key.add(output_padding);
     return key.add(int64_t{transposed}).add(groups).add(int64_t{has_bias});
   }
 };
@@ -140,7 +116,11 @@ class Stream {
   virtual void dispatch(const std::shared_ptr<Kernel>& kernel, std::span<const Argument> arguments,
                         const Grid& grid) = 0;
   // By the library of an emulated device (MetalDevice::library_from).
-  virtual void matmul(const MatmulDescriptor&, const MatmulOperands&) { fail_without_library(); }
+  // out[B, M, N] = alpha * a[1 or B, M, K] * b[1 or B, K, N] + beta * addend, which broadcasts.
+  virtual void matmul(const Tensor& /*out*/, const Tensor& /*a*/, const Tensor& /*b*/,
+                      const Tensor* /*addend*/, float /*alpha*/, float /*beta*/) {
+    fail_without_library();
+  }
   virtual void convolution(const ConvolutionDescriptor&, const ConvolutionOperands&) {
     fail_without_library();
   }

@@ -220,70 +220,10 @@ bool is_for_library(double operations) {
 
 namespace {
 
-// An operand as the descriptor wants it: matrices one after another, each whole in rows or, when
-// transposed, in columns.
-struct Matrices {
-  Tensor tensor;
-  bool transposed = false;
-};
-
-Matrices matrices_of(const Tensor& given) {
-  Tensor view = given;
-  if (view.stride[0] == 0) view.size[0] = 1;
-  const int64_t whole = view.size[1] * view.size[2];
-  if (has_strides(view, std::array{whole, view.size[2], int64_t{1}})) return {view, false};
-  if (has_strides(view, std::array{whole, int64_t{1}, view.size[1]})) return {view, true};
-  return {dense(view), false};
-}
-
-// Matrices that repeat one another, each in a place of its own.
-Tensor clone_of_all(const Tensor& matrices, int64_t batch) {
-  const std::array sizes{batch, matrices.size[1], matrices.size[2]};
-  const Tensor fresh = metal::empty_contiguous(matrices.dtype, sizes);
-  metal::copy(broadcast(matrices, sizes), fresh);
-  return fresh;
-}
-
-void encode(const Tensor& out, const Tensor& left, const Tensor& right, const ProductTerms& terms);
 bool is_vector(const Tensor& out) { return out.size[1] == 1 || out.size[2] == 1; }
 
 ProductExtents extents_of(const Tensor& out, int64_t k, const ProductTerms& terms) {
   return {counted(out.size[1]), counted(out.size[2]), counted(k), terms.alpha, terms.beta};
-}
-
-// The library takes dense operands: of others, copies are made.
-void product_by_library(const Tensor& out, const Tensor& a, const Tensor& b,
-                        const ProductTerms& terms) {
-  Matrices left = matrices_of(a);
-  const Matrices right = matrices_of(b);
-  // The one product of two operands that both repeat would be of another size than the result.
-  if (left.tensor.size[0] == 1 && right.tensor.size[0] == 1 && out.size[0] > 1) {
-    left = {clone_of_all(a, out.size[0]), false};
-  }
-  MatmulDescriptor descriptor{.dtype = out.dtype,
-                              .batch = out.size[0],
-                              .m = out.size[1],
-                              .n = out.size[2],
-                              .k = a.size[2],
-                              .a_transposed = left.transposed,
-                              .b_transposed = right.transposed,
-                              .a_batch = left.tensor.size[0],
-                              .b_batch = right.tensor.size[0],
-                              .alpha = terms.alpha,
-                              .beta = terms.addend == nullptr ? 1 : terms.beta,
-                              .addend = std::nullopt};
-  MatmulOperands operands{region_of(left.tensor), region_of(right.tensor), {}, region_of(out)};
-  if (terms.addend != nullptr) {
-    const Tensor addend = dense(*terms.addend);
-    descriptor.addend = {addend.size[0], addend.size[1], addend.size[2]};
-    operands.addend = region_of(addend);
-  }
-  State::current().stream().matmul(descriptor, operands);
-  finish_elements(operands.out, out.dtype, out.size[0], out.size[1], out.size[2], terms.finishing);
-  const ProductExtents extents = extents_of(out, descriptor.k, terms);
-  const bool split = !is_vector(out) && is_split(extents, out.size[0]);
-  if (split || terms.finishing.reads(operands.out)) return;
-  State::current().sample(descriptor.key(), [&] { encode(out, left.tensor, right.tensor, terms); });
 }
 
 // As the kernels have them.
@@ -328,18 +268,18 @@ void encode_vectors(const Tensor& out, const Tensor& a, const Tensor& b,
   }
 }
 
-// Matrix units take no operand that repeats along an axis.
-Tensor for_units(const Tensor& matrices) {
+// An operand as the kernels read it, which may be a copy. Matrix units take none that repeats along
+// an axis.
+Tensor readable(const Tensor& matrices) {
   const auto repeats = [&](int axis) {
     return matrices.size[axis] > 1 && matrices.stride[axis] == 0;
   };
-  return repeats(1) || repeats(2) ? dense(matrices) : in_pieces(matrices);
+  const bool units =
+      matrices.dtype != Dtype::kFloat32 && MetalDevice::instance().has_matrix_units();
+  return units && (repeats(1) || repeats(2)) ? dense(matrices) : in_pieces(matrices);
 }
 
-void encode(const Tensor& out, const Tensor& left, const Tensor& right, const ProductTerms& terms) {
-  const bool units = out.dtype != Dtype::kFloat32 && MetalDevice::instance().has_matrix_units();
-  const Tensor a = units ? for_units(left) : in_pieces(left);
-  const Tensor b = units ? for_units(right) : in_pieces(right);
+void encode(const Tensor& out, const Tensor& a, const Tensor& b, const ProductTerms& terms) {
   if (is_vector(out)) return encode_vectors(out, a, b, terms);
   const ProductExtents p = extents_of(out, a.size[2], terms);
   const Addend addend{region_of(addend_or(terms, a)), strides_of_addend(terms)};
@@ -363,6 +303,17 @@ Key key_of(const Tensor& out, const Tensor& a, const Tensor& b, const ProductTer
   return key.add_bytes(&terms.finishing.finish, sizeof(Finish));
 }
 
+void product_by_library(const Tensor& out, const Tensor& a, const Tensor& b,
+                        const ProductTerms& terms) {
+  const Tensor left = readable(a), right = readable(b);  // whole: a sample would copy a part
+  State::current().stream().matmul(out, left, right, terms.addend, terms.alpha, terms.beta);
+  const Region made = region_of(out);
+  finish_elements(made, out.dtype, out.size[0], out.size[1], out.size[2], terms.finishing);
+  const bool split = !is_vector(out) && is_split(extents_of(out, a.size[2], terms), out.size[0]);
+  if (split || terms.finishing.reads(made)) return;
+  State::current().sample(key_of(out, a, b, terms), [&] { encode(out, left, right, terms); });
+}
+
 }  // namespace
 
 void product(const Tensor& out, const Tensor& a, const Tensor& b, const ProductTerms& terms) {
@@ -371,7 +322,7 @@ void product(const Tensor& out, const Tensor& a, const Tensor& b, const ProductT
   if (is_for_library(operations) || State::current().is_repeated(operations, key)) {
     return State::current().stream().for_library([&] { product_by_library(out, a, b, terms); });
   }
-  encode(out, a, b, terms);
+  encode(out, readable(a), readable(b), terms);
 }
 
 namespace {

@@ -193,7 +193,7 @@ TEST("convolutions that differ in one number share no graph, equal ones do") {
   };
   ConvolutionDescriptor plain, bias, layout, padding, transposed, groups;
   bias.has_bias = true;
-  layout.output_layout = ImageLayout::kNhwc;
+  layout.input_layout = ImageLayout::kNhwc;
   padding.output_padding = {0, 1};
   transposed.transposed = true;
   groups.groups = 2;

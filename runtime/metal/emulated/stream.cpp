@@ -239,15 +239,14 @@ class HostStream final : public Stream {
   void for_library(const std::function<void()>& encode) override { during(for_library_, encode); }
   void sample(const std::function<void()>& encode) override { during(sampling_, encode); }
 
-  void matmul(const MatmulDescriptor& descriptor, const MatmulOperands& operands) override {
-    check(descriptor, operands);
-    commands_.push_back([descriptor, operands] { run(descriptor, operands); });
+  void matmul(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* addend,
+              float alpha, float beta) override {
+    commands_.push_back(product(out, a, b, addend, alpha, beta));
   }
 
   void convolution(const ConvolutionDescriptor& descriptor,
                    const ConvolutionOperands& operands) override {
-    check(descriptor, operands);
-    commands_.push_back([descriptor, operands] { run(descriptor, operands); });
+    commands_.push_back(emulated::convolution(descriptor, operands));
   }
 
   // What follows a command that fails is dropped, as a GPU drops the rest of a command buffer.

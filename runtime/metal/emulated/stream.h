@@ -11,11 +11,10 @@ std::unique_ptr<Stream> make_host_stream();
 
 // Matrix products and convolutions are computed in float32; float16 and bfloat16 operands are
 // widened first, and the result is rounded once.
-// Fail if an operand does not lie within its buffer, or the descriptor cannot be computed.
-void check(const MatmulDescriptor& descriptor, const MatmulOperands& operands);
-void check(const ConvolutionDescriptor& descriptor, const ConvolutionOperands& operands);
-
-void run(const MatmulDescriptor& descriptor, const MatmulOperands& operands);
-void run(const ConvolutionDescriptor& descriptor, const ConvolutionOperands& operands);
+// Fail if an operand does not lie within its buffer.
+std::function<void()> product(const Tensor& out, const Tensor& a, const Tensor& b,
+                              const Tensor* addend, float alpha, float beta);
+std::function<void()> convolution(const ConvolutionDescriptor& descriptor,
+                                  const ConvolutionOperands& operands);
 
 }  // namespace menagerie::metal::emulated
