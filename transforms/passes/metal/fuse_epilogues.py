@@ -24,9 +24,10 @@ from transforms.graph.editor import ProgramEditor, fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.guards import surely_equal
 from transforms.graph.schemas import bound_arguments, declare
+from transforms.graph.traced import write
 from transforms.passes.merge_common_subexpressions import MergeCommonSubexpressions
 
-aten = torch.ops.aten
+aten, _operators = torch.ops.aten, torch.ops.menagerie
 
 MOST_STEPS = 4  # runtime/metal/kernels/steps.h
 
@@ -36,8 +37,15 @@ _CONVOLUTION = (
     "finished_convolution(Tensor input, Tensor? factor, Tensor weight, Tensor? bias, int[] stride,"
     f" int[] padding, int[] dilation, int groups, {_STEPS}) -> Tensor"
 )
+_SQUEEZE = (
+    "squeeze(Tensor images, Tensor down, Tensor? down_bias, Tensor up, Tensor? up_bias,"
+    " int[] steps, float[] low, float[] high, int first) -> Tensor"
+)
+# One group of threads pools all channels of an image, and reads the first weight.
+_MOST_CHANNELS, _MOST_PIXELS, _MOST_WEIGHTS = 2048, 1 << 16, 1 << 17
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _CONVOLUTIONS = (aten.conv1d.default, aten.conv2d.default, aten.convolution.default)
+_MEANS = (aten.adaptive_avg_pool2d.default, aten.mean.dim)
 _PRODUCTS = (aten.linear.default, aten.addmm.default, aten.mm.default)
 _MATRIX = 2
 _IMAGE = 4  # axes
@@ -86,7 +94,7 @@ class Call:
 
 def calls_of(node: Node, value: Node) -> list[Call] | None:
     """Return the steps that make `node` of `value`, one of its operands, in its shape and dtype."""
-    if node.op != "call_function" or not isinstance(fake_value(node), torch.Tensor):
+    if node.op != "call_function" or not isinstance(fake_value(node), Tensor):
         return None
     made, before = fake_value(node), fake_value(value)
     if made.dtype != before.dtype or not surely_equal(made.shape, before.shape):
@@ -167,7 +175,7 @@ def _beside(call: Call, value: Node) -> list[Call] | None:
         return None
     operand = fake_value(call.other)
     known = {fake_value(value).dtype} | ({torch.bool} if call.step is Step.MULTIPLY else set())
-    return [call] if isinstance(operand, torch.Tensor) and operand.dtype in known else None
+    return [call] if isinstance(operand, Tensor) and operand.dtype in known else None
 
 
 def _with_steps(
@@ -214,8 +222,18 @@ _COMPUTED: Mapping[Step, Callable[..., Tensor]] = {
     Step.MULTIPLY: lambda x, _, __, other: x * other,
 }
 
+
+def _squeeze(x: Tensor, *operands: Any) -> Tensor:
+    down, down_bias, up, up_bias, steps, low, high, first = operands
+    x = x.mean((2, 3), keepdim=True)
+    for weight, bias, own in ((down, down_bias, slice(first)), (up, up_bias, slice(first, None))):
+        x = _with_steps(aten.conv2d.default(x, weight, bias), steps[own], low[own], high[own], None)
+    return x
+
+
 declare(_PRODUCT, _product)
 declare(_CONVOLUTION, _convolution)
+declare(_SQUEEZE, _squeeze)
 
 
 @dataclass
@@ -252,6 +270,8 @@ class FuseEpilogues(GraphPass):
                 steps = ", ".join(call.step.name.lower() for call in chain.calls)
                 journal.changed(f"{node.name} ends with {steps or 'its bias or factor'}")
                 _fuse(editor, chain)
+        for up in editor.calls(_operators.finished_convolution.default):
+            _squeeze_with(editor, up, journal)
         MergeCommonSubexpressions().rewrite(editor, journal)  # masks that follow several products
 
 
@@ -304,69 +324,81 @@ def _is_reached(other: Node, product: Node) -> bool:
 
 
 def _fuse(editor: ProgramEditor, chain: _Chain) -> None:
-    with editor.graph.inserting_before(chain.last):
-        is_image = chain.product.target in _CONVOLUTIONS
-        made = (_finished_convolution if is_image else _finished_product)(editor, chain)
-    editor.replace(chain.last, made)
-    for node in reversed([chain.product, *chain.nodes][:-1]):
+    product, last, given = chain.product, chain.last, bound_arguments(chain.product)
+    last.meta |= {key: value for key, value in product.meta.items() if key != "val"}  # its origin
+    numbers = zip(*((int(c.step), c.low, c.high) for c in chain.calls), strict=True)
+    steps = [*map(list, numbers)] or [[], [], []]
+    images, factor = _input_and_factor(product) if product.target in _CONVOLUTIONS else (None, None)
+
+    def finished(given: Mapping[str, Any], images: Any, factor: Any, other: Any) -> Any:
+        """Write a matrix product between views of a linear layer whose input has more axes."""
+        if other is not None and other.dtype is torch.bool:  # a mask, as zeros and ones
+            other = aten._to_copy.default(other, dtype=fake_value(product).dtype)
+        if images is not None:
+            window = [given[name] for name in ("stride", "padding", "dilation", "groups")]
+            operands = (images, factor, given["weight"], given["bias"], *window, *steps, other)
+            return _operators.finished_convolution.default(*operands)
+        if "weight" in given:
+            rows, weight, bias = given["input"], given["weight"].t(), given["bias"]
+        else:
+            rows, weight = given.get("mat1", given["self"]), given["mat2"]
+            bias = given["self"] if "mat1" in given else None
+        sizes = (*rows.shape[:-1], weight.shape[-1])
+        if len(sizes) == _MATRIX:
+            return _operators.finished_product.default(rows, weight, bias, *steps, other)
+        if other is not None and other.dim() > 1:
+            other = other.expand(sizes).flatten(0, -2)
+        rows = rows.flatten(0, -2)
+        return _operators.finished_product.default(rows, weight, bias, *steps, other).view(sizes)
+
+    made = write(editor, finished, given, images, factor, chain.other, like=last)
+    editor.replace(last, made)
+    for node in reversed([product, *chain.nodes][:-1]):
         editor.graph.erase_node(node)
-    made.name = chain.product.name
+    made.name = product.name
 
 
-def _finished_convolution(editor: ProgramEditor, chain: _Chain) -> Node:
-    given = bound_arguments(chain.product)
-    window = [list(given[name]) for name in ("stride", "padding", "dilation")]
-    images, factor = _input_and_factor(chain.product)
-    return editor.call(
-        torch.ops.menagerie.finished_convolution.default,
-        images, factor, given["weight"], given["bias"], *window, given["groups"],
-        *_steps(chain), _other(editor, chain), like=chain.product,
-    )  # fmt: skip
+def _squeeze_with(editor: ProgramEditor, up: Node, journal: Journal) -> None:
+    """Join two small products of means of channels with one another, and with few enough means."""
+    last = bound_arguments(up)
+    down: Node = last["input"]
+    if not _is_small(up) or not _is_small(down) or len(down.users) > 1:
+        return
+    first = bound_arguments(down)
+    steps = [first[key] + last[key] for key in ("steps", "low", "high")]
+    if len(steps[0]) > MOST_STEPS:
+        return
+    images: Node = first["input"]
+    if images.target in _MEANS and len(images.users) == 1 and _is_small_image(images):
+        (images,) = images.all_input_nodes
+    weights = (each[key] for each in (first, last) for key in ("weight", "bias"))
+    with editor.graph.inserting_before(up):
+        operands = (images, *weights, *steps, len(first["steps"]))
+        editor.replace(up, editor.call(_operators.squeeze.default, *operands, like=up))
+    journal.changed(f"{up.name} is computed with {down.name}")
 
 
-def _finished_product(editor: ProgramEditor, chain: _Chain) -> Node:
-    """Write a matrix product between views of a linear layer whose input has more axes."""
-    product, given = chain.product, bound_arguments(chain.product)
-    other = _other(editor, chain)
-    if product.target is aten.linear.default:
-        rows, bias = given["input"], given["bias"]
-        weight = editor.call(aten.t.default, given["weight"], like=product)
-    else:
-        rows, bias = (given["mat1"], given["self"]) if "mat1" in given else (given["self"], None)
-        weight = given["mat2"]
-    sizes = [*_sizes(editor, rows)[:-1], fake_value(product).shape[-1]]
-    if len(sizes) > _MATRIX:
-        rows = editor.call(aten.flatten.using_ints, rows, 0, -2, like=product)
-        if other is not None and fake_value(other).dim() > 1:
-            spread = editor.call(aten.expand.default, other, sizes, like=product)
-            other = editor.call(aten.flatten.using_ints, spread, 0, -2, like=product)
-    made = editor.call(
-        torch.ops.menagerie.finished_product.default, rows, weight, bias, *_steps(chain), other,
-        like=product,
-    )  # fmt: skip
+def _is_small_image(means: Node) -> bool:
+    """Return whether one group of threads pools what these are the means of, one each channel."""
+    pooled, dtype = fake_value(means.all_input_nodes[0]), fake_value(means).dtype
+    elements = pooled.shape[1:].numel()
+    few = isinstance(elements, int) and elements <= _MOST_PIXELS and pooled.dim() == _IMAGE
     return (
-        made if len(sizes) == _MATRIX else editor.call(aten.view.default, made, sizes, like=product)
+        few
+        and pooled.dtype == dtype
+        and surely_equal(pooled.shape[:2], fake_value(means).shape[:2])
     )
 
 
-def _sizes(editor: ProgramEditor, node: Node) -> list[int | Node]:
-    return [
-        size if isinstance(size, int) else editor.call(aten.sym_size.int, node, axis, like=node)
-        for axis, size in enumerate(fake_value(node).shape)
-    ]
-
-
-def _other(editor: ProgramEditor, chain: _Chain) -> Node | None:
-    """Return the operand that the calls read, in the product's dtype: a mask as zeros and ones."""
-    other, dtype = chain.other, fake_value(chain.product).dtype
-    if other is None or fake_value(other).dtype == dtype:
-        return other
-    return editor.call(aten._to_copy.default, other, dtype=dtype, like=chain.product)
-
-
-def _steps(chain: _Chain) -> tuple[list[int], list[float], list[float]]:
-    calls = chain.calls
-    return [int(c.step) for c in calls], [c.low for c in calls], [c.high for c in calls]
+def _is_small(node: Node) -> bool:
+    """Return whether it is a pointwise convolution of images of one place, with few weights."""
+    if node.target is not _operators.finished_convolution.default or not _is_pointwise(node):
+        return False
+    given = bound_arguments(node)
+    weight = fake_value(given["weight"])
+    few = weight.numel() <= _MOST_WEIGHTS and max(weight.shape) <= _MOST_CHANNELS
+    plain = few and given["factor"] is given["other"] is None
+    return plain and surely_equal(fake_value(node).shape[2:], (1, 1))
 
 
 def _input_and_factor(convolution: Node) -> tuple[Node, Node | None]:
@@ -381,11 +413,8 @@ def _input_and_factor(convolution: Node) -> tuple[Node, Node | None]:
         return product, None
     if set(product.users) != {convolution}:
         return product, None
-    factors = bound_arguments(product)
-    for images, factor in (
-        (factors["self"], factors["other"]),
-        (factors["other"], factors["self"]),
-    ):
+    sides = [bound_arguments(product)[name] for name in ("self", "other")]
+    for images, factor in (sides, sides[::-1]):
         if _is_of_channels(factor, images):
             return images, factor
     return product, None
@@ -402,13 +431,8 @@ def _is_of_channels(factor: Node | float, images: Node | float) -> bool:
     if not isinstance(factor, torch.fx.Node) or not isinstance(images, torch.fx.Node):
         return False
     of_channels, of_images = fake_value(factor), fake_value(images)
-    if of_channels.dim() != _IMAGE or of_images.dim() != _IMAGE:
+    if of_channels.dtype != of_images.dtype or of_images.dim() != _IMAGE:
         return False
-    batch, channels, *window = of_channels.shape
-    return bool(
-        of_channels.dtype == of_images.dtype
-        and surely_equal(window, (1, 1))
-        and surely_equal([channels], [of_images.shape[1]])
-        and (surely_equal([batch], [1]) or surely_equal([batch], [of_images.shape[0]]))
-        and not surely_equal(of_images.shape[2:], window)
-    )
+    batch, channels, *places = of_images.shape
+    shared = any(surely_equal(of_channels.shape, (n, channels, 1, 1)) for n in (1, batch))
+    return shared and not surely_equal(places, (1, 1))
