@@ -309,6 +309,9 @@ AOTIMetalKernelFunctionHandle get_{name}_handle() {{
         write("});")
 
 
+_WHOLE = (torch.int32, torch.int64)  # that sums are kept in
+
+
 class _Kernel(mps.MetalKernel):
     """A shader whose checks report; the headers that all share are kept once a bundle."""
 
@@ -340,12 +343,20 @@ class _Kernel(mps.MetalKernel):
         number = self.fault(f"{msg}: {fault_place()}")
         self.cse.generate(self.compute, f"if (!{cond}) *fault = {number}", assignment=False)
 
-    def _reduction_nocache(self, *what: Any) -> Any:
-        """Name a place in a long row by its loop's counter; torch takes a part of a split index."""
+    def _reduction_nocache(
+        self, dtype: torch.dtype, src_dtype: torch.dtype, reduction_type: Any, value: Any
+    ) -> Any:
+        """Name a place in a long row by its loop's counter; torch takes a part of a split index.
+
+        A whole number that is a constant has its operator's width.
+        """
+        if reduction_type in {"sum", "prod"} and src_dtype in _WHOLE:
+            cast = f"static_cast<{mps.DTYPE_TO_METAL[src_dtype]}>({value})"
+            value = self.cse.generate(self.compute, cast, dtype=src_dtype)
         root = next(t for t in self.range_trees if t.prefix.startswith("r"))
         counter = SimpleNamespace(is_reduction=True, name=f"{root.prefix}_linear_idx")
         with patch.object(self, "range_tree_nodes", {counter.name: counter}):
-            return super()._reduction_nocache(*what)
+            return super()._reduction_nocache(dtype, src_dtype, reduction_type, value)
 
     def rename_indexing(self, index: Any) -> Any:
         """Let the host compute real numbers of sizes, in double, and what they are rounded to."""
