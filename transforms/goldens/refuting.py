@@ -66,7 +66,7 @@ LISTED: Mapping[str, tuple[Kind, ...]] = {
     **dict.fromkeys(("addcmul", "zeta", "upsample_", "hardswish", "var"), _LARGE),
     **dict.fromkeys(("binary_cross_entropy", "histc"), (*_NAN, *_LARGE)),
     **dict.fromkeys(("grid_sampler", "_fft_", "fft_", "stft"), (*_NAN, *_LARGE)),
-    "torchvision.deform_conv2d": (*_NAN, *_LARGE),  # by grid_sampler
+    "torchvision.deform_conv2d": (*_NAN, *_LARGE),
     **dict.fromkeys(("adaptive_max_pool", "multi_margin_loss", "mode"), _NAN),
     **{f"max_pool{n}d_with_indices": _NAN for n in (1, 2, 3)},
     **dict.fromkeys(("cholesky_inverse", "chebyshev_polynomial_w"), (*_NAN, *_LARGE)),
@@ -100,7 +100,7 @@ def excuses(program: ExportedProgram, outputs: Sequence[str]) -> dict[str, Any]:
         # A function that export has written out: `function.multi_margin_loss`.
         names = name, str(node.meta.get("torch_fn", ("", ""))[1]).split(".")[-1]
         for each in LISTED:
-            if any(n.startswith(each) for n in names) and not _is_whole_power(node):
+            if any(n.startswith(each) for n in names) and not _is_as_eager(node):
                 special.setdefault(each, []).extend(seen)
         if _is_cast_to_integers(node):
             is_byte = node.meta["val"].dtype.itemsize == 1 and not _is_within(node)
@@ -128,8 +128,10 @@ def excuses(program: ExportedProgram, outputs: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _is_whole_power(node: Node) -> bool:
-    """Return whether a node multiplies a number by itself."""
+def _is_as_eager(node: Node) -> bool:
+    """Return whether a node multiplies a number by itself, or samples what is no half."""
+    if "grid_sampler" in str(node.target):
+        return bool(node.meta["val"].dtype.itemsize >= torch.float32.itemsize)
     exponent = node.args[1] if len(node.args) > 1 else None
     is_power = str(node.target).startswith("aten.pow.Tensor_Scalar")
     return is_power and isinstance(exponent, (int, float)) and exponent == int(exponent)

@@ -37,6 +37,7 @@ _IMAGE_AXES = 4
 _NO_INDEX = 2**31 - 1  # outside every axis
 _SUM, _MEAN, _MAX = range(3)  # as torch.nn.functional.embedding_bag numbers them
 _ZEROS, _BORDER, _REFLECTION = range(3)  # as torch.nn.functional.grid_sample numbers them
+_NEAREST, _BICUBIC = 1, 2  # likewise
 _MEAN_OF_LOSSES = 1  # as at::Reduction numbers it
 _LOGIC = (
     aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims,
@@ -128,7 +129,7 @@ def _is_common(node: Node) -> bool:
         return _suits_inductor(node.target, first, node.args[1])
     if node.target is aten.take.default:
         return bool(others[-1:] and others[-1].dim() > 0)
-    return node.target is aten.grid_sampler.default and fake_value(node).dim() == _IMAGE_AXES
+    return False
 
 
 def _logic_of_bytes(operator: Any, self: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -372,21 +373,13 @@ def _nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     return torch.where(found[:, None], torch.cat(axes, 1), fill_value)
 
 
-def _grid_sampler(input: Tensor, *how: Any) -> Tensor:  # noqa: A002 - PyTorch's own name
-    images: Callable[..., Tensor] = aten.grid_sampler_2d.default
-    return (images if input.dim() == _IMAGE_AXES else _grid_sampler_3d)(input, *how)
-
-
-def _grid_sampler_3d(
+def _grid_sampler(
     input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool  # noqa: A002
 ) -> Tensor:  # fmt: skip
-    """Sample volumes [N, C, D, H, W] at the points (x, y, z) of a grid [N, d, h, w, 3]."""
-    batch, channels = input.shape[:2]
-    sizes = input.shape[2:]
-    at = [
-        _place(grid[..., 2 - axis], sizes[axis], padding_mode, align_corners) for axis in range(3)
-    ]
-    elements = input.reshape(batch, channels, -1)
+    """Sample images or volumes at the points of a grid: (x, y) or (x, y, z) along its last axis."""
+    batch, channels, *sizes = input.shape
+    elements, is_image = input.reshape(batch, channels, -1), len(sizes) == _IMAGE_AXES - 2
+    none = torch.zeros((), dtype=input.dtype)
 
     def corner(places: Sequence[Tensor], share: Tensor | float = 1.0) -> Tensor:
         inside = torch.ones_like(places[0], dtype=torch.bool)
@@ -396,15 +389,35 @@ def _grid_sampler_3d(
             inside = inside & within
             offset = offset * size + torch.where(within, place, 0).to(torch.int64)
         flat = offset.reshape(batch, 1, -1).expand(-1, channels, -1)
-        found = elements.gather(2, flat).reshape(batch, channels, *grid.shape[1:4])
+        found = elements.gather(2, flat).reshape(batch, channels, *grid.shape[1:-1])
+        if is_image:  # a weight of NaN counts outside as well
+            return torch.where(inside[:, None], found, 0.0) * share
         return torch.where(inside[:, None], found * share, 0.0)
 
-    if interpolation_mode == 1:  # nearest
+    def brought_inside(place: Tensor, size: Any) -> Tensor:
+        return _inside(place, size, padding_mode, align_corners, is_image=is_image)
+
+    scaled = [
+        _scaled(at, size, align_corners, is_image=is_image)
+        for at, size in zip(reversed(grid.unbind(-1)), sizes, strict=True)
+    ]
+    if interpolation_mode == _BICUBIC:
+        rows, columns = (
+            [
+                (brought_inside(place.floor() + step, size), share)
+                for step, share in enumerate(_cubic_shares(place - place.floor()), -1)
+            ]
+            for place, size in zip(scaled, sizes, strict=True)
+        )
+        lines = [[corner([y, x], share) for x, share in columns] for y, _ in rows]
+        return sum((sum(line) * share for line, (_, share) in zip(lines, rows, strict=True)), none)
+    at = [brought_inside(place, size) for place, size in zip(scaled, sizes, strict=True)]
+    if interpolation_mode == _NEAREST:
         return corner([place.round() for place in at])
     low = [place.floor() for place in at]
-    result = torch.zeros((), dtype=input.dtype)
-    for choice in range(8):
-        upper = [choice >> axis & 1 for axis in range(3)]
+    result = none
+    for choice in range(2 ** len(sizes)):
+        upper = [choice >> axis & 1 for axis in range(len(sizes))]
         places = [place + step for place, step in zip(low, upper, strict=True)]
         share = torch.ones((), dtype=input.dtype)
         for place, begin, step in zip(at, low, upper, strict=True):
@@ -413,18 +426,38 @@ def _grid_sampler_3d(
     return result
 
 
-def _place(at: Tensor, size: int, padding_mode: int, align_corners: bool) -> Tensor:
-    """Return a place from -1 to 1 in elements, brought inside as the mode says."""
-    place = (at + 1) / 2 * (size - 1) if align_corners else ((at + 1) * size - 1) / 2
+def _cubic_shares(above: Tensor) -> list[Tensor]:
+    """Return the weights of four neighbours by how far a place is above the second."""
+    near = [_cubic_near(distance, -0.75) for distance in (above, 1 - above)]
+    far = [_cubic_far(distance, -0.75) for distance in (above + 1, 2 - above)]
+    return [share[:, None] for share in (far[0], *near, far[1])]
+
+
+def _scaled(at: Tensor, size: int, align_corners: bool, *, is_image: bool) -> Tensor:
+    """Return a place from -1 to 1 in elements; a volume's overflows where eager's does."""
+    if align_corners:
+        return (at + 1) * ((size - 1) / 2)
+    return (at + 1) * (size / 2) - 0.5 if is_image else ((at + 1) * size - 1) / 2
+
+
+def _inside(
+    place: Tensor, size: Any, padding_mode: int, align_corners: bool, *, is_image: bool
+) -> Tensor:
+    """Bring a place inside as the mode says; NaN becomes an image's first, a volume's last."""
+    if padding_mode == _ZEROS:
+        return place
     if padding_mode == _REFLECTION:
-        low, span = (0.0, size - 1.0) if align_corners else (-0.5, float(size))
-        if span == 0:
-            return torch.zeros_like(place)
+        low, span = (0.0, torch.sym_max(size - 1, 1)) if align_corners else (-0.5, size)  # type: ignore[no-untyped-call]
         away = (place - low).abs()
-        rest, turns = away % span, (away / span).floor()
-        place = torch.where(turns % 2 == 0, rest, span - rest) + low
-    inside = torch.where(place <= size - 1, place.clamp(min=0), size - 1)  # the last for NaN
-    return place if padding_mode == _ZEROS else inside
+        if is_image:
+            rest = away - (away / (2 * span)).trunc() * (2 * span)
+            place = torch.minimum(rest, 2 * span - rest) + low
+        else:
+            rest, turns = away % span, (away / span).floor()
+            place = torch.where(turns % 2 == 0, rest, span - rest) + low
+    if is_image:
+        return torch.where(place >= 0, place.clamp(max=size - 1), 0.0)
+    return torch.where(place <= size - 1, place.clamp(min=0), size - 1)
 
 
 def _resize(  # noqa: PLR0917
@@ -521,9 +554,16 @@ def _triangle(x: Tensor) -> Tensor:
 def _cubic(x: Tensor, a: float) -> Tensor:
     """Compute Keys' kernel; Pillow has it with a = -1/2."""
     x = x.abs()
-    near = ((a + 2) * x - (a + 3)) * x * x + 1
-    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-    return torch.where(x < 1, near, torch.where(x < 2, far, 0.0))  # noqa: PLR2004
+    far = torch.where(x < 2, _cubic_far(x, a), 0.0)  # noqa: PLR2004
+    return torch.where(x < 1, _cubic_near(x, a), far)
+
+
+def _cubic_near(x: Tensor, a: float) -> Tensor:
+    return ((a + 2) * x - (a + 3)) * x * x + 1
+
+
+def _cubic_far(x: Tensor, a: float) -> Tensor:
+    return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
 
 
 def _linear_cross_entropy(  # noqa: PLR0917 - PyTorch's own list
@@ -680,7 +720,8 @@ _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     aten._embedding_bag.default: _embedding_bag,
     aten._embedding_bag_forward_only.default: _embedding_bag,
     aten.grid_sampler.default: _grid_sampler,
-    aten.grid_sampler_3d.default: _grid_sampler_3d,
+    aten.grid_sampler_2d.default: _grid_sampler,
+    aten.grid_sampler_3d.default: _grid_sampler,
     **get_decompositions([aten._upsample_bilinear2d_aa.vec, aten._upsample_bicubic2d_aa.vec]),
     aten._upsample_bilinear2d_aa.default: partial(_resize, _triangle, 1),
     aten._upsample_bicubic2d_aa.default: partial(_resize, partial(_cubic, a=-0.5), 2),

@@ -97,6 +97,47 @@ def test_other_values_than_the_example(target: str, tmp_path: Path) -> None:
             torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4, equal_nan=True)
 
 
+_PIXELS = torch.arange(18.0).reshape(1, 2, 3, 3)
+_POINTS = torch.tensor([[300.0, 0], [0, -300.5], [137.3, 211.7], [1, 1], [0.4, -0.3], [-1.2, 0.1]])
+
+
+class _Sampled(nn.Module):
+    """Images at points of a grid, in the ways that are named by their arguments."""
+
+    def __init__(self, ways: list[tuple[str, str, bool]]) -> None:
+        super().__init__()
+        self._ways = ways
+
+    def forward(self, x: torch.Tensor, grid: torch.Tensor) -> list[torch.Tensor]:
+        return [F.grid_sample(x, grid, *way) for way in self._ways]
+
+
+@pytest.mark.parametrize(
+    ("target", "ways"),
+    [
+        ("cpu", [("bilinear", "zeros", False), ("bilinear", "border", True)]),
+        ("cpu", [("bicubic", "zeros", True), ("nearest", "reflection", True)]),
+        ("metal", [("bilinear", "reflection", False), ("nearest", "zeros", False)]),
+    ],
+)
+def test_samples_of_odd_pixels_at_far_places(
+    target: str, ways: list[tuple[str, str, bool]], tmp_path: Path
+) -> None:
+    """A pixel counts where it is met alone, and a far place is reflected often; of any height."""
+    module, points = _Sampled(ways), _POINTS[None, None]
+    given, height = (torch.rand(1, 2, 4, 3), points), torch.export.Dim("height", min=1, max=9)
+    how = {"target": target, "out": tmp_path / "out", "measure_seconds": 0}
+    made = convert(module, given, dynamic_shapes=({2: height}, {}), **how)
+    with menagerie.open(made.folder) as session:
+        for odd in (0.0, NAN, INF):
+            for places in (points, points.where(points < 1, odd)):
+                x = _PIXELS.clone()
+                x[..., 0, 0] = x[..., -1, -1] = odd
+                feed = {"x": x.numpy(), "grid": places.numpy()}
+                results = [torch.from_numpy(value) for value in session.run(feed).values()]
+                torch.testing.assert_close(results, module(x, places), equal_nan=True)
+
+
 class _Asks(nn.Module):
     def __init__(self, question: Callable[[torch.Tensor], bool]) -> None:
         super().__init__()
