@@ -42,6 +42,9 @@ _MEAN_OF_LOSSES = 1  # as at::Reduction numbers it
 _LOGIC = (
     aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims,
 )  # fmt: skip
+_OF_ONE_DTYPE = (
+    aten.searchsorted.Tensor, aten.bucketize.Tensor, aten.gcd.default, aten.lcm.default
+)  # fmt: skip
 _LINEAR = (
     aten.upsample_linear1d.vec, aten.upsample_linear1d.default,
     aten.upsample_trilinear3d.vec, aten.upsample_trilinear3d.default,
@@ -121,8 +124,8 @@ def _is_common(node: Node) -> bool:
     first, *others = (fake_value(n) for n in node.all_input_nodes or [node])
     if node.target in {aten.diagonal.default, aten.diag.default, aten.trace.default}:
         return _has_diagonal(first)
-    if node.target in {aten.searchsorted.Tensor, aten.bucketize.Tensor}:
-        return bool(first.dtype == others[0].dtype)
+    if node.target in _OF_ONE_DTYPE:
+        return all(first.dtype == other.dtype for other in others)
     if node.target in _OF_DTYPES:
         return first.dtype not in _OF_DTYPES[node.target]
     if node.target in _POOLS:
@@ -169,6 +172,13 @@ def _searchsorted(sorted_sequence: Tensor, self: Tensor | float, **how: Any) -> 
 
 def _bucketize(self: Tensor | float, boundaries: Tensor, **how: Any) -> Any:
     return _searchsorted(boundaries, self, **how)
+
+
+def _promoted(operator: Any, self: Tensor, other: Tensor) -> Any:
+    dtype = torch.result_type(self, other)
+    return (
+        NotImplemented if self.dtype == other.dtype else operator(self.to(dtype), other.to(dtype))
+    )
 
 
 def _pdist(self: Tensor, p: float = 2) -> Tensor:
@@ -685,6 +695,7 @@ _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     aten.searchsorted.Scalar: _searchsorted,
     aten.bucketize.Tensor: _bucketize,
     aten.bucketize.Scalar: _bucketize,
+    **{operator: partial(_promoted, operator) for operator in (aten.gcd.default, aten.lcm.default)},
     aten.take.default: lambda self, index: self.reshape(-1)[index.reshape(-1)].view(index.shape),
     aten.pdist.default: _pdist,
     aten._pdist_forward.default: _pdist,

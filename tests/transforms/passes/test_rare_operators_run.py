@@ -138,6 +138,18 @@ def test_samples_of_odd_pixels_at_far_places(
                 torch.testing.assert_close(results, module(x, places), equal_nan=True)
 
 
+class _Divisors(nn.Module):
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.gcd(a, b), torch.lcm(a, b), torch.gcd(b, a[0])
+
+
+@pytest.mark.parametrize("target", ["cpu", "metal"])
+def test_divisors_of_two_types(target: str, tmp_path: Path) -> None:
+    """Of int64 and int32; a number alone takes the other's type."""
+    given = torch.tensor([12, 2**40, 0]), torch.tensor([18, -96, 5], dtype=torch.int32)
+    convert(_Divisors(), given, target=target, out=tmp_path / "out", measure_seconds=0)
+
+
 class _Asks(nn.Module):
     def __init__(self, question: Callable[[torch.Tensor], bool]) -> None:
         super().__init__()
