@@ -134,6 +134,25 @@ def largest_of_windows(self: Tensor, *window: Any, **how: Any) -> Tensor:
     return largest
 
 
+# Torch's own takes the losses of a dynamic number of rows for one number.
+@aten.nll_loss_nd.default.py_impl(_COMPOSITE)
+def losses_of_rows(self: Tensor, target: Tensor, *how: Any) -> Tensor:
+    """Return negative log likelihoods (torch.nn.functional.nll_loss)."""
+    rows = self.dim() == _MATRIX and how[1:2] == (0,)  # without a reduction
+    given = (self[:, :, None], target[:, None]) if rows else (self, target)
+    losses: Tensor = aten.nll_loss_nd.default._op_dk(_COMPOSITE, *given, *how)
+    return losses[:, 0] if rows else losses
+
+
+@aten.cross_entropy_loss.default.py_impl(_COMPOSITE)
+def entropies_of_rows(self: Tensor, target: Tensor, *how: Any) -> Tensor:
+    """Return cross entropies (torch.nn.functional.cross_entropy)."""
+    if self.dim() == _MATRIX and target.dim() == 1 and not any(how[3:]):  # labels, as they are
+        return losses_of_rows(self.log_softmax(1), target, *how)
+    losses: Tensor = aten.cross_entropy_loss.default._op_dk(_COMPOSITE, self, target, *how)
+    return losses
+
+
 def trace(
     place: str,
     module: torch.nn.Module | ExportedProgram,
