@@ -512,8 +512,9 @@ def _as_computed(programs: Sequence[Prepared]) -> dict[Dtype, Tolerance]:
     allowed: dict[Dtype, list[Tolerance]] = {}
     for node in chain.from_iterable(output_nodes(each.program) for each in programs):
         if (dtype := DTYPES[node.meta["val"].dtype]) in DEFAULT_TOLERANCES:
-            known = (DEFAULT_TOLERANCES.get(DTYPES[each]) for each in _computed_in(node))
-            allowed.setdefault(dtype, []).append(max(filter(None, known), key=_looseness))
+            computed = (DTYPES[each] for each in _computed_in(node) if each in DTYPES)
+            most = max((DEFAULT_TOLERANCES[each] for each in computed), key=_looseness)
+            allowed.setdefault(dtype, []).append(most)
     return {
         dtype: max(each, key=_looseness)
         for dtype, each in allowed.items()

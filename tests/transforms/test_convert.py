@@ -672,6 +672,21 @@ def test_a_cast_at_the_end_is_judged_by_what_was_computed(
     assert error <= DEFAULT_TOLERANCES[narrow].absolute
 
 
+class _InFloat8(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.to(torch.float8_e4m3fn).float() * 2
+
+
+def test_eight_bits_in_between_change_no_tolerance(tmp_path: Path) -> None:
+    """Outputs have no such dtype, so it has no tolerance to give."""
+    x = torch.linspace(-3, 3, 32)
+    made = convert(_InFloat8(), (x,), out=tmp_path / "out", measure_seconds=0)
+    assert made.manifest.tolerances == DEFAULT_TOLERANCES
+    with Session(made.folder) as session:
+        [found] = session.run({"x": x.numpy()}).values()
+    assert np.array_equal(found, _InFloat8()(x).numpy())
+
+
 def test_an_output_that_was_never_narrow_keeps_its_tolerance_for_all(tmp_path: Path) -> None:
     """Tolerances are by dtype: an output in float32 from end to end holds the others to its own."""
     module = _InNarrower(torch.bfloat16, torch.float32, beside=True).eval()
