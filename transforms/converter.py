@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import functools
 import gc
@@ -13,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
@@ -37,8 +36,11 @@ from transforms.bisect import diagnose
 from transforms.eager import Gate, accuracy_gate, called_with_arrays
 from transforms.export.prepare import Prepared, Program, prepare_module
 from transforms.graph.call_signature import DTYPES
+from transforms.graph.editor import fake_value
 from transforms.graph.interpret import output_nodes
 from transforms.graph.layouts import content_digest, plain
+from transforms.graph.record import kind_of
+from transforms.graph.schemas import tensors_of
 from transforms.passes.quantisation import INTEGERS
 from transforms.stages import Stage, export, located, lower, prove, seal, transform
 from transforms.targets import Identity, PassItem, Settings, Target, target_named
@@ -47,7 +49,15 @@ from zoo.build_key import code_digest
 from zoo.errors import SourceError, UnsupportedKernels, UsageError, ValidationError
 from zoo.precision import Precision, WeightPrecision
 from zoo.progress import progress_to
-from zoo.records import ConversionReport, Diagnosis, PassLog, StageTime, dearest, suspected
+from zoo.records import (
+    ConversionReport,
+    Diagnosis,
+    NodeKind,
+    PassLog,
+    StageTime,
+    dearest,
+    suspected,
+)
 from zoo.report.summary import cause
 from zoo.signing.promotion import sign_own
 from zoo.spec import AccuracyGate, Group, usual_tolerances
@@ -65,6 +75,8 @@ _NEXT_STEPS = {
     Verdict.TIMED_OUT: "Give smaller example inputs, or narrower ranges of dynamic sizes",
 }
 _KEEP = "Leave it as it is with keep= (precisions of integers), or allow more with tolerances="
+# In names of operators, beside those of layouts, that leave elements as they are.
+_EXACT = ("embedding", "index", "gather", "copy", "flip", "where", "full")
 
 # Modules that torch.export does not read, by where their classes are.
 _SCRIPTED = "is TorchScript. Give the torch.nn.Module that it was made from"
@@ -160,8 +172,8 @@ def convert(
         calibration: for the precision `int8-static`: samples of what it will meet, each the inputs
             of a call in the graph's order, positions before names.
         passes: graph passes in order, names or choices with options; None for the target's.
-        tolerances: by dtype of an output; a number is the largest absolute error. A dtype all of
-            whose outputs are cast from what narrower floats compute has their tolerance.
+        tolerances: by dtype of an output; a number is the largest absolute error. By default each
+            dtype has its own, or, if all its outputs are cast from narrower floats, theirs.
         accuracy: a gate on labelled data, with the fields of `zoo.spec.AccuracyGate`: `data`, a
             safetensors file or tensors by name, the inputs and `labels`; `metric`; and the largest
             loss against float32, `max_degradation` (a share of the samples) or
@@ -417,7 +429,7 @@ def _programs(module: Any, single: Program) -> dict[str, Program]:
 
 def _checked(place: str, program: Program | tuple[Any, ...]) -> Program:
     """Return the program, made of a tuple where it is one; refused where neither is given."""
-    most = sum(not field.kw_only for field in dataclasses.fields(Program))
+    most = sum(not field.kw_only for field in fields(Program))
     if isinstance(program, tuple) and 0 < len(program) <= most:
         program = Program(*program)
     if not isinstance(program, Program):
@@ -505,21 +517,17 @@ def _labelled(
 
 
 def _as_computed(programs: Sequence[Prepared]) -> dict[Dtype, Tolerance]:
-    """Return tolerances of dtypes whose outputs are all cast from what narrower floats compute.
+    """Return tolerances by dtype: where all outputs of it are cast from narrower floats, those'.
 
     A network in halves that returns float32, as under autocast, errs as halves do.
     """
     allowed: dict[Dtype, list[Tolerance]] = {}
     for node in chain.from_iterable(output_nodes(each.program) for each in programs):
-        if (dtype := DTYPES[node.meta["val"].dtype]) in DEFAULT_TOLERANCES:
+        if (dtype := DTYPES[fake_value(node).dtype]) in DEFAULT_TOLERANCES:
             computed = (DTYPES[each] for each in _computed_in(node) if each in DTYPES)
-            most = max((DEFAULT_TOLERANCES[each] for each in computed), key=_looseness)
-            allowed.setdefault(dtype, []).append(most)
-    return {
-        dtype: max(each, key=_looseness)
-        for dtype, each in allowed.items()
-        if min(map(_looseness, each)) > _looseness(DEFAULT_TOLERANCES[dtype])
-    }
+            known = (DEFAULT_TOLERANCES[each] for each in computed if each.is_floating)
+            allowed.setdefault(dtype, []).append(max(known, key=_looseness))
+    return {dtype: min(each, key=_looseness) for dtype, each in allowed.items()}
 
 
 def _looseness(tolerance: Tolerance) -> tuple[float, float]:
@@ -527,19 +535,23 @@ def _looseness(tolerance: Tolerance) -> tuple[float, float]:
 
 
 def _computed_in(output: Node) -> set[torch.dtype]:
-    """Return the dtypes of an output and of the floats that are computed for it."""
+    """Return the dtypes of an output and of what rounds among the nodes that make its floats."""
     found, waiting = {output}, [output]
     while waiting:
-        before = {n for n in waiting.pop().all_input_nodes if n.op == "call_function"} - found
-        new = {n for n in before if not _is_integer(n.meta.get("val"))}
+        before = set(waiting.pop().all_input_nodes) - found
+        new = {n for n in before if any(t.is_floating_point() for t in tensors_of(n))}
         found |= new
         waiting += new
-    values = (node.meta.get("val") for node in found)
-    return {value.dtype for value in values if isinstance(value, torch.Tensor)}
+    return {t.dtype for n in found if n is output or _rounds(n) for t in tensors_of(n)}
 
 
-def _is_integer(value: object) -> bool:
-    return isinstance(value, torch.Tensor) and not value.dtype.is_floating_point
+def _rounds(node: Node) -> bool:
+    """Return whether a node computes with a dtype, and does not only move or cast elements."""
+    name = str(node.target)
+    if kind_of(node) is NodeKind.LAYOUT or any(word in name for word in _EXACT):
+        return False
+    before = {t.dtype for each in node.all_input_nodes for t in tensors_of(each)}
+    return any(t.dtype in before for t in tensors_of(node))
 
 
 def _tolerances(

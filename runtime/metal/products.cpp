@@ -299,7 +299,7 @@ Key key_of(const Tensor& out, const Tensor& a, const Tensor& b, const ProductTer
     const MatrixStrides of = strides_of(*operand);
     key.add(int64_t{of.batch}).add(int64_t{of.row}).add(int64_t{of.column});
   }
-  key.add(int64_t{terms.addend != nullptr});
+  key.add(int64_t{terms.addend != nullptr}).add(double{terms.alpha}).add(double{terms.beta});
   return key.add_bytes(&terms.finishing.finish, sizeof(Finish));
 }
 

@@ -24,6 +24,14 @@ Tensor bias_or(const Tensor* bias, const Tensor& unread) {
   return bias == nullptr ? unread : dense(*bias);
 }
 
+// A pointwise convolution of so many channels, of the images' dtype.
+bool fits(const Tensor& weight, const Tensor* bias, const Tensor& images, int64_t channels) {
+  const bool pointwise = weight.dimensions == 4 && weight.elements() == weight.size[0] * channels;
+  const bool biased = bias == nullptr || (bias->dimensions == 1 && bias->dtype == images.dtype &&
+                                          bias->size[0] == weight.size[0]);
+  return pointwise && weight.size[1] == channels && weight.dtype == images.dtype && biased;
+}
+
 }  // namespace
 
 MENAGERIE_ABI AOTITorchError aoti_torch_mps_squeeze(AtenTensorHandle images, AtenTensorHandle down,
@@ -37,9 +45,10 @@ MENAGERIE_ABI AOTITorchError aoti_torch_mps_squeeze(AtenTensorHandle images, Ate
     const Tensor x = dense(operand(images));
     const Tensor left = dense(operand(down)), right = dense(operand(up));
     const Tensor* biases[]{optional_operand(down_bias), optional_operand(up_bias)};
-    require(x.dimensions == 4 && left.size[1] == x.size[1] && right.size[1] == left.size[0] &&
-                std::max(left.size[0], left.size[1]) <= Squeeze::kMost && left.dtype == x.dtype &&
-                right.dtype == x.dtype && first >= 0 && first <= steps_len_,
+    require(x.dimensions == 4 && fits(left, biases[0], x, x.size[1]) &&
+                fits(right, biases[1], x, left.size[0]) &&
+                std::max(left.size[0], left.size[1]) <= Squeeze::kMost && first >= 0 &&
+                first <= steps_len_,
             "a squeeze of ", x, " by ", left, " and ", right);
     const std::array<int64_t, 4> sizes{x.size[0], right.size[0], 1, 1};
     const Tensor out = metal::empty_contiguous(x.dtype, sizes);

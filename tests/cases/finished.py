@@ -266,18 +266,26 @@ def _squeezed(**given: Any) -> torch.Tensor:
 
 
 for name, sizes, (middle, results), dtype in (
-    ("channels", (2, 20, 5, 7), (6, 20), torch.float32),
     ("more results than a group has", (1, 3, 20, 20), (70, 300), torch.float32),
     ("places", (3, 130, 1, 1), (1, 2), torch.float32),
     ("nothing", (0, 4, 2, 2), (3, 4), torch.float32),
-    *((short(dtype), (2, 20, 5, 7), (6, 20), dtype) for dtype in FLOATS[1:]),
+    *((short(dtype), (2, 20, 5, 7), (6, 20), dtype) for dtype in reversed(FLOATS)),
 ):
     _SQUEEZE = {
         "images": floats(*sizes, dtype=dtype), "down": floats(middle, sizes[1], 1, 1, dtype=dtype),
         "down_bias": floats(middle, dtype=dtype), "up": floats(results, middle, 1, 1, dtype=dtype),
-        "up_bias": None, **_finish([_RELU, (9, 0, 0)], None), "first": 1,
+        "up_bias": floats(results, dtype=dtype) if sizes[0] > 1 else None,
+        **_finish([_RELU, (9, 0, 0)], None), "first": 1,
     }  # fmt: skip
     del _SQUEEZE["other"]
     TABLE.add("squeeze", name, _SQUEEZE, _squeezed, tolerance=1e-4, targets=_METAL)
-for changed in ({"first": 3}, {"up": floats(4, 5, 1, 1, dtype=dtype)}, {"up": floats(20, 6, 1, 1)}):
+for changed in (
+    {"first": 3},
+    {"up": floats(4, 5, 1, 1)},
+    {"up": floats(20, 6, 2, 1)},
+    {"up": floats(20, 6)},
+    {"up": floats(20, 6, 1, 1, dtype=torch.float16)},
+    {"down_bias": floats(5)},
+    {"up_bias": floats(20, dtype=torch.float16)},
+):
     TABLE.refuse("squeeze", "a squeeze of", **(_SQUEEZE | changed))

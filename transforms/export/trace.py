@@ -50,6 +50,7 @@ from zoo.records import PassRecord
 from zoo.spec import ProgramSpec
 
 _MATRIX = 2
+_NO_REDUCTION = 0  # as at::Reduction numbers it
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 # What torch says of every recurrent layer too; `python_state` has seen whether it matters.
 _ASSIGNED = r"The tensor attributes? (.|\n)* assigned during export"
@@ -134,22 +135,27 @@ def largest_of_windows(self: Tensor, *window: Any, **how: Any) -> Tensor:
     return largest
 
 
-# Torch's own takes the losses of a dynamic number of rows for one number.
+# Torch's own fixes a dynamic number of rows, since it reads their losses as one number.
 @aten.nll_loss_nd.default.py_impl(_COMPOSITE)
-def losses_of_rows(self: Tensor, target: Tensor, *how: Any) -> Tensor:
+def losses_of_rows(
+    self: Tensor, target: Tensor, weight: Any = None, reduction: int = 1, ignore_index: int = -100
+) -> Tensor:
     """Return negative log likelihoods (torch.nn.functional.nll_loss)."""
-    rows = self.dim() == _MATRIX and how[1:2] == (0,)  # without a reduction
+    rows = self.dim() == _MATRIX and reduction == _NO_REDUCTION
     given = (self[:, :, None], target[:, None]) if rows else (self, target)
+    how = weight, reduction, ignore_index
     losses: Tensor = aten.nll_loss_nd.default._op_dk(_COMPOSITE, *given, *how)
     return losses[:, 0] if rows else losses
 
 
 @aten.cross_entropy_loss.default.py_impl(_COMPOSITE)
-def entropies_of_rows(self: Tensor, target: Tensor, *how: Any) -> Tensor:
+def entropies_of_rows(self: Tensor, target: Tensor, *how: Any, **named: Any) -> Tensor:
     """Return cross entropies (torch.nn.functional.cross_entropy)."""
-    if self.dim() == _MATRIX and target.dim() == 1 and not any(how[3:]):  # labels, as they are
-        return losses_of_rows(self.log_softmax(1), target, *how)
-    losses: Tensor = aten.cross_entropy_loss.default._op_dk(_COMPOSITE, self, target, *how)
+    smooth = any(how[3:]) or named.get("label_smoothing")
+    if self.dim() == _MATRIX and target.dim() == 1 and not smooth:  # numbers of classes
+        named.pop("label_smoothing", None)
+        return losses_of_rows(self.log_softmax(1), target, *how[:3], **named)
+    losses: Tensor = aten.cross_entropy_loss.default._op_dk(_COMPOSITE, self, target, *how, **named)
     return losses
 
 

@@ -129,7 +129,7 @@ def excuses(program: ExportedProgram, outputs: Sequence[str]) -> dict[str, Any]:
 
 
 def _is_as_eager(node: Node) -> bool:
-    """Return whether a node multiplies a number by itself, or samples what is no half."""
+    """Return whether a listed operator is eager's here: an integer power, a sample of no half."""
     if "grid_sampler" in str(node.target):
         return bool(node.meta["val"].dtype.itemsize >= torch.float32.itemsize)
     exponent = node.args[1] if len(node.args) > 1 else None

@@ -89,6 +89,11 @@ def _short(target: Any) -> str:
     return str(getattr(target, "__name__", target))
 
 
+def kind_of(node: Node) -> NodeKind:
+    """Return what kind of operator a node calls, by its name."""
+    return _kind(_short(node.target))
+
+
 def _kind(operator: str) -> NodeKind:
     # Norms before heavy ones: `linear` is in none of their names, but `mm` might be.
     for kind in (NodeKind.NORM, NodeKind.LAYOUT, NodeKind.ACTIVATION, NodeKind.HEAVY):

@@ -309,7 +309,7 @@ AOTIMetalKernelFunctionHandle get_{name}_handle() {{
         write("});")
 
 
-_WHOLE = (torch.int32, torch.int64)  # that sums are kept in
+_WHOLE = (torch.int32, torch.int64)  # dtypes of integer sums
 
 
 class _Kernel(mps.MetalKernel):
@@ -348,7 +348,7 @@ class _Kernel(mps.MetalKernel):
     ) -> Any:
         """Name a place in a long row by its loop's counter; torch takes a part of a split index.
 
-        A whole number that is a constant has its operator's width.
+        Cast an integer constant to the sum's dtype: Metal takes it for an int.
         """
         if reduction_type in {"sum", "prod"} and src_dtype in _WHOLE:
             cast = f"static_cast<{mps.DTYPE_TO_METAL[src_dtype]}>({value})"

@@ -50,7 +50,7 @@ _LINEAR = (
     aten.upsample_trilinear3d.vec, aten.upsample_trilinear3d.default,
 )  # fmt: skip
 
-# Whose code of Inductor is another for these dtypes, and wrong or missing.
+# Operators that Inductor computes wrongly, or not at all, in these dtypes.
 _OF_DTYPES: dict[Any, tuple[torch.dtype, ...]] = {
     **dict.fromkeys(_LOGIC, (torch.uint8,)),
     aten.erf.default: (torch.float16, torch.bfloat16, torch.float32),
@@ -125,7 +125,7 @@ def _is_common(node: Node) -> bool:
     if node.target in {aten.diagonal.default, aten.diag.default, aten.trace.default}:
         return _has_diagonal(first)
     if node.target in _OF_ONE_DTYPE:
-        return all(first.dtype == other.dtype for other in others)
+        return all(first.dtype == other.dtype for other in others[:1])  # sorter is no operand
     if node.target in _OF_DTYPES:
         return first.dtype not in _OF_DTYPES[node.target]
     if node.target in _POOLS:

@@ -1,7 +1,4 @@
-"""Resizes images by a factor whose product may be the size that they have: eager copies these.
-
-There a step of 1 / factor would leave the elements' places, and one of 1 meets no neighbours.
-"""
+"""Resize images as eager does, which copies an axis whose size the factor leaves unchanged."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ def resize_linearly(images: Tensor, size: Any, align_corners: bool, *scales: Any
             continue
         index = torch.arange(wanted)
         if align_corners:
-            place = index * ((before - 1.0) / torch.sym_max(wanted - 1, 1))  # type: ignore[no-untyped-call]
+            place = index.to(kind) * ((before - 1.0) / torch.sym_max(wanted - 1, 1))  # type: ignore[no-untyped-call]
         else:
             place = (index.to(kind) + 0.5) * (1 / factor if factor else before / wanted) - 0.5
         place = place.to(kind).clamp(min=0)

@@ -147,7 +147,16 @@ class _Divisors(nn.Module):
 def test_divisors_of_two_types(target: str, tmp_path: Path) -> None:
     """Of int64 and int32; a number alone takes the other's type."""
     given = torch.tensor([12, 2**40, 0]), torch.tensor([18, -96, 5], dtype=torch.int32)
-    convert(_Divisors(), given, target=target, out=tmp_path / "out", measure_seconds=0)
+    made = convert(_Divisors(), given, target=target, out=tmp_path / "out", measure_seconds=0)
+    _assert_as_eager(made.folder, _Divisors(), given[0] * 7 - 5, given[1].flip(0) * 3)
+
+
+def _assert_as_eager(folder: Path, module: nn.Module, *given: torch.Tensor) -> None:
+    with menagerie.open(folder) as session:
+        named = zip((each.name for each in session.inputs), given, strict=True)
+        found = session.run({name: tensor.numpy() for name, tensor in named}).values()
+        for result, wanted in zip(found, module(*given), strict=True):
+            torch.testing.assert_close(torch.from_numpy(result), wanted)
 
 
 class _Losses(nn.Module):
@@ -168,6 +177,8 @@ def test_losses_of_any_number_of_rows(tmp_path: Path) -> None:
     given, rows = (torch.rand(3, 4), torch.tensor([0, 1, 3])), torch.export.Dim("n", min=2, max=9)
     shapes, out = ({0: rows}, {0: rows}), tmp_path / "out"
     convert(_Losses(), given, dynamic_shapes=shapes, out=out, measure_seconds=0)
+    for n in (2, 5, 9):
+        _assert_as_eager(out, _Losses(), torch.randn(n, 4), torch.arange(n) % 4)
 
 
 class _Asks(nn.Module):

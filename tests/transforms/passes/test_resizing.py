@@ -46,6 +46,21 @@ def test_a_factor_that_leaves_a_dynamic_size_copies(target: str, tmp_path: Path)
                 torch.testing.assert_close(torch.from_numpy(result), wanted)
 
 
+class _Precise(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        factors = {"scale_factor": (1.0, 1.3), "mode": "bilinear", "align_corners": True}
+        return F.interpolate(x[None], **factors)
+
+
+def test_doubles_keep_their_digits(tmp_path: Path) -> None:
+    """Places are computed in the dtype of the images, of which float32 holds half the digits."""
+    x = torch.randn(2, 4, 9, generator=_NOISE, dtype=torch.float64)
+    bundle = convert(_Precise(), (x,), out=tmp_path / "out", measure_seconds=0)
+    with menagerie.open(bundle.folder) as session:
+        found = session.run({session.inputs[0].name: (x * 3).numpy()})["output"]
+    torch.testing.assert_close(torch.from_numpy(found), _Precise()(x * 3), rtol=1e-12, atol=1e-12)
+
+
 class _Smooth(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return F.interpolate(x[None], scale_factor=1.3, mode="bicubic", antialias=True)

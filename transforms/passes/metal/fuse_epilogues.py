@@ -42,7 +42,7 @@ _SQUEEZE = (
     " int[] steps, float[] low, float[] high, int first) -> Tensor"
 )
 # One group of threads pools all channels of an image, and reads the first weight.
-_MOST_CHANNELS, _MOST_PIXELS, _MOST_WEIGHTS = 2048, 1 << 16, 1 << 17
+_MOST_CHANNELS, _MOST_ELEMENTS, _MOST_WEIGHTS = 2048, 1 << 16, 1 << 17
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _CONVOLUTIONS = (aten.conv1d.default, aten.conv2d.default, aten.convolution.default)
 _MEANS = (aten.adaptive_avg_pool2d.default, aten.mean.dim)
@@ -331,7 +331,7 @@ def _fuse(editor: ProgramEditor, chain: _Chain) -> None:
     images, factor = _input_and_factor(product) if product.target in _CONVOLUTIONS else (None, None)
 
     def finished(given: Mapping[str, Any], images: Any, factor: Any, other: Any) -> Any:
-        """Write a matrix product between views of a linear layer whose input has more axes."""
+        """Call the kernel; a linear layer of more axes is a matrix product between views."""
         if other is not None and other.dtype is torch.bool:  # a mask, as zeros and ones
             other = aten._to_copy.default(other, dtype=fake_value(product).dtype)
         if images is not None:
@@ -359,7 +359,7 @@ def _fuse(editor: ProgramEditor, chain: _Chain) -> None:
 
 
 def _squeeze_with(editor: ProgramEditor, up: Node, journal: Journal) -> None:
-    """Join two small products of means of channels with one another, and with few enough means."""
+    """Replace two small products of channels' means, and the means if they are few, by one call."""
     last = bound_arguments(up)
     down: Node = last["input"]
     if not _is_small(up) or not _is_small(down) or len(down.users) > 1:
@@ -379,10 +379,10 @@ def _squeeze_with(editor: ProgramEditor, up: Node, journal: Journal) -> None:
 
 
 def _is_small_image(means: Node) -> bool:
-    """Return whether one group of threads pools what these are the means of, one each channel."""
+    """Return whether these average whole images that one group of threads can pool."""
     pooled, dtype = fake_value(means.all_input_nodes[0]), fake_value(means).dtype
-    elements = pooled.shape[1:].numel()
-    few = isinstance(elements, int) and elements <= _MOST_PIXELS and pooled.dim() == _IMAGE
+    elements = math.prod(pooled.shape[1:])  # which numel() would fix
+    few = isinstance(elements, int) and elements <= _MOST_ELEMENTS and pooled.dim() == _IMAGE
     return (
         few
         and pooled.dtype == dtype

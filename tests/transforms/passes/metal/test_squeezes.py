@@ -58,6 +58,20 @@ def test_a_squeeze_is_one_kernel(tmp_path: Path, channels: int, middle: int, siz
             torch.testing.assert_close(torch.from_numpy(found), wanted, equal_nan=True)
 
 
+@torch.no_grad()
+def test_images_may_have_any_size(tmp_path: Path) -> None:
+    """No number of elements becomes the example's."""
+    module, x = Excited(20, 7).eval(), torch.randn(2, 20, 6, 5)
+    sizes = {2: torch.export.Dim("h", min=2, max=9), 3: torch.export.Dim("w", min=2, max=70)}
+    folder = tmp_path / "out"
+    convert(module, (x,), target="metal", dynamic_shapes=(sizes,), out=folder, measure_seconds=0)
+    with Session(folder) as session:
+        for h, w in ((2, 2), (9, 70), (4, 33)):
+            given = torch.randn(2, 20, h, w)
+            [found] = session.run({"x": given.numpy()}).values()
+            torch.testing.assert_close(torch.from_numpy(found), module(given))
+
+
 def test_what_one_group_cannot_do_is_left() -> None:
     """Large images are pooled by kernels of their own; large weights are two kernels."""
     found = _dispatches(Excited(8, 4, biases=False), torch.randn(1, 8, 100, 90))
