@@ -175,10 +175,10 @@ def _bucketize(self: Tensor | float, boundaries: Tensor, **how: Any) -> Any:
 
 
 def _promoted(operator: Any, self: Tensor, other: Tensor) -> Any:
+    if self.dtype == other.dtype:
+        return NotImplemented
     dtype = torch.result_type(self, other)
-    return (
-        NotImplemented if self.dtype == other.dtype else operator(self.to(dtype), other.to(dtype))
-    )
+    return operator(self.to(dtype), other.to(dtype))
 
 
 def _pdist(self: Tensor, p: float = 2) -> Tensor:
@@ -645,9 +645,9 @@ def _erf(self: Tensor) -> Any:
     if self.dtype not in _OF_DTYPES[aten.erf.default]:
         return NotImplemented
     x = self.to(torch.float32)
-    series = torch.full_like(x, _ERF[-1])
+    square, series = x * x, torch.full_like(x, _ERF[-1])
     for factor in reversed(_ERF[:-1]):
-        series = series * (x * x) + factor
+        series = series * square + factor
     return torch.where(x.abs() < 1 / 2, x * series, 1 - torch.erfc(x)).to(self.dtype)
 
 
