@@ -333,7 +333,10 @@ def free_ports(count: int) -> list[int]:
 
 def is_free(port: int) -> bool:
     """Return whether a server could listen on 127.0.0.1 there now."""
-    with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+    with suppress(OSError), socket.socket() as probe:
+        # A port in TIME_WAIT is free. A server may listen while this socket only has the address.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", port))
         return True
     return False
 

@@ -6,8 +6,10 @@ import json
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import redirect_stdout
 from io import StringIO
@@ -172,8 +174,25 @@ def test_ports() -> None:
     """Different ones, free until a process listens."""
     ports = free_ports(5)
     assert len(set(ports)) == 5
-    import socket
-
     with socket.create_server(("127.0.0.1", ports[0])):
         assert not is_free(ports[0])
     assert is_free(ports[0])
+
+
+def test_whoever_asks_for_a_port_does_not_take_it() -> None:
+    """A server can listen at any moment while another process asks whether the port is free."""
+    [port] = free_ports(1)
+    done = threading.Event()
+
+    def ask() -> None:
+        while not done.is_set():
+            is_free(port)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        for _ in range(500):
+            socket.create_server(("127.0.0.1", port)).close()
+    finally:
+        done.set()
+        asking.join()
