@@ -30,12 +30,15 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 	@$(BIN)/python -m pip install --quiet --upgrade "pip>=25"
 
+# Of these, few modules or none are ever imported: Python compiles those when it needs them.
+UNCOMPILED := /tests?/|/transformers/models/|/(apprise|beartype|mypy|playwright|pygments|scipy|sklearn|swift)/
+
 $(VENV)/.locked: requirements.lock | $(BIN)/python
 	@echo "setup, 2 of 5: $(TORCH), some 200 MB without CUDA"
 	@$(BIN)/python -m pip install --quiet --no-compile $(if $(TORCH_INDEX),--index-url "$(TORCH_INDEX)") "$(TORCH)"
 	@echo "setup, 3 of 5: $$(grep -c == requirements.lock) locked packages"
 	@$(BIN)/python -m pip install --quiet --no-compile --no-deps --require-hashes --requirement requirements.lock
-	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true # by all processors, where pip takes one
+	@$(BIN)/python -m compileall -q -j 0 -x "$(UNCOMPILED)" $(VENV)/lib >/dev/null || true # by all processors, where pip takes one
 	@test ! -e $(VENV)/lib/libdnnl.so.3 || ( cd $(VENV)/lib && ln -sf libdnnl.so.3 libdnnl.so && ln -sf libdnnl.so.3 libdnnl.so.3.2 )
 	@touch $@
 
