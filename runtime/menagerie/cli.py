@@ -591,8 +591,9 @@ def _content(place: str, most: int) -> bytes:
         from menagerie.store.http import read_address
 
         return read_address(place, most)
-    if not Path(place).exists():
-        raise UsageError(place, "there is no such file", "Give a publisher's root.json or a URL")
+    if not Path(place).is_file():
+        fact = "is a folder" if Path(place).is_dir() else "there is no such file"
+        raise UsageError(place, fact, "Give a publisher's root.json or a URL")
     with Path(place).open("rb") as file:
         return file.read(most + 1)
 

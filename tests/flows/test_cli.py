@@ -414,6 +414,9 @@ def test_trust_is_found_where_readers_have_it(zoo: Run, tmp_path: Path) -> None:
     assert code == menagerie(["trust", str(nowhere)]) == 2
     assert one_line(err).startswith(f"{nowhere}: there is no such file. Give a publisher's root")
     assert zoo("keys", "trust", nowhere) == (code, "", err)
+    code, _, err = zoo("trust", tmp_path)
+    assert code == 2
+    assert "is a folder. Give a publisher's root" in one_line(err)
 
 
 def test_the_default_store_is_the_same_in_every_help(zoo: Run) -> None:
