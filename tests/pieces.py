@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+import menagerie
 from transforms.bisect.pieces import lower_piece
 from transforms.graph.interpret import output_nodes
+from transforms.graph.layouts import as_array
 from zoo.errors import SessionError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from torch.export import ExportedProgram
 
@@ -92,6 +94,30 @@ def run_bundle(
         raise SessionError(target, lines[-1] if lines else f"exit code {done.returncode}")
     with np.load(answers, allow_pickle=False) as archive:
         return dict(archive)
+
+
+def assert_as_eager(
+    bundle: Path, module: Callable[..., Any], *calls: Sequence[torch.Tensor], **close: Any
+) -> None:
+    """Call a bundle's only program in this process, and compare it with what `module` returns.
+
+    Args:
+        bundle: the folder.
+        module: returns a tensor, or several in the order of the program's outputs.
+        calls: the inputs of each call, in order.
+        close: `rtol` and `atol`, as torch.testing.assert_close has them; else each is 0.
+    """
+    with menagerie.open(bundle) as session, torch.no_grad():
+        names = [each.name for each in session.inputs]
+        for inputs in calls:
+            given = {n: as_array(t) for n, t in zip(names, inputs, strict=True)}
+            results = session.run(given).values()
+            wanted = module(*inputs)
+            wanted = (wanted,) if isinstance(wanted, torch.Tensor) else wanted
+            for found, want in zip(results, wanted, strict=True):
+                how = {"rtol": 0.0, "atol": 0.0, "equal_nan": True} | close
+                whole = torch.from_numpy(found).view(want.dtype)
+                torch.testing.assert_close(whole, want.contiguous(), **how)
 
 
 class Apply(torch.nn.Module):

@@ -72,13 +72,26 @@ void require_square(const Matrices& a, const Tensor& given) {
   require(a.rows() == a.columns(), "the matrices must be square, not ", given);
 }
 
+// LAPACK's turns do not converge either where an element is NaN.
+void require_numbers(const Matrices& a, const char* what) {
+  const std::span<const double> all(a.values.data<double>(), a.values.elements());
+  require(std::none_of(all.begin(), all.end(), [](double each) { return std::isnan(each); }), what,
+          " does not converge: an element of the matrix is NaN");
+}
+
 // The order of the first leading part that is not positive definite, from 1, or 0.
 int32_t factor_cholesky(const Matrix& a) {
   for (int64_t j = 0; j < a.columns; ++j) {
     for (int64_t i = j; i < a.rows; ++i) {
       double rest = a(i, j);
       for (int64_t k = 0; k < j; ++k) rest -= a(i, k) * a(j, k);
-      if (i == j && !(rest > 0)) return static_cast<int32_t>(j + 1);
+      if (i == j && !(rest > 0)) {  // LAPACK leaves what is below and behind as it was
+        a(j, j) = rest;
+        for (int64_t column = j; column < a.columns; ++column) {
+          for (int64_t row = 0; row < column; ++row) a(row, column) = 0;
+        }
+        return static_cast<int32_t>(j + 1);
+      }
       a(i, j) = i == j ? std::sqrt(rest) : rest / a(j, j);
     }
     for (int64_t i = 0; i < j; ++i) a(i, j) = 0;
@@ -200,8 +213,12 @@ void part_lengths(const Matrix& a, const Matrix& v, double* values) {
     for (int64_t i = 0; i < a.rows; ++i) values[j] = std::hypot(values[j], a(i, j));
   }
   // hypot of an infinity and NaN is infinite, but turns of infinities leave no lengths.
-  if (!std::all_of(values, values + a.columns, [](double each) { return std::isfinite(each); }))
-    std::fill_n(values, a.columns, std::numeric_limits<double>::quiet_NaN());
+  if (!std::all_of(values, values + a.columns, [](double each) { return std::isfinite(each); })) {
+    const double none = std::numeric_limits<double>::quiet_NaN();
+    std::fill_n(values, a.columns, none);
+    std::fill_n(a.first, a.rows * a.columns, none);
+    return;
+  }
   for (int64_t j = 0; j < a.columns; ++j) {
     const int64_t largest = std::max_element(values + j, values + a.columns) - values;
     std::swap(values[j], values[largest]);
@@ -313,6 +330,7 @@ Tensor householder_product(const Tensor& a, const Tensor& factors) {
 std::vector<Tensor> eigh(const Tensor& a) {
   const Matrices turned(a);
   require_square(turned, a);
+  require_numbers(turned, "eigh");
   const int64_t order = turned.rows();
   const Matrices vectors(a.sizes());
   const Tensor values = empty_contiguous(Dtype::kFloat64, turned.batches_and({order}));
@@ -340,6 +358,7 @@ std::vector<Tensor> svd(const Tensor& a) {
   const bool wide = a.dimensions >= 2 && a.size[a.dimensions - 2] < a.size[a.dimensions - 1];
   const Tensor tall = wide ? with_axis_moved(a, a.dimensions - 2, a.dimensions - 1) : a;
   const Matrices u(tall);
+  require_numbers(u, "svd");
   const int64_t r = u.columns();
   const Matrices v(u.batches_and({r, r}));
   const Tensor values = empty_contiguous(Dtype::kFloat64, u.batches_and({r}));

@@ -60,18 +60,16 @@ _TEXT = 200  # characters of what eager says
 # Operators of docs/special-values.md, and the attempts at which their results differ.
 _NAN = (Kind.ONE_NAN, Kind.ALL_NAN, Kind.INFINITIES)  # whose sum in a layer before is NaN
 _LARGE = (Kind.INFINITIES, Kind.HUGE, Kind.HIGHEST, Kind.LOWEST)
+_OF_POWERS = ("addcdiv", "digamma", "fmod", "ldexp", "lgamma", "nextafter", "pow", "remainder")
+_OF_MAXIMA = ("adaptive_max_pool", *(f"max_pool{n}d_with_indices" for n in (1, 2, 3)))
+_OF_PLACES = ("grid_sampler", "torchvision.deform_conv2d", "_fft_", "fft_", "stft", "histc")
+_OF_ORDERS = ("cholesky_inverse", "chebyshev_polynomial_w", "legendre_polynomial_p")
 LISTED: Mapping[str, tuple[Kind, ...]] = {
-    **dict.fromkeys(("addcdiv", "digamma", "fmod", "ldexp", "lgamma"), (*_LARGE, Kind.TINY)),
-    **dict.fromkeys(("nextafter", "pow", "remainder"), (*_LARGE, Kind.TINY)),
+    **dict.fromkeys(_OF_POWERS, (*_LARGE, Kind.TINY)),
     **dict.fromkeys(("addcmul", "zeta", "upsample_", "hardswish", "var"), _LARGE),
-    **dict.fromkeys(("binary_cross_entropy", "histc"), (*_NAN, *_LARGE)),
-    **dict.fromkeys(("grid_sampler", "_fft_", "fft_", "stft"), (*_NAN, *_LARGE)),
-    "torchvision.deform_conv2d": (*_NAN, *_LARGE),
-    **dict.fromkeys(("adaptive_max_pool", "multi_margin_loss", "mode"), _NAN),
-    **{f"max_pool{n}d_with_indices": _NAN for n in (1, 2, 3)},
-    **dict.fromkeys(("cholesky_inverse", "chebyshev_polynomial_w"), (*_NAN, *_LARGE)),
-    "legendre_polynomial_p": (*_NAN, *_LARGE),
-    "linalg_qr": (Kind.INFINITIES,),
+    **dict.fromkeys((*_OF_PLACES, *_OF_ORDERS), (*_NAN, *_LARGE)),
+    **dict.fromkeys((*_OF_MAXIMA, "multi_margin_loss", "mode", "linalg_qr"), _NAN),
+    **dict.fromkeys(("linalg_cholesky", "linalg_det", "linalg_slogdet"), (Kind.INFINITIES,)),
 }
 _CASTS = "floats as integers"
 _BYTES_OF_FLOATS = "floats as integers of 8 bits"

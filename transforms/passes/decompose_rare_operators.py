@@ -50,6 +50,11 @@ _LINEAR = (
     aten.upsample_trilinear3d.vec, aten.upsample_trilinear3d.default,
 )  # fmt: skip
 
+_BAGS = (
+    aten.embedding_bag.default, aten._embedding_bag.default,
+    aten._embedding_bag_forward_only.default,
+)  # fmt: skip
+
 # Operators that Inductor computes wrongly, or not at all, in these dtypes.
 _OF_DTYPES: dict[Any, tuple[torch.dtype, ...]] = {
     **dict.fromkeys(_LOGIC, (torch.uint8,)),
@@ -86,8 +91,7 @@ _INDEX_OF = {
         (aten.index_select.default, aten.index_add.default, aten.index_copy.default), 2
     ),
     **dict.fromkeys((aten.max_unpool2d.default, aten.max_unpool3d.default), 1),
-    **dict.fromkeys((aten.embedding_bag.padding_idx, aten.embedding_bag.default), 1),
-    **dict.fromkeys((aten._embedding_bag_forward_only.default, aten._embedding_bag.default), 1),
+    **dict.fromkeys((aten.embedding_bag.padding_idx, *_BAGS), 1),
     aten.repeat_interleave.Tensor: 0,
     aten.repeat_interleave.self_Tensor: 1,
 }
@@ -614,6 +618,12 @@ def _multilabel_margins(
     return reduced[reduction], is_label.to(self.dtype).reshape(target.shape)
 
 
+def _binary_cross_entropy(self: Tensor, *given: Any, **more: Any) -> Any:
+    inside = ((self >= 0) & (self <= 1)).all()
+    aten._assert_async.msg(inside, "binary_cross_entropy: an element is outside 0 to 1")
+    return _LOSS(self, *given, **more)
+
+
 def _fake_quantize(  # noqa: PLR0917 - PyTorch's own list, and what fits
     self: Tensor, scale: Any, zero: Any, low: int, high: int,
     fits: Callable[[Tensor], Tensor] = lambda values: ~values.isnan(),
@@ -686,6 +696,7 @@ def _if_dynamic(operator: Any, self: Tensor, output_size: Sequence[int]) -> Any:
     return NotImplemented if suits else _POOLS[operator](self, output_size)
 
 
+_LOSS = get_decompositions([aten.binary_cross_entropy])[aten.binary_cross_entropy.default]
 _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     **{operator: partial(_logic_of_bytes, operator) for operator in _LOGIC},
     aten.diagonal.default: _diagonal,
@@ -726,10 +737,9 @@ _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     chunked_loss._opoverload: _linear_cross_entropy,
     aten.multilabel_margin_loss_forward.default: _multilabel_margins,
     aten.multilabel_margin_loss.default: lambda *given: _multilabel_margins(*given)[0],
-    aten.embedding_bag.default: _embedding_bag,
+    aten.binary_cross_entropy.default: _binary_cross_entropy,
+    **dict.fromkeys(_BAGS, _embedding_bag),
     aten.embedding_bag.padding_idx: _padded_bag,
-    aten._embedding_bag.default: _embedding_bag,
-    aten._embedding_bag_forward_only.default: _embedding_bag,
     aten.grid_sampler.default: _grid_sampler,
     aten.grid_sampler_2d.default: _grid_sampler,
     aten.grid_sampler_3d.default: _grid_sampler,

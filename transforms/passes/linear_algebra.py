@@ -98,12 +98,12 @@ def _triangular_solve(
     return found, a.expand(*found.shape[:-2], *a.shape[-2:]).clone()
 
 
-def _cholesky(self: Tensor, upper: bool = False) -> Tensor:
-    return _cholesky_ex(self, upper=upper, check_errors=True)[0]
+def _or_raise(solve: Callable[..., Any], part: int | slice = 0) -> Callable[..., Any]:
+    return lambda *given, **how: solve(*given, **how, check_errors=True)[part]
 
 
 def _cholesky_ex(
-    self: Tensor, *, upper: bool = False, check_errors: bool = False
+    self: Tensor, upper: bool = False, check_errors: bool = False
 ) -> tuple[Tensor, Tensor]:
     factor, info = ours.cholesky_factor(self.mT if upper else self, check_errors)
     return (factor.mT if upper else factor), info
@@ -112,6 +112,12 @@ def _cholesky_ex(
 def _cholesky_solve(self: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
     lower = factor.mT if upper else factor
     return _triangle(lower.mT, _triangle(lower, self, upper=False), upper=True)
+
+
+def _cholesky_inverse(self: Tensor, upper: bool = False) -> Tensor:
+    solvable = (self.diagonal(0, -2, -1) != 0).all()
+    aten._assert_async.msg(solvable, "cholesky_inverse: a diagonal element is zero")
+    return _cholesky_solve(_identity(self), self, upper)
 
 
 def _identity(a: Tensor) -> Tensor:
@@ -177,8 +183,7 @@ def _inv_ex(a: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
     return found, info
 
 
-def _inv(a: Tensor) -> Tensor:
-    return _inv_ex(a, check_errors=True)[0]
+_inv: Callable[..., Tensor] = _or_raise(_inv_ex)
 
 
 def _tensorinv(a: Tensor, ind: int = 2) -> Tensor:
@@ -342,23 +347,19 @@ LINEAR_ALGEBRA: dict[OpOverload, Callable[..., Any]] = {
         self, 2 if p is None else p, dim, keepdim
     ),
     aten.linalg_vector_norm.default: _vector_norm,
-    aten.cholesky.default: _cholesky,
-    aten.linalg_cholesky.default: lambda a, *, upper=False: _cholesky(a, upper),
+    aten.cholesky.default: _or_raise(_cholesky_ex),
+    aten.linalg_cholesky.default: _or_raise(_cholesky_ex),
     aten.linalg_cholesky_ex.default: _cholesky_ex,
     aten.cholesky_solve.default: _cholesky_solve,
-    aten.cholesky_inverse.default: lambda a, upper=False: _cholesky_solve(_identity(a), a, upper),
+    aten.cholesky_inverse.default: _cholesky_inverse,
     aten.linalg_solve_triangular.default: _solve_triangular,
     aten.triangular_solve.default: _triangular_solve,
-    aten.linalg_lu_factor.default: lambda a, *, pivot=True: _lu_factor_ex(
-        a, pivot=pivot, check_errors=True
-    )[:2],
+    aten.linalg_lu_factor.default: _or_raise(_lu_factor_ex, slice(2)),
     aten.linalg_lu_factor_ex.default: _lu_factor_ex,
     aten.linalg_lu.default: lambda a, *, pivot=True: _lu_unpack(*_lu_factor_ex(a, pivot=pivot)[:2]),
     aten.lu_unpack.default: _lu_unpack,
     aten.linalg_lu_solve.default: _lu_solve,
-    aten.linalg_solve.default: lambda a, b, *, left=True: _solve_ex(
-        a, b, left=left, check_errors=True
-    )[0],
+    aten.linalg_solve.default: _or_raise(_solve_ex),
     aten._linalg_solve_ex.default: _solve_ex,
     aten.linalg_inv.default: _inv,
     aten.inverse.default: _inv,

@@ -12,6 +12,7 @@ from torch.export import Dim
 
 from menagerie.errors import SessionError
 from menagerie.session import Session
+from tests.pieces import assert_as_eager
 from transforms import convert
 from transforms.export.trace import trace
 from zoo.errors import ExportError
@@ -44,11 +45,9 @@ def test_a_cache_that_grows_is_dynamic_though_its_heads_are_grouped(tmp_path: Pa
     made = convert(
         module, (query, past), dynamic_shapes=shapes, out=tmp_path / "out", measure_seconds=0
     )
-    with Session(made.folder) as session:
-        for rows, steps in ((1, 2), (3, 17), (2, 24)):
-            query, past = torch.randn(rows, 4, 1, 8), torch.randn(rows, 2, steps, 8)
-            (found,) = session.run({"query": query.numpy(), "past": past.numpy()}).values()
-            assert (module(query, past) - torch.from_numpy(found)).abs().max() < 1e-6
+    for rows, steps in ((1, 2), (3, 17), (2, 24)):
+        query, past = torch.randn(rows, 4, 1, 8), torch.randn(rows, 2, steps, 8)
+        assert_as_eager(made.folder, module, (query, past), atol=1e-6)
 
 
 class _Branching(nn.Module):
@@ -111,10 +110,7 @@ def test_two_sizes_of_a_picture_are_tried_together(tmp_path: Path) -> None:
         module, (x,), dynamic_shapes=({1: 8 * fit, 2: wide},), out=tmp_path / "out",
         measure_seconds=0, tolerances={"float32": 1e-4},
     )  # fmt: skip
-    with Session(made.folder) as session:
-        x = torch.randn(4, 40, 201)
-        (found,) = session.run({"x": x.numpy()}).values()
-    assert (module(x) - torch.from_numpy(found)).abs().max() < 1e-5
+    assert_as_eager(made.folder, module, (torch.randn(4, 40, 201),), atol=1e-5)
 
 
 def test_a_range_too_wide_to_try_is_refused() -> None:
@@ -229,11 +225,8 @@ def test_a_signal_is_pooled_at_every_length(tmp_path: Path) -> None:
         module, (torch.randn(2, 4, 9),), dynamic_shapes=shapes, out=tmp_path / "out",
         measure_seconds=0,
     )  # fmt: skip
-    with Session(made.folder) as session:
-        for length in (5, 6, 16, 33):
-            x = torch.randn(2, 4, length)
-            (found,) = session.run({session.inputs[0].name: x.numpy()}).values()
-            assert torch.equal(module(x), torch.from_numpy(found))
+    calls = ((torch.randn(2, 4, length),) for length in (5, 6, 16, 33))
+    assert_as_eager(made.folder, module, *calls)
 
 
 class _Asserting(nn.Module):

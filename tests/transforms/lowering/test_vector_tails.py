@@ -11,9 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import menagerie
-from menagerie.session import Session
+from tests.pieces import assert_as_eager
 from transforms import convert
-from transforms.graph.layouts import as_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -125,11 +124,7 @@ def test_tiles_and_rows_of_integers(tmp_path: Path) -> None:
     lowest = torch.full((3,), -(2**31), dtype=torch.int32)
     given = (*(each.to(torch.uint8) for each in values), lowest)
     bundle = convert(Compared(), given, out=tmp_path / "tile", measure_seconds=0)
-    with menagerie.open(bundle.folder) as session:
-        names = [each.name for each in session.inputs]
-        found = session.run({n: x.numpy() for n, x in zip(names, given, strict=True)})
-    for result, want in zip(found.values(), Compared()(*given), strict=True):
-        np.testing.assert_array_equal(result, want.numpy())
+    assert_as_eager(bundle.folder, Compared(), given)
 
 
 class _Windows(nn.Module):
@@ -149,13 +144,8 @@ def test_a_window_of_lowest_numbers_has_its_maximum_inside(target: str, tmp_path
         module, inputs, dynamic_shapes=(sizes, sizes), target=target, out=out, measure_seconds=0
     )
     lows = (torch.full((1, 2, 7, 12), -torch.inf), torch.full((1, 2, 7, 12), -128).to(torch.int8))
-    with Session(out) as session:
-        for own in (lows, [torch.where(x[:, :, :7] < 1, low, 1) for low in lows]):
-            values = [value.to(low.dtype) for value, low in zip(own, lows, strict=True)]
-            names = [tensor.name for tensor in session.inputs]
-            results = session.run({n: v.numpy() for n, v in zip(names, values, strict=True)})
-            for result, expected in zip(results.values(), module(*values), strict=True):
-                np.testing.assert_array_equal(result, expected)
+    mixed = [torch.where(x[:, :, :7] < 1, low, 1).to(low.dtype) for low in lows]
+    assert_as_eager(out, module, lows, mixed)
 
 
 class _Shortcuts(nn.Module):
@@ -188,11 +178,8 @@ def test_casts_round_and_positions_keep_their_dtype(target: str, tmp_path: Path)
         module, (torch.randn(5),), dynamic_shapes=(sizes,), target=target, out=out,
         measure_seconds=0,
     )  # fmt: skip
-    with Session(out) as session:
-        for x in (torch.full((300,), 1.001), torch.full((4,), 7e4), torch.linspace(0, 2, 260)):
-            results = session.run({session.inputs[0].name: x.numpy()})
-            for result, expected in zip(results.values(), module(x), strict=True):
-                np.testing.assert_array_equal(result, expected)
+    others = (torch.full((300,), 1.001), torch.full((4,), 7e4), torch.linspace(0, 2, 260))
+    assert_as_eager(out, module, *((x,) for x in others))
 
 
 class _Decisions(nn.Module):
@@ -228,9 +215,5 @@ def test_what_halves_decide_is_decided_as_eager_does(
     """Each operator's result is rounded, also where the next one is computed beside it."""
     module, out = _Decisions(), tmp_path / "out"
     convert(module, (torch.randn(5, 16).to(dtype),), target=target, out=out, measure_seconds=0)
-    with Session(out) as session:
-        for scale in (0.1, 1, 10, 100):
-            x = (torch.randn(5, 16) * scale).to(dtype)
-            results = session.run({session.inputs[0].name: as_array(x)})
-            for result, expected in zip(results.values(), module(x), strict=True):
-                np.testing.assert_array_equal(as_array(expected), result)
+    scaled = ((torch.randn(5, 16) * scale).to(dtype) for scale in (0.1, 1, 10, 100))
+    assert_as_eager(out, module, *((x,) for x in scaled))

@@ -11,6 +11,7 @@ from torch import linalg, nn
 
 from menagerie import Session
 from menagerie.errors import MenagerieError
+from tests.pieces import assert_as_eager
 from transforms import convert, run_passes
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ _NOISE = torch.Generator().manual_seed(3)
 _A = torch.randn(2, 5, 5, generator=_NOISE)
 _P = _A @ _A.mT + torch.eye(5)  # positive definite
 _B = torch.randn(2, 5, 3, generator=_NOISE)
+_CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 
 Results = tuple[torch.Tensor, ...]
 
@@ -180,7 +182,50 @@ def test_infinities_leave_no_singular_values(tmp_path: Path) -> None:
     values.forward = lambda p: (linalg.svdvals(p),)
     convert(values, (_P[0, :4, :4],), out=tmp_path / "out", measure_seconds=0)
     unbounded = torch.full((4, 4), torch.inf)
-    with Session(tmp_path / "out") as session:
-        (found,) = session.run({"p": unbounded.numpy()}).values()
     assert linalg.svdvals(unbounded).isnan().all()
-    assert np.isnan(found).all()
+    assert_as_eager(tmp_path / "out", linalg.svdvals, (unbounded,))
+
+
+def test_a_factor_stops_where_lapacks_does(tmp_path: Path) -> None:
+    """What is behind the part that is not positive definite stays; the other triangle is zero."""
+    module = nn.Module()
+    module.forward = lambda p: [*linalg.cholesky_ex(p), linalg.cholesky_ex(p, upper=True).L]
+    convert(module, (_P,), out=tmp_path / "out", measure_seconds=0)
+    wrong = (-_P, _P - 2 * torch.eye(5), torch.zeros(2, 5, 5))
+    assert_as_eager(tmp_path / "out", module, *((each,) for each in wrong), **_CLOSE)
+
+
+def test_determinants_are_proven_though_infinities_differ(tmp_path: Path) -> None:
+    """As an order of sums decides; numbers, zeros and NaN are eager's."""
+    module = nn.Module()
+    module.forward = lambda p: [linalg.det(p), *linalg.slogdet(p)]
+    convert(module, (_P,), out=tmp_path / "out", measure_seconds=0)
+    others = (-_P, torch.zeros(2, 5, 5), torch.full((2, 5, 5), torch.nan))
+    assert_as_eager(tmp_path / "out", module, *((each,) for each in others), **_CLOSE)
+
+
+_REFUSALS: list[tuple[Any, float, str]] = [
+    (linalg.svdvals, torch.nan, "svd does not converge"),
+    (linalg.pinv, torch.nan, "svd does not converge"),
+    (lambda p: linalg.eigh(p).eigenvalues, torch.nan, "eigh does not converge"),
+    (torch.cholesky_inverse, 0.0, "a diagonal element is zero"),
+]
+
+
+@pytest.mark.parametrize(("function", "element", "fact"), _REFUSALS)
+def test_what_lapack_gives_up_on_fails_its_run(
+    function: Any, element: float, fact: str, tmp_path: Path
+) -> None:
+    """As eager raises; the run after it is right."""
+    module = nn.Module()
+    module.forward = lambda p: (function(p),)
+    convert(module, (_P,), out=tmp_path / "out", measure_seconds=0)
+    wrong = _P.clone()
+    wrong[1, 2, 2] = element
+    with pytest.raises(linalg.LinAlgError):
+        function(wrong)
+    with Session(tmp_path / "out") as session:
+        with pytest.raises(MenagerieError, match=fact):
+            session.run({"p": wrong.numpy()})
+        (again,) = session.run({"p": _P.numpy()}).values()
+    torch.testing.assert_close(torch.from_numpy(again), function(_P), rtol=1e-3, atol=1e-3)

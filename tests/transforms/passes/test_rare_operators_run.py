@@ -11,6 +11,7 @@ from torch import nn
 
 import menagerie
 from menagerie.errors import MenagerieError
+from tests.pieces import assert_as_eager
 from transforms import convert
 from zoo.errors import ExportError
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+_CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 NAN, INF = float("nan"), float("inf")
 _NOISE = torch.Generator().manual_seed(1)
 
@@ -128,14 +130,11 @@ def test_samples_of_odd_pixels_at_far_places(
     given, height = (torch.rand(1, 2, 4, 3), points), torch.export.Dim("height", min=1, max=9)
     how = {"target": target, "out": tmp_path / "out", "measure_seconds": 0}
     made = convert(module, given, dynamic_shapes=({2: height}, {}), **how)
-    with menagerie.open(made.folder) as session:
-        for odd in (0.0, NAN, INF):
-            for places in (points, points.where(points < 1, odd)):
-                x = _PIXELS.clone()
-                x[..., 0, 0] = x[..., -1, -1] = odd
-                feed = {"x": x.numpy(), "grid": places.numpy()}
-                results = [torch.from_numpy(value) for value in session.run(feed).values()]
-                torch.testing.assert_close(results, module(x, places), equal_nan=True)
+    for odd in (0.0, NAN, INF):
+        x = _PIXELS.clone()
+        x[..., 0, 0] = x[..., -1, -1] = odd
+        calls = ((x, places) for places in (points, points.where(points < 1, odd)))
+        assert_as_eager(made.folder, module, *calls, **_CLOSE)
 
 
 class _Divisors(nn.Module):
@@ -148,15 +147,7 @@ def test_divisors_of_two_types(target: str, tmp_path: Path) -> None:
     """Of int64 and int32; a number alone takes the other's type."""
     given = torch.tensor([12, 2**40, 0]), torch.tensor([18, -96, 5], dtype=torch.int32)
     made = convert(_Divisors(), given, target=target, out=tmp_path / "out", measure_seconds=0)
-    _assert_as_eager(made.folder, _Divisors(), given[0] * 7 - 5, given[1].flip(0) * 3)
-
-
-def _assert_as_eager(folder: Path, module: nn.Module, *given: torch.Tensor) -> None:
-    with menagerie.open(folder) as session:
-        named = zip((each.name for each in session.inputs), given, strict=True)
-        found = session.run({name: tensor.numpy() for name, tensor in named}).values()
-        for result, wanted in zip(found, module(*given), strict=True):
-            torch.testing.assert_close(torch.from_numpy(result), wanted)
+    assert_as_eager(made.folder, _Divisors(), (given[0] * 7 - 5, given[1].flip(0) * 3))
 
 
 class _Losses(nn.Module):
@@ -178,7 +169,7 @@ def test_losses_of_any_number_of_rows(tmp_path: Path) -> None:
     shapes, out = ({0: rows}, {0: rows}), tmp_path / "out"
     convert(_Losses(), given, dynamic_shapes=shapes, out=out, measure_seconds=0)
     for n in (2, 5, 9):
-        _assert_as_eager(out, _Losses(), torch.randn(n, 4), torch.arange(n) % 4)
+        assert_as_eager(out, _Losses(), (torch.randn(n, 4), torch.arange(n) % 4), **_CLOSE)
 
 
 class _Asks(nn.Module):
@@ -208,3 +199,24 @@ def test_a_branch_on_values_is_refused_by_its_line(
         ExportError, match=r"depends on values of a tensor at \S+\.py:\d+.*torch\.where"
     ):
         convert(_Asks(question), (torch.randn(3),), out=tmp_path / "out", measure_seconds=0)
+
+
+@pytest.mark.parametrize("target", ["cpu", "metal"])
+def test_what_is_no_probability_fails_its_run(target: str, tmp_path: Path) -> None:
+    """Eager raises for a prediction below 0, above 1, or NaN, alone among good ones."""
+    module = nn.Module()
+    module.forward = lambda x, y, w: [
+        F.binary_cross_entropy(x, y),
+        F.binary_cross_entropy(x, y, w, reduction="none"),
+    ]
+    good = torch.rand(3, 4, generator=_NOISE), torch.rand(3, 4, generator=_NOISE), torch.rand(4)
+    convert(module, good, target=target, out=tmp_path / "b", measure_seconds=0)
+    ends = (torch.tensor([[0.0, 1, 0, 1]] * 3), *good[1:])
+    assert_as_eager(tmp_path / "b", module.forward, ends, **_CLOSE)
+    for wrong in (-1e-6, 1.000001, NAN):
+        x = good[0].clone()
+        x[1, 2] = wrong
+        with pytest.raises(RuntimeError, match="between 0 and 1"):
+            module.forward(x, *good[1:])
+        with pytest.raises(MenagerieError, match="an element is outside 0 to 1"):
+            assert_as_eager(tmp_path / "b", lambda *_: (), (x, *good[1:]))
