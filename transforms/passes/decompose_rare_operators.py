@@ -618,10 +618,11 @@ def _multilabel_margins(
     return reduced[reduction], is_label.to(self.dtype).reshape(target.shape)
 
 
-def _binary_cross_entropy(self: Tensor, *given: Any, **more: Any) -> Any:
-    inside = ((self >= 0) & (self <= 1)).all()
-    aten._assert_async.msg(inside, "binary_cross_entropy: an element is outside 0 to 1")
-    return _LOSS(self, *given, **more)
+def _binary_cross_entropy(self: Tensor, target: Tensor, *given: Any) -> Any:
+    for each in (self, target):
+        inside = ((each >= 0) & (each <= 1)).all()
+        aten._assert_async.msg(inside, "binary_cross_entropy: an element is outside 0 to 1")
+    return _LOSS(self, target, *given)
 
 
 def _fake_quantize(  # noqa: PLR0917 - PyTorch's own list, and what fits

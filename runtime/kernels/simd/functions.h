@@ -26,19 +26,22 @@ typename Lanes::Vector exponential(typename Lanes::Vector x) {
   return Lanes::scaled(sum, n);
 }
 
+// 1 / (1 + e^-x), by the square of e^(-x/2): zero where e^-x overflows, as eager PyTorch's.
 struct Sigmoid {
   template <class Lanes>
   static typename Lanes::Vector of(typename Lanes::Vector x) {
-    const auto bounded = Lanes::clamped(-x, Lanes::all(-87), Lanes::all(87));
-    return Lanes::inverse(1.0F + exponential<Lanes>(bounded));
+    const auto half = Lanes::clamped(x * -0.5F, Lanes::all(-44.4F), Lanes::all(44.4F));
+    const auto root = exponential<Lanes>(half);
+    const auto share = Lanes::inverse(Lanes::multiply_add(root, root, Lanes::all(1)));
+    return Lanes::zero_below(x, Lanes::all(-88.72F), share);
   }
 };
 
-// Zero below -87, and NaN of minus infinity, as eager PyTorch's.
+// NaN of minus infinity, as eager PyTorch's.
 struct Silu {
   template <class Lanes>
   static typename Lanes::Vector of(typename Lanes::Vector x) {
-    return x * Lanes::zero_below(x, Lanes::all(-87), Sigmoid::of<Lanes>(x));
+    return x * Sigmoid::of<Lanes>(x);
   }
 };
 

@@ -12,10 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import menagerie
+from tests.pieces import assert_as_eager
 from transforms import convert
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from menagerie import Session
 
@@ -135,3 +137,19 @@ def test_the_next_run_is_ordinary_again(layers: tuple[Layers, Session]) -> None:
     for first, last, eager in zip(before.values(), after.values(), expected, strict=True):
         np.testing.assert_array_equal(first, last)
         np.testing.assert_allclose(last, eager.numpy(), rtol=1e-3, atol=1e-4)
+
+
+def test_a_sigmoid_comes_to_zero_where_eagers_does(tmp_path: Path) -> None:
+    """Its logarithm shows every number that is no zero; behind a product and a convolution."""
+    linear, convolution = nn.Linear(12, 12, bias=False), nn.Conv2d(12, 12, 1, bias=False)
+    for layer in (linear, convolution):
+        nn.init.eye_(layer.weight.data.view(12, 12))
+    module = nn.Module()
+    module.layers = nn.ModuleList((linear, convolution))
+    module.forward = lambda x: [
+        linear(x).sigmoid().log(), 1 / linear(x).sigmoid(), F.silu(linear(x)),
+        convolution(x.mT[None, :, :, None]).sigmoid().log(),
+    ]  # fmt: skip
+    x = torch.diag(torch.tensor([-1e29, -200, -104, -90, -88.5, -88, -87, 0, 1, 88, 90, 1e29]))
+    convert(module.eval(), (torch.randn(12, 12),), out=tmp_path / "b", measure_seconds=0)
+    assert_as_eager(tmp_path / "b", module.forward, (x,), rtol=1e-5, atol=1e-6)

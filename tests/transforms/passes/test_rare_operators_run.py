@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -203,7 +204,7 @@ def test_a_branch_on_values_is_refused_by_its_line(
 
 @pytest.mark.parametrize("target", ["cpu", "metal"])
 def test_what_is_no_probability_fails_its_run(target: str, tmp_path: Path) -> None:
-    """Eager raises for a prediction below 0, above 1, or NaN, alone among good ones."""
+    """Eager raises for a prediction or label below 0, above 1, or NaN, alone among good ones."""
     module = nn.Module()
     module.forward = lambda x, y, w: [
         F.binary_cross_entropy(x, y),
@@ -213,10 +214,10 @@ def test_what_is_no_probability_fails_its_run(target: str, tmp_path: Path) -> No
     convert(module, good, target=target, out=tmp_path / "b", measure_seconds=0)
     ends = (torch.tensor([[0.0, 1, 0, 1]] * 3), *good[1:])
     assert_as_eager(tmp_path / "b", module.forward, ends, **_CLOSE)
-    for wrong in (-1e-6, 1.000001, NAN):
-        x = good[0].clone()
-        x[1, 2] = wrong
+    for wrong, number in itertools.product((-1e-6, 1.000001, NAN), (0, 1)):
+        given = [each.clone() for each in good]
+        given[number][1, 2] = wrong
         with pytest.raises(RuntimeError, match="between 0 and 1"):
-            module.forward(x, *good[1:])
+            module.forward(*given)
         with pytest.raises(MenagerieError, match="an element is outside 0 to 1"):
-            assert_as_eager(tmp_path / "b", lambda *_: (), (x, *good[1:]))
+            assert_as_eager(tmp_path / "b", lambda *_: (), given)
