@@ -112,9 +112,7 @@ class ConvertedBundle:
     def sizes(self) -> tuple[str, ...]:
         """The dynamic sizes as they were proven, such as `n from 4 to 64 by 2`."""
         found = (d for p in self.manifest.programs for d in p.dimensions.items())
-        spans = (
-            f"{n} from {low} to {high}" + f" by {by}" * (by > 1) for n, (low, high, by) in found
-        )
+        spans = (f"{n} from {a} to {b}" + f" by {by}" * (by > 1) for n, (a, b, by) in found)
         return tuple(dict.fromkeys(spans))
 
 

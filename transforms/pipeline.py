@@ -220,10 +220,8 @@ def explain_program(
     for graph_pass, record, result in passes_over(program, made, name=name):
         after = _histogram(result)
         counts = (c for c in _counts(before, after) if c.before != c.after)
-        changed = sorted(counts, key=lambda c: (-abs(c.after - c.before), c.operator))
-        steps.append(
-            PassExplanation(summary=graph_pass.summary, record=record, operators=tuple(changed))
-        )
+        changed = tuple(sorted(counts, key=lambda c: (-abs(c.after - c.before), c.operator)))
+        steps.append(PassExplanation(summary=graph_pass.summary, record=record, operators=changed))
         before = after
     dispatches, refusal = dict[str, int](), ""
     try:

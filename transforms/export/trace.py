@@ -16,13 +16,15 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor
+from torch._decomp import decomposition_table
 from torch._dynamo.exc import UserError
+from torch._higher_order_ops.associative_scan import associative_scan, generic_associative_scan
 from torch._higher_order_ops.flex_attention import FlexAttentionHOP
 from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.export import Dim, ExportedProgram, ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import ConstantArgument
 from torch.fx import GraphModule
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 from torch.nn.attention.flex_attention import _vmap_for_bhqkv
 from torch.utils._pytree import tree_leaves, tree_map_only, tree_structure
 
@@ -50,7 +52,6 @@ from zoo.records import PassRecord
 from zoo.spec import ProgramSpec
 
 _MATRIX = 2
-_NO_REDUCTION = 0  # as at::Reduction numbers it
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 # What torch says of every recurrent layer too; `python_state` has seen whether it matters.
 _ASSIGNED = r"The tensor attributes? (.|\n)* assigned during export"
@@ -84,8 +85,7 @@ def packed_linear(A: Tensor, B: Tensor, group_size: int, S: Tensor, Z: Tensor) -
 
 # torchao's experimental quantisation for Metal makes this operator of a linear layer (pytorch/ao,
 # torchao/experimental: quant_api.py, kernels/mps/src/packing.h), by a library of Macs alone, which
-# is imported first where it is there. Here what it lacks is declared, before a model is called or
-# a program of a file is read; of our runtimes Metal's alone has it.
+# is imported first where it is there. What it lacks is declared here; Metal's runtime alone has it.
 declare(
     "_linear_fp_act_4bit_weight(Tensor A, Tensor B, int group_size, Tensor S, Tensor Z) -> Tensor",
     packed_linear,
@@ -121,10 +121,10 @@ def covariance(
 def correlation(self: Tensor) -> Tensor:
     """Return correlations of rows (torch.corrcoef)."""
     found = covariance(self)
-    deviation = found.diagonal().sqrt() if found.dim() else None
-    return (
-        found / found if deviation is None else (found / deviation[:, None] / deviation).clip(-1, 1)
-    )
+    if not found.dim():
+        return found / found
+    deviation = found.diagonal().sqrt()
+    return (found / deviation[:, None] / deviation).clip(-1, 1)
 
 
 # Torch's own without gradients reads the length as a number, which fixes a dynamic one.
@@ -135,28 +135,9 @@ def largest_of_windows(self: Tensor, *window: Any, **how: Any) -> Tensor:
     return largest
 
 
-# Torch's own fixes a dynamic number of rows, since it reads their losses as one number.
-@aten.nll_loss_nd.default.py_impl(_COMPOSITE)
-def losses_of_rows(
-    self: Tensor, target: Tensor, weight: Any = None, reduction: int = 1, ignore_index: int = -100
-) -> Tensor:
-    """Return negative log likelihoods (torch.nn.functional.nll_loss)."""
-    rows = self.dim() == _MATRIX and reduction == _NO_REDUCTION
-    given = (self[:, :, None], target[:, None]) if rows else (self, target)
-    how = weight, reduction, ignore_index
-    losses: Tensor = aten.nll_loss_nd.default._op_dk(_COMPOSITE, *given, *how)
-    return losses[:, 0] if rows else losses
-
-
-@aten.cross_entropy_loss.default.py_impl(_COMPOSITE)
-def entropies_of_rows(self: Tensor, target: Tensor, *how: Any, **named: Any) -> Tensor:
-    """Return cross entropies (torch.nn.functional.cross_entropy)."""
-    smooth = any(how[3:]) or named.get("label_smoothing")
-    if self.dim() == _MATRIX and target.dim() == 1 and not smooth:  # numbers of classes
-        named.pop("label_smoothing", None)
-        return losses_of_rows(self.log_softmax(1), target, *how[:3], **named)
-    losses: Tensor = aten.cross_entropy_loss.default._op_dk(_COMPOSITE, self, target, *how, **named)
-    return losses
+# Torch's decompositions read the number of a reduction as its name; its kernels know it.
+for loss in (aten.hinge_embedding_loss, aten.margin_ranking_loss, aten.nll_loss):
+    decomposition_table.pop(loss.default)
 
 
 def trace(
@@ -213,6 +194,7 @@ def _exported(
             patch.object(Tensor, "__setitem__", _write_view),
             torch_unheard(),
             SignalsOfAnyLength(),
+            patch(f"{associative_scan.__module__}.generic_associative_scan", _scan_of_any_length),
             warnings.catch_warnings(),
         ):
             warnings.filterwarnings("ignore", _ASSIGNED)
@@ -232,6 +214,19 @@ def _exported(
             raise doubt from None
         records.clear()
         return _decomposed(place, flat(exported), records, deferred=True)
+
+
+def _scan_of_any_length(operator: Any, leaves: Any, **how: Any) -> Any:
+    """Scan axis 0 by distances of 1, 2, 4, ...; torch's own fixes all sizes of what it halves."""
+    if all(isinstance(size, int) for x in leaves for size in x.shape):
+        return generic_associative_scan(operator, leaves, **how)  # type: ignore[no-untyped-call]
+    for step in (1 << n for n in range(31)):
+        if statically_known_true(leaves[0].shape[0] <= step):
+            break
+        made = tree_leaves(operator(*(x.roll(step, 0) for x in leaves), *leaves))
+        masks = [(torch.arange(x.shape[0]) < step).view(-1, *[1] * (x.dim() - 1)) for x in made]
+        leaves = list(map(torch.where, masks, leaves, made))
+    return leaves
 
 
 _write = Tensor.__setitem__
@@ -408,13 +403,10 @@ def _shared_memory(module: torch.nn.Module | ExportedProgram) -> str:
 def _failed(place: str, error: Exception, module: torch.nn.Module | ExportedProgram) -> ExportError:
     """Return torch's error, in a user's words where we have some, with the user's line."""
     text, where = str(error), ""
+    told = [*_CAUSES.findall(text), *_LINES.findall(text)]
     for each in (error, error.__context__):
         calls = traceback.extract_tb(each.__traceback__ if each else None)
-        lines = [
-            *_CAUSES.findall(text),
-            *_LINES.findall(text),
-            *((call.filename, call.lineno) for call in calls),
-        ]
+        lines = [*told, *((call.filename, call.lineno) for call in calls)]
         sites = [f" at {name}:{line}" for name, line in lines if not name.startswith(NOT_THEIRS)]
         where = where or "".join(sites[-1:])
     if "data-dependent" in text or isinstance(error, DataDependentOutputException):
@@ -429,7 +421,7 @@ def _failed(place: str, error: Exception, module: torch.nn.Module | ExportedProg
         step = _ONE if all(size in {"1", unit} for unit, size in fixed) else _FIXED
     said = plain_words(text) or "it cannot follow an operation of the model"
     if re.fullmatch(r"[\w.]+", said):
-        said = f"it knows no results of the operator {said}"
+        said = f"it knows no results of the operator {said.replace('._', '.')}"
     if "register it as buffer" in text:
         said = "forward writes into a tensor that no buffer of the module holds"
     if "Pending unbacked symbols" in text:
@@ -459,6 +451,7 @@ _ADVICE = {  # by what torch says
     "self.register_buffer('state', torch.zeros(...))",
     "is registered in forward": "Register it in __init__, with its first value",
     "does not require grad": "Leave gradients out: an artifact has none",
+    "_ctc_loss": "Leave the loss out: convert what gives log_probs",
     "linalg_lstsq": "Solve by torch.linalg.pinv(a) @ b, or by torch.linalg.qr",
     "data pointer": "Leave data_ptr out: an artifact's tensors lie elsewhere",
     ".numpy()": "Compute with torch: what NumPy makes is not part of the graph",

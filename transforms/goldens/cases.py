@@ -15,12 +15,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from menagerie.validation.findings import CaseKind
 from menagerie.validation.samples import TABLE, is_large, places
@@ -242,8 +243,22 @@ def run_exactly(call: Call, inputs: Mapping[str, torch.Tensor]) -> dict[str, tor
     """Return what a call gives in one thread, of a copy of the inputs."""
     # What a mode keeps it from compiling, torch would not compile outside either from then on.
     eager = torch.compiler.set_stance("force_eager")
-    with torch.no_grad(), torch_threads(1), eager, TiesInOrder():  # type: ignore[no-untyped-call]
+    trees = patch("torch._higher_order_ops.utils._hop_compile_and_call", _in_trees)
+    with torch.no_grad(), torch_threads(1), eager, trees, TiesInOrder():  # type: ignore[no-untyped-call]
         return call({name: tensor.clone() for name, tensor in inputs.items()})
+
+
+def _in_trees(loop: Any, arguments: Sequence[Any]) -> Any:
+    """Call one of torch's loops, which knows dictionaries and lists of tensors if compiled only."""
+    shapes, *_, body = [], *filter(callable, arguments)
+
+    def flat(*tensors: Any) -> tuple[Any, ...]:
+        leaves, shape = tree_flatten(body(*tensors))
+        shapes.append(shape)
+        return tuple(leaves)
+
+    result = loop(*(flat if each is body else each for each in arguments))
+    return tree_unflatten(tree_leaves(result), shapes[0]) if shapes else result
 
 
 class EagerMode(TorchDispatchMode):  # type: ignore[no-untyped-call]

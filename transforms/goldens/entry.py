@@ -61,9 +61,8 @@ def _fewest(
                 return None
         found[spec.name] = few.contiguous()
     bounds = ((size, program.dimensions[name]) for name, size in sizes.items())
-    return (
-        found if all(d.low <= n <= d.high and n % d.multiple_of == 0 for n, d in bounds) else None
-    )
+    fits = all(d.low <= n <= d.high and n % d.multiple_of == 0 for n, d in bounds)
+    return found if fits else None
 
 
 def _recording(

@@ -119,10 +119,6 @@ def _filled(size: Any, value: Any = 0, *, dtype: Any = torch.complex64, **_: Any
     return Planes(*(torch.full(size, part, dtype=dtype.to_real()) for part in parts))
 
 
-def _conjugate(z: Planes) -> Planes:
-    return Planes(z.real, -z.imag)
-
-
 def _cast(real: Any, *_: Any, dtype: torch.dtype | None = None, **__: Any) -> Any:
     if isinstance(real, Planes) or dtype is None:
         return NotImplemented
@@ -155,9 +151,10 @@ _FORMS: dict[Any, Form] = {
     aten.add.Tensor: functools.partial(_sum, 1),
     aten.sub.Tensor: functools.partial(_sum, -1),
     aten.rsub.Scalar: lambda z, whole, alpha=1: _sum(-1, whole, z, alpha=alpha),
-    aten.conj.default: _conjugate,
-    aten._conj.default: _conjugate,
-    aten.conj_physical.default: _conjugate,
+    **dict.fromkeys(
+        (aten.conj.default, aten._conj.default, aten.conj_physical.default),
+        lambda z: Planes(z.real, -z.imag),
+    ),
     aten.abs.default: lambda z: torch.hypot(z.real, z.imag),  # no square overflows or vanishes
     aten.real.default: lambda z: z.real,
     aten.imag.default: lambda z: z.imag,

@@ -22,7 +22,8 @@ _FOREIGN_PREFIXES = ("_ZN2at", "_ZN3c10", "_ZN5torch", "_ZNK2at", "_ZNK3c10", "_
 _INSTEAD = {
     "transformers.grouped_mm_fallback.default": "Let transformers multiply experts in plain "
     'batches: model.set_experts_implementation("batched_mm")',
-    "aoti_torch_mps_max_pool2d_with_indices_backward": "Leave gradients out: inference has none",
+    "max_pool2d_with_indices_backward": "Leave gradients out: inference has none",
+    "histogram": "Count with torch.histc, or with torch.bucketize and torch.bincount",
 }
 
 
@@ -31,7 +32,7 @@ def check_kernels(place: str, uses: Mapping[str, tuple[str, ...]], target: str) 
     offered = supported_symbols(target)
     missing = {kernel: sites for kernel, sites in uses.items() if kernel not in offered}
     if missing:
-        known = [step for kernel, step in _INSTEAD.items() if kernel in missing]
+        known = [step for kernel, step in _INSTEAD.items() if kernel in " ".join(missing)]
         raise UnsupportedKernels(place, missing, known[0] if known else "")
 
 
@@ -62,13 +63,10 @@ def check_library(place: str, library: Path, target: str) -> tuple[str, ...]:
 def own_shims(program: ExportedProgram, device: str) -> dict[torch._ops.OpOverload, list[str]]:
     """Return our own operators in use with their C declarations on `cpu` or `mps`."""
     declarations = {s.name: s.declaration for s in load() if s.parameters is not None}
-    found = {}
+    found, spaces = {}, {"menagerie", "torchao"}
     for node in program.graph.nodes:
         operator = node.target
-        if isinstance(operator, torch._ops.OpOverload) and operator.namespace in {
-            "menagerie",
-            "torchao",
-        }:
+        if isinstance(operator, torch._ops.OpOverload) and operator.namespace in spaces:
             name = f"aoti_torch_{device}_{operator._schema.name.partition('::')[2]}"
             if name in declarations:
                 found[operator] = [declarations[name]]

@@ -166,9 +166,8 @@ def _is_rounded_away(
     Both are seen without the gain, so that no channel hides behind a larger one.
     """
     undone = torch.where(gain == 0, 1.0, 1.0 / gain)
-    lost, whole = (
-        float(_scaled(t, undone, layer).norm()) for t in (rounded.double() - exact, exact)
-    )
+    parts = rounded.double() - exact, exact
+    lost, whole = (float(_scaled(part, undone, layer).norm()) for part in parts)
     return lost > torch.finfo(rounded.dtype).eps * whole
 
 

@@ -1,33 +1,90 @@
-"""Branches and loops that values decide, in the form that torch.export records."""
+"""Branches and loops of torch, and losses, as torch.export records them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 import torch
-from torch import nn
+from torch._higher_order_ops.associative_scan import associative_scan
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
+from torch.nn import functional as F
 
 from menagerie.session import Session
+from tests.pieces import Apply
 from transforms import convert
+from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Either(nn.Module):
-    """A branch that a value decides."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Larger or smaller by one."""
-        chosen: torch.Tensor = torch.cond(x.sum() > 0, lambda v: v + 1, lambda v: v - 1, (x,))
-        return chosen
+def either(x: torch.Tensor) -> torch.Tensor:
+    """Larger or smaller by one: a branch that a value decides."""
+    chosen: torch.Tensor = torch.cond(x.sum() > 0, lambda v: v + 1, lambda v: v - 1, (x,))
+    return chosen
 
 
 def test_branches_of_torch_cond_run_by_value(tmp_path: Path) -> None:
     """Each where eager takes it, which goes on to answer in this process."""
-    bundle = convert(Either(), (torch.ones(3),), out=tmp_path / "made", measure_seconds=0)
+    bundle = convert(Apply(either), (torch.ones(3),), out=tmp_path / "made", measure_seconds=0)
     with Session(bundle.folder) as session:
         for x, wanted in ((2, 3), (-2, -3)):
             assert session.run({"x": np.full(3, x, np.float32)})["output"].tolist() == [wanted] * 3
-            assert Either()(torch.full((3,), float(x))).tolist() == [wanted] * 3
+            assert either(torch.full((3,), float(x))).tolist() == [wanted] * 3
+
+
+def scanned(x: torch.Tensor) -> Any:
+    """A scan whose state is a dictionary."""
+    carry = {"a": torch.zeros(3), "b": torch.ones(3)}
+    return scan(lambda c, y: ({"a": c["a"] + y, "b": c["b"] * y}, [c["a"] - y]), carry, x)
+
+
+def looped(x: torch.Tensor) -> Any:
+    """A loop that goes on while a number is small."""
+    body = lambda i, c: (i + 1, {"a": c["a"] + c["b"], "b": c["b"] * 2})  # noqa: E731
+    return while_loop(lambda i, _: i < 3, body, (torch.tensor(0), {"a": x, "b": x + 1}))
+
+
+def recurred(x: torch.Tensor) -> Any:
+    """A linear recurrence over rows, and backwards over columns."""
+    step = lambda a, b: [a[0] * b[0], a[1] * b[0] + b[1]]  # noqa: E731
+    how, pairs = {"combine_mode": "generic"}, [x, x + 1]
+    return associative_scan(step, pairs, 0, **how), associative_scan(step, pairs, 1, True, **how)
+
+
+def lost(x: torch.Tensor) -> Any:
+    """Losses with a target of 1 and -1, and of rows, of which two are chosen."""
+    signs, labels, results = x.sign(), torch.arange(x.shape[0]) % 3, list[Any]()
+    for r in ("none", "mean", "sum"):
+        results.append(F.hinge_embedding_loss(x, signs, 0.3, reduction=r))
+        results.append(F.margin_ranking_loss(x, x.flip(0), signs, 0.3, reduction=r))
+        results.append(F.nll_loss(x, labels, x[0], ignore_index=1, reduction=r))
+    losses = F.cross_entropy(x, labels, reduction="none")
+    return results, losses, losses.topk(2).values, losses.std(), F.cross_entropy(x, labels)
+
+
+@pytest.mark.parametrize("function", [scanned, looped, recurred, lost])
+def test_loops_and_losses_of_a_dynamic_length_are_eagers(function: Any, tmp_path: Path) -> None:
+    """Eager compiles these loops by itself; each length of the range is tried."""
+    module, sizes = Apply(function), ({0: torch.export.Dim("n", min=2, max=9)},)
+    convert(module, (torch.randn(4, 3),), dynamic_shapes=sizes, out=tmp_path / "made")
+    with Session(tmp_path / "made") as session:
+        for n in range(2, 10):
+            x = torch.randn(n, 3)
+            expected = torch.utils._pytree.tree_leaves(module(x))
+            for result, value in zip(session.run({"x": x.numpy()}).values(), expected, strict=True):
+                torch.testing.assert_close(torch.from_numpy(result), value)
+
+
+def test_what_else_to_write_is_said(tmp_path: Path) -> None:
+    """With the line, and the operator by the name that users know."""
+    sizes = torch.tensor([[1, 2]]), torch.tensor([6]), torch.tensor([2])
+    for function, said in (
+        (lambda x: torch.histogram(x, 5, range=(-1.0, 1.0))[0], r"aten.histogram(.|\n)*histc"),
+        (lambda x: F.ctc_loss(x, *sizes), "operator aten.ctc_loss.Tensor. Leave the loss out"),
+    ):
+        with pytest.raises(MenagerieError, match=r"\w+.py:\d+(.|\n)*" + said):
+            convert(Apply(function), (torch.randn(6, 1, 4),), out=tmp_path / "made")

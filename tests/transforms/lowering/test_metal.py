@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from menagerie.session import Session
+from tests.pieces import Apply
 from tests.transforms.lowering.linked_library import LinkedLibrary
 from transforms import convert, run_passes
 from transforms.lowering import metal
@@ -148,18 +149,6 @@ def test_missing_kernels_are_listed_at_once(tmp_path: Path) -> None:
     assert any(f"test_metal.py:{line + 3}" in site for site in inverse)
 
 
-class Unwritten(nn.Module):
-    """One function of its argument."""
-
-    def __init__(self, body: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        super().__init__()
-        self.body = body
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Whatever the function makes of it."""
-        return self.body(x)
-
-
 class Zeta(nn.Module):
     """Hurwitz's."""
 
@@ -169,7 +158,7 @@ class Zeta(nn.Module):
 
 
 def _lacking(name: str) -> str:
-    place = rf"special_{name}(_1)?, model \(.*test_metal.py:\d+, aten.special_{name}\.\w+\)"
+    place = rf"special_{name}(_1)?, model \(.*pieces.py:\d+, aten.special_{name}\.\w+\)"
     fact = f"the target has no function {name}"
     return rf"code generation failed at {place}: {fact}\. Write it with other operators"
 
@@ -179,9 +168,9 @@ def _lacking(name: str) -> str:
     [
         (
             lambda x: x.double().sum(),
-            r"model \(.*test_metal.py:\d+, aten._to_copy.* is of torch.float64, which Metal",
+            r"model \(.*pieces.py:\d+, aten._to_copy.* is of torch.float64, which Metal",
         ),
-        (lambda x: torch._higher_order_ops.map(torch.sin, x), r".*_metal.py:\d+.* Write it"),
+        (lambda x: torch._higher_order_ops.map(torch.sin, x), r".*pieces.py:\d+.* Write it"),
         (torch.special.airy_ai, _lacking("airy_ai")),
         (lambda x: torch.special.laguerre_polynomial_l(x, 3), _lacking("laguerre_polynomial_l")),
         (lambda x: torch.special.legendre_polynomial_p(x, 3), _lacking("legendre_polynomial_p")),
@@ -191,7 +180,7 @@ def test_what_metal_cannot_is_said_in_a_line(
     body: Callable[[torch.Tensor], torch.Tensor], fact: str, tmp_path: Path
 ) -> None:
     """No traceback of torch's, and a name by which the model's author finds the place."""
-    program = torch.export.export(Unwritten(body), (torch.randn(4),), strict=False)
+    program = torch.export.export(Apply(body), (torch.randn(4),), strict=False)
     with pytest.raises(LoweringError, match=f"^program main: {fact}"):
         _lower(program.run_decompositions({}), tmp_path)
 
@@ -204,9 +193,9 @@ def test_a_gradient_of_a_pool_is_refused(tmp_path: Path) -> None:
         back = torch.ops.aten.max_pool2d_with_indices_backward
         return back(y, x, [6, 6], [1, 1], [0, 0], [1, 1], False, places)
 
-    fact = r"test_metal.py:\d+, aten.max_pool2d_with_indices_backward.default\)(.|\n)*Leave grad"
+    fact = r"pieces.py:\d+, aten.max_pool2d_with_indices_backward.default\)(.|\n)*Leave grad"
     with pytest.raises(UnsupportedKernels, match=fact):
-        convert(Unwritten(gradient), (torch.randn(1, 2, 8, 8),), target="metal", out=tmp_path / "o")
+        convert(Apply(gradient), (torch.randn(1, 2, 8, 8),), target="metal", out=tmp_path / "o")
 
 
 def test_a_zeta_of_large_numbers_is_eagers(tmp_path: Path) -> None:
@@ -223,7 +212,7 @@ def test_incomplete_gamma_functions_are_eagers(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Torch's own Metal for these calls `pow` where several are in sight."""
-    both = Unwritten(lambda x: torch.special.gammainc(x, x[0]) + torch.special.gammaincc(x[1], x))
+    both = Apply(lambda x: torch.special.gammainc(x, x[0]) + torch.special.gammaincc(x[1], x))
     made = convert(both, (torch.rand(4, 6) * 9 + 0.1,), target="metal", out=tmp_path / "out")
     assert made.report.worst_snr_db is not None
     assert made.report.worst_snr_db > 100

@@ -151,28 +151,6 @@ def test_divisors_of_two_types(target: str, tmp_path: Path) -> None:
     assert_as_eager(made.folder, _Divisors(), (given[0] * 7 - 5, given[1].flip(0) * 3))
 
 
-class _Losses(nn.Module):
-    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> list[torch.Tensor]:
-        losses = F.cross_entropy(x, labels, reduction="none")
-        likelihoods = F.nll_loss(x, labels, x[0], ignore_index=1, reduction="none")
-        return [
-            losses,
-            losses.topk(2).values,
-            losses.std(),
-            likelihoods,
-            F.cross_entropy(x, labels),
-        ]
-
-
-def test_losses_of_any_number_of_rows(tmp_path: Path) -> None:
-    """One for each row, which others are chosen from."""
-    given, rows = (torch.rand(3, 4), torch.tensor([0, 1, 3])), torch.export.Dim("n", min=2, max=9)
-    shapes, out = ({0: rows}, {0: rows}), tmp_path / "out"
-    convert(_Losses(), given, dynamic_shapes=shapes, out=out, measure_seconds=0)
-    for n in (2, 5, 9):
-        assert_as_eager(out, _Losses(), (torch.randn(n, 4), torch.arange(n) % 4), **_CLOSE)
-
-
 class _Asks(nn.Module):
     def __init__(self, question: Callable[[torch.Tensor], bool]) -> None:
         super().__init__()

@@ -118,9 +118,8 @@ def _fused_convolution(
     window = [for_each_axis(bound[name], _IMAGE_AXES) for name in ("padding", "stride", "dilation")]
     is_sequence = rank == _SEQUENCE_RANK
     if is_sequence:
-        images, weight = (
-            editor.call(aten.unsqueeze.default, each, 2, like=node) for each in (images, weight)
-        )
+        parts = images, weight
+        images, weight = (editor.call(aten.unsqueeze.default, p, 2, like=node) for p in parts)
         window = [[0, *bound["padding"]], [1, *bound["stride"]], [1, *bound["dilation"]]]
     fused = editor.call(
         torch.ops.mkldnn._convolution_pointwise.default,

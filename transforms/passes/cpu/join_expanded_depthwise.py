@@ -108,9 +108,8 @@ class JoinExpandedDepthwise(GraphPass):
 def _convolution(editor: ProgramEditor, node: Node) -> _Convolution | None:
     given = bound_arguments(node)
     fused = node.target is _POINTWISE
-    images, weight, bias = (
-        given[name] for name in (("X", "W", "B") if fused else ("input", "weight", "bias"))
-    )
+    names = ("X", "W", "B") if fused else ("input", "weight", "bias")
+    images, weight, bias = (given[name] for name in names)
     if not fused and editor.constant(weight) is None:
         return None
     made = fake_value(node)
@@ -119,9 +118,8 @@ def _convolution(editor: ProgramEditor, node: Node) -> _Convolution | None:
     activation = Activation("none")
     if fused:
         activation = Activation(given["attr"], tuple(given["scalars"]), given["algorithm"] or "")
-    stride, padding, dilation = (
-        list(for_each_axis(given[name], _AXES)) for name in ("stride", "padding", "dilation")
-    )
+    names = ("stride", "padding", "dilation")
+    stride, padding, dilation = (list(for_each_axis(given[name], _AXES)) for name in names)
     window = (stride, padding, dilation)
     return _Convolution(images, weight, bias, window, given["groups"], activation)
 
