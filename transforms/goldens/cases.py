@@ -382,6 +382,14 @@ def _rounded_once(norm: Callable[..., Any], x: torch.Tensor, *how: Any) -> Any:
     return tuple(result.to(x.dtype) for result in norm(*wide))
 
 
+def _column(resize: Callable[..., Any], x: torch.Tensor, size: Any, *how: Any) -> Any:
+    """Resize two equal columns in place of one, of which eager repeats the first element."""
+    if size[1] == x.shape[3] == 1:
+        return resize(x.repeat(1, 1, 1, 2), [size[0], 2], *how[:2])[..., :1].contiguous()
+    return resize(x, size, *how)
+
+
+_RESIZES = (aten._upsample_bilinear2d_aa.default, aten._upsample_bicubic2d_aa.default)
 _NORMS = (aten.native_layer_norm.default, aten.native_group_norm.default)
 _SHORT = 16  # elements: of more an average counts
 _NEAR = 0.1  # of the largest in another case
@@ -393,6 +401,7 @@ _KEPT = (
 )
 _IN_ORDER: dict[object, Callable[..., Any]] = {
     **{norm: functools.partial(_rounded_once, norm) for norm in _NORMS},
+    **{resize: functools.partial(_column, resize) for resize in _RESIZES},
     aten.sort.default: _sorted,
     aten.sort.stable: lambda x, **how: aten.sort.stable(x, **{**how, "stable": True}),
     aten.topk.default: _first,
