@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.utils._pytree import tree_leaves
 
 import menagerie
 from transforms.bisect.pieces import lower_piece
@@ -103,7 +104,7 @@ def assert_as_eager(
 
     Args:
         bundle: the folder.
-        module: returns a tensor, or several in the order of the program's outputs.
+        module: returns a tensor, or a structure of several in the order of the program's outputs.
         calls: the inputs of each call, in order.
         close: `rtol` and `atol`, as torch.testing.assert_close has them; else each is 0.
     """
@@ -111,9 +112,7 @@ def assert_as_eager(
         names = [each.name for each in session.inputs]
         for inputs in calls:
             given = {n: as_array(t) for n, t in zip(names, inputs, strict=True)}
-            results = session.run(given).values()
-            wanted = module(*inputs)
-            wanted = (wanted,) if isinstance(wanted, torch.Tensor) else wanted
+            results, wanted = session.run(given).values(), tree_leaves(module(*inputs))
             for found, want in zip(results, wanted, strict=True):
                 how = {"rtol": 0.0, "atol": 0.0, "equal_nan": True} | close
                 whole = torch.from_numpy(found).view(want.dtype)

@@ -106,6 +106,16 @@ def _raised(z: Any, n: Any) -> Any:
     return Planes(size * angle.cos(), size * angle.sin())
 
 
+def _root(z: Planes) -> Planes:
+    """Take the larger part by a root and the other by a division, so that neither cancels."""
+    a, b = z
+    large = 2 * torch.sqrt(a.abs() / 8 + torch.hypot(a / 8, b / 8))  # which do not overflow
+    small = torch.where(large == 0, 0.0, b.abs() / (2 * large))
+    large, small = (torch.where(b.isinf(), torch.inf, part) for part in (large, small))
+    real, imag = torch.where(a >= 0, large, small), torch.where(a >= 0, small, large)
+    return Planes(real, torch.copysign(imag, b))
+
+
 def _sum(sign: int, left: Any, right: Any, *, alpha: Any = 1) -> Any:
     """Multiply by alpha as eager does: a complex 1 spreads a plane's NaN to the other."""
     if isinstance(alpha, complex):
@@ -148,6 +158,7 @@ _FORMS: dict[Any, Form] = {
     aten.square.default: lambda z: _product(z, z),
     aten.pow.Tensor_Scalar: _raised,
     aten.reciprocal.default: lambda z: _quotient(1.0, z),
+    aten.sqrt.default: lambda z: _root(z) if isinstance(z, Planes) else NotImplemented,
     aten.add.Tensor: functools.partial(_sum, 1),
     aten.sub.Tensor: functools.partial(_sum, -1),
     aten.rsub.Scalar: lambda z, whole, alpha=1: _sum(-1, whole, z, alpha=alpha),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 import torch
 from torch._higher_order_ops.associative_scan import associative_scan
@@ -12,8 +11,7 @@ from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 from torch.nn import functional as F
 
-from menagerie.session import Session
-from tests.pieces import Apply
+from tests.pieces import Apply, assert_as_eager
 from transforms import convert
 from zoo.errors import MenagerieError
 
@@ -30,10 +28,7 @@ def either(x: torch.Tensor) -> torch.Tensor:
 def test_branches_of_torch_cond_run_by_value(tmp_path: Path) -> None:
     """Each where eager takes it, which goes on to answer in this process."""
     bundle = convert(Apply(either), (torch.ones(3),), out=tmp_path / "made", measure_seconds=0)
-    with Session(bundle.folder) as session:
-        for x, wanted in ((2, 3), (-2, -3)):
-            assert session.run({"x": np.full(3, x, np.float32)})["output"].tolist() == [wanted] * 3
-            assert either(torch.full((3,), float(x))).tolist() == [wanted] * 3
+    assert_as_eager(bundle.folder, either, *((torch.full((3,), x),) for x in (2.0, -2.0)))
 
 
 def scanned(x: torch.Tensor) -> Any:
@@ -71,12 +66,8 @@ def test_loops_and_losses_of_a_dynamic_length_are_eagers(function: Any, tmp_path
     """Eager compiles these loops by itself; each length of the range is tried."""
     module, sizes = Apply(function), ({0: torch.export.Dim("n", min=2, max=9)},)
     convert(module, (torch.randn(4, 3),), dynamic_shapes=sizes, out=tmp_path / "made")
-    with Session(tmp_path / "made") as session:
-        for n in range(2, 10):
-            x = torch.randn(n, 3)
-            expected = torch.utils._pytree.tree_leaves(module(x))
-            for result, value in zip(session.run({"x": x.numpy()}).values(), expected, strict=True):
-                torch.testing.assert_close(torch.from_numpy(result), value)
+    calls = ((torch.randn(n, 3),) for n in range(2, 10))
+    assert_as_eager(tmp_path / "made", module, *calls, rtol=1e-5, atol=1e-5)
 
 
 def test_what_else_to_write_is_said(tmp_path: Path) -> None:
