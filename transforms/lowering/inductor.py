@@ -261,8 +261,6 @@ def _with_old_values(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """
     graph = module.graph
     writes = graph.find_nodes(op="call_function", target=aten.copy_.default)
-    if not writes:
-        return module
     written = _written(graph)
     for user in [*writes, graph.output_node()]:
         for value in user.all_input_nodes[user in writes :]:
@@ -276,8 +274,15 @@ def _with_old_values(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
 
 
 def _written(graph: torch.fx.Graph) -> set[int | None]:
+    """Return memory that is written: buffers', and of values computed there but for the last."""
     writes = graph.find_nodes(op="call_function", target=aten.copy_.default)
-    return {get_node_storage(node.args[0]) for node in writes} - {None}
+    ends = [(get_node_storage(node.args[0]), get_node_storage(node.args[1])) for node in writes]
+    buffers = {buffer: buffer for buffer, _ in ends}
+    for node in graph.nodes:
+        # These torch may compute in the buffer's own memory.
+        if node.args and re.search("index_|scatter|put", getattr(node.target, "__name__", "")):
+            buffers[get_node_storage(node)] = buffers.get(get_node_storage(node.args[0]))
+    return {v for v, buffer in buffers.items() if buffer and (buffer, v) not in ends} - {None}
 
 
 @contextmanager

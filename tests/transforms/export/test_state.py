@@ -233,17 +233,22 @@ class Taps(nn.Module):
         self.ring = nn.Buffer(torch.zeros(4, 2))
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """What was the newest, as it is and in two forms; and all taps."""
+        """What was the newest, as it is and in two forms; all taps; the ring between two writes."""
         old = self.first.clone(), self.first[:1].clone(), torch.cat([self.first])
         self.third.copy_(self.second)
         self.second.copy_(self.first)
         self.first.copy_(x)
-        self.ring.index_copy_(0, torch.zeros(1, dtype=torch.int64), x[None])
+        first, powers = torch.zeros(1, dtype=torch.int64), 10 ** torch.arange(4.0)
+        self.ring.index_copy_(0, first, x[None])
+        once = self.ring.clone()
+        self.ring.index_add_(0, first, x[None])
         self.ring.copy_(self.ring.roll(1, 0))  # rows move over one another
         return (
             *old,
             self.first + 10 * self.second + 100 * self.third,
-            10 ** torch.arange(4.0) @ self.ring,
+            powers @ self.ring,
+            powers @ once,
+            once,
         )
 
 
@@ -254,8 +259,9 @@ def test_state_before_a_write_is_kept_and_returned(target: str, tmp_path: Path) 
     convert(Taps().eval(), (torch.ones(2),), target=target, out=folder, measure_seconds=0)
     with Session(folder, threads=1) as session:
         runs = [session.run({"x": np.full(2, n, np.float32)}) for n in range(1, 5)]
-    assert [[float(v[0]) for v in run.values()] for run in runs] == [
-        [0, 0, 0, 1, 10], [1, 1, 1, 12, 120], [2, 2, 2, 123, 1230], [3, 3, 3, 234, 2341],
+    assert [[float(v.flat[0]) for v in run.values()] for run in runs] == [
+        [0, 0, 0, 1, 20, 1, 1], [1, 1, 1, 12, 240, 22, 2],
+        [2, 2, 2, 123, 2460, 243, 3], [3, 3, 3, 234, 4682, 2464, 4],
     ]  # fmt: skip
 
 
