@@ -197,6 +197,11 @@ def is_functional(node: Node) -> bool:
     )
 
 
+def enters_graph(node: Node) -> bool:
+    """Return whether a branch or a loop takes the node: torch wants each in its own memory."""
+    return any(isinstance(user.target, torch._ops.HigherOrderOperator) for user in node.users)
+
+
 def _is_arithmetic(target: Any) -> bool:
     """Return whether a call is Python's own operator or torch's on symbolic sizes."""
     module = getattr(target, "__module__", "") or ""

@@ -11,7 +11,7 @@ from transforms.graph.aliasing import Aliasing
 from transforms.graph.editor import ProgramEditor
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.layouts import same_layout
-from transforms.graph.schemas import hashable, is_functional, is_quantisation
+from transforms.graph.schemas import enters_graph, hashable, is_functional, is_quantisation
 
 
 class MergeCommonSubexpressions(GraphPass):
@@ -21,8 +21,8 @@ class MergeCommonSubexpressions(GraphPass):
     1, 1.0 and True are three arguments. Merged are functional calls alone: no random numbers, no
     uninitialised memory, no sizes that depend on data.
 
-    Refuses when both results are outputs, which the caller may write one by one, and for
-    conversions to and from quantised integers, which backends look for at each use.
+    Refuses when both results are outputs, which the caller may write one by one, or both enter
+    branches and loops, and for conversions to and from quantised integers, which backends look for.
     """
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
@@ -48,6 +48,8 @@ class MergeCommonSubexpressions(GraphPass):
 def _refusals(aliasing: Aliasing, first: Node, node: Node) -> Iterator[str]:
     if is_quantisation(node.target):
         yield "each use of a quantised value keeps its own conversion"
+    if enters_graph(first) and enters_graph(node):
+        yield f"{first.name} and {node.name} enter a branch or a loop"
     if not aliasing.share(first, node) and aliasing.returned(first) and aliasing.returned(node):
         yield f"{first.name} and {node.name} are returned, each in its own memory"
     if not same_layout(first.meta.get("val"), node.meta.get("val")):

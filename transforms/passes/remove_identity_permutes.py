@@ -14,6 +14,7 @@ from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.layouts import Unfit, downstream_values, layout, same_layout
 from transforms.graph.schemas import (
     bound_arguments,
+    enters_graph,
     is_elementwise,
     is_functional,
     qualified_name,
@@ -62,8 +63,8 @@ class RemoveIdentityPermutes(GraphPass):
     Axes decide, not sizes: swapping two axes of equal size is no identity. Strides are those that
     the program was exported with; those of what is returned may become contiguous.
 
-    Refuses to remove a copy when it is returned and would share memory with an input or another
-    output; and to return an input as an output.
+    Refuses to remove a copy when it enters a branch or a loop, or is returned and would share
+    memory with an input or another output; and to return an input as an output.
     """
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
@@ -194,6 +195,8 @@ def _refusals(aliasing: Aliasing, node: Node, step: _Step) -> Iterator[str]:
         if node in returned and (source.op != "call_function" or source in returned):
             yield f"it is returned, and {source.name} is an input or an output itself"
         return
+    if enters_graph(node):
+        yield "it enters a branch or a loop"
     if returned and aliasing.is_input(source):
         yield "it is returned and would share memory with an input or a weight"
     if returned and len({*returned, *aliasing.returned(source)}) > 1:

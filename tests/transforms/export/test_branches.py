@@ -19,16 +19,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def either(x: torch.Tensor) -> torch.Tensor:
-    """Larger or smaller by one: a branch that a value decides."""
-    chosen: torch.Tensor = torch.cond(x.sum() > 0, lambda v: v + 1, lambda v: v - 1, (x,))
-    return chosen
+def twice(x: torch.Tensor) -> Any:
+    """A loop and a branch that are each given two values which are equal."""
+    steps = x[0].long()
+    start = torch.zeros_like(steps), x.clone(), x.clone()
+    end = while_loop(lambda i, *_: i < steps, lambda i, y, m: (i + 1, y * 2, y + m), start)
+    return end, torch.cond(steps > 2, torch.mul, lambda a, b: a - b + 1, (x + 1, x + 1))
 
 
-def test_branches_of_torch_cond_run_by_value(tmp_path: Path) -> None:
-    """Each where eager takes it, which goes on to answer in this process."""
-    bundle = convert(Apply(either), (torch.ones(3),), out=tmp_path / "made", measure_seconds=0)
-    assert_as_eager(bundle.folder, either, *((torch.full((3,), x),) for x in (2.0, -2.0)))
+@pytest.mark.parametrize("target", ["cpu", pytest.param("metal", marks=pytest.mark.sweep)])
+def test_branches_and_loops_run_by_value(target: str, tmp_path: Path) -> None:
+    """As eager does, which goes on to answer in this process; passes merge no equal values."""
+    calls = [(torch.full((3,), steps),) for steps in (3.0, 0.0, 1.0)]
+    made = convert(Apply(twice), calls[0], target=target, out=tmp_path / "b", measure_seconds=0)
+    assert_as_eager(made.folder, twice, *calls)
 
 
 def scanned(x: torch.Tensor) -> Any:
