@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import menagerie
+from tests.pieces import Apply, assert_as_eager
 from transforms import convert
 
 if TYPE_CHECKING:
@@ -59,3 +60,13 @@ def test_complex_numbers_equal_eager(kind: type[nn.Module], scales: Any, tmp_pat
                 torch.testing.assert_close(
                     made, expected, rtol=1e-4, atol=1e-5 * scale.item(), equal_nan=True
                 )
+
+
+@pytest.mark.parametrize("target", ["cpu", "metal"])
+def test_roots_neither_cancel_nor_overflow(target: str, tmp_path: Path) -> None:
+    """Of each sign, at ends and near an axis, where one part is far smaller than the other."""
+    module = Apply(lambda x: torch.view_as_real(torch.view_as_complex(x).sqrt()))
+    convert(module, (torch.randn(7, 2),), target=target, out=tmp_path / "b", measure_seconds=0)
+    ends = (-torch.inf, -3e38, -4.0, -1e-8, 0.0, 1.0, torch.inf)
+    pairs = torch.tensor([[a, b] for a in ends for b in (*ends, torch.nan)]).split(7)
+    assert_as_eager(tmp_path / "b", module, *((each,) for each in pairs), rtol=1e-5, atol=1e-38)
