@@ -136,8 +136,8 @@ def largest_of_windows(self: Tensor, *window: Any, **how: Any) -> Tensor:
 
 
 # Torch's decompositions read the number of a reduction as its name; its kernels know it.
-for loss in (aten.hinge_embedding_loss, aten.margin_ranking_loss, aten.nll_loss):
-    decomposition_table.pop(loss.default)
+for _loss in (aten.hinge_embedding_loss, aten.margin_ranking_loss, aten.nll_loss):
+    decomposition_table.pop(_loss.default, None)
 
 
 def trace(
