@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from menagerie import Session
+from tests.pieces import assert_as_eager
 from transforms import convert
 
 if TYPE_CHECKING:
@@ -54,8 +53,4 @@ def test_results_are_eagers(case: str, tmp_path: Path) -> None:
         measure_seconds=0,
     )  # fmt: skip
     inputs = [torch.randn(s) for s in shapes]
-    with Session(made.folder, threads=1) as session:
-        names = [spec.name for spec in session.inputs]
-        feed = {name: x.numpy() for name, x in zip(names, inputs, strict=True)}
-        (found,) = session.run(feed).values()
-    np.testing.assert_allclose(found, module(*inputs).numpy(), rtol=1e-5, atol=1e-6)
+    assert_as_eager(made.folder, module, inputs, rtol=1e-5, atol=1e-6)

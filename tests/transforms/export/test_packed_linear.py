@@ -6,12 +6,11 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from menagerie.session import Session
+from tests.pieces import assert_as_eager
 from transforms import convert
 from zoo.errors import UnsupportedKernels
 
@@ -28,7 +27,7 @@ class _Layer(nn.Module):
         super().__init__()
         torch.manual_seed(1)
         numbers = torch.randint(0, 16, (6, 128), dtype=torch.uint8)
-        self.numbers = numbers.numpy()
+        self.numbers = numbers
         self.register_buffer("packed_weights", numbers[:, 0::2] | numbers[:, 1::2] << 4)
         self.weight_scales = nn.Parameter(torch.rand(6, 2) / 32, requires_grad=False)
         self.weight_zeros = nn.Parameter(-8 * self.weight_scales, requires_grad=False)
@@ -49,17 +48,14 @@ def test_metal_computes_it(tmp_path: Path) -> None:
         layer, (rows,), target="metal", dynamic_shapes=(axis,), out=tmp_path / "out",
         measure_seconds=0,
     )  # fmt: skip
-    scales, zeros = (
-        np.repeat(t.numpy().astype("f8"), _GROUP, 1)
-        for t in (layer.weight_scales, layer.weight_zeros)
-    )
-    weight = layer.numbers * scales + zeros
-    with Session(made.folder, threads=1) as session:
-        for count in (1, 3, 8):
-            given = np.random.default_rng(count).normal(size=(count, 128)).astype("f4")
-            expected = np.maximum(given.astype("f8") @ weight.T, 0)
-            (found,) = session.run({"rows": given}).values()
-            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    parts = layer.weight_scales, layer.weight_zeros
+    scales, zeros = (part.double().repeat_interleave(_GROUP, 1) for part in parts)
+    weight, calls = layer.numbers * scales + zeros, ((torch.randn(n, 128),) for n in (1, 3, 8))
+
+    def exact(rows: torch.Tensor) -> torch.Tensor:
+        return (rows.double() @ weight.T).relu().float()
+
+    assert_as_eager(made.folder, exact, *calls, rtol=1e-5, atol=1e-5)
 
 
 def test_the_cpu_refuses_it_by_name(tmp_path: Path) -> None:

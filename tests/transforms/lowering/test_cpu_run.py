@@ -12,9 +12,8 @@ from torch import nn
 
 from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.numerics import Dtype
-from menagerie.session import Session
 from menagerie.tensor_files import read_inputs, readable, write_outputs
-from tests.pieces import run_bundle, run_piece
+from tests.pieces import assert_as_eager, run_bundle, run_piece
 from transforms import convert
 from transforms.bisect import locate
 from zoo.errors import SessionError
@@ -40,9 +39,7 @@ def test_decimals_are_those_that_eager_rounds_to(tmp_path: Path) -> None:
     """13 times 0.1 is the number after 1.3."""
     x = torch.arange(-300, 301) / 20
     convert(_Decimals(), (torch.randn(601),), out=tmp_path / "out", measure_seconds=0)
-    with Session(tmp_path / "out") as session:
-        found = [torch.from_numpy(y.copy()) for y in session.run({"x": x.numpy()}).values()]
-    torch.testing.assert_close(found, [*_Decimals()(x)], rtol=0, atol=0)
+    assert_as_eager(tmp_path / "out", _Decimals(), (x,))
 
 
 def test_process_never_loads_torch(tmp_path: Path) -> None:

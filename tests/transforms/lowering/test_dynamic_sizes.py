@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
-from menagerie.session import Session
+from tests.pieces import Apply, assert_as_eager
 from transforms import convert
 from transforms.graph.guards import dynamic_sizes_kept, surely_equal
 from transforms.passes.metal.fuse_epilogues import FuseEpilogues
@@ -75,41 +75,22 @@ def test_sizes_stay_dynamic_through_fusion() -> None:
         torch.testing.assert_close(fused.module()(x, table), program.module()(x, table))
 
 
-class _Groups(nn.Module):
-    """Sums of groups of four, the last of which is filled up as people write it."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(batch, n) becomes (batch, n / 4, rounded up)."""
-        return nn.functional.pad(x, (0, -x.shape[1] % 4)).view(x.shape[0], -1, 4).sum(-1)
-
-
 def test_a_remainder_of_a_negative_size_stays_dynamic(tmp_path: Path) -> None:
-    """Torch does not see that 4 divides `n + -n % 4`."""
+    """Torch does not see that 4 divides `n + -n % 4`, as people fill up the last group of four."""
+    pad = nn.functional.pad
+    groups = Apply(lambda x: pad(x, (0, -x.shape[1] % 4)).view(x.shape[0], -1, 4).sum(-1))
     sizes, out = {"x": {1: Dim("n", min=5, max=64)}}, tmp_path / "out"
-    convert(_Groups(), (torch.randn(2, 10),), dynamic_shapes=sizes, out=out, measure_seconds=0)
-    with Session(out) as session:
-        for size in (5, 6, 7, 8, 63, 64):
-            x = torch.randn(2, size)
-            [result] = session.run({"x": x.numpy()}).values()
-            torch.testing.assert_close(torch.from_numpy(result.copy()), _Groups()(x))
-
-
-class _Start(nn.Module):
-    """The first part of a signal, by a fraction of its length."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(2, n) becomes (2, 0.29 n, rounded down)."""
-        return x[:, : math.floor(x.shape[1] * 0.29)] * 2
+    convert(groups, (torch.randn(2, 10),), dynamic_shapes=sizes, out=out, measure_seconds=0)
+    calls = ((torch.randn(2, size),) for size in (5, 6, 7, 8, 63, 64))
+    assert_as_eager(out, groups, *calls, rtol=1.3e-6, atol=1e-5)
 
 
 @pytest.mark.parametrize("target", ["cpu", pytest.param("metal", marks=pytest.mark.sweep)])
 def test_a_signal_is_cut_at_a_fraction_of_its_length(target: str, tmp_path: Path) -> None:
     """Where ranges do not tell which of two sizes is smaller, the host compares them."""
+    start = Apply(lambda x: x[:, : math.floor(x.shape[1] * 0.29)] * 2)
     sizes, out = {"x": {1: Dim("n", min=20, max=3000)}}, tmp_path / "out"
     given = (torch.randn(2, 50),)
-    convert(_Start(), given, target=target, dynamic_shapes=sizes, out=out, measure_seconds=0)
-    with Session(out) as session:
-        for size in (20, 57, 100, 101, 1000, 2999, 3000):
-            x = torch.randn(2, size)
-            [result] = session.run({"x": x.numpy()}).values()
-            torch.testing.assert_close(torch.from_numpy(result.copy()), _Start()(x))
+    convert(start, given, target=target, dynamic_shapes=sizes, out=out, measure_seconds=0)
+    calls = ((torch.randn(2, size),) for size in (20, 57, 100, 101, 1000, 2999, 3000))
+    assert_as_eager(out, start, *calls, rtol=1.3e-6, atol=1e-5)

@@ -14,8 +14,7 @@ from torch import nn
 from torch.export import Dim
 from torch.nn import functional as F
 
-from menagerie.session import Session
-from tests.pieces import run_piece
+from tests.pieces import assert_as_eager, run_piece
 from transforms import convert
 from transforms.pipeline import run_passes
 from zoo.errors import ValidationError
@@ -319,9 +318,7 @@ def test_numbers_of_a_length_are_wide(tmp_path: Path) -> None:
     """A shader's float would round 690 * 0.35 up, and its int not hold 690 * 10**7."""
     x, sizes, out = torch.randn(1, 3, 690), [{2: Dim("n", min=2, max=700)}], tmp_path / "out"
     convert(_Lengths(), (x[..., :11],), target="metal", out=out, dynamic_shapes=sizes)
-    with Session(out) as session:
-        found = [torch.from_numpy(y) for y in session.run({"x": x.numpy()}).values()]
-    torch.testing.assert_close(found, [*_Lengths()(x)])
+    assert_as_eager(out, _Lengths(), (x,), rtol=1.3e-6, atol=1e-5)
 
 
 class _Quotients(nn.Module):
@@ -336,10 +333,7 @@ def test_what_a_constant_divides_is_divided(tmp_path: Path) -> None:
     out, given = tmp_path / "out", (torch.randn(81), torch.randn(3, 41))
     convert(_Quotients(), given, target="metal", out=out, measure_seconds=0)
     given = torch.cat([torch.arange(-40, 40) / 10, torch.tensor([41.0])]), torch.ones(3, 41)
-    with Session(out) as session:
-        feed = {i.name: x.numpy() for i, x in zip(session.inputs, given, strict=True)}
-        found = [torch.from_numpy(y.copy()) for y in session.run(feed).values()]
-    torch.testing.assert_close(found, [*_Quotients()(*given)])
+    assert_as_eager(out, _Quotients(), given, rtol=1.3e-6, atol=1e-5)
 
 
 class _Sums(nn.Module):
@@ -372,10 +366,7 @@ def test_integers_wrap_around_at_their_ends(tmp_path: Path) -> None:
     lowest, highest = torch.iinfo(torch.int32).min, torch.iinfo(torch.int32).max
     x = torch.tensor([lowest, lowest + 1, -32768, -7, 0, 300, 1 << 20, highest], dtype=torch.int32)
     convert(_Ends(), (x,), target="metal", out=tmp_path / "out", measure_seconds=0)
-    with Session(tmp_path / "out", threads=1) as session:
-        found = [torch.from_numpy(y) for y in session.run({"x": x.numpy()}).values()]
-    for mine, eagers in zip(found, _Ends()(x), strict=True):
-        torch.testing.assert_close(mine, eagers, atol=0, rtol=0)
+    assert_as_eager(tmp_path / "out", _Ends(), (x,))
 
 
 class _Wrapped(nn.Module):

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import menagerie
+from tests.pieces import Apply, assert_as_eager
 from transforms import convert
 
 if TYPE_CHECKING:
@@ -93,15 +94,7 @@ def test_far_rows_keep_their_variance(statistics: Path) -> None:
 @pytest.mark.parametrize("target", ["cpu", pytest.param("metal", marks=pytest.mark.sweep)])
 def test_one_number_has_the_variance_of_eager(target: str, tmp_path: Path) -> None:
     """0, or NaN where it is NaN or infinite."""
-
-    class Alone(nn.Module):
-        def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-            return x.var(1, unbiased=False) + x.mean(1), x[0, 0].std(unbiased=False)
-
-    convert(Alone(), (torch.randn(4, 1),), target=target, out=tmp_path / "b", measure_seconds=0)
+    alone = Apply(lambda x: (x.var(1, unbiased=False) + x.mean(1), x[0, 0].std(unbiased=False)))
+    convert(alone, (torch.randn(4, 1),), target=target, out=tmp_path / "b", measure_seconds=0)
     x = torch.tensor([[torch.nan], [torch.inf], [-torch.inf], [3.0]])
-    with menagerie.open(tmp_path / "b") as session:
-        for rows in (x, x.flip(0)):
-            found = session.run({"x": rows.numpy()}).values()
-            for result, want in zip(found, Alone()(rows), strict=True):
-                np.testing.assert_array_equal(result, want.numpy())
+    assert_as_eager(tmp_path / "b", alone, (x,), (x.flip(0),))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import example, given, settings
@@ -12,8 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from menagerie.session import Session
-from tests.pieces import run_piece
+from tests.pieces import assert_as_eager, run_piece
 from transforms import Program, convert, run_passes
 from transforms.export.prepare import prepare_module
 from transforms.passes.expand_recurrent_layers import ExpandRecurrentLayers
@@ -112,11 +110,7 @@ def test_all_kinds_convert(target: str, steps: int, tmp_path: Path) -> None:
     inputs = torch.randn(2, steps, 4), torch.randn(2, 2, 5), torch.randn(2, 2, 5)
     bundle = convert(module, inputs, target=target, out=tmp_path / "made", measure_seconds=0)
     fresh = tuple(torch.randn_like(value) for value in inputs)
-    with Session(bundle.folder) as session, torch.no_grad():
-        names = (tensor.name for tensor in session.inputs)
-        found = session.run({n: v.numpy() for n, v in zip(names, fresh, strict=True)})
-        for result, expected in zip(found.values(), module(*fresh), strict=True):
-            np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+    assert_as_eager(bundle.folder, module, fresh, rtol=1e-4, atol=1e-5)
 
 
 class _Listener(nn.Module):
@@ -163,11 +157,8 @@ def test_any_length_and_batch_convert(kind: str, target: str, tmp_path: Path) ->
         out=tmp_path / "made",
         measure_seconds=0,
     )
-    with Session(bundle.folder) as session, torch.no_grad():
-        for x in (torch.randn(1, 1, 6), torch.randn(3, 41, 6), torch.randn(4, 90, 6)):
-            found = session.run({session.inputs[0].name: x.numpy()})
-            for result, expected in zip(found.values(), module(x), strict=True):
-                np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+    calls = ((torch.randn(*size, 6),) for size in ((1, 1), (3, 41), (4, 90)))
+    assert_as_eager(bundle.folder, module, *calls, rtol=1e-4, atol=1e-5)
 
 
 def test_dropout_that_is_on_is_refused(tmp_path: Path) -> None:

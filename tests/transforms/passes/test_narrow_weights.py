@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from menagerie.session import Session
+from tests.pieces import assert_as_eager
 from transforms import convert
 from transforms.pipeline import run_passes
 from zoo.errors import UsageError
@@ -114,9 +114,7 @@ def test_the_bundle_keeps_two_bytes_a_weight_and_computes_in_float32(
     module.convolution.weight.copy_(rounded)
     for layer in (module.table, module.linear):
         layer.weight.copy_(layer.weight.to(dtype).float())
-    with Session(made.folder) as session:
-        (found,) = session.run({"x": inputs[0].numpy(), "rows": inputs[1].numpy()}).values()
-    assert (module(*inputs) - torch.from_numpy(found)).abs().max() < 2e-6
+    assert_as_eager(made.folder, module, inputs, atol=2e-6)
 
 
 def _kept(path: Path) -> list[tuple[str, int]]:
@@ -156,8 +154,5 @@ def test_every_size_of_input_finds_the_weights(precision: str, tmp_path: Path) -
         out=tmp_path / "out",
         measure_seconds=0,
     )
-    with Session(made.folder) as session:
-        for count in (200, 3, 1, 512, 40):
-            x = torch.randn(count, 96)
-            (found,) = session.run({"x": x.numpy()}).values()
-            assert (module(x) - torch.from_numpy(found)).abs().max() < 5e-2
+    calls = ((torch.randn(count, 96),) for count in (200, 3, 1, 512, 40))
+    assert_as_eager(made.folder, module, *calls, atol=5e-2)

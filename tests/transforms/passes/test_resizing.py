@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-import menagerie
+from tests.pieces import assert_as_eager
 from transforms import convert
 
 _NOISE = torch.Generator().manual_seed(1)
@@ -38,12 +38,8 @@ def test_a_factor_that_leaves_a_dynamic_size_copies(target: str, tmp_path: Path)
         _Resized(), (given,), target=target, dynamic_shapes=(width,), out=tmp_path / "out",
         measure_seconds=0,
     )  # fmt: skip
-    with menagerie.open(bundle.folder) as session:
-        for wide in range(1, 13):
-            x = torch.randn(2, 4, wide, generator=_NOISE)
-            found = session.run({session.inputs[0].name: x.numpy()})
-            for result, wanted in zip(found.values(), _Resized()(x), strict=True):
-                torch.testing.assert_close(torch.from_numpy(result), wanted)
+    calls = ((torch.randn(2, 4, wide, generator=_NOISE),) for wide in range(1, 13))
+    assert_as_eager(bundle.folder, _Resized(), *calls, rtol=1.3e-6, atol=1e-5)
 
 
 class _Precise(nn.Module):
@@ -56,9 +52,7 @@ def test_doubles_keep_their_digits(tmp_path: Path) -> None:
     """Places are computed in the dtype of the images, of which float32 holds half the digits."""
     x = torch.randn(2, 4, 9, generator=_NOISE, dtype=torch.float64)
     bundle = convert(_Precise(), (x,), out=tmp_path / "out", measure_seconds=0)
-    with menagerie.open(bundle.folder) as session:
-        found = session.run({session.inputs[0].name: (x * 3).numpy()})["output"]
-    torch.testing.assert_close(torch.from_numpy(found), _Precise()(x * 3), rtol=1e-12, atol=1e-12)
+    assert_as_eager(bundle.folder, _Precise(), (x * 3,), rtol=1e-12, atol=1e-12)
 
 
 class _Smooth(nn.Module):
@@ -73,7 +67,5 @@ def test_a_factor_that_leaves_a_size_copies_with_antialiasing(
     """Also of one fixed size; one column as two equal ones, since eager repeats its first pixel."""
     x = torch.randn(sizes, generator=_NOISE)
     bundle = convert(_Smooth(), (x,), out=tmp_path / "out", measure_seconds=0)
-    with menagerie.open(bundle.folder) as session:
-        found = torch.from_numpy(session.run({session.inputs[0].name: x.numpy()})["output"])
-    columns = x if x.shape[2] > 1 else x.expand(2, 8, 2)
-    torch.testing.assert_close(found, _Smooth()(columns)[..., : found.shape[-1]])
+    wanted = _Smooth()(x if x.shape[2] > 1 else x.expand(2, 8, 2))[..., : x.shape[2]]
+    assert_as_eager(bundle.folder, lambda _: wanted, (x,), rtol=1.3e-6, atol=1e-5)

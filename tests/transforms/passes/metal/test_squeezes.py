@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from menagerie.session import Session
+from tests.pieces import assert_as_eager
 from transforms import convert
 from transforms.pipeline import explain_program
 
@@ -51,11 +50,8 @@ def test_a_squeeze_is_one_kernel(tmp_path: Path, channels: int, middle: int, siz
     convert(module, (x,), target="metal", out=tmp_path / "out", measure_seconds=0)
     unknown, endless = x.clone(), x.clone()
     unknown[0, 3, 2, 1], endless[1, 5, 0, 0] = torch.nan, torch.inf
-    with Session(tmp_path / "out") as session:
-        for given in (x, torch.zeros_like(x), torch.full_like(x, 7.5), unknown, endless):
-            [found] = session.run({"x": given.numpy()}).values()
-            wanted = module(given)
-            torch.testing.assert_close(torch.from_numpy(found), wanted, equal_nan=True)
+    calls = x, torch.zeros_like(x), torch.full_like(x, 7.5), unknown, endless
+    assert_as_eager(tmp_path / "out", module, *((each,) for each in calls), rtol=1.3e-6, atol=1e-5)
 
 
 @torch.no_grad()
@@ -65,11 +61,8 @@ def test_images_may_have_any_size(tmp_path: Path) -> None:
     sizes = {2: torch.export.Dim("h", min=2, max=9), 3: torch.export.Dim("w", min=2, max=70)}
     folder = tmp_path / "out"
     convert(module, (x,), target="metal", dynamic_shapes=(sizes,), out=folder, measure_seconds=0)
-    with Session(folder) as session:
-        for h, w in ((2, 2), (9, 70), (4, 33)):
-            given = torch.randn(2, 20, h, w)
-            [found] = session.run({"x": given.numpy()}).values()
-            torch.testing.assert_close(torch.from_numpy(found), module(given))
+    calls = ((torch.randn(2, 20, *size),) for size in ((2, 2), (9, 70), (4, 33)))
+    assert_as_eager(folder, module, *calls, rtol=1.3e-6, atol=1e-5)
 
 
 def test_what_one_group_cannot_do_is_left() -> None:
@@ -103,8 +96,8 @@ def test_halves_of_odd_channels_and_strided_products(tmp_path: Path) -> None:
     dispatches = _dispatches(module, *calls[0])
     assert (dispatches["squeeze"], dispatches["bmm_out"]) == (1, 1)
     convert(module, calls[0], target="metal", out=tmp_path / "out", measure_seconds=0)
-    with Session(tmp_path / "out") as session:
-        for x, image in calls:
-            found = session.run({"x": x.numpy(), "image": image.numpy()}).values()
-            for made, wanted in zip(found, exact(x.float(), image.float()), strict=True):
-                np.testing.assert_allclose(made, wanted, rtol=0.02, atol=0.02)
+
+    def eager(x: torch.Tensor, image: torch.Tensor) -> list[torch.Tensor]:
+        return [each.half() for each in exact(x.float(), image.float())]
+
+    assert_as_eager(tmp_path / "out", eager, *calls, rtol=0.02, atol=0.02)
