@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from menagerie.format.bundle_manifest import (
     BundleManifest,
     BundleProgram,
+    FileEntry,
     ReleaseState,
     Role,
     State,
@@ -82,22 +84,15 @@ def write_bundle(
         files |= _write_speech(folder, speech)
     files[Role.SBOM] = SBOM_FILE
     draft = BundleManifest(
-        model=identity.model,
-        target=target.name,
-        runtime=target.runtime,
-        build_key=identity.build_key,
-        state=ReleaseState.LOWERED,
-        requires=target.requirements(),
-        programs=entries,
+        model=identity.model, target=target.name, runtime=target.runtime,
+        build_key=identity.build_key, state=ReleaseState.LOWERED,
+        requires=target.requirements(), programs=entries,
         accuracy=gate.facts if gate is not None else None,
         tolerances={**DEFAULT_TOLERANCES, **settings.tolerances},
-        random_weights=identity.random_weights,
-        source=identity.source,
-        licence=identity.licence,
-        versions=_versions(target),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        random_weights=identity.random_weights, source=identity.source, licence=identity.licence,
+        versions=_versions(target), created=datetime.now(UTC).isoformat(timespec="seconds"),
         files={role: unsealed(path) for role, path in files.items()},
-    )
+    )  # fmt: skip
     (folder / SBOM_FILE).write_bytes(sbom_document(folder, draft))
     return seal(folder, draft)
 
@@ -109,10 +104,10 @@ class _Weights:
         self.kept = kept
         self._scheme = scheme_of(kept)
         self._narrow = None if self._scheme else getattr(torch, kept.precision.value)
-        self.tensors: dict[str, torch.Tensor] = {}
+        self.tensors: dict[str, Tensor] = {}
         self._names: dict[bytes, str] = {}
 
-    def add(self, name: str, value: torch.Tensor, ends: Range | None = None) -> str:
+    def add(self, name: str, value: Tensor, ends: Range | None = None) -> str:
         """Store `value` in plain row-major order; return the name it is stored under.
 
         Float32 is stored in the type that it is kept in, if every bit survives. `ends` are those of
@@ -140,7 +135,7 @@ class _Weights:
         wider = torch.tensor([min(low, ends[0]), max(high, ends[1])], dtype=torch.float32)
         self.tensors[stored + _OPERAND] = wider
 
-    def _parts(self, value: torch.Tensor) -> dict[str, torch.Tensor]:
+    def _parts(self, value: Tensor) -> dict[str, Tensor]:
         if self._scheme is not None:
             found = quantised(value, self._scheme) if may_quantise(value) else None
             exact = found is not None and torch.equal(found.wide(), value)
@@ -149,14 +144,14 @@ class _Weights:
         return {"": narrow if torch.equal(narrow.to(value.dtype), value) else value}
 
 
-def _stored(weight: Quantised, scheme: Scheme) -> dict[str, torch.Tensor]:
+def _stored(weight: Quantised, scheme: Scheme) -> dict[str, Tensor]:
     if scheme.bits == torch.iinfo(torch.int8).bits:
         return {"": weight.values.reshape(weight.shape), _SCALES: weight.scales}
     shape = torch.tensor(weight.shape, dtype=torch.int64)
     return {"": weight.packed(), _SCALES: weight.scales, _SHAPE: shape}
 
 
-def _by_tables(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _by_tables(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors with their tables in place of large noise."""
     kept = dict(tensors)
     for key, value in tensors.items():
@@ -189,14 +184,7 @@ def _entry(
     state = tuple(n for n in state_of(prepared.program) if n in lowered.constants)
     return BundleProgram(
         name=prepared.name,
-        files={
-            role: unsealed(
-                file.path.relative_to(folder).as_posix(),
-                source_sha256=file.source_sha256,
-                requires=file.requires,
-            )
-            for role, file in files.items()
-        },
+        files={role: _unsealed(folder, file) for role, file in files.items()},
         golden_cases=len(prepared.goldens),
         inputs=signature.inputs,
         outputs=signature.outputs,
@@ -208,6 +196,11 @@ def _entry(
         symbols=lowered.record.symbols,
         state=State(constants=state, calls=prepared.calls) if state else None,
     )
+
+
+def _unsealed(folder: Path, file: LoweredFile) -> FileEntry:
+    path = file.path.relative_to(folder).as_posix()
+    return unsealed(path, source_sha256=file.source_sha256, requires=file.requires)
 
 
 def _write_attempts(
@@ -279,8 +272,8 @@ def _thin(folder: Path, manifest: BundleManifest, role: str, most: float) -> boo
 
 
 def _sampled(
-    tensors: Mapping[str, torch.Tensor], outputs: Sequence[TensorSpec], most: int
-) -> dict[str, torch.Tensor]:
+    tensors: Mapping[str, Tensor], outputs: Sequence[TensorSpec], most: int
+) -> dict[str, Tensor]:
     """Return the tensors with `most` elements at most of what belongs to an output."""
     kept, specs = dict(tensors), {spec.name: spec for spec in outputs}
     for key, value in tensors.items():
@@ -301,8 +294,8 @@ def _sampled(
 
 
 def _first_attempts(
-    tensors: Mapping[str, torch.Tensor], notes: Mapping[str, str], most: float
-) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    tensors: Mapping[str, Tensor], notes: Mapping[str, str], most: float
+) -> tuple[dict[str, Tensor], dict[str, str]]:
     plan = from_json(Plan, notes[NOTE])
     sizes = [0] * len(plan.attempts)
     for key, value in tensors.items():
@@ -314,9 +307,7 @@ def _first_attempts(
     return kept, {NOTE: document(fewer).decode()}
 
 
-def save_with_metadata(
-    tensors: Mapping[str, torch.Tensor], path: Path, notes: Mapping[str, str]
-) -> None:
+def save_with_metadata(tensors: Mapping[str, Tensor], path: Path, notes: Mapping[str, str]) -> None:
     """Write tensors, and notes in the file's `__metadata__`."""
     save_file(dict(tensors), path, metadata=dict(notes))
     with path.open("r+b") as file:

@@ -44,13 +44,9 @@ def main() -> int:
     try:
         folder = Path(order["manifest"]) if order["manifest"] else None
         manifest = load_manifest(folder)
-        check_goldens(
-            order["model"],
-            manifest.spec(order["model"]),
-            manifest.origins[order["model"]].file,
-            Path(order["bundle"]),
-            allow_factories=order["allow_factories"],
-        )
+        name, bundle, allow_factories = (order[k] for k in ("model", "bundle", "allow_factories"))
+        spec, origin = manifest.spec(name), manifest.origins[name].file
+        check_goldens(name, spec, origin, Path(bundle), allow_factories=allow_factories)
     except MenagerieError as error:
         sys.stderr.write(f"{error}\n")
         return 1

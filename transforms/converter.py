@@ -297,9 +297,8 @@ class _LabelledData:
         if "batch" not in gate.model_fields_set:
             axis = program.signature.inputs[0].shape[0]
             most = axis if isinstance(axis, int) else program.signature.dimensions[axis][1]
-            gate = gate.model_copy(
-                update={"batch": min(most, gate.batch) if axis != most else most}
-            )
+            batch = min(most, gate.batch) if axis != most else most
+            gate = gate.model_copy(update={"batch": batch})
         called = called_with_arrays(program.eager, program.signature)
         try:
             return accuracy_gate(called, gate, path, judges=self.judges)

@@ -229,14 +229,10 @@ def explain_program(
     except LoweringError as error:
         refusal = str(error)
     return result, ProgramExplanation(
-        program=name,
-        nodes_before=(steps[0].record.nodes_before if steps else len(program.graph.nodes)),
-        nodes_after=len(result.graph.nodes),
-        passes=tuple(steps),
-        operators=_counts(first, before),
-        dispatches=dispatches,
-        refusal=refusal,
-    )
+        program=name, passes=tuple(steps), operators=_counts(first, before),
+        nodes_before=steps[0].record.nodes_before if steps else len(program.graph.nodes),
+        nodes_after=len(result.graph.nodes), dispatches=dispatches, refusal=refusal,
+    )  # fmt: skip
 
 
 def _counts(before: Counter[str], after: Counter[str]) -> tuple[OperatorCount, ...]:

@@ -125,21 +125,17 @@ def _beside(draft: BundleManifest) -> tuple[Part, ...]:
 
 
 def _file(folder: Path, path: str) -> dict[str, Any]:
-    digest = hashlib.sha256((folder / path).read_bytes()).hexdigest()
-    return {
-        "type": "file",
-        "bom-ref": f"file:{path}",
-        "name": path,
-        "hashes": [{"alg": "SHA-256", "content": digest}],
-    }
+    hashes = _hashes(hashlib.sha256((folder / path).read_bytes()).hexdigest())
+    return {"type": "file", "bom-ref": f"file:{path}", "name": path, "hashes": hashes}
+
+
+def _hashes(sha256: str) -> list[dict[str, str]]:
+    return [{"alg": "SHA-256", "content": sha256}] if sha256 else []
 
 
 def _component(part: Part) -> dict[str, Any]:
-    optional = {
-        "version": part.version,
-        "purl": part.purl,
-        "hashes": [{"alg": "SHA-256", "content": part.sha256}] if part.sha256 else [],
-    }
+    hashes = _hashes(part.sha256)
+    optional = {"version": part.version, "purl": part.purl, "hashes": hashes}
     return {
         "type": "library",
         "bom-ref": _reference(part),

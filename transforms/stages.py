@@ -181,11 +181,9 @@ def lower(
         folder, programs, target, threads=settings.threads, seconds=settings.seconds
     )
     return LowerRecord(
-        lowering=tuple(each.record for each in made),
-        artifact_latency=artifacts,
-        eager_latency=eager,
-        weights_bytes=manifest.weights.bytes,
-    )
+        lowering=tuple(each.record for each in made), artifact_latency=artifacts,
+        eager_latency=eager, weights_bytes=manifest.weights.bytes,
+    )  # fmt: skip
 
 
 # Nothing has signed it yet: the signer looks at this verdict first.
@@ -222,24 +220,15 @@ def prove(
     )
     validation = with_latencies(judged, lowered.artifact_latency)
     return ConversionReport(
-        model=identity.model,
-        summary=identity.summary,
-        target=identity.target.name,
-        build_key=identity.build_key,
-        source=identity.source,
-        random_weights=identity.random_weights,
-        licence=identity.licence,
-        parameters=identity.parameters,
-        weights_bytes=lowered.weights_bytes,
-        passes=transformed.passes,
-        lowering=lowered.lowering,
-        validation=validation,
-        eager_latency=lowered.eager_latency,
-        stages=tuple(stages()),
-        versions=draft.versions,
+        model=identity.model, summary=identity.summary, target=identity.target.name,
+        build_key=identity.build_key, source=identity.source,
+        random_weights=identity.random_weights, licence=identity.licence,
+        parameters=identity.parameters, weights_bytes=lowered.weights_bytes,
+        passes=transformed.passes, lowering=lowered.lowering, validation=validation,
+        eager_latency=lowered.eager_latency, stages=tuple(stages()), versions=draft.versions,
         arguments=run_arguments(bundle, draft),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
+    )  # fmt: skip
 
 
 def located(report: ConversionReport, search: Callable[[], Diagnosis]) -> ConversionReport:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
@@ -52,7 +53,7 @@ class Piece:
     """A program with the tensors to call it with."""
 
     program: ExportedProgram
-    inputs: tuple[torch.Tensor, ...]
+    inputs: tuple[Tensor, ...]
 
 
 def with_outputs(program: ExportedProgram, names: Sequence[str]) -> ExportedProgram:
@@ -73,9 +74,7 @@ def with_outputs(program: ExportedProgram, names: Sequence[str]) -> ExportedProg
     return _assemble(editor.graph, editor.module, specs, names, like=program)
 
 
-def extract(
-    program: ExportedProgram, names: Collection[str], inputs: Sequence[torch.Tensor]
-) -> Piece:
+def extract(program: ExportedProgram, names: Collection[str], inputs: Sequence[Tensor]) -> Piece:
     """Return the named nodes of a program as a program of their own.
 
     What flows into them from other nodes becomes its inputs, with the values that it has when the
@@ -97,12 +96,12 @@ def extract(
     graph, mode = Graph(), FakeTensorMode(allow_non_fake_inputs=True)
     made: dict[Node, Any] = {}
     specs: list[InputSpec] = []
-    taken: list[torch.Tensor] = []
+    taken: list[Tensor] = []
     for node in sorted(feeding, key=lambda n: n.name not in weights):
         value = values[node.name]
         if node.op == "get_attr":
             made[node] = graph.node_copy(node)
-        elif not isinstance(value, torch.Tensor):
+        elif not isinstance(value, Tensor):
             made[node] = value  # a size
         else:
             made[node] = placeholder = graph.placeholder(node.name)
@@ -116,7 +115,7 @@ def extract(
     returned = [  # the tensors that are used outside, or not at all
         made[n]
         for n in chosen
-        if isinstance(n.meta.get("val"), torch.Tensor)
+        if isinstance(n.meta.get("val"), Tensor)
         and (not n.users or not n.users.keys() <= set(chosen))
     ]
     graph.output(tuple(returned))
@@ -141,14 +140,9 @@ def _copied(node: Node, graph: Graph, made: Mapping[Node, Any], mode: FakeTensor
 
 
 def _assemble(
-    graph: Graph,
-    module: GraphModule,
-    specs: Sequence[InputSpec],
-    outputs: Sequence[str],
-    *,
-    like: ExportedProgram,
-    example: tuple[torch.Tensor, ...] | None = None,
-) -> ExportedProgram:
+    graph: Graph, module: GraphModule, specs: Sequence[InputSpec], outputs: Sequence[str], *,
+    like: ExportedProgram, example: tuple[Tensor, ...] | None = None,
+) -> ExportedProgram:  # fmt: skip
     """Return an ExportedProgram of a graph, with the constants, ranges and dialect of another."""
     graph.lint()
     arguments = [TensorArgument(name=name) for name in outputs]
@@ -157,13 +151,11 @@ def _assemble(
         call = ModuleCallSignature([], [], tree_structure((example or (), {})), made)
     call = replace(call, inputs=[], outputs=[], out_spec=made)
     targets = {spec.target for spec in specs}
+    results = [OutputSpec(OutputKind.USER_OUTPUT, each, None) for each in arguments]
     return torch.export.ExportedProgram(
         root=GraphModule(module, graph),
         graph=graph,
-        graph_signature=ExportGraphSignature(
-            input_specs=list(specs),
-            output_specs=[OutputSpec(OutputKind.USER_OUTPUT, a, None) for a in arguments],
-        ),
+        graph_signature=ExportGraphSignature(input_specs=list(specs), output_specs=results),
         state_dict={k: v for k, v in like.state_dict.items() if k in targets},
         range_constraints=like.range_constraints if example is None else {},
         module_call_graph=[ModuleCallEntry(fqn="", signature=call)],
@@ -179,7 +171,7 @@ Judge = Callable[[Piece, Tolerances], dict[str, OutputParity]]
 
 def comparable(value: Any) -> bool:
     """Return whether a value is a tensor of an element type that artifacts know."""
-    return isinstance(value, torch.Tensor) and value.dtype in DTYPES
+    return isinstance(value, Tensor) and value.dtype in DTYPES
 
 
 def differences(
@@ -231,7 +223,7 @@ def judge_lowered(
 def lower_piece(
     bundle: Path,
     program: ExportedProgram,
-    inputs: Sequence[torch.Tensor],
+    inputs: Sequence[Tensor],
     *,
     target: Target | str = "cpu",
     tolerances: Tolerances | None = None,
@@ -250,7 +242,7 @@ def lower_piece(
     return tuple(tensor.name for tensor in programs[0].signature.outputs)
 
 
-def _prepared(program: ExportedProgram, inputs: Sequence[torch.Tensor]) -> Prepared:
+def _prepared(program: ExportedProgram, inputs: Sequence[Tensor]) -> Prepared:
     """Prepare a piece in which every symbolic size is a dimension of its own, as wide as can be."""
     outputs = output_nodes(program)
     sizes: dict[str, str] = {}

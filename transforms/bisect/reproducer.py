@@ -71,13 +71,9 @@ def save(
         return divergence
     divergence = divergence.model_copy(update={"reproducer": folder})
     facts = _Facts(
-        command=divergence.command,
-        target=target,
-        choice=choice,
-        divergence=divergence,
-        tolerances=dict(tolerances),
-        torch=torch.__version__,
-    )
+        command=divergence.command, target=target, choice=choice, divergence=divergence,
+        tolerances=dict(tolerances), torch=torch.__version__,
+    )  # fmt: skip
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".partial-") as temporary:
         partial = Path(temporary) / folder.name

@@ -77,12 +77,8 @@ def locate(
     if folder is not None and folder.is_dir() and any(folder.iterdir()):
         raise UsageError(str(folder), "is not empty", "Name a new folder for the reproducer")
     target, choice = target_named(target), None
-    search = _Search(
-        tuple(inputs),
-        judge or functools.partial(judge_lowered, target=target),
-        tolerances,
-        time.monotonic() + seconds,
-    )
+    judge = judge or functools.partial(judge_lowered, target=target)
+    search = _Search(tuple(inputs), judge, tolerances, time.monotonic() + seconds)
     # The judge makes these passes again of each piece, before it lowers it.
     device = {p.name for p in make_passes(target.device_passes)}
     found: Divergence | None = None
@@ -153,14 +149,10 @@ def diagnose(
             if not (inputs := program.inputs_of(number)):
                 continue
             found = locate(
-                program.program,
-                whole,
-                inputs,
-                target=settings.target,
+                program.program, whole, inputs, target=settings.target, folder=folder,
                 tolerances={**DEFAULT_TOLERANCES, **settings.tolerances},
-                folder=folder,
                 seconds=end - time.monotonic(),
-            )
+            )  # fmt: skip
             if found is not None:
                 return Diagnosis(program=name, case=number, divergence=found)
     if later:
@@ -310,15 +302,10 @@ def divergence_at(stage: DivergenceStage, node: Node, distance: OutputParity) ->
     """Return the record of a wrong node, with where in the model it comes from."""
     file, line = source_line(node)
     return Divergence(
-        stage=stage,
-        pass_name=None,
-        node=node.name,
-        operator=str(node.target),
-        module_path=module_path(node),
-        source_line=f"{file}:{line}" if file else "",
-        max_abs=distance.max_abs,
-        snr_db=distance.snr_db,
-    )
+        stage=stage, pass_name=None, node=node.name, operator=str(node.target),
+        module_path=module_path(node), source_line=f"{file}:{line}" if file else "",
+        max_abs=distance.max_abs, snr_db=distance.snr_db,
+    )  # fmt: skip
 
 
 def is_probe(node: Node) -> bool:

@@ -18,6 +18,7 @@ from functools import cache, partial
 from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import torch
+from torch import Tensor
 from torch.export import Dim, ExportedProgram
 from torch.utils._pytree import (
     TreeSpec,
@@ -152,13 +153,13 @@ class Prepared:
     goldens: list[GoldenCase]
     eager: Call
     calls: int = 1
-    exact: dict[str, torch.Tensor] = field(default_factory=dict)  # float64, by golden tensor
+    exact: dict[str, Tensor] = field(default_factory=dict)  # float64, by golden tensor
     operand_ranges: dict[str, Range] = field(default_factory=dict)  # if static, by parameter
     memory: dict[str, int] = field(default_factory=dict)  # where what it reads or writes is
     passes: tuple[PassRecord, ...] = ()  # of export
     refuting: Callable[[], Answers | None] = lambda: None  # waits for what a fork computes
 
-    def inputs_of(self, case: int) -> list[torch.Tensor]:
+    def inputs_of(self, case: int) -> list[Tensor]:
         """Return the inputs of a golden case, or of an attempt, whose numbers follow theirs."""
         if case < len(self.goldens):
             return list(self.goldens[case].inputs.values())
@@ -173,7 +174,7 @@ class Prepared:
 def prepare(
     model: torch.nn.Module,
     spec: ProgramSpec,
-    real: Mapping[str, torch.Tensor] | None = None,
+    real: Mapping[str, Tensor] | None = None,
     *,
     forks: bool = False,
 ) -> Prepared:
@@ -187,7 +188,7 @@ def prepare(
     example = tuple(first_inputs(model, spec, real).values())
     refuse_python_state(place, eager.module, (example, {}), WRAPPER_PREFIX)
 
-    def goldens() -> tuple[list[GoldenCase], dict[str, torch.Tensor]]:
+    def goldens() -> tuple[list[GoldenCase], dict[str, Tensor]]:
         cases = make_goldens(model, spec, real=real)
         return cases, exact_outputs(eager, cases)
 
@@ -257,7 +258,7 @@ class Program:
     dynamic_shapes: Any = None
     names: Mapping[str, Sequence[str]] = field(default_factory=dict)
     calls: int = field(default=4, kw_only=True)
-    calibration: Sequence[Sequence[torch.Tensor]] = field(default=(), kw_only=True)
+    calibration: Sequence[Sequence[Tensor]] = field(default=(), kw_only=True)
 
 
 @without_fast_path()
@@ -285,7 +286,7 @@ def prepare_module(name: str, program: Program) -> Prepared:
     else:
         refuse_python_state(place, module, (arguments, keywords))
     leaves, spec = tree_flatten((arguments, keywords))
-    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     sizes, wanted = _sizes(place, program, arguments, keywords)
     try:
         exported = trace(place, module, arguments, keywords, wanted, records=records)
@@ -301,10 +302,10 @@ def prepare_module(name: str, program: Program) -> Prepared:
     signature = signature_of(exported, renamed, outputs, dimensions)
     example = dict(zip(inputs, tensors, strict=True))
 
-    def called_with(given: Mapping[str, torch.Tensor]) -> Any:
+    def called_with(given: Mapping[str, Tensor]) -> Any:
         """Return what forward takes: the tensors given, and the constants of the example."""
         values = iter(given.values())
-        each = (next(values) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
+        each = (next(values) if isinstance(leaf, Tensor) else leaf for leaf in leaves)
         return tree_unflatten(each, spec)
 
     eager = Eager(
@@ -324,7 +325,7 @@ def _call_once(place: str, module: Any, arguments: Any, keywords: Any) -> None:
     """Raise ExportError if eager fails, which says more than the failure of torch.export."""
     module = module.module() if isinstance(module, ExportedProgram) else module
     buffers = {name: value.clone() for name, value in module.named_buffers()}
-    given = tree_map_only(torch.Tensor, torch.clone, (arguments, keywords))
+    given = tree_map_only(Tensor, torch.clone, (arguments, keywords))
     try:
         torch.func.functional_call(module, buffers, *given)
     except Exception as error:
@@ -361,7 +362,7 @@ def _sizes(
     """Return `dynamic_shapes` by the tensors in their order, and in torch.export's form."""
     shapes, module = program.dynamic_shapes, program.module
     leaves = tree_leaves((arguments, keywords))
-    tensors = [number for number, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    tensors = [number for number, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     unknown = [None] * len(tensors)
     if not isinstance(shapes, (Mapping, list, tuple)):
         return unknown, shapes  # None, or what torch.export takes or refuses
@@ -420,20 +421,18 @@ def _example(place: str, program: Program) -> tuple[tuple[Any, ...], dict[str, A
             raise UsageError(place, f"{name} is on {tensor.device}", _MOVE)
     for (_, key, *rest), leaf in leaves:
         what = getattr(key, "key", f"input {getattr(key, 'idx', '')}") + keystr(tuple(rest))
-        if not isinstance(leaf, (torch.Tensor, *CONSTANTS)):
+        if not isinstance(leaf, (Tensor, *CONSTANTS)):
             raise UsageError(place, f"{what} is a {type(leaf).__name__}, not a tensor", _KNOWN)
-        if isinstance(leaf, torch.Tensor) and leaf.device.type != "cpu":
+        if isinstance(leaf, Tensor) and leaf.device.type != "cpu":
             fact = f"{what} is on {leaf.device}"
             raise UsageError(place, fact, _MOVE)
-    if not any(isinstance(leaf, torch.Tensor) for _, leaf in leaves):
+    if not any(isinstance(leaf, Tensor) for _, leaf in leaves):
         raise UsageError(place, "there are no inputs to call it with", "Give example tensors")
     called = getattr(program.module, "forward", None)  # an ExportedProgram checks by itself
     if called and (fault := misfit(called, keywords, len(given[0]))):
         raise UsageError(place, f"cannot be called so: {fault}", "Correct inputs= or kwargs=")
     # One object for each, so that sizes can be said of one that is given twice.
-    alone: tuple[tuple[Any, ...], dict[str, Any]] = tree_map_only(
-        torch.Tensor, torch.Tensor.detach, given
-    )
+    alone: tuple[tuple[Any, ...], dict[str, Any]] = tree_map_only(Tensor, Tensor.detach, given)
     return alone
 
 
@@ -448,7 +447,7 @@ def _input_names(
         fact = f"the keywords {alike[0]} and {alike[0].lower()} differ in case alone"
         raise UsageError(place, fact, "Rename one: torch.export writes names in lower case")
     names = _names(place, program.names, "inputs", own)
-    count = len([t for t in tree_leaves(dict(keywords)) if isinstance(t, torch.Tensor)])
+    count = len([t for t in tree_leaves(dict(keywords)) if isinstance(t, Tensor)])
     first, named = names[: len(own) - count], own[len(own) - count :]
     if {*names[len(first) :]} == {*named}:
         return *first, *named

@@ -178,14 +178,9 @@ def trace(
 
 
 def _exported(
-    place: str,
-    module: torch.nn.Module,
-    arguments: tuple[Any, ...],
-    keywords: dict[str, Any],
-    shapes: Any,
-    *,
-    records: list[PassRecord],
-) -> ExportedProgram:
+    place: str, module: torch.nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any],
+    shapes: Any, *, records: list[PassRecord],
+) -> ExportedProgram:  # fmt: skip
     """Export; where torch doubts that all sizes take the same way, let each be tried."""
 
     def export(**how: Any) -> ExportedProgram:

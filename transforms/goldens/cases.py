@@ -19,6 +19,7 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
@@ -44,8 +45,8 @@ class GoldenCase:
     """
 
     dimensions: dict[str, int]
-    inputs: dict[str, torch.Tensor]
-    outputs: dict[str, torch.Tensor]
+    inputs: dict[str, Tensor]
+    outputs: dict[str, Tensor]
     kind: CaseKind = CaseKind.GIVEN
     seconds: float = 0.0  # that eager took, in one thread
 
@@ -61,9 +62,7 @@ class PlannedCase:
     step: str = "Fix the inputs, arguments or ranges in the manifest"
 
 
-def planned_cases(
-    spec: ProgramSpec, real: Mapping[str, torch.Tensor] | None = None
-) -> list[PlannedCase]:
+def planned_cases(spec: ProgramSpec, real: Mapping[str, Tensor] | None = None) -> list[PlannedCase]:
     """Return plan every case: in noise each dimension is seen at an odd middle value, low and high.
 
     The first case is the middle one, so that it serves as a typical size where one is needed. Noise
@@ -74,7 +73,7 @@ def planned_cases(
     return [PlannedCase(noise[i % len(noise)], CaseKind.NOISE) for i in range(count)] + last
 
 
-def _lifelike_case(spec: ProgramSpec, real: Mapping[str, torch.Tensor] | None) -> list[PlannedCase]:
+def _lifelike_case(spec: ProgramSpec, real: Mapping[str, Tensor] | None) -> list[PlannedCase]:
     if real is not None:
         shapes = ((i.shape, real[i.name].shape) for i in spec.inputs)
         axes = (pair for named, found in shapes for pair in zip(named, found, strict=True))
@@ -118,8 +117,8 @@ def make_inputs(
     *,
     seed: int,
     dtype: torch.dtype,
-    real: Mapping[str, torch.Tensor] | None = None,
-) -> dict[str, torch.Tensor]:
+    real: Mapping[str, Tensor] | None = None,
+) -> dict[str, Tensor]:
     """Sample every input of a program.
 
     Unless the case is noise, pictures and speech are like such, and masks let all of them be seen.
@@ -132,8 +131,8 @@ def make_inputs(
 
 
 def first_inputs(
-    model: torch.nn.Module, spec: ProgramSpec, real: Mapping[str, torch.Tensor] | None = None
-) -> dict[str, torch.Tensor]:
+    model: torch.nn.Module, spec: ProgramSpec, real: Mapping[str, Tensor] | None = None
+) -> dict[str, Tensor]:
     """Return the inputs of the first case that `make_goldens` makes of the same."""
     first = planned_cases(spec, real)[0]
     return make_inputs(spec, first, seed=0, dtype=model_dtype(model), real=real)
@@ -145,7 +144,7 @@ def make_goldens(
     spec: ProgramSpec,
     *,
     calls: int = 1,
-    real: Mapping[str, torch.Tensor] | None = None,
+    real: Mapping[str, Tensor] | None = None,
 ) -> list[GoldenCase]:
     """Make the golden cases of a manifest's program by `run_cases`; the model's buffers stay.
 
@@ -154,7 +153,7 @@ def make_goldens(
     """
     dtype = model_dtype(model)
 
-    def inputs(planned: PlannedCase, number: int, call: int) -> dict[str, torch.Tensor]:
+    def inputs(planned: PlannedCase, number: int, call: int) -> dict[str, Tensor]:
         seed = number * calls + call
         return make_inputs(spec, planned, seed=seed, dtype=dtype, real=real)
 
@@ -165,7 +164,7 @@ def make_goldens(
 def run_cases(
     place: str,
     plan: Sequence[PlannedCase],
-    inputs: Callable[[PlannedCase, int, int], dict[str, torch.Tensor]],
+    inputs: Callable[[PlannedCase, int, int], dict[str, Tensor]],
     eager: Eager,
     calls: int,
 ) -> list[GoldenCase]:
@@ -194,7 +193,7 @@ def run_cases(
 def _calls(
     place: str,
     planned: PlannedCase,
-    draw: Callable[[int], dict[str, torch.Tensor]],
+    draw: Callable[[int], dict[str, Tensor]],
     eager: Eager,
     calls: int,
 ) -> list[GoldenCase]:
@@ -234,12 +233,12 @@ def _is_near_zero(case: GoldenCase, others: Sequence[GoldenCase]) -> bool:
     )
 
 
-def _largest(value: torch.Tensor) -> float:
+def _largest(value: Tensor) -> float:
     finite = value[value.isfinite()].abs()
     return float(finite.max()) if finite.numel() else 0.0
 
 
-def run_exactly(call: Call, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def run_exactly(call: Call, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return what a call gives in one thread, of a copy of the inputs."""
     # What a mode keeps it from compiling, torch would not compile outside either from then on.
     eager = torch.compiler.set_stance("force_eager")
@@ -296,7 +295,7 @@ class _Widened(EagerMode):  # type: ignore[no-untyped-call]
         return _decided(*found) if func in _NORMS else found
 
 
-def _decided(normal: torch.Tensor, mean: Any, inverse: torch.Tensor) -> tuple[Any, ...]:
+def _decided(normal: Tensor, mean: Any, inverse: Tensor) -> tuple[Any, ...]:
     """Return a norm with NaN in rows whose squares float32 holds or not by the order of sums."""
     rows = normal.reshape(*inverse.shape, -1)
     lost = inverse[..., None] * 2.0**63 < rows.shape[-1]  # half of the largest number's root
@@ -305,7 +304,7 @@ def _decided(normal: torch.Tensor, mean: Any, inverse: torch.Tensor) -> tuple[An
 
 def _widened(value: Any) -> Any:
     """Return an argument, or a list of such, with float64 in place of float32."""
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, Tensor):
         return value.to(_WIDE[value.dtype]) if value.dtype in _WIDE else value
     if isinstance(value, (list, tuple)):
         return value if all(isinstance(of, int) for of in value) else tree_map(_widened, value)
@@ -322,7 +321,7 @@ def in_float64(eager: Eager) -> Call | None:
     except Exception:  # noqa: BLE001 - a module may raise anything
         return None
 
-    def call(inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def call(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         given = {n: v.double() if v.is_floating_point() else v for n, v in inputs.items()}
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)  # of what forward makes, such as torch.eye(n)
@@ -350,39 +349,37 @@ def _wide_copy(module: torch.nn.Module) -> torch.nn.Module:
     return wide
 
 
-def _sorted(x: torch.Tensor, dim: int = -1, descending: bool = False) -> Any:
+def _sorted(x: Tensor, dim: int = -1, descending: bool = False) -> Any:
     return aten.sort.stable(x, stable=True, dim=dim, descending=descending)
 
 
-def _first(
-    x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, in_order: bool = True
-) -> Any:
+def _first(x: Tensor, k: int, dim: int = -1, largest: bool = True, in_order: bool = True) -> Any:
     if x.dim() == 0:
         return aten.topk.default(x, k, dim, largest, in_order)
     return tuple(part.narrow(dim, 0, k).contiguous() for part in _sorted(x, dim, largest))
 
 
-def _kth(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+def _kth(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     if x.dim() == 0:
         return aten.kthvalue.default(x, k, dim, keepdim)
     chosen = [part.narrow(dim, k - 1, 1) for part in _sorted(x, dim)]
     return tuple(part if keepdim else part.squeeze(dim) for part in chosen)
 
 
-def _nanmedian(x: torch.Tensor, dim: int = -1, keepdim: bool = False) -> Any:
+def _nanmedian(x: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     values, places = aten.nanmedian.dim(x, dim, keepdim)
     return values, torch.where(values.isnan(), 0, places)  # of NaN alone the first
 
 
-def _rounded_once(norm: Callable[..., Any], x: torch.Tensor, *how: Any) -> Any:
+def _rounded_once(norm: Callable[..., Any], x: Tensor, *how: Any) -> Any:
     """Compute a norm of halves in float32: eager's own errs by 0.7 for a row of one 65504."""
     if x.dtype not in (torch.float16, torch.bfloat16):
         return norm(x, *how)
-    wide = [t.float() if isinstance(t, torch.Tensor) else t for t in (x, *how)]
+    wide = [t.float() if isinstance(t, Tensor) else t for t in (x, *how)]
     return tuple(result.to(x.dtype) for result in norm(*wide))
 
 
-def _column(resize: Callable[..., Any], x: torch.Tensor, size: Any, *how: Any) -> Any:
+def _column(resize: Callable[..., Any], x: Tensor, size: Any, *how: Any) -> Any:
     """Resize two equal columns in place of one, of which eager repeats the first element."""
     if size[1] == x.shape[3] == 1:
         return resize(x.repeat(1, 1, 1, 2), [size[0], 2], *how[:2])[..., :1].contiguous()
@@ -427,17 +424,13 @@ def _check_outputs(place: str, cases: Sequence[GoldenCase]) -> None:
     for name in cases[0].outputs:
         values = [case.outputs[name] for case in cases]
         if not any(value.numel() for value in values):
-            raise ExportError(
-                place,
-                f"output {name} has no element in any golden case",
-                "Enlarge the inputs, or name only the other outputs under `outputs`",
-            )
+            fact = f"output {name} has no element in any golden case"
+            step = "Enlarge the inputs, or name only the other outputs under `outputs`"
+            raise ExportError(place, fact, step)
         if not any(bool(value.isfinite().any()) for value in values):
-            raise ExportError(
-                place,
-                f"output {name} of eager PyTorch has no finite element in any golden case",
-                "Fix the weights, or choose inputs for which its results are finite",
-            )
+            fact = f"output {name} of eager PyTorch has no finite element in any golden case"
+            step = "Fix the weights, or choose inputs for which its results are finite"
+            raise ExportError(place, fact, step)
 
 
 def check_shapes(place: str, signature: Signature, cases: Sequence[GoldenCase]) -> None:
@@ -445,9 +438,8 @@ def check_shapes(place: str, signature: Signature, cases: Sequence[GoldenCase]) 
     for case in cases:
         for spec in signature.outputs:
             found = tuple(case.outputs[spec.name].shape)
-            wanted = tuple(
-                case.dimensions.get(s, s) if isinstance(s, str) else s for s in spec.shape
-            )
+            sizes: Mapping[Any, Any] = case.dimensions
+            wanted = tuple(sizes.get(size, size) for size in spec.shape)
             pairs = zip(found, wanted, strict=False)
             if len(found) == len(wanted) and all(n == w for n, w in pairs if isinstance(w, int)):
                 continue
@@ -468,7 +460,7 @@ def _middle(dimension: Dimension) -> int:
     return min(max(units * step, dimension.low), dimension.high)
 
 
-def _sample(spec: InputSpec, planned: PlannedCase, seed: int, dtype: torch.dtype) -> torch.Tensor:
+def _sample(spec: InputSpec, planned: PlannedCase, seed: int, dtype: torch.dtype) -> Tensor:
     shape = tuple(s if isinstance(s, int) else planned.dimensions[s] for s in spec.shape)
     generator = generator_of(f"{spec.name}:{seed}")
     sample, lifelike = spec.sample, planned.kind is not CaseKind.NOISE
@@ -499,9 +491,7 @@ def _sample(spec: InputSpec, planned: PlannedCase, seed: int, dtype: torch.dtype
     return drawn.to(input_dtype(spec, dtype)).contiguous()
 
 
-def _drawn(
-    noise: Callable[[tuple[int, ...]], torch.Tensor], shape: tuple[int, ...]
-) -> torch.Tensor:
+def _drawn(noise: Callable[[tuple[int, ...]], Tensor], shape: tuple[int, ...]) -> Tensor:
     """Draw noise; of much only a table, which is all that a bundle keeps."""
     elements = math.prod(shape)
     if not is_large(elements):
@@ -515,7 +505,7 @@ _MOST_BYTES = 2**24  # of an output that a bundle carries for this
 _LEAST_SNR = 1e3  # eager's norm over its error: below it the float64 model is another one
 
 
-def exact_outputs(eager: Eager, cases: Sequence[GoldenCase]) -> dict[str, torch.Tensor]:
+def exact_outputs(eager: Eager, cases: Sequence[GoldenCase]) -> dict[str, Tensor]:
     """Return one golden case's outputs with weights, inputs and arithmetic in float64, by name.
 
     The floating inputs are widened, so both see the same numbers. Left out is what the model does
@@ -540,7 +530,7 @@ def exact_outputs(eager: Eager, cases: Sequence[GoldenCase]) -> dict[str, torch.
     }
 
 
-def _tells(exact: torch.Tensor, eager: torch.Tensor) -> bool:
+def _tells(exact: Tensor, eager: Tensor) -> bool:
     is_small = exact.dtype is torch.float64 and exact.nbytes <= _MOST_BYTES
     if not (is_small and exact.shape == eager.shape and exact.isfinite().all()):
         return False

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import torch
+from torch import Tensor
 
 from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.validation.findings import CaseKind
@@ -33,11 +34,7 @@ _EQUAL_ROWS = "Give them as .contiguous() where all rows have to be equal"
 
 
 def example_goldens(
-    place: str,
-    signature: Signature,
-    example: Mapping[str, torch.Tensor],
-    eager: Eager,
-    calls: int,
+    place: str, signature: Signature, example: Mapping[str, Tensor], eager: Eager, calls: int
 ) -> list[GoldenCase]:
     """Run eager on the inputs given, and on some of every telling size; see `run_cases`."""
     own = {
@@ -61,7 +58,7 @@ def example_goldens(
     if any(apart[name] is not tensor for name, tensor in example.items()):
         plan.append(PlannedCase(own, CaseKind.REDRAWN, _APART, _EQUAL_ROWS))
 
-    def inputs(planned: PlannedCase, number: int, call: int) -> dict[str, torch.Tensor]:
+    def inputs(planned: PlannedCase, number: int, call: int) -> dict[str, Tensor]:
         source = example if planned.kind is CaseKind.GIVEN else apart
         seed = f"{number - 1}" + (f":{call}" if call else "")
         return {
@@ -72,14 +69,14 @@ def example_goldens(
     return run_cases(place, plan, inputs, eager, calls)
 
 
-def _varies(example: torch.Tensor) -> bool:
+def _varies(example: Tensor) -> bool:
     """Return whether its elements say what values there may be."""
     return example.numel() > 1 and bool(example.isfinite().all()) and bool(example.std() > 0)
 
 
 def _input(
-    spec: TensorSpec, example: torch.Tensor, planned: PlannedCase, seed: str, *, first: bool
-) -> torch.Tensor:
+    spec: TensorSpec, example: Tensor, planned: PlannedCase, seed: str, *, first: bool
+) -> Tensor:
     shape = [planned.dimensions[s] if isinstance(s, str) else s for s in spec.shape]
     content = content_of(spec)
     if planned.kind in _LIFELIKE and content is not None and _varies(example):
@@ -92,7 +89,7 @@ def _input(
     return redrawn(example, shape, seed=f"{spec.name}:{seed}")
 
 
-def rows_apart(example: torch.Tensor) -> torch.Tensor:
+def rows_apart(example: Tensor) -> Tensor:
     """Make the rows of an expanded tensor differ, unless it has a single value.
 
     Those of a mask are rolled, so that none hides more than the others do.
@@ -113,12 +110,12 @@ def rows_apart(example: torch.Tensor) -> torch.Tensor:
     return example if torch.equal(other, example) else other
 
 
-def _counted(sizes: Sequence[int], axis: int) -> torch.Tensor:
+def _counted(sizes: Sequence[int], axis: int) -> Tensor:
     """Return the positions along an axis, as broadcasting has them."""
     return torch.arange(sizes[axis]).view([-1 if each == axis else 1 for each in range(len(sizes))])
 
 
-def redrawn(example: torch.Tensor, shape: Sequence[int], *, seed: str) -> torch.Tensor:
+def redrawn(example: Tensor, shape: Sequence[int], *, seed: str) -> Tensor:
     """Return a tensor of as many axes that is as the example is; see the module for how."""
     if not example.numel():
         return torch.zeros(tuple(shape), dtype=example.dtype)

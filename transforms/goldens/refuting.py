@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._ops import HigherOrderOperator
 from torch.export import ExportedProgram
 from torch.fx import Node
@@ -28,7 +29,7 @@ from transforms.graph.call_signature import Call, Eager, Signature
 from transforms.graph.complex_planes import is_complex
 from transforms.graph.layouts import as_array, as_tensor, plain
 
-Answers = tuple[Plan, dict[str, torch.Tensor]]
+Answers = tuple[Plan, dict[str, Tensor]]
 
 # Operators whose last bit depends on an order of sums, or on who computes a function.
 _ROUNDED = frozenset({
@@ -151,16 +152,16 @@ def _reached(
     return tuple(name for name, node in names if state or node in outputs)
 
 
-def _is_cast_to_integers(node: torch.fx.Node) -> bool:
+def _is_cast_to_integers(node: Node) -> bool:
     """Return whether a node makes integers of floats, of which NaN and others have no integer."""
     values = [n.meta.get("val") for n in (node, *node.all_input_nodes[:1])]
-    dtypes = [value.dtype for value in values if isinstance(value, torch.Tensor)]
+    dtypes = [value.dtype for value in values if isinstance(value, Tensor)]
     is_cast = "to" in str(node.target).removeprefix("aten.").split(".")[0].split("_")
     kinds = [dtype.is_floating_point for dtype in dtypes]
     return is_cast and kinds == [False, True] and dtypes[0] is not torch.bool
 
 
-def _is_within(cast: torch.fx.Node) -> bool:
+def _is_within(cast: Node) -> bool:
     """Return whether what is cast was clamped to the integers' range before."""
     source, range_ = cast.all_input_nodes[0], torch.iinfo(cast.meta["val"].dtype)
     while str(source.target).startswith(("aten.round", "aten.floor.", "aten.trunc")):
@@ -171,14 +172,9 @@ def _is_within(cast: torch.fx.Node) -> bool:
 
 
 def answers(
-    eager: Eager,
-    signature: Signature,
-    goldens: Sequence[GoldenCase],
-    *,
-    has_state: bool,
-    excuses: Mapping[str, Any],
-    ends: bool = True,
-) -> Answers | None:
+    eager: Eager, signature: Signature, goldens: Sequence[GoldenCase], *, has_state: bool,
+    excuses: Mapping[str, Any], ends: bool = True,
+) -> Answers | None:  # fmt: skip
     """Compute what eager says to each attempt, in a process that may be lost.
 
     The golden case with the fewest elements is changed. With `has_state` each attempt begins at the
@@ -198,7 +194,7 @@ def answers(
     base = {name: as_array(value) for name, value in case.inputs.items()}
     left_out = {Kind.SECOND_CALL} if has_state else set[Kind]()
     left_out |= {Kind.TINY} if wide is None else set()  # whose results rounding may lose
-    plan, tensors = list[Attempt](), dict[str, torch.Tensor]()
+    plan, tensors = list[Attempt](), dict[str, Tensor]()
     floats = {spec.name for spec in signature.inputs if spec.dtype.is_floating}
     wanted = [
         attempt
@@ -222,7 +218,7 @@ def answers(
     return made, tensors
 
 
-def _is_constant(outputs: Sequence[torch.Tensor]) -> bool:
+def _is_constant(outputs: Sequence[Tensor]) -> bool:
     values = torch.cat([each.flatten() for each in outputs])
     same = len(outputs) > 1 and all(torch.equal(outputs[0], each) for each in outputs[1:])
     return same or bool((values == values[:1]).all())
@@ -237,7 +233,7 @@ def _most(eager: Eager, case: GoldenCase, work: float, wide: Call | None) -> int
     return max(fewest, int(min(by_work, max(_BYTES, weights / 10) / answer)))
 
 
-def _elements(tensors: Mapping[str, torch.Tensor]) -> int:
+def _elements(tensors: Mapping[str, Tensor]) -> int:
     return sum(value.numel() for value in tensors.values())
 
 
@@ -266,7 +262,7 @@ def _indices(eager: Eager, signature: Signature, case: GoldenCase) -> dict[str, 
     return found
 
 
-def _run(call: Call, inputs: Mapping[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], str]:
+def _run(call: Call, inputs: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], str]:
     """Return what eager answers, or what it says where it refuses."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -295,29 +291,29 @@ class _Shaken(EagerMode):  # type: ignore[no-untyped-call]
             return self._transformed(found)
         return tree_map(self._rounded, found) if name in _ROUNDED else found
 
-    def _transformed(self, value: torch.Tensor) -> torch.Tensor:
+    def _transformed(self, value: Tensor) -> Tensor:
         """Round an element of a Fourier transform, which errs by the size of all of them."""
         planes = torch.view_as_real(value.resolve_conj())
         size = planes.double().square().mean().sqrt().to(planes.dtype).expand_as(planes)
         return torch.view_as_complex(planes + self._rounded(size) - size)
 
     def _rounded(self, value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        if not isinstance(value, Tensor) or not value.is_floating_point():
             return value
         by = torch.randint(-1, 2, value.shape, generator=self._chance).to(value.dtype)
         return value + value * (by * torch.finfo(value.dtype).eps)
 
 
 def _answer(
-    run: Call, wide: Call | None, inputs: Mapping[str, torch.Tensor], kind: Kind
-) -> tuple[dict[str, torch.Tensor], str]:
+    run: Call, wide: Call | None, inputs: Mapping[str, Tensor], kind: Kind
+) -> tuple[dict[str, Tensor], str]:
     """Return eager's outputs and its doubts about them, or what it says where it refuses."""
     outputs, raises = _run(run, inputs)
     lost = kind in _OF_NAN and all(bool(value.isnan().all()) for value in outputs.values())
     # A second call has the golden case's inputs
     doubtful = not (raises or lost or kind is Kind.SECOND_CALL)
     exact = _run(wide, inputs)[0] if wide and doubtful else {}
-    shaken: Mapping[str, torch.Tensor] = {}
+    shaken: Mapping[str, Tensor] = {}
     if kind in _EVEN and not raises:
         with _Shaken():
             shaken = _run(run, inputs)[0]
@@ -333,7 +329,7 @@ def _answer(
     return found, raises
 
 
-def _doubt(value: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+def _doubt(value: Tensor, exact: Tensor) -> Tensor:
     """Return |value - exact| in float32; infinite where they are of different kinds."""
     if value.shape != exact.shape:
         return torch.full(value.shape, torch.inf)

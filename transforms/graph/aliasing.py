@@ -37,16 +37,10 @@ from transforms.graph.schemas import (
 aten = torch.ops.aten
 
 # Views in truth, though their schemas declare none.
-_UNDECLARED = frozenset(
-    {
-        "aten::_unsafe_view",
-        "aten::unsafe_split",
-        "aten::unsafe_split_with_sizes",
-        "aten::native_dropout",
-        "aten::_conj_physical",
-        "aten::set_",
-    }
-)
+_UNDECLARED = frozenset({
+    "aten::_unsafe_view", "aten::unsafe_split", "aten::unsafe_split_with_sizes",
+    "aten::native_dropout", "aten::_conj_physical", "aten::set_",
+})  # fmt: skip
 
 # Made like another value, but of a size and content that are said: they need not wait for it.
 _BY_SIZE = get_decompositions([aten.new_zeros, aten.new_ones, aten.new_full])
@@ -58,19 +52,11 @@ def _assert(held: torch.Tensor) -> None:
 
 
 # Composite, and what they return is new memory whatever their arguments.
-FRESH = frozenset(
-    {
-        "aten::linear",
-        "aten::matmul",
-        "aten::conv1d",
-        "aten::conv2d",
-        "aten::conv3d",
-        "aten::layer_norm",
-        "aten::group_norm",
-        "aten::batch_norm",
-        "aten::scaled_dot_product_attention",
-    }
-)
+FRESH = frozenset({
+    "aten::linear", "aten::matmul", "aten::conv1d", "aten::conv2d", "aten::conv3d",
+    "aten::layer_norm", "aten::group_norm", "aten::batch_norm",
+    "aten::scaled_dot_product_attention",
+})  # fmt: skip
 
 
 class Aliasing:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.export import ExportedProgram
 from torch.types import py_sym_types
 from torch.utils._pytree import (
@@ -33,7 +34,7 @@ from zoo.errors import ExportError, UsageError
 DTYPES = {getattr(torch, dtype.value): dtype for dtype in Dtype}  # that artifacts know
 CONSTANTS = (bool, int, float, str, type(None))  # that a call may be given beside its tensors
 _NO_OBJECTS = "Return tensors; a model of transformers keeps no cache with config.use_cache = False"
-Call = Callable[[Mapping[str, torch.Tensor]], dict[str, torch.Tensor]]  # by names
+Call = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]  # by names
 Dimensions = dict[str, tuple[int, int, int]]  # name -> lowest and highest size, and step
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BOUNDED = "Say one, e.g. torch.export.Dim('batch', min=1, max=64): both ends are proven"
@@ -106,7 +107,7 @@ def named_tensors(result: Any) -> Any:
     leaves, spec = tree_flatten_with_path(result)
     tensors = [(_name(path), leaf) for path, leaf in leaves if leaf is not None]
     for name, leaf in tensors:
-        if not isinstance(leaf, (torch.Tensor, *py_sym_types, *CONSTANTS)):
+        if not isinstance(leaf, (Tensor, *py_sym_types, *CONSTANTS)):
             fact = f"its result {name} is a {type(leaf).__name__}, not a tensor"
             raise ExportError("forward", fact, _NO_OBJECTS)
     if len(tensors) == len(leaves) and is_plain(spec):
@@ -135,10 +136,9 @@ def know_caches() -> None:
             lambda caches, _: pair(*caches),
             serialized_type_name=f"{pair.__module__}.{pair.__name__}",
             flatten_with_keys_fn=lambda cache: (
-                [(GetAttrKey(name), getattr(cache, name)) for name in names],
-                None,
+                [(GetAttrKey(name), getattr(cache, name)) for name in names], None
             ),
-        )
+        )  # fmt: skip
 
 
 def _opened(leaf: Any) -> Any:
@@ -175,10 +175,10 @@ class Eager:
 
     module: torch.nn.Module  # in eval mode
     # What its forward takes by position and by keyword, of tensors by name
-    arguments: Callable[[Mapping[str, torch.Tensor]], tuple[tuple[Any, ...], dict[str, Any]]]
-    results: Callable[[Any], dict[str, torch.Tensor]]  # outputs by name, of what forward returns
+    arguments: Callable[[Mapping[str, Tensor]], tuple[tuple[Any, ...], dict[str, Any]]]
+    results: Callable[[Any], dict[str, Tensor]]  # outputs by name, of what forward returns
 
-    def __call__(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def __call__(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Call the program once; its writes stay."""
         arguments, keywords = self.arguments(inputs)
         return self.results(self.module(*arguments, **keywords))
@@ -187,14 +187,14 @@ class Eager:
         """Call one after another from the module's buffers on, which stay as they are."""
         buffers = {n: value.detach().clone() for n, value in self.module.named_buffers()}
 
-        def call(inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        def call(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
             return self.results(
                 torch.func.functional_call(self.module, buffers, *self.arguments(inputs))
             )
 
         return call
 
-    def first(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def first(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the first call after a reset, whatever was called before."""
         return self.from_first_state()(inputs)
 
@@ -298,15 +298,15 @@ def axes_by_input(
 
 def _count(value: Any) -> str:
     number = len(tree_leaves(value))
-    return f"{value.dim()} axes" if isinstance(value, torch.Tensor) else f"{number} values"
+    return f"{value.dim()} axes" if isinstance(value, Tensor) else f"{number} values"
 
 
 def _spread(value: Any, axes: Any) -> list[Any]:
     """Return the entry for each tensor and constant in a value; ValueError if it does not fit."""
-    if isinstance(value, (torch.Tensor, *CONSTANTS)):
+    if isinstance(value, (Tensor, *CONSTANTS)):
         if not isinstance(axes, Mapping):
             return [axes]
-        count = value.dim() if isinstance(value, torch.Tensor) else 0
+        count = value.dim() if isinstance(value, Tensor) else 0
         placed = {range(count)[axis]: size for axis, size in axes.items()}
         if len(placed) < len(axes) or any(isinstance(size, str) for size in placed.values()):
             raise ValueError(axes)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -45,7 +46,7 @@ def fake_value(node: Node) -> Any:
     return node.meta["val"]
 
 
-def _same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
+def _same_tensor(one: Tensor, other: Tensor) -> bool:
     """Return whether dtype, strides and bytes agree, but for the sign of zeros and NaN."""
     alike = (one.dtype, one.stride()) == (other.dtype, other.stride())
     return alike and torch.equal(one, other)
@@ -96,7 +97,7 @@ class ProgramEditor:
     def fake_mode(self) -> FakeTensorMode:
         """The mode that the program's fake values live in, with its symbolic shapes."""
         for node in self.graph.nodes:
-            if isinstance(node.meta.get("val"), torch.Tensor):
+            if isinstance(node.meta.get("val"), Tensor):
                 mode: FakeTensorMode = node.meta["val"].fake_mode
                 return mode
         raise ValueError("the program has no tensor")
@@ -117,7 +118,7 @@ class ProgramEditor:
         """Return the nodes that call one of `targets`, in graph order."""
         return [n for n in self.graph.nodes if n.op == "call_function" and n.target in targets]
 
-    def constant(self, node: Any) -> torch.Tensor | None:
+    def constant(self, node: Any) -> Tensor | None:
         """Return the tensor of a weight, buffer or lifted constant; None if it can change."""
         spec = self._by_name.get(getattr(node, "name", ""))
         if spec is None or node.op != "placeholder" or spec.kind not in _CONSTANT_KINDS:
@@ -125,7 +126,7 @@ class ProgramEditor:
         if spec.target is None or spec.target in self._mutated:
             return None
         value = self._value(spec)
-        return value if isinstance(value, torch.Tensor) else None
+        return value if isinstance(value, Tensor) else None
 
     def aliasing(self) -> Aliasing:
         """Return which nodes of the graph as it is now may share memory."""
@@ -139,7 +140,7 @@ class ProgramEditor:
         memory = {
             name: value.untyped_storage()._cdata
             for name, value in held.items()
-            if listed and isinstance(value, torch.Tensor) and value.layout is torch.strided
+            if listed and isinstance(value, Tensor) and value.layout is torch.strided
         }
         changed = {memory.get(name) for name in listed}
         return listed | {name for name, place in memory.items() if place in changed}
@@ -194,7 +195,7 @@ class ProgramEditor:
         """Return whether the constant behind a placeholder was learned, or made of such a one."""
         return self._by_name[node.name].kind is InputKind.PARAMETER
 
-    def add_constant(self, name: str, value: torch.Tensor, *, learned: bool = True) -> Node:
+    def add_constant(self, name: str, value: Tensor, *, learned: bool = True) -> Node:
         """Add a frozen weight and return its placeholder; `name` is made unique.
 
         One that was added by this name and is equal is returned instead. What is not `learned` is a
@@ -224,7 +225,7 @@ class ProgramEditor:
         self._added[fqn] = node
         return node
 
-    def set_constant(self, node: Node, value: torch.Tensor) -> None:
+    def set_constant(self, node: Node, value: Tensor) -> None:
         """Put another tensor of the same shape and dtype behind a weight's placeholder.
 
         A parameter stays one, and a buffer or lifted constant stays a plain tensor: torch looks
@@ -260,20 +261,15 @@ class ProgramEditor:
         self.drop_unused_constants()
         self.graph.lint()
         self.module.recompile()
-        signature = copy.copy(self._program.graph_signature)
+        before = self._program
+        signature = copy.copy(before.graph_signature)
         signature.input_specs = self._specs
         signature.output_specs = named_outputs(signature, self.graph)
-        made = torch.export.ExportedProgram(
-            root=self.module,
-            graph=self.graph,
-            graph_signature=signature,
-            state_dict=self._state,
-            range_constraints=self._program.range_constraints,
-            module_call_graph=self._program.module_call_graph,
-            example_inputs=self._program.example_inputs,
-            constants=self._constants,
-            verifiers=self._program.verifiers,
-        )
+        made = ExportedProgram(
+            self.module, self.graph, signature, self._state, before.range_constraints,
+            before.module_call_graph, before.example_inputs, self._constants,
+            verifiers=before.verifiers,
+        )  # fmt: skip
         made._guards_code = []  # they name inputs as forward does, and a flat program does not
         self._edit(made, made.graph, made.graph_module)
         return made

@@ -88,14 +88,10 @@ class GraphPass(ABC):
         except Exception as error:
             raise PassError(f"pass {self.name}", f"failed: {error}") from error
         return PassRecord(
-            name=self.name,
-            modified=modified,
-            nodes_before=nodes,
-            nodes_after=len(editor.graph.nodes),
-            changes=tuple(journal.changes),
-            refusals=tuple(journal.refusals),
-            seconds=time.perf_counter() - started,
-        )
+            name=self.name, modified=modified, nodes_before=nodes,
+            nodes_after=len(editor.graph.nodes), changes=tuple(journal.changes),
+            refusals=tuple(journal.refusals), seconds=time.perf_counter() - started,
+        )  # fmt: skip
 
     def __call__(
         self, program: ExportedProgram, place: str = "program main"

@@ -44,9 +44,8 @@ def record_graph(program: ExportedProgram) -> GraphRecord:
     nodes: list[GraphNode] = []
     drawn: dict[str, str] = {}  # every node that carries data, and the drawn one that shows it
     for node in program.graph.nodes:
-        inputs = tuple(
-            dict.fromkeys(drawn[n.name] for n in node.all_input_nodes if n.name in drawn)
-        )
+        before = (drawn[n.name] for n in node.all_input_nodes if n.name in drawn)
+        inputs = tuple(dict.fromkeys(before))
         if node.target is operator.getitem and inputs:
             drawn[node.name] = inputs[0]
             continue
@@ -61,9 +60,8 @@ def _made(node: Node, users: set[str], inputs: tuple[str, ...]) -> GraphNode | N
     if node.op == "placeholder":
         if node.name not in users:
             return None
-        return GraphNode(
-            name=node.name, operator=node.name, kind=NodeKind.INPUT, detail=_detail(node)
-        )
+        called, detail = node.name, _detail(node)
+        return GraphNode(name=called, operator=called, kind=NodeKind.INPUT, detail=detail)
     if node.op == "output":
         return GraphNode(name="output", operator="output", kind=NodeKind.OUTPUT, inputs=inputs)
     if node.op != "call_function" or not tensors_of(node):
@@ -72,13 +70,9 @@ def _made(node: Node, users: set[str], inputs: tuple[str, ...]) -> GraphNode | N
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     module = str(stack[-1][0]) if stack else ""
     return GraphNode(
-        name=node.name,
-        operator=name,
-        kind=_kind(name),
-        inputs=inputs,
-        module=module,
+        name=node.name, operator=name, kind=_kind(name), inputs=inputs, module=module,
         detail=_detail(node),
-    )
+    )  # fmt: skip
 
 
 def _short(target: Any) -> str:

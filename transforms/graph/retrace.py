@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import operator
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
@@ -196,19 +196,17 @@ def _traced(
     mode = fakes[0].fake_mode
     ways: Any = _OF_CONSTANTS | dict(table)
     whole, ways = exported_program._split_decomp_table_to_cia_and_python_decomp(ways)
-    with ExitStack() as stack:
-        for context in (
-            mode,
-            exported_program._override_composite_implicit_decomp(whole),
-            _trace._ignore_backend_decomps(),
-            export_utils._compiling_state_context(),
-            _trace._disable_custom_triton_op_functional_decomposition(),
-            torch.no_grad(),
-            tracing(TracingContext(mode)),
-            enable_python_dispatcher(),
-            preserve_node_meta(),
-        ):
-            stack.enter_context(context)
+    with (
+        mode,
+        exported_program._override_composite_implicit_decomp(whole),
+        _trace._ignore_backend_decomps(),
+        export_utils._compiling_state_context(),
+        _trace._disable_custom_triton_op_functional_decomposition(),
+        torch.no_grad(),
+        tracing(TracingContext(mode)),
+        enable_python_dispatcher(),
+        preserve_node_meta(),
+    ):
         follow = _Follower(program.graph_module, results).run
         module: GraphModule = make_fx(follow, decomposition_table=ways)(*fakes)
     return module
@@ -290,19 +288,12 @@ def _program(program: ExportedProgram, module: GraphModule) -> ExportedProgram:
     signature = copy.copy(program.graph_signature)
     signature.output_specs = named_outputs(signature, graph)
     ranges = exported_program._get_updated_range_constraints(module, program.range_constraints)
+    calls = exported_program._get_updated_module_call_graph(
+        program.graph_module, program.graph_signature, module, signature, program.module_call_graph
+    )
     return ExportedProgram(
-        root=module,
-        graph=graph,
-        graph_signature=signature,
-        state_dict=program.state_dict,
-        range_constraints=ranges,
-        module_call_graph=exported_program._get_updated_module_call_graph(
-            program.graph_module, program.graph_signature, module, signature,
-            program.module_call_graph,
-        ),
-        example_inputs=program.example_inputs,
-        constants=program.constants,
-        verifiers=program.verifiers,
+        module, graph, signature, program.state_dict, ranges, calls, program.example_inputs,
+        program.constants, verifiers=program.verifiers,
     )  # fmt: skip
 
 

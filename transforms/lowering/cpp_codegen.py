@@ -144,14 +144,9 @@ _plain_reduction = ir.Reduction.create.__func__  # type: ignore[attr-defined]
 
 
 def _reduce(
-    cls: type[ir.Reduction],
-    device: torch.device,
-    dst_dtype: torch.dtype,
-    src_dtype: torch.dtype,
-    inner_fn: Callable[..., Any],
-    *given: Any,
-    **keywords: Any,
-) -> Any:
+    cls: type[ir.Reduction], device: torch.device, dst_dtype: torch.dtype, src_dtype: torch.dtype,
+    inner_fn: Callable[..., Any], *given: Any, **keywords: Any,
+) -> Any:  # fmt: skip
     """Return a reduction; of bytes, and of sums and products of narrow integers on Metal, as int32.
 
     A vector has more lanes of bytes than its loop has steps. Inductor loads a 1 into the others,

@@ -393,16 +393,10 @@ def _capture(
         name: graph.dynamo_flat_name_to_original_fqn.get(name, graph.allocated_constant_name[name])
         for name in graph.constants
     }
-    raise _Captured(
-        GeneratedCode(
-            wrapper=wrapper,
-            kernels=kernels,
-            constants={names[n]: graph.get_original_value_of_constant(n) for n in graph.constants},
-            kernel_uses=_kernel_uses(graph, wrapper),
-            generated_kernels=len(re.findall(r'^extern "C"', kernels, re.MULTILINE)),
-            shaders=dict(getattr(graph.wrapper_code, "shaders", {})),
-        )
-    )
+    constants = {names[n]: graph.get_original_value_of_constant(n) for n in graph.constants}
+    uses, shaders = _kernel_uses(graph, wrapper), dict(getattr(graph.wrapper_code, "shaders", {}))
+    number = len(re.findall(r'^extern "C"', kernels, re.MULTILINE))
+    raise _Captured(GeneratedCode(wrapper, kernels, constants, uses, number, shaders))
 
 
 def _kernel_uses(graph: GraphLowering, wrapper: str) -> dict[str, tuple[str, ...]]:

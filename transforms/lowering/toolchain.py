@@ -120,13 +120,9 @@ class Compiler:
 
     def _run(self, arguments: Sequence[str], cwd: Path | None = None) -> None:
         result = subprocess.run(
-            [self.path, *self.arguments, *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=cwd,
-            env=os.environ | dict(self.environment),
-        )
+            [self.path, *self.arguments, *arguments], capture_output=True, text=True, check=False,
+            cwd=cwd, env=os.environ | dict(self.environment),
+        )  # fmt: skip
         if result.returncode != 0:
             errors = [line for line in result.stderr.splitlines() if "error" in line]
             fact = f"failed: {errors[0] if errors else result.stderr.strip()[-300:]}"

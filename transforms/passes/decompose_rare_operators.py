@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -87,9 +87,7 @@ class DecomposeRareOperators(GraphPass):
 # Operators that refuse negative indices in eager PyTorch, where Inductor counts them from the end,
 # and which of their arguments the indices are.
 _INDEX_OF = {
-    **dict.fromkeys(
-        (aten.index_select.default, aten.index_add.default, aten.index_copy.default), 2
-    ),
+    **dict.fromkeys((op.default for op in (aten.index_select, aten.index_add, aten.index_copy)), 2),
     **dict.fromkeys((aten.max_unpool2d.default, aten.max_unpool3d.default), 1),
     **dict.fromkeys((aten.embedding_bag.padding_idx, *_BAGS), 1),
     aten.repeat_interleave.Tensor: 0,
@@ -164,14 +162,11 @@ def _diagonal(self: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> An
 def _searchsorted(sorted_sequence: Tensor, self: Tensor | float, **how: Any) -> Any:
     """Search in the dtype to which torch promotes both: a number alone takes the sequence's."""
     dtype = torch.result_type(sorted_sequence, self)
-    if isinstance(self, torch.Tensor) and self.dtype == dtype == sorted_sequence.dtype:
+    if not isinstance(self, Tensor):
+        self = sorted_sequence.new_full((), self, dtype=dtype)
+    elif self.dtype == dtype == sorted_sequence.dtype:
         return NotImplemented
-    values = (
-        self.to(dtype)
-        if isinstance(self, torch.Tensor)
-        else sorted_sequence.new_full((), self, dtype=dtype)
-    )
-    return torch.searchsorted(sorted_sequence.to(dtype), values, **how)
+    return torch.searchsorted(sorted_sequence.to(dtype), self.to(dtype), **how)
 
 
 def _bucketize(self: Tensor | float, boundaries: Tensor, **how: Any) -> Any:
@@ -221,13 +216,8 @@ def _trilinear(  # noqa: PLR0917 - PyTorch's own list
     expand3: Sequence[int], sumdim: Sequence[int], unroll_dim: int = 1,  # noqa: ARG001
 ) -> Tensor:  # fmt: skip
     """Multiply three factors, each with axes of 1 put in, and sum over `sumdim`."""
-    product: Tensor | None = None
-    for factor, axes in ((i1, expand1), (i2, expand2), (i3, expand3)):
-        wide = factor
-        for axis in axes:
-            wide = wide.unsqueeze(axis)
-        product = wide if product is None else product * wide
-    assert product is not None  # noqa: S101 - there are three
+    factors = (i1, expand1), (i2, expand2), (i3, expand3)
+    product = reduce(torch.mul, (reduce(torch.unsqueeze, axes, part) for part, axes in factors))
     return product.sum(list(sumdim)) if sumdim else product
 
 
@@ -586,14 +576,11 @@ def _linear_cross_entropy(  # noqa: PLR0917 - PyTorch's own list
     *training: Any,  # noqa: ARG001 - chunks, and gradients that no artifact has
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Compute all rows at once; the empty tensors are gradients that were not asked for."""
+    scores = torch.nn.functional.linear(rows, linear_weight, linear_bias)
     loss = torch.nn.functional.cross_entropy(
-        torch.nn.functional.linear(rows, linear_weight, linear_bias),
-        target,
-        weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
+        scores, target, weight, ignore_index=ignore_index, reduction=reduction,
         label_smoothing=label_smoothing,
-    )
+    )  # fmt: skip
     return loss, rows.new_empty(0, 0), rows.new_empty(0, 0), rows.new_empty(0)
 
 

@@ -16,21 +16,13 @@ from zoo.errors import PassError
 aten = torch.ops.aten
 
 _TRANSPOSED = (
-    aten.conv_transpose1d.default,
-    aten.conv_transpose2d.input,
-    aten.conv_transpose3d.input,
-)
+    aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input,
+)  # fmt: skip
 _LAYERS = (
-    aten.linear.default,
-    aten.conv1d.default,
-    aten.conv2d.default,
-    aten.conv3d.default,
-    aten.conv1d.padding,
-    aten.conv2d.padding,
-    aten.conv3d.padding,
-    aten.convolution.default,
+    aten.linear.default, aten.conv1d.default, aten.conv2d.default, aten.conv3d.default,
+    aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding, aten.convolution.default,
     *_TRANSPOSED,
-)
+)  # fmt: skip
 _NORMS = (aten.batch_norm.default, aten._native_batch_norm_legit_no_training.default)
 _OPERANDS = ("input", "weight", "bias", "running_mean", "running_var", "eps")  # in either spelling
 

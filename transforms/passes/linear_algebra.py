@@ -87,12 +87,9 @@ def _solve_triangular(
 
 
 def _triangular_solve(
-    self: Tensor,
-    a: Tensor,
-    upper: bool = True,
-    transpose: bool = False,
+    self: Tensor, a: Tensor, upper: bool = True, transpose: bool = False,
     unitriangular: bool = False,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     matrix = a.mT if transpose else a
     found = _triangle(matrix, self, upper=upper != transpose, unit=unitriangular)
     return found, a.expand(*found.shape[:-2], *a.shape[-2:]).clone()
@@ -250,11 +247,7 @@ def _eigh(a: Tensor, uplo: str = "L", compute_v: bool = True) -> tuple[Tensor, T
 
 
 def _svd(
-    a: Tensor,
-    full_matrices: bool = False,
-    compute_uv: bool = True,
-    *,
-    driver: str | None = None,  # noqa: ARG001
+    a: Tensor, full_matrices: bool = False, compute_uv: bool = True, **_: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     u, values, vh = ours.singular_values(a)
     if not compute_uv:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.fx import Node
 
 from transforms.graph.editor import ProgramEditor, fake_value
@@ -56,8 +57,8 @@ class Affine(Step):
     """y[..., o, ...] = sum over c of weight[o, c] * x[..., c, ...] + bias[o], along one axis."""
 
     axis: int  # of the operand, not negative
-    weight: torch.Tensor  # (out features, in features)
-    bias: torch.Tensor | None  # (out features,)
+    weight: Tensor  # (out features, in features)
+    bias: Tensor | None  # (out features,)
     name: str  # the weight's qualified name
 
 
@@ -65,8 +66,8 @@ class Affine(Step):
 class ChannelNorm(Step):
     """Layer normalisation over the operand's last axis."""
 
-    weight: torch.Tensor | None
-    bias: torch.Tensor | None
+    weight: Tensor | None
+    bias: Tensor | None
     eps: float
     name: str
 
@@ -75,7 +76,7 @@ class ChannelNorm(Step):
 class Elementwise(Step):
     """An operator on tensors of one shape and on constants that broadcast to it."""
 
-    constants: dict[Node, torch.Tensor]
+    constants: dict[Node, Tensor]
 
 
 def read_step(editor: ProgramEditor, node: Node) -> Step | str | None:
@@ -117,7 +118,7 @@ def _addmm(editor: ProgramEditor, node: Node) -> Affine | str:
     """Read beta * self + alpha * (mat1 @ mat2); with beta 0 self is not even looked at."""
     named = bound_arguments(node)
     alpha, beta = named["alpha"], named["beta"]
-    if isinstance(alpha, torch.fx.Node) or isinstance(beta, torch.fx.Node):
+    if isinstance(alpha, Node) or isinstance(beta, Node):
         return "its alpha or beta is not a number"
     weight = constant_value(editor, named["mat2"])
     if weight is None:
@@ -134,7 +135,7 @@ def _addmm(editor: ProgramEditor, node: Node) -> Affine | str:
     return _affine(editor, named["mat2"], weight, operand=named["mat1"], bias=bias)
 
 
-def _times(value: torch.Tensor, factor: float) -> torch.Tensor:
+def _times(value: Tensor, factor: float) -> Tensor:
     return value if factor == 1 else (value.double() * factor).to(value.dtype)
 
 
@@ -154,14 +155,9 @@ def _product(editor: ProgramEditor, node: Node) -> Affine | str | None:
 
 
 def _affine(
-    editor: ProgramEditor,
-    source: Node,
-    weight: torch.Tensor,
-    *,
-    operand: Any,
-    axis: int = -1,
-    bias: torch.Tensor | None = None,
-) -> Affine | str:
+    editor: ProgramEditor, source: Node, weight: Tensor, *, operand: Any, axis: int = -1,
+    bias: Tensor | None = None,
+) -> Affine | str:  # fmt: skip
     """Return the map of `operand` by `weight`, the constant `source` the right way round."""
     if constant_value(editor, operand) is not None:
         return "it maps a constant"
@@ -172,9 +168,7 @@ def _affine(
 _AFFINE = {
     aten.linear.default: _linear,
     aten.addmm.default: _addmm,
-    aten.mm.default: _product,
-    aten.bmm.default: _product,
-    aten.matmul.default: _product,
+    **dict.fromkeys((aten.mm.default, aten.bmm.default, aten.matmul.default), _product),
 }
 
 
@@ -182,7 +176,7 @@ def _is_norm_result(node: Node) -> bool:
     """Return whether `node` is the normalised tensor, and the only thing used, of a native norm."""
     norm = node.args[0] if node.target is operator.getitem else None
     return bool(
-        isinstance(norm, torch.fx.Node)
+        isinstance(norm, Node)
         and norm.target is aten.native_layer_norm.default
         and node.args[1] == 0
         and len(norm.users) == 1
@@ -403,7 +397,7 @@ def _readers(node: Node) -> Iterator[Node]:
             yield user
 
 
-def relaid(value: torch.Tensor, place: Placed) -> torch.Tensor | None:
+def relaid(value: Tensor, place: Placed) -> Tensor | None:
     """Lay out a constant that broadcasts to a placed value to broadcast to its frame instead.
 
     None where it is constant along a part of a frame's axis only.

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.export import ExportedProgram
 from torch.fx import Node
 
@@ -85,15 +86,15 @@ class Quantised:
     """A weight of `shape`; its rows are along its first axis, all else is one row."""
 
     shape: tuple[int, ...]
-    values: torch.Tensor  # int8 (rows, columns)
-    scales: torch.Tensor  # bfloat16 (rows, groups); (rows,) where the scheme has no groups
+    values: Tensor  # int8 (rows, columns)
+    scales: Tensor  # bfloat16 (rows, groups); (rows,) where the scheme has no groups
 
-    def wide(self) -> torch.Tensor:
+    def wide(self) -> Tensor:
         """Return the float32 tensor that this represents."""
         values = self.values.reshape(*self.scales.shape, -1).float()
         return (values * self.scales.float()[..., None]).reshape(self.shape)
 
-    def packed(self) -> torch.Tensor:
+    def packed(self) -> Tensor:
         """Pack two values a byte, each plus 8, the first in the lower half; rows are rounded up."""
         shifted = (self.values + 8).to(torch.uint8)
         if shifted.shape[1] % 2:
@@ -101,7 +102,7 @@ class Quantised:
         return shifted[:, 0::2] | (shifted[:, 1::2] << 4)
 
 
-def quantised(weight: torch.Tensor, scheme: Scheme) -> Quantised | None:
+def quantised(weight: Tensor, scheme: Scheme) -> Quantised | None:
     """Round a float32 weight of two axes or more; None for one with NaN, infinities or nothing."""
     if weight.numel() == 0 or not bool(torch.isfinite(weight).all()):
         return None
@@ -120,7 +121,7 @@ def quantised(weight: torch.Tensor, scheme: Scheme) -> Quantised | None:
     return Quantised(tuple(weight.shape), values, scales.bfloat16())
 
 
-def _balanced(exact: torch.Tensor, most: int) -> torch.Tensor:
+def _balanced(exact: Tensor, most: int) -> Tensor:
     """Return the nearest integers, some rounded the other way so that a group's sum stays.
 
     What a layer adds up has a mean, and behind a norm or a ReLU a large one: an error of the sum
@@ -136,14 +137,14 @@ def _balanced(exact: torch.Tensor, most: int) -> torch.Tensor:
     return torch.where((rank < total.abs()) & room & (urge > 0), nearest + up, nearest)
 
 
-Call = Sequence[torch.Tensor]  # a tensor for each input, in order
+Call = Sequence[Tensor]  # a tensor for each input, in order
 Range = tuple[float, float]  # from the smallest to the largest, zero between them
 
 
 def rounding_costs(
     before: ExportedProgram,
     after: ExportedProgram,
-    inputs: Sequence[torch.Tensor],
+    inputs: Sequence[Tensor],
     *,
     integers: bool,
     ranges: Mapping[str, Range] | None = None,
@@ -172,7 +173,7 @@ def rounding_costs(
 
     def alone(run: ProductRun, node: Node, value: Any, weights: Sequence[Node]) -> Any:
         """Return the exact value; compute each product once more with its weight rounded."""
-        for weight in weights if isinstance(value, torch.Tensor) else []:
+        for weight in weights if isinstance(value, Tensor) else []:
             layer, found = run.origin[weight], _snr_db(value, rounded(run, node, weight))
             snr_db[layer] = min(found, snr_db[layer])
         return value
@@ -198,9 +199,7 @@ def rounding_costs(
     return (*costs, *sorted(whole, key=lambda cost: cost.result_snr_db))
 
 
-def to_eight_bits(
-    operand: torch.Tensor, axes: tuple[int, ...], ends: Range | None = None
-) -> torch.Tensor:
+def to_eight_bits(operand: Tensor, axes: tuple[int, ...], ends: Range | None = None) -> Tensor:
     """Return what eight bits keep of each slice: 255 steps from its smallest to its largest number.
 
     Zero is exact, as in `round_slices` of the runtime (`runtime/common/quantised.h`). `axes` are
@@ -229,7 +228,7 @@ class ProductRun(Recorder):
     def __init__(
         self,
         program: ExportedProgram,
-        weights: Mapping[Node, torch.Tensor],
+        weights: Mapping[Node, Tensor],
         product: Callable[[ProductRun, Node, Any, Sequence[Node]], Any],
     ) -> None:
         super().__init__(program, [node.name for node in output_nodes(program)])
@@ -259,7 +258,7 @@ class ProductRun(Recorder):
         return value
 
 
-def _snr_db(exact: torch.Tensor, found: torch.Tensor) -> float:
+def _snr_db(exact: Tensor, found: Tensor) -> float:
     return measure(exact.double().numpy(), found.double().numpy()).snr_db
 
 
@@ -272,7 +271,7 @@ _IMAGES = frozenset({
 })  # fmt: skip
 
 
-def changed_weights(before: ExportedProgram, after: ExportedProgram) -> dict[Node, torch.Tensor]:
+def changed_weights(before: ExportedProgram, after: ExportedProgram) -> dict[Node, Tensor]:
     """Return what `after` has in place of a parameter, by placeholder of `before`."""
     parameters = before.graph_signature.inputs_to_parameters
     changed = {
@@ -362,6 +361,6 @@ def fitting_calls(place: str, calls: Iterable[Call], example: Call) -> Iterator[
 
 
 def _form(value: object) -> str:
-    if not isinstance(value, torch.Tensor):
+    if not isinstance(value, Tensor):
         return f"a {type(value).__name__}"
     return f"{value.dtype} of {value.dim()} axes".removeprefix("torch.")

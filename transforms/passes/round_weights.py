@@ -11,12 +11,7 @@ from transforms.graph.callable import WRAPPER_PREFIX
 from transforms.graph.editor import ProgramEditor
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.passes.axes import is_layout
-from transforms.passes.quantisation import (
-    INTEGERS,
-    quantised,
-    scheme_of,
-    with_second_names,
-)
+from transforms.passes.quantisation import INTEGERS, quantised, scheme_of, with_second_names
 from zoo.errors import UsageError
 from zoo.precision import Precision, WeightPrecision, is_called
 

@@ -73,12 +73,8 @@ class Step(enum.IntEnum):
 
 
 _PLAIN: Mapping[Any, Step] = {
-    aten.relu.default: Step.RELU,
-    aten.silu.default: Step.SILU,
-    aten.sigmoid.default: Step.SIGMOID,
-    aten.tanh.default: Step.TANH,
-    aten.hardswish.default: Step.HARDSWISH,
-    aten.hardsigmoid.default: Step.HARDSIGMOID,
+    getattr(aten, step.name.lower()).default: step
+    for step in (Step.RELU, Step.SILU, Step.SIGMOID, Step.TANH, Step.HARDSWISH, Step.HARDSIGMOID)
 }
 
 
@@ -171,7 +167,7 @@ def _are_numbers(*values: object) -> bool:
 
 def _beside(call: Call, value: Node) -> list[Call] | None:
     """Return the call if its operand is another tensor of its dtype; a factor may be a mask."""
-    if not isinstance(call.other, torch.fx.Node) or call.other is value:
+    if not isinstance(call.other, Node) or call.other is value:
         return None
     operand = fake_value(call.other)
     known = {fake_value(value).dtype} | ({torch.bool} if call.step is Step.MULTIPLY else set())
@@ -179,12 +175,9 @@ def _beside(call: Call, value: Node) -> list[Call] | None:
 
 
 def _with_steps(
-    value: Tensor,
-    steps: Sequence[int],
-    low: Sequence[float],
-    high: Sequence[float],
+    value: Tensor, steps: Sequence[int], low: Sequence[float], high: Sequence[float],
     other: Tensor | None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Apply the steps in order in single precision, rounded once; none changes a shape."""
     if value.is_meta:
         return value
@@ -428,7 +421,7 @@ def _is_pointwise(convolution: Node) -> bool:
 
 
 def _is_of_channels(factor: Node | float, images: Node | float) -> bool:
-    if not isinstance(factor, torch.fx.Node) or not isinstance(images, torch.fx.Node):
+    if not isinstance(factor, Node) or not isinstance(images, torch.fx.Node):
         return False
     of_channels, of_images = fake_value(factor), fake_value(images)
     if of_channels.dtype != of_images.dtype or of_images.dim() != _IMAGE:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 import torch
+from torch import Tensor
 
 from transforms.graph.editor import ProgramEditor
 from transforms.graph.graph_pass import GraphPass, Journal
@@ -24,25 +25,19 @@ _SCHEMA = (
 )
 
 
-def _shape(
-    query: torch.Tensor, _key: torch.Tensor, value: torch.Tensor, *_: object
-) -> torch.Tensor:
+def _shape(query: Tensor, _key: Tensor, value: Tensor, *_: object) -> Tensor:
     batch, heads, places, _width = query.shape
     return query.new_empty((batch, places, heads, value.shape[-1]))
 
 
 def _compute(  # noqa: PLR0917
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    is_causal: bool,
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool,
     scale: float | None,
-) -> torch.Tensor:
+) -> Tensor:  # fmt: skip
     if mask is not None and mask.dtype is torch.bool:  # which torch's definition would add
         hidden = torch.zeros(mask.shape, dtype=query.dtype)
         mask = hidden.masked_fill(~mask, -torch.inf)
-    by_heads: torch.Tensor = aten._scaled_dot_product_attention_math.default(
+    by_heads: Tensor = aten._scaled_dot_product_attention_math.default(
         query, key, value, mask, 0.0, is_causal, scale=scale, enable_gqa=True
     )[0]
     return by_heads.transpose(1, 2)
@@ -73,16 +68,10 @@ class KeepAttentionWhole(GraphPass):
 
 
 def attention(  # noqa: PLR0917
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0, is_causal: bool = False, *, scale: float | None = None,
     enable_gqa: bool = False,
-) -> torch.Tensor:
+) -> Tensor:  # fmt: skip
     """Compute softmax(scale query key^T + mask) value of (..., L, E), (..., S, E), (..., S, V).
 
     The mask broadcasts to (..., L, S). The axes before heads become one batch. Raise
@@ -107,12 +96,12 @@ def attention(  # noqa: PLR0917
     if attn_mask is not None and attn_mask.dim() >= _RANK:
         attn_mask = _batched(attn_mask, (*batch, *attn_mask.shape[_HEADS:]))
     by_places = torch.ops.menagerie.attention.default(q, k, v, attn_mask, is_causal, scale)
-    result: torch.Tensor = by_places.transpose(1, 2)
+    result: Tensor = by_places.transpose(1, 2)
     before = (*batch, heads) if query.dim() >= -_HEADS else ()
     return result.reshape(*before, query.shape[-2], value.shape[-1])
 
 
-def _batched(operand: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
+def _batched(operand: Tensor, sizes: tuple[int, ...]) -> Tensor:
     """Reshape to (batch, heads, positions, width); the axes before heads are any."""
     batch = math.prod(sizes[:_HEADS])
     if operand.dim() == _RANK and surely_equal(operand.shape[:2], (batch, sizes[_HEADS])):
