@@ -20,6 +20,7 @@ from torch.nn.modules.linear_cross_entropy import (
 
 from transforms.graph.editor import ProgramEditor, fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
+from transforms.graph.guards import surely_equal
 from transforms.graph.schemas import as_torch_does
 from transforms.graph.traced import write
 from transforms.passes.linear_algebra import LINEAR_ALGEBRA, needs_factors
@@ -128,13 +129,13 @@ def _is_common(node: Node) -> bool:
         return _has_diagonal(first)
     if node.target in _OF_ONE_DTYPE:
         return all(first.dtype == other.dtype for other in others[:1])  # sorter is no operand
-    if node.target in _OF_DTYPES:
-        return first.dtype not in _OF_DTYPES[node.target]
+    if dtypes := _OF_DTYPES.get(node.target):
+        return first.dtype not in dtypes
     if node.target in _POOLS:
         return _suits_inductor(node.target, first, node.args[1])
-    if node.target is aten.take.default:
-        return bool(others[-1:] and others[-1].dim() > 0)
-    return False
+    if node.target is aten.cdist.default:
+        return all(surely_equal(first.shape[:-2], other.shape[:-2]) for other in others)
+    return node.target is aten.take.default and bool(others[-1:] and others[-1].dim() > 0)
 
 
 def _logic_of_bytes(operator: Any, self: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -171,6 +172,15 @@ def _searchsorted(sorted_sequence: Tensor, self: Tensor | float, **how: Any) -> 
 
 def _bucketize(self: Tensor | float, boundaries: Tensor, **how: Any) -> Any:
     return _searchsorted(boundaries, self, **how)
+
+
+def _distances(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: int | None = None) -> Any:
+    """torch.cdist of as many batches of both, as the runtimes' kernel wants them."""
+    if surely_equal(x1.shape[:-2], x2.shape[:-2]):
+        return NotImplemented
+    batch = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])  # type: ignore[no-untyped-call]
+    wide = (x.expand(*batch, *x.shape[-2:]) for x in (x1, x2))
+    return aten.cdist(*wide, p, compute_mode)
 
 
 def _promoted(operator: Any, self: Tensor, other: Tensor) -> Any:
@@ -696,6 +706,7 @@ _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     aten.bucketize.Scalar: _bucketize,
     **{operator: partial(_promoted, operator) for operator in (aten.gcd.default, aten.lcm.default)},
     aten.take.default: lambda self, index: self.reshape(-1)[index.reshape(-1)].view(index.shape),
+    aten.cdist.default: _distances,
     aten.pdist.default: _pdist,
     aten._pdist_forward.default: _pdist,
     **LINEAR_ALGEBRA,

@@ -199,3 +199,19 @@ def test_what_is_no_probability_fails_its_run(target: str, tmp_path: Path) -> No
             module.forward(*given)
         with pytest.raises(MenagerieError, match="an element is outside 0 to 1"):
             assert_as_eager(tmp_path / "b", lambda *_: (), given)
+
+
+@pytest.mark.parametrize("target", ["cpu", "metal"])
+def test_distances_of_batches_to_rows_that_all_share(target: str, tmp_path: Path) -> None:
+    """As to a table of codes, of any number of batches; and of each axis that broadcasts."""
+
+    class Nearest(nn.Module):
+        def forward(self, x: torch.Tensor, codes: torch.Tensor) -> list[torch.Tensor]:
+            apart = torch.cdist(x, codes)
+            return [apart, apart.argmin(-1), torch.cdist(x[:, None], x[None, :2], p=1.0)]
+
+    given, batch = (torch.randn(4, 3, 5), torch.randn(7, 5)), torch.export.Dim("b", min=2, max=6)
+    how = {"dynamic_shapes": ({0: batch}, None), "target": target, "out": tmp_path / "b"}
+    convert(Nearest(), given, **how, measure_seconds=0)
+    calls = ((torch.randn(n, 3, 5), torch.randn(7, 5)) for n in (2, 3, 6))
+    assert_as_eager(tmp_path / "b", Nearest(), *calls, **_CLOSE)
