@@ -91,8 +91,29 @@ def composites_prepared_once() -> Iterator[None]:
     with (
         patch.object(export_utils, "_materialize_cpp_cia_ops", once),
         patch.object(exported_program, "_override_composite_implicit_decomp", override),
+        patch.object(exported_program, "_remove_unnecessary_copy_op_pass", _without_copies),
     ):
         yield
+
+
+_without_torchs_copies = exported_program._remove_unnecessary_copy_op_pass
+
+
+def _without_copies(module: GraphModule, signature: Any) -> Any:
+    """Remove copies into state as torch does, but none of a value that is kept twice."""
+    graph = module.graph
+    states = [
+        n for n in graph.output_node().all_input_nodes if n.name in signature.buffers_to_mutate
+    ]
+    kept = {state for state in states if state.target is not aten.copy.default}
+    for state in (state for state in states if state not in kept):
+        value: Any = state.args[1]
+        if value in kept:  # torch looks state up by the name of its value
+            with graph.inserting_before(state):
+                state.update_arg(1, graph.call_function(aten.clone.default, (value,)))
+            state.args[1].meta.update(state.meta)  # type: ignore[union-attr]
+        kept.add(value)
+    return _without_torchs_copies(module, signature)
 
 
 Table = Mapping[OpOverload, Callable[..., Any]]

@@ -17,6 +17,7 @@ from torch.export import Dim
 from menagerie.format.folder import open_bundle
 from menagerie.library import native_tool
 from menagerie.session import Session
+from tests.pieces import assert_as_eager
 from transforms import Program, convert
 from transforms.bisect import diagnose
 from transforms.export.prepare import prepare, prepare_module
@@ -263,6 +264,31 @@ def test_state_before_a_write_is_kept_and_returned(target: str, tmp_path: Path) 
         [0, 0, 0, 1, 20, 1, 1], [1, 1, 1, 12, 240, 22, 2],
         [2, 2, 2, 123, 2460, 243, 3], [3, 3, 3, 234, 4682, 2464, 4],
     ]  # fmt: skip
+
+
+class Twins(nn.Module):
+    """Four buffers, of which two and two end as one value, the first one after it or before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c, self.d = (nn.Buffer(torch.zeros(4, 2)) for _ in range(4))
+
+    def forward(self, x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """What is kept in b, itself; what was in c and a."""
+        before = self.a + 10 * self.c
+        self.b[i] = x
+        self.a.copy_(self.b)
+        self.c.add_(x)
+        self.d.copy_(self.c)
+        return self.b, self.d * 1, before
+
+
+@pytest.mark.parametrize("target", ["cpu", pytest.param("metal", marks=pytest.mark.sweep)])
+def test_two_buffers_may_end_as_one_value(target: str, tmp_path: Path) -> None:
+    """Torch looks buffers up by the name of what they end as, and would lose one."""
+    calls = [(torch.full((1, 2), float(n)), torch.tensor([n])) for n in (1, 3, 2)]
+    made = convert(Twins().eval(), calls[0], target=target, out=tmp_path / "b", measure_seconds=0)
+    assert_as_eager(made.folder, Twins(), *calls)
 
 
 class Ring(nn.Module):
