@@ -9,8 +9,10 @@ from __future__ import annotations
 import inspect
 import itertools
 import os
+import re
 import signal
 import tempfile
+import traceback
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -62,6 +64,7 @@ from transforms.graph.call_signature import (
 from transforms.graph.callable import WRAPPER_PREFIX, eager_of, without_fast_path
 from transforms.graph.guards import plain_words
 from transforms.graph.layouts import as_array, as_tensor
+from transforms.graph.record import user_line
 from transforms.passes.canonical import TakePlainInputs, run_canonical
 from zoo.errors import ExportError, UsageError
 from zoo.records import PassRecord
@@ -330,8 +333,15 @@ def _call_once(place: str, module: Any, arguments: Any, keywords: Any) -> None:
         torch.func.functional_call(module, buffers, *given)
     except Exception as error:
         why = plain_words(str(error)) or type(error).__name__
+        where = user_line("".join(traceback.format_exception(error)))
+        step = "Correct the inputs or"
+        if lacking := re.match(r"Could not run '([\w:.]+)'", str(error)):
+            why, step = (
+                f"it has no kernel of {lacking[1]}",
+                "Convert what comes before and after it in",
+            )
         fact = f"eager PyTorch fails at the given inputs: {why}"
-        raise ExportError(place, fact, "Correct the inputs or the module") from error
+        raise ExportError(place, fact, f"{step} the module{where}") from error
 
 
 def _memory(module: torch.nn.Module | ExportedProgram, program: ExportedProgram) -> dict[str, int]:

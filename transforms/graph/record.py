@@ -18,6 +18,7 @@ from zoo.records import GraphNode, GraphRecord, NodeKind
 # Files whose lines are no user's.
 NOT_THEIRS = (
     *torch.__path__, contextlib.__file__, str(Path(__file__).parents[1]), "<string>", "<eval_with",
+    str(Path(__file__).parents[2] / "zoo" / "models" / "torchvision_operators"),
 )  # fmt: skip
 _WORDS = {
     NodeKind.HEAVY: ("conv", "linear", "matmul", "mm", "attention", "einsum", "lstm", "gru"),

@@ -6,7 +6,7 @@ operators, for which no target has kernels. So they are declared here, with torc
 arguments (torchvision/csrc/ops), and given a meaning in PyTorch: slower than the binary, the same
 numbers. Sampling is written in operators that targets have, so that export sees those; box
 suppression depends on data, and stays what a program asks its runtime for. What no model of today
-calls (`roi_pool` and the position-sensitive pools of R-FCN) has no meaning here.
+calls (`roi_pool` and the position-sensitive pools of R-FCN) is declared alone, without a kernel.
 """
 
 from __future__ import annotations
@@ -23,6 +23,11 @@ from torch import Tensor, nn
 
 # Where its functions ask whether they may call an operator; each has the question by its own name.
 _ASKING = ("torchvision.extension", "torchvision.ops.roi_align")
+_POOLS = {  # their last arguments
+    "roi_pool": "int height, int width",
+    "ps_roi_pool": "int height, int width",
+    "ps_roi_align": "int height, int width, int sampling_ratio",
+}
 _load = torch.ops.load_library
 
 
@@ -47,6 +52,9 @@ def _library() -> torch.library.Library | None:
         "roi_align": align_regions,
         "deform_conv2d": deformed_convolution,
     }
+    for name, pooled in _POOLS.items():
+        schema = f"{name}(Tensor input, Tensor rois, float scale, {pooled}) -> (Tensor, Tensor)"
+        library.define(schema)  # type: ignore[no-untyped-call]
     bodies = {"nms": suppress_boxes, "qnms": suppress_boxes, **composites}
     for name, body in bodies.items():
         library.define(name + torch.library.infer_schema(body, mutates_args=()))  # type: ignore[no-untyped-call]

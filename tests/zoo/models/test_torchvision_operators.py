@@ -12,10 +12,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tests.pieces import run_piece
+from tests.pieces import Apply, run_piece
 from transforms import convert
 from transforms.lowering import cpu
-from zoo.errors import UnsupportedKernels
+from zoo.errors import ExportError, UnsupportedKernels
 from zoo.models.torchvision_operators import (
     align_regions,
     deformed_convolution,
@@ -140,6 +140,25 @@ def test_suppression_is_refused_by_its_name_and_place(ops: ModuleType, tmp_path:
     with pytest.raises(UnsupportedKernels, match=r"torchvision\.nms") as caught:
         cpu.lower(program.run_decompositions({}), tmp_path / "model.so")
     assert "boxes.py" in str(caught.value) or Path(__file__).name in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "sampling", "words"),
+    [
+        ("roi_pool", (), "no kernel of torchvision::roi_pool. Convert what comes before and after"),
+        ("ps_roi_pool", (), "no kernel of torchvision::ps_roi_pool. Convert"),
+        ("ps_roi_align", (), "no kernel of torchvision::ps_roi_align. Convert"),
+        ("roi_align", (1.0, 0), "roi_align with sampling_ratio <= 0.* Give a sampling_ratio above"),
+    ],
+)
+def test_pools_without_a_kernel_are_refused_by_name_and_line(
+    name: str, sampling: tuple[float, ...], words: str, ops: ModuleType, tmp_path: Path
+) -> None:
+    """The line is the model's, not ours or torchvision's."""
+    boxes = torch.tensor([[0.0, 0, 0, 2, 2]])
+    pool = Apply(lambda x: getattr(ops, name)(x, boxes, 2, *sampling))
+    with pytest.raises(ExportError, match=rf"(?s){words}.*\([^()]*{Path(__file__).name}:\d+\)"):
+        convert(pool.eval(), (torch.ones(1, 4, 6, 6),), out=tmp_path / "bundle")
 
 
 _FACTORY = """
