@@ -90,18 +90,23 @@ def _product(left: Any, right: Any, by: Any = operator.mul) -> Any:
 def _quotient(left: Any, right: Any) -> Any:
     if not isinstance(right, Planes | complex):
         return _of_each(torch.div)(_product(left, 1.0), right)
-    c, d = _widened(right)
-    scale = torch.maximum(c.abs(), d.abs())  # as eager does: no square overflows or vanishes
-    a, b, c, d = (part / scale for part in (*_widened(left), c, d))
-    norm = c * c + d * d
-    return Planes((a * c + b * d) / norm, (b * c - a * d) / norm)
+    (a, b), (c, d) = _widened(left), _widened(right)
+    wide = c.abs() >= d.abs()  # as eager does: no square overflows, infinity divides to 0
+    large, small = torch.where(wide, c, d), torch.where(wide, d, c)
+    none = (c == 0) & (d == 0)
+    ratio = torch.where(none, 0.0, small / large)
+    norm = torch.where(none, 0.0, large + small * ratio)
+    real = torch.where(wide, a + b * ratio, a * ratio + b)
+    imag = torch.where(wide, b - a * ratio, b * ratio - a)
+    return Planes(torch.where(none, a, real) / norm, torch.where(none, b, imag) / norm)
 
 
 def _raised(z: Any, n: Any) -> Any:
     if isinstance(n, complex) or not isinstance(z, Planes):
         return NotImplemented
-    if n == 2:  # noqa: PLR2004
-        return _product(z, z)
+    if abs(n) in {0.5, 2, 3}:  # as eager does
+        whole = _root(z) if abs(n) < 1 else functools.reduce(_product, [z] * int(abs(n)))
+        return whole if n > 0 else _quotient(1.0, whole)
     size, angle = torch.hypot(*z) ** n, torch.atan2(z.imag, z.real) * n
     return Planes(size * angle.cos(), size * angle.sin())
 
@@ -114,6 +119,32 @@ def _root(z: Planes) -> Planes:
     large, small = (torch.where(b.isinf(), torch.inf, part) for part in (large, small))
     real, imag = torch.where(a >= 0, large, small), torch.where(a >= 0, small, large)
     return Planes(real, torch.copysign(imag, b))
+
+
+def _times(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.where(y == 0, y, x * y)  # 0 times infinity is 0
+
+
+def _exponential(z: Planes) -> Planes:
+    a, b = z
+    size = torch.exp(a / 2)  # does not overflow where the whole does
+    wild = a.isinf() & ~b.isfinite()
+    imag = _times(size, _times(size, b.sin()))
+    return Planes(
+        torch.where(wild, size, size * (size * b.cos())), torch.where(wild & (a < 0), 0.0, imag)
+    )
+
+
+def _hyperbolic_sine(a: torch.Tensor, b: torch.Tensor) -> Planes:
+    wild = a.isinf() & ~b.isfinite()
+    real = torch.where(wild, torch.inf, _times(b.cos(), a.sinh()))
+    return Planes(real, _times(a.cosh(), b.sin()))
+
+
+def _hyperbolic_cosine(a: torch.Tensor, b: torch.Tensor) -> Planes:
+    wild = a.isinf() & ~b.isfinite()
+    imag = torch.where(b == 0, b, _times(b.sin(), a.sinh()))
+    return Planes(torch.where(wild, torch.inf, a.cosh() * b.cos()), imag)
 
 
 def _sum(sign: int, left: Any, right: Any, *, alpha: Any = 1) -> Any:
@@ -158,6 +189,11 @@ _FORMS: dict[Any, Form] = {
     aten.square.default: lambda z: _product(z, z),
     aten.pow.Tensor_Scalar: _raised,
     aten.reciprocal.default: lambda z: _quotient(1.0, z),
+    aten.exp.default: _exponential,
+    aten.sin.default: lambda z: Planes(*reversed(_hyperbolic_sine(z.imag, z.real))),
+    aten.cos.default: lambda z: _hyperbolic_cosine(-z.imag, z.real),
+    aten.sinh.default: lambda z: _hyperbolic_sine(*z),
+    aten.cosh.default: lambda z: _hyperbolic_cosine(*z),
     aten.sqrt.default: lambda z: _root(z) if isinstance(z, Planes) else NotImplemented,
     aten.add.Tensor: functools.partial(_sum, 1),
     aten.sub.Tensor: functools.partial(_sum, -1),

@@ -70,3 +70,28 @@ def test_roots_neither_cancel_nor_overflow(target: str, tmp_path: Path) -> None:
     ends = (-torch.inf, -3e38, -4.0, -1e-8, 0.0, 1.0, torch.inf)
     pairs = torch.tensor([[a, b] for a in ends for b in (*ends, torch.nan)]).split(7)
     assert_as_eager(tmp_path / "b", module, *((each,) for each in pairs), rtol=1e-5, atol=1e-38)
+
+
+def _functions(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+    z, w = torch.view_as_complex(x), torch.view_as_complex(y)
+    made = [z / w, z.reciprocal(), z.exp(), z.sin(), z.cos(), z.sinh(), z.cosh()]
+    return [*map(torch.view_as_real, [*made, z**0.5, z**3, z**-2.0])]
+
+
+class _Functions(nn.Module):
+    """Quotients, exponentials and powers of two complex tensors."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        return _functions(x, y)
+
+
+@pytest.mark.parametrize("target", ["cpu", "metal"])
+def test_functions_are_eagers_at_ends(target: str, tmp_path: Path) -> None:
+    """An exponential that overflows has no NaN beside it; a number by infinity is 0."""
+    example = torch.randn(7, 2), torch.randn(7, 2)
+    made = convert(_Functions(), example, target=target, out=tmp_path / "b", measure_seconds=0)
+    ends = (-torch.inf, -2.0, 0.0, 1.0, 100.0, torch.inf, torch.nan)
+    z = torch.tensor([[a, b] for a in ends for b in (*ends[:4], 3.0, *ends[5:], 0.5)])
+    calls = [(part, other) for n in (0, 5, 14) for part, other in
+             zip(z.split(7), z.roll(n, 0).split(7), strict=True)]  # fmt: skip
+    assert_as_eager(made.folder, _functions, *calls, rtol=1e-5, atol=1e-6)
