@@ -281,9 +281,10 @@ def test_unseeded_numbers_of_python_are_refused() -> None:
     prepare_module("main", Program(seeded.eval(), (X,)))
 
 
-def test_hidden_state_is_refused_by_what_it_does() -> None:
-    """What a generator keeps has no name, and results differ all the same."""
-    numbers = iter([1.0] + [2.0] * 99)
+@pytest.mark.parametrize("more", [99, 0], ids=["differs", "ends"])
+def test_hidden_state_is_refused_by_what_it_does(more: int) -> None:
+    """What a generator keeps has no name, and results differ all the same, or there are none."""
+    numbers = iter([1.0] + [2.0] * more)
     hidden = (number for number in numbers)
     with pytest.raises(ExportError, match="gives other results when it is called with the same"):
         prepare_module("main", Program(Kept(lambda _, x: x * next(hidden)).eval(), (X,)))
