@@ -23,7 +23,7 @@ from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.guards import surely_equal
 from transforms.graph.schemas import as_torch_does
 from transforms.graph.traced import write
-from transforms.passes.linear_algebra import LINEAR_ALGEBRA, needs_factors
+from transforms.passes.linear_algebra import LINEAR_ALGEBRA, in_equal_batches, needs_factors
 from transforms.passes.resizing import (
     are_equal,
     is_kept,
@@ -175,12 +175,10 @@ def _bucketize(self: Tensor | float, boundaries: Tensor, **how: Any) -> Any:
 
 
 def _distances(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: int | None = None) -> Any:
-    """torch.cdist of as many batches of both, as the runtimes' kernel wants them."""
+    """torch.cdist of as many batches of both."""
     if surely_equal(x1.shape[:-2], x2.shape[:-2]):
         return NotImplemented
-    batch = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])  # type: ignore[no-untyped-call]
-    wide = (x.expand(*batch, *x.shape[-2:]) for x in (x1, x2))
-    return aten.cdist(*wide, p, compute_mode)
+    return aten.cdist(*in_equal_batches(x1, x2), p, compute_mode)
 
 
 def _promoted(operator: Any, self: Tensor, other: Tensor) -> Any:

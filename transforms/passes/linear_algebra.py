@@ -70,11 +70,15 @@ declare(
 )
 
 
+def in_equal_batches(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Return matrices with the batches of both broadcast, as the runtimes' kernels want them."""
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # type: ignore[no-untyped-call]
+    return a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])
+
+
 def _triangle(a: Tensor, b: Tensor, *, upper: bool, unit: bool = False) -> Tensor:
     """Return the x with a x = b; the batches of both are broadcast."""
-    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # type: ignore[no-untyped-call]
-    wide = (a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:]))
-    found: Tensor = ours.triangle_solved(*wide, upper, unit)
+    found: Tensor = ours.triangle_solved(*in_equal_batches(a, b), upper, unit)
     return found
 
 
