@@ -338,6 +338,13 @@ class _Kernel(mps.MetalKernel):
         check = f"if ({' || '.join(outside)}) {{ *fault = {number}; {instead}; }}"
         self.cse.generate(self.compute, check, assignment=False)
 
+    def store(self, name: str, index: sympy.Expr, value: CSEVariable, mode: Any = None) -> None:
+        """Change state behind a row's sum once all threads of the group have read it."""
+        grouped = any(tree.is_reduction for tree in self.range_trees)
+        if grouped and not self.inside_reduction and name in V.graph.scheduler.mutation_real_name:
+            self.stores.writeline("threadgroup_barrier(metal::mem_flags::mem_device);")
+        super().store(name, index, value, mode)
+
     def device_assert_async(self, cond: CSEVariable, msg: str) -> None:
         """Report an assertion of the model's that does not hold."""
         number = self.fault(f"{msg}: {fault_place()}")

@@ -291,6 +291,30 @@ def test_two_buffers_may_end_as_one_value(target: str, tmp_path: Path) -> None:
     assert_as_eager(made.folder, Twins(), *calls)
 
 
+class Totals(nn.Module):
+    """Sums and maxima of all rows so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sums, self.most = nn.Buffer(torch.zeros(3)), nn.Buffer(torch.full((3,), -9.0))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Add a call's rows."""
+        self.sums += x.sum(0)
+        self.most.copy_(self.most.maximum(x.amax(0)) + 1)
+        return self.sums.clone(), self.most * 1
+
+
+@pytest.mark.parametrize("target", [pytest.param("cpu", marks=pytest.mark.sweep), "metal"])
+def test_state_is_added_to_once_by_all_threads_of_a_row(target: str, tmp_path: Path) -> None:
+    """Of any number of rows, whose groups of threads all read what one of them changes."""
+    x, rows = torch.randn(5, 3), Dim("rows", min=1, max=3000)
+    how = {"dynamic_shapes": ({0: rows},), "target": target, "out": tmp_path / "b"}
+    convert(Totals().eval(), (x,), **how, measure_seconds=0)
+    calls = [(torch.randint(-8, 9, (n, 3)).float(),) for n in (1, 5, 100, 3000)]
+    assert_as_eager(tmp_path / "b", Totals(), *calls)
+
+
 class Ring(nn.Module):
     """Rows at a place that is counted, each once more at a place that is given."""
 
