@@ -58,6 +58,7 @@ from transforms.graph.call_signature import (
     named_sizes,
     named_tensors,
     output_names,
+    refuse_dropped_tokens,
     signature_of,
     state_of,
 )
@@ -443,6 +444,7 @@ def _example(place: str, program: Program) -> tuple[tuple[Any, ...], dict[str, A
         raise UsageError(place, f"cannot be called so: {fault}", "Correct inputs= or kwargs=")
     # One object for each, so that sizes can be said of one that is given twice.
     alone: tuple[tuple[Any, ...], dict[str, Any]] = tree_map_only(Tensor, Tensor.detach, given)
+    refuse_dropped_tokens(place, given, alone)
     return alone
 
 

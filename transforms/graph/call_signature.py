@@ -36,6 +36,7 @@ CONSTANTS = (bool, int, float, str, type(None))  # that a call may be given besi
 _NO_OBJECTS = "Return tensors; a model of transformers keeps no cache with config.use_cache = False"
 Call = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]  # by names
 Dimensions = dict[str, tuple[int, int, int]]  # name -> lowest and highest size, and step
+_WHOLE = "Give DynamicCache() without a config, which holds all of them"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BOUNDED = "Say one, e.g. torch.export.Dim('batch', min=1, max=64): both ends are proven"
 _SHAPES = (
@@ -139,6 +140,21 @@ def know_caches() -> None:
                 [(GetAttrKey(name), getattr(cache, name)) for name in names], None
             ),
         )  # fmt: skip
+
+
+def refuse_dropped_tokens(place: str, given: Any, rebuilt: Any) -> None:
+    """Raise UsageError if a cache, rebuilt from its tensors, has seen fewer tokens."""
+    kind: Any = getattr(sys.modules.get("transformers.cache_utils"), "DynamicCache", ())
+
+    def lengths(tree: Any) -> list[int]:
+        leaves = tree_leaves(tree, is_leaf=lambda each: isinstance(each, kind))
+        layers = (layer for each in leaves if isinstance(each, kind) for layer in each.layers)
+        return [layer.get_seq_length() for layer in layers if hasattr(layer, "cumulative_length")]
+
+    for seen, held in zip(lengths(given), lengths(rebuilt), strict=True):
+        if seen != held:
+            fact = f"a sliding cache holds {held} of the {seen} tokens that it has seen, and its "
+            raise UsageError(place, f"{fact}tensors do not say how many it dropped", _WHOLE)
 
 
 def _opened(leaf: Any) -> Any:

@@ -252,6 +252,36 @@ def test_detectors_are_refused_by_line(
     assert "Could not guard" not in text
 
 
+def test_a_sliding_cache_that_dropped_tokens_is_refused(tmp_path: Path) -> None:
+    """Its tensors do not say at which position it goes on; one that holds all of them does."""
+    from transformers import DynamicCache, MistralConfig, MistralForCausalLM
+
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "vocab_size": 50}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 16}
+    torch.manual_seed(0)
+    model = MistralForCausalLM(MistralConfig(**sizes, **heads, sliding_window=4)).eval()
+    made, ids = (DynamicCache(config=model.config), DynamicCache()), _tokens(6)
+    with torch.no_grad():
+        for cache in made:
+            model(ids, past_key_values=cache)
+    last = {"input_ids": _tokens(1)}
+    with pytest.raises(
+        UsageError, match=r"holds 3 of the 6 tokens that it has seen.*DynamicCache\(\)"
+    ):
+        convert(model, (), kwargs={**last, "past_key_values": made[0]}, out=tmp_path / "short")
+    given = {**last, "past_key_values": made[1]}
+    folder = convert(model, (), kwargs=given, out=tmp_path / "whole", measure_seconds=0).folder
+    [layer] = made[1].layers
+    tensors = {
+        "past_key_values_key_cache_0": layer.keys,
+        "past_key_values_value_cache_0": layer.values,
+    }
+    sliding = model(**last, past_key_values=made[0])  # as eager goes on, which dropped three
+    with Session(folder) as session:
+        found = session.run({n: t.numpy() for n, t in {**last, **tensors}.items()})
+    np.testing.assert_allclose(found["logits"], sliding.logits.detach(), rtol=1e-4, atol=1e-5)
+
+
 def test_a_cache_needs_no_model_of_transformers(tmp_path: Path) -> None:
     """A module of one's own takes a cache where no model of transformers was imported."""
     program = f"""
