@@ -64,7 +64,7 @@ def _run(bundle: Path, rows: list[Tensor]) -> dict[str, np.ndarray]:
 
 def test_constant_rows_have_no_variance(statistics: Path) -> None:
     """Every norm of a row of one number is 0, and so are its variance and its deviation."""
-    for value in (3.3, -7.7, 1e4, 1e-20, 0.1):
+    for value in (3.3, -7.7, 1e4, 1e-20, 0.1, 1e19, -1e25):
         rows = [torch.full((4, width), value) for width in WIDTHS]
         for name, result in _run(statistics, rows).items():
             np.testing.assert_array_equal(result, 0, err_msg=f"{name} of {value}")
