@@ -52,7 +52,8 @@ Kernel::Kernel(const ChosenPrimitive& chosen)
     : primitive_(chosen.primitive),
       scratchpad_(unbound(chosen.scratchpad)),
       scratchpad_bytes_(chosen.scratchpad.get_size()),
-      reference_(chosen.reference) {
+      reference_(chosen.reference),
+      by_gemm_(chosen.by_gemm) {
   arguments_.emplace(DNNL_ARG_SCRATCHPAD, scratchpad_);
 }
 

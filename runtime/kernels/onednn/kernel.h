@@ -24,6 +24,7 @@ struct ChosenPrimitive {
   Desc target;
   Desc scratchpad;
   bool reference = false;  // oneDNN has nothing better than its plain loops
+  bool by_gemm = false;    // its sigmoid makes 0 of a NaN
 };
 
 template <class Operator, class Descriptor>
@@ -34,7 +35,8 @@ ChosenPrimitive choose(const Descriptor& descriptor) {
           descriptor.query_md(dnnl::query::weights_md, 1),
           descriptor.dst_desc(),
           descriptor.scratchpad_desc(),
-          std::string_view(descriptor.impl_info_str()).starts_with("ref")};
+          std::string_view(descriptor.impl_info_str()).starts_with("ref"),
+          std::string_view(descriptor.impl_info_str()).find("gemm:") != std::string_view::npos};
 }
 
 // A copy from one layout to another.
@@ -70,6 +72,7 @@ class Kernel : public Prepared {
 
   // Whether oneDNN has only its plain loops for it.
   bool is_reference() const { return reference_; }
+  bool loses_nan_in_sigmoid() const { return reference_ || by_gemm_; }
 
   // Runs over the operands at these addresses, in the order in which they were added.
   void run(const std::vector<void*>& addresses);
@@ -86,7 +89,7 @@ class Kernel : public Prepared {
   dnnl::primitive primitive_;
   dnnl::memory scratchpad_;
   size_t scratchpad_bytes_;
-  bool reference_;
+  bool reference_, by_gemm_;
   std::vector<Operand> operands_;
   std::unordered_map<int, dnnl::memory> arguments_;
   std::vector<std::shared_ptr<Prepared>> constants_;

@@ -153,3 +153,15 @@ def test_a_sigmoid_comes_to_zero_where_eagers_does(tmp_path: Path) -> None:
     x = torch.diag(torch.tensor([-1e29, -200, -104, -90, -88.5, -88, -87, 0, 1, 88, 90, 1e29]))
     convert(module.eval(), (torch.randn(12, 12),), out=tmp_path / "b", measure_seconds=0)
     assert_as_eager(tmp_path / "b", module.forward, (x,), rtol=1e-5, atol=1e-6)
+
+
+def test_a_sigmoid_behind_any_convolution_keeps_a_nan(tmp_path: Path) -> None:
+    """One of groups, strides and dilation goes to a kernel whose sigmoid computes no vectors."""
+    torch.manual_seed(0)
+    convolution = nn.Conv2d(16, 30, (3, 5), stride=3, padding=2, dilation=3, groups=2)
+    module = nn.Sequential(convolution, nn.Sigmoid()).eval()
+    x = torch.randn(3, 16, 11, 9)
+    convert(module, (x,), out=tmp_path / "b", measure_seconds=0)
+    odd = x.clone()
+    odd[1, 3] = math.nan
+    assert_as_eager(tmp_path / "b", module, (x,), (odd,), (x,), rtol=1e-4, atol=1e-5)
