@@ -192,22 +192,16 @@ void run_once(const Call& call) {
 }
 
 void run(const Call& call) {
-  const bool is_sigmoid = call.epilogue.activation == kernels::Activation::kSigmoid;
-  if (is_sigmoid && kernel_of(call)->loses_nan_in_sigmoid()) {
-    run_once({call.input,
-              call.weight,
-              call.bias,
-              call.parameters,
-              {},
-              call.output,
-              call.scales,
-              call.rounding});
-    return activate(call.epilogue, call.output);
-  }
-  finish(call.epilogue, call.output, /*may_repeat=*/true, [&](const Epilogue& epilogue) {
+  const auto once = [&](const Epilogue& epilogue) {
     run_once({call.input, call.weight, call.bias, call.parameters, epilogue, call.output,
               call.scales, call.rounding});
-  });
+  };
+  const bool is_sigmoid = call.epilogue.activation == kernels::Activation::kSigmoid;
+  if (is_sigmoid && kernel_of(call)->loses_nan_in_sigmoid()) {
+    once({});
+    return activate(call.epilogue, call.output);
+  }
+  finish(call.epilogue, call.output, /*may_repeat=*/true, once);
 }
 
 // Image `number` of a batch.
