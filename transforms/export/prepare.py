@@ -280,7 +280,7 @@ def prepare_module(name: str, program: Program) -> Prepared:
     if isinstance(program.inputs, Mapping):
         program = replace(program, inputs=(), kwargs={**program.inputs, **program.kwargs})
     if isinstance(program.module, torch.nn.Module):
-        stateful, rest = with_caches_as_state(program.module, program.inputs, program.kwargs)
+        stateful, rest = with_caches_as_state(place, program.module, program.inputs, program.kwargs)
         program = replace(program, module=stateful, kwargs=rest)
     arguments, keywords = _example(place, program)
     module, records = program.module, list[PassRecord]()

@@ -13,16 +13,23 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map_only
 
+from zoo.errors import UsageError
+
+_WHOLE = (
+    "Give one that is made from a copy of the model's config with sliding_window = None and "
+    "layer_types = ['full_attention'] * num_hidden_layers: the model's own mask slides all the same"
+)
 _Place = tuple[Any, str]  # a layer of a cache, and the attribute that holds a tensor
 
 
 def with_caches_as_state(
-    module: nn.Module, inputs: Iterable[Any], keywords: Mapping[str, Any]
+    place: str, module: nn.Module, inputs: Iterable[Any], keywords: Mapping[str, Any]
 ) -> tuple[nn.Module, dict[str, Any]]:
     """Return a module that keeps its static caches in buffers, and keywords without these.
 
     A cache is an argument by keyword, or an attribute of the module. One that has no tensors yet
-    gets them by a call of eager; the caller's own is not written.
+    gets them by a call of eager; the caller's own is not written. Raise UsageError if a layer of
+    one slides, which counts its tokens in Python.
     """
     rest = dict(keywords)
     utilities = sys.modules.get("transformers.cache_utils")  # else nobody has made one
@@ -30,6 +37,9 @@ def with_caches_as_state(
     caches = {n: c for n, c in {**vars(module), **keywords}.items() if kind and isinstance(c, kind)}
     if not caches:
         return module, rest
+    if any(layer.is_sliding for cache in caches.values() for layer in cache.layers):
+        fact = f"{next(iter(caches))} has sliding layers, which count their tokens in Python"
+        raise UsageError(place, fact, _WHOLE)
     kept, caches = copy.copy(module), copy.deepcopy(caches)
     kept._buffers = dict(module._buffers)
     given = {name: caches[name] for name in caches if rest.pop(name, None) is not None}

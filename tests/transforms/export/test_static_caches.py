@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +10,9 @@ import pytest
 import torch
 
 import menagerie
+from tests.pieces import assert_as_eager
 from transforms import convert
+from zoo.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,3 +68,30 @@ def test_a_static_cache_is_state(is_given: bool, tmp_path: Path) -> None:
             expected = model(**tensors, past_key_values=cache).logits
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     assert not any(layer.is_initialized for each in kwargs.values() for layer in each.layers)
+
+
+def test_a_sliding_static_cache_is_refused_and_a_whole_one_slides(tmp_path: Path) -> None:
+    """A sliding layer counts in Python; one of whole layers answers alike, past the window."""
+    from transformers import MistralConfig, MistralForCausalLM, StaticCache
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "vocab_size": 32}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 16}
+    config = MistralConfig(**sizes, **heads, sliding_window=3)
+    model = MistralForCausalLM(config).eval()
+    step = {"input_ids": torch.tensor([[3]]), "past_key_values": _cache(model)}
+    with pytest.raises(UsageError, match=r"sliding layers.*sliding_window = None"):
+        convert(model, (), kwargs=step, out=tmp_path / "out")
+    config = copy.deepcopy(config)
+    config.sliding_window, config.layer_types = None, ["full_attention"]
+    step["past_key_values"] = StaticCache(config=config, max_cache_len=8)
+    convert(model, (), kwargs=step, calls=3, out=tmp_path / "out", measure_seconds=0)
+    sliding = _cache(model)
+    tokens = [(torch.tensor([[token]]),) for token in (3, 9, 4, 27, 3, 5)]
+    assert_as_eager(
+        tmp_path / "out",
+        lambda token: model(token, past_key_values=sliding).logits,
+        *tokens,
+        rtol=1e-4,
+        atol=1e-5,
+    )
