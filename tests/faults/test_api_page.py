@@ -28,46 +28,28 @@ def script() -> str:
     return str(found)
 
 
+def _run(program: str, options: object, cluster: ToyCluster) -> subprocess.CompletedProcess[str]:
+    """Run a program of Python alone, as a client of the cluster's server."""
+    server = {"PREFECT_API_URL": cluster.url, "PREFECT_API_AUTH_STRING": AUTH}
+    return subprocess.run(
+        [sys.executable, "-I", "-c", program, json.dumps(options)],
+        capture_output=True, text=True, check=False, timeout=240,
+        env={"PATH": os.environ["PATH"]} | server,
+    )  # fmt: skip
+
+
 def test_a_foreign_client_converts_and_reads_its_row(cluster: ToyCluster) -> None:
     """With Python alone, on a server with authentication and protection against forged requests."""
     assert len([line for line in script().splitlines() if line.strip()]) <= 30
     cluster.write_manifest(yak="fine", asp="segfaults")
     options = {"manifest": str(cluster.manifest), "store": cluster.store, "random_weights": 0}
     for model, line in (("yak", "yak cpu published"), ("asp", "asp cpu crashed")):
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-I",
-                "-c",
-                script(),
-                json.dumps({"model": model, "options": options}),
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=240,
-            env={
-                "PATH": os.environ["PATH"],
-                "PREFECT_API_URL": cluster.url,
-                "PREFECT_API_AUTH_STRING": AUTH,
-            },
-        )
+        done = _run(script(), {"model": model, "options": options}, cluster)
         assert line in done.stdout, done.stderr
 
 
 def test_a_request_without_token_is_refused(cluster: ToyCluster) -> None:
     """As the page says: 403."""
     changed = script().replace('headers["Prefect-Csrf-Token"] =', "_ =")
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", changed, "{}"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env={
-            "PATH": os.environ["PATH"],
-            "PREFECT_API_URL": cluster.url,
-            "PREFECT_API_AUTH_STRING": AUTH,
-        },
-    )
+    done = _run(changed, {}, cluster)
     assert f"{urllib.error.HTTPError.__name__}: HTTP Error 403" in done.stderr

@@ -19,6 +19,7 @@ from menagerie.format.bundle_manifest import (
 )
 from menagerie.format.folder import seal
 from menagerie.numerics import Dtype
+from menagerie.session import Session
 from transforms import run_passes
 from transforms.lowering.cpu import lower
 from transforms.targets import target_named
@@ -236,3 +237,10 @@ def one_thread_of_torch() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def session(bundle: Path) -> Iterator[Session]:
+    """The session of a file's own `bundle`, on two threads."""
+    with Session(bundle, threads=2) as opened:
+        yield opened

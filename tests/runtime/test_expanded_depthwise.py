@@ -15,7 +15,7 @@ from torch import nn
 from menagerie.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 _SIDES = (5, 48)
@@ -110,13 +110,6 @@ def bundle(
     """The blocks, for images of any of these sizes."""
     folder = tmp_path_factory.mktemp("blocks") / "blocks"
     return bundle_for_images(folder, bundle_of, blocks, _SIDES)
-
-
-@pytest.fixture(scope="module")
-def session(bundle: Path) -> Iterator[Session]:
-    """On two threads."""
-    with Session(bundle, threads=2) as opened:
-        yield opened
 
 
 @pytest.mark.parametrize(

@@ -80,13 +80,6 @@ def bundle(
     return bundle_for_images(folder, bundle_of, stack, _SIDES)
 
 
-@pytest.fixture(scope="module")
-def session(bundle: Path) -> Iterator[Session]:
-    """On two threads."""
-    with Session(bundle, threads=2) as opened:
-        yield opened
-
-
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 3), st.integers(*_SIDES), st.integers(*_SIDES), st.integers(0, 2**31))
 def test_values_are_eagers_whatever_the_image(

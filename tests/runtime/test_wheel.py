@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import html
 import os
 import re
@@ -118,6 +119,16 @@ def test_its_libraries_ask_for_no_newer_glibc(wheel: Path, tmp_path: Path) -> No
     assert len(ours) == 2
 
 
+def _menagerie(bare: Path, folder: Path, *arguments: str, **variables: str) -> str:
+    """Run the wheel's command in a folder, which is its home too, and return what it prints."""
+    done = subprocess.run(
+        [bare / "menagerie", *arguments], capture_output=True, text=True, check=False, cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(folder), **variables},
+    )  # fmt: skip
+    assert done.returncode == 0, (arguments, done.stderr)
+    return done.stdout
+
+
 def test_a_bare_environment_pulls_verifies_and_runs(
     bare: Path, bundles: Bundles, tmp_path: Path
 ) -> None:
@@ -130,18 +141,7 @@ def test_a_bare_environment_pulls_verifies_and_runs(
     golden = load_file(folder / "programs/main/golden.safetensors")
     np.save(tmp_path / "x.npy", golden["0/input/image"])
 
-    def menagerie(*arguments: str) -> str:
-        done = subprocess.run(
-            [bare / "menagerie", *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=tmp_path,
-            env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
+    menagerie = functools.partial(_menagerie, bare, tmp_path)
     menagerie("trust", str(keyring.folder / "root.json"))
     with serving(tmp_path / "store") as server:
         menagerie("pull", "image", "--store", server.address, "-o", "out")
@@ -205,15 +205,7 @@ def test_the_links_of_a_run_make_a_bundle(
     np.save(tmp_path / "x.npy", golden["0/input/image"])
     for name in ("by-zip", "by-command"):
         for arguments in (["verify", name], ["run", name, "--input", "x.npy"]):
-            done = subprocess.run(
-                [bare / "menagerie", *arguments],
-                capture_output=True,
-                text=True,
-                check=False,
-                cwd=tmp_path,
-                env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **trust},
-            )
-            assert done.returncode == 0, (arguments, done.stderr)
+            _menagerie(bare, tmp_path, *arguments, **trust)
 
 
 def test_a_stranger_follows_the_first_lines_of_every_page(

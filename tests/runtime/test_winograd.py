@@ -15,7 +15,7 @@ from torch import nn
 from menagerie.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 pytestmark = pytest.mark.skipif(
@@ -56,13 +56,6 @@ def bundle(
 ) -> Path:
     """The stack, for images of any of these sizes."""
     return bundle_for_images(tmp_path_factory.mktemp("stack") / "b", bundle_of, stack, _SIDES)
-
-
-@pytest.fixture(scope="module")
-def session(bundle: Path) -> Iterator[Session]:
-    """On two threads."""
-    with Session(bundle, threads=2) as opened:
-        yield opened
 
 
 @settings(max_examples=40, deadline=None)
