@@ -127,20 +127,6 @@ def correlation(self: Tensor) -> Tensor:
     return (found / deviation[:, None] / deviation).clip(-1, 1)
 
 
-def _with_levels_asserted(operator: torch._ops.OpOverload) -> None:
-    """Let a quantile of levels that a tensor holds assert that they are 0 to 1, as eager does."""
-
-    @operator.py_impl(_COMPOSITE)
-    def quantiles(self: Tensor, q: Tensor, *of: Any, **how: Any) -> Any:
-        inside = ((q >= 0) & (q <= 1)).all()
-        aten._assert_async.msg(inside, f"{operator.overloadpacket.__name__}: a q is outside 0 to 1")
-        return operator._op_dk(_COMPOSITE, self, q, *of, **how)
-
-
-for _quantiles in (aten.quantile.default, aten.nanquantile.default):
-    _with_levels_asserted(_quantiles)
-
-
 # Torch's own without gradients reads the length as a number, which fixes a dynamic one.
 @aten.max_pool1d.default.py_impl(_COMPOSITE)
 def largest_of_windows(self: Tensor, *window: Any, **how: Any) -> Tensor:

@@ -182,24 +182,22 @@ def test_a_branch_on_values_is_refused_by_its_line(
 
 @pytest.mark.parametrize("target", ["cpu", "metal"])
 def test_what_is_no_probability_fails_its_run(target: str, tmp_path: Path) -> None:
-    """Eager raises for a prediction, label or level below 0, above 1, or NaN among good ones."""
+    """Eager raises for a prediction or label below 0, above 1, or NaN, alone among good ones."""
     module = nn.Module()
     module.forward = lambda x, y, w: [
         F.binary_cross_entropy(x, y),
         F.binary_cross_entropy(x, y, w, reduction="none"),
-        torch.quantile(x, w),
-        torch.nanquantile(y, w, 1),
     ]
     good = torch.rand(3, 4, generator=_NOISE), torch.rand(3, 4, generator=_NOISE), torch.rand(4)
     convert(module, good, target=target, out=tmp_path / "b", measure_seconds=0)
     ends = (torch.tensor([[0.0, 1, 0, 1]] * 3), *good[1:])
     assert_as_eager(tmp_path / "b", module.forward, ends, **_CLOSE)
-    for wrong, number in itertools.product((-1e-6, 1.000001, NAN), (0, 1, 2)):
+    for wrong, number in itertools.product((-1e-6, 1.000001, NAN), (0, 1)):
         given = [each.clone() for each in good]
-        given[number].view(-1)[2] = wrong
-        with pytest.raises(RuntimeError, match=r"between 0 and 1|in the range \[0, 1\]"):
+        given[number][1, 2] = wrong
+        with pytest.raises(RuntimeError, match="between 0 and 1"):
             module.forward(*given)
-        with pytest.raises(MenagerieError, match=r"is outside 0 to 1|is out of range"):
+        with pytest.raises(MenagerieError, match="an element is outside 0 to 1"):
             assert_as_eager(tmp_path / "b", lambda *_: (), given)
 
 
