@@ -113,8 +113,9 @@ def read_picture(file: str) -> Any:
         with catch_warnings():
             simplefilter("ignore", image.DecompressionBombWarning)  # the error is a larger one's
             with image.open(file) as opened:
+                kind = opened.format, opened.mode
                 picture = operations.exif_transpose(opened)
-        if picture.mode.startswith("I;16"):  # Pillow's own conversion clips at 255
+        if kind == ("PPM", "I") or kind[1].startswith("I;16"):  # Pillow's conversion clips at 255
             picture = image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
         if picture.mode in {"I", "F"}:
             raise ValueError(f"pixels of mode {picture.mode} have no known range")  # noqa: TRY301

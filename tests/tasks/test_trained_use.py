@@ -208,6 +208,9 @@ def test_a_picture_becomes_labels(
     odd = tmp_path / "odd.tiff"
     Image.fromarray(np.full((9, 9), 300, np.uint16)).save(odd)  # of 65,535: nearly black
     assert read_picture(str(odd)).getextrema() == ((1, 1),) * 3
+    grey = tmp_path / "grey.pgm"
+    grey.write_bytes(b"P5 2 1 4095\n" + bytes([0, 0, 15, 255]))  # 0 and 4095 of 4095
+    assert read_picture(str(grey)).getextrema() == ((0, 255),) * 3
     Image.fromarray(np.full((9, 9), 0.5, np.float32)).save(odd)
     for file, fact in ((manifest / "nets.py", "cannot identify"), (odd, "pixels of mode F")):
         assert main(["run", str(bundle), str(file), "--allow-unsigned"]) == 2
