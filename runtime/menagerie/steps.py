@@ -31,6 +31,7 @@ from menagerie.speech.recipe import HEADS, Recipe, read_recipe
 
 _FEWEST = 0.05  # the least probability of a label that is named
 _MOST = 5  # labels of a picture
+_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # tokens even where a user writes them
 
 
 @dataclass(frozen=True)
@@ -335,6 +336,7 @@ def _tokenizer(pieces: dict[str, int]) -> Any:
     tokenizer = library.Tokenizer(library.models.WordPiece(pieces, unk_token="[UNK]"))  # noqa: S106
     tokenizer.normalizer = library.normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
+    tokenizer.add_special_tokens([name for name in _SPECIAL if name in pieces])
     return tokenizer
 
 

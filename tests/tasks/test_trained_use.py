@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 _COLOURS = {"red": (250, 10, 10), "green": (10, 250, 10), "blue": (10, 10, 250)}
-_PIECES = {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "cat": 3, "dog": 4, "##s": 5}
+_PIECES = {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "cat": 3, "dog": 4, "##s": 5, "[MASK]": 6}
 _BLOCK = 80  # samples: 10 ms at 8 kHz
 _NETS = """
 import torch
@@ -51,7 +51,7 @@ class Loudness(torch.nn.Module):
 class Words(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.table = torch.nn.Embedding(6, 2)
+        self.table = torch.nn.Embedding(7, 2)
 
     def forward(self, tokens):
         return torch.nn.functional.normalize(self.table(tokens).mean(1), dim=-1)
@@ -103,8 +103,8 @@ def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (data / "talk.rttm").write_text("SPEAKER talk 1 0.200 0.400 <NA> <NA> somebody <NA> <NA>\n")
     words = WordPiece(_PIECES, unk_token="[UNK]")  # noqa: S106
     Tokenizer(words).save(str(data / "tokenizer.json"))
-    table = torch.zeros(6, 2)
-    table[_PIECES["cat"], 0] = table[_PIECES["dog"], 1] = 1.0
+    table = torch.zeros(7, 2)
+    table[_PIECES["cat"], 0] = table[_PIECES["dog"], 1] = table[_PIECES["[MASK]"], 1] = 1.0
     save_file({"table.weight": table}, data / "words.safetensors")
     files = {path.name: {"file": path.name, "sha256": _digest(path)} for path in data.iterdir()}
     package = _wheel(data, [data / name for name in files])
@@ -173,7 +173,7 @@ def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                 "outputs": ["embedding"],
                 "dimensions": {"count": {"low": 3, "high": 8}},
             }],
-            "use": {"kind": "similarity", "numbered": 6},
+            "use": {"kind": "similarity", "numbered": 7},
         },
     }  # fmt: skip
     text = json.dumps({"version": 1, "family": "Trained", "models": models})
@@ -252,7 +252,12 @@ def test_sentences_become_similarities(
     assert capfd.readouterr().out == "dog!: 0.00\ndog, CAT: 0.71\n"
     assert main(["run", str(bundle), "cat", "--allow-unsigned"]) == 2
     assert "Give two, or more" in capfd.readouterr().err
-    for files, told in (["cat", " "], "' ': has no word"), ([], f"{bundle}: no file was named"):
+    assert main(["run", str(bundle), "dog", "[MASK]", "[mask]", "--allow-unsigned"]) == 0
+    assert capfd.readouterr().out == "[MASK]: 1.00\n[mask]: 0.00\n"  # as BertTokenizer reads them
+    for files, told in (
+        (["cat", " "], "' ': has no word"),
+        ([], f"{bundle}: no file was named"),
+    ):
         assert main(["run", str(bundle), *files, "--allow-unsigned"]) == 2
         assert told in capfd.readouterr().err
 
@@ -260,7 +265,7 @@ def test_sentences_become_similarities(
 def test_a_tokenizer_of_another_size_is_found_in_pull(manifest: Path, tmp_path: Path) -> None:
     """Before anything is exported or compiled."""
     models = manifest / "models.yaml"
-    models.write_text(models.read_text().replace('"numbered": 6', '"numbered": 7'))
-    refused = pytest.raises(SourceError, match=r"tokenizer\.json has 6 tokens, not 0 to 6")
+    models.write_text(models.read_text().replace('"numbered": 7', '"numbered": 8'))
+    refused = pytest.raises(SourceError, match=r"tokenizer\.json has 7 tokens, not 0 to 7")
     with ModelStages(planned_job(manifest, "words", tmp_path)) as stages, refused:
         stages.run(PULL)
