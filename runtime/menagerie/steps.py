@@ -222,6 +222,8 @@ def _sentences(
     pieces = {piece: number for number, piece in enumerate(words)}
     tokenizer, results = _tokenizer(pieces), []
     for text in texts:
+        if any("\ud800" <= letter <= "\udfff" for letter in text):  # of bytes that are no UTF-8
+            raise UsageError(repr(text), "is not text in UTF-8", "Give it in UTF-8")
         inner = tokenizer.encode(text).ids[: head.most - 2]
         if not inner:
             raise UsageError(repr(text), "has no word", "Give a sentence")

@@ -256,6 +256,7 @@ def test_sentences_become_similarities(
     assert capfd.readouterr().out == "[MASK]: 1.00\n[mask]: 0.00\n"  # as BertTokenizer reads them
     for files, told in (
         (["cat", " "], "' ': has no word"),
+        (["cat", "caf\udce9"], r"'caf\udce9': is not text in UTF-8"),
         ([], f"{bundle}: no file was named"),
     ):
         assert main(["run", str(bundle), *files, "--allow-unsigned"]) == 2
