@@ -81,14 +81,14 @@ def _used(folder: Path, recipe: Recipe, files: Sequence[str], threads: int | Non
             case uses.BordersHead():
                 results = [_borders(session, head, file) for file in files]
             case uses.LabelsHead():
-                results = [_labelled(session, pieces, file) for file in files]
+                results = [_labelled(session, head, pieces, file) for file in files]
             case _:
                 results = [_line(session, pieces, file) for file in files]
     return results
 
 
-def _labelled(session: Session, labels: Sequence[str], file: str) -> Answer:
-    scores = _first(session.run({"picture": _picture(file, session)}))
+def _labelled(session: Session, head: uses.LabelsHead, labels: Sequence[str], file: str) -> Answer:
+    scores = _first(session.run({"picture": _picture(file, session, square=head.square)}))
     best = [int(n) for n in np.argsort(-scores)[:_MOST]]
     named = [(labels[n], float(scores[n])) for n in best if n == best[0] or scores[n] >= _FEWEST]
     rows = [{"label": label, "score": round(score, 6)} for label, score in named]
@@ -127,22 +127,47 @@ def read_picture(file: str) -> Any:
         raise UsageError(file, f"cannot be read as a picture: {why}", step) from error
 
 
-def _reduced(picture: Any, most: float, least: int = 1) -> tuple[Any, float]:
-    """Return a picture whose sides have `least` to `most` pixels, and the factor to it."""
+def _reduced(picture: Any, most: float) -> tuple[Any, float]:
+    """Return a picture whose sides have at most `most` pixels, and the factor to it."""
     factor = min(1.0, most / max(picture.size))
-    size = tuple(max(least, round(side * factor)) for side in picture.size)
+    size = tuple(max(1, round(side * factor)) for side in picture.size)
     if size != picture.size:
         picture = picture.resize(size, _library("PIL.Image", "pictures").Resampling.LANCZOS)
     return picture, factor
 
 
-def _picture(file: str, session: Session) -> NDArray[np.uint8]:
-    """Read a picture as RGB (1, height, width, 3); one too large for the program is reduced."""
+def _picture(file: str, session: Session, *, square: bool) -> NDArray[np.uint8]:
+    """Read a picture as RGB (1, height, width, 3), of a size that the program takes."""
     picture = read_picture(file)
     if ranges := [*session.dimensions.values()]:
         low, high = max(r[0] for r in ranges), min(r[1] for r in ranges)
-        picture, _ = _reduced(picture, high, low)
+        try:
+            picture = fitted(picture, low, high, square=square)
+        except ValueError as error:
+            raise UsageError(file, str(error), "Cut it, or pad it") from error
     return np.asarray(picture)[None]
+
+
+def fitted(picture: Any, low: int, high: int, *, square: bool) -> Any:
+    """Bring the sides of a picture into a range, with `square` of its middle square alone.
+
+    Proportions are kept; ValueError if they cannot be.
+    """
+    if all(low <= side <= high for side in picture.size):
+        return picture
+    filters = _library("PIL.Image", "pictures").Resampling
+    if square:  # its middle stays, to half a pixel
+        left, top = ((side - min(picture.size)) // 2 for side in picture.size)
+        picture = picture.crop((left, top, picture.width - left, picture.height - top))
+    least, most = min(picture.size), max(picture.size)
+    if most > high:
+        picture, _ = _reduced(picture, high)
+    elif least < low:  # the program's own filter is linear: at the largest size it adds nothing
+        wide, tall = (round(side * high / most) for side in picture.size)
+        picture = picture.resize((wide, tall), filters.BILINEAR)
+    if min(picture.size) < low:
+        raise ValueError(f"is {most / least:.0f} times as long as wide, more than the model takes")
+    return picture
 
 
 def line_of(picture: Any, high: int, most: int, least: int = 0, multiple: int = 1) -> Any:

@@ -129,9 +129,13 @@ class _OneProgram(_Strict):
 
 @dataclass(frozen=True, kw_only=True)
 class LabelsHead(_OneProgram):
-    """A program takes `picture` (1, height, width, 3) uint8 and gives a probability by label."""
+    """A program takes `picture` (1, height, width, 3) uint8 and gives a probability by label.
+
+    One that sees its middle `square` alone is given that of a picture whose sides do not fit.
+    """
 
     kind: Literal["labels"]
+    square: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

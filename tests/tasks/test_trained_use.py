@@ -135,7 +135,7 @@ def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                 "batch": 1,
                 "pictures": {"side": 32, "packages": [package | {"pictures": pictures}]},
             },
-            "use": {"kind": "labels", "labels": "labels.txt"},
+            "use": {"kind": "labels", "labels": "labels.txt", "square": True},
         },
         "loudness": entry | {
             "summary": "Whether it is loud",
@@ -198,6 +198,13 @@ def test_a_picture_becomes_labels(
     capfd.readouterr()
     assert main(["run", str(bundle), str(large), "--allow-unsigned"]) == 0
     assert capfd.readouterr().out == "green 1.00\n"
+    for wide, high in ((400, 20), (5, 30)):  # red but for the middle square, which is not stretched
+        picture, side = Image.new("RGB", (wide, high), _COLOURS["red"]), min(wide, high)
+        corner = ((wide - side) // 2, (high - side) // 2)
+        picture.paste(_COLOURS["green"], (*corner, corner[0] + side, corner[1] + side))
+        picture.save(large)
+        assert main(["run", str(bundle), str(large), "--allow-unsigned"]) == 0
+        assert capfd.readouterr().out == "green 1.00\n"
     files = [str(tmp_path / "index" / f"{name}.png") for name in ("blue", "red")]
     assert main(["run", str(bundle), *files, "--json", "--allow-unsigned"]) == 0
     rows = json.loads(capfd.readouterr().out)["files"]
