@@ -61,7 +61,8 @@ def _proposed(pixels: Array, head: BoxesHead, calls: Mapping[str, Call]) -> Arra
         results = calls[head.proposals]({"picture": resized[None]})
         probability, offsets = results["probability"][0], results["offsets"][0]
         rows, columns = np.nonzero(probability >= head.thresholds[0])
-        corner = np.column_stack([columns, rows]) * _STRIDE
+        # In float32, as facenet-pytorch: floors of 21 / 0.6 and the like depend on it.
+        corner = (np.column_stack([columns, rows]) * _STRIDE).astype(np.float32)
         low, top = np.floor((corner + 1) / scale), np.floor((corner + LEAST_SIDE) / scale)
         boxes = np.column_stack([low, top, probability[rows, columns], offsets[:, rows, columns].T])
         found.append(boxes[suppress(boxes[:, :4], boxes[:, 4], _ALIKE_IN_SCALE)])

@@ -18,15 +18,20 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 
+from menagerie.boxes import find_boxes
 from menagerie.cli import main
 from menagerie.steps import read_picture
+from menagerie.uses import BoxesHead
 from menagerie.validation.findings import Verdict
 from tasks.model_stages import ModelStages
 from tasks.stage_table import PULL
 from zoo.errors import SourceError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
 
 _COLOURS = {"red": (250, 10, 10), "green": (10, 250, 10), "blue": (10, 10, 250)}
@@ -268,6 +273,26 @@ def test_sentences_become_similarities(
     ):
         assert main(["run", str(bundle), *files, "--allow-unsigned"]) == 2
         assert told in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("at", [3, 4, 7, 9, 64])
+def test_corners_of_boxes_are_those_of_facenet_pytorch(at: int) -> None:
+    """Floors of float32 by its formula: in float64 each of these has one a pixel beside it."""
+    scales = [np.zeros((1, 70, 70), np.float32) for _ in range(20)]
+    scales[0][0, at, at] = 1.0
+
+    def sure(inputs: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+        count = len(inputs["picture"])
+        return {"probability": np.ones((count, 1), "f4"), "offsets": np.zeros((count, 4), "f4")}
+
+    def proposed(_: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+        return {"probability": scales.pop(0), "offsets": np.zeros((1, 4, 70, 70), "f4")}
+
+    calls = {"proposals": proposed, "refinement": sure, "output": sure}
+    picture = np.zeros((260, 260, 3), np.uint8)
+    [[*box, _]] = find_boxes(picture, BoxesHead(kind="boxes"), calls).tolist()
+    corner, scale = 2 * torch.tensor([at, at], dtype=torch.float32), 12 / 20
+    assert box == [*((corner + 1) / scale).floor(), *((corner + 12) / scale).floor()]
 
 
 def test_a_tokenizer_of_another_size_is_found_in_pull(manifest: Path, tmp_path: Path) -> None:
