@@ -306,8 +306,8 @@ def blocks(
 ) -> Iterator[tuple[NDArray[np.float32], int]]:
     """Yield blocks (1, size), one every `hop` samples, and how many samples each has.
 
-    They begin with `margin` zeros, and are padded with zeros. None begins in the last `margin`
-    samples, but the first.
+    They begin with `margin` zeros, and are padded with zeros. None but the first begins with fewer
+    than `margin` samples, or none, before the end.
     """
     held, first = np.zeros(margin, np.float32), True
     for piece in pieces:
@@ -315,7 +315,7 @@ def blocks(
         while len(held) >= max(size, hop):
             yield held[None, :size], size
             held, first = held[hop:], False
-    while first or len(held) > margin:
+    while first or len(held) >= max(margin, 1):
         block = held[:size]
         yield np.pad(block, (0, size - len(block)))[None], len(block)
         held, first = held[hop:], False

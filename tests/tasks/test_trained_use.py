@@ -20,7 +20,7 @@ from tokenizers.models import WordPiece
 
 from menagerie.boxes import find_boxes
 from menagerie.cli import main
-from menagerie.steps import read_picture
+from menagerie.steps import blocks, read_picture
 from menagerie.uses import BoxesHead
 from menagerie.validation.findings import Verdict
 from tasks.model_stages import ModelStages
@@ -273,6 +273,13 @@ def test_sentences_become_similarities(
     ):
         assert main(["run", str(bundle), *files, "--allow-unsigned"]) == 2
         assert told in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("count", [0, 10, 159, 160, 15999, 16000, 16001, 32000, 400000])
+def test_pitch_has_a_frame_wherever_one_is_centred(count: int) -> None:
+    """As torchcrepe pads: 1 + samples // 160 frames, the last at the very end if it fits."""
+    parts = [n for _, n in blocks([np.ones(count, np.float32)], 16864, 16000, 512)]
+    assert sum(min((n - 512) // 160 + 1, 100) for n in parts) == 1 + count // 160
 
 
 @pytest.mark.parametrize("at", [3, 4, 7, 9, 64])
