@@ -184,7 +184,11 @@ def line_of(picture: Any, high: int, most: int, least: int = 0, multiple: int = 
 
 def _line(session: Session, pieces: Sequence[str], file: str) -> Answer:
     [(low, high, multiple)] = session.dimensions.values()
-    line = line_of(read_picture(file), int(session.inputs[0].shape[1]), high, low, multiple)
+    picture, rows = read_picture(file), int(session.inputs[0].shape[1])
+    if rows * picture.width > high * picture.height:
+        fact = f"is over {high / rows:g} times as wide as high, more than the model reads"
+        raise UsageError(file, fact, "Cut the line into parts")
+    line = line_of(picture, rows, high, low, multiple)
     logits = next(iter(session.run({"picture": line[None]}).values()))[0]
     text = "".join(pieces[token] for token in ctc_tokens(logits))
     return Answer((text,), {"text": text})

@@ -53,6 +53,11 @@ class Loudness(torch.nn.Module):
         self.level.copy_(0.5 * self.level + samples.abs().mean(1, keepdim=True))
         return torch.tanh(self.level * 4)
 
+class Ink(torch.nn.Module):
+    def forward(self, picture):
+        dark = 128 - picture.float().mean((1, 3))
+        return torch.stack([-dark, dark], -1)
+
 class Words(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -160,6 +165,16 @@ def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             },
             "use": {"kind": "stretches", "programs": {"main": 8000}, "least": 0.1, "pause": 0.05},
         },
+        "ink": entry | {
+            "summary": "A stroke for each dark place of a line",
+            "source": {"kind": "factory", "builder": "nets:Ink"},
+            "programs": [{
+                "inputs": [picture | {"shape": [1, 4, "width", 3]}],
+                "outputs": ["logits"],
+                "dimensions": {"width": {"low": 8, "high": 64}},
+            }],
+            "use": {"kind": "text", "alphabet": "|"},
+        },
         "words": entry | {
             "summary": "Which words a sentence has",
             "source": package | {
@@ -249,6 +264,25 @@ def test_a_recording_becomes_stretches(
     assert capfd.readouterr().out == "0.10 to 0.52 s\n1.00 to 1.32 s\n"
     assert main(["transcribe", str(bundle), str(two), "--allow-unsigned"]) == 1
     assert "does not understand speech" in capfd.readouterr().err
+
+
+def test_a_line_is_read_whole_or_refused(
+    manifest: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Strokes in 16 columns of 64, one at the very end; a column more does not fit."""
+    bundle, _ = converted(manifest, "ink", tmp_path)
+    line = np.full((4, 65), 255, np.uint8)
+    line[:, 3:64:4] = 0
+    capfd.readouterr()
+    for width, out, told in (
+        (64, "|" * 16 + "\n", ""),
+        (65, "", "is over 16 times as wide as high"),
+    ):
+        Image.fromarray(line[:, :width]).save(tmp_path / "line.png")
+        code = main(["run", str(bundle), str(tmp_path / "line.png"), "--allow-unsigned"])
+        found = capfd.readouterr()
+        assert (code, found.out) == (2 if told else 0, out)
+        assert told in found.err
 
 
 def test_sentences_become_similarities(
