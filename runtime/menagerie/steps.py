@@ -127,12 +127,16 @@ def read_picture(file: str) -> Any:
         raise UsageError(file, f"cannot be read as a picture: {why}", step) from error
 
 
-def _reduced(picture: Any, most: float) -> tuple[Any, float]:
-    """Return a picture whose sides have at most `most` pixels, and the factor to it."""
-    factor = min(1.0, most / max(picture.size))
+def _reduced(picture: Any, most: float, least: int = 1) -> tuple[Any, float]:
+    """Return a picture with sides of at most `most` pixels, and the factor to it.
+
+    One with a side below `least` becomes as large as can be: a program's linear filter adds little.
+    """
+    longest, filters = max(picture.size), _library("PIL.Image", "pictures").Resampling
+    factor = most / longest if longest > most or min(picture.size) < least else 1.0
     size = tuple(max(1, round(side * factor)) for side in picture.size)
     if size != picture.size:
-        picture = picture.resize(size, _library("PIL.Image", "pictures").Resampling.LANCZOS)
+        picture = picture.resize(size, filters.BILINEAR if factor > 1.0 else filters.LANCZOS)
     return picture, factor
 
 
@@ -141,33 +145,13 @@ def _picture(file: str, session: Session, *, square: bool) -> NDArray[np.uint8]:
     picture = read_picture(file)
     if ranges := [*session.dimensions.values()]:
         low, high = max(r[0] for r in ranges), min(r[1] for r in ranges)
-        try:
-            picture = fitted(picture, low, high, square=square)
-        except ValueError as error:
-            raise UsageError(file, str(error), "Cut it, or pad it") from error
+        if square and not all(low <= side <= high for side in picture.size):
+            left, top = ((side - min(picture.size)) // 2 for side in picture.size)
+            picture = picture.crop((left, top, picture.width - left, picture.height - top))
+        picture, _ = _reduced(picture, high, low)
+        if min(picture.size) < low:
+            raise UsageError(file, "is too narrow for its length", "Cut it, or pad it")
     return np.asarray(picture)[None]
-
-
-def fitted(picture: Any, low: int, high: int, *, square: bool) -> Any:
-    """Bring the sides of a picture into a range, with `square` of its middle square alone.
-
-    Proportions are kept; ValueError if they cannot be.
-    """
-    if all(low <= side <= high for side in picture.size):
-        return picture
-    filters = _library("PIL.Image", "pictures").Resampling
-    if square:  # its middle stays, to half a pixel
-        left, top = ((side - min(picture.size)) // 2 for side in picture.size)
-        picture = picture.crop((left, top, picture.width - left, picture.height - top))
-    least, most = min(picture.size), max(picture.size)
-    if most > high:
-        picture, _ = _reduced(picture, high)
-    elif least < low:  # the program's own filter is linear: at the largest size it adds nothing
-        wide, tall = (round(side * high / most) for side in picture.size)
-        picture = picture.resize((wide, tall), filters.BILINEAR)
-    if min(picture.size) < low:
-        raise ValueError(f"is {most / least:.0f} times as long as wide, more than the model takes")
-    return picture
 
 
 def line_of(picture: Any, high: int, most: int, least: int = 0, multiple: int = 1) -> Any:
