@@ -340,7 +340,7 @@ class _Kernel(mps.MetalKernel):
 
     def store(self, name: str, index: sympy.Expr, value: CSEVariable, mode: Any = None) -> None:
         """Change state behind a row's sum once all threads of the group have read it."""
-        grouped = any(tree.is_reduction for tree in self.range_trees)
+        grouped = any(tree.prefix.startswith("r") for tree in self.range_trees)
         if grouped and not self.inside_reduction and name in V.graph.scheduler.mutation_real_name:
             self.stores.writeline("threadgroup_barrier(metal::mem_flags::mem_device);")
         super().store(name, index, value, mode)
