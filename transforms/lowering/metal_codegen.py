@@ -361,6 +361,7 @@ class _Kernel(mps.MetalKernel):
             cast = f"static_cast<{mps.DTYPE_TO_METAL[src_dtype]}>({value})"
             value = self.cse.generate(self.compute, cast, dtype=src_dtype)
         root = next(t for t in self.range_trees if t.prefix.startswith("r"))
+        root.full_range().codegen()  # a loop, though no value has a place in it
         counter = SimpleNamespace(is_reduction=True, name=f"{root.prefix}_linear_idx")
         with patch.object(self, "range_tree_nodes", {counter.name: counter}):
             return super()._reduction_nocache(dtype, src_dtype, reduction_type, value)

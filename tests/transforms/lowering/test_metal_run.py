@@ -14,7 +14,7 @@ from torch import nn
 from torch.export import Dim
 from torch.nn import functional as F
 
-from tests.pieces import assert_as_eager, run_piece
+from tests.pieces import Apply, assert_as_eager, run_piece
 from transforms import convert
 from transforms.pipeline import run_passes
 from zoo.errors import ValidationError
@@ -311,7 +311,8 @@ class _Lengths(nn.Module):
         """Use numbers that Python computes from a length."""
         n = x.shape[2]
         scaled = x * n**-0.5, F.interpolate(x, scale_factor=1.7)
-        return x + round(n * 0.35), *scaled, x.roll(n // 3), torch.arange(n) * 10**7 % 97
+        places = torch.arange(n)
+        return x + round(n * 0.35), *scaled, x.roll(n // 3), places * 10**7 % 97
 
 
 def test_numbers_of_a_length_are_wide(tmp_path: Path) -> None:
@@ -347,6 +348,20 @@ def test_no_integer_is_nan(tmp_path: Path) -> None:
     """Shaders that ask it of integers and bool compile; none of 64 bits loses half of them."""
     given = torch.arange(600).reshape(2, 300) << 40, torch.tensor([True, False, True])
     convert(_Sums(), given, target="metal", out=tmp_path / "out", measure_seconds=0)
+
+
+def _repeated(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Reduce rows of one number each, beside rows of many."""
+    many, ones = x[:, :1].expand(2, x.shape[1]), x[:, :1].expand(2, 1025)
+    return many.sum(1), many.amax(1) + x.sum(1), many.sign().prod(1), ones.mean(1)
+
+
+def test_a_repeated_number_counts_as_often_as_it_is_repeated(tmp_path: Path) -> None:
+    """In rows of more numbers than a group has threads, which need no place to read them."""
+    x, sizes, out = torch.randn(2, 5), ({1: Dim("n", max=3000)},), tmp_path / "out"
+    convert(Apply(_repeated), (x,), target="metal", out=out, dynamic_shapes=sizes)
+    rows = [(torch.randint(-3, 4, (2, n)).float(),) for n in (1, 33, 1024, 1025, 3000)]
+    assert_as_eager(out, _repeated, *rows)
 
 
 class _Ends(nn.Module):
