@@ -364,7 +364,10 @@ class _Kernel(mps.MetalKernel):
         root.full_range().codegen()  # a loop, though no value has a place in it
         counter = SimpleNamespace(is_reduction=True, name=f"{root.prefix}_linear_idx")
         with patch.object(self, "range_tree_nodes", {counter.name: counter}):
-            return super()._reduction_nocache(dtype, src_dtype, reduction_type, value)
+            result = super()._reduction_nocache(dtype, src_dtype, reduction_type, value)
+        if reduction_type == "any" and isinstance(result, CSEVariable):
+            result.dtype = dtype  # torch leaves Metal's name of it
+        return result
 
     def rename_indexing(self, index: Any) -> Any:
         """Let the host compute real numbers of sizes, in double, and what they are rounded to."""

@@ -353,7 +353,8 @@ def test_no_integer_is_nan(tmp_path: Path) -> None:
 def _repeated(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Reduce rows of one number each, beside rows of many."""
     many, ones = x[:, :1].expand(2, x.shape[1]), x[:, :1].expand(2, 1025)
-    return many.sum(1), many.amax(1) + x.sum(1), many.sign().prod(1), ones.mean(1)
+    positive = (x > 0) & (x > 2).any(1, keepdim=True)
+    return many.sum(1), many.amax(1) + x.sum(1), many.sign().prod(1), ones.mean(1), positive.sum(1)
 
 
 def test_a_repeated_number_counts_as_often_as_it_is_repeated(tmp_path: Path) -> None:
