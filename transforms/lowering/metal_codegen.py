@@ -319,6 +319,7 @@ class _Kernel(mps.MetalKernel):
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         self.faults: list[str] = []  # what its checks say
+        self.multistage_reduction_entry = []  # torch's is shared, by kernels that failed too
         super().__init__(*args, **keywords)
 
     def fault(self, message: str) -> int:

@@ -7,6 +7,7 @@ input and an output of its own, and a test that names it.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -16,8 +17,9 @@ from torch.nn import functional as F
 
 from tests.pieces import Apply, assert_as_eager, run_piece
 from transforms import convert
+from transforms.lowering.metal_codegen import MetalFunctions
 from transforms.pipeline import run_passes
-from zoo.errors import ValidationError
+from zoo.errors import LoweringError, ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -363,6 +365,14 @@ def test_a_repeated_number_counts_as_often_as_it_is_repeated(tmp_path: Path) -> 
     convert(Apply(_repeated), (x,), target="metal", out=out, dynamic_shapes=sizes)
     rows = [(torch.randint(-3, 4, (2, n)).float(),) for n in (1, 33, 1024, 1025, 3000)]
     assert_as_eager(out, _repeated, *rows)
+
+
+def test_code_that_cannot_be_generated_leaves_the_next_as_it_is(tmp_path: Path) -> None:
+    """Though its kernel fails within a loop over a row."""
+    how: dict[str, Any] = {"target": "metal", "measure_seconds": 0}
+    with patch.object(MetalFunctions, "sinh", int), pytest.raises(LoweringError, match="sinh"):
+        convert(Apply(lambda x: x.sinh().sum()), (torch.ones(2000),), out=tmp_path / "a", **how)
+    convert(Apply(lambda x: x.exp().sum()), (torch.ones(2000),), out=tmp_path / "b", **how)
 
 
 class _Ends(nn.Module):
