@@ -72,7 +72,7 @@ from unittest.mock import patch
 
 import sympy
 import torch
-from torch._inductor import codecache, cpu_vec_isa, ir, lowering, scheduler, sizevars
+from torch._inductor import bounds, codecache, cpu_vec_isa, ir, lowering, scheduler, sizevars
 from torch._inductor import graph as graph_module
 from torch._inductor import utils as inductor_utils
 from torch._inductor.codegen import common, cpp, cpp_wrapper_cpu
@@ -91,6 +91,7 @@ from torch.fx.experimental import _config
 from torch.utils import _cpp_embed_headers
 from torch.utils import _pytree as pytree
 from torch.utils._sympy.functions import Max, Min, Where
+from torch.utils._sympy.value_ranges import ValueRanges
 
 from menagerie.paths import built
 from transforms.graph.aliasing import nodes_of
@@ -238,6 +239,17 @@ def _larger(sizes: sizevars.SizeVarAllocator, left: Any, right: Any) -> Any:
     return Max(left, right)  # type: ignore[no-untyped-call]
 
 
+_quotient = bounds.ValueRangeAnalysis.truncdiv
+
+
+def _range_of_quotient(*operands: Any) -> Any:
+    """Return the range of a quotient: any number, where both operands' ranges are endless."""
+    try:
+        return _quotient(*operands)
+    except TypeError:  # torch compares what infinity divided by infinity is
+        return ValueRanges.unknown()
+
+
 _can_fuse = scheduler.Scheduler.fusable_weak_dep
 
 
@@ -305,6 +317,7 @@ def _passes_and_fusions() -> Iterator[None]:
         patch.object(scheduler.Scheduler, "fusable_weak_dep", _reads_before_it_writes),
         patch.object(sizevars.SizeVarAllocator, "evaluate_min", _smaller),
         patch.object(sizevars.SizeVarAllocator, "evaluate_max", _larger),
+        patch.object(bounds.ValueRangeAnalysis, "truncdiv", staticmethod(_range_of_quotient)),
     ):
         yield
 

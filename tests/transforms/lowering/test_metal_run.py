@@ -314,7 +314,8 @@ class _Lengths(nn.Module):
         n = x.shape[2]
         scaled = x * n**-0.5, F.interpolate(x, scale_factor=1.7)
         places = torch.arange(n)
-        return x + round(n * 0.35), *scaled, x.roll(n // 3), places * 10**7 % 97
+        parts = torch.div(places * 10**7, -(places + 2), rounding_mode="trunc")
+        return x + round(n * 0.35), *scaled, x.roll(n // 3), places * 10**7 % 97, parts
 
 
 def test_numbers_of_a_length_are_wide(tmp_path: Path) -> None:
