@@ -43,6 +43,7 @@ from transforms.lowering.cpp_codegen import (
 SHADER_SCHEME = "menagerie"
 _BEGIN, _END = '(R"MTL(', ')MTL");'
 _KERNEL_NAME = "kernel void generated_kernel("
+_READ = re.compile(r"\bconstant (\w+\* in_ptr)")
 _POSITION = re.compile(r"( *)(\w+ \w+ \[\[thread_position_in_grid\]\])")
 _SIZES = (SymT.SIZE, SymT.PRECOMPUTED_SIZE)
 _INT32 = torch.iinfo(torch.int32)
@@ -384,6 +385,8 @@ class _Kernel(mps.MetalKernel):
         for size, inner in self.args.sizevars.items():
             if not computed.get(size, size).is_integer:
                 text = text.replace(f"constant long& {inner},", f"constant float& {inner},")
+        if self.args.output_buffers.keys() & V.graph.scheduler.mutation_real_name.values():
+            text = _READ.sub(r"const device \1", text)  # state, which no constant memory may be
         return _POSITION.sub(r"\1device int* fault,\n\1\2", text, count=1) if self.faults else text
 
     def call_kernel(self, *args: Any, **keywords: Any) -> None:

@@ -313,6 +313,8 @@ def test_state_is_added_to_once_by_all_threads_of_a_row(target: str, tmp_path: P
     convert(Totals().eval(), (x,), **how, measure_seconds=0)
     calls = [(torch.randint(-8, 9, (n, 3)).float(),) for n in (1, 5, 100, 3000)]
     assert_as_eager(tmp_path / "b", Totals(), *calls)
+    shaders = "".join(each.read_text() for each in tmp_path.rglob("kernels.metal"))
+    assert "constant float*" not in shaders  # memory that nobody may write meanwhile
 
 
 class Ring(nn.Module):
