@@ -304,7 +304,7 @@ _COMPOSITE = (
 
 def _may_be_one(self: Any, ord: float, dim: Any, **_: Any) -> Any:  # noqa: A002 - torch's name
     """Return how many numbers a norm is of where that is not known; else 0."""
-    shape = (fake_value(self) if isinstance(self, Node) else self).shape
+    shape = (fake_value(self) if isinstance(self, Node) else self).shape or (1,)
     count = math.prod(shape[axis] for axis in dim or range(len(shape)))
     return 0 if isinstance(count, int) or ord == 0 else count
 

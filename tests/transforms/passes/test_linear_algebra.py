@@ -169,6 +169,7 @@ def test_the_norm_of_one_number_is_its_size(tmp_path: Path) -> None:
     axis, unit = {1: torch.export.Dim("n", min=1, max=9)}, nn.Module()
     unit.forward = lambda x, y: (
         nn.functional.normalize(x),
+        nn.functional.normalize(x[0, 0], dim=0),
         nn.functional.cosine_similarity(x, y),
         nn.functional.pairwise_distance(x, y, eps=0.0),
     )
