@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from menagerie.errors import MenagerieError, NotInStore, UsageError
 from menagerie.figures import printable
+from menagerie.paths import home
 from menagerie.terminal import Status, columns, painted, write_json, written_out
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ _WEEK = 7 * 86400.0
 def _store_of_the_environment(given: str | None) -> str:
     if place := given or os.environ.get("MENAGERIE_STORE"):
         return place
+    if (own := home() / "store").is_dir():  # where `zoo convert` publishes without a name
+        return str(own)
     raise UsageError("menagerie", "no store", "Name one by --store or MENAGERIE_STORE")
 
 
@@ -95,7 +98,8 @@ class Host:
     store: Callable[[str | None], str] = _store_of_the_environment
     # The name of a target, from what `--target` says; raises UsageError for no target
     target: Callable[[str], str] = str
-    default_store: str = "$MENAGERIE_STORE"  # which store that is without `--store`, for the help
+    # Which store that is without `--store`, for the help
+    default_store: str = "$MENAGERIE_STORE, or where zoo publishes"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -329,7 +333,6 @@ def bundle_at(named: str, target: str, releases: Callable[[], ReleaseReader]) ->
     if path.is_dir():
         yield path
         return
-    from menagerie.paths import home
     from menagerie.store import HUB
 
     if not path.is_file() and not named.startswith(HUB):

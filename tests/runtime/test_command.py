@@ -116,6 +116,19 @@ def test_a_bundle_is_a_folder_a_zip_or_a_name(
     assert list((home() / "unpacked").iterdir()) == []
 
 
+def test_the_store_that_zoo_publishes_to_is_meant(
+    published: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where none is named: what `zoo convert` has made on this machine is run by its name."""
+    monkeypatch.delenv("MENAGERIE_STORE", raising=False)
+    monkeypatch.setenv("MENAGERIE_HOME", published.removesuffix("/store"))
+    assert main(["bench", "image", "--seconds", "0", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"] >= 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
@@ -133,9 +146,11 @@ def test_mistakes_are_reported_in_a_line(
     says: str,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     """No traceback, the fact, and 2 for misuse."""
     monkeypatch.delenv("MENAGERIE_STORE", raising=False)
+    monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path))
     assert main(arguments) == code
     printed = capsys.readouterr()
     assert says in printed.err + printed.out
