@@ -20,13 +20,17 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+_SIZES: dict[str, Any] = {
+    "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "vocab_size": 32,
+    "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 16,
+}  # fmt: skip
+
+
 def _llama() -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "vocab_size": 32}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 16}
-    return LlamaForCausalLM(LlamaConfig(**sizes, **heads)).eval()
+    return LlamaForCausalLM(LlamaConfig(**_SIZES)).eval()
 
 
 def _cache(model: Any) -> Any:
@@ -75,9 +79,7 @@ def test_a_sliding_static_cache_is_refused_and_a_whole_one_slides(tmp_path: Path
     from transformers import MistralConfig, MistralForCausalLM, StaticCache
 
     torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "vocab_size": 32}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 16}
-    config = MistralConfig(**sizes, **heads, sliding_window=3)
+    config = MistralConfig(**_SIZES, sliding_window=3)
     model = MistralForCausalLM(config).eval()
     step = {"input_ids": torch.tensor([[3]]), "past_key_values": _cache(model)}
     with pytest.raises(UsageError, match=r"sliding layers.*sliding_window = None"):
