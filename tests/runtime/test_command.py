@@ -117,10 +117,7 @@ def test_a_bundle_is_a_folder_a_zip_or_a_name(
 
 
 def test_the_store_that_zoo_publishes_to_is_meant(
-    published: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    published: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where none is named: what `zoo convert` has made on this machine is run by its name."""
     monkeypatch.delenv("MENAGERIE_STORE", raising=False)
