@@ -17,9 +17,9 @@ from zoo import sources
 from zoo.errors import ExportError
 from zoo.records import Diagnosis, Suspected
 from zoo.sources import LoadedModel
-from zoo.sources.context import Context, resolve_inside
+from zoo.sources.context import Context
 from zoo.sources.transformers import with_pieces
-from zoo.sources.use import gate_data, use_recipe
+from zoo.sources.use import calibration_data, gate_data, use_recipe
 from zoo.spec import ProgramSpec, SpeechSpec
 
 
@@ -139,7 +139,7 @@ class ModelStages(ModelHolder):
         spec = self._job.spec
         if not spec.calibration:
             return ()
-        data = resolve_inside(spec.calibration, self._context())
+        data = calibration_data(spec, self._context())
         return samples(program, data, alone=len(spec.programs) == 1)
 
     def _speech(self) -> SpeechParts | None:

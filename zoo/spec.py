@@ -552,8 +552,14 @@ class _Rounding(SpecModel):
     calibration: str = Field(
         default="",
         description="of `int8-static`: safetensors beside the manifest file with samples of the "
-        "program's inputs, like those it will meet; `<program>/<input>` where there are several",
+        "program's inputs, like those it will meet; `<program>/<input>` where there are several; "
+        "or `accuracy`: what the accuracy gate of its one program has",
     )
+
+    @property
+    def calibrated_by_gate(self) -> bool:
+        """Whether ranges are measured on the data of the entry's accuracy gate."""
+        return self.calibration == "accuracy"
 
 
 class Variant(_Rounding, Judged):
@@ -778,18 +784,24 @@ class ModelSpec(_Rounding):
             raise ValueError(f"a model of {self.dtype} is kept in that: leave out its precision")
         if self.precision in self.precisions:
             raise ValueError(f"its precision is {self.precision}: leave it out of `precisions`")
-        every: dict[Precision, _Rounding] = {self.precision: self, **self.precisions}
-        for precision, of in every.items():
-            if bool(of.calibration) != (precision is Precision.INT8_STATIC):
-                raise ValueError(f"{precision}: `calibration` is for int8-static, which needs it")
-            if of.group is not None and not precision.has_groups:
-                raise ValueError(f"{precision}: `group` is for the weight-only precisions")
         gated = self.accuracy or (self.speech and self.speech.gate)
         for precision, variant in self.precisions.items():
             if variant.has_largest_loss and not gated:
                 raise ValueError(f"{precision}: a largest loss needs `accuracy`, or speech's gate")
             if spare := sorted(set(variant.targets or ()) - set(self.targets)):
                 raise ValueError(f"{precision} is for target {spare[0]!r}, which the entry is not")
+        return self
+
+    @model_validator(mode="after")
+    def _rounded(self) -> Self:
+        every: dict[Precision, _Rounding] = {self.precision: self, **self.precisions}
+        for precision, of in every.items():
+            if bool(of.calibration) != (precision is Precision.INT8_STATIC):
+                raise ValueError(f"{precision}: `calibration` is for int8-static, which needs it")
+            if of.calibrated_by_gate and (self.accuracy is None or len(self.programs) > 1):
+                raise ValueError(f"{precision}: its entry has no gate, or several programs")
+            if of.group is not None and not precision.has_groups:
+                raise ValueError(f"{precision}: `group` is for the weight-only precisions")
         return self
 
     def variants(self) -> dict[Precision, ModelSpec]:

@@ -91,6 +91,7 @@ def test_each_precision_is_a_model_of_its_own_name(tmp_path: Path) -> None:
         ("precisions: {float16: {group: 32}}", "`group` is for the weight-only precisions"),
         ("precisions: {int8-static: {}}", "`calibration` is for int8-static, which needs it"),
         ("precisions: {int8: {calibration: a}}", "`calibration` is for int8-static, which needs"),
+        ("precisions: {int8-static: {calibration: accuracy}}", "its entry has no gate, or several"),
         ("precisions: {float16: {max_degradation: 0.1}}", "needs `accuracy`, or speech's gate"),
         (
             "accuracy: {data: a.safetensors, max_degradation: 0.1, percent_max_degradation: 1}",

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from transforms.goldens.cases import input_dtype
 from zoo.errors import SourceError
 from zoo.sources.context import Context, resolve_inside
-from zoo.sources.use import gate_data
+from zoo.sources.use import calibration_data, gate_data
 from zoo.spec import InputSpec, ModelSpec, ProgramSpec, SpeechSpec, WordGate
 from zoo.speech import held_out
 
@@ -35,7 +35,7 @@ def real_sample(
         found = load_file(gate_data(spec.accuracy, spec.use, context))
         return _fewest(program, {i.name: found[i.name] for i in program.inputs if i.name in found})
     if spec.calibration:
-        data = resolve_inside(spec.calibration, context)
+        data = calibration_data(spec, context)
         call = next(iter(samples(program, data, alone=len(spec.programs) == 1)))
         names = (i.name for i in program.inputs)
         return _fewest(program, dict(zip(names, call, strict=True)))

@@ -65,7 +65,7 @@ def fingerprint(spec: ModelSpec, *, origin: Path, random_weights: int | None) ->
     facts = [_weights(source, folder) if seed is None else f"random {seed}"]
     if isinstance(source, CheckpointSource | PackageSource | FactorySource):
         facts.append(f"builder {_code_digest(source.builder, folder)}")
-    if spec.calibration:
+    if spec.calibration and not spec.calibrated_by_gate:
         context = Context("calibration", folder)
         facts.append(f"calibration {sha256_of(resolve_inside(spec.calibration, context))}")
     if spec.accuracy is not None:

@@ -32,6 +32,7 @@ from zoo.spec import (
     AccuracyGate,
     FilmGate,
     LabelsUse,
+    ModelSpec,
     PictureGate,
     RecordingGate,
     SimilarityUse,
@@ -66,6 +67,13 @@ def gate_data(gate: AccuracyGate, use: UseSpec | None, context: Context) -> Path
         with whole(kept, context.model) as part:
             part.write_bytes(save(tensors))
     return kept
+
+
+def calibration_data(spec: ModelSpec, context: Context) -> Path:
+    """Return the samples that an entry is calibrated on. Raise SourceError if there are none."""
+    if spec.calibrated_by_gate and spec.accuracy is not None:
+        return gate_data(spec.accuracy, spec.use, context)
+    return resolve_inside(spec.calibration, context)
 
 
 def _pictures(gate: PictureGate, alphabet: str, context: Context) -> dict[str, Tensor]:

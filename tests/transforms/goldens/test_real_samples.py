@@ -10,10 +10,11 @@ from safetensors.numpy import load_file
 
 from menagerie.validation.findings import CaseKind
 from transforms.goldens.cases import planned_cases
-from transforms.goldens.entry import real_sample
+from transforms.goldens.entry import real_sample, samples
 from zoo.manifest import load_manifest
 from zoo.precision import Precision
 from zoo.sources.context import Context
+from zoo.sources.use import calibration_data
 
 if TYPE_CHECKING:
     import torch
@@ -58,6 +59,19 @@ def test_a_calibrations_samples_serve_where_there_is_no_gate() -> None:
     expected = load_file(origin / "digits/calibration.safetensors")["image"][:1]
     assert found is not None
     assert np.array_equal(found["image"].numpy(), expected)
+
+
+def test_a_gates_data_calibrates_where_the_entry_says_so() -> None:
+    """All of its images, by the program's name of them."""
+    manifest = load_manifest()
+    static = manifest.spec("digits_cnn").variants()[Precision.INT8_STATIC]
+    spec = static.model_copy(update={"calibration": "accuracy"})
+    origin = manifest.origins["digits_cnn"].file.parent
+    data = calibration_data(spec, Context("digits_cnn", origin))
+    given = np.concatenate(
+        [image.numpy() for (image,) in samples(spec.programs[0], data, alone=True)]
+    )
+    assert np.array_equal(given, load_file(origin / "digits/held_out.safetensors")["image"])
 
 
 @pytest.mark.parametrize("model", ["resnet18", "parakeet_ctc_small"])
