@@ -137,14 +137,34 @@ def _exponential(z: Planes) -> Planes:
 
 def _hyperbolic_sine(a: torch.Tensor, b: torch.Tensor) -> Planes:
     wild = a.isinf() & ~b.isfinite()
-    real = torch.where(wild, torch.inf, _times(b.cos(), a.sinh()))
-    return Planes(real, _times(a.cosh(), b.sin()))
+    sine, cosine = (a / 2).sinh(), (a / 2).cosh()  # whose products do not overflow in between
+    real = torch.where(wild, torch.inf, _times(b.cos(), 2 * sine) * cosine)
+    imag = (_times(part, _times(part, b.sin())) for part in (cosine, sine))
+    return Planes(real, sum(imag))
 
 
 def _hyperbolic_cosine(a: torch.Tensor, b: torch.Tensor) -> Planes:
     wild = a.isinf() & ~b.isfinite()
-    imag = torch.where(b == 0, b, _times(b.sin(), a.sinh()))
-    return Planes(torch.where(wild, torch.inf, a.cosh() * b.cos()), imag)
+    sine, cosine = (a / 2).sinh(), (a / 2).cosh()
+    real = cosine * (cosine * b.cos()) + sine * (sine * b.cos())
+    imag = torch.where(b == 0, b, _times(b.sin(), 2 * sine) * cosine)
+    return Planes(torch.where(wild, torch.inf, real), imag)
+
+
+def _hyperbolic_tangent(z: Planes) -> Planes:
+    a, b = z
+    wild = a.isinf() & ~b.isfinite()
+    whole, rest = a.tanh(), 1 / a.cosh()
+    norm = whole * whole + (b.cos() * rest) ** 2
+    imag = torch.where(b == 0, b, b.sin() * b.cos() * rest * rest / norm)
+    real = torch.where(wild | (a == 0), whole, whole / norm)
+    return Planes(real, torch.where(wild, 0.0, imag))
+
+
+def _less_one(z: Planes) -> Planes:
+    a, b = z
+    real = torch.expm1(a) * b.cos() - 2 * (b / 2).sin() ** 2
+    return Planes(real, torch.exp(a) * b.sin())
 
 
 def _sum(sign: int, left: Any, right: Any, *, alpha: Any = 1) -> Any:
@@ -194,6 +214,8 @@ _FORMS: dict[Any, Form] = {
     aten.cos.default: lambda z: _hyperbolic_cosine(-z.imag, z.real),
     aten.sinh.default: lambda z: _hyperbolic_sine(*z),
     aten.cosh.default: lambda z: _hyperbolic_cosine(*z),
+    aten.tanh.default: _hyperbolic_tangent,
+    aten.expm1.default: _less_one,
     aten.sqrt.default: lambda z: _root(z) if isinstance(z, Planes) else NotImplemented,
     aten.add.Tensor: functools.partial(_sum, 1),
     aten.sub.Tensor: functools.partial(_sum, -1),
