@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import importlib.util
 import os
@@ -53,10 +54,17 @@ def package_version(name: str) -> str:
         return "absent"
 
 
+def zig_cache() -> Path:
+    """Return where zig keeps what it compiled, of each environment by itself.
+
+    It compiles libc++ again, for 40 s, where the last who did had the wheel in another place.
+    """
+    return home() / "zig" / hashlib.sha256(os.fsencode(zig_program())).hexdigest()[:16]
+
+
 def zig_environment() -> dict[str, str]:
     """Return variables that keep zig's cache, slow to fill, in Menagerie's own folder."""
-    cache = home() / "zig"
     return {
-        "ZIG_GLOBAL_CACHE_DIR": str(cache / "global"),
-        "ZIG_LOCAL_CACHE_DIR": str(cache / "local"),
+        "ZIG_GLOBAL_CACHE_DIR": str(zig_cache() / "global"),
+        "ZIG_LOCAL_CACHE_DIR": str(zig_cache() / "local"),
     }

@@ -27,7 +27,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from menagerie.compilers import find_host_compiler, package_version, zig_environment, zig_program
+from menagerie.compilers import (
+    find_host_compiler,
+    package_version,
+    zig_cache,
+    zig_environment,
+    zig_program,
+)
 from menagerie.paths import home
 from menagerie.shims import supported_symbols
 from zoo.errors import LoweringError
@@ -295,7 +301,7 @@ def mach_compiler() -> Compiler:
 
 def linked_for_macos() -> Path:
     """Return a file that exists once zig has compiled libc++ for macOS here."""
-    return home() / "zig" / "linked-for-macos"
+    return zig_cache() / "linked-for-macos"
 
 
 def link_mach_library(sources: Sequence[Source], output: Path, target: str) -> None:

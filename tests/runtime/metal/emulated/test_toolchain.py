@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from emulated_device import EmulatedDevice, finding
 
-from menagerie import emulator, shader_source
+from menagerie import compilers, emulator, shader_source
 from menagerie.compilers import zig_program
 from menagerie.library import library
 from zoo.errors import MenagerieError
@@ -48,6 +48,14 @@ def stored(device: EmulatedDevice, source: str) -> float:
     out = device.buffer(np.zeros(1, F32))
     device.compile(source).run("store", [out], [1], [1])
     return float(out.read(F32)[0])
+
+
+def test_environments_keep_what_zig_compiled_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the wheel in another place zig would compile libc++ again, and so would the first."""
+    here = compilers.zig_environment()
+    monkeypatch.setattr(compilers, "zig_program", lambda: Path("/elsewhere/zig"))
+    assert here.keys() == compilers.zig_environment().keys()
+    assert not {*here.values()} & {*compilers.zig_environment().values()}
 
 
 def test_compiler_error_names_the_line(device: EmulatedDevice) -> None:
