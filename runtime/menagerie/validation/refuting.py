@@ -309,7 +309,7 @@ def _judged(
         return compare(eager, found, spec.dtype, tolerance, case=0, name=spec.name)
     found = np.where(np.isfinite(doubt), found, eager)
     judged = compare(eager, found, spec.dtype, tolerance, case=0, name=spec.name)
-    if judged.passed or not judged.nonfinite_match:
+    if not judged.nonfinite_match:
         return judged
     left, right = widen(eager, spec.dtype), widen(found, spec.dtype)
     error = np.abs(np.where(np.isfinite(left), right - left, 0.0))
