@@ -328,7 +328,7 @@ def _refuse_derivatives(place: str, program: ExportedProgram) -> None:
         for node in graph.graph.nodes if isinstance(graph, GraphModule) else ():
             if getattr(node.target, "__name__", "") in {"_unwrap_for_grad", "_make_dual"}:
                 fact = f"derivatives are taken by {origin(node)}"
-                raise ExportError(place, fact, "Write them out: the export does not record them")
+                raise ExportError(place, fact, _WRITTEN_OUT)
 
 
 def _flex_attention(  # noqa: PLR0917 - PyTorch's own list
@@ -419,6 +419,8 @@ def _failed(place: str, error: Exception, module: torch.nn.Module | ExportedProg
         said = f"it knows no results of the operator {said.replace('._', '.')}"
     if "register it as buffer" in text:
         said = "forward writes into a tensor that no buffer of the module holds"
+    if "no attribute 'constant'" in text:
+        said = "derivatives are taken"
     if "Pending unbacked symbols" in text:
         said = "a size or a place is read out of a tensor"
     if "expected compiled_fn" in text:
@@ -426,6 +428,7 @@ def _failed(place: str, error: Exception, module: torch.nn.Module | ExportedProg
     return ExportError(place, f"torch.export failed{where}: {said}", step)
 
 
+_WRITTEN_OUT = "Write them out: the export does not record them"
 _ADVICE = {  # by what torch says
     "must always be equal": "Give these sizes the same Dim in dynamic_shapes",
     "not in range": "Give an example whose sizes are in the ranges of dynamic_shapes",
@@ -441,7 +444,9 @@ _ADVICE = {  # by what torch says
     "but got FakeTensor": "Let no size be read out of a tensor: pad and mask sequences, and do not "
     "pack them",
     "Pending unbacked symbols": "Make tables of nonzero or combinations in __init__",
-    "fake tensor in the exported program": "Write into buffers alone, and not through `.data`",
+    "fake tensor in the exported program": "Write into buffers alone, and not through `.data`. "
+    "Write derivatives out",
+    "no attribute 'constant'": _WRITTEN_OUT,  # of torch.func.jacfwd
     "register it as buffer": "Write into no tensor outside the module: keep state in a buffer, "
     "self.register_buffer('state', torch.zeros(...))",
     "is registered in forward": "Register it in __init__, with its first value",

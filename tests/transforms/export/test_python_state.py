@@ -421,6 +421,22 @@ def test_refusals_have_the_right_words(function: Any, shapes: Any, words: str) -
     assert ("Where the example has 1" in str(raised.value)) == (1 in X.shape)
 
 
+def _force(x: torch.Tensor) -> torch.Tensor:
+    with torch.enable_grad():
+        leaf = x.detach().requires_grad_()
+        return torch.autograd.grad(leaf.exp().sum(), leaf)[0]
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own
+@pytest.mark.parametrize("function", [_force, torch.func.jacfwd(lambda y: y.square().sum(0))])
+def test_derivatives_are_to_be_written_out(function: Callable[..., torch.Tensor]) -> None:
+    """The export records none of them."""
+    module = Kept(lambda _, x: function(x)).eval()
+    with pytest.raises(ExportError, match=r"rite (them|derivatives) out") as raised:
+        prepare_module("main", Program(module, (X,)))
+    assert "'constant'" not in str(raised.value)
+
+
 def test_a_remainder_of_a_fraction_of_a_size_converts(tmp_path: Path) -> None:
     """Torch takes (n / 4) % 1 for 0 whatever n is."""
     module = Kept(lambda _, x: x * ((x.shape[1] / 4) % 1)).eval()
