@@ -73,6 +73,7 @@ class DecomposeRareOperators(GraphPass):
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Write out all calls, if there are any."""
         _check_indices(editor, journal)
+        _sum_halves(editor, journal)
         found = [
             (node.name, node.target)
             for node in editor.calls(*_WRITTEN_OUT)
@@ -108,6 +109,32 @@ def _check_indices(editor: ProgramEditor, journal: Journal) -> None:
         limit = node.args[2] if "max_unpool" in operator.name() else size
         node.update_arg(place, write(editor, check, node.args[place], limit, like=node))
         journal.changed(f"{node.name} refuses the indices that torch does")
+
+
+_HALVES = (torch.float16, torch.bfloat16)
+_SCATTERED = (aten.scatter_add.default, aten.scatter_reduce.two, aten.index_add.default)
+
+
+def _sum_halves(editor: ProgramEditor, journal: Journal) -> None:
+    """Scatter halves in float32 where eager does; Inductor rounds after every addition."""
+    for node in editor.calls(*_SCATTERED):
+        if fake_value(node).dtype in _HALVES and _is_rounded_once(node):
+            run = partial(_scattered, node.target)
+            editor.replace(node, write(editor, run, node.args, node.kwargs, like=node))
+            journal.changed(f"{node.name} sums in float32")
+
+
+def _is_rounded_once(node: Node) -> bool:
+    """Return whether eager rounds sums at their end: `index_add` does along the outer axes."""
+    if node.target is not aten.index_add.default:
+        return not {"amax", "amin"}.intersection(map(str, node.args[4:]))
+    axes = fake_value(node).dim()
+    return axes > 1 and node.args[1] in {0, -1, axes - 1, -axes} and not node.kwargs.get("alpha")
+
+
+def _scattered(operator: Any, args: Any, kwargs: Any) -> Any:
+    self, dim, index, source, *others = args
+    return operator(self.float(), dim, index, source.float(), *others, **kwargs).to(self.dtype)
 
 
 def _without_negative(index: Tensor, plane: Sequence[int] | None) -> Tensor:
