@@ -61,7 +61,9 @@ _OF_DTYPES: dict[Any, tuple[torch.dtype, ...]] = {
     **dict.fromkeys(_LOGIC, (torch.uint8,)),
     aten.erf.default: (torch.float16, torch.bfloat16, torch.float32),
     aten.atanh.default: (torch.float16, torch.bfloat16, torch.float32, torch.float64),
+    aten.pow.Tensor_Scalar: (torch.bfloat16, torch.float32, torch.float64),
 }
+_ROOT = -0.5  # an exponent
 
 
 class DecomposeRareOperators(GraphPass):
@@ -157,7 +159,8 @@ def _is_common(node: Node) -> bool:
     if node.target in _OF_ONE_DTYPE:
         return all(first.dtype == other.dtype for other in others[:1])  # sorter is no operand
     if dtypes := _OF_DTYPES.get(node.target):
-        return first.dtype not in dtypes
+        is_other = node.target is aten.pow.Tensor_Scalar and bool(node.args[1] != _ROOT)
+        return is_other or first.dtype not in dtypes
     if node.target in _POOLS:
         return _suits_inductor(node.target, first, node.args[1])
     if node.target is aten.cdist.default:
@@ -684,6 +687,12 @@ def _erf(self: Tensor) -> Any:
     return torch.where(x.abs() < 1 / 2, x * series, 1 - torch.erfc(x)).to(self.dtype)
 
 
+def _power(self: Tensor, exponent: Any) -> Any:
+    """Return x ** -0.5 as eager takes it, also of -0 and -inf; C's pow gives others there."""
+    is_root = exponent == _ROOT and self.dtype in _OF_DTYPES[aten.pow.Tensor_Scalar]
+    return self.rsqrt() if is_root else NotImplemented
+
+
 def _atanh(self: Tensor) -> Any:
     """torch.atanh; the logarithm of Inductor's (1 + x) / (1 - x) is 0 for tiny numbers."""
     if not self.is_floating_point():
@@ -754,6 +763,7 @@ _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     aten.fake_quantize_per_channel_affine.default: _fake_quantize_rows,
     aten.erf.default: _erf,
     aten.atanh.default: _atanh,
+    aten.pow.Tensor_Scalar: _power,
     aten.fft_fftfreq.default: _frequencies,
     aten.fft_rfftfreq.default: lambda n, *d, **given: _frequencies(n, *d, **given)[
         : n // 2 + 1
