@@ -243,7 +243,8 @@ def named_sizes(
                 step, symbol = expression.as_coeff_Mul()
                 seen = roots.setdefault(str(symbol), str(expression))
                 if not symbol.is_Symbol or seen != str(expression):
-                    fact = f"{where} is {expression}, which depends on another size"
+                    said = getattr(_dim(axes, axis), "__name__", expression)
+                    fact = f"{where} is {said}, which depends on another size"
                     raise ExportError(place, fact, _INDEPENDENT)
                 wanted = _dim_name(axes, axis) or f"{name}_{axis}"
                 while wanted in dimensions:
@@ -267,9 +268,13 @@ def _range(
     return step * max(1, int(bounds.lower)), step * int(bounds.upper), step
 
 
-def _dim_name(axes: Any, axis: int) -> str:
+def _dim(axes: Any, axis: int) -> Any:
     listed = dict(enumerate(axes)) if isinstance(axes, (list, tuple)) else axes or {}
-    dimension = listed.get(axis)
+    return listed.get(axis)
+
+
+def _dim_name(axes: Any, axis: int) -> str:
+    dimension = _dim(axes, axis)
     root = getattr(dimension, "root", dimension)  # `batch` of `2 * batch`
     called = getattr(root, "__name__", "")
     return called if isinstance(called, str) and _NAME.fullmatch(called) else ""
