@@ -24,16 +24,18 @@ int source_of(int place, int tap, int stride, int padding, int dilation, int ext
   return at >= 0 && at < extent ? at : -1;
 }
 
+#define OPERANDS                                                                   \
+  device T *out [[buffer(0)]], device const T *input [[buffer(1)]],                \
+      device const T *weight [[buffer(2)]], device const T *bias [[buffer(3)]],    \
+      constant Image &from [[buffer(4)]], constant Image &to [[buffer(5)]],        \
+      constant Window &w [[buffer(6)]], constant Grouping &grouping [[buffer(7)]], \
+      constant Places &of [[buffer(8)]], FINISH(9, 10, 11),                        \
+      uint thread_index [[thread_position_in_grid]]
+
 // One element of the result, [N, O, H, W] and dense, a thread. The weight is [O, C / groups, KH,
 // KW], or [C, O / groups, KH, KW] if the convolution is transposed.
 template <typename T>
-kernel void convolve_elements(
-    device T* out [[buffer(0)]], device const T* input [[buffer(1)]],
-    device const T* weight [[buffer(2)]], device const T* bias [[buffer(3)]],
-    constant Image& from [[buffer(4)]], constant Image& to [[buffer(5)]],
-    constant Window& w [[buffer(6)]], constant Grouping& grouping [[buffer(7)]],
-    constant Places& of [[buffer(8)]], FINISH(9, 10, 11),
-    uint thread_index [[thread_position_in_grid]]) {
+kernel void convolve_elements(OPERANDS) {
   const int x = thread_index % to.width;
   const int y = thread_index / to.width % to.height;
   const int channel = thread_index / to.width / to.height % to.channels;
@@ -69,13 +71,7 @@ kernel void convolve_elements(
 // in one piece: four neighbours of the result a thread, and of each row of the window what they
 // see.
 template <typename T, int Rows, int Columns, int Stride>
-kernel void convolve_channels(
-    device T* out [[buffer(0)]], device const T* input [[buffer(1)]],
-    device const T* weight [[buffer(2)]], device const T* bias [[buffer(3)]],
-    constant Image& from [[buffer(4)]], constant Image& to [[buffer(5)]],
-    constant Window& w [[buffer(6)]], constant Grouping& grouping [[buffer(7)]],
-    constant Places& of [[buffer(8)]], FINISH(9, 10, 11),
-    uint thread_index [[thread_position_in_grid]]) {
+kernel void convolve_channels(OPERANDS) {
   constexpr int kEach = 4, kSeen = (kEach - 1) * Stride + Columns;
   const uint fours = (to.width + kEach - 1) / kEach;
   const uint line = thread_index / fours, x = (thread_index - line * fours) * kEach;

@@ -25,24 +25,19 @@ struct Eight {
     return static_cast<float>(static_cast<char>(word >> (8 * place) & 0xff));
   }
 };
-struct Four {
+template <int kLess>
+struct Fours {
   static constant constexpr int kInWord = 8;
-  static constant constexpr bool kHasOffset = false;
+  static constant constexpr bool kHasOffset = kLess == 0;
   static float at(device const uchar* row, uint column) {
-    return static_cast<float>((row[column / 2] >> (column % 2 * 4) & 15) - 8);
+    return in(row[column / 2], column % 2);
   }
   static float in(uint word, int place) {
-    return static_cast<float>(static_cast<int>(word >> (4 * place) & 15) - 8);
+    return static_cast<float>(static_cast<int>(word >> (4 * place) & 15) - kLess);
   }
 };
-struct Above {
-  static constant constexpr int kInWord = 8;
-  static constant constexpr bool kHasOffset = true;
-  static float at(device const uchar* row, uint column) {
-    return static_cast<float>(row[column / 2] >> (column % 2 * 4) & 15);
-  }
-  static float in(uint word, int place) { return static_cast<float>(word >> (4 * place) & 15); }
-};
+using Four = Fours<8>;
+using Above = Fours<0>;
 
 // The matrix that a weight is, whose rows are an operand's lines or its terms.
 template <typename Form, typename S>

@@ -37,14 +37,16 @@ void store(device T* out, device const T* addend, constant Sums& p, constant Ste
   out[batch * p.n + n] = static_cast<T>(finisher(result, 0, n));
 }
 
+#define OPERANDS                                                             \
+  device T *out [[buffer(0)]], device const T *x [[buffer(1)]],              \
+      device const T *b [[buffer(2)]], device const T *addend [[buffer(3)]], \
+      constant Sums &p [[buffer(4)]], constant Steps &step [[buffer(5)]],    \
+      FINISH(6, 7, 8), uint3 group [[threadgroup_position_in_grid]],         \
+      uint lane [[thread_index_in_simdgroup]]
+
 // The terms of a sum are neighbours in memory: a SIMD group an element, its lanes side by side.
 template <typename T>
-kernel void dot_rows(device T* out [[buffer(0)]], device const T* x [[buffer(1)]],
-                     device const T* b [[buffer(2)]], device const T* addend [[buffer(3)]],
-                     constant Sums& p [[buffer(4)]], constant Steps& step [[buffer(5)]],
-                     FINISH(6, 7, 8),
-                     uint3 group [[threadgroup_position_in_grid]],
-                     uint lane [[thread_index_in_simdgroup]]) {
+kernel void dot_rows(OPERANDS) {
   const uint n = group.x;
   const uint batch = group.y;
   device const T* row = b + batch * step.b_batch + n * step.b_across;
@@ -65,12 +67,7 @@ constant constexpr int kSlices = 8;
 // The results are neighbours in memory: a lane an element, the SIMD groups of a group share its
 // sum.
 template <typename T>
-kernel void sum_columns(device T* out [[buffer(0)]], device const T* x [[buffer(1)]],
-                        device const T* b [[buffer(2)]], device const T* addend [[buffer(3)]],
-                        constant Sums& p [[buffer(4)]], constant Steps& step [[buffer(5)]],
-                        FINISH(6, 7, 8),
-                        uint3 group [[threadgroup_position_in_grid]],
-                        uint lane [[thread_index_in_simdgroup]],
+kernel void sum_columns(OPERANDS,
                         uint slice [[simdgroup_index_in_threadgroup]]) {
   threadgroup float parts[kSlices][32];
   const uint n = group.x * 32 + lane;
