@@ -454,17 +454,6 @@ class Absent(nn.Module):
         return x + 1, None, {"none": None, "twice": 2 * x}
 
 
-def test_none_in_a_result_is_left_out(tmp_path: Path) -> None:
-    """The tensors keep the names that they have without it."""
-    bundle = convert(Absent(), (torch.randn(3),), out=tmp_path / "made", measure_seconds=0)
-    with Session(bundle.folder) as session:
-        found = session.run({"x": np.array([1, 2, 3], np.float32)})
-    assert {name: each.tolist() for name, each in found.items()} == {
-        "output_0": [2, 3, 4],
-        "output_2_twice": [2, 4, 6],
-    }
-
-
 class Alike(nn.Module):
     """Two results of one name, and one that is no tensor."""
 
@@ -497,12 +486,16 @@ def test_a_dataclass_gives_its_fields(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found[name], value.numpy())
 
 
-def test_results_of_one_name_are_both_there(tmp_path: Path) -> None:
-    """Without the one that is no tensor, they are called by their places."""
-    bundle = convert(Alike(), (torch.randn(3),), out=tmp_path / "made", measure_seconds=0)
+@pytest.mark.parametrize(
+    ("module", "names"), [(Alike(), None), (Absent(), ["output_0", "output_2_twice"])]
+)
+def test_none_in_a_result_is_left_out(tmp_path: Path, module: nn.Module, names: Any) -> None:
+    """Other results keep their names; those of one name are called by their places."""
+    bundle = convert(module, (torch.randn(3),), out=tmp_path / "made", measure_seconds=0)
     with Session(bundle.folder) as session:
         found = session.run({"x": np.array([1, 2, 3], np.float32)})
     assert [each.tolist() for each in found.values()] == [[2, 3, 4], [2, 4, 6]]
+    assert list(found) == names or names is None
 
 
 def test_misuse_is_reported_before_any_work(tmp_path: Path) -> None:

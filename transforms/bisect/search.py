@@ -61,12 +61,11 @@ def locate(
 ) -> Divergence | None:
     """Find the first divergence from eager; None when every output is as eager's.
 
-    First each pass is applied and the result interpreted in eager PyTorch: a pass after which an
-    output is out of tolerance is the culprit. If none is, inner nodes of the program are made
-    outputs, several in one lowering, and the search narrows to the first node that is wrong though
-    what feeds it is right. Since more outputs change what is fused, the node is then lowered alone,
-    and with more and more of its producers, until the fault shows in a small piece. It is lowered
-    and run by `judge`, or as the target does; a crash is located like a wrong number.
+    First the program is interpreted in eager PyTorch after each pass: one after which an output is
+    out of tolerance is the culprit. If none is, inner nodes are made outputs, several in one
+    lowering, and the search narrows to the first that is wrong though what feeds it is right. Since
+    outputs change what is fused, that node is then lowered with ever more of its producers, until
+    the fault shows. `judge` lowers and runs; a crash is located like a wrong number.
 
     `program` is as before the passes, in functional form, `passes` all of them in order, those for
     the device among them, and `inputs` a tensor for each input. The reproducer goes to `folder`, an

@@ -1,14 +1,12 @@
 """Golden cases made of the inputs that a program's owner gave.
 
 The first case is those inputs. Where sizes are dynamic, inputs of the lowest, the highest and odd
-sizes follow. Their floats and integers are drawn with replacement from the given tensor's own
-elements, so that every value is one that the program is known to take; their booleans are the given
-ones, repeated or cut along each axis, so that masks keep their form. Where an input is a picture or
-speech by its name and shape, a last case has such ones: made by chance, with the mean, the
-deviation and the ends of the given tensor's elements. Where an example was expanded, a case has
-other values in each repetition: else a program that mixes up rows would not show it. Where a
-program keeps state, each of these is the first of several calls in a row, whose inputs are drawn in
-the same way.
+sizes follow. Their floats and integers are drawn with replacement from the given tensor's elements,
+which the program is known to take; their booleans are the given ones, repeated or cut along each
+axis, so that masks keep their form. Where an input is a picture or speech by its name and shape, a
+last case has such ones, with the mean, the deviation and the ends of the given tensor's elements.
+Where an example was expanded, a case has other values in each repetition: else a program that mixes
+up rows would not show it. Of a program with state each is the first of several calls in a row.
 """
 
 from __future__ import annotations

@@ -60,17 +60,13 @@ def content_of(spec: TensorSpec | InputSpec) -> Content | None:
             fits = channels in _CHANNELS and all(side >= _LEAST_SIDE for side in sides)
             return Content.PICTURE if fits else None
         case (_, first, second) if spec.name in _FEATURES:
-            return Content.FRAMES if _are_bins(second, first) else Content.BINS
+            # An axis of bins is of a fixed size, and the shorter one.
+            least = _MOST_BINS if isinstance(first, str) else min(first, _MOST_BINS)
+            bins_last = isinstance(second, int) and second <= least
+            return Content.FRAMES if bins_last else Content.BINS
         case (_,) | (_, _) if spec.name in _SOUNDS:
             return Content.SAMPLES
     return None
-
-
-def _are_bins(size: int | str, other: int | str) -> bool:
-    """Return whether an axis holds bins: these are a fixed size, and few."""
-    if isinstance(size, str) or size > _MOST_BINS:
-        return False
-    return isinstance(other, str) or size <= other
 
 
 def sizes_of(

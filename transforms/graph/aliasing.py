@@ -1,12 +1,11 @@
 """Which nodes of a graph may share memory.
 
 A may-analysis: nodes that it tells apart never share memory; nodes that it puts together may. When
-it is written need not be known, as a `ProgramEditor` holds no call that writes, nor which weights
-are in one memory. Sharing comes from the alias annotations of the operators' schemas. Composite
-operators need not declare what they return (`einsum("ij->ji", x)` returns a view), so they are run
-on fake tensors and their storages compared, but for those that always compute (`FRESH`): a run
-takes milliseconds, and every pass asks. Python functions and higher-order operators are assumed to
-share all.
+it is written need not be known, as a `ProgramEditor` holds no call that writes. Sharing comes from
+the alias annotations of the operators' schemas. Composite operators need not declare what they
+return (`einsum("ij->ji", x)` returns a view): they are run on fake tensors and their storages
+compared, but for those that always compute (`FRESH`). Python functions and higher-order operators
+are assumed to share all.
 """
 
 from __future__ import annotations

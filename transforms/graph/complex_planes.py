@@ -187,10 +187,6 @@ def _cast(real: Any, *_: Any, dtype: torch.dtype | None = None, **__: Any) -> An
     return Planes(real, torch.zeros_like(real))
 
 
-def _power(z: Planes) -> Any:
-    return z.real * z.real + z.imag * z.imag
-
-
 def _joined(real: torch.Tensor, imag: torch.Tensor) -> Planes:
     if not surely_equal(real.shape, imag.shape):
         real, imag = torch.broadcast_tensors(real, imag)  # type: ignore[no-untyped-call]
@@ -315,7 +311,7 @@ class ComplexProgram:
         try:
             form = self._forms.get(node.target, lambda *_, **__: NotImplemented)
             if _is_only_squared(node):
-                form = _power
+                form = lambda z: z.real * z.real + z.imag * z.imag  # noqa: E731
             return trace(self._editor, functools.partial(run, form), values)
         except Unfit as reason:
             return str(reason)

@@ -3,10 +3,9 @@
 What it holds is functional: no call writes into memory that another one reads. So passes ask for
 values alone, and never when memory has them.
 
-An ExportedProgram lists its constants three times: as placeholders of the graph, as entries of the
-graph signature and as tensors of the state dict. The editor is the one place that keeps the three
-in step, and that gives every new node the metadata (fake value, module path, source line) that
-lowering and error messages rely on.
+An ExportedProgram lists its constants as placeholders of the graph, as entries of the graph
+signature and as tensors of the state dict. The editor keeps the three in step, and gives every new
+node the metadata (fake value, module path, source line) that lowering and messages rely on.
 """
 
 from __future__ import annotations
@@ -44,12 +43,6 @@ def _must_stay(node: Node) -> bool:
 def fake_value(node: Node) -> Any:
     """Return a node's fake tensor (or tuple, or number): shape, strides, dtype, no data."""
     return node.meta["val"]
-
-
-def _same_tensor(one: Tensor, other: Tensor) -> bool:
-    """Return whether dtype, strides and bytes agree, but for the sign of zeros and NaN."""
-    alike = (one.dtype, one.stride()) == (other.dtype, other.stride())
-    return alike and torch.equal(one, other)
 
 
 class ProgramEditor:
@@ -203,7 +196,9 @@ class ProgramEditor:
         """
         fqn, count = name, 0
         while fqn in self._state or fqn in self._constants:
-            if fqn in self._added and _same_tensor(self._state[fqn], value):
+            held = self._state.get(fqn, value)
+            alike = (held.dtype, held.stride()) == (value.dtype, value.stride())
+            if fqn in self._added and alike and torch.equal(held, value):
                 return self._added[fqn]
             count += 1
             fqn = f"{name}_{count}"

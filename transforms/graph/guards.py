@@ -95,11 +95,10 @@ def any_length() -> Iterator[None]:
     """Trace Fourier transforms and recurrent layers with no assumption on how long they are.
 
     torch 2.13 follows the steps of the MKL kernel on fake values, where a reshape asks whether the
-    number of frames divides the batch (`_exec_fft` of torch/_meta_registrations.py): an STFT would
-    be fit for some lengths of a signal only. Without MKL it says the shape alone. And it takes all
-    steps of an LSTM, GRU or RNN to find the shape of the last, which fixes how many there are. And
-    it takes `(n / 4) % 1` for 0, since its remainders are of integers; and of `n + -n % 4` it does
-    not see that 4 divides it, which it does of a quotient.
+    number of frames divides the batch (`_exec_fft` of torch/_meta_registrations.py). Without MKL it
+    says the shape alone. And it takes all steps of an LSTM, GRU or RNN, which fixes how many there
+    are. And it takes `(n / 4) % 1` for 0, since its remainders are of integers; and of `n + -n % 4`
+    it does not see that 4 divides it, which it does of a quotient.
     """
     mkl = patch("torch.backends.mkl.is_available", return_value=False)
     remainder = patch.object(torch.SymFloat, "__mod__", lambda a, b: a - b * math.floor(a / b))

@@ -35,6 +35,13 @@ _UNTAGGED = frozenset({
 })  # fmt: skip
 
 
+# Convolutions of one axis to three, as export leaves them.
+CONVOLUTIONS = (
+    aten.convolution.default, aten.conv1d.default, aten.conv2d.default, aten.conv3d.default,
+    aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding,
+)  # fmt: skip
+
+
 def underlying(target: Any) -> Any:
     """Return the ATen operator of a target; edge dialect targets wrap theirs as `_op`."""
     if isinstance(target, torch._ops.OpOverload) or schema_of(target) is None:

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 from unittest.mock import patch
 
 import sympy
@@ -553,6 +553,8 @@ class CheckedWrapper(CppWrapperCpu):
     See cpp_wrapper.h.
     """
 
+    headers: ClassVar[tuple[str, ...]] = ("cpp_wrapper.h",)  # ours, behind torch's
+
     @classmethod
     def create(cls, *_args: Any, **_keywords: Any) -> Self:
         """Return what Inductor makes a wrapper by; torch's own would make one of torch's class."""
@@ -567,8 +569,8 @@ class CheckedWrapper(CppWrapperCpu):
     def write_header(self) -> None:
         """Write torch's includes, and ours behind them."""
         super().write_header()  # type: ignore[no-untyped-call]
-        if not V.graph.is_const_graph:
-            self.header.splice(inserted("cpp_wrapper.h"))
+        for name in () if V.graph.is_const_graph else self.headers:
+            self.header.splice(inserted(name))
 
     def _write_aoti_interface_header(self) -> None:
         """Write no interface: it is compiled apart (`interface`)."""
@@ -640,13 +642,8 @@ class CheckedWrapper(CppWrapperCpu):
 class TimedWrapper(CheckedWrapper):
     """A wrapper whose generated kernels have a name in a profile."""
 
+    headers = (*CheckedWrapper.headers, "timed_kernels.h")
     _operands = "0"  # bytes, a C++ expression, of the call that is being written
-
-    def write_header(self) -> None:
-        """Write torch's includes, and ours behind them."""
-        super().write_header()
-        if not V.graph.is_const_graph:
-            self.header.splice(inserted("timed_kernels.h"))
 
     def _generate_kernel_call_helper(
         self, kernel_name: str, call_args: Sequence[Any], **keywords: Any

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import platform
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -61,28 +60,12 @@ _FLAGS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Baseline:
-    """The oldest processor an artifact runs on."""
-
-    flags: tuple[str, ...]
-    vector_bits: int
-
-
-def _vector_macros(capability: str) -> tuple[str, ...]:
-    """Return torch's macros for the instruction set that its vector headers may use."""
-    return (
-        f"-DCPU_CAPABILITY={capability}",
-        f"-DCPU_CAPABILITY_{capability}",
-        f"-DHAVE_{capability}_CPU_DEFINITION",
-    )
-
-
+# Torch's macros for the instruction set that its vector headers may use.
+_MACROS = ("-DCPU_CAPABILITY={0}", "-DCPU_CAPABILITY_{0}", "-DHAVE_{0}_CPU_DEFINITION")
+# The oldest processors that an artifact runs on: bits of a vector, instruction set, another flag.
 _BASELINES = {
-    "x86_64": _Baseline(flags=("-march=x86-64-v3", *_vector_macros("AVX2")), vector_bits=256),
-    "arm64": _Baseline(
-        flags=(*_vector_macros("NEON"), "-DAT_BUILD_ARM_VEC256_WITH_SLEEF"), vector_bits=128
-    ),
+    "x86_64": (256, "AVX2", "-march=x86-64-v3"),
+    "arm64": (128, "NEON", "-DAT_BUILD_ARM_VEC256_WITH_SLEEF"),
 }
 _BASELINES["aarch64"] = _BASELINES["arm64"]
 
@@ -113,15 +96,16 @@ def lower(
     if (baseline := _BASELINES.get(machine)) is None:
         fact = f"there is no baseline for {machine}"
         raise LoweringError("cpu", fact, "x86_64 and arm64 are known")
+    vector_bits, capability, flag = baseline
     with dynamic_sizes_kept(place, program):
         options = _OPTIONS | {
-            "cpp.simdlen": baseline.vector_bits,
+            "cpp.simdlen": vector_bits,
             "aot_inductor.custom_ops_to_c_shims": own_shims(program, "cpu"),
         }
         code = generate_code(program, options, BACKEND)
     check_kernels(place, code.kernel_uses, "cpu")
     report_step(f"{place}: {count(code.generated_kernels, 'kernel')} generated", 0.3)
-    flags = (*_FLAGS, *baseline.flags)
+    flags = (*_FLAGS, *(macro.format(capability) for macro in _MACROS), flag)
     sources = [
         Source("kernels", FAULTS + code.kernels.replace(_INCLUDED, ""), flags, _prelude()),
         # The wrapper runs once a call and only calls: -O1 compiles it three times as fast.

@@ -6,36 +6,32 @@ metal_codegen.py). They are registered for a device by Inductor's own
 
 The rest is private to TorchInductor, and each part is named here with its reason:
 
-- `codecache.AotCodeCompiler.compile`: receives the finished wrapper and kernel sources, which is
-  what we want; what it would do with them (its own compiler flags, its own packaging) is not.
+- `codecache.AotCodeCompiler.compile`: receives the finished wrapper and kernel sources.
 - `GraphLowering.operations`, `.constants`, `.allocated_constant_name`,
   `.dynamo_flat_name_to_original_fqn`: which fallback kernels the program uses and where they come
   from, and which tensor is behind each constant of the wrapper.
-- `fx_passes.fuse_attention._sfdp_init`: registers patterns that take products around a softmax for
-  attention. They match a permuted key whatever its permutation: `permute(k, [1, 2, 0])` passes for
-  `k.transpose(1, 2)`, which gives wrong numbers where the sizes allow it. So they are left out, if
-  torch.compile did not register them earlier in this process.
+- `fx_passes.fuse_attention._sfdp_init`: registers patterns of attention, which take a key that is
+  permuted otherwise for a transposed one. They are left out, if torch.compile did not register them
+  earlier in this process.
 - `fx_passes.post_grad.same_meta`: drops a copy of a buffer that is written to later.
 - `fx_passes.post_grad.pass_patterns`: one writes a cumulated constant as a range, in another dtype
   than the program's (`pointless_cumsum_replacement`). It is left out.
 - `UniformValueConstantFolder._add_peephole_patterns`: takes `x * 0` for 0, also where x is NaN or
   infinite. It is left out.
-- `graph.normalize_name` and `codegen.cpp_wrapper_cpu.normalize_name`: give a constant the name of
-  its variable in the wrapper, which for a parameter of the model itself is what the model calls it:
-  `operator`, or `buf0` like one of the wrapper's own. Ours begin with `constant_`.
+- `graph.normalize_name` and `codegen.cpp_wrapper_cpu.normalize_name`: name a constant's variable in
+  the wrapper as the model does: `operator`, or `buf0`. Ours begin with `constant_`.
 - `CppWrapperCpu._write_aoti_interface_header`: writes AOTInductor's interface into each wrapper. It
   is compiled once instead (cpp_codegen.py).
 - `GraphLowering.run_node`, `Scheduler._codegen`: what they raise names no node of the graph.
 - `GraphLowering.get_attr`: gives a constant without axes as a bare number, of which there are no
   views. Where it meets more than pointwise operators, it is a tensor like any other.
-- `torch.utils._pytree.treespec_dumps`: gives the text of a result's structure, which our runtime
-  does not read; it knows none for named tuples.
+- `torch.utils._pytree.treespec_dumps`: knows no text for named tuples, and our runtime reads none.
 - `torch.fx.experimental._config.backed_size_oblivious`, on: else what is not decided for all sizes
   goes by the example's, such as whether a pool whose size is rounded up (`ceil_mode`) needs it.
 - `codegen.cpp.stride_at_vec_range`: takes minutes for long indexes (`stride_in_range`).
 - `codegen.common.DtypePropagationOpsHandler`: has one instance and sets it up at every use.
-- `cpu_vec_isa.valid_vec_isa_list`: what this machine compiles and runs, asked once a process. One
-  failure, as of a full disk, and all later code would be scalar. `cpp.simdlen` says what is meant.
+- `cpu_vec_isa.valid_vec_isa_list`: after one failure, as of a full disk, all later code would be
+  scalar. `cpp.simdlen` says what is meant.
 
 One of its options is set for programs that keep state in buffers: `joint_graph_constant_folding`
 off. It takes a buffer of one element, such as a count of calls, for a constant (torch's

@@ -33,7 +33,6 @@ from transforms.lowering.cpp_codegen import (
     OUTSIDE,
     CheckedWrapper,
     fault_place,
-    inserted,
     located,
     not_the_pinned,
     quoted,
@@ -243,6 +242,7 @@ class MetalWrapper(CheckedWrapper, CppWrapperMps):
     Made by `of`, which gives it the program's name, from which its kernels get theirs.
     """
 
+    headers = (*CheckedWrapper.headers, "metal_codegen.h")
     program: ClassVar[str]
 
     @classmethod
@@ -259,8 +259,6 @@ class MetalWrapper(CheckedWrapper, CppWrapperMps):
         """Write torch's includes and ours."""
         self.device_codegen = _NoDriver()
         super().write_header()
-        if not V.graph.is_const_graph:
-            self.header.splice(inserted("metal_codegen.h"))
 
     def shader(self, source: str, place: str) -> str:
         """Return the name of the kernel with a source, under which it is added where it is new.

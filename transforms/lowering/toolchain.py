@@ -1,14 +1,12 @@
 """C++ compilers: sources in, a shared library out, and nothing of this machine inside.
 
 What this host's GCC has compiled is linked so that it loads on any Linux of 2018 or later. GCC's
-own link binds each symbol to the newest version that this host's libraries have: a model made on
-Debian 12 would want glibc 2.34 and the C++ library of GCC 12. So the `ziglang` wheel's linker does
-it, against the names that glibc 2.28 has, and the C++ library goes into the model's own. Left to
-the machine are glibc, libgcc_s and libgomp, as manylinux_2_28 leaves them to it (PEP 600).
+own link would bind each symbol to the newest version that this host's libraries have. So the
+`ziglang` wheel's linker does it, against the names that glibc 2.28 has, and the C++ library goes
+into the model's own. Left to the machine are glibc, libgcc_s and libgomp (PEP 600).
 
-That a library for macOS is signed page by page, has a UUID and a two-level namespace, and loads on
-the oldest macOS is up to the linker. Off a Mac that is zig's, whose version is pinned: tests read
-back what it makes. On a Mac it is that of the host's clang, of any version, which no test has run.
+A library for macOS is signed page by page and loads on the oldest macOS by the linker's work: off a
+Mac zig's, whose output tests read back; on a Mac the host's, which no test has run.
 """
 
 from __future__ import annotations

@@ -56,13 +56,12 @@ _INVERSE = _family(aten._fft_c2r, "ifft", "irfft", "ihfft")
 class DecomposeStft(GraphPass):
     """Replaces STFT(x) with Unfold(x) @ cos and @ -sin, and all complex numbers with real ones.
 
-    `torch.stft` (with or without `center`), the real FFT that it decomposes to and `torch.fft.rfft`
-    become two matrix products: the frames, which are windowed views of the signal without what the
-    window makes zero, folded in the middle, times the Fourier basis, into which the normalisation
-    is multiplied. `torch.fft.irfft` and `torch.istft` are products with such a basis and a sum of
-    overlapping frames; transforms of complex signals and of several axes go axis by axis. The basis
-    is formed in float64 from exactly reduced angles and rounded once. Complex numbers, wherever
-    they are from, are carried as real and imaginary planes, so that none is left.
+    `torch.stft` and `torch.fft.rfft` become two matrix products: the frames, which are windowed
+    views of the signal without what the window makes zero, folded in the middle, times the Fourier
+    basis with the normalisation in it. `torch.fft.irfft` and `torch.istft` are products with such a
+    basis and a sum of overlapping frames; several axes go one by one. The basis is formed in
+    float64 from exactly reduced angles and rounded once. Complex numbers, wherever they are from,
+    are carried as real and imaginary planes.
 
     For finite signals the result differs from the FFT's by rounding. |z| is sqrt(re^2 + im^2),
     which overflows above 1.8e19 in float32 where the FFT's hypot does not.

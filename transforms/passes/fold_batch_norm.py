@@ -10,7 +10,7 @@ from torch.fx import Node
 
 from transforms.graph.editor import ProgramEditor
 from transforms.graph.graph_pass import GraphPass, Journal
-from transforms.graph.schemas import bound_arguments, tensors_of
+from transforms.graph.schemas import CONVOLUTIONS, bound_arguments, tensors_of
 from zoo.errors import PassError
 
 aten = torch.ops.aten
@@ -18,11 +18,7 @@ aten = torch.ops.aten
 _TRANSPOSED = (
     aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input,
 )  # fmt: skip
-_LAYERS = (
-    aten.linear.default, aten.conv1d.default, aten.conv2d.default, aten.conv3d.default,
-    aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding, aten.convolution.default,
-    *_TRANSPOSED,
-)  # fmt: skip
+_LAYERS = (aten.linear.default, *CONVOLUTIONS, *_TRANSPOSED)
 _NORMS = (aten.batch_norm.default, aten._native_batch_norm_legit_no_training.default)
 _OPERANDS = ("input", "weight", "bias", "running_mean", "running_var", "eps")  # in either spelling
 
@@ -53,11 +49,10 @@ class FoldBatchNorm(GraphPass):
     in float64 and rounded once. f may be a convolution, a transposed one (grouped too: its output
     channels run over the groups and the weight's second axis) or linear.
 
-    Refuses when the layer's result has another user, when a weight or a statistic is not a
-    constant, when a weight is shared with another node, when the norm's channels are not the
-    layer's (a linear layer over sequences, a convolution without a batch axis), when the norm
-    changes the dtype, and when a folded weight overflows its dtype or is so small that half
-    precision would keep few of its digits.
+    Refuses where the layer's result has another user, a weight or a statistic is no constant, a
+    weight is shared, the norm's channels are not the layer's (a linear layer over sequences, a
+    convolution without a batch axis), the norm changes the dtype, and a folded weight overflows its
+    dtype or is so small that half precision would keep few of its digits.
     """
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:

@@ -35,12 +35,11 @@ class _Folding(NamedTuple):
 class FoldConstants(GraphPass):
     """Replaces f(constants) with the constant it computes.
 
-    Folded are functional calls with at least one weight, buffer or lifted tensor beneath them; a
-    mere `full` or `arange(9)` costs less to make than to read, but devices round the fractions of
-    `arange(0, 1, 0.1)` and `linspace` in ways of their own. Views of constants cost nothing and
-    stay, reading what was folded beneath them. Results are computed by eager PyTorch and stored
-    contiguous; all together they exceed what they replace by at most `max_growth` bytes, so that a
-    broadcast does not swell the artifact.
+    Folded are functional calls with a weight, buffer or lifted tensor beneath them; a mere `full`
+    or `arange(9)` costs less to make than to read, but devices round the fractions of `linspace`
+    and `arange(0, 1, 0.1)` in ways of their own. Views of constants stay. Results are computed by
+    eager PyTorch and stored contiguous; together they exceed what they replace by at most
+    `max_growth` bytes.
 
     Refuses beyond that bound; where a result is returned, since a constant's memory would be the
     program's own for all calls; where something downstream relies on strides that the stored

@@ -48,10 +48,9 @@ class _Match(NamedTuple):
 class FuseCatLinear(GraphPass):
     """Replaces Linear(Cat(x, y), w, b) with Linear(x, w_x, b) + Linear(y, w_y).
 
-    The columns of the weight are parted as the last axis of the concatenation is, and stored as
-    constants of their own; the bias is added once. Linear, mm, addmm and matmul by a constant, also
-    behind a view that keeps the last axis. Sizes are never specialised: a dynamic number of rows
-    counts as its lower bound.
+    The columns of the weight are parted as the last axis of the concatenation is; the bias is added
+    once. Linear, mm, addmm and matmul by a constant, also behind a view that keeps the last axis. A
+    dynamic number of rows counts as its lower bound.
 
     Refuses, with a reason, another axis than the last, parts of other leading shapes or dtypes, a
     concatenation with other users, and what the gate denies: "measured" by `denial` on the CPU, or

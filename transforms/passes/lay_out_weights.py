@@ -45,10 +45,9 @@ class LayOutWeights(GraphPass):
 class ClaimChannelsLast(GraphPass):
     """Replaces the weights of convolutions with channels-last ones, all others with row-major ones.
 
-    Inductor asks for channels-last operands and would reorder plain weights at every call. The
-    runtime's convolution reads any strides and packs the weight once, so only the claim changes:
-    the artifact keeps the plain weights. Only weights that nothing but convolutions use qualify,
-    since generated loops would index by the claimed strides.
+    Inductor would reorder plain weights at every call. The runtime's convolution reads any strides
+    and packs the weight once, so the artifact keeps the plain weights. Only weights that nothing
+    but convolutions use qualify: generated loops would index by the claimed strides.
 
     A convolution's result then is channels-last too, where export saw a row-major one. A view of it
     may copy instead; a program that reads memory by strides gets no claims at all.

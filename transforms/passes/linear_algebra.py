@@ -239,14 +239,9 @@ def _ormqr(
     return product
 
 
-def _symmetric(a: Tensor, part: str) -> Tensor:
-    if part.upper() == "U":
-        return a.triu() + a.triu(1).mT
-    return a.tril() + a.tril(-1).mT
-
-
 def _eigh(a: Tensor, uplo: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
-    values, vectors = ours.symmetric_eigen(_symmetric(a, uplo))
+    part, rest = (a.triu(), a.triu(1)) if uplo.upper() == "U" else (a.tril(), a.tril(-1))
+    values, vectors = ours.symmetric_eigen(part + rest.mT)
     return values, vectors if compute_v else a.new_empty(0)
 
 

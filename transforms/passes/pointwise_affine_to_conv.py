@@ -49,17 +49,14 @@ class PointwiseAffineToConv(GraphPass):
     """Replaces Permute(Linear(Permute(x))) with a 1x1 Conv(x), or with Linear(x).
 
     Linear, mm, matmul and addmm by a constant matrix, elementwise operators and layer norms over
-    the channels are followed through layout operators. Where every axis of such a value is known to
-    come from the axes of one earlier tensor, its frame, the same is computed in the frame: along
-    axis 1 of a tensor of rank 4 or 5 as a convolution with a kernel of one position, along the last
-    axis as a linear; a layer norm along another axis by its formula with the biased variance (Ba et
-    al., "Layer Normalization", 2016), in float32 for half precision. A constant of one value a
-    feature that is added to a map becomes its bias, or is added to it.
+    the channels are followed through layout operators. Where every axis of such a value comes from
+    the axes of one earlier tensor, its frame, the same is computed in the frame: along axis 1 of a
+    tensor of rank 4 or 5 as a convolution with a kernel of one position, along the last axis as a
+    linear; a layer norm along another axis by its formula (Ba et al., "Layer Normalization", 2016),
+    in float32 for half precision. A constant added to a map becomes its bias.
 
-    Chains are rewritten one after another until none is left that pays: as a whole, and only where
-    that takes away more transpositions than it needs at the values that others use in another order
-    than the frame's. A step that gains nothing in one frame may gain in a nearer one, so it is then
-    taken for a frame of its own.
+    Chains are rewritten as a whole until none is left that takes away more transpositions than it
+    needs. A step that gains nothing in one frame is then taken for a frame of its own.
 
     Refuses, with a reason, affine maps behind a transposition whose weight, bias or addend is not a
     constant; that contract anything but one whole axis of the frame, one of those above; whose

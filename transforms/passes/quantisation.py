@@ -27,6 +27,7 @@ from transforms.graph.callable import WRAPPER_PREFIX
 from transforms.graph.editor import fake_value
 from transforms.graph.interpret import Recorder, output_nodes
 from transforms.graph.record import origin
+from transforms.graph.schemas import CONVOLUTIONS
 from transforms.passes.axes import is_layout
 from zoo.errors import UsageError
 from zoo.precision import Precision, WeightPrecision, is_called
@@ -154,9 +155,8 @@ def rounding_costs(
     Every rounded layer is computed twice from exact operands, with its weights whole (`before`) and
     rounded (`after`, the same graph); with `integers` the other operand is rounded too, to its
     range by parameter, if it has one. The eight that this moves most are then rounded one at a
-    time, all others whole, and the program is run to its end; of a program with more than 200
-    million parameters none is. The costs are of every rounded parameter that a product reads, the
-    dearest first.
+    time, and the program is run to its end, unless it has more than 200 million parameters. The
+    costs are of every rounded parameter that a product reads, the dearest first.
     """
     layers, names = changed_weights(before, after), before.graph_signature.inputs_to_parameters
     by_node = {node: (ranges or {}).get(names[node.name]) for node in layers}
@@ -265,10 +265,6 @@ def _snr_db(exact: Tensor, found: Tensor) -> float:
 aten = torch.ops.aten
 
 _ROWS = frozenset({aten.linear.default, aten.mm.default, aten.addmm.default, aten.matmul.default})
-_IMAGES = frozenset({
-    aten.convolution.default, aten.conv1d.default, aten.conv2d.default, aten.conv3d.default,
-    aten.conv1d.padding, aten.conv2d.padding,
-})  # fmt: skip
 
 
 def changed_weights(before: ExportedProgram, after: ExportedProgram) -> dict[Node, Tensor]:
@@ -293,7 +289,7 @@ def other_operand(product: Node, weight: Node) -> tuple[int, tuple[int, ...]] | 
     that are no linear layer's, of other operators. The slices are rows, or whole images.
     """
     given: Any = product.args
-    if product.target in _IMAGES and given[1] is weight:
+    if product.target in CONVOLUTIONS and given[1] is weight:
         image, kernel = fake_value(given[0]), fake_value(weight)
         in_groups = kernel.shape[1] != image.shape[1]
         is_transposed = product.target is aten.convolution.default and given[6]

@@ -88,16 +88,12 @@ def _rewrite(work: _Work, node: Node) -> bool:
         return False
     steps = _permuted_from(node)
     for step in [*reversed(_regrouped_from(node)), *reversed(steps)]:
-        if step.is_identity and _is_gain(node, step) and _bypass(work, node, step):
+        # Strides agree, or permutations go: a copy may change strides alone.
+        same = layout(node.meta["val"])[:3] == layout(step.source.meta["val"])[:3]
+        gain = same or sum(qualified_name(n.target) in PERMUTATIONS for n in step.chain) > 1
+        if step.is_identity and gain and _bypass(work, node, step):
             return True
     return _compose(work, node, steps)
-
-
-def _is_gain(node: Node, step: _Step) -> bool:
-    """Return whether strides agree or permutations go; a copy may change strides alone."""
-    if layout(node.meta["val"])[:3] == layout(step.source.meta["val"])[:3]:
-        return True
-    return sum(qualified_name(n.target) in PERMUTATIONS for n in step.chain) > 1
 
 
 def _is_layout(node: Node) -> bool:

@@ -10,6 +10,7 @@ from torch.fx import Node
 from transforms.graph.callable import WRAPPER_PREFIX
 from transforms.graph.editor import ProgramEditor
 from transforms.graph.graph_pass import GraphPass, Journal
+from transforms.graph.schemas import CONVOLUTIONS
 from transforms.passes.axes import is_layout
 from transforms.passes.quantisation import INTEGERS, quantised, scheme_of, with_second_names
 from zoo.errors import UsageError
@@ -21,10 +22,8 @@ _FEWEST_COLUMNS = 16  # below it a row's scale weighs
 _FEWEST_OF_WINDOW = 32  # a depthwise kernel has nine numbers; 3 x 3 over three channels gains none
 
 _PRODUCTS = frozenset({
-    aten.linear.default, aten.addmm.default, aten.mm.default, aten.bmm.default,
-    aten.baddbmm.default, aten.matmul.default, aten.convolution.default,
-    aten.conv1d.default, aten.conv2d.default, aten.conv3d.default,
-    aten.conv1d.padding, aten.conv2d.padding, aten.embedding.default,
+    *CONVOLUTIONS, aten.linear.default, aten.addmm.default, aten.mm.default, aten.bmm.default,
+    aten.baddbmm.default, aten.matmul.default, aten.embedding.default,
 })  # fmt: skip
 _LEAST_AXES = 2
 
@@ -41,16 +40,14 @@ class QuantiseWeights(GraphPass):
     """Replaces the weights of products and tables with integers times a scale, in float32.
 
     The graph stays one of float32: the bundle keeps the integers and scales, in 0.26 or 0.15 of the
-    bytes. With weight-only precisions products read the integers themselves. With `int8` and
-    `int8-static` the CPU's runtime rounds the other operand of a linear layer, a product or a
-    convolution too, and multiplies integers (`runtime/kernels/kernels.h`).
+    bytes. Products of weight-only precisions read the integers themselves. With `int8` and
+    `int8-static` the CPU rounds the other operand too, and multiplies integers.
     `transforms.passes.quantisation` says how is rounded.
 
-    Rounded are parameters that linear layers, products, convolutions and embeddings read, with at
-    least 16 numbers to a row of their first axis, or 32 where a row is a window of a convolution.
-    Biases, gains, depthwise kernels, and buffers stay as they are. So does a first convolution of 3
-    x 3 over three channels: with `int8` it gains no time and loses 0.6 dB in MobileNetV2. A last
-    classifier is rounded: it gains even for one row.
+    Rounded are parameters of linear layers, products, convolutions and embeddings with at least 16
+    numbers to a row of their first axis, or 32 where a row is a window of a convolution. Depthwise
+    kernels and a first convolution of 3 x 3 over three channels stay: with `int8` that one gains no
+    time and loses 0.6 dB in MobileNetV2.
 
     Args:
         precision: `int8`, `int8-static`, `int8-weight-only` or `int4-weight-only`.
@@ -121,8 +118,7 @@ class NarrowWeights(GraphPass):
 
     The graph stays one of float32: the bundle keeps such a weight in the narrow type. The CPU's
     products widen a part at a time, Metal's runtime all of it when it is loaded. So the file
-    shrinks to half, and products and sums lose nothing to the narrow type: no processor that we
-    compile for multiplies these types faster than float32 without AMX.
+    shrinks to half, and products and sums lose nothing to the narrow type.
 
     Rounded are constants of at least two axes; biases, gains and statistics weigh little and stay.
     Refused is a weight that float16 cannot hold: one with larger numbers, or numbers so small that

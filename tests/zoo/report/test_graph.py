@@ -66,16 +66,18 @@ def chain(count: int, *, replaced: Sequence[int] = ()) -> GraphRecord:
     return graph(*nodes)
 
 
+BEFORE = graph(node("a", "x"), node("b", "a"), node("c", "b"), node("d", "c"))
+AFTER = graph(node("a", "x"), node("b", "a"), node("new", "b"), node("d", "new", "a"))
+
+
 def test_removed_added_and_rewired_nodes_are_distinguished() -> None:
     """A node is removed, added, or kept but fed by another node that was there before."""
-    before = graph(node("a", "x"), node("b", "a"), node("c", "b"), node("d", "c"))
-    after = graph(node("a", "x"), node("b", "a"), node("new", "b"), node("d", "new", "a"))
-    marks = {line.node.name: line.mark for line in merge(before, after)}
+    marks = {line.node.name: line.mark for line in merge(BEFORE, AFTER)}
     assert marks["c"] is Mark.REMOVED
     assert marks["new"] is Mark.ADDED
     assert marks["a"] is Mark.SAME
     rewired = graph(node("a", "x"), node("b", "x"), node("c", "a"), node("d", "c"))
-    marks = {line.node.name: line.mark for line in merge(before, rewired)}
+    marks = {line.node.name: line.mark for line in merge(BEFORE, rewired)}
     assert marks["c"] is Mark.REWIRED
 
 
@@ -203,9 +205,7 @@ def test_hostile_names_are_escaped() -> None:
 
 def test_changes_are_shown_by_signs_too() -> None:
     """Not by colour alone; what did not happen is not in the legend."""
-    before = graph(node("a", "x"), node("b", "a"), node("c", "b"), node("d", "c"))
-    after = graph(node("a", "x"), node("b", "a"), node("new", "b"), node("d", "new", "a"))
-    listing = graph_listing(of(before, after))
+    listing = graph_listing(of(BEFORE, AFTER))
     assert listing.marks == (("\N{MINUS SIGN}", "removed"), ("+", "added"))
     assert listing.heading == "4 operators before the passes, 4 after them"
     [line] = [line for line in lines_of(listing.blocks) if line.mark is Mark.REMOVED]

@@ -228,13 +228,19 @@ def _lent(device: Device, values: torch.Tensor) -> Handle:
     return Handle(device.lib, pointer, values)
 
 
+def _scale_lent(device: Device) -> Handle:
+    """Let a kernel read memory of the caller's; return its tensor."""
+    _, values = _mapped(torch.arange(4096.0))
+    lent, out = _lent(device, values), device.empty((4096,), (1,), torch.float32)
+    Shaders(device).launch("scale", out, lent, 2, threads=4096)
+    torch.testing.assert_close(device.value(out), torch.arange(4096.0) * 2)
+    return lent
+
+
 def virtual_mac(device: Device) -> None:
     """Where wrapping gives buffers of length zero, memory is copied."""
     configure(device, empty_wraps=1)
-    _, values = _mapped(torch.arange(4096.0))
-    out = device.empty((4096,), (1,), torch.float32)
-    Shaders(device).launch("scale", out, _lent(device, values), 2, threads=4096)
-    torch.testing.assert_close(device.value(out), torch.arange(4096.0) * 2)
+    _scale_lent(device)
 
 
 def long_weights(device: Device) -> None:
@@ -256,12 +262,7 @@ def long_weights(device: Device) -> None:
 
 def weights_stay_resident(device: Device) -> None:
     """Memory that is lent to the device is resident for as long as it is lent, and no longer."""
-    _, values = _mapped(torch.arange(4096.0))
-    lent = _lent(device, values)
-    assert count(device, "resident") == 1
-    out = device.empty((4096,), (1,), torch.float32)
-    Shaders(device).launch("scale", out, lent, 2, threads=4096)
-    torch.testing.assert_close(device.value(out), torch.arange(4096.0) * 2)
+    lent = _scale_lent(device)
     assert count(device, "resident") == 1
     del lent
     assert count(device, "resident") == 0
@@ -270,10 +271,7 @@ def weights_stay_resident(device: Device) -> None:
 def without_residency_sets(device: Device) -> None:
     """A device that gives no residency set runs all the same."""
     configure(device, no_residency_sets=1)
-    _, values = _mapped(torch.arange(4096.0))
-    out = device.empty((4096,), (1,), torch.float32)
-    Shaders(device).launch("scale", out, _lent(device, values), 2, threads=4096)
-    torch.testing.assert_close(device.value(out), torch.arange(4096.0) * 2)
+    _scale_lent(device)
     assert count(device, "resident") == 0
 
 
