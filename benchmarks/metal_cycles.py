@@ -161,14 +161,14 @@ def _launch(
     window = packed("8i", tall, work.window, 1, 1, tall // 2, work.window // 2, 1, 1)
     strides = packed("4i", 0, high * wide, wide, 1)
     if work.kind == "attention":
-        shape = packed("6If2i", 1, 1, work.m, work.n, work.k, work.k, 1.0, 0, 0)
+        shape = packed("6If2ifI", 1, 1, work.m, work.n, work.k, work.k, 1.0, 0, 0, 0.0, 0)
         along = packed("4I", 0, 0, work.k, 1)
         wide = _LARGE if work.k <= _LARGE else 128
         positions = [*place, 1, 0]
         return (
             "attention",
-            f"_Z6attendIfLi{wide}E",
-            [*(None,) * 5, shape, *(along,) * 5, *positions],
+            f"_Z6attendIfLi{wide}ELb0E",
+            [*(None,) * 5, shape, *(along,) * 5, *(None,) * 3, along, *positions],
         )
     if work.kind == "depthwise":
         image = packed("3i", work.m, high, wide)

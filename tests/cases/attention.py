@@ -236,6 +236,34 @@ for name, change in _CHANGES:
         }
         _add(f"{name}, {rows} of queries", {**_GROUPED, **change, **fewer})
 
+
+_NAMES = ("query", "key", "value", "positions", "bias", "place_bias")
+
+
+def _by_position(mask: torch.Tensor, scale: float, hidden: float, **operands: Any) -> Any:
+    """By the definition, a row of positions after the other, in double precision."""
+    q, k, v, positions, *biases = (operands[name].double() for name in _NAMES)
+    rows, (content, placing) = q.shape[2], (q + bias[:, None] for bias in biases)
+    scores = placing @ positions.mT * scale
+    placed = [scores[:, :, i, rows - 1 - i :][..., : k.shape[2]] for i in range(rows)]
+    hiding = torch.stack(placed, 2).masked_fill(~mask, hidden)
+    result = (content @ k.mT * scale + hiding).softmax(-1) @ v
+    return result.to(operands["query"].dtype).transpose(1, 2).contiguous()
+
+
+for rows, dtype in ((1, torch.float32), (70, torch.float32), *((9, d) for d in FLOATS[1:])):
+    sizes = ((2, 3, rows, 70), (2, 3, 33, 70), (2, 3, 33, 130), (1, 3, rows + 33, 70))
+    given: dict[str, Any] = {
+        name: floats(*size, seed=i).to(dtype)
+        for i, (name, size) in enumerate(zip(_NAMES, (*sizes, (3, 70), (3, 70)), strict=True))
+    } | {"scale": 0.1, "hidden": -50.0, "mask": floats(2, 1, rows, 33) > 0.1}
+    given["mask"][0, 0, rows // 2] = False
+    TABLE.add(
+        "relative_attention", f"{rows} rows, {short(dtype)}", given, _by_position, strides=True,
+        tolerance=1e-5 if dtype is torch.float32 else None, targets=("metal",),
+    )  # fmt: skip
+TABLE.refuse("relative_attention", "positions do not fit", **given | {"bias": floats(70)})
+
 _MISFITS: tuple[tuple[dict[str, Any], str], ...] = (
     ({"key": floats(2, 2, 7, 7)}, "shapes do not fit"),
     ({"value": floats(2, 3, 7, 8)}, "shapes do not fit"),

@@ -11,8 +11,7 @@ numbers, of which the first k are read, from the number q - 1 on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import sympy
 import torch
@@ -20,109 +19,73 @@ from torch import Tensor
 from torch.fx import Node
 
 from transforms.graph.aliasing import Aliasing
-from transforms.graph.editor import ProgramEditor
+from transforms.graph.editor import ProgramEditor, fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.guards import surely_equal
 from transforms.graph.layouts import Unfit, downstream_values
-from transforms.graph.schemas import bound_arguments, nodes_in
-from transforms.graph.traced import inline, trace
+from transforms.graph.schemas import bound_arguments
+from transforms.graph.traced import write
 from transforms.passes.axes import Size, sizes_of
 
 aten = torch.ops.aten
 
+_SLICES = (aten.slice.Tensor,)
 _PADS = (aten.pad.default, aten.constant_pad_nd.default)
 _VIEWS = (aten.view.default, aten.reshape.default)
-
-
-class _Shift(NamedTuple):
-    """The calls of a shift, from the pad to the slice of its columns."""
-
-    pad: Node
-    columns: Node
-
-    @property
-    def scores(self) -> Node:
-        """What is shifted: (..., q, p)."""
-        return self.pad.all_input_nodes[0]
-
-    @property
-    def sizes(self) -> tuple[Size, Size, Size]:
-        """Rows q, row length p and kept columns k."""
-        of_scores, of_columns = (n.meta["val"].shape for n in (self.scores, self.columns))
-        rows, length, kept = sizes_of((*of_scores[-2:], of_columns[-1]))
-        return rows, length, kept
 
 
 class UnpadRelativeShift(GraphPass):
     """Replaces Slice(View(Slice(View(Pad(x))))) with Copy(Slice(View(Slice(View(x))))).
 
-    The shift of relative positions, as Transformer-XL, Conformer and Parakeet have it, read from
-    places that are linear in the indices. As it is written in models, generated code for it
-    with dynamic sizes has to divide for every element, and to divide polynomials of the sizes to
-    find out by what.
-
-    Refuses a shift that keeps numbers which the padding or another row would give (k is more than
-    p - q + 1, or not certainly less than p), one that scores laid out otherwise than row by row do
-    not allow, and one whose memory is handed out.
+    Code for the shift as models write it divides for every element, by polynomials of dynamic
+    sizes. Refused are shifts that keep numbers of the padding or of another row (k is more than
+    p - q + 1, or not certainly less than p), those of scores that do not lie row by row, and those
+    whose memory is handed out.
     """
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Replace every shift that may be replaced."""
         aliasing = editor.aliasing()
-        for node in editor.calls(aten.slice.Tensor):
-            shift = _shift(node)
-            if shift is None:
+        for node in editor.calls(*_SLICES):
+            scores = shifted_scores(node)
+            if scores is None:
                 continue
-            reason = next(_refusals(editor, aliasing, shift), None)
+            reason = _replace(editor, aliasing, scores, node)
             if reason is None:
-                reason = _replace(editor, aliasing, shift)
-            if reason is None:
-                journal.changed(f"{node.name} shifts {shift.scores.name} in place of its copy")
+                journal.changed(f"{node.name} shifts {scores.name} in place of its copy")
             else:
                 journal.refused(node, reason)
 
 
-def _shift(columns: Node) -> _Shift | None:
-    """Return the shift that ends with a slice of columns; None where it ends none."""
-    chain = _chain(columns, _VIEWS, (aten.slice.Tensor,), _VIEWS, _PADS)
-    if chain is None:
-        return None
-    regrouped, dropped, viewed, pad = chain
-    scores = pad.all_input_nodes[0].meta["val"]
-    if scores.dim() < 2 or list(pad.args[1]) != [1, 0]:  # type: ignore[arg-type]  # noqa: PLR2004
-        return None
-    if pad.target is aten.pad.default and bound_arguments(pad)["mode"] != "constant":
-        return None
-    leading, (rows, length) = scores.shape[:-2], scores.shape[-2:]
-    if not (_is_slice(columns, -1, first=0) and _is_slice(dropped, -2, first=1)):
-        return None
-    if not _regroups(viewed, (*leading, length + 1, rows)):
-        return None
-    return _Shift(pad, columns) if _regroups(regrouped, (*leading, rows, length)) else None
-
-
-def _chain(node: Node, *targets: tuple[Any, ...]) -> list[Node] | None:
-    """Return the calls before a node, nearest first, where they call these."""
-    found: list[Node] = []
-    for wanted in targets:
-        inputs = node.all_input_nodes
-        if not inputs or inputs[0].target not in wanted:
+def shifted_scores(columns: Node) -> Node | None:
+    """Return what is shifted, (..., q, p), by the shift that ends so; None where none does."""
+    chain, node = list[Node](), columns
+    for wanted in (_SLICES, _VIEWS, _SLICES, _VIEWS, _PADS):
+        if node.target not in wanted:
             return None
-        node = inputs[0]
-        found.append(node)
-    return found
+        chain.append(node)
+        node = node.all_input_nodes[0]
+    _, regrouped, dropped, viewed, pad = chain
+    mode, sizes = bound_arguments(pad).get("mode", "constant"), fake_value(node).shape
+    if (mode, list(pad.args[1])) != ("constant", [1, 0]) or len(sizes) < 2:  # type: ignore[arg-type]  # noqa: PLR2004
+        return None
+    *leading, rows, length = sizes
+    fits = (
+        _is_slice(columns, -1, first=0)
+        and _is_slice(dropped, -2, first=1)
+        and _regroups(viewed, (*leading, length + 1, rows))
+        and _regroups(regrouped, (*leading, rows, length))
+    )
+    return node if fits else None
 
 
 def _is_slice(node: Node, axis: int, *, first: int) -> bool:
     """Return whether it slices an axis from `first` on without gaps; from 1: to the end."""
-    bound = bound_arguments(node)
-    value = node.args[0].meta["val"]  # type: ignore[union-attr]
+    bound, value = bound_arguments(node), fake_value(node.all_input_nodes[0])
     if bound["dim"] % value.dim() != axis % value.dim() or bound["step"] != 1:
         return False
-    if (bound["start"] or 0) != first:
-        return False
-    kept, whole = node.meta["val"].shape[axis], value.shape[axis]
-    return first == 0 or surely_equal([kept], [whole - first])
+    ends = first == 0 or surely_equal([fake_value(node).shape[axis]], [value.shape[axis] - first])
+    return ends and (bound["start"] or 0) == first
 
 
 def _regroups(node: Node, wanted: tuple[Any, ...]) -> bool:
@@ -136,20 +99,16 @@ def _regroups(node: Node, wanted: tuple[Any, ...]) -> bool:
 
 
 def _value(size: Any) -> Any:
-    return size.meta["val"] if isinstance(size, torch.fx.Node) else size
+    return fake_value(size) if isinstance(size, Node) else size
 
 
-def _refusals(editor: ProgramEditor, aliasing: Aliasing, shift: _Shift) -> Iterator[str]:
-    rows, length, kept = shift.sizes
-    if not _is_certain(editor, length - rows + 1 - kept):
-        yield f"its {kept} columns may reach into the next row"
-    if not _is_certain(editor, length - 1 - kept):
-        yield f"its {kept} columns are not certainly fewer than the {length} before"
-    if aliasing.returned(shift.columns):
-        yield "it is returned"
+def room_beside(scores: Node, columns: Node) -> tuple[Size, Size]:
+    """Return how many more columns might be kept without the next row's, and of those before."""
+    rows, length, kept = sizes_of((*fake_value(scores).shape[-2:], fake_value(columns).shape[-1]))
+    return length - rows + 1 - kept, length - 1 - kept
 
 
-def _is_certain(editor: ProgramEditor, size: Size) -> bool:
+def is_certain(editor: ProgramEditor, size: Size) -> bool:
     """Return whether a size is never negative: it grows, and is not at its least."""
     size = sympy.sympify(size)
     lowest = {symbol: editor.least(symbol) for symbol in size.free_symbols}
@@ -157,30 +116,33 @@ def _is_certain(editor: ProgramEditor, size: Size) -> bool:
     return grows and None not in lowest.values() and bool(size.subs(lowest) >= 0)
 
 
-def _replace(editor: ProgramEditor, aliasing: Aliasing, shift: _Shift) -> str | None:
+def _replace(editor: ProgramEditor, aliasing: Aliasing, scores: Node, columns: Node) -> str | None:
     """Put the views in the shift's place, or leave it and say why."""
-    columns, scores = shift.columns, shift.scores
-    kept = bound_arguments(columns)["end"]
-    if not surely_equal([_value(kept)], [columns.meta["val"].shape[-1]]):
+    kept, (within, before) = bound_arguments(columns)["end"], room_beside(scores, columns)
+    if not is_certain(editor, within):
+        return "its columns may reach into the next row"
+    if not is_certain(editor, before):
+        return "its columns are not certainly fewer than those before"
+    if aliasing.returned(columns):
+        return "it is returned"
+    if not surely_equal([_value(kept)], [fake_value(columns).shape[-1]]):
         return "its columns are counted from the end"
-    operands = [scores, *nodes_in(kept)]
 
-    def shifted(values: Tensor, *end: Any) -> Tensor:
+    def shifted(values: Tensor, end: Any) -> Tensor:
         """View memory of (..., q, p) as rows of p - 1 from element q - 1 on, and keep k of each."""
         *leading, rows, length = values.shape
         count = rows * length
         cut = values.view(*leading, count)[..., rows - 1 : count - 1]
-        columns = cut.view(*leading, rows, length - 1)[..., : end[0] if end else kept]
         # Row by row again: whether rows of these strides are so already depends on the sizes.
-        return columns.clone(memory_format=torch.contiguous_format)
+        rows_kept = cut.view(*leading, rows, length - 1)[..., :end]
+        return rows_kept.clone(memory_format=torch.contiguous_format)
 
     try:
-        traced = trace(editor, shifted, [node.meta["val"] for node in operands])
-        [value] = traced.graph.output_node().all_input_nodes
-        values = downstream_values(editor, {columns: value.meta["val"]})
+        fresh = write(editor, shifted, scores, kept, like=columns)
+        values = downstream_values(editor, {columns: fake_value(fresh)})
     except (Unfit, RuntimeError, ValueError) as fault:
+        editor.graph.eliminate_dead_code()
         return str(fault).strip().splitlines()[0]
-    fresh = inline(editor, traced, operands, columns)
     aliasing.adopt(fresh)
     editor.set_values(values)
     editor.replace(columns, fresh)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from transforms.graph.graph_pass import GraphPass
 
 _SHADER_HEADER = "shaders.h.metal"
+# The cost model of one was measured on the CPU alone, the other one has a place below.
+_LATER = {"fuse_cat_linear", "unpad_relative_shift"}
 
 
 class MetalTarget(Target):
@@ -30,9 +32,8 @@ class MetalTarget(Target):
     summary = "Macs with Apple's processors, macOS 15 or newer"
     runtime = "metal"
     convert_pool = "linux-cpu"
-    # fuse_cat_linear's cost model was measured on the CPU alone.
     passes: ClassVar[tuple[PassItem, ...]] = (
-        *(choice for choice in CpuTarget().general_passes if choice != "fuse_cat_linear"),
+        *(choice for choice in CpuTarget().general_passes if choice not in _LATER),
         ROUND_WEIGHTS,
         # First, since the convolutions that it makes are fused as any others are.
         "turn_volumes_into_images",
@@ -46,6 +47,8 @@ class MetalTarget(Target):
         # These trace anew: after the passes that look for torch's own operators.
         "loop_over_recurrent_layers",
         "keep_attention_whole",
+        # After it, which computes the shifts that it knows.
+        "unpad_relative_shift",
         # Last: kernels index weights as the artifact stores them.
         "lay_out_weights",
     )

@@ -13,6 +13,8 @@ struct Shape {
   float scale;
   int causal;  // a query sees the keys up to its own position
   int mask;    // 0: none, 1: float is added, 2: T is added, 3: zero hides
+  float hidden;    // what a hidden key has in place of its score by position
+  uint positions;  // of relative ones: query i and key j are at number queries - 1 - i + j
 };
 
 // Strides in elements.
@@ -32,16 +34,17 @@ Matrix<T> head_of(device const T* data, constant Heads& of, uint batch, uint hea
   return {data + (batch * of.batch + head * of.head), of.row, of.column, rows, columns};
 }
 
-// A score as the mask leaves it: minus infinity where a query does not see a key.
+// A score and the one by position as the mask leaves them: minus infinity where a query does not
+// see a key.
 template <typename T>
-float masked(float score, device const uchar* mask, constant Heads& of, constant Shape& p,
-             uint batch, uint head, uint query, uint key) {
+float masked(float score, float placed, device const uchar* mask, constant Heads& of,
+             constant Shape& p, uint batch, uint head, uint query, uint key) {
   if (query >= p.queries || key >= p.keys || (p.causal && key > query)) return -INFINITY;
-  if (p.mask == 0) return score;
+  if (p.mask == 0) return score + placed;
   const uint at = batch * of.batch + head * of.head + query * of.row + key * of.column;
   if (p.mask == 1) return score + reinterpret_cast<device const float*>(mask)[at];
   if (p.mask == 2) return score + static_cast<float>(reinterpret_cast<device const T*>(mask)[at]);
-  return mask[at] == 0 ? score - INFINITY : score;  // eager adds minus infinity: NaN stays
+  return score + (mask[at] == 0 ? p.hidden : placed);  // eager adds minus infinity: NaN stays
 }
 
 // The weights so far of one query: exp(score - highest) each, and their sum. A NaN is no maximum,
@@ -85,22 +88,55 @@ void load_four(thread simdgroup_float8x8* four, threadgroup const float* from, u
 #pragma unroll
   for (uint i = 0; i < 4; ++i) simdgroup_load(four[i], from + 8 * i, row);
 }
+void store_four(thread const simdgroup_float8x8* four, threadgroup float* to, uint row) {
+#pragma unroll
+  for (uint i = 0; i < 4; ++i) simdgroup_store(four[i], to + 8 * i, row);
+}
+void clear_four(thread simdgroup_float8x8* four) {
+  for (uint i = 0; i < 4; ++i) four[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+}
+
+// The products of eight queries and the keys from `first` on.
+template <uint kParts, typename T>
+void meet(thread simdgroup_float8x8 (&products)[4], thread const simdgroup_float8x8* seeking,
+          thread Matrix<T>& keys, Held<32, true> held, uint first, uint index) {
+  clear_four(products);
+  keys.begin(held, first, index);
+#pragma unroll
+  for (uint part = 0; part < kParts; ++part) {
+    if (part * kSide >= keys.terms) continue;
+    keys.hold(held, part * kSide, index);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    multiply_keys(products, seeking + 4 * part, held.all);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+  }
+}
+
+#define OPERANDS                                                                                 \
+  device T *out [[buffer(0)]], device const T *query [[buffer(1)]],                              \
+      device const T *key [[buffer(2)]], device const T *value [[buffer(3)]],                    \
+      device const uchar *mask [[buffer(4)]], constant Shape &p [[buffer(5)]],                   \
+      constant Heads &of_mask [[buffer(6)]], constant Heads &of_query [[buffer(7)]],             \
+      constant Heads &of_key [[buffer(8)]], constant Heads &of_value [[buffer(9)]],              \
+      constant Heads &of_out [[buffer(10)]]
 
 // A group computes kSide queries and `Columns` columns of the result, a SIMD group eight of its rows,
 // and four lanes of it a row, so that a row's softmax and sums are theirs alone. Queries are of up to
 // `Columns` numbers, and stay in registers.
-template <typename T, int Columns>
-kernel void attend(device T* out [[buffer(0)]], device const T* query [[buffer(1)]],
-                   device const T* key [[buffer(2)]], device const T* value [[buffer(3)]],
-                   device const uchar* mask [[buffer(4)]], constant Shape& p [[buffer(5)]],
-                   constant Heads& of_query [[buffer(6)]], constant Heads& of_key [[buffer(7)]],
-                   constant Heads& of_value [[buffer(8)]], constant Heads& of_mask [[buffer(9)]],
-                   constant Heads& of_out [[buffer(10)]],
+//
+// Relative: softmax(scale * ((query + bias) * key^T + shifted((query + place bias) * position^T))),
+// where the shift takes each query and key to their position. A block of keys meets 63 positions.
+// 32 of these the block before has met.
+template <typename T, int Columns, bool kRelative>
+kernel void attend(OPERANDS, device const T* bias [[buffer(11)]],
+                   device const T* place_bias [[buffer(12)]],
+                   device const T* position [[buffer(13)]],
+                   constant Heads& of_position [[buffer(14)]],
                    uint3 group [[threadgroup_position_in_grid]],
                    uint index [[thread_index_in_threadgroup]],
                    uint simd [[simdgroup_index_in_threadgroup]],
                    uint lane [[thread_index_in_simdgroup]]) {
-  constexpr uint kRow = kSide + 4, kParts = Columns / kSide;
+  constexpr uint kRow = kSide + 4, kParts = Columns / kSide, kSought = kRelative ? 2 : 1;
   threadgroup float memory[3 * kSide * kRow];
   const Held<32, true> keys_held{memory};
   const Held<32, false> values_held{keys_held.all};
@@ -116,7 +152,9 @@ kernel void attend(device T* out [[buffer(0)]], device const T* query [[buffer(1
   Matrix<T> queries = head_of(query, of_query, batch, head, p.queries, p.width);
   Matrix<T> keys = head_of(key, of_key, batch, head / p.sharing, p.keys, p.width);
   Matrix<T> values[kParts];  // a line a column
-  simdgroup_float8x8 seeking[4 * kParts];
+  Matrix<T> positions = head_of(position, of_position, batch, head, p.positions, p.width);
+  simdgroup_float8x8 seeking[kSought * 4 * kParts];
+  float plain[8];  // of a row of queries, before it has a bias
   queries.begin(held, top, index);
 #pragma unroll
   for (uint part = 0; part < kParts; ++part) {
@@ -126,26 +164,46 @@ kernel void attend(device T* out [[buffer(0)]], device const T* query [[buffer(1
     if (part * kSide >= p.width) continue;
     queries.hold(held, part * kSide, index);
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    load_four(seeking + 4 * part, rows, kRow);
-    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint sought = 0; sought < kSought; ++sought) {
+      device const T* added = (sought == 0 ? bias : place_bias) + head * p.width;
+      for (uint j = 0; kRelative && j < 8; ++j) {
+        const uint column = part * kSide + lane % 4 + 4 * j;
+        if (sought == 0) plain[j] = own[4 * j];
+        if (column < p.width) own[4 * j] = plain[j] + static_cast<float>(added[column]);
+      }
+      if (kRelative) simdgroup_barrier(mem_flags::mem_threadgroup);
+      load_four(seeking + 4 * (sought * kParts + part), rows, kRow);
+      threadgroup_barrier(mem_flags::mem_threadgroup);
+    }
   }
   Softmax softmax;
   float sums[Columns / 4];
   for (uint i = 0; i < Columns / 4; ++i) sums[i] = 0;
   const uint seen = seen_from(p, top + kSide - 1);
+  // From the position of the last query and the first key on, which this row's lie behind.
+  const uint last = min(top + kSide, p.queries) - 1, from = p.queries - 1 - last;
+  const uint behind = last - min(row, last) + lane % 4;
+  simdgroup_float8x8 products[4];
+  simdgroup_float8x8 before[4];
+  if (kRelative) {
+    meet<kParts>(before, seeking + 4 * kParts, positions, keys_held, from, index);
+  }
   for (uint first = 0; first < seen; first += kSide) {
-    simdgroup_float8x8 products[4];
-    for (uint j = 0; j < 4; ++j) products[j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
-    keys.begin(keys_held, first, index);
-#pragma unroll
-    for (uint part = 0; part < kParts; ++part) {
-      if (part * kSide >= p.width) continue;
-      keys.hold(keys_held, part * kSide, index);
-      threadgroup_barrier(mem_flags::mem_threadgroup);
-      multiply_keys(products, seeking + 4 * part, keys_held.all);
-      threadgroup_barrier(mem_flags::mem_threadgroup);
+    float placed[8] = {};
+    if (kRelative) {
+      meet<kParts>(products, seeking + 4 * kParts, positions, keys_held,
+                   min(from + first + kSide, p.positions - 1), index);
+      store_four(before, rows, kRow);
+      store_four(products, weights, kRow);
+      simdgroup_barrier(mem_flags::mem_threadgroup);
+      for (uint j = 0; j < 4; ++j) before[j] = products[j];
+      for (uint j = 0; j < 8; ++j) {
+        const uint at = behind + 4 * j;
+        placed[j] = p.scale * (own - lane % 4)[at < kSide ? at : at + kSide * (kRow - 1)];
+      }
     }
-    for (uint j = 0; j < 4; ++j) simdgroup_store(products[j], weights + 8 * j, kRow);
+    meet<kParts>(products, seeking, keys, keys_held, first, index);
+    store_four(products, weights, kRow);
     simdgroup_barrier(mem_flags::mem_threadgroup);
     threadgroup float* scored = own + kSide * kRow;
     const bool open = p.mask == 0 && !p.causal && first + kSide <= p.keys;
@@ -155,8 +213,10 @@ kernel void attend(device T* out [[buffer(0)]], device const T* query [[buffer(1
     for (uint j = 0; j < 8; ++j) {
       scores[j] = p.scale * scored[4 * j];
       if (!open) {
-        scores[j] = masked<T>(scores[j], mask, of_mask, p, batch, head, row,
+        scores[j] = masked<T>(scores[j], placed[j], mask, of_mask, p, batch, head, row,
                               first + lane % 4 + 4 * j);
+      } else if (kRelative) {
+        scores[j] += placed[j];
       }
       highest = max(highest, scores[j]);
     }
@@ -180,7 +240,7 @@ kernel void attend(device T* out [[buffer(0)]], device const T* query [[buffer(1
       if (start + part * kSide >= p.columns) continue;
       values[part].hold(values_held, first, index);
       threadgroup_barrier(mem_flags::mem_threadgroup);
-      for (uint j = 0; j < 4; ++j) products[j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+      clear_four(products);
 #pragma unroll
       for (uint step = 0; step < 4; ++step) {
         simdgroup_float8x8 v[4];
@@ -189,7 +249,7 @@ kernel void attend(device T* out [[buffer(0)]], device const T* query [[buffer(1
           simdgroup_multiply_accumulate(products[j], weighing[step], v[j], products[j]);
         }
       }
-      for (uint j = 0; j < 4; ++j) simdgroup_store(products[j], rows + 8 * j, kRow);
+      store_four(products, rows, kRow);
       simdgroup_barrier(mem_flags::mem_threadgroup);
       // By threads, not by a product with a diagonal matrix: zero times NaN is NaN, for all rows.
       for (uint j = 0; j < 8; ++j) {
@@ -213,14 +273,7 @@ constant constexpr uint kLane = 8;  // columns of a lane, so of up to 256 in all
 
 // The same of one query a head: the SIMD groups of a group share its keys, the lanes the columns.
 template <typename T>
-kernel void attend_one(device T* out [[buffer(0)]], device const T* query [[buffer(1)]],
-                       device const T* key [[buffer(2)]], device const T* value [[buffer(3)]],
-                       device const uchar* mask [[buffer(4)]], constant Shape& p [[buffer(5)]],
-                       constant Heads& of_query [[buffer(6)]],
-                       constant Heads& of_key [[buffer(7)]],
-                       constant Heads& of_value [[buffer(8)]],
-                       constant Heads& of_mask [[buffer(9)]],
-                       constant Heads& of_out [[buffer(10)]],
+kernel void attend_one(OPERANDS,
                        uint group [[threadgroup_position_in_grid]],
                        uint slice [[simdgroup_index_in_threadgroup]],
                        uint lane [[thread_index_in_simdgroup]]) {
@@ -243,7 +296,7 @@ kernel void attend_one(device T* out [[buffer(0)]], device const T* query [[buff
   for (uint at = slice; at < seen; at += kSlices) {
     float score = 0;
     for (uint i = 0; i < kLane; ++i) score += wanted[i] * keys.at(at, lane + 32 * i);
-    score = masked<T>(p.scale * simd_sum(score), mask, of_mask, p, batch, head, 0, at);
+    score = masked<T>(p.scale * simd_sum(score), 0, mask, of_mask, p, batch, head, 0, at);
     const float corrected = softmax.raise(score);
     const float weight = softmax.weight(score);
     softmax.total = softmax.total * corrected + weight;
@@ -267,20 +320,41 @@ kernel void attend_one(device T* out [[buffer(0)]], device const T* query [[buff
   }
 }
 
-#define INSTANTIATE(T, Columns)                                \
-  template [[host_name("attend_" #T "_" #Columns)]] [[kernel]] \
-  decltype(attend<T, Columns>) attend<T, Columns>;
+// What scores [batch, heads, queries, keys] weigh, in their place: one SIMD group a row.
+kernel void weigh(device float* scores [[buffer(0)]], device const uchar* mask [[buffer(1)]],
+                  constant Shape& p [[buffer(2)]], constant Heads& of_mask [[buffer(3)]],
+                  uint group [[threadgroup_position_in_grid]],
+                  uint lane [[thread_index_in_simdgroup]]) {
+  const uint heads = group / p.queries, query = group - heads * p.queries;
+  const uint batch = heads / p.heads, head = heads - batch * p.heads;
+  device float* row = scores + static_cast<ulong>(group) * p.keys;
+  Softmax softmax;
+  for (uint key = lane; key < p.keys; key += 32) {
+    row[key] = masked<float>(row[key], 0, mask, of_mask, p, batch, head, query, key);
+    softmax.highest = max(softmax.highest, row[key]);
+  }
+  softmax.raise(simd_max(softmax.highest));
+  float total = 0;
+  for (uint key = lane; key < p.keys; key += 32) {
+    row[key] = softmax.weight(row[key]);
+    total += row[key];
+  }
+  softmax.total = simd_sum(total);
+  for (uint key = lane; key < p.keys; key += 32) row[key] *= softmax.scale();
+}
 
-#define INSTANTIATE_ONE(T)                            \
+#define ATTEND(T, Columns)                                                  \
+  template [[host_name("attend_" #T "_" #Columns)]] [[kernel]]              \
+  decltype(attend<T, Columns, false>) attend<T, Columns, false>;            \
+  template [[host_name("attend_relative_" #T "_" #Columns)]] [[kernel]]     \
+  decltype(attend<T, Columns, true>) attend<T, Columns, true>;
+
+#define INSTANTIATE(T)                                \
+  ATTEND(T, 64)                                       \
+  ATTEND(T, 128)                                      \
   template [[host_name("attend_one_" #T)]] [[kernel]] \
   decltype(attend_one<T>) attend_one<T>;
 
-INSTANTIATE(float, 64)
-INSTANTIATE(float, 128)
-INSTANTIATE(half, 64)
-INSTANTIATE(half, 128)
-INSTANTIATE(bfloat, 64)
-INSTANTIATE(bfloat, 128)
-INSTANTIATE_ONE(float)
-INSTANTIATE_ONE(half)
-INSTANTIATE_ONE(bfloat)
+INSTANTIATE(float)
+INSTANTIATE(half)
+INSTANTIATE(bfloat)

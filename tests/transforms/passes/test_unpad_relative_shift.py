@@ -10,8 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from tests.pieces import assert_as_eager
+from transforms import convert
 from transforms.export.trace import trace
 from transforms.passes.unpad_relative_shift import UnpadRelativeShift
+from transforms.pipeline import explain_program
 from zoo.models.torchvision_operators import torchvision_operators
 
 aten = torch.ops.aten
@@ -83,8 +86,8 @@ class _Encoder(nn.Module):
         )
         self.encoder = ParakeetEncoder(config)
 
-    def forward(self, features: torch.Tensor) -> torch.Tensor:
-        return self.encoder(features).last_hidden_state  # type: ignore[no-any-return]
+    def forward(self, features: torch.Tensor, heard: torch.Tensor | None = None) -> torch.Tensor:
+        return self.encoder(features, heard).last_hidden_state  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("low", [1, 2])
@@ -108,6 +111,21 @@ def test_parakeet_of_any_length(low: int) -> None:
         x = torch.randn(1, 8 * rows, 16)
         with torch.no_grad():
             torch.testing.assert_close(result.module()(x), module(x))
+
+
+@torch.no_grad()
+def test_scores_of_parakeet_are_one_dispatch_on_metal(tmp_path: Any) -> None:
+    """With the attention, of any length, and of frames that hear and are heard by nobody."""
+    module, sizes = _Encoder().eval(), {1: 8 * torch.export.Dim("rows", min=2, max=64)}
+    calls = [(torch.randn(1, 8 * n, 16), torch.arange(8 * n)[None] < 8 * n - 8) for n in (2, 7, 64)]
+    shapes = (sizes, sizes)
+    program = trace("program main", module, calls[1], shapes=shapes)
+    found = explain_program("main", program, target="metal")[1].dispatches
+    assert (found["relative_attention"], found.keys() & {"bmm_out", "attention"}) == (1, set())
+    convert(
+        module, calls[1], out=tmp_path, target="metal", dynamic_shapes=shapes, measure_seconds=0
+    )
+    assert_as_eager(tmp_path, module, *calls, rtol=1e-4, atol=1e-4)
 
 
 _SQUARE = torch.rand(2, 5, 9)

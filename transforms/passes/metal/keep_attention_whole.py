@@ -6,15 +6,20 @@ The kernel is `runtime/metal/attention.cpp`; here it is declared, so that a prog
 from __future__ import annotations
 
 import math
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx import Node
 
-from transforms.graph.editor import ProgramEditor
+from transforms.graph.editor import ProgramEditor, fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.guards import surely_equal
-from transforms.graph.schemas import declare
+from transforms.graph.schemas import bound_arguments, declare
 from transforms.passes.lay_out_weights import let_views_copy
+from transforms.passes.merge_common_subexpressions import MergeCommonSubexpressions
+from transforms.passes.unpad_relative_shift import is_certain, room_beside, shifted_scores
 
 aten = torch.ops.aten
 _HEADS = -3  # the axis of heads, counted from the end
@@ -23,6 +28,11 @@ _SCHEMA = (
     "attention(Tensor query, Tensor key, Tensor value, Tensor? mask, bool is_causal, float? scale)"
     " -> Tensor"
 )
+_RELATIVE = (
+    "relative_attention(Tensor query, Tensor key, Tensor value, Tensor? mask, Tensor positions,"
+    " Tensor bias, Tensor place_bias, float scale, float hidden) -> Tensor"
+)
+_WIDEST = 128  # head of a relative one
 
 
 def _shape(query: Tensor, _key: Tensor, value: Tensor, *_: object) -> Tensor:
@@ -48,11 +58,26 @@ def _compute(  # noqa: PLR0917
 declare(_SCHEMA, _compute, _shape)
 
 
+def _compute_relative(  # noqa: PLR0917
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, positions: Tensor,
+    bias: Tensor, place_bias: Tensor, scale: float, hidden: float,
+) -> Tensor:  # fmt: skip
+    scores, rows = (query + place_bias[:, None]) @ positions.mT * scale, query.shape[2]
+    shifted = (scores[..., i, rows - 1 - i :][..., : key.shape[2]] for i in range(rows))
+    placed = torch.stack([*shifted], -2)
+    placed = placed if mask is None else placed.masked_fill(~mask, hidden)
+    return _compute(query + bias[:, None], key, value, placed, False, scale)
+
+
+declare(_RELATIVE, _compute_relative, _shape)
+
+
 class KeepAttentionWhole(GraphPass):
     """Replaces each attention with a call of the runtime's kernel.
 
-    Left as it is, torch would ask its own device what fused attention it has, which on another host
-    has none to ask.
+    Shifted scores of relative positions that are its mask (Transformer-XL, arXiv:1901.02860,
+    appendix B), the same kernel computes. Left as it is, torch would ask its own device what fused
+    attention it has, which on another host has none to ask.
     """
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
@@ -62,6 +87,10 @@ class KeepAttentionWhole(GraphPass):
         if not found:
             return
         let_views_copy(editor)  # those of its result count on the strides that the operator gives
+        for node in found:
+            if (whole := _relative(editor, node)) is not None:
+                editor.replace(node, whole)
+        MergeCommonSubexpressions().rewrite(editor, journal)  # masks of several attentions
         editor.decompose({operator: attention})
         for node in found:
             journal.changed(f"kept {node.name} whole")
@@ -107,3 +136,47 @@ def _batched(operand: Tensor, sizes: tuple[int, ...]) -> Tensor:
     if operand.dim() == _RANK and surely_equal(operand.shape[:2], (batch, sizes[_HEADS])):
         return operand
     return operand.expand(sizes).reshape(batch, *sizes[_HEADS:])
+
+
+def _relative(editor: ProgramEditor, node: Node) -> Node | None:
+    """Return a call that computes an attention's mask, too, if it is scores by position."""
+    given = bound_arguments(node)
+    query, key, value, mask = (given[n] for n in ("query", "key", "value", "attn_mask"))
+    scaled, *hiding = mask.args if _calls(mask, aten.masked_fill.Scalar) else (mask,)
+    if not _calls(scaled, aten.mul.Tensor) or not _calls(scaled.args[0], aten.slice.Tensor):
+        return None
+    shifted, scale = scaled.args
+    scores: Any = shifted_scores(shifted)
+    if scores is None or not _calls(scores, aten.matmul.default):
+        return None
+    placing, turned = scores.args
+    sums = [n for n in (query, placing) if _calls(n, aten.add.Tensor)]
+    if [(len(n.all_input_nodes), n.kwargs) for n in sums] != [(2, {})] * 2:
+        return None
+    (plain, *bias), (same, *place_bias) = query.args, placing.args
+    sizes = [fake_value(n).shape for n in (key, value, mask, turned, *bias, *place_bias)]
+    (batch, heads, rows, width), columns = fake_value(query).shape, sizes[0][-2]
+    fits = [
+        (batch, heads, columns, width), (batch, heads, columns, sizes[1][-1]),
+        (batch, heads, rows, columns), (sizes[3][0], heads, width, sizes[3][-1]),
+        *[(1, heads, 1, width)] * 2,
+    ]  # fmt: skip
+    if (
+        plain is not same
+        or scale != (given["scale"] or width**-0.5)
+        or given["dropout_p"] or given["is_causal"] or width > _WIDEST
+        or not all(map(surely_equal, sizes, fits))
+        or not is_certain(editor, room_beside(scores, shifted)[0])
+    ):  # fmt: skip
+        return None
+    (hidden, fill), call = hiding or (None, 0.0), partial(editor.call, like=node)
+    with editor.graph.inserting_before(node):
+        seen = None if hidden is None else call(aten.logical_not.default, hidden)
+        operands = [plain, key, value, seen, call(aten.transpose.int, turned, 2, 3)]
+        operands += [call(aten.flatten.using_ints, each, 0, 2) for each in (*bias, *place_bias)]
+        whole = torch.ops.menagerie.relative_attention.default
+        return call(aten.transpose.int, call(whole, *operands, scale, fill), 1, 2)
+
+
+def _calls(value: Any, target: Any) -> bool:
+    return isinstance(value, Node) and value.target is target

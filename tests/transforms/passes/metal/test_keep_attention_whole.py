@@ -47,11 +47,8 @@ def _kept_whole(module: nn.Module, arguments: tuple[torch.Tensor, ...]) -> torch
 
 def _operands(heads: int = 4, key_heads: int = 4) -> tuple[torch.Tensor, ...]:
     torch.manual_seed(3)
-    return (
-        torch.randn(2, heads, 5, 8),
-        torch.randn(2, key_heads, 7, 8),
-        torch.randn(2, key_heads, 7, 6),
-    )
+    sizes = ((heads, 5, 8), (key_heads, 7, 8), (key_heads, 7, 6))
+    return tuple(torch.randn(2, *each) for each in sizes)
 
 
 @pytest.mark.parametrize(
