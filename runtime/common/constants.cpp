@@ -54,10 +54,9 @@ MENAGERIE_ABI void aoti_torch_check(bool cond, const char* func, const char*, ui
 
 MENAGERIE_ABI void aoti_torch_warn(const char*, const char*, uint32_t, const char*) {}
 
-MENAGERIE_ABI AOTITorchError aoti_torch_proxy_executor_call_function(AOTIProxyExecutorHandle,
-                                                                     int extern_node_index, int,
-                                                                     int64_t*, int,
-                                                                     AtenTensorHandle*) {
+MENAGERIE_SHIM aoti_torch_proxy_executor_call_function(AOTIProxyExecutorHandle,
+                                                       int extern_node_index, int, int64_t*, int,
+                                                       AtenTensorHandle*) {
   return guarded(__func__, [&] {
     fail("operator number ", extern_node_index, " needs PyTorch's dispatcher, which is not here");
   });
@@ -82,13 +81,12 @@ AtenTensorHandle wrap(T value, Dtype dtype) {
 
 }  // namespace
 
-#define MENAGERIE_SCALAR(name, type, dtype)                                                       \
-  MENAGERIE_ABI AOTITorchError aoti_torch_item_##name(AtenTensorHandle tensor, type* ret_value) { \
-    return guarded(__func__, [&] { read_item(tensor, dtype, ret_value); });                       \
-  }                                                                                               \
-  MENAGERIE_ABI AOTITorchError aoti_torch_scalar_to_tensor_##name(type value,                     \
-                                                                  AtenTensorHandle* ret) {        \
-    return guarded(__func__, [&] { *ret = wrap(value, dtype); });                                 \
+#define MENAGERIE_SCALAR(name, type, dtype)                                              \
+  MENAGERIE_SHIM aoti_torch_item_##name(AtenTensorHandle tensor, type* ret_value) {      \
+    return guarded(__func__, [&] { read_item(tensor, dtype, ret_value); });              \
+  }                                                                                      \
+  MENAGERIE_SHIM aoti_torch_scalar_to_tensor_##name(type value, AtenTensorHandle* ret) { \
+    return guarded(__func__, [&] { *ret = wrap(value, dtype); });                        \
   }
 
 MENAGERIE_SCALAR(float32, float, Dtype::kFloat32)

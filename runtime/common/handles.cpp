@@ -74,17 +74,16 @@ int64_t offset_of(const Tensor& tensor) {
 
 }  // namespace
 
-MENAGERIE_ABI AOTITorchError aoti_torch_empty_strided(int64_t ndim, const int64_t* sizes_ptr,
-                                                      const int64_t* strides_ptr, int32_t dtype,
-                                                      int32_t device_type, int32_t,
-                                                      AtenTensorHandle* ret) {
+MENAGERIE_SHIM aoti_torch_empty_strided(int64_t ndim, const int64_t* sizes_ptr,
+                                        const int64_t* strides_ptr, int32_t dtype,
+                                        int32_t device_type, int32_t, AtenTensorHandle* ret) {
   return guarded(__func__, [&] {
     *ret = to_handle(empty_on(device_type, to_dtype(dtype), numbers(sizes_ptr, ndim),
                               numbers(strides_ptr, ndim)));
   });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_create_tensor_from_blob(
+MENAGERIE_SHIM aoti_torch_create_tensor_from_blob(
     void* data, int64_t ndim, const int64_t* sizes_ptr, const int64_t* strides_ptr,
     int64_t storage_offset, int32_t dtype, int32_t device_type, int32_t, AtenTensorHandle* ret) {
   return guarded(__func__, [&] {
@@ -93,7 +92,7 @@ MENAGERIE_ABI AOTITorchError aoti_torch_create_tensor_from_blob(
   });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_create_tensor_from_blob_v2(
+MENAGERIE_SHIM aoti_torch_create_tensor_from_blob_v2(
     void* data, int64_t ndim, const int64_t* sizes_ptr, const int64_t* strides_ptr,
     int64_t storage_offset, int32_t dtype, int32_t device_type, int32_t, AtenTensorHandle* ret,
     int32_t layout, const uint8_t*, int64_t opaque_metadata_size) {
@@ -104,11 +103,9 @@ MENAGERIE_ABI AOTITorchError aoti_torch_create_tensor_from_blob_v2(
   });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch__reinterpret_tensor(AtenTensorHandle self, int64_t ndim,
-                                                            const int64_t* sizes_ptr,
-                                                            const int64_t* strides_ptr,
-                                                            int64_t offset_increment,
-                                                            AtenTensorHandle* ret) {
+MENAGERIE_SHIM aoti_torch__reinterpret_tensor(AtenTensorHandle self, int64_t ndim,
+                                              const int64_t* sizes_ptr, const int64_t* strides_ptr,
+                                              int64_t offset_increment, AtenTensorHandle* ret) {
   return guarded(__func__, [&] {
     const Tensor& base = operand(self);
     int64_t offset = 0;
@@ -118,11 +115,9 @@ MENAGERIE_ABI AOTITorchError aoti_torch__reinterpret_tensor(AtenTensorHandle sel
   });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch__alloc_from_pool(AtenTensorHandle self,
-                                                         int64_t offset_bytes, int32_t dtype,
-                                                         int64_t ndim, const int64_t* sizes_ptr,
-                                                         const int64_t* strides_ptr,
-                                                         AtenTensorHandle* ret) {
+MENAGERIE_SHIM aoti_torch__alloc_from_pool(AtenTensorHandle self, int64_t offset_bytes,
+                                           int32_t dtype, int64_t ndim, const int64_t* sizes_ptr,
+                                           const int64_t* strides_ptr, AtenTensorHandle* ret) {
   return guarded(__func__, [&] {
     const Dtype element = to_dtype(dtype);
     const Tensor& pool = operand(self);
@@ -133,9 +128,8 @@ MENAGERIE_ABI AOTITorchError aoti_torch__alloc_from_pool(AtenTensorHandle self,
   });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_as_strided(AtenTensorHandle self, const int64_t* sizes_ptr,
-                                                   const int64_t* strides_ptr,
-                                                   AtenTensorHandle* ret) {
+MENAGERIE_SHIM aoti_torch_as_strided(AtenTensorHandle self, const int64_t* sizes_ptr,
+                                     const int64_t* strides_ptr, AtenTensorHandle* ret) {
   return guarded(__func__, [&] {
     const Tensor& base = operand(self);
     *ret = to_handle(make_view(base.storage, base.dtype, numbers(sizes_ptr, base.dimensions),
@@ -143,8 +137,7 @@ MENAGERIE_ABI AOTITorchError aoti_torch_as_strided(AtenTensorHandle self, const 
   });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_new_tensor_handle(AtenTensorHandle orig_handle,
-                                                          AtenTensorHandle* ret) {
+MENAGERIE_SHIM aoti_torch_new_tensor_handle(AtenTensorHandle orig_handle, AtenTensorHandle* ret) {
   return guarded(__func__, [&] {
     auto second = std::make_unique<Tensor>(tensor_of(orig_handle));
     *ret = reinterpret_cast<AtenTensorHandle>(second.get());
@@ -157,25 +150,23 @@ MENAGERIE_ABI AOTITorchError aoti_torch_new_tensor_handle(AtenTensorHandle orig_
   });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_new_uninitialized_tensor(AtenTensorHandle* ret) {
+MENAGERIE_SHIM aoti_torch_new_uninitialized_tensor(AtenTensorHandle* ret) {
   return guarded(__func__, [&] { *ret = to_handle(Tensor()); });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_assign_tensors_out(AtenTensorHandle src,
-                                                           AtenTensorHandle* ret_dst) {
+MENAGERIE_SHIM aoti_torch_assign_tensors_out(AtenTensorHandle src, AtenTensorHandle* ret_dst) {
   return guarded(__func__, [&] { *ret_dst = to_handle(tensor_of(src)); });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_delete_tensor_object(AtenTensorHandle tensor) {
+MENAGERIE_SHIM aoti_torch_delete_tensor_object(AtenTensorHandle tensor) {
   return guarded(__func__, [&] { delete reinterpret_cast<Tensor*>(tensor); });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_clone(AtenTensorHandle self, AtenTensorHandle* ret) {
+MENAGERIE_SHIM aoti_torch_clone(AtenTensorHandle self, AtenTensorHandle* ret) {
   return guarded(__func__, [&] { *ret = to_handle(backend::clone(operand(self))); });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_clone_preserve_strides(AtenTensorHandle self,
-                                                               AtenTensorHandle* ret) {
+MENAGERIE_SHIM aoti_torch_clone_preserve_strides(AtenTensorHandle self, AtenTensorHandle* ret) {
   return guarded(__func__, [&] {
     const Tensor& source = operand(self);
     Tensor fresh = empty_on(device_type_of(source), source.dtype, source.sizes(), source.strides());
@@ -185,8 +176,7 @@ MENAGERIE_ABI AOTITorchError aoti_torch_clone_preserve_strides(AtenTensorHandle 
   });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_copy_(AtenTensorHandle self, AtenTensorHandle src,
-                                              int32_t) {
+MENAGERIE_SHIM aoti_torch_copy_(AtenTensorHandle self, AtenTensorHandle src, int32_t) {
   return guarded(__func__, [&] {
     const Tensor& source = operand(src);
     const Tensor& target = operand(self);
@@ -201,66 +191,60 @@ MENAGERIE_ABI AOTITorchError aoti_torch_copy_(AtenTensorHandle self, AtenTensorH
   });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_zero_(AtenTensorHandle self) {
+MENAGERIE_SHIM aoti_torch_zero_(AtenTensorHandle self) {
   return guarded(__func__, [&] { backend::fill_zero(operand(self)); });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_get_data_ptr(AtenTensorHandle tensor, void** ret_data_ptr) {
+MENAGERIE_SHIM aoti_torch_get_data_ptr(AtenTensorHandle tensor, void** ret_data_ptr) {
   return guarded(__func__, [&] {
     const Tensor& self = host_operand(tensor);
     *ret_data_ptr = self.empty() ? nullptr : self.raw();
   });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_get_storage_size(AtenTensorHandle tensor,
-                                                         int64_t* ret_size) {
+MENAGERIE_SHIM aoti_torch_get_storage_size(AtenTensorHandle tensor, int64_t* ret_size) {
   return guarded(__func__,
                  [&] { *ret_size = static_cast<int64_t>(operand(tensor).storage->bytes()); });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_get_dim(AtenTensorHandle tensor, int64_t* ret_dim) {
+MENAGERIE_SHIM aoti_torch_get_dim(AtenTensorHandle tensor, int64_t* ret_dim) {
   return guarded(__func__, [&] { *ret_dim = operand(tensor).dimensions; });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_get_numel(AtenTensorHandle tensor, int64_t* ret_numel) {
+MENAGERIE_SHIM aoti_torch_get_numel(AtenTensorHandle tensor, int64_t* ret_numel) {
   return guarded(__func__, [&] { *ret_numel = operand(tensor).elements(); });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_get_sizes(AtenTensorHandle tensor, int64_t** ret_sizes) {
+MENAGERIE_SHIM aoti_torch_get_sizes(AtenTensorHandle tensor, int64_t** ret_sizes) {
   return guarded(__func__, [&] { *ret_sizes = borrowed(operand(tensor).size); });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_get_size(AtenTensorHandle tensor, int64_t d,
-                                                 int64_t* ret_size) {
+MENAGERIE_SHIM aoti_torch_get_size(AtenTensorHandle tensor, int64_t d, int64_t* ret_size) {
   return guarded(__func__, [&] {
     const Tensor& self = operand(tensor);
     *ret_size = self.size[axis_of(self, d)];
   });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_get_strides(AtenTensorHandle tensor,
-                                                    int64_t** ret_strides) {
+MENAGERIE_SHIM aoti_torch_get_strides(AtenTensorHandle tensor, int64_t** ret_strides) {
   return guarded(__func__, [&] { *ret_strides = borrowed(operand(tensor).stride); });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_get_stride(AtenTensorHandle tensor, int64_t d,
-                                                   int64_t* ret_stride) {
+MENAGERIE_SHIM aoti_torch_get_stride(AtenTensorHandle tensor, int64_t d, int64_t* ret_stride) {
   return guarded(__func__, [&] {
     const Tensor& self = operand(tensor);
     *ret_stride = self.stride[axis_of(self, d)];
   });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_get_dtype(AtenTensorHandle tensor, int32_t* ret_dtype) {
+MENAGERIE_SHIM aoti_torch_get_dtype(AtenTensorHandle tensor, int32_t* ret_dtype) {
   return guarded(__func__, [&] { *ret_dtype = static_cast<int32_t>(operand(tensor).dtype); });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_get_device_type(AtenTensorHandle tensor,
-                                                        int32_t* ret_device_type) {
+MENAGERIE_SHIM aoti_torch_get_device_type(AtenTensorHandle tensor, int32_t* ret_device_type) {
   return guarded(__func__, [&] { *ret_device_type = device_type_of(operand(tensor)); });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_get_storage_offset(AtenTensorHandle tensor,
-                                                           int64_t* ret_offset) {
+MENAGERIE_SHIM aoti_torch_get_storage_offset(AtenTensorHandle tensor, int64_t* ret_offset) {
   return guarded(__func__, [&] { *ret_offset = offset_of(operand(tensor)); });
 }

@@ -27,8 +27,9 @@ using aoti_torch_mps_command_block_callback_t = void (*)(AOTIMetalKernelFunction
 
 // In front of each function that shims.toml lists; tests compile them with torch's declarations.
 #define MENAGERIE_ABI extern "C" __attribute__((visibility("default")))
+#define MENAGERIE_SHIM MENAGERIE_ABI AOTITorchError
 
 // One body defines a function for each target; MENAGERIE_DEVICE is cpu or mps.
 #define MENAGERIE_JOINED(device, name) aoti_torch_##device##_##name
 #define MENAGERIE_SPELT(device, name) MENAGERIE_JOINED(device, name)
-#define MENAGERIE_SHIM(name) MENAGERIE_SPELT(MENAGERIE_DEVICE, name)
+#define MENAGERIE_OPERATOR(name) MENAGERIE_SHIM MENAGERIE_SPELT(MENAGERIE_DEVICE, name)

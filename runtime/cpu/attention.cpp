@@ -283,7 +283,7 @@ Tensor prepared_mask(const Tensor& mask, const Tensor& q, const Tensor& k) {
 
 }  // namespace
 
-MENAGERIE_ABI AOTITorchError aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu(
+MENAGERIE_SHIM aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu(
     AtenTensorHandle query, AtenTensorHandle key, AtenTensorHandle value, double dropout_p,
     int32_t is_causal, AtenTensorHandle* attn_mask, double* scale, AtenTensorHandle* ret0,
     AtenTensorHandle* ret1) {

@@ -98,7 +98,7 @@ void backend::convolve(const Tensor& input, const Tensor& weight, const Tensor* 
   ::convolve(input, weight, bias, p, {}, output);
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_cpu_mkldnn__convolution_pointwise(
+MENAGERIE_SHIM aoti_torch_cpu_mkldnn__convolution_pointwise(
     AtenTensorHandle X, AtenTensorHandle W, AtenTensorHandle* B, const int64_t* padding,
     int64_t padding_len_, const int64_t* stride, int64_t stride_len_, const int64_t* dilation,
     int64_t dilation_len_, int64_t groups, const char* attr, const double** scalars,
@@ -166,7 +166,7 @@ void compute(const Expanded& call, const Tensor& output) {
 
 }  // namespace
 
-MENAGERIE_ABI AOTITorchError aoti_torch_cpu_expanded_depthwise(
+MENAGERIE_SHIM aoti_torch_cpu_expanded_depthwise(
     AtenTensorHandle input, AtenTensorHandle expansion, AtenTensorHandle* expansion_bias,
     const int64_t* expansion_stride, int64_t expansion_stride_len_,
     const int64_t* expansion_padding, int64_t expansion_padding_len_,

@@ -78,13 +78,13 @@ MENAGERIE_PAIRS(pow, _u10)
 
 using namespace menagerie;
 
-MENAGERIE_ABI AOTITorchError menagerie_kernel_begin(const char* name, int64_t bytes) {
+MENAGERIE_SHIM menagerie_kernel_begin(const char* name, int64_t bytes) {
   return guarded(__func__, [&] {
     if (Profile* profile = Context::current().profile()) profile->begin(name, double(bytes));
   });
 }
 
-MENAGERIE_ABI AOTITorchError menagerie_kernel_end() {
+MENAGERIE_SHIM menagerie_kernel_end() {
   return guarded(__func__, [] {
     if (Profile* profile = Context::current().profile()) profile->end();
   });

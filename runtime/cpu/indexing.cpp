@@ -214,8 +214,7 @@ Tensor table_rows(const Tensor& table, const Tensor& indices) {
 
 }  // namespace
 
-MENAGERIE_ABI AOTITorchError aoti_torch_cpu_table_rows(AtenTensorHandle table,
-                                                       AtenTensorHandle indices,
-                                                       AtenTensorHandle* ret0) {
+MENAGERIE_SHIM aoti_torch_cpu_table_rows(AtenTensorHandle table, AtenTensorHandle indices,
+                                         AtenTensorHandle* ret0) {
   return kernel(__func__, [&] { *ret0 = to_handle(table_rows(operand(table), operand(indices))); });
 }

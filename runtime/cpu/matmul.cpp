@@ -157,9 +157,10 @@ void backend::multiply(const Tensor& out, const Tensor& a, const Tensor& b, cons
   product({a, b, nullptr, product_factor, own_factor}, out);
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_cpu__linear_pointwise(
-    AtenTensorHandle X, AtenTensorHandle W, AtenTensorHandle* B, const char* attr,
-    const double** scalars, int64_t scalars_len_, const char** algorithm, AtenTensorHandle* ret0) {
+MENAGERIE_SHIM aoti_torch_cpu__linear_pointwise(AtenTensorHandle X, AtenTensorHandle W,
+                                                AtenTensorHandle* B, const char* attr,
+                                                const double** scalars, int64_t scalars_len_,
+                                                const char** algorithm, AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     *ret0 = to_handle(
         linear(operand(X), operand(W), optional_operand(B),

@@ -185,7 +185,7 @@ void check(const Layer& layer) {
 
 }  // namespace
 
-MENAGERIE_ABI AOTITorchError aoti_torch_cpu_mkldnn_rnn_layer(
+MENAGERIE_SHIM aoti_torch_cpu_mkldnn_rnn_layer(
     AtenTensorHandle input, AtenTensorHandle weight0, AtenTensorHandle weight1,
     AtenTensorHandle weight2, AtenTensorHandle weight3, AtenTensorHandle hx_, AtenTensorHandle cx_,
     int32_t reverse, const int64_t* batch_sizes, int64_t batch_sizes_len_, int64_t mode,

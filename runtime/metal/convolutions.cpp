@@ -76,8 +76,7 @@ void encode_tiles(const ConvolutionDescriptor& d, const ConvolutionOperands& ope
   const ProductExtents p = extents_of(d);
   const ImageStrides strides = image_strides_of(d);
   const Addend bias{d.has_bias ? operands.bias : operands.weight, {0, 1, 0}};  // or is not read
-  Arguments arguments;
-  arguments.add(operands.out).add(operands.weight).add(operands.input).add(bias.values).add(p);
+  Arguments arguments(operands.out, operands.weight, operands.input, bias.values, p);
   const auto run = [&](const char* function) {
     arguments.add(bias.strides);
     dispatch_product(function, arguments, operands.out, bias, p, d.batch * d.groups, d.dtype,
@@ -122,8 +121,7 @@ std::optional<std::string> constant_window_of(const ConvolutionDescriptor& d) {
 void encode(const ConvolutionDescriptor& d, const ConvolutionOperands& operands,
             const Factors& factors, const Finishing& finishing) {
   if (is_by_tiles(d)) return encode_tiles(d, operands, factors, finishing);
-  Arguments arguments;
-  arguments.add(operands.out).add(operands.input).add(operands.weight);
+  Arguments arguments(operands.out, operands.input, operands.weight);
   arguments.add(d.has_bias ? operands.bias : operands.weight);  // is not read
   arguments.add(Image{narrow(d.in_channels), narrow(d.in_height), narrow(d.in_width)});
   arguments.add(Image{narrow(d.out_channels), narrow(d.out_height), narrow(d.out_width)});

@@ -24,6 +24,11 @@ inline uint64_t quotient(int64_t size, int64_t by) {
 // Arguments in the order of their indices, from 0.
 class Arguments {
  public:
+  template <class... Values>
+  explicit Arguments(const Values&... values) {
+    (add(values), ...);
+  }
+
   Arguments& add(const Tensor& tensor) { return add(region_of(tensor)); }
   Arguments& add(const Region& region) {
     all_.push_back({next_index(), region, {}, 0});

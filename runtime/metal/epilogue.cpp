@@ -74,8 +74,7 @@ void add_finish(Arguments& arguments, const Finishing& finishing, const Region& 
 void finish_elements(const Region& values, Dtype dtype, int64_t batch, int64_t rows,
                      int64_t columns, const Finishing& finishing) {
   if (finishing.is_nothing()) return;
-  Arguments arguments;
-  arguments.add(values).add(rows).add(columns);
+  Arguments arguments(values, rows, columns);
   add_finish(arguments, finishing, values);
   dispatch("finish", "finish_elements_" + metal_name(dtype), arguments,
            threads_for(batch * rows * columns));
@@ -102,10 +101,12 @@ Tensor empty_product(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-MENAGERIE_ABI AOTITorchError aoti_torch_mps_finished_product(
-    AtenTensorHandle a, AtenTensorHandle b, AtenTensorHandle* bias, const int64_t* steps,
-    int64_t steps_len_, const double* low, int64_t low_len_, const double* high, int64_t high_len_,
-    AtenTensorHandle* other, AtenTensorHandle* ret0) {
+MENAGERIE_SHIM aoti_torch_mps_finished_product(AtenTensorHandle a, AtenTensorHandle b,
+                                               AtenTensorHandle* bias, const int64_t* steps,
+                                               int64_t steps_len_, const double* low,
+                                               int64_t low_len_, const double* high,
+                                               int64_t high_len_, AtenTensorHandle* other,
+                                               AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     const Tensor out = empty_product(operand(a), operand(b));
     const Tensor* added = optional_operand(bias);
@@ -118,7 +119,7 @@ MENAGERIE_ABI AOTITorchError aoti_torch_mps_finished_product(
   });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_mps_finished_convolution(
+MENAGERIE_SHIM aoti_torch_mps_finished_convolution(
     AtenTensorHandle input, AtenTensorHandle* factor, AtenTensorHandle weight,
     AtenTensorHandle* bias, const int64_t* stride, int64_t stride_len_, const int64_t* padding,
     int64_t padding_len_, const int64_t* dilation, int64_t dilation_len_, int64_t groups,

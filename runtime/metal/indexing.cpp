@@ -60,8 +60,7 @@ void combine_at(const Tensor& to, const Tensor& values, const Tensor& places, in
                 Reduction reduction) {
   const List list{places.elements(), inner, static_cast<int32_t>(reduction)};
   const std::string type = type_of(to.dtype, reduction);
-  Arguments arguments;
-  arguments.add(to).add(values).add(places).add(list);
+  Arguments arguments(to, values, places, list);
   if (!is_worth_sorting(inner, list.count)) {
     return dispatch("combine", "combine_in_turn_" + type, arguments, threads_for(inner));
   }
@@ -83,10 +82,10 @@ IndexedPlaces places_of(const Tensor& first, const Indices& indices) {
   for (int32_t axis = indexed; axis < first.dimensions; ++axis) places.inner *= first.size[axis];
   int64_t stride = 1;
   for (int32_t axis = indexed; axis-- > 0;) {
-    Arguments arguments;
-    arguments.add(places.list).add(dense(indices.lists[static_cast<size_t>(axis)]));
-    arguments.add(first.size[axis]).add(stride).add(fault());
-    dispatch("indexing", "add_places", arguments, threads_for(places.list));
+    const Tensor list = dense(indices.lists[static_cast<size_t>(axis)]);
+    dispatch("indexing", "add_places",
+             Arguments(places.list, list, first.size[axis], stride, fault()),
+             threads_for(places.list));
     stride *= first.size[axis];
   }
   return places;
@@ -110,8 +109,7 @@ struct ScatteredRows {
 // A tensor of one value for every element.
 Tensor constant(Dtype dtype, double value, std::span<const int64_t> sizes) {
   Tensor one = metal::empty_contiguous(dtype, {});
-  Arguments arguments;
-  arguments.add(one);
+  Arguments arguments(one);
   if (dtype == Dtype::kFloat32) {
     arguments.add(static_cast<float>(value));
   } else if (value >= 0x1p63) {  // the next double to what int64 holds
@@ -142,14 +140,12 @@ void pass(const Scatter& scatter, const Tensor& out, const Tensor& source, Reduc
   const Tensor values = dense(with_axis_moved(source, scatter.axis, last));
   if (is_worth_sorting(count, rows.length)) {
     const Tensor places = metal::empty_contiguous(Dtype::kInt64, index.sizes());
-    Arguments arguments;
-    arguments.add(places).add(index).add(rows).add(size).add(stride).add(fault());
-    dispatch("scatter", "list_places", arguments, threads_for(places));
+    dispatch("scatter", "list_places", Arguments(places, index, rows, size, stride, fault()),
+             threads_for(places));
     return combine_at(out, values, places, 1, reduction);
   }
-  Arguments arguments;
-  arguments.add(out).add(index).add(values).add(rows).add(size).add(stride).add(fault());
-  dispatch("scatter", "scatter_" + metal_name(out.dtype), arguments, threads_for(count));
+  dispatch("scatter", "scatter_" + metal_name(out.dtype),
+           Arguments(out, index, values, rows, size, stride, fault()), threads_for(count));
 }
 
 // What combines with any value to that value.
@@ -172,9 +168,7 @@ void divide(const Scatter& scatter, const Tensor& sum) {
   const double start = scatter.include_self ? 1 : 0;
   const Tensor count = dense(constant(sum.dtype, start, sum.sizes()));
   pass(scatter, count, constant(sum.dtype, 1, scatter.index.sizes()), Reduction::kCount);
-  Arguments arguments;
-  arguments.add(sum).add(count);
-  dispatch("scatter", "divide_" + metal_name(sum.dtype), arguments, threads_for(sum));
+  dispatch("scatter", "divide_" + metal_name(sum.dtype), Arguments(sum, count), threads_for(sum));
 }
 
 }  // namespace
@@ -185,10 +179,8 @@ Tensor backend::read_at(const Tensor& self, const Indices& indices) {
   if (out.empty()) return dense(indices.arranged(out));
   check_not_empty(first, indices);
   const IndexedPlaces places = places_of(first, indices);
-  Arguments arguments;
-  arguments.add(first).add(out).add(places.list).add(places.inner);
-  dispatch("indexing", "read_" + std::to_string(element_size(self.dtype)), arguments,
-           threads_for(out));
+  dispatch("indexing", "read_" + std::to_string(element_size(self.dtype)),
+           Arguments(first, out, places.list, places.inner), threads_for(out));
   return dense(indices.arranged(out));
 }
 

@@ -89,15 +89,12 @@ void encode(const std::string& function, const Arguments& arguments, size_t unit
 }  // namespace
 
 void copy_bytes(const Region& from, const Region& to, size_t bytes) {
-  Arguments arguments;
-  arguments.add(from).add(to);
-  encode("copy_units_", arguments, unit_of(address_of(from) | address_of(to) | bytes), bytes);
+  const size_t unit = unit_of(address_of(from) | address_of(to) | bytes);
+  encode("copy_units_", Arguments(from, to), unit, bytes);
 }
 
 void clear_bytes(const Region& to, size_t bytes) {
-  Arguments arguments;
-  arguments.add(to);
-  encode("clear_units_", arguments, unit_of(address_of(to) | bytes), bytes);
+  encode("clear_units_", Arguments(to), unit_of(address_of(to) | bytes), bytes);
 }
 
 namespace {
@@ -159,9 +156,7 @@ void copy(const Tensor& source, const Tensor& target) {
     return copy_bytes(region_of(source), region_of(target),
                       elements * static_cast<uint64_t>(width));
   }
-  Arguments arguments;
-  arguments.add(source).add(target).add(loops.count);
-  arguments.add(loops.size).add(loops.from).add(loops.to);
+  Arguments arguments(source, target, loops.count, loops.size, loops.from, loops.to);
   if (!converts) return dispatch("copy", "copy_" + std::to_string(width), arguments, elements);
   require(source.dtype != Dtype::kFloat64 && target.dtype != Dtype::kFloat64,
           "Metal has no float64, so ", source, " cannot be converted into ", target);

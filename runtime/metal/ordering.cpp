@@ -29,9 +29,7 @@ struct Taken {
 
 void dispatch_stages(const std::string& function, const Tensor& keys, const Tensor& order,
                      const Stages& stages, uint64_t threads) {
-  Arguments arguments;
-  arguments.add(keys).add(order).add(stages);
-  dispatch("sort", function + metal_name(keys.dtype), arguments,
+  dispatch("sort", function + metal_name(keys.dtype), Arguments(keys, order, stages),
            Grid{{threads, 1, 1}, {std::min(threads, kGroup), 1, 1}});
 }
 
@@ -72,10 +70,9 @@ ValuesAndIndices backend::first_in_order(const Tensor& self, int32_t axis, int64
     const Rows rows = rows_along(self, axis);
     const Tensor order = order_of(self, rows, descending);
     const auto padded = static_cast<int32_t>(order.size[1]);
-    Arguments arguments;
-    arguments.add(dense(self)).add(order).add(out.values).add(out.indices);
-    arguments.add(Taken{rows.length, rows.inner, kept, padded});
-    dispatch("sort", "take_" + std::to_string(element_size(self.dtype)), arguments,
+    const Taken taken{rows.length, rows.inner, kept, padded};
+    dispatch("sort", "take_" + std::to_string(element_size(self.dtype)),
+             Arguments(dense(self), order, out.values, out.indices, taken),
              threads_for(out.values));
   }
   const std::span wanted(strides.data(), axes);
@@ -104,7 +101,7 @@ Walks walks_of(const Rows& rows) {
   return {rows.length, rows.inner, parts};
 }
 
-void walk(const std::string& function, Arguments& arguments, const Rows& rows) {
+void walk(const std::string& function, Arguments arguments, const Rows& rows) {
   const Walks walks = walks_of(rows);
   arguments.add(walks);
   const uint64_t threads = threads_for(rows.count() * walks.parts);
@@ -127,9 +124,8 @@ std::string name_of(backend::Scan scan) {
 Tensor backend::scanned(Scan scan, const Tensor& self, int32_t axis, Dtype dtype) {
   const Tensor from = converted(converted(self, dtype), wide(dtype));
   const Tensor to = metal::empty_contiguous(from.dtype, from.sizes());
-  Arguments arguments;
-  arguments.add(from).add(to);
-  if (!to.empty()) walk(name_of(scan) + metal_name(to.dtype), arguments, rows_along(from, axis));
+  const std::string function = name_of(scan) + metal_name(to.dtype);
+  if (!to.empty()) walk(function, Arguments(from, to), rows_along(from, axis));
   return converted(to, dtype);
 }
 
@@ -137,9 +133,7 @@ ValuesAndIndices backend::extremes_so_far(const Tensor& self, int32_t axis, bool
   const Tensor from = converted(self, wide(self.dtype));
   const Tensor to = metal::empty_contiguous(from.dtype, from.sizes());
   const Tensor where = metal::empty_contiguous(Dtype::kInt64, from.sizes());
-  Arguments arguments;
-  arguments.add(from).add(to).add(where);
-  const std::string function = largest ? "cummax_" : "cummin_";
-  if (!to.empty()) walk(function + metal_name(to.dtype), arguments, rows_along(from, axis));
+  const std::string function = (largest ? "cummax_" : "cummin_") + metal_name(to.dtype);
+  if (!to.empty()) walk(function, Arguments(from, to, where), rows_along(from, axis));
   return {converted(to, self.dtype), where};
 }

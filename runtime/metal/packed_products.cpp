@@ -99,11 +99,9 @@ bool is_in_words(const PackedWeight& weight) {
 Arguments operands_of(const Tensor& out, const Tensor& x, const PackedWeight& weight,
                       const ProductTerms& terms) {
   const bool offsets = weight.form == PackedWeight::Form::kAbove;
-  Arguments arguments;
-  arguments.add(out).add(x).add(weight.integers).add(weight.scales);
-  arguments.add(offsets ? weight.offsets : weight.scales);  // is not read
-  arguments.add(terms.addend == nullptr ? region_of(x) : region_of(*terms.addend));
-  return arguments;
+  return Arguments(out, x, weight.integers, weight.scales,
+                   offsets ? weight.offsets : weight.scales,  // is not read
+                   terms.addend == nullptr ? x : *terms.addend);
 }
 
 // Of a vector and a weight, each of whose rows gives an element of the result.
@@ -202,9 +200,10 @@ void check(const Tensor& x, const Tensor& packed, int64_t group, const Tensor& s
 
 // A[M, K] times the transposed weight, whose number [n, k] is S[n, g] * q + Z[n, g] with g = k /
 // group_size: q is the lower half of the byte B[n, k / 2] where k is even, else the upper.
-MENAGERIE_ABI AOTITorchError aoti_torch_mps__linear_fp_act_4bit_weight(
-    AtenTensorHandle A, AtenTensorHandle B, int64_t group_size, AtenTensorHandle S,
-    AtenTensorHandle Z, AtenTensorHandle* ret0) {
+MENAGERIE_SHIM aoti_torch_mps__linear_fp_act_4bit_weight(AtenTensorHandle A, AtenTensorHandle B,
+                                                         int64_t group_size, AtenTensorHandle S,
+                                                         AtenTensorHandle Z,
+                                                         AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     const Tensor& x = operand(A);
     check(x, operand(B), group_size, operand(S), operand(Z));

@@ -60,9 +60,8 @@ Tensor backend::average(const Tensor& self, const Windows& windows, const Pooled
   reach.divisor = static_cast<int32_t>(divisor.value_or(0));
   require(reach.divisor == divisor.value_or(0), "the divisor ", *divisor, " is too large");
   const Tensor out = empty_result(self, geometry, self.dtype);
-  Arguments arguments;
-  arguments.add(dense(self)).add(out).add(shape_of(windows)).add(reach);
-  dispatch("pooling", "average_" + metal_name(self.dtype), arguments, threads_for(out));
+  dispatch("pooling", "average_" + metal_name(self.dtype),
+           Arguments(dense(self), out, shape_of(windows), reach), threads_for(out));
   return settled(out, geometry);
 }
 
@@ -71,9 +70,8 @@ ValuesAndIndices backend::largest(const Tensor& self, const Windows& windows,
   const Dtype computed = is_floating(self.dtype) ? self.dtype : Dtype::kInt64;
   const Tensor out = empty_result(self, geometry, computed);
   const Tensor where = empty_result(self, geometry, Dtype::kInt64);
-  Arguments arguments;
-  arguments.add(converted(self, computed)).add(out).add(where);
-  arguments.add(shape_of(windows)).add(reach_of(windows));
+  const Arguments arguments(converted(self, computed), out, where, shape_of(windows),
+                            reach_of(windows));
   dispatch("pooling", "largest_" + metal_name(computed), arguments, threads_for(out));
   return {settled(converted(out, self.dtype), geometry), settled(where, geometry)};
 }

@@ -99,10 +99,8 @@ bool units_are_right(Dtype dtype, bool left_in_columns, bool right_in_columns) {
   };
   const Region a = operand(m, k, 3, left_in_columns), b = operand(k, n, 7, right_in_columns);
   const auto sums = device.allocate(2 * m * n * sizeof(float));
-  Arguments arguments;
-  arguments.add(a).add(a).add(b).add(a).add(ProductExtents{m, n, k, 1, 0});
-  arguments.add(strides(m, k, left_in_columns)).add(strides(k, n, right_in_columns));
-  arguments.add(a).add(MatrixStrides{}).add(MatrixStrides{});
+  Arguments arguments(a, a, b, a, ProductExtents{m, n, k, 1, 0}, strides(m, k, left_in_columns),
+                      strides(k, n, right_in_columns), a, MatrixStrides{}, MatrixStrides{});
   add_finish(arguments, {}, a);
   arguments.add(Region{sums, 0, sums->bytes()}).add(Parts{2, terms});
   try {
@@ -194,8 +192,7 @@ void dispatch_product(const std::string& function, Arguments arguments, const Re
   const Tensor sums = metal::empty_contiguous(Dtype::kFloat32, sizes);
   arguments.add(sums).add(cut.parts);
   dispatch_cut(file, kernel, arguments, p, batch, cut, dtype);
-  Arguments added;
-  added.add(out).add(sums).add(addend.values).add(p).add(addend.strides).add(cut.parts);
+  Arguments added(out, sums, addend.values, p, addend.strides, cut.parts);
   add_finish(added, finishing, out);
   dispatch("split_product", "add_parts_" + metal_name(dtype), added,
            threads_for(batch * p.m * p.n));
@@ -252,9 +249,7 @@ void encode_vectors(const Tensor& out, const Tensor& a, const Tensor& b,
                     .b_batch = of_b.batch,
                     .addend_step = row ? of_addend.column : of_addend.row,
                     .addend_batch = of_addend.batch};
-  Arguments arguments;
-  arguments.add(out).add(row ? a : b).add(row ? b : a).add(addend_or(terms, a));
-  arguments.add(p).add(steps);
+  Arguments arguments(out, row ? a : b, row ? b : a, addend_or(terms, a), p, steps);
   add_finish(arguments, row ? terms.finishing : terms.finishing.turned(), region_of(a));
   const auto batch = static_cast<uint64_t>(out.size[0]);
   const std::string name = metal_name(out.dtype);
@@ -283,10 +278,8 @@ void encode(const Tensor& out, const Tensor& a, const Tensor& b, const ProductTe
   if (is_vector(out)) return encode_vectors(out, a, b, terms);
   const ProductExtents p = extents_of(out, a.size[2], terms);
   const Addend addend{region_of(addend_or(terms, a)), strides_of_addend(terms)};
-  Arguments arguments;
-  arguments.add(out).add(a).add(b).add(addend.values);
-  arguments.add(p).add(strides_of(a)).add(strides_of(b));
-  arguments.add(a).add(MatrixStrides{}).add(addend.strides);  // no factors
+  const Arguments arguments(out, a, b, addend.values, p, strides_of(a), strides_of(b), a,
+                            MatrixStrides{}, addend.strides);  // no factors
   dispatch_product("multiply", arguments, region_of(out), addend, p, out.size[0], out.dtype,
                    terms.finishing);
 }
@@ -342,10 +335,9 @@ void integer_product(const Tensor& out, const Tensor& a, const Tensor& b, const 
   const int32_t last = out.dimensions - 1;
   const Product product{out.size[last - 1], out.size[last], a.size[last], whole_factor(alpha),
                         self == nullptr ? 0 : whole_factor(beta)};
-  Arguments arguments;
-  arguments.add(sum).add(converted(a, Dtype::kInt64)).add(converted(b, Dtype::kInt64));
-  arguments.add(product);
-  dispatch("integer_product", "multiply", arguments, threads_for(sum));
+  dispatch("integer_product", "multiply",
+           Arguments(sum, converted(a, Dtype::kInt64), converted(b, Dtype::kInt64), product),
+           threads_for(sum));
   metal::copy(sum, out);
 }
 

@@ -34,13 +34,12 @@ bool fits(const Tensor& weight, const Tensor* bias, const Tensor& images, int64_
 
 }  // namespace
 
-MENAGERIE_ABI AOTITorchError aoti_torch_mps_squeeze(AtenTensorHandle images, AtenTensorHandle down,
-                                                    AtenTensorHandle* down_bias,
-                                                    AtenTensorHandle up, AtenTensorHandle* up_bias,
-                                                    const int64_t* steps, int64_t steps_len_,
-                                                    const double* low, int64_t low_len_,
-                                                    const double* high, int64_t high_len_,
-                                                    int64_t first, AtenTensorHandle* ret0) {
+MENAGERIE_SHIM aoti_torch_mps_squeeze(AtenTensorHandle images, AtenTensorHandle down,
+                                      AtenTensorHandle* down_bias, AtenTensorHandle up,
+                                      AtenTensorHandle* up_bias, const int64_t* steps,
+                                      int64_t steps_len_, const double* low, int64_t low_len_,
+                                      const double* high, int64_t high_len_, int64_t first,
+                                      AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     const Tensor x = dense(operand(images));
     const Tensor left = dense(operand(down)), right = dense(operand(up));
@@ -56,9 +55,7 @@ MENAGERIE_ABI AOTITorchError aoti_torch_mps_squeeze(AtenTensorHandle images, Ate
                                              list(high, high_len_), nullptr, out);
     const int64_t places = x.size[2] * x.size[3];
     counted(x.elements());
-    Arguments arguments;
-    arguments.add(out).add(x).add(left).add(bias_or(biases[0], left)).add(right);
-    arguments.add(bias_or(biases[1], right));
+    Arguments arguments(out, x, left, bias_or(biases[0], left), right, bias_or(biases[1], right));
     arguments.add(Squeeze{counted(x.size[1]),
                           counted(places),
                           places > 256 ? 32U : 8U,

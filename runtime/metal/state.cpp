@@ -171,21 +171,20 @@ Region region_at(void* buffer, size_t offset, size_t bytes) {
 
 }  // namespace
 
-MENAGERIE_ABI AOTITorchError aoti_torch_mps_malloc(void** buffer, size_t num_bytes) {
+MENAGERIE_SHIM aoti_torch_mps_malloc(void** buffer, size_t num_bytes) {
   return guarded(__func__, [&] {
     *buffer = num_bytes == 0 ? nullptr : State::current().allocate_raw(num_bytes);
   });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_mps_free(void* ptr) {
+MENAGERIE_SHIM aoti_torch_mps_free(void* ptr) {
   return guarded(__func__, [&] {
     if (ptr != nullptr) State::current().free_raw(ptr);
   });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_mps_memcpy(void* buffer, size_t constant_offset,
-                                                   size_t bytes_read, size_t data_size,
-                                                   uint8_t* constants_start) {
+MENAGERIE_SHIM aoti_torch_mps_memcpy(void* buffer, size_t constant_offset, size_t bytes_read,
+                                     size_t data_size, uint8_t* constants_start) {
   return guarded(__func__, [&] {
     region_at(buffer, constant_offset, data_size);
     backend::finish();  // what was encoded may still read there
@@ -193,9 +192,8 @@ MENAGERIE_ABI AOTITorchError aoti_torch_mps_memcpy(void* buffer, size_t constant
   });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_mps_copy_buffer(void* src_buffer, void* dst_buffer,
-                                                        size_t data_size, size_t src_offset,
-                                                        size_t dst_offset) {
+MENAGERIE_SHIM aoti_torch_mps_copy_buffer(void* src_buffer, void* dst_buffer, size_t data_size,
+                                          size_t src_offset, size_t dst_offset) {
   return guarded(__func__, [&] {
     copy_bytes(region_at(src_buffer, src_offset, data_size),
                region_at(dst_buffer, dst_offset, data_size), data_size);

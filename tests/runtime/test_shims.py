@@ -49,7 +49,7 @@ def test_every_shim_is_in_the_file_it_names() -> None:
         stem = re.sub(
             r"^(Sleef_|aoti_torch_(item|scalar_to_tensor)_)|(f8|d4)(_u\d+)?$", "", shim.name
         )
-        body = re.sub(r"aoti_torch_\{device\}_(.+)", r"MENAGERIE_SHIM\(\1\)", shim.entry)
+        body = re.sub(r"aoti_torch_\{device\}_(.+)", r"MENAGERIE_OPERATOR\(\1\)", shim.entry)
         assert re.search(rf"\b({body}(?=\W)|{stem}\b)", text), shim
 
 
@@ -64,7 +64,7 @@ def test_what_targets_share_has_no_duplicates() -> None:
     shared = [shim for shim in SHIMS if "{device}" in shim.entry]
     assert {shim.targets for shim in shared} == {("cpu",), ("metal",)}
     for shim in shared:
-        body = f"AOTITorchError MENAGERIE_SHIM({shim.entry.removeprefix('aoti_torch_{device}_')})("
+        body = f"MENAGERIE_OPERATOR({shim.entry.removeprefix('aoti_torch_{device}_')})("
         homes = [f for f in ROOT.rglob("*.cpp") if body in f.read_text()]
         assert homes == [ROOT / shim.source]
 

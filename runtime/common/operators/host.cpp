@@ -5,33 +5,27 @@
 
 using namespace menagerie;
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(nonzero)(AtenTensorHandle self,
-                                                     AtenTensorHandle* ret0) {
+MENAGERIE_OPERATOR(nonzero)(AtenTensorHandle self, AtenTensorHandle* ret0) {
   return kernel(__func__, [&] { *ret0 = to_handle(host::nonzero(host_operand(self))); });
 }
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(masked_select)(AtenTensorHandle self,
-                                                           AtenTensorHandle mask,
-                                                           AtenTensorHandle* ret0) {
+MENAGERIE_OPERATOR(masked_select)(AtenTensorHandle self, AtenTensorHandle mask,
+                                  AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     *ret0 = to_handle(host::masked_select(host_operand(self), host_operand(mask)));
   });
 }
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(masked_scatter)(AtenTensorHandle self,
-                                                            AtenTensorHandle mask,
-                                                            AtenTensorHandle source,
-                                                            AtenTensorHandle* ret0) {
+MENAGERIE_OPERATOR(masked_scatter)(AtenTensorHandle self, AtenTensorHandle mask,
+                                   AtenTensorHandle source, AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     *ret0 = to_handle(
         host::masked_scatter(host_operand(self), host_operand(mask), host_operand(source)));
   });
 }
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(bucketize_Tensor)(AtenTensorHandle self,
-                                                              AtenTensorHandle boundaries,
-                                                              int32_t out_int32, int32_t right,
-                                                              AtenTensorHandle* ret0) {
+MENAGERIE_OPERATOR(bucketize_Tensor)(AtenTensorHandle self, AtenTensorHandle boundaries,
+                                     int32_t out_int32, int32_t right, AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     const Tensor& edges = host_operand(boundaries);
     require(edges.dimensions == 1, "boundaries have one axis, not ", edges);
@@ -39,9 +33,9 @@ MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(bucketize_Tensor)(AtenTensorHandle s
   });
 }
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(searchsorted_Tensor)(
-    AtenTensorHandle sorted_sequence, AtenTensorHandle self, int32_t out_int32, int32_t right,
-    const char** side, AtenTensorHandle* sorter, AtenTensorHandle* ret0) {
+MENAGERIE_OPERATOR(searchsorted_Tensor)(AtenTensorHandle sorted_sequence, AtenTensorHandle self,
+                                        int32_t out_int32, int32_t right, const char** side,
+                                        AtenTensorHandle* sorter, AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     const Tensor& given = host_operand(sorted_sequence);
     const Tensor* order = optional_operand(sorter);
@@ -52,47 +46,41 @@ MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(searchsorted_Tensor)(
   });
 }
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(kthvalue)(AtenTensorHandle self, int64_t k, int64_t dim,
-                                                      int32_t keepdim, AtenTensorHandle* ret0,
-                                                      AtenTensorHandle* ret1) {
+MENAGERIE_OPERATOR(kthvalue)(AtenTensorHandle self, int64_t k, int64_t dim, int32_t keepdim,
+                             AtenTensorHandle* ret0, AtenTensorHandle* ret1) {
   return kernel(__func__, [&] {
     give(host::kth_value(host_operand(self), k, dim, keepdim != 0), ret0, ret1);
   });
 }
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(median)(AtenTensorHandle self, AtenTensorHandle* ret0) {
+MENAGERIE_OPERATOR(median)(AtenTensorHandle self, AtenTensorHandle* ret0) {
   return kernel(__func__, [&] { *ret0 = to_handle(host::median(host_operand(self))); });
 }
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(gcd)(AtenTensorHandle self, AtenTensorHandle other,
-                                                 AtenTensorHandle* ret0) {
+MENAGERIE_OPERATOR(gcd)(AtenTensorHandle self, AtenTensorHandle other, AtenTensorHandle* ret0) {
   return kernel(__func__,
                 [&] { *ret0 = to_handle(host::gcd(host_operand(self), host_operand(other))); });
 }
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(pow_Tensor_Tensor)(AtenTensorHandle self,
-                                                               AtenTensorHandle exponent,
-                                                               AtenTensorHandle* ret0) {
+MENAGERIE_OPERATOR(pow_Tensor_Tensor)(AtenTensorHandle self, AtenTensorHandle exponent,
+                                      AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     *ret0 = to_handle(host::power(host_operand(self), host_operand(exponent)));
   });
 }
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(pow_Scalar)(double self, AtenTensorHandle exponent,
-                                                        AtenTensorHandle* ret0) {
+MENAGERIE_OPERATOR(pow_Scalar)(double self, AtenTensorHandle exponent, AtenTensorHandle* ret0) {
   return kernel(__func__, [&] { *ret0 = to_handle(host::power(self, host_operand(exponent))); });
 }
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(repeat_interleave_Tensor)(AtenTensorHandle repeats,
-                                                                      int64_t*,
-                                                                      AtenTensorHandle* ret0) {
+MENAGERIE_OPERATOR(repeat_interleave_Tensor)(AtenTensorHandle repeats, int64_t*,
+                                             AtenTensorHandle* ret0) {
   return kernel(__func__,
                 [&] { *ret0 = to_handle(host::repeat_interleave(host_operand(repeats))); });
 }
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(_cdist_forward)(AtenTensorHandle x1,
-                                                            AtenTensorHandle x2, double p, int64_t*,
-                                                            AtenTensorHandle* ret0) {
+MENAGERIE_OPERATOR(_cdist_forward)(AtenTensorHandle x1, AtenTensorHandle x2, double p, int64_t*,
+                                   AtenTensorHandle* ret0) {
   return kernel(__func__,
                 [&] { *ret0 = to_handle(host::distances(host_operand(x1), host_operand(x2), p)); });
 }

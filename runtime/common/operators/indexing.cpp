@@ -10,21 +10,17 @@
 
 using namespace menagerie;
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(index_Tensor)(AtenTensorHandle self,
-                                                          const AtenTensorHandle** indices,
-                                                          int64_t indices_len_,
-                                                          AtenTensorHandle* ret0) {
+MENAGERIE_OPERATOR(index_Tensor)(AtenTensorHandle self, const AtenTensorHandle** indices,
+                                 int64_t indices_len_, AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     const Tensor& from = operand(self);
     *ret0 = to_handle(backend::read_at(from, indices_of(from, indices, indices_len_)));
   });
 }
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(index_put)(AtenTensorHandle self,
-                                                       const AtenTensorHandle** indices,
-                                                       int64_t indices_len_,
-                                                       AtenTensorHandle values, int32_t accumulate,
-                                                       AtenTensorHandle* ret0) {
+MENAGERIE_OPERATOR(index_put)(AtenTensorHandle self, const AtenTensorHandle** indices,
+                              int64_t indices_len_, AtenTensorHandle values, int32_t accumulate,
+                              AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     const Tensor& into = operand(self);
     const Indices chosen = indices_of(into, indices, indices_len_);
@@ -33,11 +29,9 @@ MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(index_put)(AtenTensorHandle self,
   });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_index_put_out(AtenTensorHandle out, AtenTensorHandle self,
-                                                      const AtenTensorHandle* indices,
-                                                      const uint32_t num_indices,
-                                                      const AtenTensorHandle values,
-                                                      bool accumulate) {
+MENAGERIE_SHIM aoti_torch_index_put_out(AtenTensorHandle out, AtenTensorHandle self,
+                                        const AtenTensorHandle* indices, const uint32_t num_indices,
+                                        const AtenTensorHandle values, bool accumulate) {
   return kernel(__func__, [&] {
     const Tensor& into = operand(self);
     std::vector<const AtenTensorHandle*> handles;
@@ -51,20 +45,16 @@ MENAGERIE_ABI AOTITorchError aoti_torch_index_put_out(AtenTensorHandle out, Aten
   });
 }
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(scatter_src_out)(AtenTensorHandle out,
-                                                             AtenTensorHandle self, int64_t dim,
-                                                             AtenTensorHandle index,
-                                                             AtenTensorHandle src) {
+MENAGERIE_OPERATOR(scatter_src_out)(AtenTensorHandle out, AtenTensorHandle self, int64_t dim,
+                                    AtenTensorHandle index, AtenTensorHandle src) {
   return kernel(__func__, [&] {
     backend::scatter(
         checked_scatter(operand(out), operand(self), dim, operand(index), operand(src)));
   });
 }
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(scatter_value_out)(AtenTensorHandle out,
-                                                               AtenTensorHandle self, int64_t dim,
-                                                               AtenTensorHandle index,
-                                                               double value) {
+MENAGERIE_OPERATOR(scatter_value_out)(AtenTensorHandle out, AtenTensorHandle self, int64_t dim,
+                                      AtenTensorHandle index, double value) {
   return kernel(__func__, [&] {
     const Tensor& from = operand(self);
     const Tensor source = broadcast(backend::one_value(from.dtype, value), operand(index).sizes());
@@ -72,9 +62,9 @@ MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(scatter_value_out)(AtenTensorHandle 
   });
 }
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(scatter_reduce_two_out)(
-    AtenTensorHandle out, AtenTensorHandle self, int64_t dim, AtenTensorHandle index,
-    AtenTensorHandle src, const char* reduce, int32_t include_self) {
+MENAGERIE_OPERATOR(scatter_reduce_two_out)(AtenTensorHandle out, AtenTensorHandle self, int64_t dim,
+                                           AtenTensorHandle index, AtenTensorHandle src,
+                                           const char* reduce, int32_t include_self) {
   return kernel(__func__, [&] {
     Scatter scatter =
         checked_scatter(operand(out), operand(self), dim, operand(index), operand(src));
@@ -102,9 +92,8 @@ std::vector<const Tensor*> joined_operands(std::span<const AtenTensorHandle> han
 
 }  // namespace
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(cat)(const AtenTensorHandle* tensors,
-                                                 int64_t tensors_len_, int64_t dim,
-                                                 AtenTensorHandle* ret0) {
+MENAGERIE_OPERATOR(cat)(const AtenTensorHandle* tensors, int64_t tensors_len_, int64_t dim,
+                        AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     const std::vector<const Tensor*> parts = joined_operands(list(tensors, tensors_len_));
     const Tensor& first = *parts[0];

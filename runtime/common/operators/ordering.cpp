@@ -22,16 +22,13 @@ Tensor scanned(backend::Scan scan, const Tensor& self, int64_t dim, const int32_
 
 }  // namespace
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(sort_stable)(AtenTensorHandle self, int32_t*,
-                                                         int64_t dim, int32_t descending,
-                                                         AtenTensorHandle* ret0,
-                                                         AtenTensorHandle* ret1) {
+MENAGERIE_OPERATOR(sort_stable)(AtenTensorHandle self, int32_t*, int64_t dim, int32_t descending,
+                                AtenTensorHandle* ret0, AtenTensorHandle* ret1) {
   return kernel(__func__, [&] { give(sorted(operand(self), dim, descending != 0), ret0, ret1); });
 }
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(topk)(AtenTensorHandle self, int64_t k, int64_t dim,
-                                                  int32_t largest, int32_t, AtenTensorHandle* ret0,
-                                                  AtenTensorHandle* ret1) {
+MENAGERIE_OPERATOR(topk)(AtenTensorHandle self, int64_t k, int64_t dim, int32_t largest, int32_t,
+                         AtenTensorHandle* ret0, AtenTensorHandle* ret1) {
   return kernel(__func__, [&] {
     const Tensor& input = operand(self);
     const int32_t axis = checked_axis(input, dim);
@@ -45,22 +42,21 @@ MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(topk)(AtenTensorHandle self, int64_t
   });
 }
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(cumsum)(AtenTensorHandle self, int64_t dim,
-                                                    int32_t* dtype, AtenTensorHandle* ret0) {
+MENAGERIE_OPERATOR(cumsum)(AtenTensorHandle self, int64_t dim, int32_t* dtype,
+                           AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     *ret0 = to_handle(scanned(backend::Scan::kSum, operand(self), dim, dtype));
   });
 }
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(cumprod)(AtenTensorHandle self, int64_t dim,
-                                                     int32_t* dtype, AtenTensorHandle* ret0) {
+MENAGERIE_OPERATOR(cumprod)(AtenTensorHandle self, int64_t dim, int32_t* dtype,
+                            AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     *ret0 = to_handle(scanned(backend::Scan::kProduct, operand(self), dim, dtype));
   });
 }
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(logcumsumexp)(AtenTensorHandle self, int64_t dim,
-                                                          AtenTensorHandle* ret0) {
+MENAGERIE_OPERATOR(logcumsumexp)(AtenTensorHandle self, int64_t dim, AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     require(is_floating(operand(self).dtype), "logarithms are of floating numbers, not of ",
             operand(self));
@@ -68,18 +64,16 @@ MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(logcumsumexp)(AtenTensorHandle self,
   });
 }
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(cummax)(AtenTensorHandle self, int64_t dim,
-                                                    AtenTensorHandle* ret0,
-                                                    AtenTensorHandle* ret1) {
+MENAGERIE_OPERATOR(cummax)(AtenTensorHandle self, int64_t dim, AtenTensorHandle* ret0,
+                           AtenTensorHandle* ret1) {
   return kernel(__func__, [&] {
     const int32_t axis = checked_axis(operand(self), dim);
     give(backend::extremes_so_far(operand(self), axis, /*largest=*/true), ret0, ret1);
   });
 }
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(cummin)(AtenTensorHandle self, int64_t dim,
-                                                    AtenTensorHandle* ret0,
-                                                    AtenTensorHandle* ret1) {
+MENAGERIE_OPERATOR(cummin)(AtenTensorHandle self, int64_t dim, AtenTensorHandle* ret0,
+                           AtenTensorHandle* ret1) {
   return kernel(__func__, [&] {
     const int32_t axis = checked_axis(operand(self), dim);
     give(backend::extremes_so_far(operand(self), axis, /*largest=*/false), ret0, ret1);

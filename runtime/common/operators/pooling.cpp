@@ -23,11 +23,11 @@ ValuesAndIndices largest(AtenTensorHandle self, int32_t spatial, const PoolingNu
 
 }  // namespace
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(avg_pool2d)(
-    AtenTensorHandle self, const int64_t* kernel_size, int64_t kernel_size_len_,
-    const int64_t* stride, int64_t stride_len_, const int64_t* padding, int64_t padding_len_,
-    int32_t ceil_mode, int32_t count_include_pad, int64_t* divisor_override,
-    AtenTensorHandle* ret0) {
+MENAGERIE_OPERATOR(avg_pool2d)(AtenTensorHandle self, const int64_t* kernel_size,
+                               int64_t kernel_size_len_, const int64_t* stride, int64_t stride_len_,
+                               const int64_t* padding, int64_t padding_len_, int32_t ceil_mode,
+                               int32_t count_include_pad, int64_t* divisor_override,
+                               AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     const PoolingNumbers given{numbers(kernel_size, kernel_size_len_),
                                numbers(stride, stride_len_),
@@ -38,11 +38,11 @@ MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(avg_pool2d)(
   });
 }
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(avg_pool3d)(
-    AtenTensorHandle self, const int64_t* kernel_size, int64_t kernel_size_len_,
-    const int64_t* stride, int64_t stride_len_, const int64_t* padding, int64_t padding_len_,
-    int32_t ceil_mode, int32_t count_include_pad, int64_t* divisor_override,
-    AtenTensorHandle* ret0) {
+MENAGERIE_OPERATOR(avg_pool3d)(AtenTensorHandle self, const int64_t* kernel_size,
+                               int64_t kernel_size_len_, const int64_t* stride, int64_t stride_len_,
+                               const int64_t* padding, int64_t padding_len_, int32_t ceil_mode,
+                               int32_t count_include_pad, int64_t* divisor_override,
+                               AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     const PoolingNumbers given{numbers(kernel_size, kernel_size_len_),
                                numbers(stride, stride_len_),
@@ -53,11 +53,12 @@ MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(avg_pool3d)(
   });
 }
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(max_pool2d_with_indices)(
-    AtenTensorHandle self, const int64_t* kernel_size, int64_t kernel_size_len_,
-    const int64_t* stride, int64_t stride_len_, const int64_t* padding, int64_t padding_len_,
-    const int64_t* dilation, int64_t dilation_len_, int32_t ceil_mode, AtenTensorHandle* ret0,
-    AtenTensorHandle* ret1) {
+MENAGERIE_OPERATOR(max_pool2d_with_indices)(AtenTensorHandle self, const int64_t* kernel_size,
+                                            int64_t kernel_size_len_, const int64_t* stride,
+                                            int64_t stride_len_, const int64_t* padding,
+                                            int64_t padding_len_, const int64_t* dilation,
+                                            int64_t dilation_len_, int32_t ceil_mode,
+                                            AtenTensorHandle* ret0, AtenTensorHandle* ret1) {
   return kernel(__func__, [&] {
     const PoolingNumbers given{numbers(kernel_size, kernel_size_len_), numbers(stride, stride_len_),
                                numbers(padding, padding_len_), numbers(dilation, dilation_len_),
@@ -66,11 +67,12 @@ MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(max_pool2d_with_indices)(
   });
 }
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(max_pool3d_with_indices)(
-    AtenTensorHandle self, const int64_t* kernel_size, int64_t kernel_size_len_,
-    const int64_t* stride, int64_t stride_len_, const int64_t* padding, int64_t padding_len_,
-    const int64_t* dilation, int64_t dilation_len_, int32_t ceil_mode, AtenTensorHandle* ret0,
-    AtenTensorHandle* ret1) {
+MENAGERIE_OPERATOR(max_pool3d_with_indices)(AtenTensorHandle self, const int64_t* kernel_size,
+                                            int64_t kernel_size_len_, const int64_t* stride,
+                                            int64_t stride_len_, const int64_t* padding,
+                                            int64_t padding_len_, const int64_t* dilation,
+                                            int64_t dilation_len_, int32_t ceil_mode,
+                                            AtenTensorHandle* ret0, AtenTensorHandle* ret1) {
   return kernel(__func__, [&] {
     const PoolingNumbers given{numbers(kernel_size, kernel_size_len_), numbers(stride, stride_len_),
                                numbers(padding, padding_len_), numbers(dilation, dilation_len_),
@@ -79,10 +81,8 @@ MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(max_pool3d_with_indices)(
   });
 }
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(_adaptive_avg_pool2d)(AtenTensorHandle self,
-                                                                  const int64_t* output_size,
-                                                                  int64_t output_size_len_,
-                                                                  AtenTensorHandle* ret0) {
+MENAGERIE_OPERATOR(_adaptive_avg_pool2d)(AtenTensorHandle self, const int64_t* output_size,
+                                         int64_t output_size_len_, AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     const Tensor& input = operand(self);
     const Windows windows = adaptive_windows(input, numbers(output_size, output_size_len_));
@@ -91,11 +91,9 @@ MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(_adaptive_avg_pool2d)(AtenTensorHand
   });
 }
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(adaptive_max_pool2d)(AtenTensorHandle self,
-                                                                 const int64_t* output_size,
-                                                                 int64_t output_size_len_,
-                                                                 AtenTensorHandle* ret0,
-                                                                 AtenTensorHandle* ret1) {
+MENAGERIE_OPERATOR(adaptive_max_pool2d)(AtenTensorHandle self, const int64_t* output_size,
+                                        int64_t output_size_len_, AtenTensorHandle* ret0,
+                                        AtenTensorHandle* ret1) {
   return kernel(__func__, [&] {
     const Tensor& input = operand(self);
     const Windows windows = adaptive_windows(input, numbers(output_size, output_size_len_));

@@ -30,29 +30,24 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, int32_t dimen
 
 }  // namespace
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(mm_out)(AtenTensorHandle out, AtenTensorHandle self,
-                                                    AtenTensorHandle mat2) {
+MENAGERIE_OPERATOR(mm_out)(AtenTensorHandle out, AtenTensorHandle self, AtenTensorHandle mat2) {
   return kernel(__func__, [&] { multiply(operand(out), operand(self), operand(mat2), 2); });
 }
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(addmm_out)(AtenTensorHandle out, AtenTensorHandle self,
-                                                       AtenTensorHandle mat1, AtenTensorHandle mat2,
-                                                       double beta, double alpha) {
+MENAGERIE_OPERATOR(addmm_out)(AtenTensorHandle out, AtenTensorHandle self, AtenTensorHandle mat1,
+                              AtenTensorHandle mat2, double beta, double alpha) {
   return kernel(__func__, [&] {
     multiply(operand(out), operand(mat1), operand(mat2), 2, &operand(self), beta, alpha);
   });
 }
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(bmm_out)(AtenTensorHandle out, AtenTensorHandle self,
-                                                     AtenTensorHandle mat2) {
+MENAGERIE_OPERATOR(bmm_out)(AtenTensorHandle out, AtenTensorHandle self, AtenTensorHandle mat2) {
   return kernel(__func__, [&] { multiply(operand(out), operand(self), operand(mat2), 3); });
 }
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(baddbmm_out)(AtenTensorHandle out,
-                                                         AtenTensorHandle self,
-                                                         AtenTensorHandle batch1,
-                                                         AtenTensorHandle batch2, double beta,
-                                                         double alpha) {
+MENAGERIE_OPERATOR(baddbmm_out)(AtenTensorHandle out, AtenTensorHandle self,
+                                AtenTensorHandle batch1, AtenTensorHandle batch2, double beta,
+                                double alpha) {
   return kernel(__func__, [&] {
     multiply(operand(out), operand(batch1), operand(batch2), 3, &operand(self), beta, alpha);
   });
@@ -91,11 +86,12 @@ void convolve(const Tensor& input, const Tensor& weight, const Tensor* bias,
 
 }  // namespace
 
-MENAGERIE_ABI AOTITorchError MENAGERIE_SHIM(convolution)(
-    AtenTensorHandle input, AtenTensorHandle weight, AtenTensorHandle* bias, const int64_t* stride,
-    int64_t stride_len_, const int64_t* padding, int64_t padding_len_, const int64_t* dilation,
-    int64_t dilation_len_, int32_t transposed, const int64_t* output_padding,
-    int64_t output_padding_len_, int64_t groups, AtenTensorHandle* ret0) {
+MENAGERIE_OPERATOR(convolution)(AtenTensorHandle input, AtenTensorHandle weight,
+                                AtenTensorHandle* bias, const int64_t* stride, int64_t stride_len_,
+                                const int64_t* padding, int64_t padding_len_,
+                                const int64_t* dilation, int64_t dilation_len_, int32_t transposed,
+                                const int64_t* output_padding, int64_t output_padding_len_,
+                                int64_t groups, AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     const Tensor& x = operand(input);
     const Tensor& w = operand(weight);
