@@ -9,6 +9,14 @@
 namespace menagerie::simd {
 namespace {
 
+// A polynomial of x by Horner's rule, the highest power's factor first.
+template <class Lanes, class... Factors>
+typename Lanes::Vector polynomial(typename Lanes::Vector x, float highest, Factors... others) {
+  auto sum = Lanes::all(highest);
+  ((sum = Lanes::multiply_add(sum, x, Lanes::all(others))), ...);
+  return sum;
+}
+
 // e^x for -87 <= x <= 87 or NaN, to 3e-7 of itself near zero and 1.3e-6 far out: a power of two,
 // and a polynomial that is nearest to 2^r over -1/2 <= r <= 1/2, to 1.1e-7 of it (by iteratively
 // weighted least squares). The rest of log2(e) is left out, 1.3e-8 of itself for each unit of x.
@@ -17,74 +25,52 @@ typename Lanes::Vector exponential(typename Lanes::Vector x) {
   const auto log2_of_e = Lanes::all(1.44269504F);
   const auto n = Lanes::rounded(x * log2_of_e);
   const auto r = Lanes::multiply_add(x, log2_of_e, -n);
-  auto sum = Lanes::all(1.32647273e-3F);
-  sum = Lanes::multiply_add(sum, r, Lanes::all(9.67151299e-3F));
-  sum = Lanes::multiply_add(sum, r, Lanes::all(5.55073358e-2F));
-  sum = Lanes::multiply_add(sum, r, Lanes::all(2.40222424e-1F));
-  sum = Lanes::multiply_add(sum, r, Lanes::all(6.93147004e-1F));
-  sum = Lanes::multiply_add(sum, r, Lanes::all(1));
-  return Lanes::scaled(sum, n);
+  return Lanes::scaled(polynomial<Lanes>(r, 1.32647273e-3F, 9.67151299e-3F, 5.55073358e-2F,
+                                         2.40222424e-1F, 6.93147004e-1F, 1.0F),
+                       n);
 }
 
 // 1 / (1 + e^-x), by the square of e^(-x/2): zero where e^-x overflows, as eager PyTorch's.
-struct Sigmoid {
-  template <class Lanes>
-  static typename Lanes::Vector of(typename Lanes::Vector x) {
-    const auto half = Lanes::clamped(x * -0.5F, Lanes::all(-44.4F), Lanes::all(44.4F));
-    const auto root = exponential<Lanes>(half);
-    const auto share = Lanes::inverse(Lanes::multiply_add(root, root, Lanes::all(1)));
-    return Lanes::zero_below(x, Lanes::all(-88.72F), share);
-  }
-};
+template <class Lanes>
+typename Lanes::Vector sigmoid(typename Lanes::Vector x) {
+  const auto half = Lanes::clamped(x * -0.5F, Lanes::all(-44.4F), Lanes::all(44.4F));
+  const auto root = exponential<Lanes>(half);
+  const auto share = Lanes::inverse(Lanes::multiply_add(root, root, Lanes::all(1)));
+  return Lanes::zero_below(x, Lanes::all(-88.72F), share);
+}
 
 // NaN of minus infinity, as eager PyTorch's.
-struct Silu {
-  template <class Lanes>
-  static typename Lanes::Vector of(typename Lanes::Vector x) {
-    return x * Sigmoid::of<Lanes>(x);
-  }
-};
+template <class Lanes>
+typename Lanes::Vector silu(typename Lanes::Vector x) {
+  return x * sigmoid<Lanes>(x);
+}
 
-struct HardSigmoid {
-  template <class Lanes>
-  static typename Lanes::Vector of(typename Lanes::Vector x) {
-    const auto line = Lanes::multiply_add(x, Lanes::all(1.0F / 6), Lanes::all(0.5F));
-    return Lanes::clamped(line, Lanes::all(0), Lanes::all(1));
-  }
-};
+template <class Lanes>
+typename Lanes::Vector hard_sigmoid(typename Lanes::Vector x) {
+  const auto line = Lanes::multiply_add(x, Lanes::all(1.0F / 6), Lanes::all(0.5F));
+  return Lanes::clamped(line, Lanes::all(0), Lanes::all(1));
+}
 
-struct HardSwish {
-  template <class Lanes>
-  static typename Lanes::Vector of(typename Lanes::Vector x) {
-    return x * HardSigmoid::of<Lanes>(x);
-  }
-};
+template <class Lanes>
+typename Lanes::Vector hard_swish(typename Lanes::Vector x) {
+  return x * hard_sigmoid<Lanes>(x);
+}
 
 // x * P(X <= x) of a normal X. What lies above 1/2 is an odd rational function, fitted over |x| <=
 // 5.2 by iteratively weighted least squares to 6e-8; farther out it is 1/2 to 1.4e-7. All x below
 // -5.2 give zero, and minus infinity NaN, as eager PyTorch's.
-struct Gelu {
-  template <class Lanes>
-  static typename Lanes::Vector of(typename Lanes::Vector x) {
-    const auto lowest = Lanes::all(-5.2F);
-    const auto bounded = Lanes::clamped(x, lowest, Lanes::all(5.2F));
-    const auto square = bounded * bounded;
-    auto above = Lanes::all(5.84060354e-06F);
-    above = Lanes::multiply_add(above, square, Lanes::all(0.000314261881F));
-    above = Lanes::multiply_add(above, square, Lanes::all(0.00551872281F));
-    above = Lanes::multiply_add(above, square, Lanes::all(0.0495933481F));
-    above = Lanes::multiply_add(above, square, Lanes::all(0.398941904F));
-    auto below = Lanes::all(5.01898398e-07F);
-    below = Lanes::multiply_add(below, square, Lanes::all(0.000112740265F));
-    below = Lanes::multiply_add(below, square, Lanes::all(0.00270373886F));
-    below = Lanes::multiply_add(below, square, Lanes::all(0.0373397581F));
-    below = Lanes::multiply_add(below, square, Lanes::all(0.290972859F));
-    below = Lanes::multiply_add(below, square, Lanes::all(1));
-    const auto share =
-        Lanes::multiply_add(bounded * above, Lanes::inverse(below), Lanes::all(0.5F));
-    return x * Lanes::zero_below(x, lowest, share);
-  }
-};
+template <class Lanes>
+typename Lanes::Vector gelu(typename Lanes::Vector x) {
+  const auto lowest = Lanes::all(-5.2F);
+  const auto bounded = Lanes::clamped(x, lowest, Lanes::all(5.2F));
+  const auto square = bounded * bounded;
+  const auto above = polynomial<Lanes>(square, 5.84060354e-06F, 0.000314261881F, 0.00551872281F,
+                                       0.0495933481F, 0.398941904F);
+  const auto below = polynomial<Lanes>(square, 5.01898398e-07F, 0.000112740265F, 0.00270373886F,
+                                       0.0373397581F, 0.290972859F, 1.0F);
+  const auto share = Lanes::multiply_add(bounded * above, Lanes::inverse(below), Lanes::all(0.5F));
+  return x * Lanes::zero_below(x, lowest, share);
+}
 
 // Rows of values, and where their activations go.
 struct ValueRows {
@@ -95,18 +81,18 @@ struct ValueRows {
   int64_t rows, columns;
 };
 
-template <class Lanes, class Function>
+template <class Lanes, typename Lanes::Vector function(typename Lanes::Vector)>
 void each(const ValueRows& s) {
   const int64_t rest = s.columns % Lanes::kCount, whole = s.columns - rest;
   for (int64_t i = 0; i < s.rows; ++i) {
     const float* from = s.from + i * s.from_row;
     float* to = s.to + i * s.to_row;
     for (int64_t j = 0; j < whole; j += Lanes::kCount) {
-      Lanes::store(to + j, Function::template of<Lanes>(Lanes::load(from + j)));
+      Lanes::store(to + j, function(Lanes::load(from + j)));
     }
     if (rest == 0) continue;
     const auto last = Lanes::load_first(from + whole, rest);
-    Lanes::store_first(to + whole, Function::template of<Lanes>(last), rest);
+    Lanes::store_first(to + whole, function(last), rest);
   }
 }
 
@@ -115,15 +101,15 @@ __attribute__((noinline)) void activate(kernels::Activation activation, const Va
   using kernels::Activation;
   switch (activation) {
     case Activation::kSwish:
-      return each<Lanes, Silu>(rows);
+      return each<Lanes, silu<Lanes>>(rows);
     case Activation::kSigmoid:
-      return each<Lanes, Sigmoid>(rows);
+      return each<Lanes, sigmoid<Lanes>>(rows);
     case Activation::kHardSwish:
-      return each<Lanes, HardSwish>(rows);
+      return each<Lanes, hard_swish<Lanes>>(rows);
     case Activation::kHardSigmoid:
-      return each<Lanes, HardSigmoid>(rows);
+      return each<Lanes, hard_sigmoid<Lanes>>(rows);
     case Activation::kGeluErf:
-      return each<Lanes, Gelu>(rows);
+      return each<Lanes, gelu<Lanes>>(rows);
     default:
       return;
   }
