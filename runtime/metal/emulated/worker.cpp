@@ -124,25 +124,19 @@ void Worker::wait_for_simd(Fiber* fiber, const void* site) {
 }
 
 void Worker::report(Fiber* fiber, Fault fault, Access access) {
-  auto* worker = static_cast<Worker*>(fiber->group);
-  Finding& finding = worker->finding_;
-  finding.fault = fault;
-  finding.access = access;
-  finding.number = fiber->thread;
-  for (int axis = 0; axis < 3; ++axis) {
-    finding.group[axis] = worker->position[axis];
-    finding.thread[axis] = worker->position[axis] * worker->nominal[axis] + fiber->position[axis];
-  }
+  static_cast<Worker*>(fiber->group)->note(fault, access, *fiber);
   switch_out(fiber);  // for good
 }
 
 void Worker::diverge(Fault fault, unsigned thread, unsigned other) {
-  finding_.fault = fault;
-  finding_.number = thread;
-  finding_.access.other = other;
+  note(fault, {.other = other}, *fibers_[thread]);
+}
+
+void Worker::note(Fault fault, const Access& access, const Fiber& fiber) {
+  finding_ = {.fault = fault, .access = access, .number = fiber.thread};
   for (int axis = 0; axis < 3; ++axis) {
     finding_.group[axis] = position[axis];
-    finding_.thread[axis] = position[axis] * nominal[axis] + fibers_[thread]->position[axis];
+    finding_.thread[axis] = position[axis] * nominal[axis] + fiber.position[axis];
   }
 }
 
@@ -271,31 +265,23 @@ std::string describe(const Finding& finding, const KernelEntry& kernel, const Gr
   std::ostringstream text;
   text << "kernel " << kernel.name << ", thread " << triple(finding.thread) << ", number "
        << finding.number << " of group " << triple(finding.group) << ": ";
-  const auto place = [&] {
-    text << describe_place(access.address, places(access.address, kernel, group, indices));
-  };
   const char* verb = access.write ? "writes " : "reads ";
   switch (finding.fault) {
     case Fault::kOutOfBounds:
       text << verb << access.bytes << " bytes out of bounds, ";
-      place();
       break;
     case Fault::kReadOnly:
       text << "writes " << access.bytes << " bytes to read-only memory, ";
-      place();
       break;
     case Fault::kMisaligned:
       text << verb << access.bytes << " bytes misaligned, ";
-      place();
       break;
     case Fault::kUninitialised:
       text << "reads uninitialised threadgroup memory, ";
-      place();
       break;
     case Fault::kRace:
       text << verb << "what was touched by " << other_thread(access.other)
            << " of the group without a barrier between, ";
-      place();
       break;
     case Fault::kInactiveLane:
       text << "reads lane " << access.other << " of its SIMD group, which is not active";
@@ -319,6 +305,9 @@ std::string describe(const Finding& finding, const KernelEntry& kernel, const Gr
       break;
     case Fault::kNone:
       break;
+  }
+  if (finding.fault < Fault::kInactiveLane) {  // those of memory
+    text << describe_place(access.address, places(access.address, kernel, group, indices));
   }
   return text.str();
 }

@@ -56,6 +56,7 @@ class Worker : private menagerie::emulated::Group {
   void meet(unsigned simd, unsigned lanes);
   void meet_at_barrier();
   void diverge(Fault fault, unsigned thread, unsigned other);
+  void note(Fault fault, const menagerie::emulated::Access& access, const Fiber& fiber);
 
   FiberPool pool_;
   std::shared_ptr<HostBuffer> local_memory_;
