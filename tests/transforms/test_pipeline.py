@@ -238,8 +238,7 @@ def test_new_nodes_say_where_they_come_from(program: torch.export.ExportedProgra
     """A node made by the editor has a fake value, a module path and a source line."""
     editor = ProgramEditor(program)
     relu = editor.calls(torch.ops.aten.relu.default)[0]
-    with editor.graph.inserting_after(relu):
-        node = editor.call(torch.ops.aten.neg.default, relu, like=relu)
+    node = editor.call(torch.ops.aten.neg.default, relu, like=relu)
     assert tuple(node.meta["val"].shape) == (4, 2)
     assert node.meta["stack_trace"] == relu.meta["stack_trace"]
     assert node.meta["nn_module_stack"] == relu.meta["nn_module_stack"]
@@ -253,8 +252,7 @@ def test_replacing_an_output_keeps_the_signature_true(
     class Negate(_Named):
         def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
             add = editor.calls(torch.ops.aten.add.Tensor)[0]
-            with editor.graph.inserting_after(add):
-                fresh = editor.call(torch.ops.aten.sub.Tensor, add.args[0], 1, like=add)
+            fresh = editor.call(torch.ops.aten.sub.Tensor, add.args[0], 1, like=add)
             editor.replace(add, fresh)
 
     x = torch.randn(4, 3)

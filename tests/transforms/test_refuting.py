@@ -44,8 +44,7 @@ def _wrong(operator: object, function: Callable[..., torch.Tensor]) -> type[Grap
         def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
             """See the class."""
             for node in editor.calls(operator):
-                with editor.graph.inserting_before(node):
-                    made = write(editor, function, *node.args[:2], like=node)
+                made = write(editor, function, *node.args[:2], like=node)
                 editor.replace(node, made)
 
     return Wrong

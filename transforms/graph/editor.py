@@ -163,8 +163,9 @@ class ProgramEditor:
     # Changing
 
     def call(self, target: OpOverload | Any, *args: Any, like: Node, **kwargs: Any) -> Node:
-        """Insert a call before the insertion point, with a value, and the origin of `like`."""
-        node = self.graph.call_function(target, args, kwargs)
+        """Insert a call in front of the node `like`, with a value, and the origin of that."""
+        with self.graph.inserting_before(like):
+            node = self.graph.call_function(target, args, kwargs)
         for key in _ORIGIN_KEYS:
             if key in like.meta:
                 node.meta[key] = like.meta[key]

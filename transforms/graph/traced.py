@@ -74,18 +74,17 @@ def inline(
     Views in it copy unless operands are laid out as what was traced with (`same_strides`).
     """
     given, made = iter(operands), dict[Any, Any]()
-    with editor.graph.inserting_before(like):
-        for node in traced.graph.nodes:
-            if node.op == "placeholder":
-                made[node] = next(given)
-            elif node.op == "get_attr":
-                value = getattr(traced, node.target)
-                made[node] = editor.add_constant(node.target.rstrip("_"), value, learned=False)
-            elif node.op == "call_function":
-                args, kwargs = torch.fx.map_arg((node.args, node.kwargs), made.__getitem__)
-                views = not same_strides and node.target in _VIEWS
-                target = aten.reshape.default if views else node.target
-                made[node] = editor.call(target, *args, like=like, **kwargs)
+    for node in traced.graph.nodes:
+        if node.op == "placeholder":
+            made[node] = next(given)
+        elif node.op == "get_attr":
+            value = getattr(traced, node.target)
+            made[node] = editor.add_constant(node.target.rstrip("_"), value, learned=False)
+        elif node.op == "call_function":
+            args, kwargs = torch.fx.map_arg((node.args, node.kwargs), made.__getitem__)
+            views = not same_strides and node.target in _VIEWS
+            target = aten.reshape.default if views else node.target
+            made[node] = editor.call(target, *args, like=like, **kwargs)
     return torch.fx.map_arg(traced.graph.output_node().args[0], made.__getitem__)
 
 

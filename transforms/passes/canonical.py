@@ -177,8 +177,7 @@ class LookUpTensorIndices(CanonicalPass):
             if (index := _index_read(node)) is not None:
                 indices = [None] * (axis % x.meta["val"].dim()) + [index]
                 target = aten.index_put.default if written else aten.index.Tensor
-                with editor.graph.inserting_before(node):
-                    editor.replace(node, editor.call(target, x, indices, *written, like=node))
+                editor.replace(node, editor.call(target, x, indices, *written, like=node))
                 journal.changed(f"{node.name} looks {index.name} up")
 
 
@@ -219,20 +218,18 @@ class RoundToHalves(CanonicalPass):
             dtype = _half_of(node)
             if _by_whole(node):
                 cast = partial(editor.call, aten._to_copy.default, like=node)
-                with editor.graph.inserting_before(node):
-                    wide: Any = cast(node.args[0], dtype=torch.float32)
-                    whole = editor.call(node.target, wide, node.args[1], like=node)
-                    editor.replace(node, cast(whole, dtype=dtype))
+                wide: Any = cast(node.args[0], dtype=torch.float32)
+                whole = editor.call(node.target, wide, node.args[1], like=node)
+                editor.replace(node, cast(whole, dtype=dtype))
                 journal.changed(f"{node.name} takes a number as it is")
                 continue
             for place in _unrounded(node):
                 value: Any = node.args[place]
                 if isinstance(value, Node):
-                    with editor.graph.inserting_before(node):
-                        half = editor.call(aten._to_copy.default, value, dtype=dtype, like=node)
-                        bits = editor.call(aten.view.dtype, half, torch.int16, like=node)
-                        same = editor.call(aten.bitwise_and.Scalar, bits, -1, like=node)
-                        value = editor.call(aten.view.dtype, same, dtype, like=node)
+                    half = editor.call(aten._to_copy.default, value, dtype=dtype, like=node)
+                    bits = editor.call(aten.view.dtype, half, torch.int16, like=node)
+                    same = editor.call(aten.bitwise_and.Scalar, bits, -1, like=node)
+                    value = editor.call(aten.view.dtype, same, dtype, like=node)
                 else:
                     value = torch.tensor(value, dtype=dtype).item()
                 node.update_arg(place, value)

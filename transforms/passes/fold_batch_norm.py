@@ -62,8 +62,7 @@ class FoldBatchNorm(GraphPass):
             for reader in _statistics_readers(node):
                 if reader.args[1] != 0 and reader.users:  # a GPU's, as torch has it, are others
                     mean, wanted = given["running_mean"], {"dtype": reader.meta["val"].dtype}
-                    with editor.graph.inserting_before(node):
-                        none = editor.call(aten.new_zeros.default, mean, [0], like=node, **wanted)
+                    none = editor.call(aten.new_zeros.default, mean, [0], like=node, **wanted)
                     editor.replace(reader, none)
                     journal.changed(f"{reader.name} has no elements in inference")
             layer = _layer(given["input"])
@@ -123,12 +122,11 @@ def _fold(editor: ProgramEditor, node: Node, norm: _Norm, layer: _Layer) -> str 
     if _is_rounded_away(exact, weight, gain, layer):
         return f"a folded weight is too small for {dtype}: it would keep few of its digits"
     name = editor.constant_name(layer.weight)
-    with editor.graph.inserting_before(layer.node):
-        given = bound_arguments(layer.node) | {
-            "weight": editor.add_constant(f"{name}_folded", weight),
-            "bias": editor.add_constant(f"{name}_folded_bias", offset),
-        }
-        fresh = editor.call(layer.node.target, *given.values(), like=layer.node)
+    given = bound_arguments(layer.node) | {
+        "weight": editor.add_constant(f"{name}_folded", weight),
+        "bias": editor.add_constant(f"{name}_folded_bias", offset),
+    }
+    fresh = editor.call(layer.node.target, *given.values(), like=layer.node)
     for reader in _statistics_readers(node):
         editor.replace(reader, fresh)
     editor.replace(node, fresh)

@@ -132,26 +132,21 @@ def _part(editor: ProgramEditor, match: _Match) -> None:
         plain = value.clone(memory_format=torch.contiguous_format)
         return editor.add_constant(f"{step.name}_part_{name}", plain)
 
-    with editor.graph.inserting_before(match.node):
-        terms, start = [], 0
-        for number, (part, value) in enumerate(zip(match.parts, match.values, strict=True)):
-            end = start + int(value.shape[-1])
-            weight = held(str(number), step.weight[:, start:end])
-            bias = held("bias", step.bias) if number == 0 and step.bias is not None else None
-            terms.append(call(aten.linear.default, part, weight, bias))
-            start = end
-        total = reduce(functools.partial(call, aten.add.Tensor), terms)
-        if match.view is not None:
-            total = _view_like(editor, match.view, total, step.weight.shape[0])
+    terms, start = [], 0
+    for number, (part, value) in enumerate(zip(match.parts, match.values, strict=True)):
+        end = start + int(value.shape[-1])
+        weight = held(str(number), step.weight[:, start:end])
+        bias = held("bias", step.bias) if number == 0 and step.bias is not None else None
+        terms.append(call(aten.linear.default, part, weight, bias))
+        start = end
+    total = reduce(functools.partial(call, aten.add.Tensor), terms)
+    if match.view is not None:
+        geometry: Any = match.view.args[1]
+        target: Any = aten.unsqueeze.default
+        if match.view.target is not target:  # the same but for the last axis
+            target, geometry = aten.view.default, [*geometry[:-1], step.weight.shape[0]]
+        total = call(target, total, geometry)
     editor.replace(match.node, total)
-
-
-def _view_like(editor: ProgramEditor, view: Node, total: Node, features: int) -> Node:
-    """View `total` in the shape of `view`, but for its last axis of `features`."""
-    geometry: Any = view.args[1]
-    if view.target is aten.unsqueeze.default:
-        return editor.call(aten.unsqueeze.default, total, geometry, like=view)
-    return editor.call(aten.view.default, total, [*geometry[:-1], features], like=view)
 
 
 class Shape(NamedTuple):

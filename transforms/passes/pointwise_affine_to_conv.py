@@ -147,14 +147,13 @@ class _Writer:
 
     def _make(self) -> dict[Node, Node]:
         """Write all steps' counterparts; return the replacement of each node that others use."""
-        editor, members, exits = self._editor, set(self._chain.members), set(self._chain.exits)
+        members, exits = set(self._chain.members), set(self._chain.exits)
         made: dict[Node, Node] = {}
         for node, place in self._plan.placed.items():
-            with editor.graph.inserting_before(node):
-                if node in members and node not in self._plan.joined:
-                    self._counterparts[node] = self._counterpart(node)
-                if node in exits:
-                    made[node] = self._arranged(place, node)
+            if node in members and node not in self._plan.joined:
+                self._counterparts[node] = self._counterpart(node)
+            if node in exits:
+                made[node] = self._arranged(place, node)
         return made
 
     def _hand_over(self, old: dict[Node, Placed], made: dict[Node, Node]) -> None:

@@ -214,8 +214,7 @@ def _compose(work: _Work, node: Node, steps: list[_Step]) -> bool:
         permutes = [n for n in step.chain if qualified_name(n.target) in PERMUTATIONS]
         if len(permutes) < 2 or not step.views or any(len(n.users) > 1 for n in inner):  # noqa: PLR2004
             continue
-        with editor.graph.inserting_before(node):
-            fresh = editor.call(aten.permute.default, step.source, list(step.axes), like=node)
+        fresh = editor.call(aten.permute.default, step.source, list(step.axes), like=node)
         if not same_layout(fresh.meta["val"], node.meta["val"]):
             editor.graph.erase_node(fresh)
             continue

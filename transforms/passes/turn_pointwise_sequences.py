@@ -38,8 +38,7 @@ class TurnPointwiseSequences(GraphPass):
                 journal.changed(f"{node.name} and its transposition became a linear layer")
             elif also_inputs and _is_transposition(bound_arguments(node)["input"]):
                 linear = _linear(editor, node)
-                with editor.graph.inserting_after(linear):
-                    turned = editor.call(aten.transpose.int, linear, 1, 2, like=node)
+                turned = editor.call(aten.transpose.int, linear, 1, 2, like=node)
                 editor.replace(node, turned)
                 journal.changed(f"{node.name}, of a transposed input, became a linear layer")
 
@@ -73,8 +72,7 @@ def _is_transposition(node: Node) -> bool:
 def _linear(editor: ProgramEditor, convolution: Node) -> Node:
     """Return what the convolution computes with places before channels, in front of it."""
     given = bound_arguments(convolution)
-    with editor.graph.inserting_before(convolution):
-        places = editor.call(aten.transpose.int, given["input"], 1, 2, like=convolution)
-        weight = editor.call(aten.squeeze.dim, given["weight"], -1, like=convolution)
-        operands = (places, weight, given["bias"])
-        return editor.call(aten.linear.default, *operands, like=convolution)
+    places = editor.call(aten.transpose.int, given["input"], 1, 2, like=convolution)
+    weight = editor.call(aten.squeeze.dim, given["weight"], -1, like=convolution)
+    operands = (places, weight, given["bias"])
+    return editor.call(aten.linear.default, *operands, like=convolution)

@@ -132,8 +132,7 @@ class Harmless(GraphPass):
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """See the class."""
         for node in editor.calls(aten.gelu.default):
-            with editor.graph.inserting_before(node):
-                fresh = editor.call(aten.gelu.default, *node.args, approximate="none", like=node)
+            fresh = editor.call(aten.gelu.default, *node.args, approximate="none", like=node)
             editor.replace(node, fresh)
 
 
@@ -147,8 +146,7 @@ class DropsBias(GraphPass):
         """See the class."""
         for node in editor.calls(aten.linear.default):
             if node.meta["val"].shape[-1] == 12:
-                with editor.graph.inserting_before(node):
-                    fresh = editor.call(aten.linear.default, *node.args[:2], like=node)
+                fresh = editor.call(aten.linear.default, *node.args[:2], like=node)
                 editor.replace(node, fresh)
 
 
@@ -164,7 +162,6 @@ class Shifts(GraphPass):
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """See the class."""
         for node in editor.calls(aten.tanh.default):
-            with editor.graph.inserting_before(node):
-                fresh = editor.call(aten.tanh.default, *node.args, like=node)
-                moved = editor.call(aten.add.Tensor, fresh, self._by, like=node)
+            fresh = editor.call(aten.tanh.default, *node.args, like=node)
+            moved = editor.call(aten.add.Tensor, fresh, self._by, like=node)
             editor.replace(node, moved)

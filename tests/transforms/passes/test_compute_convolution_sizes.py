@@ -37,8 +37,7 @@ def _asking(module: nn.Module) -> torch.export.ExportedProgram:
     editor = ProgramEditor(program)
     (convolution,) = editor.calls(aten.conv1d.default)
     (arange,) = editor.calls(aten.arange.default)
-    with editor.graph.inserting_after(convolution):
-        asked = editor.call(aten.sym_size.int, convolution, module.axis, like=convolution)
+    asked = editor.call(aten.sym_size.int, convolution, module.axis, like=arange)
     arange.replace_input_with(arange.args[0], asked)
     return editor.finish()
 

@@ -76,8 +76,7 @@ class FuseActivations(GraphPass):
                 continue
             if layer.meta["val"].dtype not in _DTYPES:
                 continue
-            with editor.graph.inserting_before(node):
-                fused = _fused(editor, layer, activation_of(node), node)
+            fused = _fused(editor, layer, activation_of(node), node)
             if fused is not None:
                 journal.changed(f"{layer.name} applies {node.name}")
                 editor.replace(node, fused)

@@ -98,8 +98,7 @@ class JoinExpandedDepthwise(GraphPass):
                 continue
             for asked in [n for n in expansion.node.users if n.target is aten.sym_size.int]:
                 compute_size(editor, asked, expansion.node)
-            with editor.graph.inserting_before(node):
-                joined = _joined(editor, expansion, outer, node)
+            joined = _joined(editor, expansion, outer, node)
             journal.changed(f"joined {expansion.node.name} and {node.name}")
             editor.replace(node, joined)
             joined.name = node.name

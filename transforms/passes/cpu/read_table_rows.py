@@ -41,10 +41,7 @@ class ReadTableRows(GraphPass):
                 continue
             if fake_value(indices).dtype not in (torch.int64, torch.int32):
                 continue
-            with editor.graph.inserting_before(node):
-                rows = editor.call(
-                    torch.ops.menagerie.table_rows.default, table, indices, like=node
-                )
+            rows = editor.call(torch.ops.menagerie.table_rows.default, table, indices, like=node)
             journal.changed(f"{node.name} reads rows of {table} as they are stored")
             editor.replace(node, rows)
             rows.name = node.name

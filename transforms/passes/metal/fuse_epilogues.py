@@ -365,9 +365,8 @@ def _squeeze_with(editor: ProgramEditor, up: Node, journal: Journal) -> None:
     if images.target in _MEANS and len(images.users) == 1 and _is_small_image(images):
         (images,) = images.all_input_nodes
     weights = (each[key] for each in (first, last) for key in ("weight", "bias"))
-    with editor.graph.inserting_before(up):
-        operands = (images, *weights, *steps, len(first["steps"]))
-        editor.replace(up, editor.call(_operators.squeeze.default, *operands, like=up))
+    operands = (images, *weights, *steps, len(first["steps"]))
+    editor.replace(up, editor.call(_operators.squeeze.default, *operands, like=up))
     journal.changed(f"{up.name} is computed with {down.name}")
 
 

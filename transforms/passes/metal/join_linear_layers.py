@@ -53,15 +53,12 @@ def _join(editor: ProgramEditor, layers: list[Node]) -> None:
     weight = _stacked(editor, [bound_arguments(node)["weight"] for node in layers])
     biases = [bound_arguments(node)["bias"] for node in layers]
     bias = None if first["bias"] is None else _stacked(editor, biases)
-    with editor.graph.inserting_before(layers[0]):
-        whole = editor.call(aten.linear.default, first["input"], weight, bias, like=layers[0])
-        begin, parts = 0, []
-        for node in layers:
-            end = begin + fake_value(node).shape[-1]
-            parts.append(editor.call(aten.slice.Tensor, whole, -1, begin, end, like=node))
-            begin = end
-    for node, part in zip(layers, parts, strict=True):  # behind the place they are put before
-        editor.replace(node, part)
+    whole = editor.call(aten.linear.default, first["input"], weight, bias, like=layers[0])
+    begin = 0
+    for node in layers:
+        end = begin + fake_value(node).shape[-1]
+        editor.replace(node, editor.call(aten.slice.Tensor, whole, -1, begin, end, like=node))
+        begin = end
 
 
 def _stacked(editor: ProgramEditor, weights: list[Node]) -> Node:
