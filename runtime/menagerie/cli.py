@@ -177,17 +177,12 @@ def _parser(host: Host) -> argparse.ArgumentParser:
     _threads(verify, 1)
     run = _command(commands, host, "run", _run)
     _bundle(run, host)
-    run.add_argument(
-        "files", nargs="*", metavar="FILE", help="pictures, recordings or sentences for the model"
-    )
-    run.add_argument(
-        "--input", "-i", action="append", default=[], metavar="[NAME=]FILE.npy", help="an array"
-    )
-    run.add_argument("--output", "-o", type=Path, metavar="FILE", help=".npy, or .npz for several")
-    run.add_argument(
-        "--picture", type=Path, metavar="FILE.png", help="write the picture with the boxes drawn"
-    )
-    run.add_argument("--program", default="main", help="program of the model (default: main)")
+    add = run.add_argument
+    add("files", nargs="*", metavar="FILE", help="pictures, recordings or sentences for the model")
+    add("--input", "-i", action="append", default=[], metavar="[NAME=]FILE.npy", help="an array")
+    add("--output", "-o", type=Path, metavar="FILE", help=".npy, or .npz for several")
+    add("--picture", type=Path, metavar="FILE.png", help="write the picture with the boxes drawn")
+    add("--program", default="main", help="program of the model (default: main)")
     _threads(run)
     _timing(_command(commands, host, "bench", _bench), host)
     _transcription(_command(commands, host, "transcribe", _transcribe), host)
@@ -221,58 +216,41 @@ def _epilog(host: Host, examples: Sequence[str], note: str) -> str:
 
 
 def _pulling(parser: argparse.ArgumentParser, host: Host) -> None:
-    parser.add_argument("model", help="name of a published model, or hf://ORG/NAME")
+    add = parser.add_argument
+    add("model", help="name of a published model, or hf://ORG/NAME")
     _published(parser, host)
-    parser.add_argument(
-        "--output", "-o", type=Path, metavar="PLACE", help="folder or zip (default: MODEL-TARGET)"
-    )
-    parser.add_argument(
-        "--platform", help="another machine's, e.g. cpu-linux-arm64 (default: what this one runs)"
-    )
-    parser.add_argument(
-        "--build", metavar="KEY", help="a build's key, or its beginning (default: the latest)"
-    )
+    add("--output", "-o", type=Path, metavar="PLACE", help="folder or zip (default: MODEL-TARGET)")
+    add("--platform", help="another machine's, e.g. cpu-linux-arm64 (default: what this one runs)")
+    add("--build", metavar="KEY", help="a build's key, or its beginning (default: the latest)")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--zip", action="store_true", help="one zip file instead of a folder")
     form.add_argument(
         "--standalone", action="store_true", help="for any Linux with glibc 2.28, no Python"
     )
-    parser.add_argument(
-        "--runtime", type=Path, metavar="WHEEL", help="for --standalone (default: the one here)"
-    )
-    parser.add_argument(
-        "--no-goldens", action="store_true", help="leave out what only verify and bench read"
-    )
+    add("--runtime", type=Path, metavar="WHEEL", help="for --standalone (default: the one here)")
+    add("--no-goldens", action="store_true", help="leave out what only verify and bench read")
 
 
 def _timing(parser: argparse.ArgumentParser, host: Host) -> None:
+    add = parser.add_argument
     _bundle(parser, host)
-    parser.add_argument("--program", default="main", help="program of the model (default: main)")
+    add("--program", default="main", help="program of the model (default: main)")
     _threads(parser, 1)
-    parser.add_argument(
-        "--seconds", type=_seconds, default=3.0, help="how long to measure (default: 3)"
-    )
-    parser.add_argument("--profile", action="store_true", help="where the time goes, by kernel")
-    parser.add_argument(
-        "--most", type=_whole(0, 10_000), default=25, metavar="N", help="kernels (default: 25)"
-    )
+    add("--seconds", type=_seconds, default=3.0, help="how long to measure (default: 3)")
+    add("--profile", action="store_true", help="where the time goes, by kernel")
+    add("--most", type=_whole(0, 10_000), default=25, metavar="N", help="kernels (default: 25)")
 
 
 def _transcription(parser: argparse.ArgumentParser, host: Host) -> None:
+    add = parser.add_argument
     _bundle(parser, host)
-    parser.add_argument(
-        "audio", nargs="+", help="WAV, FLAC, Ogg or MP3; `-`: raw 16-bit samples on standard input"
-    )
-    parser.add_argument("--format", "-f", default="txt", help="txt, srt, vtt or json")
-    parser.add_argument("--output", "-o", type=Path, metavar="DIR", help="folder for the files")
-    parser.add_argument("--head", help="decoder of the model (default: its first)")
-    parser.add_argument(
-        "--rate", type=_whole(1, 10**6), default=16_000, metavar="HZ", help="sample rate (16000)"
-    )
-    parser.add_argument(
-        "--chunk", type=_seconds, metavar="SECONDS", help="of audio at once (default: the most)"
-    )
-    parser.add_argument("--language", metavar="CODE", help="language, e.g. en (default: as heard)")
+    add("audio", nargs="+", help="WAV, FLAC, Ogg or MP3; `-`: raw 16-bit samples on standard input")
+    add("--format", "-f", default="txt", help="txt, srt, vtt or json")
+    add("--output", "-o", type=Path, metavar="DIR", help="folder for the files")
+    add("--head", help="decoder of the model (default: its first)")
+    add("--rate", type=_whole(1, 10**6), default=16_000, metavar="HZ", help="sample rate (16000)")
+    add("--chunk", type=_seconds, metavar="SECONDS", help="of audio at once (default: the most)")
+    add("--language", metavar="CODE", help="language, e.g. en (default: as heard)")
     _threads(parser)
 
 
@@ -289,16 +267,15 @@ def _bundle(parser: argparse.ArgumentParser, host: Host) -> None:
 
 
 def _published(parser: argparse.ArgumentParser, host: Host) -> None:
-    parser.add_argument(
-        "--target", "-t", default="cpu", type=host.target, help="cpu (default) or metal"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--target", "-t", default="cpu", type=host.target, help="cpu (default) or metal")
+    add(
         "--store",
         metavar="URL",
         help="where models are published: a folder, https://host/path, s3://bucket/prefix or "
         f"hf://ORG/NAME (default: {host.default_store})",
     )
-    parser.add_argument(
+    add(
         "--allow-unsigned",
         action="store_true",
         help="take what no trusted key has signed: native code of unproven origin",
