@@ -68,6 +68,11 @@ def identity_axes(sizes: Sequence[Size]) -> Axes:
     return tuple(whole(axis, size) for axis, size in enumerate(sizes))
 
 
+def permuted(axes: Axes, order: Sequence[int]) -> Axes:
+    """Return the axes after `permute(order)`."""
+    return tuple(axes[axis] for axis in order)
+
+
 def regrouped(axes: Axes, sizes: Sequence[Size]) -> Axes | None:
     """Return the axes after a view to `sizes`; None where they are not products of digits.
 
@@ -210,7 +215,7 @@ def _is_in_order(node: Node) -> bool:
 def follow(node: Node, axes: Axes) -> Axes | None:
     """Return the axes after the layout operator `node`, given its input's; None if unknown."""
     if qualified_name(node.target) in PERMUTATIONS:
-        return tuple(axes[axis] for axis in axis_order(node, len(axes)))
+        return permuted(axes, axis_order(node, len(axes)))
     return regrouped(axes, sizes_of(fake_value(node).shape))
 
 
