@@ -213,10 +213,9 @@ AtenTensorHandle attended(Attention a) {
 
 }  // namespace
 
-MENAGERIE_ABI AOTITorchError aoti_torch_mps_attention(AtenTensorHandle query, AtenTensorHandle key,
-                                                      AtenTensorHandle value,
-                                                      AtenTensorHandle* mask, int32_t is_causal,
-                                                      double* scale, AtenTensorHandle* ret0) {
+MENAGERIE_SHIM aoti_torch_mps_attention(AtenTensorHandle query, AtenTensorHandle key,
+                                        AtenTensorHandle value, AtenTensorHandle* mask,
+                                        int32_t is_causal, double* scale, AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     const Tensor& q = operand(query);
     const double factor = scale != nullptr ? *scale : 1 / std::sqrt(double(q.size[3]));
@@ -225,10 +224,11 @@ MENAGERIE_ABI AOTITorchError aoti_torch_mps_attention(AtenTensorHandle query, At
   });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_mps_relative_attention(
-    AtenTensorHandle query, AtenTensorHandle key, AtenTensorHandle value, AtenTensorHandle* mask,
-    AtenTensorHandle positions, AtenTensorHandle bias, AtenTensorHandle place_bias, double scale,
-    double hidden, AtenTensorHandle* ret0) {
+MENAGERIE_SHIM aoti_torch_mps_relative_attention(AtenTensorHandle query, AtenTensorHandle key,
+                                                 AtenTensorHandle value, AtenTensorHandle* mask,
+                                                 AtenTensorHandle positions, AtenTensorHandle bias,
+                                                 AtenTensorHandle place_bias, double scale,
+                                                 double hidden, AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     *ret0 = attended({operand(query),
                       operand(key),

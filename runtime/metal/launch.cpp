@@ -135,8 +135,8 @@ std::span<const uint64_t> lengths(const uint64_t* first, size_t count) {
 
 }  // namespace
 
-MENAGERIE_ABI AOTITorchError aoti_torch_mps_create_shader_library(
-    const char* metal_shader_source, AOTIMetalShaderLibraryHandle* library_handle) {
+MENAGERIE_SHIM aoti_torch_mps_create_shader_library(const char* metal_shader_source,
+                                                    AOTIMetalShaderLibraryHandle* library_handle) {
   return guarded(__func__, [&] {
     require(metal_shader_source != nullptr, "the source is null");
     const std::string_view text = metal_shader_source;
@@ -147,15 +147,15 @@ MENAGERIE_ABI AOTITorchError aoti_torch_mps_create_shader_library(
   });
 }
 
-MENAGERIE_ABI AOTITorchError
+MENAGERIE_SHIM
 aoti_torch_mps_delete_shader_library(AOTIMetalShaderLibraryHandle library_handle) {
   return guarded(__func__, [&] { delete reinterpret_cast<Library*>(library_handle); });
 }
 
 // The function belongs to the library, as torch's does.
-MENAGERIE_ABI AOTITorchError aoti_torch_mps_get_kernel_function(
-    AOTIMetalShaderLibraryHandle library_handle, const char* kernel_name,
-    AOTIMetalKernelFunctionHandle* function_handle) {
+MENAGERIE_SHIM aoti_torch_mps_get_kernel_function(AOTIMetalShaderLibraryHandle library_handle,
+                                                  const char* kernel_name,
+                                                  AOTIMetalKernelFunctionHandle* function_handle) {
   return guarded(__func__, [&] {
     Library& library = library_of(library_handle);
     require(kernel_name != nullptr, "the kernel's name is null");
@@ -168,15 +168,15 @@ MENAGERIE_ABI AOTITorchError aoti_torch_mps_get_kernel_function(
   });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_mps_start_encoding(AOTIMetalKernelFunctionHandle func) {
+MENAGERIE_SHIM aoti_torch_mps_start_encoding(AOTIMetalKernelFunctionHandle func) {
   return guarded(__func__, [&] {
     pending = {};
     pending.function = &function_of(func);
   });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_mps_set_arg_tensor(AOTIMetalKernelFunctionHandle func,
-                                                           unsigned idx, AtenTensorHandle tensor) {
+MENAGERIE_SHIM aoti_torch_mps_set_arg_tensor(AOTIMetalKernelFunctionHandle func, unsigned idx,
+                                             AtenTensorHandle tensor) {
   return guarded(__func__, [&] {
     const Tensor& value = operand(tensor);
     if (on_device(value)) return set_argument(func, {idx, region_of(value), {}, 0});
@@ -195,8 +195,8 @@ MENAGERIE_ABI AOTITorchError aoti_torch_mps_set_arg_tensor(AOTIMetalKernelFuncti
   });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_mps_set_arg_int(AOTIMetalKernelFunctionHandle func,
-                                                        unsigned idx, int64_t val) {
+MENAGERIE_SHIM aoti_torch_mps_set_arg_int(AOTIMetalKernelFunctionHandle func, unsigned idx,
+                                          int64_t val) {
   return guarded(__func__, [&] {
     Argument argument{idx, {}, {}, sizeof val};
     std::memcpy(argument.value.data(), &val, sizeof val);
@@ -204,38 +204,39 @@ MENAGERIE_ABI AOTITorchError aoti_torch_mps_set_arg_int(AOTIMetalKernelFunctionH
   });
 }
 
-MENAGERIE_ABI AOTITorchError menagerie_mps_fault(const char* const* messages, int64_t count,
-                                                 AtenTensorHandle* ret) {
+MENAGERIE_SHIM menagerie_mps_fault(const char* const* messages, int64_t count,
+                                   AtenTensorHandle* ret) {
   return guarded(__func__,
                  [&] { *ret = to_handle(State::current().fault(list(messages, count))); });
 }
 
 // Without a group size torch takes the largest group, in one axis (MetalKernelFunction::dispatch).
-MENAGERIE_ABI AOTITorchError aoti_torch_mps_dispatch_single(AOTIMetalKernelFunctionHandle func,
-                                                            uint64_t length) {
+MENAGERIE_SHIM aoti_torch_mps_dispatch_single(AOTIMetalKernelFunctionHandle func, uint64_t length) {
   return guarded(__func__, [&] {
     const uint64_t most = function_of(func).kernel->max_threads_per_group();
     launch(func, {{length, 1, 1}, {std::max<uint64_t>(std::min(length, most), 1), 1, 1}});
   });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_mps_dispatch_single_with_group_size(
-    AOTIMetalKernelFunctionHandle func, uint64_t length, uint64_t group_size) {
+MENAGERIE_SHIM aoti_torch_mps_dispatch_single_with_group_size(AOTIMetalKernelFunctionHandle func,
+                                                              uint64_t length,
+                                                              uint64_t group_size) {
   return guarded(__func__, [&] { launch(func, {{length, 1, 1}, {group_size, 1, 1}}); });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_mps_dispatch_array(AOTIMetalKernelFunctionHandle func,
-                                                           const uint64_t* length,
-                                                           size_t length_size) {
+MENAGERIE_SHIM aoti_torch_mps_dispatch_array(AOTIMetalKernelFunctionHandle func,
+                                             const uint64_t* length, size_t length_size) {
   return guarded(__func__, [&] {
     const uint64_t most = function_of(func).kernel->max_threads_per_group();
     launch(func, {extents(lengths(length, length_size), "the grid"), {most, 1, 1}});
   });
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_mps_dispatch_array_with_group_size(
-    AOTIMetalKernelFunctionHandle func, const uint64_t* length, size_t length_size,
-    const uint64_t* group_size, size_t group_size_size) {
+MENAGERIE_SHIM aoti_torch_mps_dispatch_array_with_group_size(AOTIMetalKernelFunctionHandle func,
+                                                             const uint64_t* length,
+                                                             size_t length_size,
+                                                             const uint64_t* group_size,
+                                                             size_t group_size_size) {
   return guarded(__func__, [&] {
     require(length_size == group_size_size, "the grid has ", length_size, " axes, its groups ",
             group_size_size);
@@ -251,9 +252,9 @@ MENAGERIE_ABI void aoti_torch_mps_shared_callback(AOTIMetalKernelFunctionHandle 
   (*static_cast<std::function<void(AOTIMetalKernelFunctionHandle)>*>(user_data))(func);
 }
 
-MENAGERIE_ABI AOTITorchError aoti_torch_mps_run_command_block(
-    AOTIMetalKernelFunctionHandle func, aoti_torch_mps_command_block_callback_t callback,
-    void* user_data) {
+MENAGERIE_SHIM aoti_torch_mps_run_command_block(AOTIMetalKernelFunctionHandle func,
+                                                aoti_torch_mps_command_block_callback_t callback,
+                                                void* user_data) {
   return guarded(__func__, [&] {
     function_of(func);
     require(callback != nullptr, "the callback is null");
