@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from tests.pieces import assert_as_eager
+from tests.pieces import Apply, assert_as_eager
 from transforms import convert
 from transforms.export.trace import trace
 from transforms.passes.unpad_relative_shift import UnpadRelativeShift
@@ -42,10 +42,6 @@ def _export(module: nn.Module, x: torch.Tensor) -> Any:
     return torch.export.export(module, (x,), strict=False)
 
 
-def _pads(program: Any) -> int:
-    return sum(n.target is aten.pad.default for n in program.graph.nodes)
-
-
 @settings(max_examples=30, deadline=None)
 @given(
     leading=st.lists(st.integers(1, 3), max_size=2),
@@ -62,10 +58,9 @@ def test_every_legal_shift_goes_by_views(
     count = torch.tensor([*leading, rows, length]).prod()
     x = torch.arange(int(count)).reshape(*leading, rows, length) / count
     module = _Shift(kept)
-    program = _export(module, x).run_decompositions({})
-    result, record = UnpadRelativeShift()(program)
+    result, record = UnpadRelativeShift()(_export(module, x).run_decompositions({}))
     assert len(record.changes) == 1
-    assert _pads(result) == 0
+    assert aten.pad.default not in {node.target for node in result.graph.nodes}
     torch.testing.assert_close(result.module()(x), module(x), rtol=0, atol=0)
 
 
@@ -77,13 +72,9 @@ class _Encoder(nn.Module):
         with torchvision_operators():
             from transformers import ParakeetEncoder, ParakeetEncoderConfig
         config = ParakeetEncoderConfig(
-            hidden_size=16,
-            num_attention_heads=2,
-            num_hidden_layers=1,
-            intermediate_size=16,
-            num_mel_bins=16,
-            subsampling_conv_channels=4,
-        )
+            hidden_size=16, num_attention_heads=2, num_hidden_layers=1, intermediate_size=16,
+            num_mel_bins=16, subsampling_conv_channels=4,
+        )  # fmt: skip
         self.encoder = ParakeetEncoder(config)
 
     def forward(self, features: torch.Tensor, heard: torch.Tensor | None = None) -> torch.Tensor:
@@ -92,11 +83,7 @@ class _Encoder(nn.Module):
 
 @pytest.mark.parametrize("low", [1, 2])
 def test_parakeet_of_any_length(low: int) -> None:
-    """One program serves every number of rows, at both ends of the range and between.
-
-    A single row would be regrouped into rows of no number at all: where there may be one, the pad
-    stays.
-    """
+    """One program serves all numbers of rows. Where there may be a single one, the pad stays."""
     torch.manual_seed(0)
     module = _Encoder().eval()
     shapes = ({1: 8 * torch.export.Dim("rows", min=low, max=64)},)
@@ -118,14 +105,27 @@ def test_scores_of_parakeet_are_one_dispatch_on_metal(tmp_path: Any) -> None:
     """With the attention, of any length, and of frames that hear and are heard by nobody."""
     module, sizes = _Encoder().eval(), {1: 8 * torch.export.Dim("rows", min=2, max=64)}
     calls = [(torch.randn(1, 8 * n, 16), torch.arange(8 * n)[None] < 8 * n - 8) for n in (2, 7, 64)]
-    shapes = (sizes, sizes)
-    program = trace("program main", module, calls[1], shapes=shapes)
+    dims = (sizes, sizes)
+    program = trace("program main", module, calls[1], shapes=dims)
     found = explain_program("main", program, target="metal")[1].dispatches
     assert (found["relative_attention"], found.keys() & {"bmm_out", "attention"}) == (1, set())
-    convert(
-        module, calls[1], out=tmp_path, target="metal", dynamic_shapes=shapes, measure_seconds=0
-    )
+    convert(module, calls[1], out=tmp_path, target="metal", dynamic_shapes=dims, measure_seconds=0)
     assert_as_eager(tmp_path, module, *calls, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("sizes", [(3, 9, 8), (1, 1, 9, 8)])
+def test_scores_of_other_queries_are_a_mask_on_metal(sizes: tuple[int, ...], tmp_path: Any) -> None:
+    """Queries of three axes, or of one head that the biases widen."""
+    lead = (*sizes[:-3], 3)
+    key, positions, *biases = (torch.rand(*lead, n, 8) for n in (9, 17, 1, 1))
+
+    def attend(query: torch.Tensor) -> torch.Tensor:
+        padded = nn.functional.pad((query + biases[0]) @ positions.mT, (1, 0))
+        mask = padded.view(*lead, -1, 9)[..., 1:, :].view(*lead, 9, 17)[..., :9] * 8**-0.5
+        return nn.functional.scaled_dot_product_attention(query + biases[1], key, key, mask)
+
+    convert(Apply(attend), (torch.rand(sizes),), out=tmp_path, target="metal", measure_seconds=0)
+    assert_as_eager(tmp_path, attend, (torch.rand(sizes),), rtol=1e-4, atol=1e-4)
 
 
 _SQUARE = torch.rand(2, 5, 9)
@@ -162,5 +162,4 @@ def test_refuses_with_a_reason(module: nn.Module, x: torch.Tensor, reason: str) 
 def test_other_pads_are_left_alone(module: nn.Module) -> None:
     """A pad of other places is no shift."""
     program = _export(module, _SQUARE)
-    result, _ = UnpadRelativeShift()(program)
-    assert result is program
+    assert UnpadRelativeShift()(program)[0] is program

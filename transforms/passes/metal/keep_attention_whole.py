@@ -154,11 +154,16 @@ def _relative(editor: ProgramEditor, node: Node) -> Node | None:
     if [(len(n.all_input_nodes), n.kwargs) for n in sums] != [(2, {})] * 2:
         return None
     (plain, *bias), (same, *place_bias) = query.args, placing.args
-    sizes = [fake_value(n).shape for n in (key, value, mask, turned, *bias, *place_bias)]
-    (batch, heads, rows, width), columns = fake_value(query).shape, sizes[0][-2]
+    operands: Any = (plain, key, value, mask, turned, *bias, *place_bias)
+    values = [fake_value(n) for n in (query, *operands)]
+    if any((v.dim(), v.dtype) != (_RANK, values[0].dtype) for v in values):
+        return None
+    whole, *sizes = (v.shape for v in values)
+    (batch, heads, rows, width), columns = whole, sizes[1][-2]
     fits = [
-        (batch, heads, columns, width), (batch, heads, columns, sizes[1][-1]),
-        (batch, heads, rows, columns), (sizes[3][0], heads, width, sizes[3][-1]),
+        whole,
+        (batch, heads, columns, width), (batch, heads, columns, sizes[2][-1]),
+        (batch, heads, rows, columns), (sizes[4][0], heads, width, sizes[4][-1]),
         *[(1, heads, 1, width)] * 2,
     ]  # fmt: skip
     if (
@@ -170,12 +175,11 @@ def _relative(editor: ProgramEditor, node: Node) -> Node | None:
     ):  # fmt: skip
         return None
     (hidden, fill), call = hiding or (None, 0.0), partial(editor.call, like=node)
-    with editor.graph.inserting_before(node):
-        seen = None if hidden is None else call(aten.logical_not.default, hidden)
-        operands = [plain, key, value, seen, call(aten.transpose.int, turned, 2, 3)]
-        operands += [call(aten.flatten.using_ints, each, 0, 2) for each in (*bias, *place_bias)]
-        whole = torch.ops.menagerie.relative_attention.default
-        return call(aten.transpose.int, call(whole, *operands, scale, fill), 1, 2)
+    seen = None if hidden is None else call(aten.logical_not.default, hidden)
+    operands = [plain, key, value, seen, call(aten.transpose.int, turned, 2, 3)]
+    operands += [call(aten.flatten.using_ints, each, 0, 2) for each in (*bias, *place_bias)]
+    operator = torch.ops.menagerie.relative_attention.default
+    return call(aten.transpose.int, call(operator, *operands, scale, fill), 1, 2)
 
 
 def _calls(value: Any, target: Any) -> bool:
