@@ -139,8 +139,8 @@ def _hyperbolic_sine(a: torch.Tensor, b: torch.Tensor) -> Planes:
     wild = a.isinf() & ~b.isfinite()
     sine, cosine = (a / 2).sinh(), (a / 2).cosh()  # whose products do not overflow in between
     real = torch.where(wild, torch.inf, _times(b.cos(), 2 * sine) * cosine)
-    imag = (_times(part, _times(part, b.sin())) for part in (cosine, sine))
-    return Planes(real, sum(imag))
+    first, second = (_times(part, _times(part, b.sin())) for part in (cosine, sine))
+    return Planes(real, first + second)  # not `sum`, whose 0 would make +0 of -0
 
 
 def _hyperbolic_cosine(a: torch.Tensor, b: torch.Tensor) -> Planes:

@@ -64,12 +64,13 @@ def test_complex_numbers_equal_eager(kind: type[nn.Module], scales: Any, tmp_pat
 
 @pytest.mark.parametrize("target", ["cpu", "metal"])
 def test_roots_neither_cancel_nor_overflow(target: str, tmp_path: Path) -> None:
-    """Of each sign, at ends and near an axis, where one part is far smaller than the other."""
-    module = Apply(lambda x: torch.view_as_real(torch.view_as_complex(x).sqrt()))
-    convert(module, (torch.randn(7, 2),), target=target, out=tmp_path / "b", measure_seconds=0)
+    """Of each sign, at ends and near an axis; -1 - 0i and its sine are below the real axis."""
+    whole, planes = torch.view_as_complex, torch.view_as_real
+    roots = Apply(lambda x: [planes(z.sqrt()) for z in (whole(x), whole(x).sinh())])
+    convert(roots, (torch.randn(7, 2),), target=target, out=tmp_path / "b", measure_seconds=0)
     ends = (-torch.inf, -3e38, -4.0, -1e-8, 0.0, 1.0, torch.inf)
-    pairs = torch.tensor([[a, b] for a in ends for b in (*ends, torch.nan)]).split(7)
-    assert_as_eager(tmp_path / "b", module, *((each,) for each in pairs), rtol=1e-5, atol=1e-38)
+    pairs = torch.tensor([[a, b] for a in ends for b in (*ends, torch.nan, -0.0)]).split(7)
+    assert_as_eager(tmp_path / "b", roots, *((each,) for each in pairs), rtol=1e-5, atol=1e-38)
 
 
 def _functions(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
@@ -79,18 +80,12 @@ def _functions(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
     return [*map(torch.view_as_real, [*made, z**0.5, z**3, z**-2.0])]
 
 
-class _Functions(nn.Module):
-    """Quotients, exponentials and powers of two complex tensors."""
-
-    def forward(self, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
-        return _functions(x, y)
-
-
 @pytest.mark.parametrize("target", ["cpu", "metal"])
 def test_functions_are_eagers_at_ends(target: str, tmp_path: Path) -> None:
     """An exponential that overflows has no NaN beside it; a number by infinity is 0."""
-    example = torch.randn(7, 2), torch.randn(7, 2)
-    made = convert(_Functions(), example, target=target, out=tmp_path / "b", measure_seconds=0)
+    example, module = (torch.randn(7, 2), torch.randn(7, 2)), nn.Module()
+    module.forward = _functions
+    made = convert(module, example, target=target, out=tmp_path / "b", measure_seconds=0)
     ends = (-torch.inf, -2.0, 0.0, 1.0, 100.0, torch.inf, torch.nan)
     z = torch.tensor([[a, b] for a in ends for b in (*ends[:4], 3.0, *ends[5:], 0.5)])
     calls = [(part, other) for n in (0, 5, 14) for part, other in
