@@ -8,6 +8,7 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,11 +56,11 @@ def package_version(name: str) -> str:
 
 
 def zig_cache() -> Path:
-    """Return where zig keeps what it compiled, of each environment by itself.
+    """Return the folder of zig's cache, one for each Python environment.
 
-    It compiles libc++ again, for 40 s, where the last who did had the wheel in another place.
+    In a shared one, zig compiles libc++ again, for 40 s, whenever the wheel's path changes.
     """
-    return home() / "zig" / hashlib.sha256(os.fsencode(zig_program())).hexdigest()[:16]
+    return home() / "zig" / hashlib.sha256(os.fsencode(sys.prefix)).hexdigest()[:16]
 
 
 def zig_environment() -> dict[str, str]:

@@ -51,9 +51,10 @@ def stored(device: EmulatedDevice, source: str) -> float:
 
 
 def test_environments_keep_what_zig_compiled_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the wheel in another place zig would compile libc++ again, and so would the first."""
+    """In a shared cache each would compile libc++ again. A Mac without the wheel has one too."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     here = compilers.zig_environment()
-    monkeypatch.setattr(compilers, "zig_program", lambda: Path("/elsewhere/zig"))
+    monkeypatch.setattr("sys.prefix", "/elsewhere")
     assert here.keys() == compilers.zig_environment().keys()
     assert not {*here.values()} & {*compilers.zig_environment().values()}
 
