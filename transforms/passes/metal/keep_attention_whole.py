@@ -87,10 +87,11 @@ class KeepAttentionWhole(GraphPass):
         if not found:
             return
         let_views_copy(editor)  # those of its result count on the strides that the operator gives
-        for node in found:
-            if (whole := _relative(editor, node)) is not None:
-                editor.replace(node, whole)
-        MergeCommonSubexpressions().rewrite(editor, journal)  # masks of several attentions
+        made = [(node, whole) for node in found if (whole := _relative(editor, node)) is not None]
+        for node, whole in made:
+            editor.replace(node, whole)
+        if made:
+            MergeCommonSubexpressions().rewrite(editor, journal)  # masks of several attentions
         editor.decompose({operator: attention})
         for node in found:
             journal.changed(f"kept {node.name} whole")
