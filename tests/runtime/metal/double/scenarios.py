@@ -228,10 +228,12 @@ def _lent(device: Device, values: torch.Tensor) -> Handle:
     return Handle(device.lib, pointer, values)
 
 
-def _scale_lent(device: Device) -> Handle:
-    """Let a kernel read memory of the caller's; return its tensor."""
+def _scale_lent(device: Device, residents: int | None = None) -> Handle:
+    """Let a kernel read memory of the caller's, so much of it resident; return its tensor."""
     _, values = _mapped(torch.arange(4096.0))
-    lent, out = _lent(device, values), device.empty((4096,), (1,), torch.float32)
+    lent = _lent(device, values)
+    assert residents is None or count(device, "resident") == residents
+    out = device.empty((4096,), (1,), torch.float32)
     Shaders(device).launch("scale", out, lent, 2, threads=4096)
     torch.testing.assert_close(device.value(out), torch.arange(4096.0) * 2)
     return lent
@@ -262,7 +264,7 @@ def long_weights(device: Device) -> None:
 
 def weights_stay_resident(device: Device) -> None:
     """Memory that is lent to the device is resident for as long as it is lent, and no longer."""
-    lent = _scale_lent(device)
+    lent = _scale_lent(device, residents=1)
     assert count(device, "resident") == 1
     del lent
     assert count(device, "resident") == 0

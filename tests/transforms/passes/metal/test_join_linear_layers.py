@@ -12,9 +12,11 @@ from transforms.passes.metal.join_linear_layers import JoinLinearLayers
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
+_LINEAR = torch.ops.aten.linear.default
+
 
 def _linears(program: ExportedProgram) -> int:
-    return sum(node.target is torch.ops.aten.linear.default for node in program.graph.nodes)
+    return sum(node.target is _LINEAR for node in program.graph.nodes)
 
 
 class Heads(nn.Module):
@@ -47,6 +49,22 @@ class Rows(nn.Module):
         """A number a place."""
         linear = nn.functional.linear
         return linear(x, self.first) - linear(x, self.second)
+
+
+class Overwriting(nn.Module):
+    """The input of two layers changes between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = nn.Linear(4, 4)
+        self.after = nn.Linear(4, 4)
+        self.register_buffer("kept", torch.zeros(2, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """A sum over what was kept and what is."""
+        before = self.before(self.kept)
+        self.kept.add_(x)
+        return before + self.after(self.kept)
 
 
 def _joined(module: nn.Module) -> ExportedProgram:
@@ -98,3 +116,9 @@ def test_shared_weight_is_left() -> None:
 def test_layers_of_one_row_are_left() -> None:
     """Weights without an axis of results are not stacked."""
     assert _linears(_joined(Rows())) == 2
+
+
+def test_layers_around_a_write_are_left() -> None:
+    """Layers are not joined over something that changes what the second reads."""
+    exported = torch.export.export(Overwriting().eval(), (torch.randn(2, 4),))
+    assert _linears(JoinLinearLayers()(exported)[0]) == 2
