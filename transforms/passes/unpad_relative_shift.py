@@ -119,10 +119,11 @@ def is_certain(editor: ProgramEditor, size: Size) -> bool:
 def _replace(editor: ProgramEditor, aliasing: Aliasing, scores: Node, columns: Node) -> str | None:
     """Put the views in the shift's place, or leave it and say why."""
     kept, (within, before) = bound_arguments(columns)["end"], room_beside(scores, columns)
+    length, count = sizes_of((fake_value(scores).shape[-1], fake_value(columns).shape[-1]))
     if not is_certain(editor, within):
-        return "its columns may reach into the next row"
+        return f"its {count} columns may reach into the next row"
     if not is_certain(editor, before):
-        return "its columns are not certainly fewer than those before"
+        return f"its {count} columns are not certainly fewer than the {length} before"
     if aliasing.returned(columns):
         return "it is returned"
     if not surely_equal([_value(kept)], [fake_value(columns).shape[-1]]):
