@@ -65,7 +65,8 @@ def zig_cache() -> Path:
 
 def zig_environment() -> dict[str, str]:
     """Return variables that keep zig's cache, slow to fill, in Menagerie's own folder."""
+    cache = zig_cache()
     return {
-        "ZIG_GLOBAL_CACHE_DIR": str(zig_cache() / "global"),
-        "ZIG_LOCAL_CACHE_DIR": str(zig_cache() / "local"),
+        "ZIG_GLOBAL_CACHE_DIR": str(cache / "global"),
+        "ZIG_LOCAL_CACHE_DIR": str(cache / "local"),
     }
