@@ -48,7 +48,7 @@ from zoo.progress import StepDone, progress_to
 from zoo.records import ConversionReport, StageTime, dearest
 from zoo.report.summary import cause
 from zoo.spec import ModelSpec
-from zoo.store import open_store
+from zoo.store import Store
 from zoo.store.coordination import hold_lease
 
 
@@ -195,7 +195,7 @@ def _outcome(error: Exception) -> Outcome:
     return Outcome.FAILED if judged else Outcome.CRASHED
 
 
-def convert_in_task(planned: PlannedModel, options: ConversionOptions) -> None:
+def convert_in_task(planned: PlannedModel, options: ConversionOptions, store: Store) -> None:
     """Convert a planned model as a task of the run at work; whatever happens, its row is reported.
 
     Skipped when the store already holds a release under the same build key. If forced, it is
@@ -205,10 +205,10 @@ def convert_in_task(planned: PlannedModel, options: ConversionOptions) -> None:
     began, name = time.perf_counter(), f"{planned.model} for {planned.target}"
 
     def work() -> State[Any] | None:  # returned and not raised: Prefect would log a traceback
-        ended = _convert(planned, options)
+        ended = _convert(planned, options, store)
         if not ended.row.succeeded:
             abort_if_superseded()
-        row = leave_pages(ended, options.store_url, planned.spec.summary)
+        row = leave_pages(ended, store, planned.spec.summary)
         record(row)
         tell(row)
         if row.succeeded:
@@ -223,18 +223,17 @@ def convert_in_task(planned: PlannedModel, options: ConversionOptions) -> None:
             tell(planned.row(Outcome.CRASHED, Step.FLOW, explain(error, "Prefect"), took))
 
 
-def _convert(planned: PlannedModel, options: ConversionOptions) -> Ended:
+def _convert(planned: PlannedModel, options: ConversionOptions, store: Store) -> Ended:
     if planned.settled is not None:
         return Ended(planned.settled, error=planned.error)
     try:
         with ExitStack() as claimed:
-            store = open_store(options.store_url)
             message = "The same build is being converted by %s: waiting for it"
             waiting = partial(get_run_logger().info, message)
             claim = partial(hold_lease, store.objects, planned.build_key, waiting=waiting)
             patiently(lambda: claimed.enter_context(claim()))
             # Others may have converted it since it was planned, before or while we waited.
-            [now] = patiently(lambda: looked_up([planned], options))
+            [now] = patiently(lambda: looked_up([planned], store, force=options.force))
             if now.settled is not None:
                 return Ended(now.settled)
             job = job_for(planned, options)

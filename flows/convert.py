@@ -30,6 +30,7 @@ from tasks.publish import draw_catalogue
 from tasks.retries import patiently
 from tasks.stage_table import shared_model
 from zoo.errors import MenagerieError
+from zoo.store import Store, open_store
 
 
 @our_flow("{model} for {target}")
@@ -81,16 +82,18 @@ def _converted(models: list[str], target: str, options: ConversionOptions) -> Ru
     rows = given.listener.rows
     rows |= {(row.model, row.target): row for row in rows_left_before()}
     rest = [model for model in models if (model, target) not in rows]
+    store: Store | None = None
     with use_services(given):
         try:
+            store = open_store(options.store_url)
             planned = patiently(lambda: plan(rest, [target], options)) if rest else []
         except MenagerieError as error:
             failure = {"outcome": Outcome.FAILED, "stage": Step.PLAN, "reason": str(error)}
             for model in rest:
                 row = ModelResult(model=model, target=target, **failure)
-                tell(leave_pages(Ended(row, error=error), options.store_url))
+                tell(leave_pages(Ended(row, error=error), store))
         else:
-            convert_here(planned, options)
+            convert_here(planned, options, store)
     return RunResult(results=tuple(rows.values()), store=options.store_url)
 
 
@@ -162,12 +165,16 @@ def _convert_all(
                 attended=deployment.get_id() is None,
             ).convert(work, until)
         else:
-            convert_here(work, options, jobs, until)
+            convert_here(work, options, open_store(options.store_url), jobs, until)
     return [recorder.rows[one.model, one.target] for one in planned]
 
 
 def convert_here(
-    work: Sequence[PlannedModel], options: ConversionOptions, jobs: int = 1, until: float = math.inf
+    work: Sequence[PlannedModel],
+    options: ConversionOptions,
+    store: Store,
+    jobs: int = 1,
+    until: float = math.inf,
 ) -> None:
     """Convert models one after another, or `jobs` at a time; the row of each is reported.
 
@@ -183,7 +190,7 @@ def convert_here(
         if time.monotonic() > until:
             tell(one.row(Outcome.TIMED_OUT, Step.RUN, "the run's hours are over"))
         else:
-            convert_in_task(one, options)
+            convert_in_task(one, options, store)
 
     def convert_together(group: Sequence[PlannedModel]) -> None:
         with shared_model(given.hold) as hold, use_services(dataclasses.replace(given, hold=hold)):
@@ -211,4 +218,4 @@ def convert_here(
     finally:
         done = (Outcome.PUBLISHED, Outcome.PROVEN)
         rows = given.listener.rows.values()
-        draw_catalogue(options.store_url, {row.model for row in rows if row.outcome in done})
+        draw_catalogue(store, {row.model for row in rows if row.outcome in done})

@@ -26,6 +26,7 @@ from flows.runs import Runs
 from flows.this_run import or_warned
 from transforms.stages import Stage
 from zoo.errors import MenagerieError, explain
+from zoo.store import open_store
 
 _MINUTE = 60.0
 _POLL_SECONDS = 2.0
@@ -190,7 +191,8 @@ class Conversions:
         if batch.run is None:
             return MenagerieError("Prefect", "the run was deleted")
         with suppress(MenagerieError):
-            stored = [one.settled for one in looked_up([*batch.missing.values()], self.options)]
+            store, missing = open_store(self.options.store_url), [*batch.missing.values()]
+            stored = [one.settled for one in looked_up(missing, store, force=self.options.force)]
             self._take_rows(batch, [_published(row) for row in stored if row is not None])
         message = batch.run.state.message if batch.run.state else ""
         fact = f"its run ended {batch.run.state_name}{f': {message}' if message else ''}"

@@ -31,7 +31,7 @@ from menagerie.paths import home
 from zoo.errors import MenagerieError
 from zoo.records import ConversionReport
 from zoo.report.page import failure_markdown, markdown, plain_text
-from zoo.store import Release, open_store
+from zoo.store import Release, Store
 from zoo.store.base import LINK_DAYS
 
 _LONG_SECONDS = 15.0  # from which on a conversion has a bar
@@ -92,14 +92,14 @@ class Ended:
     error: MenagerieError | None = None
 
 
-def leave_pages(ended: Ended, store: str, summary: str = "") -> ModelResult:
+def leave_pages(ended: Ended, store: Store | None, summary: str = "") -> ModelResult:
     """Leave the report on the current run, how to get the artifact, and a link to the page in full.
 
-    Where something of it fails, a warning in the run's log: the model is done already. Return the
-    row, with the page's path.
+    Where something of it fails, a warning in the run's log: the model is done already. Without a
+    store nothing is linked. Return the row, with the page's path.
     """
     row, parts = ended.row, []
-    release = _stored(row, store) if row.succeeded and row.retracted is None else None
+    release = None if store is None else _stored(row, store)
     if ended.report is not None:
         if row.kept is not None:
             parts.append(_PROVEN_ANEW.format(plain_text(row.kept)))
@@ -107,14 +107,14 @@ def leave_pages(ended: Ended, store: str, summary: str = "") -> ModelResult:
     elif not row.succeeded:
         row, failure = report_failure(row, ended.error, summary)
         parts.append(failure_markdown(failure))
-    if release is not None and row.outcome is not Outcome.PROVEN:
-        there = "report.html" in release.manifest.listed
-        page = open_store(store).link(release, "report.html") if there else None
-        row = row.model_copy(update={"page": page})
-    elif parts:
-        row = link_report(row, store)
-    if release is not None:
+    if store and release is not None:
         parts.append(how_to_get(store, release))
+    if store and release is not None and row.outcome is not Outcome.PROVEN:
+        there = "report.html" in release.manifest.listed
+        page = store.link(release, "report.html") if there else None
+        row = row.model_copy(update={"page": page})
+    elif store and parts:
+        row = link_report(row, store)
     name = f"{row.model}-{row.target}"
     if parts:
         title = f"{row.model} for {row.target}: {row.outcome}"
@@ -130,11 +130,11 @@ def leave_pages(ended: Ended, store: str, summary: str = "") -> ModelResult:
     return row
 
 
-def _stored(row: ModelResult, store: str) -> Release | None:
-    if row.build_key is None:
+def _stored(row: ModelResult, store: Store) -> Release | None:
+    if row.build_key is None or not row.succeeded or row.retracted is not None:
         return None
     try:
-        return open_store(store).find_any(row.model, row.target, row.build_key)
+        return store.find_any(row.model, row.target, row.build_key)
     except MenagerieError as error:
         run_log().warning("The release cannot be linked: %s", error)
         return None

@@ -124,6 +124,7 @@ def plan(
         ManifestError: if the manifest has faults.
         StoreError: if the store cannot be asked.
     """
+    store = open_store(options.store_url)
     manifest = load_manifest(manifest_folder(options), targets=all_targets())
     code = code_digest()
 
@@ -165,15 +166,14 @@ def plan(
             f"[{', '.join(targets)}]` to an entry; `{manifest.listing}` shows them"
         )
         raise UsageError(" or ".join(targets), "no selected model is for this target", step)
-    return looked_up(selection, options) + refusals
+    return looked_up(selection, store, force=options.force) + refusals
 
 
-def looked_up(planned: list[PlannedModel], options: ConversionOptions) -> list[PlannedModel]:
-    """Return the same with what the store has of each by now, where that is to be kept."""
+def looked_up(planned: list[PlannedModel], store: Store, *, force: bool) -> list[PlannedModel]:
+    """Return the same with what the store has of each by now; by `force` nothing counts."""
     builds = [one.names for one in planned if one.error is None]
-    if options.force or not builds:
+    if force or not builds:
         return planned
-    store = open_store(options.store_url)
     manifests = store.held(builds)
     histories = {(release.model, release.platform) for release in manifests.values()}
     with ThreadPoolExecutor(_FEW) as pool:  # a question to it may cross an ocean

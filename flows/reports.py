@@ -22,7 +22,7 @@ from zoo.errors import ArtifactError, MenagerieError, StoreError
 from zoo.records import ConversionReport, FailureReport
 from zoo.report.files import read_report, write_failure, write_index
 from zoo.report.page import log_end
-from zoo.store import Release, open_store
+from zoo.store import Release, Store, open_store
 from zoo.store.base import LINK_SECONDS
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def table_of(
     def with_page(row: ModelResult) -> ModelResult:
         if row.succeeded or row.report is not None:
             return row
-        return link_report(report_failure(row)[0], store)
+        return link_report(report_failure(row)[0], open_store(store))
 
     return RunResult(
         results=tuple(map(with_page, rows)),
@@ -130,37 +130,35 @@ def table_of(
     )
 
 
-def link_report(row: ModelResult, store: str) -> ModelResult:
+def link_report(row: ModelResult, store: Store) -> ModelResult:
     """Return the row with its page's address, if there is a page and the store has addresses."""
-    if row.report is None or not store.startswith("s3://"):
+    if row.report is None or not store.url.startswith("s3://"):
         return row
     name = f"{row.model}-{row.target}-report"
     try:
-        opened = open_store(store)
-        address = opened.link_page(Path(row.report).read_bytes(), name)
+        address = store.link_page(Path(row.report).read_bytes(), name)
     except (MenagerieError, OSError) as error:
         _log.warning("The report of %s for %s cannot be linked: %s", row.model, row.target, error)
         return row
     return row.model_copy(update={"page": address})
 
 
-def how_to_get(store: str, release: Release) -> str:
+def how_to_get(store: Store, release: Release) -> str:
     """Say how to get a release, as Markdown for the end of a page, with a link good for a week.
 
     Nothing takes a candidate before it is promoted.
     """
-    endpoint, in_bucket = os.environ.get(_ENDPOINT), store.startswith("s3://")
+    endpoint, in_bucket = os.environ.get(_ENDPOINT), store.url.startswith("s3://")
     where = [f"{_ENDPOINT}={endpoint}"] if endpoint and in_bucket else []
-    pull = ["zoo", "pull", release.model, "--target", release.target, "--store", store]
+    pull = ["zoo", "pull", release.model, "--target", release.target, "--store", store.url]
     # An indented line shows all as it is; a line break is the one thing that could end it.
     lines = ["## Get it", "", f"    {' '.join(shlex.join([*where, *pull]).split())}", ""]
     if not in_bucket:
         return "\n".join(lines) + "\n"
     waits, archive = False, None
     with suppress(StoreError):  # then the page does without
-        opened = open_store(store)
-        waits = opened.candidate(*release.names) == release
-        archive = opened.link_archive(release)
+        waits = store.candidate(*release.names) == release
+        archive = store.link_archive(release)
     if waits:
         note = "It waits for its promotion (`zoo release promote`): before, nothing takes it"
         lines += [f"{note}, and of what is promoted later no zip file is linked here.", ""]

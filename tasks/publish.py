@@ -58,15 +58,15 @@ def publish_bundle(job: Job, _: StageRecords | None = None) -> PublishRecord:
     )
 
 
-def draw_catalogue(store: str, models: Collection[str]) -> None:
+def draw_catalogue(store: Store, models: Collection[str]) -> None:
     """Draw what models look like that `publish_bundle` promoted.
 
     The list of all is drawn once for all of them: with every promotion it would take a time that
     grows with the number of models. Nothing to do where this process may not sign for the store.
     """
-    keyring = keyring_for(store) if models else None
+    keyring = keyring_for(store.url) if models else None
     if keyring is not None:
-        Promoter(open_store(store), keyring).draw(models)
+        Promoter(store, keyring).draw(models)
 
 
 def _archive(store: Store, release: Release, job: Job) -> None:

@@ -344,7 +344,7 @@ def test_hours_that_are_over_leave_rows(options: ConversionOptions) -> None:
     planned = plan(["*"], ["cpu"], options)
     place = toy_services()
     with use_services(place):
-        convert_here(planned, options, until=-math.inf)
+        convert_here(planned, options, open_store(options.store_url), until=-math.inf)
     assert [row.outcome for row in place.listener.rows.values()] == [Outcome.TIMED_OUT] * 3
 
 

@@ -21,6 +21,7 @@ from tasks.publish import publish_bundle
 from transforms.stages import Stage
 from zoo.errors import ExportError, MenagerieError
 from zoo.report.page import failure_markdown
+from zoo.store import open_store
 from zoo.store.base import LocalObjects
 
 if TYPE_CHECKING:
@@ -34,10 +35,10 @@ def linking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     """A store that gives addresses like a bucket: those of its files."""
 
     def link(objects: LocalObjects, key: str, *_: object) -> str:
-        return (Path(objects.url) / key).as_uri()
+        return (tmp_path / "store" / key).as_uri()
 
-    def opened(*_: object) -> LocalObjects:
-        return LocalObjects(tmp_path / "store", str(tmp_path / "store"))
+    def opened(name: str, prefix: str) -> LocalObjects:
+        return LocalObjects(tmp_path / "store", f"s3://{name}/{prefix}")
 
     monkeypatch.setattr(LocalObjects, "link", link)
     monkeypatch.setattr("zoo.store._bucket", opened)
@@ -50,7 +51,7 @@ def left(ended: Ended, store: str) -> tuple[ModelResult, str]:
 
     @our_flow("leave")
     def leave() -> ModelResult:
-        return leave_pages(ended, store)
+        return leave_pages(ended, open_store(store))
 
     row = leave()
     with get_client(sync_client=True) as client:
@@ -154,7 +155,9 @@ def test_a_failure_is_what_zoo_report_shows_until_the_next_verdict(
     proven(toy_job(tmp_path / "toy", store=str(tmp_path / "s"), reports=folder), 2.0)
     assert invoke(["report", "toy"]) == 0
     assert capfd.readouterr().out.strip() == str(folder / "report.html")
-    assert link_report(row, str(tmp_path / "s")).page is None  # a folder has no addresses
+    assert (
+        link_report(row, open_store(str(tmp_path / "s"))).page is None
+    )  # a folder has no addresses
 
 
 def test_what_never_began_has_no_log_of_an_earlier_run() -> None:

@@ -58,7 +58,7 @@ def test_the_table_survives_any_reason(release: Release, tmp_path: Path) -> None
 def test_the_way_to_a_release_is_a_command(release: Release) -> None:
     """Whatever the store is called, its line is code, and a shell reads it as one argument."""
     store = "/a`b`/[c](d)/<img>/e f\n# g"
-    tokens = MarkdownIt("commonmark").parse("A page\n\n" + how_to_get(store, release))
+    tokens = MarkdownIt("commonmark").parse("A page\n\n" + how_to_get(open_store(store), release))
     kinds = [token.type for token in tokens if token.type != "inline"]
     assert kinds == [f"{k}_{e}" for k in ("paragraph", "heading") for e in ("open", "close")] + [
         "code_block"
@@ -75,7 +75,7 @@ def test_the_command_says_where_the_store_is(
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "https://s3.example.org")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "owner")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
-    page = how_to_get("s3://models/zoo", release)
+    page = how_to_get(open_store("s3://models/zoo"), release)
     [command] = [line.strip() for line in page.splitlines() if "zoo pull" in line]
     assert command == (
         "AWS_ENDPOINT_URL_S3=https://s3.example.org "

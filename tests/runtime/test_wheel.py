@@ -183,7 +183,7 @@ def test_the_links_of_a_run_make_a_bundle(
         store.objects.ensure_bucket()  # type: ignore[attr-defined]
         publish_bundle(job)
         release = store.find("image", "cpu")
-        page = how_to_get(store.url, release)
+        page = how_to_get(store, release)
 
         [archive] = re.findall(r"\[as one zip file\]\((\S+)\)", page)
         urllib.request.urlretrieve(archive, tmp_path / "got.zip")  # noqa: S310
