@@ -186,10 +186,8 @@ class Conversion:
 
 
 def _outcome(error: Exception) -> Outcome:
-    if isinstance(error, NotProven):
-        slow = error.report.validation.verdict is Verdict.TIMED_OUT
-        return Outcome.TIMED_OUT if slow else Outcome.FAILED
-    if isinstance(error, StageTimedOut):
+    verdict = error.report.validation.verdict if isinstance(error, NotProven) else None
+    if verdict is Verdict.TIMED_OUT or isinstance(error, StageTimedOut):
         return Outcome.TIMED_OUT
     judged = isinstance(error, MenagerieError) and not isinstance(error, ProcessDied)
     return Outcome.FAILED if judged else Outcome.CRASHED

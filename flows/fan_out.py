@@ -192,8 +192,8 @@ class Conversions:
             return MenagerieError("Prefect", "the run was deleted")
         with suppress(MenagerieError):
             store, missing = open_store(self.options.store_url), [*batch.missing.values()]
-            stored = [one.settled for one in looked_up(missing, store, force=self.options.force)]
-            self._take_rows(batch, [_published(row) for row in stored if row is not None])
+            now = looked_up(missing, store, force=self.options.force)
+            self._take_rows(batch, [_published(one.settled) for one in now if one.settled])
         message = batch.run.state.message if batch.run.state else ""
         fact = f"its run ended {batch.run.state_name}{f': {message}' if message else ''}"
         return MenagerieError("Prefect", fact, "The run's logs say why")

@@ -107,9 +107,9 @@ def leave_pages(ended: Ended, store: Store | None, summary: str = "") -> ModelRe
     elif not row.succeeded:
         row, failure = report_failure(row, ended.error, summary)
         parts.append(failure_markdown(failure))
-    if store and release is not None:
+    if store and release:
         parts.append(how_to_get(store, release))
-    if store and release is not None and row.outcome is not Outcome.PROVEN:
+    if store and release and row.outcome is not Outcome.PROVEN:
         there = "report.html" in release.manifest.listed
         page = store.link(release, "report.html") if there else None
         row = row.model_copy(update={"page": page})

@@ -147,8 +147,8 @@ def rebuild(release: Release, options: ConversionOptions, hold: Hold) -> Rebuild
         planned = _planned(release, options)
         if planned is None:
             return Rebuild.of(release, outcome=RebuildOutcome.OTHER, detail=_OTHER)
-        opened = open_store(options.store_url)
-        return rebuild_release(opened, release, job_for(planned, options), hold)
+        job = job_for(planned, options)
+        return rebuild_release(open_store(job.store), release, job, hold)
     except Exception as error:  # noqa: BLE001 - a caller waits for a verdict
         detail = _explained(error, release)
         return Rebuild.of(release, outcome=RebuildOutcome.UNDECIDED, detail=detail)

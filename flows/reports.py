@@ -134,9 +134,9 @@ def link_report(row: ModelResult, store: Store) -> ModelResult:
     """Return the row with its page's address, if there is a page and the store has addresses."""
     if row.report is None or not store.url.startswith("s3://"):
         return row
-    name = f"{row.model}-{row.target}-report"
     try:
-        address = store.link_page(Path(row.report).read_bytes(), name)
+        page = Path(row.report).read_bytes()
+        address = store.link_page(page, f"{row.model}-{row.target}-report")
     except (MenagerieError, OSError) as error:
         _log.warning("The report of %s for %s cannot be linked: %s", row.model, row.target, error)
         return row
@@ -149,10 +149,10 @@ def how_to_get(store: Store, release: Release) -> str:
     Nothing takes a candidate before it is promoted.
     """
     endpoint, in_bucket = os.environ.get(_ENDPOINT), store.url.startswith("s3://")
-    where = [f"{_ENDPOINT}={endpoint}"] if endpoint and in_bucket else []
-    pull = ["zoo", "pull", release.model, "--target", release.target, "--store", store.url]
+    words = [f"{_ENDPOINT}={endpoint}"] if endpoint and in_bucket else []
+    words += ["zoo", "pull", release.model, "--target", release.target, "--store", store.url]
     # An indented line shows all as it is; a line break is the one thing that could end it.
-    lines = ["## Get it", "", f"    {' '.join(shlex.join([*where, *pull]).split())}", ""]
+    lines = ["## Get it", "", f"    {' '.join(shlex.join(words).split())}", ""]
     if not in_bucket:
         return "\n".join(lines) + "\n"
     waits, archive = False, None
@@ -162,11 +162,10 @@ def how_to_get(store: Store, release: Release) -> str:
     if waits:
         note = "It waits for its promotion (`zoo release promote`): before, nothing takes it"
         lines += [f"{note}, and of what is promoted later no zip file is linked here.", ""]
-    authority = f", and `{_AUTHORITY}` the certificate of its authority"
-    trusted = authority if os.environ.get(_AUTHORITY) else ""
     keys = f"{' and '.join(f'`{name}`' for name in _KEYS)} name a key that may read the store"
-    local = "On the machine of `zoo cluster up` they are found by themselves."
-    lines += [f"{keys}{trusted}. {local}", ""]
+    if os.environ.get(_AUTHORITY):
+        keys += f", and `{_AUTHORITY}` the certificate of its authority"
+    lines += [f"{keys}. On the machine of `zoo cluster up` they are found by themselves.", ""]
     if archive is not None:
         until = datetime.now(UTC) + timedelta(seconds=LINK_SECONDS)
         shown = f"until {until:%Y-%m-%d %H:%M} UTC; anyone who has the address can read it"

@@ -34,6 +34,15 @@ if TYPE_CHECKING:
     from zoo.store import Release, Store
 
 _BUILT = Path(__file__).parents[2] / "dist"  # where `make wheel` puts it
+_Wheels = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help="The small package for readers, to keep beside them. Default: what is in dist/.",
+    ),
+]
 _COLOURS = {"better": "green", "worse": "red"}
 _Which = typer.Argument(
     metavar="MODEL[@WHICH]|DIR|ZIP",
@@ -292,15 +301,7 @@ def catalog(
             help="Where a web server shows the store: the pages' commands name it. Kept; '': none.",
         ),
     ] = None,
-    wheel: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            exists=True,
-            dir_okay=False,
-            help="The small package for readers; kept. Default with --address: what is in dist/.",
-        ),
-    ] = None,
+    wheel: _Wheels = None,
     open_it: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     store: StoreOption = "",
 ) -> None:
@@ -410,15 +411,7 @@ def push(
     private: Annotated[
         bool, typer.Option("--private", help="Make a new repository private.")
     ] = False,
-    wheel: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            exists=True,
-            dir_okay=False,
-            help="Wheel to copy beside it. Default: those in dist/.",
-        ),
-    ] = None,
+    wheel: _Wheels = None,
     store: StoreOption = "",
 ) -> None:
     """Copy a model's latest releases to a repository of the Hugging Face Hub, with a model card.
