@@ -320,8 +320,12 @@ Tensor householder_product(const Tensor& a, const Tensor& factors) {
   for (int64_t number = 0; number < product.count(); ++number) {
     const Matrix q = product.at(number);
     for (int64_t i = 0; i < q.columns; ++i) q(i, i) = 1;
-    for (int64_t k = steps - 1; k >= 0; --k) {
-      reflect(reflectors.at(number), k, wide.data<double>()[number * steps + k], q, 0);
+    for (int64_t k = steps - 1; k >= 0; --k) {  // as orgqr: a NaN does not reach earlier columns
+      const Matrix v = reflectors.at(number);
+      const double factor = wide.data<double>()[number * steps + k];
+      reflect(v, k, factor, q, k + 1);
+      q(k, k) = 1 - factor;
+      for (int64_t i = k + 1; i < q.rows; ++i) q(i, k) = -factor * v(i, k);
     }
   }
   return rounded(product.values, a);

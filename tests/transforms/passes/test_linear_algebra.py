@@ -196,6 +196,18 @@ def test_a_factor_stops_where_lapacks_does(tmp_path: Path) -> None:
     assert_as_eager(tmp_path / "out", module, *((each,) for each in wrong), **_CLOSE)
 
 
+def test_a_nan_of_a_reflector_reaches_what_it_reaches_in_eager(tmp_path: Path) -> None:
+    """Later columns of the product; neither earlier ones nor what is above the diagonal."""
+    module, factors = nn.Module(), torch.tensor([0.5, 1.2, 0.7])
+    module.forward = lambda a: [
+        linalg.householder_product(a, factors), torch.ormqr(a, factors, _B[0])
+    ]  # fmt: skip
+    convert(module, (_B[0],), out=tmp_path / "out", measure_seconds=0)
+    places = torch.eye(15).reshape(15, 5, 3) == 1
+    each = ((torch.where(place, torch.nan, _B[0]),) for place in places)
+    assert_as_eager(tmp_path / "out", module, *each, **_CLOSE)
+
+
 def test_determinants_are_proven_though_infinities_differ(tmp_path: Path) -> None:
     """As an order of sums decides; numbers, zeros and NaN are eager's."""
     module = nn.Module()
