@@ -15,7 +15,7 @@
 namespace menagerie {
 namespace {
 
-constexpr size_t kPage = 16384;  // an Apple device's; whole ones on every machine we know
+constexpr size_t kPage = 16384;  // Apple devices' page size; whole pages on all machines we know
 
 Tensor dense_view(std::shared_ptr<Storage> storage, Dtype dtype, std::span<const int64_t> sizes) {
   const Extents strides = contiguous_strides(sizes);
@@ -40,11 +40,11 @@ void check_machine(const Requirements& needs) {
   }
 }
 
-// A constant of so many floats as the backend's device sees it.
+// Return a constant of `elements` floats as the backend's device sees it.
 std::shared_ptr<Storage> filled(int64_t elements,
                                 const std::function<void(std::span<float>)>& fill) {
   const auto bytes = static_cast<size_t>(elements) * sizeof(float);
-  // In whole pages, which a device can address without a copy.
+  // A device can address whole pages without a copy.
   const size_t whole = (std::max<size_t>(bytes, 1) + kPage - 1) / kPage * kPage;
   const std::shared_ptr<std::byte> memory(static_cast<std::byte*>(std::aligned_alloc(kPage, whole)),
                                           std::free);
@@ -55,7 +55,7 @@ std::shared_ptr<Storage> filled(int64_t elements,
                            : Storage::constant_on_device(device, 0, bytes, memory);
 }
 
-// Whether this machine runs the program's emulation: it is not what the bundle is for.
+// Return whether this machine, which is not the bundle's platform, runs the program's emulation.
 bool is_emulated(const Manifest& manifest, const ProgramSpec& program) {
   return !fits_machine(manifest.needs) && program.files.contains("emulation");
 }
@@ -97,7 +97,7 @@ bool Bundle::is_left_out(const std::string& path) const {
          });
 }
 
-// The folder holds the files that the manifest lists, of their sizes, signatures, and no others.
+// Check that the folder holds the listed files of the listed sizes, signatures, and nothing else.
 void Bundle::check_folder() const {
   std::set<std::string> listed{"manifest.json", kSignature, kModelSignature};
   for (const auto& [path, entry] : manifest_.listed) {
@@ -184,7 +184,7 @@ std::filesystem::path Bundle::checked_size(const std::string& file) const {
   const FileEntry& entry = manifest_.file(file);
   const std::filesystem::path path = folder_ / file;
   std::error_code error;
-  // A link could lead out of the folder, also one in the middle of the path.
+  // A link could lead out of the folder, even one in the middle of the path.
   std::filesystem::path step = folder_;
   for (const auto& part : std::filesystem::path(file)) {
     step /= part;

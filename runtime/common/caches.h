@@ -1,4 +1,4 @@
-// What is prepared once and kept: kernels of a program, and what all programs make of constants.
+// Caches of what is prepared once: a program's kernels, and what all programs make of constants.
 #pragma once
 
 #include <cstddef>
@@ -23,11 +23,11 @@ class Prepared {
   Prepared(const Prepared&) = delete;
   Prepared& operator=(const Prepared&) = delete;
   virtual ~Prepared() = default;
-  // Memory it occupies beyond a fixed small amount.
+  // Return the memory it occupies beyond a fixed small amount.
   virtual size_t bytes() const { return 0; }
 };
 
-// The whole descriptor of a kernel, as bytes: every number that its making depended on.
+// The whole descriptor of a kernel as bytes: every number that its preparation depended on.
 class Key {
  public:
   explicit Key(std::string_view kind) : bytes_(kind) { bytes_ += '\0'; }
@@ -48,15 +48,15 @@ class Key {
   std::string bytes_;
 };
 
-// Prepared kernels of one program: each is made once per whole descriptor and kept, the least
-// recently used goes first. Not shared between threads: a program runs one call at a time.
+// Prepared kernels of one program. Each is made once per whole descriptor; the least recently used
+// is evicted first. Not shared between threads: a program runs one call at a time.
 class KernelCache {
  public:
   explicit KernelCache(size_t most_entries = 4096, size_t most_bytes = size_t{16} << 30)
       : most_entries_(most_entries), most_bytes_(most_bytes) {}
 
-  // The entry for key, made by make() -> std::shared_ptr<T> if it is not there. A key's kind
-  // decides T. The entry stays valid for the holder even when the cache lets go of it.
+  // Return the entry for key, made by make() -> std::shared_ptr<T> if absent. The key's kind
+  // decides T. The entry stays valid for its holder even after the cache evicts it.
   template <class T, class Make>
   std::shared_ptr<T> get(const Key& key, Make&& make) {
     if (std::shared_ptr<Prepared> found = find(key)) return std::static_pointer_cast<T>(found);
@@ -85,14 +85,14 @@ class KernelCache {
   std::unordered_map<std::string_view, std::list<Entry>::iterator> index_;
 };
 
-// What is made of constants, such as packed weights: one for all programs of this process, kept for
-// as long as any of them uses it.
+// What is made of constants, such as packed weights: one copy for all programs of this process,
+// kept for as long as any of them uses it.
 class ConstantCache {
  public:
   static ConstantCache& of_process();
 
-  // What make() -> std::shared_ptr<T> made under this key, which holds the constant's address; a
-  // key's kind decides T. Two threads that ask at once may both make it, and get the same.
+  // Return what make() -> std::shared_ptr<T> made for this key, which holds the constant's address;
+  // its kind decides T. Two threads that ask at once may both make it, but get the same.
   template <class T, class Make>
   std::shared_ptr<T> get(const Key& key, const std::shared_ptr<Storage>& constant, Make&& make) {
     if (auto found = find(key)) return std::static_pointer_cast<T>(found);
@@ -103,7 +103,7 @@ class ConstantCache {
 
  private:
   std::shared_ptr<Prepared> find(const Key& key) const;
-  // The constant lives as long as what was made of it, so that nothing else comes to its address.
+  // The constant lives as long as what was made of it, so that its address is not reused.
   std::shared_ptr<Prepared> keep(const Key& key, std::shared_ptr<Storage> constant,
                                  std::shared_ptr<Prepared> made);
   void forget(const std::string& key);

@@ -1,5 +1,5 @@
-// Numbers that the generated code asks for instead of knowing them, and calls that mean nothing
-// without autograd. The values are c10's (DeviceType.h, ScalarType.h, Layout.h, MemoryFormat.h).
+// Constants that the generated code queries from the runtime, and calls that have no effect without
+// autograd. The values are c10's (DeviceType.h, ScalarType.h, Layout.h, MemoryFormat.h).
 #include <string>
 
 #include "common/shim_support.h"
@@ -27,7 +27,7 @@ MENAGERIE_ABI int32_t aoti_torch_dtype_uint32() { return 28; }
 MENAGERIE_ABI int32_t aoti_torch_dtype_uint64() { return 29; }
 
 MENAGERIE_ABI size_t aoti_torch_dtype_element_size(int32_t dtype) {
-  size_t bytes = 0;  // of a dtype the runtime does not know
+  size_t bytes = 0;  // for a dtype that the runtime does not know
   guarded(__func__, [&] { bytes = static_cast<size_t>(element_size(to_dtype(dtype))); });
   return bytes;
 }
@@ -47,8 +47,8 @@ MENAGERIE_ABI void aoti_torch_check(bool cond, const char* func, const char*, ui
   if (cond) return;
   const std::string fact = std::string("a check failed: ") + (msg != nullptr ? msg : "");
   set_last_error(func != nullptr ? func : __func__, fact);
-  // The function returns nothing and its caller goes on to use what it has just found wrong: only
-  // an exception stops it. It is caught by the library's own C functions.
+  // The function returns nothing, and its caller would go on to use the invalid value: only an
+  // exception stops it. The library's own C functions catch it.
   throw Error(last_error());
 }
 

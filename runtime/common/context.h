@@ -1,6 +1,6 @@
-// What a kernel call needs besides its operands: memory, prepared kernels, a number of threads,
-// what the backend keeps, a profile. The program that is running lends them to its thread; a call
-// from outside any program uses the thread's own.
+// What a kernel call needs besides its operands: memory, prepared kernels, a number of threads, the
+// backend's state and a profile. The running program lends them to its thread; a call from outside
+// any program uses the thread's own.
 #pragma once
 
 #include <atomic>
@@ -20,8 +20,8 @@ namespace menagerie {
 
 class Context;
 
-// All calls of one kernel. `flops` counts a multiplication and an addition as two, of products and
-// convolutions alone; `bytes` are those of the operands and the result, each once.
+// All calls of one kernel. `flops` counts a multiplication and an addition as two, in products and
+// convolutions only; `bytes` counts the operands and the result once each.
 struct KernelTime {
   uint64_t calls = 0;
   std::chrono::nanoseconds time{0};
@@ -29,17 +29,17 @@ struct KernelTime {
   double bytes = 0;
 };
 
-// Where the time of runs goes: every kernel by its name, generated ones and those of the runtime.
+// The time that runs spend in each kernel, generated or of the runtime, by its name.
 class Profile {
  public:
-  // By name, with the operands' sizes where the kernel has given them.
+  // Return kernels by name, with the operands' sizes where the kernel has reported them.
   const std::map<std::string, KernelTime, std::less<>>& kernels() const { return kernels_; }
 
   void begin(std::string_view kernel, double bytes = 0);
   void end();
 
-  // What the kernel that has begun computes, and on what, which becomes part of its name; without
-  // effect outside of one.
+  // Add what the running kernel computes, and its operands, which become part of its name; do
+  // nothing outside a kernel.
   void add_work(const std::string& operands, double flops, double bytes);
 
  private:
@@ -47,12 +47,12 @@ class Profile {
 
   std::map<std::string, KernelTime, std::less<>> kernels_;
   bool running_ = false;
-  std::string label_;  // of what is running
+  std::string label_;  // name of the running kernel
   KernelTime call_;
   Clock::time_point began_;
 };
 
-// Times what runs between its making and its end, where the context keeps a profile.
+// A timer of what runs during its lifetime, if the context keeps a profile.
 class TimedKernel {
  public:
   TimedKernel(Context& context, std::string_view name);
@@ -69,10 +69,10 @@ using Tensors = std::vector<std::unique_ptr<Tensor>>;
 
 class Context {
  public:
-  // The bundle is the one whose program runs here, null outside of any.
+  // `bundle` is the one whose program runs here; null outside any program.
   explicit Context(int32_t threads, std::shared_ptr<const Bundle> bundle = nullptr);
 
-  // The context of the program now running in this thread, else this thread's own.
+  // Return the context of the program running in this thread, else this thread's own.
   static Context& current();
 
   const std::shared_ptr<Arena>& arena() const { return arena_; }
@@ -86,16 +86,16 @@ class Context {
   void count_kernel() { kernel_calls_.fetch_add(1, std::memory_order_relaxed); }
   uint64_t kernel_calls() const { return kernel_calls_.load(std::memory_order_relaxed); }
 
-  // Where the time of this context's kernels is noted; null unless it was asked for.
+  // Return the profile of this context's kernels; null unless profiling is on.
   Profile* profile() { return profile_.get(); }
   void set_profiling(bool on) { profile_ = on ? std::make_unique<Profile>() : nullptr; }
 
-  // Where second handles made from now on are recorded too, with their ownership; null: nowhere.
-  // AOTInductor makes one of each constant that it is lent, and never gives it back.
+  // Record second handles made from now on in `keeper`, which owns them; null: nowhere. AOTInductor
+  // makes one of each constant that it is lent and never releases it.
   void keep_second_handles(Tensors* keeper) { keeper_ = keeper; }
   Tensors* second_handles() { return keeper_; }
 
-  // Lends a context to the calling thread, with its number of threads, until destroyed.
+  // Lend a context and its number of threads to the calling thread, until destroyed.
   class Loan {
    public:
     explicit Loan(Context& context);
@@ -119,8 +119,8 @@ class Context {
   std::unique_ptr<BackendState> state_;
 };
 
-// What make() -> std::shared_ptr<T> makes of a constant under such a key: once, whichever programs
-// ask. The file's pages behind the constant are let go of.
+// Return what make() -> std::shared_ptr<T> makes of a constant under this key: once, whichever
+// programs ask. The file's pages behind the constant are released.
 template <class T, class Make>
 std::shared_ptr<T> made_once(const Key& key, const Tensor& constant, Make&& make) {
   return Context::current().kernels().get<T>(key, [&] {

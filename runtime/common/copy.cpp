@@ -11,14 +11,14 @@
 namespace menagerie {
 namespace {
 
-// One axis of a copy, strides in bytes.
+// One axis of a copy, with strides in bytes.
 struct Loop {
   int64_t size;
   int64_t from;
   int64_t to;
 };
 
-// The axes from outermost to innermost by target stride, merged where both sides are dense.
+// Return the axes from outermost to innermost target stride, merged where both sides are dense.
 std::vector<Loop> plan(const Tensor& source, const Tensor& target) {
   const int64_t width = element_size(source.dtype);
   std::vector<Loop> loops;
@@ -84,7 +84,7 @@ const std::byte* end_of(const Tensor& tensor) {
   return tensor.data<std::byte>() + bytes_of(tensor.dtype, tensor.sizes(), tensor.strides());
 }
 
-// Whether one element follows the other in the same way; an axis of one element has no stride.
+// Return whether the strides are equal; the stride of an axis of one element is ignored.
 bool same_steps(const Tensor& a, const Tensor& b) {
   for (int32_t axis = 0; axis < a.dimensions; ++axis) {
     if (a.size[axis] != 1 && a.stride[axis] != b.stride[axis]) return false;

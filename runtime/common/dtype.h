@@ -1,4 +1,4 @@
-// Element types, numbered as the shim ABI numbers them (c10/core/ScalarType.h), and in C++.
+// Element types, numbered as in the shim ABI (c10/core/ScalarType.h), and their C++ types.
 #pragma once
 
 #include <cmath>
@@ -26,8 +26,8 @@ enum class Dtype : int32_t {
 
 struct DtypeInfo {
   Dtype dtype;
-  std::string_view name;         // torch's and numpy's
-  std::string_view safetensors;  // the format's
+  std::string_view name;         // torch's and numpy's name
+  std::string_view safetensors;  // the format's name
   int64_t bytes;
 };
 
@@ -46,7 +46,7 @@ inline const DtypeInfo& info(Dtype dtype) {
   fail("dtype number ", static_cast<int32_t>(dtype), " is not supported");
 }
 
-// The dtype with that number; fails for numbers the runtime does not know.
+// Return the dtype with that number; fail for numbers that the runtime does not know.
 inline Dtype to_dtype(int32_t number) { return info(static_cast<Dtype>(number)).dtype; }
 
 inline int64_t element_size(Dtype dtype) { return info(dtype).bytes; }
@@ -58,7 +58,7 @@ inline bool is_floating(Dtype dtype) {
          dtype == Dtype::kFloat64;
 }
 
-// IEEE half precision; computed with in float, which GCC and Clang do by themselves.
+// IEEE half precision; GCC and Clang compute with it in float by themselves.
 using Float16 = _Float16;
 
 // The upper half of a float.
@@ -66,7 +66,7 @@ struct BFloat16 {
   uint16_t bits = 0;
 
   BFloat16() = default;
-  // Rounds to nearest even; a NaN stays one.
+  // Round to nearest even; a NaN stays NaN.
   BFloat16(float value) {  // NOLINT(google-explicit-constructor): converts like a number
     const auto whole = __builtin_bit_cast(uint32_t, value);
     bits = value != value ? uint16_t{0x7FC0}
@@ -77,14 +77,14 @@ struct BFloat16 {
   }
 };
 
-// A factor of tensors of integers, cut to an integer as torch does.
+// Return a factor for tensors of integers, truncated to an integer as torch does.
 inline int64_t whole_factor(double factor) {
   constexpr double kBeyond = 0x1p63;
   require(factor >= -kBeyond && factor < kBeyond, "the factor ", factor, " is out of range");
   return static_cast<int64_t>(factor);
 }
 
-// Calls body with a value of the C++ type of dtype.
+// Call body with a value of dtype's C++ type.
 template <class Body>
 void with_type(Dtype dtype, Body&& body) {
   switch (dtype) {
@@ -112,7 +112,7 @@ void with_type(Dtype dtype, Body&& body) {
   fail("dtype number ", static_cast<int32_t>(dtype), " is not supported");
 }
 
-// Calls body(index) for every index of the sizes, the last axis fastest.
+// Call body(index) for every index of the sizes, the last axis fastest.
 template <class Body>
 void for_each_index(std::span<const int64_t> sizes, Body&& body) {
   for (const int64_t size : sizes) {

@@ -13,12 +13,12 @@ namespace {
 
 constexpr size_t kBlock = 128;
 
-// SHA-512 (FIPS 180-4) of the bytes of all parts, one after another.
+// Return the SHA-512 (FIPS 180-4) of the concatenated bytes of all parts.
 std::array<uint8_t, 64> sha512(std::initializer_list<std::span<const std::byte>> parts) {
   std::vector<std::byte> text;
   for (const auto& part : parts) text.insert(text.end(), part.begin(), part.end());
   const auto bits = static_cast<uint64_t>(text.size()) * 8;
-  // A one bit, zeros, and the length in bits as 128, big-endian.
+  // Append a one bit, zeros, and the length in bits as a 128-bit big-endian number.
   text.push_back(std::byte{0x80});
   while (text.size() % kBlock != kBlock - 16) text.push_back(std::byte{0});
   text.insert(text.end(), 8, std::byte{0});

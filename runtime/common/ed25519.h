@@ -1,4 +1,4 @@
-// Checking Ed25519 signatures (RFC 8032); the curve's arithmetic is Monocypher's.
+// Verification of Ed25519 signatures (RFC 8032); the curve's arithmetic is Monocypher's.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@ namespace menagerie {
 using PublicKey = std::array<uint8_t, 32>;
 using SignatureBytes = std::array<uint8_t, 64>;
 
-// Whether the holder of the key signed the message.
+// Return whether the holder of the key signed the message.
 bool ed25519_signed(const SignatureBytes& signature, const PublicKey& key,
                     std::span<const std::byte> message);
 

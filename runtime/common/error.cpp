@@ -25,7 +25,7 @@ void set_last_error(std::string_view function, std::string_view fact) noexcept {
     if (!function.empty()) message += ": ";
     message += fact;
   } catch (...) {
-    message.clear();  // no memory for words; the code alone must do
+    message.clear();  // out of memory for text; the code alone must do
   }
 }
 

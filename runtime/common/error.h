@@ -1,4 +1,4 @@
-// Errors inside the runtime are exceptions; at the ABI they become a code and a message of the
+// Errors inside the runtime are exceptions; the ABI turns them into a code and a message of the
 // thread.
 #pragma once
 
@@ -11,13 +11,13 @@
 
 namespace menagerie {
 
-// One printable line: messages quote files from outside, which must not play with a terminal.
+// An error of one printable line: messages quote outside files, which must not control a terminal.
 class Error : public std::runtime_error {
  public:
   explicit Error(std::string message);
 };
 
-// Throws an Error whose message is all parts one after another.
+// Throw an Error whose message is the concatenation of all parts.
 template <class... Parts>
 [[noreturn]] void fail(const Parts&... parts) {
   std::ostringstream text;
@@ -31,13 +31,12 @@ void require(bool condition, const Parts&... parts) {
     fail(parts...);
 }
 
-// The message of the calling thread; an empty function name leaves the fact alone.
+// Set the calling thread's message: the function's name, unless empty, and the fact.
 void set_last_error(std::string_view function, std::string_view fact) noexcept;
 void clear_last_error() noexcept;
 const char* last_error() noexcept;
 
-// Runs body and turns whatever it throws into 1 and a message that names the function; 0 if it ends
-// well.
+// Run body and return 0; turn whatever it throws into 1 and a message that names the function.
 template <class Body>
 int32_t guarded(std::string_view function, Body&& body) noexcept {
   try {

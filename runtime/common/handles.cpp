@@ -1,4 +1,4 @@
-// Tensor handles of the shim ABI: making, viewing, asking, giving back.
+// Tensor handles of the shim ABI: creation, views, queries and release.
 #include <algorithm>
 
 #include "common/backend.h"
@@ -14,7 +14,7 @@ void check_strided(int32_t layout, int64_t metadata_size) {
           " bytes of metadata is not supported, only strided tensors are");
 }
 
-// A tensor over caller's memory; its storage begins at data and ends with the last element.
+// Return a tensor over the caller's memory; its storage spans data to the last element.
 Tensor over_blob(void* data, std::span<const int64_t> sizes, std::span<const int64_t> strides,
                  int64_t offset, int32_t dtype_number, int32_t device_type) {
   const Dtype dtype = to_dtype(dtype_number);
@@ -31,7 +31,7 @@ Tensor over_blob(void* data, std::span<const int64_t> sizes, std::span<const int
                    strides, offset);
 }
 
-// A new tensor in the memory of a device, uninitialised.
+// Return a new uninitialised tensor in a device's memory.
 Tensor empty_on(int32_t device_type, Dtype dtype, std::span<const int64_t> sizes,
                 std::span<const int64_t> strides) {
   const auto bytes = static_cast<size_t>(bytes_of(dtype, sizes, strides));
@@ -44,10 +44,10 @@ int64_t axis_of(const Tensor& tensor, int64_t axis) {
   return axis < 0 ? axis + tensor.dimensions : axis;
 }
 
-// The ABI gives out pointers to non-const, which are never written through.
+// The ABI returns pointers to non-const, but nothing is written through them.
 int64_t* borrowed(const Extents& extents) { return const_cast<int64_t*>(extents.data()); }
 
-// Fails if an element of the target would be written more than once.
+// Fail if an element of the target would be written more than once.
 void check_written(const Tensor& target) {
   if (target.empty()) return;
   for (int32_t axis = 0; axis < target.dimensions; ++axis) {
@@ -56,7 +56,7 @@ void check_written(const Tensor& target) {
   }
 }
 
-// Whether the elements of both begin and end at the same bytes, one by one.
+// Return whether the elements of both occupy the same bytes, one by one.
 bool same_places(const Tensor& a, const Tensor& b) {
   return element_size(a.dtype) == element_size(b.dtype) && a.raw() == b.raw() &&
          std::ranges::equal(a.sizes(), b.sizes()) && std::ranges::equal(a.strides(), b.strides());
@@ -143,7 +143,7 @@ MENAGERIE_SHIM aoti_torch_new_tensor_handle(AtenTensorHandle orig_handle, AtenTe
     *ret = reinterpret_cast<AtenTensorHandle>(second.get());
     Tensors* keeper = Context::current().second_handles();
     if (keeper == nullptr) {
-      second.release();  // the caller's now
+      second.release();  // the caller's from here on
     } else {
       keeper->push_back(std::move(second));
     }
@@ -170,7 +170,7 @@ MENAGERIE_SHIM aoti_torch_clone_preserve_strides(AtenTensorHandle self, AtenTens
   return guarded(__func__, [&] {
     const Tensor& source = operand(self);
     Tensor fresh = empty_on(device_type_of(source), source.dtype, source.sizes(), source.strides());
-    // Strides may make elements share memory, so the bytes are copied, not the elements.
+    // Strides may make elements share memory, so bytes are copied instead of elements.
     backend::copy_bytes(source, fresh, fresh.storage->bytes());
     *ret = to_handle(std::move(fresh));
   });
@@ -183,7 +183,7 @@ MENAGERIE_SHIM aoti_torch_copy_(AtenTensorHandle self, AtenTensorHandle src, int
     const bool same = same_places(source, target);
     if (same && source.dtype == target.dtype) return;
     check_written(target);
-    // As torch decides: a part of dense memory onto another is refused, rows between rows are not.
+    // As in torch, dense tensors that overlap in part are refused, interleaved rows are not.
     const bool woven = overlap(source, target);
     require(!woven || same || !is_dense(source) || !is_dense(target),
             "source and target of a copy overlap");

@@ -21,7 +21,7 @@ namespace {
 
 using Index = std::span<const int64_t>;
 
-// A mask as wide as its target, and how many of its elements are true.
+// A mask broadcast to its target's sizes, and the number of its true elements.
 struct Mask {
   Tensor wide;
   int64_t count = 0;
@@ -33,7 +33,7 @@ struct Mask {
   bool holds(Index index) const { return wide.data<bool>()[offset_of(wide, index)]; }
 };
 
-// The place of a value in a row of elements that lie next to each other. NaN compares as in torch.
+// Return a value's position in a sorted, contiguous row. NaN compares as in torch.
 template <class T>
 int64_t place_of(const T* row, int64_t length, T value, bool from_right) {
   const auto after = [](T wanted, T element) { return element > wanted; };
@@ -282,7 +282,7 @@ Tensor distances(const Tensor& a, const Tensor& b, double p) {
       std::transform(x, x + width, y, differences.begin(), [&](double first, double second) {
         const double difference = first - second;
         any_nan = any_nan || std::isnan(difference);
-        return std::isnan(difference) && std::isinf(p) ? 0 : difference;  // as eager's largest
+        return std::isnan(difference) && std::isinf(p) ? 0 : difference;  // as eager's maximum
       });
       const double distance = norm(differences.data(), width, p);
       out.data<T>()[at] = static_cast<T>(p == 0 && any_nan ? NAN : distance);
@@ -293,8 +293,8 @@ Tensor distances(const Tensor& a, const Tensor& b, double p) {
 
 namespace {
 
-// Euclid's algorithm in the dtype itself, where the smallest integer is its own negative: what
-// torch gives for it.
+// Return the greatest common divisor by Euclid's algorithm in the dtype itself, as torch does: the
+// smallest integer is its own negative.
 template <class T>
 T divisor(T a, T b) {
   const auto positive = [](T x) { return x < 0 ? static_cast<T>(-static_cast<uint64_t>(x)) : x; };
@@ -307,7 +307,7 @@ T divisor(T a, T b) {
   return b;
 }
 
-// Powers wrap around; those of negative exponents are cut to integers.
+// Return an integer power, which wraps around; for a negative exponent it is truncated.
 template <class T>
 T whole_power(T base, T exponent) {
   if constexpr (std::is_signed_v<T>) {
@@ -322,7 +322,7 @@ T whole_power(T base, T exponent) {
   return static_cast<T>(power);
 }
 
-// Of integers that are broadcast.
+// Combine integer tensors elementwise, with broadcasting.
 template <class Function>
 Tensor combined(const Tensor& a, const Tensor& b, Function function) {
   require(a.dtype == b.dtype, "dtypes differ: ", a, " and ", b);
@@ -364,7 +364,7 @@ void convolve(const Tensor& input, const Tensor& weight, const Tensor* bias,
   const int64_t ins = p.transposed ? input.size[1] / p.groups : weight.size[1];
   const int64_t outs = output.size[1] / p.groups;
   const Index taps(weight.size.data() + 2, p.spatial);
-  // Where a tap of the window meets the input along an axis; negative where it does not.
+  // Return where a window's tap meets the input along an axis; negative where it does not.
   const auto place_of = [&](size_t axis, int64_t at, int64_t tap) {
     const int64_t reach = tap * p.dilation[axis] - p.padding[axis];
     if (!p.transposed) return at * p.stride[axis] + reach;

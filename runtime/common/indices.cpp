@@ -12,7 +12,7 @@
 namespace menagerie {
 namespace {
 
-// One mask as lists, one for each of the axes that it covers from `axis` on.
+// Return one mask as lists, one for each axis that it covers from `axis` on.
 std::vector<Tensor> lists_of_mask(const Tensor& self, const Tensor& mask, int32_t axis) {
   require(mask.dimensions >= 1 && axis + mask.dimensions <= self.dimensions &&
               std::equal(mask.size.begin(), mask.size.begin() + mask.dimensions,
@@ -30,7 +30,7 @@ Tensor as_int64(const Tensor& index) {
   return wide;
 }
 
-// The first axes behind the second ones, which follow them.
+// Return a view with the first `first` axes moved behind the `second` axes that follow them.
 Tensor exchanged(const Tensor& tensor, size_t first, size_t second) {
   Tensor view = tensor;
   for (Extents* each : {&view.size, &view.stride}) {
@@ -39,7 +39,7 @@ Tensor exchanged(const Tensor& tensor, size_t first, size_t second) {
   return view;
 }
 
-// How many axes torch puts before those of the places.
+// Return how many axes torch puts before those of the positions.
 size_t axes_in_front(const Indices& indices) {
   return indices.adjacent && !indices.axes.empty() ? indices.axes.front() : 0;
 }
@@ -127,7 +127,7 @@ Reduction reduction_named(std::string_view word) {
 
 namespace {
 
-// One axis of one element for a tensor without axes.
+// Return a tensor without axes as one with a single axis of one element.
 Tensor with_an_axis(const Tensor& tensor) {
   Tensor view = tensor;
   if (view.dimensions == 0) {

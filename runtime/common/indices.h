@@ -1,5 +1,5 @@
-// The arguments of index and index_put, checked: which axes are indexed by what, and how the
-// result's axes are arranged; and those of scatter operators.
+// Checked arguments of index and index_put: which axes are indexed by which lists, and how the
+// result's axes are arranged; also the arguments of scatter operators.
 #pragma once
 
 #include <cstdint>
@@ -13,26 +13,26 @@
 namespace menagerie {
 
 struct Indices {
-  std::vector<int32_t> axes;  // that are indexed, in order
-  std::vector<Tensor> lists;  // one an axis: int64, broadcast to `sizes`
+  std::vector<int32_t> axes;  // the indexed axes, in order
+  std::vector<Tensor> lists;  // one per axis: int64, broadcast to `sizes`
   std::vector<int64_t> sizes;
   bool adjacent = true;  // whether the indexed axes are neighbours
 
-  int64_t count() const;  // of places
-  // A tensor's axes with the indexed ones first, and back again.
+  int64_t count() const;  // of positions
+  // Move a tensor's indexed axes to the front, and back again.
   Tensor indexed_first(const Tensor& tensor) const;
   Tensor indexed_back(const Tensor& tensor) const;
-  // A result [sizes..., other axes...] with its axes where torch puts them: in the place of the
-  // first indexed axis where those are neighbours, else in front.
+  // Return a result [sizes..., other axes...] with its axes where torch puts them: at the first
+  // indexed axis if the indexed axes are neighbours, else in front.
   Tensor arranged(const Tensor& result) const;
-  // The sizes of [sizes..., other axes...] for such a tensor.
+  // Return the sizes of [sizes..., other axes...] for such a tensor.
   std::vector<int64_t> result_sizes(const Tensor& self) const;
-  // Values to be put, broadcast to the result and with its axes as in result_sizes().
+  // Return values to put, broadcast to the result, with axes as in result_sizes().
   Tensor values_for(const Tensor& self, const Tensor& values) const;
 };
 
-// Reads a list of optional handles. A boolean mask stands for the lists of the places where it is
-// true, which the host reads: finish() what may still write it before. Other index dtypes become
+// Read a list of optional handles. A boolean mask becomes the lists of the positions where it is
+// true; the host reads it after what may still write it has finished. Other index dtypes become
 // int64 on the index' own device.
 Indices indices_of(const Tensor& self, const AtenTensorHandle** handles, int64_t count);
 
@@ -46,18 +46,18 @@ enum class Reduction : int32_t {  // as metal/kernels/reductions.h numbers them
   kMean = 6,  // a sum, divided by a count
 };
 
-// Of torch's words: sum, prod, mean, amax, amin.
+// Parse torch's word: sum, prod, mean, amax, amin.
 Reduction reduction_named(std::string_view word);
 
-// out = self with, along an axis, the elements that the index names combined with the source's.
+// out = self, with the elements that the index selects along an axis combined with the source's.
 struct Scatter {
-  Tensor out, self, index, source;  // the source of the index' sizes
+  Tensor out, self, index, source;  // the source has the sizes of the index
   int32_t axis = 0;
   Reduction reduction = Reduction::kStore;
-  bool include_self = true;  // else what is combined with forgets its own value first
+  bool include_self = true;  // else an element drops its own value before it is combined
 };
 
-// Fails unless they fit; a source may be larger than the index.
+// Return a checked scatter; fail unless the operands fit. A source may be larger than the index.
 Scatter checked_scatter(const Tensor& out, const Tensor& self, int64_t dim, const Tensor& index,
                         const Tensor& source);
 

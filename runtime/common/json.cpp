@@ -6,7 +6,7 @@
 
 namespace menagerie {
 
-// Takes what the library's parser finds, and refuses what it would let pass.
+// A builder of values from the library's parser; it refuses what the library would let pass.
 class JsonBuilder final : public nlohmann::json_sax<nlohmann::json> {
  public:
   Json take() { return std::move(open_.front()); }
@@ -19,12 +19,12 @@ class JsonBuilder final : public nlohmann::json_sax<nlohmann::json> {
     require(value <= INT64_MAX, "not JSON: a number out of range");
     return put(Json(static_cast<int64_t>(value)));
   }
-  // The library makes real numbers of whole ones that are too large for it.
+  // The library turns integers that are too large for it into real numbers.
   bool number_float(double value, const std::string& token) override {
     require(token.find_first_of(".eE") != std::string::npos, "not JSON: a number out of range");
     return put(Json(value));
   }
-  bool binary(nlohmann::json::binary_t&) override { return false; }  // text has none
+  bool binary(nlohmann::json::binary_t&) override { return false; }  // text has no binary values
 
   bool start_object(size_t) override { return start(Json(Json::Object())); }
   bool start_array(size_t) override { return start(Json(Json::Array())); }
@@ -83,12 +83,12 @@ class JsonBuilder final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
 
-  std::vector<Json> open_;         // from the outermost container to the one that is read
-  std::vector<std::string> keys_;  // whose values are still read
+  std::vector<Json> open_;         // from the outermost container to the current one
+  std::vector<std::string> keys_;  // whose values are still being read
 };
 
 Json Json::parse(std::string_view text) {
-  // The library skips the one and stops at the other.
+  // The library skips a byte order mark and stops at a NUL.
   require(!text.starts_with("\xef\xbb\xbf"), "not JSON at byte 0: a byte order mark");
   const size_t end = text.find('\0');
   require(end == std::string_view::npos, "not JSON at byte ", end, ": a NUL");
@@ -211,8 +211,8 @@ void check_name(std::string_view text, std::string_view place) {
 
 void check_inner_path(const std::string& path, std::string_view place) {
   constexpr size_t kLongest = 200;
-  // The manifest lists neither itself nor its signatures, nor what some file systems take for them,
-  // nor a file in a folder of such a name.
+  // The manifest lists neither itself, nor its signatures, nor what some file systems take for
+  // them, nor a file in a folder of such a name.
   const std::string outermost = in_lower_case(path.substr(0, path.find('/')));
   bool plain = !path.empty() && path.size() <= kLongest && outermost != "manifest.json" &&
                outermost != "signature.json" && outermost != "model.sig";

@@ -1,5 +1,5 @@
-// JSON (RFC 8259) for manifests and safetensors headers, which come from outside: nlohmann's
-// parser, and bounded depth, no key twice in an object, whole numbers of 64 bits, nothing after the
+// JSON (RFC 8259) for manifests and safetensors headers, which come from outside: nlohmann's parser
+// with bounded depth, no duplicate keys in an object, integers of 64 bits, and nothing after the
 // value.
 #pragma once
 
@@ -24,7 +24,7 @@ class Json {
   using Array = std::vector<Json>;
   using Object = std::vector<std::pair<std::string, Json>>;  // in the order of the text
 
-  // Parses the whole text; fails with what is wrong, and with the byte where it is no JSON.
+  // Parse the whole text; fail with the reason, and with the byte where it is not JSON.
   static Json parse(std::string_view text);
 
   // Each of these fails, naming `place`, when the value is of another kind.
@@ -36,7 +36,7 @@ class Json {
   bool is_string() const { return std::holds_alternative<std::string>(value_); }
   bool is_null() const { return std::holds_alternative<std::nullptr_t>(value_); }
 
-  // The member of an object; at() fails if there is none.
+  // Return the member of an object; if there is none, find() returns null and at() fails.
   const Json* find(std::string_view key, std::string_view place) const;
   const Json& at(std::string_view key, std::string_view place) const;
 
@@ -48,16 +48,16 @@ class Json {
   Value value_;
 };
 
-// One object of a manifest, read strictly: what it holds is asked for by name, and a member that
-// is not known is an error. Every message names the object's place.
+// One object of a manifest, read strictly: members are read by name, and an unknown member is an
+// error. Every message names the object's location.
 class Fields {
  public:
-  // The known members; those behind `optional` may be left out or null.
+  // The known members; the `optional` ones may be left out or null.
   using Names = std::initializer_list<std::string_view>;
   Fields(const Json& value, std::string place, Names required, Names optional = {});
 
   const Json& at(std::string_view name) const { return value_.at(name, place_); }
-  // The member, or null where it is left out or null.
+  // Return the member; null if it is left out or null.
   const Json* given(std::string_view name) const;
 
   const std::string& text(std::string_view name) const { return at(name).string(place_of(name)); }
@@ -66,15 +66,15 @@ class Fields {
   const Json::Object& object(std::string_view name) const {
     return at(name).object(place_of(name));
   }
-  // Lower-case letters, digits and _, first a letter.
+  // Return a name of lower-case letters, digits and _ that begins with a letter.
   const std::string& name(std::string_view name) const;
-  // 64 lower-case hexadecimal digits.
+  // Return a digest of 64 lower-case hexadecimal digits.
   const std::string& digest(std::string_view name) const;
-  // A path inside the bundle: relative, of plain components, so that it cannot leave the folder.
+  // Return a path inside the bundle: relative, of plain components, so that it cannot lead outside.
   const std::string& path(std::string_view name) const;
   std::optional<std::string> optional_text(std::string_view name) const;
 
-  // "programs.library", for messages.
+  // Return a member's location for messages: "programs.library".
   std::string place_of(std::string_view name) const;
 
  private:
@@ -82,13 +82,13 @@ class Fields {
   std::string place_;
 };
 
-// With the letters A to Z as a to z.
+// Return the text with the letters A to Z in lower case.
 std::string in_lower_case(std::string text);
 
-// Fails, naming the place, unless the text is a name as Fields::name has them.
+// Fail, naming the place, unless the text is a name by the rule of Fields::name.
 void check_name(std::string_view text, std::string_view place);
 
-// Fails, naming the place, unless the text is a path as Fields::path has them.
+// Fail, naming the place, unless the text is a path by the rule of Fields::path.
 void check_inner_path(const std::string& path, std::string_view place);
 
 }  // namespace menagerie

@@ -15,7 +15,7 @@
 namespace menagerie::host {
 namespace {
 
-// Rows one after another.
+// A view of a matrix whose rows lie one after another.
 struct Matrix {
   double* first;
   int64_t rows, columns;
@@ -54,7 +54,7 @@ struct Matrices {
   Matrix at(int64_t number) const {
     return {values.data<double>() + number * rows() * columns(), rows(), columns()};
   }
-  // The sizes of the batches with others behind.
+  // Return the sizes of the batches, followed by `others`.
   std::vector<int64_t> batches_and(std::initializer_list<int64_t> others) const {
     std::vector<int64_t> sizes(values.sizes().begin(), values.sizes().end() - 2);
     sizes.insert(sizes.end(), others);
@@ -72,20 +72,20 @@ void require_square(const Matrices& a, const Tensor& given) {
   require(a.rows() == a.columns(), "the matrices must be square, not ", given);
 }
 
-// LAPACK's turns do not converge either where an element is NaN.
+// Fail if an element is NaN: LAPACK's iterations do not converge then either.
 void require_numbers(const Matrices& a, const char* what) {
   const std::span<const double> all(a.values.data<double>(), a.values.elements());
   require(std::none_of(all.begin(), all.end(), [](double each) { return std::isnan(each); }), what,
           " does not converge: an element of the matrix is NaN");
 }
 
-// The order of the first leading part that is not positive definite, from 1, or 0.
+// Factor a; return the order, from 1, of its first leading part not positive definite, or 0.
 int32_t factor_cholesky(const Matrix& a) {
   for (int64_t j = 0; j < a.columns; ++j) {
     for (int64_t i = j; i < a.rows; ++i) {
       double rest = a(i, j);
       for (int64_t k = 0; k < j; ++k) rest -= a(i, k) * a(j, k);
-      if (i == j && !(rest > 0)) {  // LAPACK leaves what is below and behind as it was
+      if (i == j && !(rest > 0)) {  // LAPACK leaves what is below and behind unchanged
         a(j, j) = rest;
         for (int64_t column = j; column < a.columns; ++column) {
           for (int64_t row = 0; row < column; ++row) a(row, column) = 0;
@@ -99,7 +99,7 @@ int32_t factor_cholesky(const Matrix& a) {
   return 0;
 }
 
-// The first step whose pivot is zero, from 1, or 0.
+// Factor a; return the first step, from 1, whose pivot is zero, or 0.
 int32_t factor_lu(const Matrix& a, int32_t* pivots) {
   int32_t singular = 0;
   for (int64_t k = 0; k < std::min(a.rows, a.columns); ++k) {
@@ -121,8 +121,8 @@ int32_t factor_lu(const Matrix& a, int32_t* pivots) {
   return singular;
 }
 
-// b becomes (1 - factor v v^T) b from row `first` on, where v is one there and then as a column of
-// `reflectors` below its diagonal.
+// Set b to (1 - factor v v^T) b from row `column` on; v is one in that row and continues as that
+// column of `reflectors` below its diagonal.
 void reflect(const Matrix& reflectors, int64_t column, double factor, const Matrix& b,
              int64_t first_column) {
   for (int64_t j = first_column; j < b.columns; ++j) {
@@ -149,8 +149,8 @@ void factor_qr(const Matrix& a, double* factors) {
   }
 }
 
-// Turns columns p and q so that they are at right angles, and those of `along` by the same angle.
-// Whether they were not yet.
+// Rotate columns p and q so that they are orthogonal, and those of `along` by the same angle.
+// Return whether they were not orthogonal yet.
 bool turn_columns(const Matrix& a, const Matrix& along, int64_t p, int64_t q) {
   double pp = 0, qq = 0, pq = 0;
   for (int64_t i = 0; i < a.rows; ++i) {
@@ -173,9 +173,9 @@ bool turn_columns(const Matrix& a, const Matrix& along, int64_t p, int64_t q) {
   return true;
 }
 
-constexpr int kSweeps = 60;  // of turns; they converge quadratically, after fewer than ten
+constexpr int kSweeps = 60;  // of rotations; they converge quadratically, in fewer than ten
 
-// a V = U S by one-sided Jacobi turns (Hestenes); a, with no fewer rows than columns, becomes U S.
+// Compute a V = U S by one-sided Jacobi rotations (Hestenes); a, with rows >= columns, becomes U S.
 void turn_until_orthogonal(const Matrix& a, const Matrix& v) {
   for (int64_t i = 0; i < v.rows; ++i) v(i, i) = 1;
   for (int sweep = 0; sweep < kSweeps; ++sweep) {
@@ -187,7 +187,7 @@ void turn_until_orthogonal(const Matrix& a, const Matrix& v) {
   }
 }
 
-// Column k of u becomes of length one and at right angles to those before it, whatever it was.
+// Replace column k of u by a unit vector orthogonal to the columns before it.
 void complete_column(const Matrix& u, int64_t k) {
   for (int64_t axis = 0; axis < u.rows; ++axis) {
     for (int64_t i = 0; i < u.rows; ++i) u(i, k) = i == axis ? 1 : 0;
@@ -206,13 +206,13 @@ void complete_column(const Matrix& u, int64_t k) {
   }
 }
 
-// U S in `a` becomes U, and its lengths the singular values, in descending order.
+// Turn U S in `a` into U, and its lengths into the singular values, in descending order.
 void part_lengths(const Matrix& a, const Matrix& v, double* values) {
   for (int64_t j = 0; j < a.columns; ++j) {
     values[j] = 0;
     for (int64_t i = 0; i < a.rows; ++i) values[j] = std::hypot(values[j], a(i, j));
   }
-  // hypot of an infinity and NaN is infinite, but turns of infinities leave no lengths.
+  // hypot of an infinity and NaN is infinite, but rotations of infinities leave no lengths.
   if (!std::all_of(values, values + a.columns, [](double each) { return std::isfinite(each); })) {
     const double none = std::numeric_limits<double>::quiet_NaN();
     std::fill_n(values, a.columns, none);
@@ -320,7 +320,7 @@ Tensor householder_product(const Tensor& a, const Tensor& factors) {
   for (int64_t number = 0; number < product.count(); ++number) {
     const Matrix q = product.at(number);
     for (int64_t i = 0; i < q.columns; ++i) q(i, i) = 1;
-    for (int64_t k = steps - 1; k >= 0; --k) {  // as orgqr: a NaN does not reach earlier columns
+    for (int64_t k = steps - 1; k >= 0; --k) {  // as in orgqr: a NaN does not reach earlier columns
       const Matrix v = reflectors.at(number);
       const double factor = wide.data<double>()[number * steps + k];
       reflect(v, k, factor, q, k + 1);
@@ -339,7 +339,7 @@ std::vector<Tensor> eigh(const Tensor& a) {
   const Matrices vectors(a.sizes());
   const Tensor values = empty_contiguous(Dtype::kFloat64, turned.batches_and({order}));
   for (int64_t number = 0; number < turned.count(); ++number) {
-    // With enough on the diagonal no eigenvalue is negative, and turns find a V = V diag.
+    // With a large enough diagonal no eigenvalue is negative, and rotations find a V = V diag.
     const Matrix m = turned.at(number), v = vectors.at(number);
     double shift = 0;
     for (int64_t i = 0; i < order; ++i) {

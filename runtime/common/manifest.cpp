@@ -92,16 +92,16 @@ Requirements read_requirements(const Json& value, std::string place) {
   return needs;
 }
 
-// Target, system and processor in people's words.
+// Return target, system and processor under their common names.
 std::string platform_name(const std::string& target, const Requirements& needs) {
   return target + "-" + (needs.system == "darwin" ? "macos" : needs.system) + "-" +
          (needs.machine == "aarch64" ? "arm64" : needs.machine);
 }
 
-// The files that a manifest speaks of, gathered while it is read.
+// The files that a manifest names, gathered while it is read.
 class Files {
  public:
-  // A member `files`: each by its role.
+  // Read a member `files`: each file by its role.
   Roles read_roles(const Fields& owner) {
     Roles roles;
     for (const auto& [role, value] : owner.object("files")) {
@@ -142,7 +142,7 @@ class Files {
   std::set<std::string> lowered_;
 };
 
-// The constants that a call changes, and how many golden cases are calls in a row.
+// Read the constants that a call changes, and how many golden cases are consecutive calls.
 void read_state(const Fields& fields, ProgramSpec& program) {
   const Json* value = fields.given("state");
   if (value == nullptr) return;
@@ -214,7 +214,7 @@ std::vector<Tolerance> read_tolerances(const Fields& manifest) {
   return tolerances;
 }
 
-// What the runtime has no use for must be there all the same; the time is Python's to check.
+// Check members that the runtime does not use but requires; Python checks the time.
 void check_history(const Fields& manifest) {
   constexpr std::array<std::string_view, 3> kStates{"lowered", "emulated", "validated"};
   manifest.digest("build_key");
@@ -225,7 +225,7 @@ void check_history(const Fields& manifest) {
   for (const auto& [name, version] : manifest.object("versions")) version.string("versions");
 }
 
-// The accuracy gate is the validation's, but must be sound.
+// Check that the accuracy gate, which validation applies, is sound.
 void check_gate(const Json& value, const Manifest& manifest) {
   const Fields gate(value, "accuracy", {"program", "output", "batch", "eager_accuracy"},
                     {"slack", "metric"});
@@ -251,7 +251,7 @@ void check_roles(const Fields& fields, const Manifest& manifest) {
           "of accuracy and files.accuracy only one is given");
 }
 
-// Before any other member: a later version may have others.
+// Check the version before any other member: a later version may have other members.
 void check_version(const Json& value) {
   require(value.at("format", "manifest").string("format") == "menagerie-bundle",
           "format is not menagerie-bundle");

@@ -1,4 +1,4 @@
-// A bundle's manifest.json as the runtime needs it; the rules are in
+// What the runtime needs of a bundle's manifest.json; the rules are in
 // runtime/menagerie/format/FORMAT.md.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace menagerie {
 inline constexpr size_t kMaxAxes = 16;
 
 // One axis of an input or output: lowest == highest is a fixed size; a named axis must have the
-// same size wherever its name occurs, a multiple of step. highest == -1: not known before the run.
+// same size wherever its name occurs, a multiple of step. highest == -1: unknown before the run.
 struct Axis {
   std::string name;
   int64_t lowest = 0;
@@ -46,10 +46,10 @@ struct Requirements {
 struct FileEntry {
   std::string sha256;
   int64_t bytes = 0;
-  std::optional<Requirements> needs;  // of a machine that loads it, if not the bundle's
+  std::optional<Requirements> needs;  // of a machine that loads the file, if not the bundle's
 };
 
-// The path of a file by what it is: library, golden, weights and what else a target has.
+// The paths of files by role: library, golden, weights and any others of a target.
 using Roles = std::map<std::string, std::string, std::less<>>;
 
 struct ProgramSpec {
@@ -59,12 +59,12 @@ struct ProgramSpec {
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
   std::vector<std::pair<std::string, std::string>> constants;  // library's name -> weights' name
-  std::set<std::string, std::less<>> state;  // those of the constants that a call changes
-  int64_t calls = 1;  // with state: so many golden cases follow each other after a reset
+  std::set<std::string, std::less<>> state;                    // constants that a call changes
+  int64_t calls = 1;  // with state: this many golden cases follow each other after a reset
 };
 
-// When an output of a floating dtype equals the golden one, by its largest error and, where snr_db
-// is given, its signal-to-noise ratio; tools/parity.cpp has the rule.
+// The rule by which an output of a floating dtype equals the golden one: its largest error and, if
+// snr_db is set, its signal-to-noise ratio; see tools/parity.cpp.
 struct Tolerance {
   Dtype dtype = Dtype::kFloat32;
   double absolute = 0;
@@ -77,20 +77,20 @@ struct Manifest {
   std::filesystem::path path;  // of manifest.json itself
   std::string model;
   std::string target;
-  std::string runtime;  // whose library runs it: the target's own, for most
+  std::string runtime;  // target whose library runs it: mostly its own
   Requirements needs;
   std::vector<ProgramSpec> programs;
-  Roles files;                              // no program's own: weights, and what else there is
+  Roles files;                              // of no single program: weights, and any others
   std::map<std::string, FileEntry> listed;  // every file by its path
   std::vector<Tolerance> tolerances;
 
-  // Reads folder/manifest.json; fails with the file and the member that breaks a rule. With
-  // `verify`, which fails unless the bytes are signed, nothing is read out of them before.
+  // Read folder/manifest.json; fail with the file and the member that breaks a rule. `verify`,
+  // which fails unless the bytes are signed, runs before anything is read out of them.
   using Verify = std::function<void(std::string_view document)>;
   static Manifest read(const std::filesystem::path& folder, const Verify& verify = {});
 
   const ProgramSpec& program(const std::string& name) const;
-  // The entry of a file the manifest names; fails if it names none such.
+  // Return the entry of a file that the manifest names; fail if it names no such file.
   const FileEntry& file(const std::string& path) const;
 };
 

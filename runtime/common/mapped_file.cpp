@@ -37,7 +37,7 @@ MappedFile::MappedFile(const OpenFile& file) : size_(file.bytes()) {
   require(mapped != MAP_FAILED, file.path().string(), ": cannot be mapped: ", std::strerror(errno));
   data_ = static_cast<const std::byte*>(mapped);
 #ifdef MADV_NOHUGEPAGE
-  // What is let go of page by page would else come back two MiB at a time with each small
+  // Otherwise pages that are released one by one would come back two MiB at a time with each small
   // neighbour.
   ::madvise(mapped, size_, MADV_NOHUGEPAGE);
 #endif

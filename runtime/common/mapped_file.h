@@ -1,4 +1,4 @@
-// A file mapped read-only: its pages are shared by every process that maps it.
+// A file mapped read-only: every process that maps it shares its pages.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 
 namespace menagerie {
 
-// A file opened for reading: whatever comes to stand at its path, this stays the same file.
+// A file opened for reading: it stays the same file, whatever replaces it at its path.
 class OpenFile {
  public:
-  // Fails if the path is not a regular file or cannot be read.
+  // Open the file; fail if the path is not a regular file or cannot be read.
   explicit OpenFile(std::filesystem::path path);
   OpenFile(const OpenFile&) = delete;
   OpenFile& operator=(const OpenFile&) = delete;
@@ -22,7 +22,7 @@ class OpenFile {
   const std::filesystem::path& path() const { return path_; }
   int descriptor() const { return descriptor_; }
   size_t bytes() const { return bytes_; }
-  // What tells it from every other file that is open.
+  // Return the device and inode, which differ for every other open file.
   std::pair<uint64_t, uint64_t> identity() const { return identity_; }
   int64_t modified() const { return modified_; }  // nanoseconds since 1970
 
@@ -49,7 +49,7 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// The whole file as text; fails above `most` bytes.
+// Return the whole file as text; fail above `most` bytes.
 std::string read_text(const OpenFile& file, size_t most);
 
 }  // namespace menagerie

@@ -19,8 +19,8 @@
 namespace menagerie {
 namespace {
 
-// Sizes are rounded up to an eighth of their power of two, so that lengths that differ a little
-// from run to run still find each other's blocks; at most 12.5 % is wasted.
+// Round a size up to an eighth of its power of two, so that lengths that differ a little between
+// runs still reuse each other's blocks; at most 12.5 % is wasted.
 size_t rounded(size_t bytes) {
   if (bytes > std::numeric_limits<size_t>::max() / 2) throw std::bad_alloc();
   size_t step = Arena::kAlignment;
@@ -38,7 +38,7 @@ Arena::Chunks::iterator Arena::chunk_of(char* address) {
   return std::prev(chunks_.upper_bound(address));
 }
 
-// Of the gaps that are large enough, the one that was freed last.
+// Return the most recently freed of the gaps that are large enough.
 Arena::Gaps::iterator Arena::latest_gap(size_t bytes) {
   auto latest = gaps_.end();
   for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap) {
@@ -48,7 +48,7 @@ Arena::Gaps::iterator Arena::latest_gap(size_t bytes) {
   return latest;
 }
 
-// Memory of the system's as a gap, after what is kept was returned if there is no more.
+// Allocate a gap from the system; if that fails, give cached memory back to it and retry.
 Arena::Gaps::iterator Arena::new_chunk(size_t bytes) {
   const auto ask = [&] { return static_cast<char*>(std::aligned_alloc(kAlignment, bytes)); };
   char* asked = ask();
@@ -100,7 +100,7 @@ void Arena::release(Block block) noexcept {
   try {
     gap = gaps_.emplace(data, Gap{block.bytes, ++releases_}).first;
   } catch (...) {
-    return;  // no memory to remember it by: it is lost until the chunk goes
+    return;  // no memory to record it: it is lost until the chunk is freed
   }
   cached_ += block.bytes;
   const char* end = chunk->first + chunk->second.bytes;
@@ -150,12 +150,12 @@ size_t Arena::cached() const {
 
 namespace {
 
-// MADV_POPULATE_WRITE of Linux 5.14, which older headers lack; elsewhere it is refused.
+// MADV_POPULATE_WRITE of Linux 5.14, which older headers lack; other systems refuse it.
 constexpr int kPopulate = 23;
 
 constexpr size_t kLine = 64;
 constexpr size_t kLarge = size_t{2} << 20;  // a large page of x86-64
-constexpr size_t kRegion = 32 * kLarge;     // of addresses: memory comes page by page
+constexpr size_t kRegion = 32 * kLarge;     // of addresses; its memory comes page by page
 
 constexpr size_t rounded(size_t bytes, size_t step) { return (bytes + step - 1) / step * step; }
 
@@ -167,8 +167,8 @@ void advise(const void* data, size_t bytes, int advice) {
   if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, advice);
 }
 
-// Where the system has to find large pages first, or its own host to back them, small ones are
-// faster: none are asked for after some that came at less than 2 GB/s.
+// Small pages are faster where the system must find large ones first, or its own host must back
+// them: no more large ones are requested after some came at less than 2 GB/s.
 std::atomic<bool> large_are_slow = false;
 
 struct Region {

@@ -1,4 +1,4 @@
-// Memory of the host: the arena of a program, and advice to the system about pages.
+// Host memory: a program's arena, and advice to the system about pages.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +11,19 @@ namespace menagerie {
 
 class Storage;
 
-// A caching allocator: memory that a run frees is kept for the next ones, so that only the first
-// run pays for page faults. Blocks are cut out of what was freed last, which is likely still in the
-// processor's cache, and grow together again when they are freed. One arena belongs to one program;
+// A caching allocator: memory that a run frees is kept for later runs, so that only the first run
+// pays for page faults. Blocks are cut from the most recently freed memory, which is likely still
+// in the processor's cache, and merge again when they are freed. One arena belongs to one program;
 // it lives until its last block is returned.
 class Arena {
  public:
   static constexpr size_t kAlignment = 64;
-  // Memory that this many runs have not asked for goes back to the system.
+  // Memory that this many runs have not used goes back to the system.
   static constexpr uint64_t kKeptRuns = 4;
 
   struct Block {
     void* data = nullptr;
-    size_t bytes = 0;  // granted, at least what was asked for
+    size_t bytes = 0;  // granted: at least the requested size
   };
 
   Arena() = default;
@@ -31,28 +31,28 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
   ~Arena();
 
-  // A block of at least `bytes`, aligned to kAlignment; throws std::bad_alloc.
+  // Return a block of at least `bytes`, aligned to kAlignment; throw std::bad_alloc on failure.
   Block allocate(size_t bytes);
   void release(Block block) noexcept;
 
-  // Tells the arena that a run has ended, so that it can return what recent runs did not use.
+  // Mark the end of a run, so that the arena can return what recent runs did not use.
   void end_run() noexcept;
 
-  // Bytes handed out now, and bytes kept for reuse.
+  // Return the bytes handed out now, and the bytes kept for reuse.
   size_t live() const;
   size_t cached() const;
 
  private:
-  // Memory of the system's, by its address.
+  // Memory of the system, by its address.
   struct Chunk {
     size_t bytes;
-    size_t live;   // of blocks in it
-    uint64_t run;  // that used it last
+    size_t live;   // bytes of blocks in use
+    uint64_t run;  // the last run that used it
   };
   // A free part of a chunk, by its address.
   struct Gap {
     size_t bytes;
-    uint64_t freed;  // a count of releases
+    uint64_t freed;  // the count of releases at that time
   };
   using Chunks = std::map<char*, Chunk>;
   using Gaps = std::map<char*, Gap>;
@@ -71,16 +71,16 @@ class Arena {
   size_t cached_ = 0;
 };
 
-// Asks for all whole pages of memory that is about to be written: one call instead of a fault for
-// each. Systems that cannot lose nothing.
+// Request all whole pages of memory that is about to be written: one call instead of a fault for
+// each page. Systems without such a call lose nothing.
 void populate(void* data, size_t bytes);
 
-// Memory for what is written once and stays, such as packed weights: part after part of a region of
-// large pages, of which the system has fewer to find. A part's own pages go back with it.
+// Return memory for data that is written once and stays, such as packed weights: successive parts
+// of a region of large pages, of which the system finds fewer. A part's own pages go back with it.
 std::shared_ptr<float> lasting_memory(size_t bytes);
 
-// The file's pages behind a constant that was packed are not needed soon; the system may take them
-// back. Nothing happens to memory of our own, which would come back empty.
+// Tell the system that it may reclaim the file's pages behind a constant that was packed: they are
+// not needed soon. Memory of our own, which would come back empty, is left alone.
 void release_pages(const Storage& storage);
 
 }  // namespace menagerie

@@ -15,9 +15,9 @@ namespace menagerie {
 namespace {
 using Container = void*;
 
-// Deep binding looks into the library's own dependencies, of which this runtime is one, before the
-// global scope: where the application itself is linked with libtorch, whose shim functions have the
-// same names, they are not taken. Sanitizers refuse it, and Mach-O names the library of each symbol
+// Deep binding searches the library's own dependencies, of which this runtime is one, before the
+// global scope: if the application itself is linked with libtorch, whose shim functions have the
+// same names, those are not used. Sanitizers refuse it, and Mach-O names the library of each symbol
 // anyway.
 #if defined(RTLD_DEEPBIND) && !defined(MENAGERIE_SANITIZED)
 constexpr int kBinding = RTLD_DEEPBIND;
@@ -25,9 +25,9 @@ constexpr int kBinding = RTLD_DEEPBIND;
 constexpr int kBinding = 0;
 #endif
 
-// Loads a file's library, once a process. It stays: generated code registers handlers for the ends
-// of threads and of the process, which must find it. So does the open file, lest another take the
-// name or the identity by which the loader knows the library.
+// Load a file's library, once per process. It stays loaded: generated code registers handlers for
+// the ends of threads and of the process, which must find it. The file stays open, lest another
+// take the name or the identity by which the loader knows the library.
 void* loaded(const std::shared_ptr<const OpenFile>& file) {
   struct Loaded {
     std::shared_ptr<const OpenFile> file;
@@ -46,7 +46,7 @@ void* loaded(const std::shared_ptr<const OpenFile>& file) {
   if (library == nullptr) {
     const std::string fact = ::dlerror();
     const bool lacking = fact.find("undefined symbol") != std::string::npos ||
-                         fact.find("ymbol not found") != std::string::npos;  // dyld's words
+                         fact.find("ymbol not found") != std::string::npos;  // dyld's wording
     fail("the model library cannot be loaded: ", fact,
          lacking ? "; this runtime is older than the bundle: build it again (make setup), or "
                    "install a newer menagerie"
@@ -102,7 +102,7 @@ ModelLibrary::ModelLibrary(const std::shared_ptr<const OpenFile>& file)
   bind(call_->input_count, "AOTInductorModelContainerGetNumInputs");
   bind(call_->output_count, "AOTInductorModelContainerGetNumOutputs");
   bind(call_->last_error, "AOTInductorGetLastError");
-  clear_last_error();  // what another model said is no reason of this one's
+  clear_last_error();  // another model's message does not explain this one's failure
   check(call_->create(&container_, 1, backend::kDevice, nullptr), "creating the model");
 }
 
@@ -115,7 +115,7 @@ void ModelLibrary::close() noexcept {
 
 void ModelLibrary::check(int32_t code, const char* action) const {
   if (code == 0) return;
-  // A shim that failed has said why; otherwise the generated code has.
+  // A shim that failed has set the reason; otherwise the generated code has.
   const std::string shim = last_error();
   const char* generated = nullptr;
   call_->last_error(&generated);

@@ -13,7 +13,7 @@
 
 namespace menagerie {
 
-// What a container wants to know of one of its constants.
+// The properties of one of a container's constants.
 struct ConstantInfo {
   std::string name;           // the container's own
   std::string original_name;  // of the PyTorch module's parameter or buffer
@@ -27,25 +27,25 @@ using TensorHandle = Tensor*;
 
 class ModelLibrary {
  public:
-  // Loads that very file, so that its shim symbols bind to this runtime even beside a loaded
-  // libtorch. Its code and statics, some hundred kilobytes, stay until the process ends.
+  // Load that very file, so that its shim symbols bind to this runtime even beside a loaded
+  // libtorch. Its code and statics, a few hundred kilobytes, stay until the process ends.
   explicit ModelLibrary(const std::shared_ptr<const OpenFile>& file);
   ModelLibrary(const ModelLibrary&) = delete;
   ModelLibrary& operator=(const ModelLibrary&) = delete;
   ~ModelLibrary();
 
-  // Destroys the container; a second call does nothing.
+  // Destroy the container; a second call does nothing.
   void close() noexcept;
 
   std::vector<ConstantInfo> constants() const;
   size_t input_count() const;
   size_t output_count() const;
 
-  // Gives the container its constants by name. The handles stay the caller's and must outlive it.
+  // Set the container's constants by name. The caller owns the handles, which must outlive it.
   void set_constants(const std::vector<std::pair<std::string, TensorHandle>>& constants);
-  // Computes the folded constants; done once, before the first run.
+  // Compute the folded constants; call once, before the first run.
   void fold_constants();
-  // Runs the model. It takes the inputs over; the caller owns the outputs.
+  // Run the model. It takes ownership of the inputs; the caller owns the outputs.
   void run(std::vector<TensorHandle>& inputs, std::vector<TensorHandle>& outputs);
 
  private:

@@ -10,12 +10,12 @@
 namespace menagerie {
 namespace {
 
-// The library and the weights speak of one constant by different names.
+// The library and the weights know one constant by different names.
 std::map<std::string, std::string> weight_names(const ProgramSpec& spec) {
   return {spec.constants.begin(), spec.constants.end()};
 }
 
-// The library states a constant's size in bytes as it would lie in its own blob: rounded up.
+// The library states a constant's size in bytes as in a blob of its own: rounded up.
 bool fills(size_t bytes, size_t stated) {
   constexpr size_t kBlobAlignment = 64;
   const size_t rounded = (bytes + kBlobAlignment - 1) / kBlobAlignment * kBlobAlignment;
@@ -55,7 +55,7 @@ Program::Program(std::shared_ptr<const Bundle> bundle, const std::string& name, 
 }
 
 Program::~Program() {
-  const Context::Loan loan(context_);  // the library gives back what it has from this context
+  const Context::Loan loan(context_);  // the library releases what it has from this context
   outputs_.clear();
   library_.close();
   constants_.clear();
@@ -123,8 +123,8 @@ void Program::check_inputs(std::span<const Tensor> inputs) const {
   }
 }
 
-// Each loop of generated code is shared out or not, whatever it does: for this little it is not
-// worth it. A GPU's work has threads of its own.
+// Generated code shares out each loop or none, whatever the loop does: this little is not worth it.
+// A GPU's work has threads of its own.
 int32_t Program::threads_for(std::span<const Tensor> inputs) const {
   constexpr size_t kWorthBytes = size_t{512} << 10;
   size_t bytes = weights_bytes_;
@@ -165,7 +165,7 @@ Tensors Program::compute(std::vector<TensorHandle>& inputs) {
   std::vector<TensorHandle> results(spec_.outputs.size(), nullptr);
   const auto taken = [&] {
     Tensors owned;
-    std::set<TensorHandle> seen;  // a tensor that is two outputs is one handle, in two places
+    std::set<TensorHandle> seen;  // a tensor that is two outputs is one handle that occurs twice
     for (TensorHandle result : results) {
       const bool again = result != nullptr && !seen.insert(result).second;
       owned.push_back(again ? std::make_unique<Tensor>(*result) : std::unique_ptr<Tensor>(result));

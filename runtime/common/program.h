@@ -1,4 +1,4 @@
-// A loaded program: its library with constants, memory and prepared kernels of its own. Two
+// A loaded program: its library, with constants, memory and prepared kernels of its own. Two
 // programs share nothing that either may change.
 #pragma once
 
@@ -24,30 +24,30 @@ class Program {
   ~Program();
 
   const ProgramSpec& spec() const { return spec_; }
-  // The input's values are read during the call only. Fails unless dtypes and shapes are as spec()
-  // says. The outputs stay valid until the next run.
+  // Run the program. The inputs' values are read during the call only; fail unless dtypes and
+  // shapes match spec(). The outputs stay valid until the next run.
   std::span<const Tensor> run(std::span<const Tensor> inputs);
-  // Gives the constants that runs change the values that they had at first.
+  // Restore the initial values of the constants that runs change.
   void reset();
   void set_threads(int32_t threads);
-  // From now on the time of each kernel is noted, or no more; what was noted is forgotten.
+  // Turn the timing of each kernel on or off, and discard the times so far.
   void set_profiling(bool on);
   const Profile* profile() { return context_.profile(); }
   uint64_t kernel_calls() const { return context_.kernel_calls(); }
 
  private:
-  // A constant that runs change, and where its first values lie.
+  // A constant that runs change, and its initial values.
   struct Kept {
     Tensor first, own;
   };
 
   void load_constants();
-  // The tensor itself; or, of a constant that runs change, a copy that is this program's alone.
+  // Return the tensor itself or, for a constant that runs change, this program's own copy.
   Tensor own_if_changed(const std::string& name, Tensor constant);
-  // Where the caller left the number open: all threads, or one for a run that reads little.
+  // Return the thread count where the caller left it open: all, or one for a run that reads little.
   int32_t threads_for(std::span<const Tensor> inputs) const;
   void check_inputs(std::span<const Tensor> inputs) const;
-  // Runs the library, which takes the inputs over; the results' values are there for the host.
+  // Run the library, which takes over the inputs; the host may read the results.
   Tensors compute(std::vector<TensorHandle>& inputs);
 
   std::shared_ptr<const Bundle> bundle_;
@@ -58,7 +58,7 @@ class Program {
   std::vector<Kept> state_;
   int32_t most_threads_;  // where the caller left the number open, else 0
   size_t weights_bytes_ = 0;
-  bool state_lost_ = false;  // a run that failed has left it as it happened to be
+  bool state_lost_ = false;  // a failed run has left the state undefined
   ModelLibrary library_;
   std::vector<Tensor> outputs_;
 };

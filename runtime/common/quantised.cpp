@@ -15,9 +15,9 @@
 namespace menagerie {
 namespace {
 
-constexpr int64_t kPiece = 1 << 15;  // so many numbers are worth a task of their own
+constexpr int64_t kPiece = 1 << 15;  // this many numbers are worth a task of their own
 constexpr float kSteps = 255;
-constexpr uint32_t kExponent = 0x7F800000;  // all of its bits are set in NaN and infinities alone
+constexpr uint32_t kExponent = 0x7F800000;  // all of its bits are set only in NaN and infinities
 constexpr float kLeastScale = 1e-36F;       // its inverse is still finite
 
 struct ValueRange {
@@ -42,12 +42,12 @@ struct RangeOfLanes {
     std::memcpy(&x, from, sizeof x);
     low = x < low ? x : low;
     high = x > high ? x : high;
-    odd += x * 0.0F;  // NaN from the first that is not finite on
+    odd += x * 0.0F;  // NaN from the first non-finite value on
   }
 };
 
 ValueRange range_of(const float* from, int64_t count) {
-  constexpr int64_t kAtOnce = 4;  // chains of sums that do not wait for each other
+  constexpr int64_t kAtOnce = 4;  // chains of sums that are independent of each other
   RangeOfLanes parts[kAtOnce];
   int64_t i = 0;
   for (; i + kAtOnce * kLanes <= count; i += kAtOnce * kLanes) {
@@ -72,12 +72,11 @@ Rounding rounding_of(const ValueRange& range) {
   return range.finite ? menagerie::rounding_of(range.lowest, range.highest) : kNotFinite;
 }
 
-// False if a number is not finite.
+// Round with clamping; return false if a number is not finite.
 bool round_clamped(const float* from, int64_t count, const Rounding& rounding, uint8_t* to) {
   const float inverse = rounding.scale > 0 ? 1 / rounding.scale : 0;
   const float offset = static_cast<float>(rounding.zero) + 0.5F;
-  uint32_t odd =
-      0;  // an integer: a sum of floats would keep the loop from going by several numbers
+  uint32_t odd = 0;  // an integer: a sum of floats would keep the loop from being vectorised
   for (int64_t i = 0; i < count; ++i) {
     odd |= static_cast<uint32_t>((std::bit_cast<uint32_t>(from[i]) & kExponent) == kExponent);
     const float place = std::max(0.0F, std::min(from[i] * inverse + offset, kSteps));
@@ -94,7 +93,7 @@ void round_all(const float* from, int64_t count, const Rounding& rounding, uint8
   const float inverse = 1 / rounding.scale;
   const float offset = static_cast<float>(rounding.zero) + 0.5F;
   for (int64_t i = 0; i < count; ++i) {
-    // None is below zero by as much as one, so that cutting is rounding down.
+    // No value is as low as -1, so that truncation serves as rounding down.
     const auto whole = static_cast<int32_t>(from[i] * inverse + offset);
     to[i] = static_cast<uint8_t>(std::min<int32_t>(whole, static_cast<int32_t>(kSteps)));
   }
@@ -102,7 +101,7 @@ void round_all(const float* from, int64_t count, const Rounding& rounding, uint8
 
 int64_t pieces_of(int64_t length) { return (length + kPiece - 1) / kPiece; }
 
-// Calls work(piece, slice, first number, how many) for pieces of slices, on several threads.
+// Call work(piece, slice, first number, count) for pieces of slices, on several threads.
 template <class Work>
 void for_each_piece(int64_t slices, int64_t length, const Work& work) {
   const int64_t pieces = pieces_of(length);
@@ -206,9 +205,9 @@ namespace {
 
 constexpr size_t kUnpackedAxes = 8;
 constexpr int64_t kMaxElements = int64_t{1} << 40;
-constexpr int kZero = 8;  // what a number of four bits is stored with added
+constexpr int kZero = 8;  // added to a number of four bits when it is stored
 
-// Two numbers of four bits in a byte, the first in its lower half.
+// Widen numbers of four bits, two to a byte, the first in its lower half.
 void widen_pairs(const uint8_t* bytes, int64_t column, int64_t count, float scale, float* to) {
   const auto number = [scale](unsigned half) {
     return static_cast<float>(static_cast<int>(half) - kZero) * scale;

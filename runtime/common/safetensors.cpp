@@ -26,7 +26,7 @@ uint64_t natural(const Json& value, const std::string& place) {
   return static_cast<uint64_t>(number);
 }
 
-// The header's text, once its length has been found sane.
+// Return the header's text after checking its length.
 std::string_view header_text(std::span<const std::byte> file) {
   uint64_t length = 0;
   require(file.size() >= sizeof length, "is too short for a header");

@@ -1,4 +1,4 @@
-// A safetensors file, mapped: eight bytes of header length, a JSON header, the tensors' bytes.
+// A mapped safetensors file: eight bytes of header length, a JSON header, the tensors' bytes.
 // Everything the format promises is checked before a tensor is handed out.
 #pragma once
 
@@ -27,15 +27,15 @@ class SafeTensors {
     std::span<const std::byte> bytes;
   };
 
-  // Fails with the file and the broken rule.
+  // Map the file; fail with its name and the broken rule.
   explicit SafeTensors(const std::filesystem::path& path) : SafeTensors(OpenFile(path)) {}
   explicit SafeTensors(const OpenFile& file);
-  // The same for all who read the file at a time, so that they share what is made of its tensors.
+  // Return one object for all current readers of a file, which share what is made of its tensors.
   static std::shared_ptr<const SafeTensors> shared(const std::filesystem::path& path);
 
-  // The tensor of that name, valid as long as this object; fails if there is none.
+  // Return the tensor of that name, valid as long as this object; fail if there is none.
   const Entry& tensor(const std::string& name) const;
-  // The whole file.
+  // Return the bytes of the whole file.
   std::span<const std::byte> mapping() const { return file_.bytes(); }
   const std::map<std::string, Entry>& tensors() const { return entries_; }
 

@@ -1,5 +1,5 @@
-// What SHA-256 and SHA-512 (FIPS 180-4) share. Numbers of the first are the upper halves of the
-// second's, which has more rounds and turns words by other amounts.
+// What SHA-256 and SHA-512 (FIPS 180-4) share. The constants of SHA-256 are the upper halves of
+// those of SHA-512, which has more rounds and rotates words by other amounts.
 #pragma once
 
 #include <array>
@@ -39,7 +39,7 @@ inline constexpr State<uint64_t> kFirst = {
     0x6a09e667f3bcc908, 0xbb67ae8584caa73b, 0x3c6ef372fe94f82b, 0xa54ff53a5f1d36f1,
     0x510e527fade682d1, 0x9b05688c2b3e6c1f, 0x1f83d9abfb41bd6b, 0x5be0cd19137e2179};
 
-// The first numbers of a table as words of SHA-256.
+// Return the first numbers of a table as words of SHA-256.
 template <size_t kCount>
 constexpr std::array<uint32_t, kCount> halves(const auto& numbers) {
   std::array<uint32_t, kCount> upper{};
@@ -47,7 +47,7 @@ constexpr std::array<uint32_t, kCount> halves(const auto& numbers) {
   return upper;
 }
 
-// Changes the state by one block of sixteen words.
+// Update the state with one block of sixteen words.
 template <class Word>
 void compress(State<Word>& state, const std::byte* block) {
   constexpr bool kLong = sizeof(Word) == 8;

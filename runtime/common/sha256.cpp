@@ -18,12 +18,12 @@ namespace {
 #ifdef __x86_64__
 constexpr auto kRound = sha2::halves<64>(sha2::kRound);
 
-// Intel's SHA extensions, which AMD's processors have since Zen and Intel's since Ice Lake.
+// Intel's SHA extensions, which AMD processors have since Zen and Intel's since Ice Lake.
 const __m128i* vectors(const void* address) { return static_cast<const __m128i*>(address); }
 
 __attribute__((target("sha,sse4.1"))) void add(State& state, const std::byte* blocks,
                                                size_t count) {
-  // Two rounds at once want the state as (f, e, b, a) and (h, g, d, c), lowest lane first.
+  // Two rounds at once take the state as (f, e, b, a) and (h, g, d, c), lowest lane first.
   const __m128i badc = _mm_shuffle_epi32(_mm_loadu_si128(vectors(&state[0])), 0xB1);
   const __m128i hgfe = _mm_shuffle_epi32(_mm_loadu_si128(vectors(&state[4])), 0x1B);
   __m128i feba = _mm_alignr_epi8(badc, hgfe, 8);
@@ -84,7 +84,7 @@ std::string sha256(std::span<const std::byte> bytes) {
   const size_t whole = bytes.size() / kBytes;
   add(state, bytes.data(), whole);
 
-  // The rest, a one bit, zeros, and the length in bits, big-endian.
+  // Append the rest, a one bit, zeros, and the length in bits, big-endian.
   std::array<std::byte, 2 * kBytes> tail{};
   const size_t rest = bytes.size() % kBytes;
   if (rest > 0) std::memcpy(tail.data(), bytes.data() + whole * kBytes, rest);

@@ -9,22 +9,22 @@
 
 namespace menagerie {
 
-// Lower-case hexadecimal digest of the bytes.
+// Return the lower-case hexadecimal digest of the bytes.
 std::string sha256(std::span<const std::byte> bytes);
 
 }  // namespace menagerie
 
 namespace menagerie::sha256_blocks {
 
-// The blocks of SHA-256, by the processor's own instructions where it has them.
+// SHA-256 by blocks, with the processor's own instructions where it has them.
 inline constexpr size_t kBytes = 64;
 using State = std::array<uint32_t, 8>;
-// Changes the state by so many blocks, which lie one after another.
+// A function that updates the state with `count` consecutive blocks.
 using Add = void (*)(State& state, const std::byte* blocks, size_t count);
 
 void add_plainly(State& state, const std::byte* blocks, size_t count);
 
-// What adds blocks by instructions made for it; null where the processor has none.
+// Return the function that uses SHA instructions; null if the processor has none.
 Add by_instructions();
 
 }  // namespace menagerie::sha256_blocks

@@ -1,4 +1,4 @@
-// What every shim implementation needs: operands from handles, results to handles.
+// What every shim implementation needs: operands from handles, and handles for results.
 #pragma once
 
 #include <optional>
@@ -18,14 +18,14 @@ inline Tensor& tensor_of(AtenTensorHandle handle) {
   return *reinterpret_cast<Tensor*>(handle);
 }
 
-// An operand to compute with: it must have a tensor behind it.
+// Return an operand to compute with; fail if it has no tensor behind it.
 inline const Tensor& operand(AtenTensorHandle handle) {
   const Tensor& tensor = tensor_of(handle);
   require(tensor.storage != nullptr, "a tensor handle is undefined");
   return tensor;
 }
 
-// The same for an operand whose values the host is about to read or write.
+// Return an operand whose values the host is about to read or write.
 inline const Tensor& host_operand(AtenTensorHandle handle) {
   const Tensor& tensor = operand(handle);
   if (tensor.storage->is_on_device()) backend::finish();
@@ -61,7 +61,7 @@ inline std::span<const int64_t> numbers(const int64_t* first, int64_t count) {
   return list(first, count);
 }
 
-// A guarded kernel call, counted and timed for its program.
+// Run a guarded kernel call, counted and timed for its program.
 template <class Body>
 AOTITorchError kernel(std::string_view function, Body&& body) noexcept {
   return guarded(function, [&] {

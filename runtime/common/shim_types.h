@@ -1,4 +1,4 @@
-// The C types of the shim ABI, and what its functions are defined with.
+// The C types of the shim ABI, and the macros that define its functions.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 using Float8 = float __attribute__((vector_size(32)));
 using Double4 = double __attribute__((vector_size(32)));
 
-// Where torch's own headers are included too, as a test does, theirs are the same.
+// Where torch's own headers are included too, as in a test, their types are the same.
 #ifndef AOTI_TORCH_MACRO_H
 struct AtenTensorOpaque;
 using AtenTensorHandle = AtenTensorOpaque*;
@@ -25,7 +25,7 @@ using AOTIMetalKernelFunctionHandle = AOTIMetalKernelFunctionOpaque*;
 using aoti_torch_mps_command_block_callback_t = void (*)(AOTIMetalKernelFunctionHandle, void*);
 #endif
 
-// In front of each function that shims.toml lists; tests compile them with torch's declarations.
+// The prefix of each function in shims.toml; tests compile them with torch's declarations.
 #define MENAGERIE_ABI extern "C" __attribute__((visibility("default")))
 #define MENAGERIE_SHIM MENAGERIE_ABI AOTITorchError
 

@@ -130,7 +130,7 @@ int64_t extent(std::span<const int64_t> sizes, std::span<const int64_t> strides)
     require(strides[axis] >= 0, "stride ", strides[axis], " of axis ", axis, " is negative");
   }
   if (std::ranges::find(sizes, 0) != sizes.end()) return 0;
-  int64_t elements = 1;  // strides of zero make them more than the memory holds
+  int64_t elements = 1;  // strides of zero can make them more than the memory holds
   for (size_t axis = 0; axis < sizes.size(); ++axis) {
     elements = checked_multiply(elements, sizes[axis]);
     last = checked_add(last, checked_multiply(sizes[axis] - 1, strides[axis]));
@@ -211,8 +211,8 @@ Extents channels_last_strides(std::span<const int64_t> sizes) {
 
 Extents dense_strides_like(std::span<const int64_t> sizes, std::span<const int64_t> strides) {
   const auto n = static_cast<int32_t>(sizes.size());
-  // Axes from innermost to outermost; an insertion sort, because ambiguous pairs make the order
-  // depend on how the sorting goes.
+  // Order axes from innermost to outermost by an insertion sort, because with ambiguous pairs the
+  // order depends on the algorithm.
   std::array<int32_t, kMaxDimensions> order{};
   for (int32_t i = 0; i < n; ++i) order[i] = n - 1 - i;
   const auto compare = [&](int32_t inner, int32_t outer) {
@@ -246,7 +246,7 @@ bool suggests_channels_last(const Tensor& tensor) {
   int64_t least = 0;
   const auto in_order = [&](int32_t axis) {
     if (tensor.size[axis] == 0 || tensor.stride[axis] < least) return false;
-    // A batch axis that could as well be packed inside the channels: ambiguous, so contiguous.
+    // A batch axis that could as well lie inside the channels is ambiguous, so contiguous.
     if (axis == 0 && least == tensor.stride[1]) return false;
     least = tensor.stride[axis];
     if (tensor.size[axis] > 1) least *= tensor.size[axis];

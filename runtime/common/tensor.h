@@ -24,7 +24,7 @@ inline constexpr int32_t kMaxDimensions = 16;
 struct NarrowRows;  // common/quantised.h
 
 // Memory that a device addresses beside the host, as a storage keeps it. Only the backend that made
-// it knows what else it is.
+// it knows its actual type.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
@@ -32,30 +32,30 @@ class DeviceMemory {
   DeviceMemory& operator=(const DeviceMemory&) = delete;
   virtual ~DeviceMemory() = default;
 
-  // Where the host sees it.
+  // Return its address for the host.
   virtual void* contents() const = 0;
 };
 
-// A piece of memory and how to give it back.
+// A piece of memory and how to release it.
 class Storage {
  public:
-  // Fresh memory from an arena, which the storage keeps alive.
+  // Return fresh memory from an arena, which the storage keeps alive.
   static std::shared_ptr<Storage> allocate(const std::shared_ptr<Arena>& arena, size_t bytes);
-  // Memory of the caller, who keeps it valid for as long as the storage is used.
+  // Wrap the caller's memory, which the caller keeps valid for as long as the storage is used.
   static std::shared_ptr<Storage> borrow(void* data, size_t bytes);
-  // Memory that is never written, so what is computed from it may be kept.
+  // Wrap memory that is never written, so that results computed from it may be kept.
   static std::shared_ptr<Storage> constant(const void* data, size_t bytes,
                                            std::shared_ptr<const void> owner);
-  // A constant of floats that are stored narrower, made when its address is first asked for:
-  // kernels that read what is stored never ask. `make` gives it in as many bytes, with the device
-  // or the host.
+  // Return a constant of floats that are stored in a narrower type, made when its address is first
+  // requested: kernels that read the stored form never request it. `make` returns it in as many
+  // bytes, on the device or the host.
   using Make = std::function<std::shared_ptr<Storage>()>;
   static std::shared_ptr<Storage> behind(std::shared_ptr<const NarrowRows> narrow, size_t bytes,
                                          bool with_device, Make make);
-  // A part of the mapped weights: a constant whose pages the file gives again.
+  // Wrap a part of the mapped weights: a constant whose pages can be read from the file again.
   static std::shared_ptr<Storage> mapped(const void* data, size_t bytes,
                                          std::shared_ptr<const void> owner);
-  // A part of a device's memory; the owner, null for none, lets go of it with the storage.
+  // Wrap a part of a device's memory; the owner, null for none, is released with the storage.
   static std::shared_ptr<Storage> on_device(std::shared_ptr<DeviceMemory> memory, size_t offset,
                                             size_t bytes, std::shared_ptr<const void> owner);
   static std::shared_ptr<Storage> constant_on_device(std::shared_ptr<DeviceMemory> memory,
@@ -71,15 +71,15 @@ class Storage {
   bool is_constant() const { return constant_; }
   bool is_mapped() const { return mapped_; }
   const NarrowRows* narrow() const { return narrow_.get(); }  // null: none
-  // Whether the memory lives as long as the storage, whatever the caller does.
+  // Return whether the memory lives as long as the storage, whatever the caller does.
   bool is_owned() const { return arena_ != nullptr || owner_ != nullptr || later_ != nullptr; }
   bool is_on_device() const { return later_ ? later_->with_device : device_ != nullptr; }
-  // The device's memory, null for the host's, and where in it the storage begins, in bytes.
+  // Return the device's memory, null for the host's, and the storage's offset in it, in bytes.
   const std::shared_ptr<DeviceMemory>& device() const { return made().device_; }
   size_t device_offset() const { return made().device_offset_; }
 
  private:
-  // What is made when it is asked for, by whichever thread asks first.
+  // A storage made on first use, by whichever thread asks first.
   struct Later {
     bool with_device;
     Make make;
@@ -129,62 +129,62 @@ struct Tensor {
   }
 };
 
-// Values, and the int64 positions where they stood.
+// Values and their int64 positions.
 struct ValuesAndIndices {
   Tensor values, indices;
 };
 
-// "float32[1, 3, 224, 224] strides [150528, 1, 672, 3]", for messages.
+// Print "float32[1, 3, 224, 224] strides [150528, 1, 672, 3]", for messages.
 std::ostream& operator<<(std::ostream& text, const Tensor& tensor);
 
-// A view of storage with checked geometry: fails if any element would lie outside the storage, if a
-// stride or size is negative, or if numbers overflow. The offset counts elements.
+// Return a view of storage with checked geometry: fail if any element would lie outside the
+// storage, if a stride or size is negative, or if numbers overflow. The offset counts elements.
 Tensor make_view(std::shared_ptr<Storage> storage, Dtype dtype, std::span<const int64_t> sizes,
                  std::span<const int64_t> strides, int64_t offset_elements);
 
-// Bytes of memory that a tensor of this geometry needs; fails as make_view does.
+// Return the bytes of memory that a tensor of this geometry needs; fail as make_view does.
 int64_t bytes_of(Dtype dtype, std::span<const int64_t> sizes, std::span<const int64_t> strides);
 
-// A new tensor in the host's memory, of the current context's arena, with these strides,
-// uninitialised.
+// Return a new uninitialised tensor with these strides in the host's memory, of the current
+// context's arena.
 Tensor empty_strided(Dtype dtype, std::span<const int64_t> sizes, std::span<const int64_t> strides);
 Tensor empty_contiguous(Dtype dtype, std::span<const int64_t> sizes);
-// The same sizes and dtype, dense, with the axes in the other's order.
+// Return a dense tensor of the same sizes and dtype, with the axes in the other's order.
 Tensor empty_like(const Tensor& other);
-// The strides of such a tensor.
+// Return the strides of such a tensor.
 Extents strides_like(const Tensor& other);
 
-// Elements from the first to one past the last that the geometry touches; 0 when a size is 0. Fails
-// if a stride or size is negative, or if numbers overflow, that of all elements among them.
+// Return the number of elements from the first to one past the last touched; 0 if a size is 0.
+// Fail if a stride or size is negative, or if numbers overflow, the count of all elements included.
 int64_t extent(std::span<const int64_t> sizes, std::span<const int64_t> strides);
 Extents contiguous_strides(std::span<const int64_t> sizes);
-// Strides of a tensor whose axis 1 lies innermost (NHWC for four axes, NWC for three).
+// Return the strides of a tensor whose axis 1 is innermost (NHWC for four axes, NWC for three).
 Extents channels_last_strides(std::span<const int64_t> sizes);
-// Strides of a dense tensor whose axes lie in the order that the given strides suggest, as torch's
-// empty_like and clone choose them (at::infer_dense_strides); dense strides come back as they are.
+// Return the strides of a dense tensor in the axis order that the given strides suggest, as torch's
+// empty_like and clone choose them (at::infer_dense_strides); dense strides are unchanged.
 Extents dense_strides_like(std::span<const int64_t> sizes, std::span<const int64_t> strides);
-// Whether a convolution over this tensor yields channels-last, as c10 judges strides
+// Return whether a convolution over this tensor yields channels-last, by c10's rule for strides
 // (c10/core/MemoryFormat.h, is_channels_last_strides_2d_s4 and its 3d sibling).
 bool suggests_channels_last(const Tensor& tensor);
 
-// Elements from the first one to that at an index, whose last axes may be left out.
+// Return the offset, in elements, of an index, whose last axes may be left out.
 inline int64_t offset_of(const Tensor& tensor, std::span<const int64_t> index) {
   return std::inner_product(index.begin(), index.end(), tensor.stride.begin(), int64_t{0});
 }
 
-// A negative axis counts from the end; a tensor without axes has one row of one element, axis 0.
+// Check an axis: negative counts from the end; no axes means one row of one element, axis 0.
 inline int32_t checked_axis(const Tensor& tensor, int64_t axis) {
   const int64_t axes = std::max(tensor.dimensions, 1);
   require(axis >= -axes && axis < axes, "axis ", axis, " is not in ", tensor);
   return static_cast<int32_t>(axis < 0 ? axis + axes : axis);
 }
 
-// Elements of a row along an axis that was checked.
+// Return the number of elements of a row along a checked axis.
 inline int64_t row_length(const Tensor& tensor, int32_t axis) {
   return tensor.dimensions == 0 ? 1 : tensor.size[axis];
 }
 
-// A view whose axes from..to are turned by one, so that `from` comes to stand at `to`.
+// Return a view with axis `from` moved to `to`; the axes between them shift by one.
 inline Tensor with_axis_moved(const Tensor& tensor, int32_t from, int32_t to) {
   Tensor view = tensor;
   const auto turn = [&](Extents& extents) {

@@ -32,7 +32,7 @@ std::array<uint8_t, kSize> from_hex(std::string_view text, std::string_view plac
   return bytes;
 }
 
-// The members that are of use here; a root has others, and its own signatures are its finder's.
+// Read the members used here; a root has others, and whoever obtains it checks its signatures.
 TrustRoot read_root(const Json& value) {
   const Json& root = value.at("signed", "root");
   require(root.at("_type", "signed").string("_type") == "root", "_type is not root");
@@ -58,7 +58,7 @@ TrustRoot read_root_file(const std::filesystem::path& path) {
   }
 }
 
-// What is signed: the type and the bytes, as DSSE encodes them before authentication.
+// Return what is signed: the type and the bytes in DSSE's pre-authentication encoding.
 std::string encoded(std::string_view manifest) {
   std::string text = "DSSEv1 ";
   text += std::to_string(kPayloadType.size());

@@ -1,5 +1,5 @@
-// Whose bundles are trusted: keys of the roots that this machine's owner has chosen, and the
-// signature beside a manifest; rule 13 of runtime/menagerie/format/FORMAT.md.
+// Trust in bundles: keys of the roots that this machine's owner has chosen, and the signature
+// beside a manifest; rule 13 of runtime/menagerie/format/FORMAT.md.
 #pragma once
 
 #include <filesystem>
@@ -15,22 +15,22 @@ namespace menagerie {
 
 inline constexpr char kDamaged[] = "; the bundle is damaged: pull it again";
 inline constexpr char kSignature[] = "signature.json";
-// For tools of OpenSSF Model Signing; a folder may hold it, and nothing here reads it.
+// For tools of OpenSSF Model Signing: a folder may hold it, but nothing here reads it.
 inline constexpr char kModelSignature[] = "model.sig";
 
-// What one trusted root says of those who sign releases.
+// What one trusted root specifies about signers of releases.
 struct TrustRoot {
   std::map<std::string, PublicKey> keys;  // by key id
-  int64_t threshold = 1;                  // so many of them must have signed
+  int64_t threshold = 1;                  // this many of them must have signed
 };
 
 class Trust {
  public:
-  // Reads a root's metadata of The Update Framework, or all `*.json` of a folder; fails with the
-  // file and the member that is wrong. A folder that is not there holds none.
+  // Read a root's metadata of The Update Framework, or all `*.json` of a folder; fail with the file
+  // and the invalid member. A missing folder holds none.
   static Trust read(const std::filesystem::path& place);
 
-  // Fails unless signature.json in the folder holds enough signatures over these very bytes.
+  // Fail unless signature.json in the folder holds enough signatures over exactly these bytes.
   void require_signed(const std::filesystem::path& folder, std::string_view manifest) const;
 
  private:

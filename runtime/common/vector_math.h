@@ -1,5 +1,5 @@
 // Vectorised elementary functions, written with GCC's and Clang's vector extensions so that one
-// text serves AVX2 and NEON.
+// source serves AVX2 and NEON.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ namespace menagerie {
 
 using Int8x = int32_t __attribute__((vector_size(32)));
 
-// Splits x = n ln 2 + r with |r| <= ln 2 / 2 (Cody and Waite) and returns e^r by a minimax
-// polynomial; x must lie where n fits the exponent of a float, or next to it.
+// Split x = n ln 2 + r with |r| <= ln 2 / 2 (Cody and Waite) and return e^r by a minimax
+// polynomial; n must fit the exponent of a float, or lie next to its range.
 inline Float8 exp_fraction(Float8 x, Float8& n) {
   constexpr float kLog2E = 1.44269504088896341F;
   constexpr float kLn2High = 0.693145751953125F;  // 15 bits: n * kLn2High is exact
@@ -29,8 +29,8 @@ inline Float8 exp_fraction(Float8 x, Float8& n) {
   return (poly * r) * r + r + 1.0F;
 }
 
-// e^x to within 1 ULP over the whole range, with infinities, NaN, overflow and gradual underflow as
-// IEEE wants them.
+// Return e^x to within 1 ULP over the whole range, with infinities, NaN, overflow and gradual
+// underflow as IEEE requires.
 inline Float8 exp8(Float8 x) {
   constexpr float kLargest = 88.7228317F;  // the last x whose exponential is finite
   constexpr float kSmallest = -104.0F;     // below it the result rounds to zero
@@ -47,11 +47,11 @@ inline Float8 exp8(Float8 x) {
   return x != x ? x : x > kLargest ? zero + std::numeric_limits<float>::infinity() : value;
 }
 
-// 1 / (1 + e^-x).
+// Return 1 / (1 + e^-x).
 inline Float8 sigmoid8(Float8 x) { return 1.0F / (1.0F + exp8(-x)); }
 
-// Near zero by the power series (Abramowitz and Stegun 4.5.64), so that small results are as
-// exact as large ones; elsewhere by the exponential.
+// Return tanh x: near zero by the power series (Abramowitz and Stegun 4.5.64), so that small
+// results are as exact as large ones; elsewhere by the exponential.
 inline Float8 tanh8(Float8 x) {
   constexpr float kNear = 0.3F;  // the next term of the series is below 2^-24 of the result
   const Float8 square = x * x;

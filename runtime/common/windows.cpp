@@ -9,7 +9,7 @@
 namespace menagerie {
 namespace {
 
-// A list with one number for all axes, or one for each.
+// Set one number per axis from a list with one for all axes, or one for each.
 void spread(std::array<int64_t, kMaxSpatial>& target, std::span<const int64_t> given,
             size_t spatial, int64_t least, std::string_view name) {
   require(given.size() == spatial || given.size() == 1, name, " has ", given.size(),
@@ -88,7 +88,7 @@ int64_t one_of(Numbers numbers, int32_t axis, int32_t axes, int64_t otherwise) {
   return numbers[numbers.size() == 1 ? 0 : static_cast<size_t>(axis)];
 }
 
-// Output size of a given window (aten/src/ATen/native/Pool.h, pooling_output_shape).
+// Return the output size of a given window (aten/src/ATen/native/Pool.h, pooling_output_shape).
 int64_t slide(const PooledAxis& axis, bool ceil_mode) {
   const int64_t reach = axis.dilation * (axis.window - 1) + 1;
   const int64_t room = axis.input + 2 * axis.padding - reach + (ceil_mode ? axis.stride - 1 : 0);
@@ -126,7 +126,7 @@ WindowExtent PooledAxis::extent(int64_t position) const {
   }
   const int64_t start = position * stride - padding;
   const int64_t reach = start + dilation * (window - 1) + 1;
-  // The first point of the window that lies inside.
+  // The first point of the window that lies inside the input.
   const int64_t first = start < 0 ? start + (-start + dilation - 1) / dilation * dilation : start;
   const int64_t within = std::min(start + window, input + padding);
   return {first, std::min(reach, input), dilation, within - start};

@@ -1,5 +1,5 @@
-// The windows of convolutions and of pooling over images and volumes: checked arguments, and what
-// each element of a result reads.
+// The windows of convolutions and of pooling over images and volumes: checked arguments, and the
+// elements that each element of a result reads.
 #pragma once
 
 #include <array>
@@ -23,26 +23,26 @@ struct ConvolutionParameters {
   int64_t groups = 1;
 };
 
-// What a call says beside its operands: one number for all axes, or one for each.
+// A call's arguments besides its operands: one number for all axes, or one for each.
 struct ConvolutionNumbers {
   std::span<const int64_t> stride, padding, dilation, output_padding;
   bool transposed = false;
   int64_t groups = 1;
 };
 
-// Fails if the numbers do not fit an input [N, C, ...] of one to three axes, or one another.
+// Fail if the numbers do not fit an input [N, C, ...] of one to three axes, or one another.
 ConvolutionParameters convolution_parameters(const Tensor& input,
                                              const ConvolutionNumbers& numbers);
 
-// The sizes of the result; fails unless the operands fit.
+// Return the sizes of the result; fail unless the operands fit.
 std::vector<int64_t> convolution_sizes(const Tensor& input, const Tensor& weight,
                                        const Tensor* bias, const ConvolutionParameters& parameters);
 
-// Every element of the output becomes its channel's bias, or zero.
+// Set every element of the output to its channel's bias, or zero.
 void fill_with_bias(const Tensor& output, const Tensor* bias);
 
-// A stretch of one axis that an output element looks at, within the input, and the length of the
-// whole window with what hangs over into the padding.
+// The range of one axis, within the input, that an output element reads, and the length of the
+// whole window including its part in the padding.
 struct WindowExtent {
   int64_t first;
   int64_t end;
@@ -50,7 +50,7 @@ struct WindowExtent {
   int64_t padded_length;
 };
 
-// One axis of a pooling.
+// One axis of a pooling operation.
 struct PooledAxis {
   int64_t input = 1, output = 1;
   int64_t window = 1, stride = 1, padding = 0, dilation = 1;
@@ -63,18 +63,18 @@ struct PooledAxis {
 struct Windows {
   Tensor input;  // [N, C, depth, height, width]
   std::array<PooledAxis, 3> axes;
-  int32_t spatial = 2;  // the axes that the operator names
+  int32_t spatial = 2;  // number of axes that the operator names
 };
 
-// How an operator slides its windows: numbers for each axis, or one for all; no stride is the
-// window's own length.
+// How an operator slides its windows: numbers for each axis, or one for all; without a stride, it
+// is the window's length.
 struct PoolingNumbers {
   std::span<const int64_t> window, stride, padding, dilation;
   bool ceil_mode = false;
 };
 
-// Over the last `spatial` axes, 2 or 3, of a tensor [N, C, ...] or [C, ...]; fails if the numbers
-// do not fit.
+// Return windows over the last `spatial` axes, 2 or 3, of a tensor [N, C, ...] or [C, ...]; fail if
+// the numbers do not fit.
 Windows sliding_windows(const Tensor& self, int32_t spatial, const PoolingNumbers& given);
 Windows adaptive_windows(const Tensor& self, std::span<const int64_t> output_size);
 
@@ -85,7 +85,7 @@ struct PooledGeometry {
 };
 PooledGeometry pooled_geometry(const Tensor& self, const Windows& windows);
 
-// A tensor [N, C, ...] or [C, ...] as [N, C, depth, height, width].
+// Return a tensor [N, C, ...] or [C, ...] as [N, C, depth, height, width].
 Tensor as_volumes(const Tensor& tensor, int32_t spatial);
 
 }  // namespace menagerie

@@ -1,5 +1,5 @@
-// What the host computes on every device (common/host_operators.h), after the device has finished
-// what it was given.
+// Shims of what the host computes on every device (common/host_operators.h), after the device has
+// finished its pending work.
 #include "common/host_operators.h"
 #include "common/shim_support.h"
 

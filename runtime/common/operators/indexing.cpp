@@ -1,4 +1,4 @@
-// Reading and writing elements by lists of positions, and scattering along an axis: checking
+// Shims that read and write elements by lists of positions, and scatter along an axis; they check
 // arguments.
 #include <vector>
 
@@ -76,7 +76,7 @@ MENAGERIE_OPERATOR(scatter_reduce_two_out)(AtenTensorHandle out, AtenTensorHandl
 
 namespace {
 
-// Those that are joined; an empty list counts for nothing whatever the others are, as in torch.
+// Return the tensors to join; as in torch, an empty list is ignored whatever the others are.
 std::vector<const Tensor*> joined_operands(std::span<const AtenTensorHandle> handles) {
   std::vector<const Tensor*> parts;
   for (AtenTensorHandle handle : handles) {

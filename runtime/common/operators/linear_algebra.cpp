@@ -1,4 +1,4 @@
-// Linear algebra by the host (common/linear_algebra.h); batches of both operands are equal.
+// Shims of the host's linear algebra (common/linear_algebra.h); both operands' batches are equal.
 #include "common/linear_algebra.h"
 
 #include "common/shim_support.h"

@@ -1,4 +1,4 @@
-// Sorting, running sums and the like along an axis: checking arguments.
+// Shims of sorts and scans along an axis; they check arguments.
 #include "common/operators.h"
 #include "common/shim_support.h"
 #include "common/tensor.h"
@@ -13,7 +13,7 @@ ValuesAndIndices sorted(const Tensor& self, int64_t dim, bool descending) {
                                  strides_like(self));
 }
 
-// Whole numbers become int64 unless a dtype is asked for.
+// Integers become int64 unless a dtype is requested.
 Tensor scanned(backend::Scan scan, const Tensor& self, int64_t dim, const int32_t* dtype) {
   const int32_t axis = checked_axis(self, dim);
   const Dtype own = is_floating(self.dtype) ? self.dtype : Dtype::kInt64;
@@ -35,7 +35,7 @@ MENAGERIE_OPERATOR(topk)(AtenTensorHandle self, int64_t k, int64_t dim, int32_t 
     require(k >= 0 && k <= row_length(input, axis), "k = ", k, " is not within axis ", axis, " of ",
             input);
     Extents sizes = input.size;
-    const int64_t kept = input.dimensions > 0 ? k : 1;  // a number without axes is its own first
+    const int64_t kept = input.dimensions > 0 ? k : 1;  // a scalar is its own first element
     if (input.dimensions > 0) sizes[axis] = k;
     const Extents strides = contiguous_strides({sizes.data(), input.sizes().size()});
     give(backend::first_in_order(input, axis, kept, largest != 0, strides), ret0, ret1);

@@ -1,4 +1,4 @@
-// Pooling over images and volumes: checking arguments.
+// Shims of pooling over images and volumes; they check arguments.
 #include "common/operators.h"
 #include "common/shim_support.h"
 

@@ -1,4 +1,4 @@
-// Matrix products: checking operands.
+// Shims of matrix products and convolutions; they check operands.
 #include <algorithm>
 
 #include "common/host_operators.h"
@@ -55,8 +55,8 @@ MENAGERIE_OPERATOR(baddbmm_out)(AtenTensorHandle out, AtenTensorHandle self,
 
 namespace {
 
-// Output padding of a stride or more reaches beyond every window: those rows are bias alone, and
-// kernel libraries know only smaller ones.
+// Return whether output padding of a stride or more reaches beyond every window: those rows are
+// bias alone, and kernel libraries support only smaller padding.
 bool reaches_past_windows(const ConvolutionParameters& p) {
   return p.transposed && !std::ranges::equal(p.output_padding, p.stride, std::ranges::less{});
 }

@@ -36,7 +36,7 @@ std::string text_of(const char* key) {
   return text.c_str();  // without the terminating zero
 }
 
-// "15.0.1" as {15, 0, 1}.
+// Parse "15.0.1" as {15, 0, 1}.
 std::vector<int> numbers_of(std::string_view release) {
   std::vector<int> numbers;
   const char* next = release.data();
@@ -52,7 +52,7 @@ std::vector<int> numbers_of(std::string_view release) {
   return numbers;
 }
 #else
-// The flags line of /proc/cpuinfo, a blank before and after every word.
+// Return the flags line of /proc/cpuinfo, with a blank before and after every word.
 std::string read_flags() {
   std::ifstream cpuinfo("/proc/cpuinfo");
   for (std::string line; std::getline(cpuinfo, line);) {
@@ -63,9 +63,9 @@ std::string read_flags() {
   return "";
 }
 
-// The quota of one group: version 2 has both numbers in one file, version 1 in two.
+// Return the quota of one group: version 2 has both numbers in one file, version 1 in two.
 double quota_of(const std::filesystem::path& group) {
-  double quota = 0;  // "max" and -1: none
+  double quota = 0;  // "max" and -1 mean none
   double period = 0;
   if (std::ifstream both(group / "cpu.max"); both >> quota >> period) return quota / period;
   std::ifstream(group / "cpu.cfs_quota_us") >> quota;
@@ -93,8 +93,8 @@ bool is_at_least(std::string_view release) {
   return own >= wanted;
 }
 
-// Bundles for a Mac name no instructions: every Apple processor has what arm64 code is compiled
-// for.
+// Bundles for a Mac name no instructions: every Apple processor has those that arm64 code is
+// compiled for.
 bool has_instructions(std::string_view) { return false; }
 
 int32_t processor_quota(const std::filesystem::path&) { return INT32_MAX; }
@@ -122,7 +122,7 @@ int32_t processor_quota(const std::filesystem::path& root) {
     if (controllers != ",," && controllers.find(",cpu,") == std::string::npos) continue;
     const auto top = root / "sys/fs/cgroup" / (controllers == ",," ? "" : "cpu");
     std::filesystem::path group(line.substr(second + 1));
-    while (true) {  // a group has no more than those around it
+    while (true) {  // a group has no more than its ancestors
       least = std::min(least, quota_of(top / group.relative_path()));
       if (!group.has_relative_path()) break;
       group = group.parent_path();

@@ -1,5 +1,5 @@
-// How many threads parallel regions use, and work shared out among them: libgomp's, which the model
-// libraries and the kernel library use as well.
+// The number of threads that parallel regions use, and the sharing of work among them: libgomp's,
+// which the model libraries and the kernel library use as well.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace menagerie::threads {
 
-// Calls run(data) on as many threads at once as are chosen, on `most` of them at most.
+// Call run(data) at once on the chosen number of threads, but on no more than `most`.
 void run_on_each(void (*run)(void*), void* data, size_t most);
 
 // Tasks numbered from 0, which workers take until none is left.
@@ -19,7 +19,7 @@ class Tasks {
  public:
   Tasks(size_t count, size_t chunk) : count_(count), chunk_(std::max<size_t>(chunk, 1)) {}
 
-  // The next tasks, from `first` to before `last`; false when there is none.
+  // Take the next tasks, from `first` to before `last`; return false when none is left.
   bool take(size_t& first, size_t& last) {
     first = next_.fetch_add(chunk_, std::memory_order_relaxed);
     last = std::min(first + chunk_, count_);
@@ -32,8 +32,8 @@ class Tasks {
   size_t chunk_;
 };
 
-// Calls worker(tasks) on several threads; each takes tasks until none is left. A worker may throw:
-// an exception must not leave a parallel region, so the first one is thrown again at its end.
+// Call worker(tasks) on several threads; each takes tasks until none is left. A worker may throw:
+// an exception must not leave a parallel region, so the first one is rethrown at its end.
 template <class Worker>
 void share_out(size_t count, size_t chunk, Worker&& worker) {
   struct Region {
@@ -60,7 +60,7 @@ void share_out(size_t count, size_t chunk, Worker&& worker) {
   if (region.fault) std::rethrow_exception(region.fault);
 }
 
-// Calls body(task) for so many tasks, of which a worker takes `chunk` at a time.
+// Call body(task) for `count` tasks, of which a worker takes `chunk` at a time.
 template <class Body>
 void for_each(int64_t count, int64_t chunk, const Body& body) {
   share_out(static_cast<size_t>(count), static_cast<size_t>(chunk), [&](Tasks& left) {
@@ -70,17 +70,17 @@ void for_each(int64_t count, int64_t chunk, const Body& body) {
   });
 }
 
-// Processors this process may use: of its affinity mask, and no more than its control group's
-// quota.
+// Return the number of processors this process may use: those of its affinity mask, limited by its
+// control group's quota.
 int32_t available();
 int32_t chosen();
 void choose(int32_t count);
 
-// The most threads that a kernel of the current run may choose by its work; 0: the number is given.
+// The most threads that a kernel may choose by its work in the current run; 0: the number is fixed.
 inline thread_local int32_t most_by_work = 0;
 
-// For the time of a program's run. After three in a row with several threads that had to wait for a
-// processor, idle threads sleep soon instead of spinning, unless the user has set how they wait.
+// The scope of a program's run. After three in a row with several threads that had to wait for a
+// processor, idle threads sleep soon instead of spinning, unless the user set how they wait.
 class Run {
  public:
   Run(int32_t threads, int32_t most);
@@ -90,7 +90,7 @@ class Run {
 
  private:
   bool several_;
-  double elapsed_ = 0, computed_ = 0;  // seconds, when it began
+  double elapsed_ = 0, computed_ = 0;  // seconds, at its beginning
 };
 
 }  // namespace menagerie::threads

@@ -24,8 +24,8 @@ void omp_set_num_threads(int count);
 namespace menagerie::threads {
 namespace {
 
-// A team that sleeps for good. While libgomp has more threads than processors, which the runs' own
-// are nearly, it spins for a microsecond at a barrier and not for milliseconds.
+// Keep a team asleep for good. While libgomp has more threads than processors, as it nearly has
+// with the runs' own, it spins for a microsecond at a barrier, not for milliseconds.
 void keep_idle_team() {
   const int32_t missing = omp_get_num_procs() - available();
   GOMP_parallel([](void*) {}, nullptr, static_cast<unsigned>(missing) + 3, 0);
@@ -36,12 +36,12 @@ void sleep_when_idle() {
   static std::once_flag once;
   if (std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT")) return;
   std::call_once(once, [] {
-    sigset_t all, before;  // the application's signals are for its own threads
+    sigset_t all, before;  // the application's own threads handle its signals
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
       std::thread(keep_idle_team).detach();
-    } catch (const std::system_error&) {  // no thread is to be had: they go on spinning
+    } catch (const std::system_error&) {  // no thread is available: they go on spinning
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
   });
@@ -72,7 +72,7 @@ Run::Run(int32_t threads, int32_t most) : several_(std::max(threads, most) > 1) 
 }
 
 Run::~Run() {
-  constexpr double kShortest = 2e-3;  // of a run, or of waiting, that says something
+  constexpr double kShortest = 2e-3;  // of a run, or of a wait, that counts
   static std::atomic<int32_t> late_in_a_row = 0;
   most_by_work = 0;
   if (!several_) return;

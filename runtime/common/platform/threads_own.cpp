@@ -1,5 +1,4 @@
-// Where there is no libgomp: threads of our own, made when first needed. They sleep between
-// regions.
+// Threads of our own where there is no libgomp, made when first needed. They sleep between regions.
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
@@ -28,7 +27,7 @@ class HelperThreads {
     for (std::thread& helper : helpers_) helper.join();
   }
 
-  // Calls body(data) on the calling thread and on so many helpers.
+  // Call body(data) on the calling thread and on `helpers` helpers.
   void run(void (*body)(void*), void* data, size_t helpers) {
     while (helpers_.size() < helpers) {
       helpers_.emplace_back([this, number = helpers_.size()] { help(number); });
