@@ -21,21 +21,21 @@ namespace {
 constexpr int64_t kQueryBlock = 56;
 constexpr int64_t kKeyBlock = 512;
 constexpr int64_t kScoreRow = kKeyBlock + 16;  // not a power of two: rows share no set of the cache
-constexpr int64_t kManyQueries = 32;           // that packing pays for
+constexpr int64_t kManyQueries = 32;           // that make packing worthwhile
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 struct Problem {
-  Tensor query, key, value;  // [batch, heads, length, width], of keys perhaps fewer heads
+  Tensor query, key, value;  // [batch, heads, length, width]; keys may have fewer heads
   const Tensor* mask;        // broadcast to [batch, heads, queries, keys]; null for none
   bool causal;
   float scale;
-  bool coarse;     // the program's products are
-  Tensor output;   // as query
+  bool coarse;     // whether the program's products are coarse
+  Tensor output;   // shaped as query
   Tensor log_sum;  // [batch, heads, queries]
 };
 
-// From one row of a tensor to the next. That of a single row is nobody's, and may be too short for
-// a product.
+// Return the step from one row of a tensor to the next. The stride of a single row means nothing
+// and may be too short for a product.
 int64_t leading_dimension(const Tensor& tensor) {
   return tensor.size[2] == 1 ? std::max<int64_t>(tensor.size[3], 1) : tensor.stride[2];
 }
@@ -65,7 +65,7 @@ class PackedHeads {
     threads::for_each(heads * blocks_, 1, [&](int64_t task) { pack(task); });
   }
 
-  // rows of queries, dense, times the keys from `key` on; scores lie kScoreRow apart.
+  // Multiply dense rows of queries by the keys from `key` on; scores are kScoreRow apart.
   void score(const Block& block, int64_t key, int64_t keys, const float* queries,
              float* scores) const {
     const int64_t width = p_.query.size[3];
@@ -79,7 +79,7 @@ class PackedHeads {
                             kScoreRow});
   }
 
-  // Weights, as the scores lie, times the values from `key` on.
+  // Multiply weights, laid out as the scores, by the values from `key` on.
   void sum(const Block& block, int64_t key, int64_t keys, const float* weights, float* sums) const {
     const int64_t width = p_.value.size[3];
     const Block read = of_keys(block);
@@ -100,7 +100,7 @@ class PackedHeads {
     return packed_.data<float>() + (head * blocks_ + index) * each_;
   }
 
-  // The head of keys and values that the block's queries read: several of theirs may share one.
+  // Return the head of keys and values for the block's queries: several of theirs may share one.
   Block of_keys(const Block& block) const {
     return {p_, block.batch, block.head * p_.key.size[1] / p_.query.size[1], 0, 0};
   }
@@ -121,7 +121,7 @@ class PackedHeads {
   Tensor packed_;
 };
 
-// What a thread needs for a block.
+// The memory that a thread needs for a block.
 struct Workspace {
   explicit Workspace(int64_t width)
       : queries(kQueryBlock * width),
@@ -134,10 +134,10 @@ struct Workspace {
   std::vector<float> queries, scores, fresh, sums, maximum, total, rescale;
 };
 
-// Calls take(key, its place in a row of a mask) for each key.
+// Call take(key, its position in a row of a mask) for each key.
 template <class Take>
 void each_key(int64_t keys, int64_t step, const Take& take) {
-  if (step == 1) {  // a loop that vectors take
+  if (step == 1) {  // a loop that is vectorised
     for (int64_t j = 0; j < keys; ++j) take(j, j);
   } else {
     for (int64_t j = 0; j < keys; ++j) take(j, j * step);
@@ -169,8 +169,8 @@ void hide_future(const Block& block, int64_t key, int64_t keys, float* scores) {
   }
 }
 
-// Turns a row of scores into weights against the new maximum; what was summed before is to be
-// multiplied by the result.
+// Turn a row of scores into weights against the new maximum; return the factor by which earlier
+// sums are to be multiplied.
 float soften_row(float* scores, int64_t keys, float& running, float& total) {
   const float highest = std::max(running, kernels::maximum(scores, keys));
   if (highest == kNothing) {
@@ -187,7 +187,7 @@ float soften_row(float* scores, int64_t keys, float& running, float& total) {
   return rescale;
 }
 
-// The block's queries times the scale, dense.
+// Write the block's queries times the scale, dense.
 void scale_queries(const Block& block, float* to) {
   const int64_t width = block.p.query.size[3];
   for (int64_t i = 0; i < block.rows; ++i) {
@@ -222,7 +222,7 @@ void attend(const Block& block, const PackedHeads& heads, Workspace& work) {
     }
   }
   for (int64_t i = 0; i < block.rows; ++i) {
-    // A query that may see no key attends to nothing.
+    // A query that sees no key attends to nothing.
     const float inverse = work.total[i] == 0 ? 0 : 1 / work.total[i];
     float* out = block.row<float>(p.output, block.first + i);
     for (int64_t d = 0; d < width; ++d) {
@@ -251,14 +251,14 @@ void attention(const Problem& p) {
   });
 }
 
-// Whether a product takes the matrices of the last two axes as they lie: rows that are dense and do
-// not overlap.
+// Return whether a product takes the matrices of the last two axes as they are: their rows are
+// dense and do not overlap.
 bool has_dense_rows(const Tensor& tensor) {
   return (tensor.stride[3] == 1 || tensor.size[3] == 1) &&
          (tensor.size[2] == 1 || tensor.stride[2] >= tensor.size[3]);
 }
 
-// Single precision with dense rows: what the blocks are computed from.
+// Return the tensor in single precision with dense rows, from which blocks are computed.
 Tensor prepared(const Tensor& tensor) {
   return tensor.dtype == Dtype::kFloat32 && has_dense_rows(tensor) ? tensor : widened(tensor);
 }
@@ -274,7 +274,7 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v) {
   require(q.dtype != Dtype::kFloat64, "attention is computed in single precision, not for ", q);
 }
 
-// A mask of each query and key, in a dtype the blocks read.
+// Return a mask for each query and key, in a dtype that the blocks read.
 Tensor prepared_mask(const Tensor& mask, const Tensor& q, const Tensor& k) {
   const bool read = mask.dtype == Dtype::kBool || mask.dtype == Dtype::kFloat32;
   const int64_t wanted[] = {q.size[0], q.size[1], q.size[2], k.size[2]};

@@ -70,7 +70,7 @@ constexpr size_t kBytes = size_t{128} << 20;
 constexpr size_t kPiece = size_t{1} << 20;
 constexpr int kTimes = 8;
 
-// The least seconds of several calls, after one that is not counted.
+// Return the fewest seconds of several calls, after one that is not counted.
 template <class Body>
 double fastest(Body&& body) {
   using Clock = std::chrono::steady_clock;

@@ -1,5 +1,5 @@
-// Convolutions, also with fused operations, and a depthwise one behind one that makes images
-// deeper: choosing the output's layout; the kernel library computes.
+// Convolutions, some with fused operations, and a depthwise one behind one that deepens images:
+// this file chooses the output's layout; the kernel library computes.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -21,14 +21,14 @@ namespace {
 using kernels::Epilogue;
 using kernels::Expanded;
 
-// Lowering tells the compiler that constant weights of four axes are channels-last, whatever their
-// bytes are.
+// Return whether the compiler takes a weight to be channels-last: lowering declares constant
+// weights of four axes so, whatever their bytes are.
 bool claimed_channels_last(const Tensor& weight) {
   return weight.dimensions == 4 && weight.storage->is_constant();
 }
 
-// The layout that the compiler of the model has counted on: channels-last as soon as the input or
-// the weight is (aten's mkldnn_conv_use_channels_last).
+// Return whether the model's compiler expects a channels-last output, as it does as soon as the
+// input or the weight is (aten's mkldnn_conv_use_channels_last).
 bool answers_channels_last(const Tensor& input, const Tensor& weight) {
   return claimed_channels_last(weight) || suggests_channels_last(input) ||
          suggests_channels_last(weight);
@@ -47,7 +47,7 @@ ConvolutionParameters forward_parameters(const Tensor& input, std::span<const in
                                 {stride, padding, dilation, kNone, /*transposed=*/false, groups});
 }
 
-// output = epilogue(input * weight + bias), of operands that fit, for any layout and dtype.
+// Compute output = epilogue(input * weight + bias) of operands that fit, in any layout and dtype.
 void convolve(const Tensor& input, const Tensor& weight, const Tensor* bias,
               const ConvolutionParameters& p, const Epilogue& epilogue, const Tensor& output);
 
@@ -127,7 +127,7 @@ Epilogue epilogue_of(std::string_view name, std::span<const double> scalars) {
 
 bool is_dense(const Tensor* bias) { return bias == nullptr || bias->is_contiguous(); }
 
-// Factors of rows as broadcast to the expanded images.
+// Return factors of rows, broadcast to the expanded images.
 Tensor factors_of_rows(const Tensor& rows, std::span<const int64_t> sizes) {
   const auto fits = [&](size_t axis, int64_t size) {
     return rows.sizes()[axis] == 1 || rows.sizes()[axis] == size;
@@ -138,7 +138,7 @@ Tensor factors_of_rows(const Tensor& rows, std::span<const int64_t> sizes) {
   return broadcast(rows, sizes);
 }
 
-// Multiplies each row of channels-last images with its factor, and applies the activation.
+// Multiply each row of channels-last images by its factor, and apply the activation.
 void finish_rows(const Tensor& images, const Tensor& factors, const Epilogue& epilogue) {
   const int64_t height = images.size[2], width = images.size[3] * images.size[1];
   for_each_row(static_cast<size_t>(images.size[0] * height), [&](size_t row) {
@@ -187,7 +187,7 @@ MENAGERIE_SHIM aoti_torch_cpu_expanded_depthwise(
                            numbers(expansion_padding, expansion_padding_len_),
                            numbers(expansion_dilation, expansion_dilation_len_), 1);
     const std::vector<int64_t> sizes = convolution_sizes(x, wide, wide_bias, first);
-    Tensor expanded = x;  // its sizes alone
+    Tensor expanded = x;  // only its sizes are used
     std::ranges::copy(sizes, expanded.size.begin());
     const ConvolutionParameters second =
         forward_parameters(expanded, numbers(stride, stride_len_), numbers(padding, padding_len_),

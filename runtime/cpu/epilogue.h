@@ -1,4 +1,4 @@
-// Fused operations as the mkldnn operators of torch name them.
+// Fused operations as torch's mkldnn operators name them.
 #pragma once
 
 #include <span>
@@ -9,8 +9,8 @@
 
 namespace menagerie {
 
-// `name` with its scalars and algorithm, as torch's fusions attach them: relu, hardtanh,
-// gelu, swish, sigmoid, tanh, hardswish, hardsigmoid, none.
+// Return the activation `name` with its scalars and algorithm, as torch's fusions attach them:
+// relu, hardtanh, gelu, swish, sigmoid, tanh, hardswish, hardsigmoid, none.
 inline kernels::Epilogue activation_named(std::string_view name,
                                           std::span<const double* const> scalars,
                                           std::string_view algorithm) {
@@ -37,7 +37,7 @@ inline kernels::Epilogue activation_named(std::string_view name,
   fail("there is no fused operation ", name);
 }
 
-// Optional strings come as a pointer to a pointer; none is "none".
+// Optional strings come as a pointer to a pointer; a missing one is "none".
 inline std::string_view word_or_none(const char* const* word) {
   return word == nullptr || *word == nullptr ? "none" : *word;
 }

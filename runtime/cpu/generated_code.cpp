@@ -1,7 +1,7 @@
 // What generated code calls around and within its loops: the beginning and the end of a kernel, for
-// a profile, and vectorised elementary functions by Sleef's names. Of these exp is computed by our
-// own polynomial, as attention and softmax live on it, the others lane by lane through the C
-// library, which is within 1 ULP.
+// a profile, and vectorised elementary functions by Sleef's names. exp uses our own polynomial, as
+// attention and softmax depend on it; the others go lane by lane through the C library, which is
+// within 1 ULP.
 #include <cmath>
 
 #include "common/shim_support.h"

@@ -13,7 +13,7 @@ using namespace menagerie;
 
 namespace {
 
-// Offsets in elements of the slices that the lists name.
+// Return the offsets, in elements, of the slices that the lists select.
 std::vector<int64_t> places_of(const Tensor& self, const Indices& indices) {
   std::vector<int64_t> places(static_cast<size_t>(indices.count()), 0);
   for (size_t i = 0; i < indices.lists.size(); ++i) {
@@ -30,7 +30,7 @@ std::vector<int64_t> places_of(const Tensor& self, const Indices& indices) {
   return places;
 }
 
-// The part of a tensor that stays behind the indexed axes.
+// Return the part of a tensor behind the indexed axes.
 Tensor slice_of(const Tensor& first, size_t indexed) {
   Tensor slice = first;
   slice.dimensions -= static_cast<int32_t>(indexed);
@@ -39,7 +39,7 @@ Tensor slice_of(const Tensor& first, size_t indexed) {
   return slice;
 }
 
-// Calls body(offset in self, number of the element in the result) for all that the lists name.
+// Call body(offset in self, number of the element in the result) for all that the lists select.
 template <class Body>
 void for_each_named(const Tensor& self, const Indices& indices, Body&& body) {
   const Tensor slice = slice_of(indices.indexed_first(self), indices.axes.size());
@@ -83,7 +83,7 @@ Tensor backend::put_at(const Tensor& self, const Indices& indices, const Tensor&
 
 namespace {
 
-// What combines with any value to that value.
+// Return the value that leaves any other unchanged when combined with it.
 template <class T>
 T neutral(Reduction reduction) {
   constexpr bool kWhole = std::is_integral_v<T>;
@@ -117,7 +117,7 @@ T combined(T old, T value, Reduction reduction) {
   }
 }
 
-// Calls body(offset in the result, offset in the source) for each element of the index.
+// Call body(offset in the result, offset in the source) for each element of the index.
 template <class Body>
 void for_each_scattered(const Scatter& scatter, Body&& body) {
   const int64_t length = scatter.out.size[scatter.axis];
@@ -130,7 +130,7 @@ void for_each_scattered(const Scatter& scatter, Body&& body) {
   });
 }
 
-// Divides by how many elements were added up; whole numbers are rounded down.
+// Divide by the number of elements that were summed; integers are rounded down.
 template <class T>
 void divide(const Tensor& out, const Tensor& counts) {
   const auto* count = counts.data<int64_t>();
@@ -147,7 +147,7 @@ void divide(const Tensor& out, const Tensor& counts) {
   });
 }
 
-// How many elements each element of the result is the sum of.
+// Return the number of elements that each element of the result is the sum of.
 Tensor counts_of(const Scatter& scatter) {
   const Tensor counts = empty_contiguous(Dtype::kInt64, scatter.out.sizes());
   std::fill_n(counts.data<int64_t>(), counts.elements(), scatter.include_self ? 1 : 0);

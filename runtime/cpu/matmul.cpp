@@ -1,4 +1,4 @@
-// Matrix products, and linear layers with a fused operation: the kernel library computes.
+// Matrix products, and linear layers with a fused operation; the kernel library computes them.
 #include <algorithm>
 
 #include "common/copy.h"
@@ -25,7 +25,7 @@ struct StridedMatrix {
   int64_t at(int64_t i, int64_t j) const { return offset + i * row + j * column; }
 };
 
-// Unsigned for whole numbers, because sums that wrap around are defined there.
+// Unsigned for integers, because wrapping around is defined there.
 template <class T>
 using Sum = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
 
@@ -38,7 +38,7 @@ Sum<T> factor_of(double factor) {
   }
 }
 
-// What is multiplied by a beta of zero may be uninitialised.
+// A value that is multiplied by a beta of zero may be uninitialised.
 template <class T>
 void multiply_plainly(const Tensor& out, const Tensor& a, const Tensor& b, double beta,
                       double alpha) {
@@ -56,7 +56,7 @@ void multiply_plainly(const Tensor& out, const Tensor& a, const Tensor& b, doubl
                  static_cast<Sum<T>>(b.data<T>()[right.at(k, j)]);
         }
         T& element = out.data<T>()[to.at(i, j)];
-        if (a.size[last] != 0) sum *= product_factor;  // no products: zero, though it be infinite
+        if (a.size[last] != 0) sum *= product_factor;  // no products: zero even if infinite
         if (beta != 0) sum += static_cast<Sum<T>>(element) * own_factor;
         element = static_cast<T>(sum);
       }
@@ -64,9 +64,9 @@ void multiply_plainly(const Tensor& out, const Tensor& a, const Tensor& b, doubl
   }
 }
 
-// Products that the kernel library does not compute, for their dtype or because each of their sums
-// is empty: out = alpha * a * b + beta * self. Sums of whole numbers wrap around. `self` broadcasts
-// to out; null: zero.
+// Compute products that the kernel library does not, because of their dtype or because their sums
+// are empty: out = alpha * a * b + beta * self. Sums of integers wrap around. `self` broadcasts to
+// out; null stands for zero.
 void plain_product(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* self,
                    double beta, double alpha) {
   require(out.dtype != Dtype::kBool, "truth values have no products: ", a);
@@ -75,7 +75,7 @@ void plain_product(const Tensor& out, const Tensor& a, const Tensor& b, const Te
             [&]<class T>(T) { multiply_plainly<T>(out, a, b, self == nullptr ? 0 : beta, alpha); });
 }
 
-// Whether `self`, broadcast to the output, is one number a column: then it is a bias.
+// Return whether `self`, broadcast to the output, is one number per column and thus a bias.
 bool is_bias(const Tensor& self, const Tensor& out) {
   const int32_t n = self.dimensions;
   if (n == 0 || self.size[n - 1] != out.size[out.dimensions - 1] || self.stride[n - 1] != 1) {
@@ -95,7 +95,7 @@ Tensor as_vector(const Tensor& self) {
   return vector;
 }
 
-// In integers where b stands for them.
+// Compute in integers where b represents them.
 void product(const kernels::Product& p, const Tensor& out) {
   const Work work = work_of_product(p.a, p.b, out);
   if (p.b.dimensions == 2 && p.alpha == 1 && p.beta == 0) {
@@ -106,7 +106,7 @@ void product(const kernels::Product& p, const Tensor& out) {
   kernels::matrix_product(p, out);
 }
 
-// epilogue(x[..., K] * weight[N, K]^T + bias[N]).
+// Return epilogue(x[..., K] * weight[N, K]^T + bias[N]).
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor* bias,
               const kernels::Epilogue& epilogue) {
   require(x.dimensions >= 1 && weight.dimensions == 2 && x.dtype == weight.dtype &&
@@ -133,8 +133,8 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor* bias,
 
 }  // namespace
 
-// The factors stay double until the dtype is known: whole numbers and float64 are computed with
-// exactly these.
+// The factors stay double until the dtype is known: integers and float64 are computed with exactly
+// these values.
 void backend::multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* self,
                        double beta, double alpha) {
   if (is_half(out.dtype)) {

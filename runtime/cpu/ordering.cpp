@@ -14,7 +14,7 @@ using namespace menagerie;
 
 namespace {
 
-// The first `kept` of each row, in order; equal values keep the order in which they stand.
+// Write the first `kept` elements of each row in order; equal values keep their order.
 template <class T>
 void sort_rows(const Tensor& self, int32_t axis, bool descending, const ValuesAndIndices& out) {
   const auto from = row_starts(self, axis);
@@ -78,7 +78,7 @@ void scan_rows(const Tensor& tensor, int32_t axis, Combine combine, Accumulator<
   });
 }
 
-// log(exp(a) + exp(b)), without overflow.
+// Return log(exp(a) + exp(b)) without overflow.
 double log_of_sum(double a, double b) {
   const double high = std::max(a, b);
   if (std::isnan(a) || std::isnan(b)) return a + b;
@@ -96,7 +96,7 @@ void scan_along(backend::Scan scan, const Tensor& out, int32_t axis) {
   }
 }
 
-// Values become the best so far, and places where those stood.
+// Replace values by the best so far, and places by the positions of those.
 template <class T>
 void extremes_along(const Tensor& values, const Tensor& places, int32_t axis, bool largest) {
   const auto starts = row_starts(values, axis);

@@ -1,5 +1,5 @@
-// Pooling over images and volumes, for the windows that are too large for generated loops, and the
-// adaptive kind.
+// Pooling over images and volumes, for windows that are too large for generated loops, and adaptive
+// pooling.
 #include <algorithm>
 #include <optional>
 #include <type_traits>
@@ -13,10 +13,10 @@ using namespace menagerie;
 
 namespace {
 
-// The stretches of depth, height and width that one element of the result looks at.
+// The ranges of depth, height and width that one element of the result reads.
 using Place = std::array<WindowExtent, 3>;
 
-// Calls body(plane, output offset, place) for every element of the result.
+// Call body(plane, output offset, place) for every element of the result.
 template <class T, class Body>
 void for_each_window(const Windows& windows, const Tensor& out, Body&& body) {
   const Tensor& input = windows.input;
@@ -38,7 +38,7 @@ void for_each_window(const Windows& windows, const Tensor& out, Body&& body) {
   });
 }
 
-// Calls body(offset in the plane, number of the element in the plane) inside a window.
+// Call body(offset in the plane, number of the element in the plane) inside a window.
 template <class Body>
 void for_each_element(const Windows& windows, const Place& place, Body&& body) {
   const auto& [z, y, x] = place;
@@ -72,7 +72,7 @@ void average_windows(const Windows& windows, const Tensor& out, bool count_paddi
   });
 }
 
-// Indices count the elements of the plane. NaN wins, and of several the last, as in torch.
+// Indices count the elements of the plane. NaN wins, and of equal values the last, as in torch.
 template <class T>
 void largest_of_windows(const Windows& windows, const Tensor& out, const Tensor& indices) {
   for_each_window<T>(windows, out, [&](const T* plane, int64_t target, const Place& place) {

@@ -1,5 +1,5 @@
 // One recurrent layer over a whole sequence, in one direction: the inputs' products of all steps at
-// once, then step after step the state's product and the gates. The gates stand in torch's order.
+// once, then step by step the state's product and the gates. The gates are in torch's order.
 #include <cstring>
 
 #include "common/copy.h"
@@ -13,7 +13,7 @@ using namespace menagerie;
 
 namespace {
 
-// As the operator numbers them (ideep::rnn_kind).
+// The operator's numbers (ideep::rnn_kind).
 enum class Cell { kRelu = 0, kTanh = 1, kLstm = 2, kGru = 3 };
 
 int64_t gates_of(Cell cell) { return cell == Cell::kLstm ? 4 : cell == Cell::kGru ? 3 : 1; }
@@ -34,7 +34,7 @@ struct Sequence {
   Tensor hidden, memory;  // of the initial states' sizes
 };
 
-// x[M, K] * weight[N, K]^T + bias.
+// Compute x[M, K] * weight[N, K]^T + bias.
 void multiply(const Tensor& x, const Tensor& weight, const Tensor* bias, const Tensor& result) {
   kernels::matrix_product({x, with_axis_moved(weight, 0, 1), bias}, result);
 }
@@ -57,9 +57,9 @@ void store(Float8 values, float* to, int64_t count) {
   }
 }
 
-// What one row of a batch reads and writes in a step.
+// The data that one row of a batch reads and writes in a step.
 struct Row {
-  const float* products;        // the input's, a gate after another
+  const float* products;        // the input's, one gate after another
   const float* state_products;  // the state's, likewise
   const float* hidden_before;
   float* memory;  // an LSTM's
@@ -110,7 +110,7 @@ void step(Cell cell, const Row& row, int64_t hidden) {
   }
 }
 
-// In single precision, the biases dense.
+// Compute the layer in single precision; the biases are dense.
 Sequence computed(const Layer& layer) {
   const int64_t steps = layer.input.size[0];
   const int64_t batch = layer.input.size[1];
@@ -226,7 +226,7 @@ MENAGERIE_SHIM aoti_torch_cpu_mkldnn_rnn_layer(
         computed({given.cell, x, weight, state_weight, has_biases != 0 ? &dense_bias : nullptr,
                   has_biases != 0 ? &dense_state_bias : nullptr, hidden, memory, hidden_size,
                   given.reverse});
-    const int64_t one[] = {1};  // what training would keep; the compiler counts on one element
+    const int64_t one[] = {1};  // what training would keep; the compiler expects one element
     *ret0 = to_handle(narrowed(result.output, dtype));
     *ret1 = to_handle(narrowed(result.hidden, dtype));
     *ret2 = to_handle(narrowed(result.memory, dtype));

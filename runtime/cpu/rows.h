@@ -11,8 +11,8 @@
 
 namespace menagerie {
 
-// Offsets in elements of the first element of every row along `axis`; none of an empty tensor, also
-// where its rows are many and of no element.
+// Return the offsets, in elements, of the first element of every row along `axis`; none for an
+// empty tensor, even one with many rows of no elements.
 inline std::vector<int64_t> row_starts(const Tensor& tensor, int32_t axis) {
   if (tensor.dimensions == 0) return {0};
   if (tensor.empty()) return {};
@@ -27,7 +27,7 @@ inline int64_t row_stride(const Tensor& tensor, int32_t axis) {
   return tensor.dimensions == 0 ? 1 : tensor.stride[axis];
 }
 
-// Calls body(row) for every row, in parallel. The body may throw; the first error is thrown again.
+// Call body(row) for every row, in parallel. The body may throw; the first error is rethrown.
 template <class Body>
 void for_each_row(size_t rows, Body&& body) {
   const auto count = static_cast<int64_t>(rows), pieces = int64_t{8} * threads::chosen();

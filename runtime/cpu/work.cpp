@@ -12,7 +12,7 @@ double bytes_of(const Tensor& tensor) {
   return double(tensor.elements()) * double(element_size(tensor.dtype));
 }
 
-// "a x b x c"
+// Return the sizes as text: "axbxc".
 std::string sizes_text(const Tensor& tensor) {
   std::string text;
   for (const int64_t size : tensor.sizes()) {
@@ -47,7 +47,7 @@ Work noted(const Tensor& left, const Tensor& right, const Tensor& output, double
 
 }  // namespace
 
-// Either takes one thread some 50 us, which is what sharing the work out is worth.
+// Either takes one thread some 50 us, below which sharing the work out does not pay.
 Work::Work(double flops, double bytes) {
   constexpr double kWorthFlops = 2e6;
   constexpr double kWorthBytes = 5e5;

@@ -1,5 +1,5 @@
-// What heavy kernels compute: reported to the profile of the program that runs, if there is one,
-// and what decides how many threads it is worth.
+// The work of heavy kernels: it is reported to the running program's profile, if there is one, and
+// decides the number of threads.
 #pragma once
 
 #include "common/tensor.h"
@@ -7,7 +7,7 @@
 
 namespace menagerie {
 
-// While it lives, kernels use all threads or one, by the work; unless the caller gave the number.
+// While it lives, kernels use all threads or one, by the work, unless the caller set the number.
 class [[nodiscard]] Work {
  public:
   Work(double flops, double bytes);
@@ -16,21 +16,21 @@ class [[nodiscard]] Work {
   ~Work();
 
  private:
-  int32_t before_ = 0;  // 0: nothing has been changed
+  int32_t before_ = 0;  // 0: not changed
 };
 
-// a[..., M, K] * b[..., K, N]: 2 M N K a matrix.
+// Return the work of a[..., M, K] * b[..., K, N]: 2 M N K per matrix.
 Work work_of_product(const Tensor& a, const Tensor& b, const Tensor& output);
 
-// Twice the output's elements, times those of the weight that make one of them; of a transposed
-// convolution the input's elements, times those that one of them goes to.
+// Return twice the output's elements times the weights that make one of them; for a transposed
+// convolution, the input's elements times the weights that each one meets.
 Work work_of_convolution(const Tensor& input, const Tensor& weight, bool transposed,
                          const Tensor& output);
 
-// q[B, H, M, E], k[B, H, N, E]: 4 B H M N E, also where a mask hides scores.
+// Return the work of q[B, H, M, E], k[B, H, N, E]: 4 B H M N E, even where a mask hides scores.
 Work work_of_attention(const Tensor& q, const Tensor& k, const Tensor& output);
 
-// The two convolutions that make one output; reported when it has been computed.
+// Report the two convolutions that make one output, after it has been computed.
 void note_expanded(const kernels::Expanded& call, const Tensor& output);
 
 }  // namespace menagerie
