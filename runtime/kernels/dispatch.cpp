@@ -1,6 +1,6 @@
-// Which kernel computes what on x86-64: one of our own where it was measured to be the faster one
-// (infra/adr/0019), Winograd's algorithm where it pays, else oneDNN's. `PackedRight` is defined by
-// the panel kernels (simd/products.cpp).
+// The choice of kernels on x86-64: one of our own where it was measured to be faster
+// (infra/adr/0019), Winograd's algorithm where it pays, else oneDNN's. The panel kernels define
+// `PackedRight` (simd/products.cpp).
 #include "common/copy.h"
 #include "kernels/kernels.h"
 #include "kernels/onednn/onednn.h"

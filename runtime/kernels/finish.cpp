@@ -17,7 +17,7 @@ void each(float* values, int64_t count, Function function) {
 
 float hard_sigmoid(float x) { return std::clamp(x / 6 + 0.5F, 0.0F, 1.0F); }
 
-// Eight at a time, the last ones padded with zeros.
+// Apply a function to eight values at a time, the last ones padded with zeros.
 template <class Function>
 void each_eight(float* values, int64_t count, Function function) {
   for (int64_t i = 0; i < count; i += 8) {

@@ -1,4 +1,4 @@
-// What happens to the sums of a product before they are stored.
+// The operations on the sums of a product before they are stored.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace menagerie::portable {
 
-// Where the rows of a result lie: a row's number counts through the axes, the last one fastest.
+// The locations of a result's rows: a row's number counts through the axes, the last one fastest.
 struct ResultRows {
   static constexpr size_t kAxes = 1 + kMaxSpatial;
   std::array<int64_t, kAxes> size{1, 1, 1, 1};
@@ -26,7 +26,7 @@ struct Place {
   int64_t column = 0;  // stride from one column to the next
 
   float* at(int64_t row, int64_t first) const { return data + rows.offset(row) + first * column; }
-  // The same without the first columns.
+  // Return the same without the first columns.
   Place from(int64_t first) const {
     return {data == nullptr ? nullptr : data + first * column, rows, column};
   }
@@ -40,19 +40,19 @@ struct Finish {
   float beta = 0;
   kernels::Epilogue epilogue = {};
 
-  // The part for a group's columns.
+  // Return the part for a group's columns.
   Finish of_columns(int64_t first, int64_t columns) const;
-  // Stores `columns` sums of one row from column `first` on; the sums are spoilt.
+  // Store `columns` sums of one row from column `first` on; the sums are overwritten.
   void store(int64_t row, int64_t first, int64_t columns, float* sums) const;
 };
 
-// Fails for what these kernels do not compute with.
+// Fail for tensors that these kernels do not compute with.
 void require_floats(const Tensor& tensor);
 
-// The elements of a list; none of a null pointer.
+// Return the elements of a list; none for a null pointer.
 std::vector<float> floats_of(const Tensor* list);
 
-// Applies an activation in place.
+// Apply an activation in place.
 void activate(const kernels::Epilogue& epilogue, float* values, int64_t count);
 
 }  // namespace menagerie::portable

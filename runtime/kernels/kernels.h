@@ -14,7 +14,7 @@
 
 namespace menagerie::kernels {
 
-// What is applied to a result before it is stored.
+// The function that is applied to a result before it is stored.
 enum class Activation {
   kNone,
   kRelu,
@@ -35,8 +35,8 @@ struct Epilogue {
   float beta = 0;
 };
 
-// output[N, O, ...] = epilogue(input[N, C, ...] * weight + bias). The weight is [O, C/groups, ...],
-// or [C, O/groups, ...] when transposed. A constant weight is packed once.
+// Compute output[N, O, ...] = epilogue(input[N, C, ...] * weight + bias). The weight is
+// [O, C/groups, ...], or [C, O/groups, ...] if transposed. A constant weight is packed once.
 void convolution(const Tensor& input, const Tensor& weight, const Tensor* bias,
                  const ConvolutionParameters& parameters, const Epilogue& epilogue,
                  const Tensor& output);
@@ -53,25 +53,25 @@ struct Product {
 };
 void matrix_product(const Product& product, const Tensor& output);
 
-// The same of a weight that stands for integers, neither transposed nor in groups: each image of
-// the input is rounded to eight bits (`Rounding`), and integers are multiplied and added up, so the
-// result is exact but for that rounding. Where the machine has no instructions for it, the rounded
-// values are multiplied in float32: the same result but for float32's own rounding.
+// Compute the same for a weight that represents integers, neither transposed nor in groups: each
+// image of the input is rounded to eight bits (`Rounding`), and integers are multiplied and summed,
+// so the result is exact but for that rounding. Where the machine has no instructions for it, the
+// rounded values are multiplied in float32: the same result but for float32's own rounding.
 void rounded_convolution(const Tensor& input, const Tensor& weight, const IntegerWeight& integers,
                          const Tensor* bias, const ConvolutionParameters& parameters,
                          const Epilogue& epilogue, const Tensor& output);
 
-// A depthwise convolution of images behind one that makes them deeper: an inverted residual block's
+// A depthwise convolution of images behind one that deepens them: an inverted residual block's
 // first two (arXiv:1801.04381), or those that sample speech.
 struct Expanded {
   const Tensor& input;
   const Tensor& expansion;                // a weight [O, C, height, width]
-  std::optional<IntegerWeight> integers;  // that it stands for
+  std::optional<IntegerWeight> integers;  // that the expansion represents
   const Tensor* expansion_bias;
   ConvolutionParameters expansion_parameters;
   std::span<const int64_t> sizes;  // of the expanded images
-  // What their rows are multiplied with in front of the activation, broadcast to those sizes; the
-  // same along channels and columns. Null for none.
+  // The factors of their rows before the activation, broadcast to those sizes; the same along
+  // channels and columns. Null for none.
   const Tensor* rows;
   Epilogue expansion_epilogue;
   const Tensor& weight;  // [O, 1, height, width]
@@ -79,12 +79,12 @@ struct Expanded {
   ConvolutionParameters parameters;  // of the depthwise one
   Epilogue epilogue;
 };
-// Computes both without a trip of the expanded image through memory; false, with nothing done,
+// Compute both without passing the expanded image through memory; return false, with nothing done,
 // where one after the other is as fast.
 bool expanded_depthwise(const Expanded& call, const Tensor& output);
 
-// A rounded product [M, K] * [K, N] with the factors 1 and 0, where b is the weight transposed:
-// each row of a is rounded.
+// Compute a rounded product [M, K] * [K, N] with the factors 1 and 0, where b is the weight
+// transposed: each row of a is rounded.
 void rounded_product(const Product& product, const IntegerWeight& integers, const Tensor& output);
 
 // A plain single-threaded c = a * b over row-major matrices with leading dimensions in elements,
@@ -102,19 +102,19 @@ struct SmallProduct {
 void small_product(const SmallProduct& product);
 
 // A right operand b[depth, columns] that is packed once for many products of few rows, for use
-// inside parallel regions. Where products may be `coarse`, both operands are rounded to bfloat16 by
-// processors that multiply it.
+// inside parallel regions. Where products may be `coarse`, processors that multiply bfloat16 round
+// both operands to it.
 class PackedRight {
  public:
   PackedRight(int64_t depth, int64_t columns, bool coarse = false)
       : depth_(depth), columns_(columns), coarse_(coarse) {}
 
-  // Floats that it takes packed.
+  // Return the number of floats that it takes when packed.
   int64_t size() const;
-  // Packs the elements at k * row + j * column, of k < depth and j < columns; one of the steps
-  // is 1.
+  // Pack the elements at k * row + j * column, for k < depth and j < columns; one of row and
+  // column is 1.
   void pack(const float* b, int64_t row, int64_t column, float* to) const;
-  // c[rows, columns] = a * b, the rows of a and c so many floats apart.
+  // Compute c[rows, columns] = a * b; the rows of a and c are a_row and c_row floats apart.
   void multiply(const float* a, int64_t a_row, int64_t rows, const float* packed, float* c,
                 int64_t c_row) const;
 
@@ -123,14 +123,14 @@ class PackedRight {
   bool coarse_;
 };
 
-// The largest of n values; -infinity for none.
+// Return the largest of n values; -infinity for none.
 float maximum(const float* values, int64_t n);
 
-// Replaces each of the n values by e^(value - highest), zero below e^-87, and returns their sum.
-// No value may exceed highest.
+// Replace each of the n values by e^(value - highest), zero below e^-87, and return their sum. No
+// value may exceed highest.
 float exponentials(float* values, int64_t n, float highest);
 
-// Name and version of the kernel library.
+// Return the name and version of the kernel library.
 std::string library_version();
 
 }  // namespace menagerie::kernels

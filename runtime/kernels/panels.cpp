@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kSquare = 8;
 constexpr int64_t kAtOnce = 128;  // rows of a panel, which stay in the first two caches
 
-// to[i][j] = from[j * column + i], of eight by eight floats.
+// Set to[i][j] = from[j * column + i] for eight by eight floats.
 void transpose_square(const float* from, int64_t column, float* const* to, int64_t j) {
   __m256 half[kSquare], quarter[kSquare];
   const auto both = [&](int64_t first) {  // four floats of a column and of the fourth one after it
@@ -35,8 +35,8 @@ void transpose_square(const float* from, int64_t column, float* const* to, int64
   for (int64_t i = 0; i < kSquare; ++i) _mm256_storeu_ps(to[i] + j, quarter[i]);
 }
 
-// So many rows of a panel from columns that are dense in memory. Squares go from the last column
-// down, and the first begins at zero: it may write some twice.
+// Pack `rows` rows of a panel from columns that are dense in memory. Squares go from the last
+// column down, and the first column's begins at zero: it may write some elements twice.
 void pack_across(const float* from, int64_t column, int64_t rows, int64_t columns,
                  float* const* to) {
   const int64_t deep = columns < kSquare ? 0 : rows / kSquare * kSquare;
@@ -51,7 +51,7 @@ void pack_across(const float* from, int64_t column, int64_t rows, int64_t column
   }
 }
 
-// Panels of columns whose numbers, those of all taps, are dense in memory: read once, each is
+// Pack panels of columns whose numbers, over all taps, are dense in memory: each is read once and
 // written to its tap's panel.
 void pack_columns(const float* from, int64_t column, int64_t depth, int64_t columns, int64_t width,
                   float* to, const Taps& taps) {
@@ -71,7 +71,7 @@ void pack_columns(const float* from, int64_t column, int64_t depth, int64_t colu
   }
 }
 
-// Row by row, of any strides.
+// Pack row by row, for any strides.
 void pack_rows(const MatrixView& from, int64_t depth, int64_t columns, int64_t width, float* to) {
   for (int64_t k = 0; k < depth; ++k, to += width) {
     const float* row = from.data + k * from.row;
@@ -84,7 +84,7 @@ void pack_rows(const MatrixView& from, int64_t depth, int64_t columns, int64_t w
   }
 }
 
-// Bytes that are written while they are still in the cache from the system's clearing them.
+// Bytes that are written while they are still in the cache after the system has cleared them.
 constexpr int64_t kPiece = 1 << 18;
 
 void pack_place(const float* weights, const PanelLayout& layout, const PanelPlace& place) {

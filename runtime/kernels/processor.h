@@ -1,4 +1,4 @@
-// What the processor computes with, as oneDNN sees it: ONEDNN_MAX_CPU_ISA lowers its kernels and
+// The processor's instructions, as oneDNN sees them: ONEDNN_MAX_CPU_ISA restricts its kernels and
 // ours alike.
 #pragma once
 
@@ -15,8 +15,8 @@ inline bool has_avx512() { return processor_has(dnnl::cpu_isa::avx512_core); }
 inline bool has_avx512_vnni() { return processor_has(dnnl::cpu_isa::avx512_core_vnni); }
 inline bool has_avx512_bf16() { return processor_has(dnnl::cpu_isa::avx512_core_bf16); }
 
-// Whether the processor adds up products of integers of eight bits in 32. Without that, oneDNN
-// adds two in 16 bits, which overflow (oneDNN, "Nuances of int8 Computations").
+// Return whether the processor sums products of eight-bit integers in 32 bits. Without that, oneDNN
+// sums two in 16 bits, which overflow (oneDNN, "Nuances of int8 Computations").
 inline bool multiplies_integers() {
   static const bool can = has_avx512_vnni() || processor_has(dnnl::cpu_isa::avx2_vnni);
   return can;

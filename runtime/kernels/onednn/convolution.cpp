@@ -24,7 +24,7 @@ Geometry geometry(const ConvolutionParameters& parameters) {
   return g;
 }
 
-// The weight as oneDNN wants to see it: output channels first, groups as an axis of their own.
+// The weight as oneDNN expects it: output channels first, groups as an axis of their own.
 struct WeightView {
   Dims sizes;
   Dims strides;
@@ -69,7 +69,7 @@ struct Call {
   const ConvolutionParameters& parameters;
   const Epilogue& epilogue;
   const Tensor& output;
-  // Where input and weight are integers: of each output channel, and of the input.
+  // Where input and weight are integers: each output channel's scale, and the input's rounding.
   const float* scales = nullptr;
   const Rounding* rounding = nullptr;
 };
@@ -153,7 +153,7 @@ Key key_of(const Call& call) {
   return key;
 }
 
-// A tensor with an axis of one element before the last: oneDNN has its best kernels for images.
+// Return the tensor with an axis of one element before the last: oneDNN is best with images.
 Tensor as_image(const Tensor& tensor) {
   Tensor image = tensor;
   image.dimensions = 4;
@@ -204,7 +204,7 @@ void run(const Call& call) {
   finish(call.epilogue, call.output, /*may_repeat=*/true, once);
 }
 
-// Image `number` of a batch.
+// Return image `number` of a batch.
 Tensor image_of(const Tensor& batch, int64_t number) {
   Tensor image = batch;
   image.offset_bytes += number * batch.stride[0] * element_size(batch.dtype);
@@ -212,7 +212,7 @@ Tensor image_of(const Tensor& batch, int64_t number) {
   return image;
 }
 
-// The same values channels-last and dense.
+// Return the same values, channels-last and dense.
 Tensor as_channels_last(const Tensor& input) {
   const Extents strides = channels_last_strides(input.sizes());
   const std::span<const int64_t> wanted(strides.data(), input.sizes().size());
@@ -227,8 +227,8 @@ Tensor as_channels_last(const Tensor& input) {
   return made;
 }
 
-// A convolution of integers, an image after the other since each has a scale of its own; false if
-// oneDNN has no kernel for it.
+// Run a convolution of integers, one image after another since each has its own scale; return false
+// if oneDNN has no kernel for it.
 bool run_rounded(const Call& call, const IntegerWeight& integers) {
   const Tensor input = as_channels_last(call.input);
   const Extents strides = channels_last_strides(input.sizes());
@@ -249,7 +249,7 @@ bool run_rounded(const Call& call, const IntegerWeight& integers) {
   return true;
 }
 
-// A call whose tensors oneDNN takes: none with axes that overlap, and lines as images.
+// A call whose tensors oneDNN takes: none has axes that overlap, and lines are images.
 class Operands {
  public:
   Operands(const Tensor& input, const Tensor& weight, const Tensor* bias,

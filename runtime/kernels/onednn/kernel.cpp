@@ -115,11 +115,11 @@ void Kernel::run(const std::vector<void*>& addresses) {
 
 namespace {
 
-// MXCSR's mark of an invalid operation: MAXPS and MINPS leave it for a quiet NaN too (Intel's
-// manual, volume 2).
+// MXCSR's flag of an invalid operation: MAXPS and MINPS set it for a quiet NaN too (Intel's manual,
+// volume 2).
 constexpr unsigned kInvalid = 1;
 
-// Whether a thread has the mark, which is taken away.
+// Return whether a thread has the flag, and clear it.
 bool met_nan() {
   std::atomic<bool> met = false;
   const auto look = [](void* data) {
@@ -132,14 +132,14 @@ bool met_nan() {
   return met;
 }
 
-// Whether oneDNN's makes a number of a NaN.
+// Return whether oneDNN's activation turns a NaN into a number.
 bool loses_nan(kernels::Activation activation) {
   using kernels::Activation;
   return activation == Activation::kRelu || activation == Activation::kClamp ||
          activation == Activation::kHardSigmoid;
 }
 
-// The activation in place, by a loop that lets a NaN pass.
+// Apply the activation in place, by a loop that lets a NaN pass.
 void activate_plainly(const kernels::Epilogue& epilogue, const Tensor& tensor) {
   constexpr size_t kTask = 1 << 14;  // elements that are worth another thread
   const bool direct = tensor.dtype == Dtype::kFloat32 &&
@@ -196,8 +196,8 @@ void activate(const kernels::Epilogue& epilogue, const Tensor& tensor) {
 
 namespace {
 
-// How weights [columns, depth, taps...] lie that follow each other by equal steps; nothing if taps
-// do not.
+// Return the layout of weights [columns, depth, taps...] that follow each other by equal steps;
+// nothing if taps do not.
 std::optional<kernels::PanelLayout> even_layout(const Desc& given) {
   const Dims sizes = given.get_dims(), strides = given.get_strides();
   kernels::PanelLayout layout{sizes[0], 1, sizes[1], strides[0], 0, strides[1]};
@@ -210,7 +210,7 @@ std::optional<kernels::PanelLayout> even_layout(const Desc& given) {
   return layout;
 }
 
-// Whether taps lie between panels and depth, one behind the other.
+// Return whether taps lie between panels and depth, one behind another.
 bool holds_taps(const Desc& wanted, const PanelForm& form) {
   const Dims sizes = wanted.get_dims(), strides = wanted.get_strides();
   int64_t step = form.depth * form.width;
@@ -220,7 +220,7 @@ bool holds_taps(const Desc& wanted, const PanelForm& form) {
   return sizes[0] <= form.width || form.panel == step;
 }
 
-// Packs by our own kernels, which take half of the time; false if they have not the layouts.
+// Pack by our own kernels, which take half the time; return false if they lack the layouts.
 bool pack_own(const void* data, const Desc& given, const Desc& wanted, float* to) {
   if (given.get_data_type() != dnnl::memory::data_type::f32) return false;
   const auto form = panel_form(wanted, 0, 1);

@@ -1,4 +1,4 @@
-// A primitive bound to its operands: descriptors, memory objects and reorders are made once, a call
+// A primitive bound to its operands: descriptors, memory objects and reorders are made once; a call
 // only sets addresses. It belongs to one context, so that one call runs at a time.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace menagerie::onednn {
 
 class PackedWeight;
 
-// A primitive as oneDNN has chosen it, with the layouts it wants.
+// A primitive as oneDNN has chosen it, with the layouts it takes.
 struct ChosenPrimitive {
   dnnl::primitive primitive;
   Desc source;
@@ -24,7 +24,7 @@ struct ChosenPrimitive {
   Desc target;
   Desc scratchpad;
   bool reference = false;  // oneDNN has nothing better than its plain loops
-  bool by_gemm = false;    // its sigmoid makes 0 of a NaN
+  bool by_gemm = false;    // its sigmoid turns a NaN into 0
 };
 
 template <class Operator, class Descriptor>
@@ -43,7 +43,7 @@ ChosenPrimitive choose(const Descriptor& descriptor) {
 class Reorder : public Prepared {
  public:
   Reorder(const Desc& from, const Desc& to);
-  // The one for these layouts, kept by the current context.
+  // Return the reorder for these layouts, kept by the current context.
   static std::shared_ptr<Reorder> between(const Desc& from, const Desc& to);
   void run(const dnnl::memory& from, const dnnl::memory& to) const;
 
@@ -58,28 +58,28 @@ class Kernel : public Prepared {
 
   explicit Kernel(const ChosenPrimitive& chosen);
 
-  // Adds the next operand: tensors come as `given`, the primitive wants them as `wanted`.
+  // Add the next operand: tensors come as `given`, the primitive takes them as `wanted`.
   void add(int argument, const Desc& given, const Desc& wanted, Role role = Role::kRead);
-  // Adds an operand that stays: packed now, unless its layout is the wanted one already. The
+  // Add an operand that stays: packed now, unless its layout is already the wanted one. The
   // kernel's key must hold its address.
   void add_constant(int argument, const Tensor& tensor, const Desc& given, const Desc& wanted);
 
-  // Adds an operand that is packed already.
+  // Add an operand that is already packed.
   void add_packed(int argument, std::shared_ptr<PackedWeight> weight);
 
-  // Adds an operand that stays where it is, as it is. The kernel's key must hold its address.
+  // Add an operand that stays where it is, unchanged. The kernel's key must hold its address.
   void add_fixed(int argument, const Desc& desc, const void* address);
 
-  // Whether oneDNN has only its plain loops for it.
+  // Return whether oneDNN has only its plain loops for it.
   bool is_reference() const { return reference_; }
   bool loses_nan_in_sigmoid() const { return reference_ || by_gemm_; }
 
-  // Runs over the operands at these addresses, in the order in which they were added.
+  // Run over the operands at these addresses, in the order in which they were added.
   void run(const std::vector<void*>& addresses);
 
  private:
   struct Operand {
-    dnnl::memory inside;            // as the primitive wants it
+    dnnl::memory inside;            // as the primitive takes it
     dnnl::memory outside;           // as the tensor comes
     std::shared_ptr<Reorder> into;  // null: not needed
     std::shared_ptr<Reorder> back;  // null: not needed
@@ -95,21 +95,21 @@ class Kernel : public Prepared {
   std::vector<std::shared_ptr<Prepared>> constants_;
 };
 
-// Applies an epilogue's activation in place.
+// Apply an epilogue's activation in place.
 void activate(const kernels::Epilogue& epilogue, const Tensor& tensor);
 
-// A layout of floats whose columns lie in panels: [panels, ..., depth, width], all other axes
+// A layout of floats whose columns lie in panels: [panels, ..., depth, width], with all other axes
 // between them.
 struct PanelForm {
-  int64_t width;  // a multiple of it, or all there are, are the columns
-  int64_t panel;  // floats to the next
-  int64_t depth;  // with what pads it
+  int64_t width;  // columns in a panel: a divisor of their number, or all of them
+  int64_t panel;  // floats to the next panel
+  int64_t depth;  // including its padding
 };
 
-// That of a layout, if it is one, with its axes of columns and depth.
+// Return the panel form of a layout, if it has one, from its axes of columns and depth.
 std::optional<PanelForm> panel_form(const Desc& desc, int columns, int depth);
 
-// A constant in a kernel's layout, in memory of its own: it stays, so the arena is not for it.
+// A constant in a kernel's layout, in memory of its own: it stays, so it is not in the arena.
 class PackedWeight : public Prepared {
  public:
   explicit PackedWeight(const Desc& desc);
@@ -123,7 +123,7 @@ class PackedWeight : public Prepared {
   dnnl::memory operand_;
 };
 
-// A constant tensor, stored as `given`, as a primitive wants it; made once.
+// Return a constant tensor, stored as `given`, as a primitive takes it; made once.
 std::shared_ptr<PackedWeight> packed_weight(const Tensor& tensor, const Desc& given,
                                             const Desc& wanted);
 

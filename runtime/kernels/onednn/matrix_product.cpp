@@ -29,7 +29,7 @@ dnnl::primitive_attr attributes_of(const Product& product) {
   return attributes({product.epilogue, product.alpha, product.beta});
 }
 
-// The kernel's operands but for b, in the order of `addresses`.
+// Return a kernel with the operands except b, in the order of `addresses`.
 std::shared_ptr<Kernel> with_operands(const ChosenPrimitive& chosen, const Product& product,
                                       const Tensor& output) {
   auto kernel = std::make_shared<Kernel>(chosen);
@@ -47,7 +47,7 @@ std::vector<void*> addresses(const Product& product, const Tensor& output) {
 
 using InnerProduct = dnnl::inner_product_forward;
 
-// The layout of weights [N, K] that oneDNN likes best for many rows.
+// The layout of weights [N, K] that oneDNN prefers for many rows.
 struct WeightLayout : Prepared {
   WeightLayout(Dtype dtype, const Dims& weights) {
     constexpr int64_t kRows = 128;
@@ -61,8 +61,8 @@ struct WeightLayout : Prepared {
   Desc desc;
 };
 
-// For few rows oneDNN would like another layout, and a model that meets few and many would hold its
-// weights twice: those of many rows serve where its fast kernels take them.
+// For few rows oneDNN prefers another layout, and a model that meets few and many would hold its
+// weights twice: the layout for many rows serves where oneDNN's fast kernels take it.
 InnerProduct::primitive_desc describe(const Product& product, const Tensor& output,
                                       const Dims& weights) {
   const Desc bias = product.bias == nullptr ? Desc() : strided(*product.bias);
@@ -83,7 +83,7 @@ InnerProduct::primitive_desc describe(const Product& product, const Tensor& outp
   return as_fast ? alike : best;
 }
 
-// output = a * b in integers, times b's scales: what is left is each row's rounding.
+// Compute output = a * b in integers, times b's scales; each row's rounding is left to apply.
 void run_integers(const Tensor& a, const IntegerWeight& b, const Tensor& output) {
   using dnnl::inner_product_forward;
   Key key("integer product");
@@ -107,7 +107,7 @@ void run_integers(const Tensor& a, const IntegerWeight& b, const Tensor& output)
   Context::current().kernels().get<Kernel>(key, make)->run({a.raw(), output.raw()});
 }
 
-// What a row's rounding and the bias make of a row of the product.
+// Apply a row's rounding and the bias to a row of the product.
 void finish_row(const Rounding& rounding, const float* sums, const float* bias, int64_t columns,
                 float* row) {
   const auto zero = static_cast<float>(rounding.zero);
@@ -119,7 +119,7 @@ void finish_row(const Rounding& rounding, const float* sums, const float* bias, 
   }
 }
 
-// All operands dense.
+// Compute a rounded product; all operands are dense.
 void run_rounded(const Product& product, const IntegerWeight& integers, const Tensor& output) {
   const int64_t columns = output.size[1];
   const Tensor rounded = empty_contiguous(Dtype::kUInt8, product.a.sizes());
@@ -128,7 +128,7 @@ void run_rounded(const Product& product, const IntegerWeight& integers, const Te
                    rounded.data<uint8_t>());
   run_integers(rounded, integers, output);
   const float* bias = product.bias == nullptr ? nullptr : product.bias->data<float>();
-  constexpr int64_t kWorth = 1 << 15;  // so many numbers are worth a task of their own
+  constexpr int64_t kWorth = 1 << 15;  // this many numbers are worth a task of their own
   threads::for_each(output.size[0], std::max<int64_t>(kWorth / columns, 1), [&](int64_t row) {
     finish_row(rows[static_cast<size_t>(row)], integers.sums, bias, columns,
                output.data<float>() + row * columns);
@@ -179,7 +179,7 @@ void matmul(const Product& product, const Tensor& output) {
   Context::current().kernels().get<Kernel>(key_of("matmul", product, output), make)->run(all);
 }
 
-// a[M, K] * b[K, N], b seen as weights [N, K] and packed.
+// Compute a[M, K] * b[K, N], with b seen as weights [N, K] and packed.
 void inner_product(const Product& product, const Tensor& output) {
   const auto make = [&] {
     const Dims sizes{product.b.size[1], product.b.size[0]};

@@ -7,7 +7,7 @@
 namespace menagerie::onednn {
 namespace {
 
-// Neither blocked nor padded: described by its strides alone.
+// Return whether a layout is neither blocked nor padded: its strides alone describe it.
 bool is_plain(const Desc& desc) {
   return desc.get_format_kind() == dnnl::memory::format_kind::blocked &&
          desc.get_inner_nblks() == 0 && desc.get_dims() == desc.get_padded_dims();

@@ -1,4 +1,4 @@
-// What every oneDNN kernel shares: the engine, descriptors from tensors, operations that follow a
+// What all oneDNN kernels share: the engine, descriptors of tensors, operations that follow a
 // product, and keys.
 #pragma once
 
@@ -21,32 +21,32 @@ dnnl::stream& stream();  // of the calling thread
 
 dnnl::memory::data_type data_type(Dtype dtype);  // fails for dtypes oneDNN does not compute with
 
-// A descriptor of the given geometry; and one that leaves the layout to oneDNN.
+// Return a descriptor of the given geometry, or one that leaves the layout to oneDNN.
 Desc strided(Dtype dtype, std::span<const int64_t> sizes, std::span<const int64_t> strides);
 Desc any_layout(Dtype dtype, std::span<const int64_t> sizes);
 inline Desc strided(const Tensor& tensor) {
   return strided(tensor.dtype, tensor.sizes(), tensor.strides());
 }
 
-// Whether each axis steps beyond all that lies inside it, as oneDNN demands of strides. Those of
-// expanded tensors and of sliding windows do not.
+// Return whether each axis steps beyond all that lies inside it, as oneDNN requires of strides. The
+// strides of expanded tensors and of sliding windows do not.
 bool lies_apart(const Tensor& tensor);
 
-// Whether two descriptors place every element alike.
+// Return whether two descriptors place every element alike.
 bool same_layout(const Desc& a, const Desc& b);
 
-// What follows a product, in this order: a factor, a sum with what the target holds, the epilogue's
-// activation.
+// The operations after a product, in this order: a factor, a sum with the target's values, the
+// epilogue's activation.
 struct PostOperations {
   const kernels::Epilogue& epilogue;
   float alpha = 1;
   float sum_scale = 0;
 };
 
-// Attributes with these operations and scratch memory of ours.
+// Return attributes with these operations and scratch memory of our own.
 dnnl::primitive_attr attributes(const PostOperations& wanted);
 
-// An activation as oneDNN names it; none for none.
+// An activation in oneDNN's terms; eltwise_of returns nothing if there is no activation.
 struct Eltwise {
   dnnl::algorithm algorithm;
   float alpha = 0;

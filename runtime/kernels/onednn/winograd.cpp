@@ -1,6 +1,6 @@
-// F(4 x 4, 3 x 3): tiles of 6 x 6 input values are transformed, multiplied with the transformed
-// weights place by place, which is 36 matrix products over the channels, and transformed back to
-// tiles of 4 x 4 results. The matrices are those of Lavin and Gray (arXiv:1509.09308), section 4.1.
+// F(4 x 4, 3 x 3): tiles of 6 x 6 input values are transformed, multiplied by the transformed
+// weights place by place, in 36 matrix products over the channels, and transformed back to tiles of
+// 4 x 4 results. The matrices are those of Lavin and Gray (arXiv:1509.09308), section 4.1.
 
 #include <immintrin.h>
 
@@ -22,13 +22,13 @@ namespace {
 using kernels::Epilogue;
 
 constexpr int64_t kTile = 4;   // results along an axis
-constexpr int64_t kPatch = 6;  // input values that they are made of
+constexpr int64_t kPatch = 6;  // input values that they are computed from
 constexpr int64_t kPlaces = kPatch * kPatch;
 constexpr int64_t kLanes = 8;            // channels that are transformed at once
 constexpr int64_t kLine = 16;            // floats of a line of the cache
-constexpr int64_t kFewestChannels = 32;  // below it the transformations take longer than they save
+constexpr int64_t kFewestChannels = 32;  // below it the transformations cost more than they save
 constexpr int64_t kFewestTiles = 16;     // rows of the products
-// Below so many multiplications of the direct convolution the first call costs more than many save.
+// With fewer direct multiplications, the first call costs more than many later calls save.
 constexpr int64_t kFewestProducts = 12'000'000;
 constexpr int64_t kMostTiles = 512;  // in memory at once
 constexpr int64_t kTilesAtOnce = 4;  // that a thread takes
@@ -38,7 +38,7 @@ typedef float Vector __attribute__((vector_size(kLanes * sizeof(float)), aligned
 Vector load(const float* from) { return *reinterpret_cast<const Vector*>(from); }
 void store(float* to, Vector values) { *reinterpret_cast<Vector*>(to) = values; }
 
-// One axis of B^T d B: six input values, `step` apart, in place.
+// Transform one axis of B^T d B: six input values, `step` apart, in place.
 void transform_input(Vector* d, int64_t step) {
   const Vector d0 = d[0], d1 = d[step], d2 = d[2 * step], d3 = d[3 * step], d4 = d[4 * step],
                d5 = d[5 * step];
@@ -50,7 +50,7 @@ void transform_input(Vector* d, int64_t step) {
   d[5 * step] = 4 * d1 - 5 * d3 + d5;
 }
 
-// One axis of A^T m A: six products, `step` apart, to four results in their first places.
+// Transform one axis of A^T m A: six products, `step` apart, to four results in the first places.
 void transform_output(Vector* m, int64_t step) {
   const Vector m0 = m[0], m1 = m[step], m2 = m[2 * step], m3 = m[3 * step], m4 = m[4 * step],
                m5 = m[5 * step];
@@ -62,7 +62,7 @@ void transform_output(Vector* m, int64_t step) {
 
 constexpr int64_t kWindow = 3;
 
-// Row y of G g G^T of windows, in the numbers' own precision.
+// Compute row y of G g G^T of windows, in the numbers' own precision.
 template <class Number, class Numbers>
 void transform_window_row(const Numbers* g, int64_t y, Numbers* to) {
   constexpr Number kG[kPatch][kWindow] = {{1.0 / 4, 0, 0},
@@ -80,11 +80,11 @@ void transform_window_row(const Numbers* g, int64_t y, Numbers* to) {
   }
 }
 
-// In double: the transformed weights are rounded once, where they are stored.
+// Double precision: the transformed weights are rounded once, when they are stored.
 typedef double Doubles __attribute__((vector_size(kLanes * sizeof(double))));
 using Windows = std::array<std::array<Doubles, kPatch>, kPatch>;
 
-// G g G^T of kLanes windows, whose numbers lie `step` apart.
+// Return G g G^T of kLanes windows, whose numbers are `step` apart.
 Windows transformed_windows(const float* g, int64_t step) {
   Doubles numbers[kWindow * kWindow];
   for (int64_t i = 0; i < kWindow * kWindow; ++i) {
@@ -97,15 +97,15 @@ Windows transformed_windows(const float* g, int64_t step) {
   return made;
 }
 
-// The panels of output channels of matrices [places, in, out]; nothing if a vector of channels has
-// no place in one.
+// Return the panels of output channels of matrices [places, in, out]; nothing if vectors of
+// channels do not fit a panel.
 std::optional<PanelForm> form_of(const Desc& weights) {
   const auto form = panel_form(weights, 2, 1);
   return form && form->width % kLanes == 0 ? form : std::nullopt;
 }
 
-// Stores the transformed windows of some output channels from `o` on for each input channel. There
-// are 36 lines of the cache in one set: each is written at once, and past the cache.
+// Store the transformed windows of some output channels from `o` on for each input channel. The 36
+// lines of the cache are in one set: each is written at once, and past the cache.
 void transform_channels(const Tensor& weight, int64_t o, const PanelForm& form, int64_t plane,
                         float* to) {
   const int64_t in = weight.size[1], count = std::min(kLine, weight.size[0] - o);
@@ -130,7 +130,7 @@ void transform_channels(const Tensor& weight, int64_t o, const PanelForm& form, 
   _mm_sfence();
 }
 
-// The transformed windows as matrices [places, in, out], in the layout that the products want.
+// Return the transformed windows as matrices [places, in, out], in the products' layout.
 std::shared_ptr<PackedWeight> transformed_weights(const Tensor& weight, const Desc& wanted,
                                                   const PanelForm& form) {
   Key key("winograd weights");
@@ -156,7 +156,7 @@ Desc dense(std::span<const int64_t> sizes) {
   return strided(Dtype::kFloat32, sizes, {strides.data(), sizes.size()});
 }
 
-// The 36 products of so many tiles: [places, tiles, in] * [places, in, out].
+// Make the 36 products of `tiles` tiles: [places, tiles, in] * [places, in, out].
 std::shared_ptr<Kernel> make_products(const Tensor& weight, int64_t tiles) {
   const int64_t left_sizes[] = {kPlaces, tiles, weight.size[1]};
   const int64_t right_sizes[] = {kPlaces, weight.size[1], weight.size[0]};
@@ -195,7 +195,7 @@ struct Tiling {
   int64_t across, down;
 };
 
-// Where a tile lies in its image.
+// The position of a tile in its image.
 struct Place {
   Place(const Tiling& tiling, int64_t tile)
       : image(tile / (tiling.down * tiling.across)),
@@ -205,7 +205,7 @@ struct Place {
   int64_t image, y, x;
 };
 
-// Transforms the patch of a tile; what lies beyond the image is zero.
+// Transform the patch of a tile; values beyond the image are zero.
 void gather(const Tiling& tiling, int64_t tile, float* to, int64_t plane) {
   const Tensor& input = tiling.input;
   const Place place(tiling, tile);
@@ -224,8 +224,8 @@ void gather(const Tiling& tiling, int64_t tile, float* to, int64_t plane) {
   }
 }
 
-// Transforms the products of a tile back, with the bias and ReLU; what lies beyond the image is
-// left out.
+// Transform the products of a tile back, with the bias and ReLU; results beyond the image are
+// dropped.
 void scatter(const Tiling& tiling, int64_t tile, const float* from, int64_t plane,
              const float* bias, bool relu) {
   const Tensor& output = tiling.output;
@@ -261,7 +261,7 @@ std::shared_ptr<Kernel> products_of(const Tensor& weight, int64_t tiles) {
                                                   [&] { return make_products(weight, tiles); });
 }
 
-// Windows [9, in, width] to one row of places [6, in, width].
+// Transform windows [9, in, width] to one row of places [6, in, width].
 void transform_windows(const float* windows, int64_t in, int64_t width, int64_t y, float* to) {
   const int64_t plane = in * width;
   for (int64_t i = 0; i < plane; i += kLanes) {

@@ -1,5 +1,5 @@
 // Convolution as a product of windows and weights: a window is gathered while it is packed, so that
-// no matrix of all windows is ever made.
+// a matrix of all windows is never made.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -25,17 +25,17 @@ struct Image {
   explicit Image(const Tensor& tensor);
 };
 
-// What a convolution reads for each output and tap, a tap being one element of the window.
+// The elements that a convolution reads for each output and tap; a tap is one window element.
 class Window {
  public:
   Window(const Image& input, const Spatial& output, const Image& weight,
          const ConvolutionParameters& parameters);
 
   int64_t taps() const { return window_[0] * window_[1] * window_[2]; }
-  // Where the input of the output at `index` ([batch, ...]) lies for a tap, without the channel;
-  // -1 where the window leaves the input.
+  // Return the input's offset for a tap of the output at `index` ([batch, ...]), without the
+  // channel; -1 where the window leaves the input.
   int64_t input_offset(const std::array<int64_t, ResultRows::kAxes>& index, int64_t tap) const;
-  // Where a tap lies in a weight.
+  // Return the offset of a tap in a weight.
   int64_t weight_offset(int64_t tap) const;
 
  private:
@@ -49,7 +49,7 @@ class Window {
 
 constexpr int64_t kOutside = -1;
 
-// The input's position for an output's and a tap's along one axis.
+// Return the input's position for an output's and a tap's along one axis.
 int64_t position(int64_t output, int64_t tap, int64_t inputs, size_t axis,
                  const ConvolutionParameters& p) {
   int64_t at = 0;
@@ -107,7 +107,7 @@ int64_t Window::weight_offset(int64_t tap) const {
   return taps[0] * weight_step_[0] + taps[1] * weight_step_[1] + taps[2] * weight_step_[2];
 }
 
-// The rows of an output [batch, channels, ...]: one each batch and position.
+// Return the rows of an output [batch, channels, ...]: one for each batch and position.
 ResultRows rows_of(const Tensor& output) {
   ResultRows rows;
   rows.size[0] = output.size[0];
@@ -119,7 +119,7 @@ ResultRows rows_of(const Tensor& output) {
   return rows;
 }
 
-// Whether every channel is convolved alone, and not transposed.
+// Return whether every channel is convolved alone, and not transposed.
 bool is_depthwise(const Image& input, const Image& weight,
                   const ConvolutionParameters& parameters) {
   return !parameters.transposed && parameters.groups == input.size[1] &&
@@ -156,8 +156,8 @@ void add_tap(float* sums, const float* weights, const float* from, int64_t strid
   }
 }
 
-// finish(input * weight) for such a convolution: too thin for tiles, so the channels are the
-// innermost loop.
+// Compute finish(input * weight) for a depthwise convolution: it is too thin for tiles, so the
+// channels are the innermost loop.
 void depthwise(const Image& input, const Tensor& weight, const Window& window,
                const Finish& finish) {
   const std::shared_ptr<TapWeights> weights = weights_of(weight, window);
@@ -189,7 +189,7 @@ struct Gather {
   const Window* window;
   ResultRows rows;
 
-  // The rows [first, first + count) of one panel, of kTileRows at most.
+  // Pack the rows [first, first + count) of one panel, at most kTileRows of them.
   void pack_panel(int64_t first, int64_t count, int64_t from, int64_t depth, float* to) const {
     if (count < kTileRows) std::fill(to, to + depth * kTileRows, 0.0F);
     for (int64_t i = 0; i < count; ++i) {
@@ -220,7 +220,7 @@ PackLeft packing_of(const Gather& gather) {
   };
 }
 
-// One group's weights [taps * in, out].
+// Return one group's weights [taps * in, out].
 std::shared_ptr<const RightPanels> weights_of(const Tensor& weight, const Window& window,
                                               const ConvolutionParameters& p, int64_t group) {
   // Transposed weights are [in, out / groups, ...], the others [out, in / groups, ...].

@@ -1,4 +1,4 @@
-// MatrixPart products over tensors of any strides.
+// Matrix products over tensors of any strides.
 #include <algorithm>
 #include <vector>
 

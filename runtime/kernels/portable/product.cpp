@@ -42,7 +42,7 @@ void multiply_tile(int64_t depth, const float* left, const float* right, float* 
 
 namespace {
 
-// What a thread needs for a block.
+// The memory that a thread needs for a block.
 struct Workspace {
   std::vector<float> left = std::vector<float>(kBlockRows * kDepth);
   std::vector<float> sums = std::vector<float>(kBlockRows * kBlockColumns);

@@ -1,4 +1,4 @@
-// ResultRows of a softmax in vectors of eight.
+// Rows of a softmax in vectors of eight.
 #include <algorithm>
 #include <cstring>
 
@@ -17,14 +17,14 @@ Float8 load(const float* values) {
   return x;
 }
 
-// The last values of a row, the missing lanes filled.
+// Return the last values of a row, with the missing lanes filled.
 Float8 load_rest(const float* values, int64_t count, float filling) {
   Float8 x = Float8{} + filling;
   std::memcpy(&x, values, static_cast<size_t>(count) * sizeof(float));
   return x;
 }
 
-// e^x for x <= 0 where results below the normal range may become zero: one scaling is enough.
+// Return e^x for x <= 0; results below the normal range may become zero, so one scaling is enough.
 Float8 exp_of_negative(Float8 x) {
   constexpr float kSmallest = -87.0F;
   const Float8 bounded = x > kSmallest ? x : Float8{} + kSmallest;

@@ -1,4 +1,4 @@
-// Convolutions as products of rows with packed weights: of pixels, and of windows of a sequence.
+// Convolutions as products of rows with packed weights: pixels, and windows of a sequence.
 #include <algorithm>
 
 #include "common/context.h"
@@ -9,7 +9,7 @@
 namespace menagerie::simd {
 namespace {
 
-// Rows that are a multiple of it apart share one set of the first-level cache (64 sets of 64
+// Rows that are a multiple of this apart share one set of the first-level cache (64 sets of 64
 // bytes), which holds fewer lines than a tile has rows.
 constexpr int64_t kOneSet = 4096;
 constexpr int64_t kBlockRows = 56;         // four tiles, whose results stay in the first two levels
@@ -39,8 +39,8 @@ void multiply_block(const Matrices& m, const Panel& panel, int64_t first, int64_
       finish);
 }
 
-// Blocks of rows by runs of panels are the tasks. Weights that do not stay in the cache are read
-// once for all rows that a task has.
+// A task is a block of rows by a run of panels. Weights that do not stay in the cache are read once
+// for all rows of a task.
 void multiply_all(const Matrices& m, std::span<const Panel> panels, const Finish& finish) {
   const int64_t threads = Context::current().threads();
   const bool near = m.depth * m.columns * int64_t{sizeof(float)} <= kNearWeights;
@@ -59,7 +59,7 @@ void multiply_all(const Matrices& m, std::span<const Panel> panels, const Finish
   });
 }
 
-// Where ours were measured to be the faster ones; infra/adr/0019 has the figures.
+// Return whether ours were measured to be the faster ones; infra/adr/0019 has the figures.
 bool pays(const Matrices& m, const Finish& finish) {
   if (m.rows > 1 && m.input_row * int64_t{sizeof(float)} % kOneSet == 0) return false;
   const int64_t rest = m.columns % kLibraryColumns;
@@ -91,15 +91,15 @@ bool pointwise(const Tensor& input, const Tensor& weight, const Tensor* bias,
 
 namespace {
 
-// Places that lie one after another, each with dense channels.
+// Return whether positions lie one after another, each with dense channels.
 bool is_dense_along(const Tensor& tensor, int32_t axis) {
   const int64_t channels = tensor.size[1];
   return tensor.dtype == Dtype::kFloat32 && (channels == 1 || tensor.stride[1] == 1) &&
          tensor.stride[axis] == channels;
 }
 
-// Whether the windows move along the last axis alone and none reaches past an end: neighbouring
-// places are one row of numbers then.
+// Return whether the windows move only along the last axis and none reaches past an end: then
+// neighbouring positions are one row of numbers.
 bool has_whole_windows(const Tensor& input, const Tensor& weight, const ConvolutionParameters& p) {
   bool so = !p.transposed && p.groups == 1 && weight.storage->is_constant();
   for (size_t i = 0; i < p.spatial; ++i) {

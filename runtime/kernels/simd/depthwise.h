@@ -1,4 +1,4 @@
-// Depthwise convolutions, one row of results after the other.
+// Depthwise convolutions, one row of results after another.
 #pragma once
 
 #include <memory>
@@ -19,10 +19,10 @@ struct PackedWindows : Prepared {
   std::vector<float> values;
 };
 
-// Those of a constant weight [channels, 1, height, width], packed once.
+// Return the windows of a constant weight [channels, 1, height, width], packed once.
 std::shared_ptr<PackedWindows> packed_windows(const Tensor& weight);
 
-// The places of a window along an axis that lie in the image, where it begins at `at`.
+// The places of a window along an axis that lie in the image, if it begins at `at`.
 struct WindowRange {
   WindowRange(int64_t at, int64_t step, int64_t window, int64_t size);
   int64_t count() const { return last > first ? last - first : 0; }
@@ -31,13 +31,13 @@ struct WindowRange {
   int64_t first, last;
 };
 
-// Neighbouring results of a row whose windows reach alike.
+// Neighbouring results of a row whose windows lie in the image to the same extent.
 struct ResultRun {
   int64_t first, count;
   WindowRange across;
 };
 
-// A row of `results` in stretches of at most kMostWindows, of an image and windows so wide.
+// Return a row of `results` in runs of at most kMostWindows, for an image and windows this wide.
 std::vector<ResultRun> result_runs(const ConvolutionParameters& parameters, int64_t image,
                                    int64_t window, int64_t results);
 
@@ -60,11 +60,11 @@ struct RowConvolution {
   const Finish& finish;
 };
 
-// Computes row `y` of the results.
+// Compute row `y` of the results.
 void slide_row(const RowConvolution& row, int64_t y);
 
-// Whether a convolution of images with so many channels, each with a window of its own, is one that
-// `slide_row` computes: the weight is a constant, channels of the results are dense.
+// Return whether `slide_row` computes a convolution of images with `channels` channels, each with
+// its own window: the weight is a constant, and the channels of the results are dense.
 bool is_depthwise(int64_t channels, const Tensor& weight, const ConvolutionParameters& p,
                   const Tensor& output);
 

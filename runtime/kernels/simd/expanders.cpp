@@ -1,5 +1,5 @@
-// What a convolution makes of rows of an image: of one pixel each, as floats or integers, and of
-// windows.
+// The results of a convolution for rows of an image: of one pixel each, as floats or integers, and
+// of windows.
 #include "kernels/simd/expanders.h"
 
 #include <algorithm>
@@ -72,7 +72,7 @@ std::shared_ptr<PackedIntegers> packed_integers(const Tensor& values, int64_t wi
                                    [&] { return std::make_shared<PackedIntegers>(values, width); });
 }
 
-// Rounds the images first, each by itself, and multiplies integers.
+// An expander that first rounds the images, each by itself, and multiplies integers.
 class IntegerExpander : public Expander {
  public:
   IntegerExpander(const Expanded& call, const IntegerKernel& kernel, const Finish& finish)
@@ -135,7 +135,7 @@ class IntegerExpander : public Expander {
   std::vector<float> factor_;
 };
 
-// Multiplies pixels and finishes them, in place.
+// Multiply pixels by a factor and finish them, in place.
 void finish_times(float factor, const Channels& channels, int64_t pixels, const Finish& finish,
                   float* values) {
   const std::vector<float> factors(static_cast<size_t>(channels.count), factor);
@@ -154,13 +154,13 @@ void finish_times(float factor, const Channels& channels, int64_t pixels, const 
   }
 }
 
-// A weight [O, C, height, width] as one matrix, channel by channel.
+// Return the layout of a weight [O, C, height, width] as one matrix, channel by channel.
 PanelLayout layout_of(const Tensor& weight) {
   return {weight.size[0],   weight.size[1],   weight.size[2] * weight.size[3],
           weight.stride[0], weight.stride[1], weight.stride[weight.size[3] == 1 ? 2 : 3]};
 }
 
-// Copies what each pixel's window reads, then multiplies rows of that.
+// An expander that copies what each pixel's window reads, then multiplies those rows.
 class WindowExpander : public PanelExpander {
  public:
   WindowExpander(const Expanded& call, const Finish& finish)
@@ -199,7 +199,7 @@ class WindowExpander : public PanelExpander {
   int64_t width() const { return call().sizes[3]; }
   int64_t depth() const { return call().expansion.elements() / call().expansion.size[0]; }
 
-  // What one row of the windows reads of one of the image's, null for one outside.
+  // Copy what one row of the windows reads of an image row, which is null outside the image.
   void gather_row(const float* from, float* to) const {
     const auto& p = call().expansion_parameters;
     const int64_t column = call().input.stride[3], step = p.stride[1] * column;
@@ -214,10 +214,10 @@ class WindowExpander : public PanelExpander {
   }
 
   std::vector<WindowRange>
-      across_;  // of each column of a window, the pixels for which it is inside
+      across_;  // for each column of a window, the pixels for which it is inside
 };
 
-// Null where the weight does not lie as the kernels want it.
+// Return null where the kernels do not support the weight's layout.
 std::unique_ptr<Expander> window_expander(const Expanded& call, const Finish& finish) {
   const Tensor& weight = call.expansion;
   const bool is_matrix = weight.size[2] == 1 || weight.size[3] == 1 ||

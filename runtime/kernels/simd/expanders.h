@@ -1,4 +1,4 @@
-// What a convolution makes of rows of an image, of some channels at a time.
+// The results of a convolution for rows of an image, some channels at a time.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ struct Channels {
   int64_t first, count, width;
 };
 
-// A row of the expanded image, and what was gathered for it.
+// A row of the expanded image, and the input gathered for it.
 struct ExpandedRow {
   int64_t image, y;
   const float* gathered;
@@ -28,12 +28,12 @@ class Expander {
   Expander(const Expander&) = delete;
   Expander& operator=(const Expander&) = delete;
 
-  // All channels, the widest first.
+  // Return all channels, the widest panel first.
   virtual std::span<const Channels> panels() const = 0;
-  // Floats that a row's inputs take where all panels read them from a place of their own.
+  // Return the floats of a row's inputs, if all panels read them from memory of their own.
   virtual int64_t gathered() const { return 0; }
   virtual void gather(int64_t, int64_t, float*) const {}
-  // The pixels of a row, one after the other.
+  // Compute the pixels of a row, one after another.
   void expand(const ExpandedRow& row, size_t panel, float* to) const;
 
  protected:
@@ -46,7 +46,7 @@ class Expander {
   const Finish& finish_;
 };
 
-// By products of floats.
+// An expander by products of floats.
 class PanelExpander : public Expander {
  public:
   PanelExpander(const kernels::Expanded& call, const Finish& finish,
@@ -54,7 +54,7 @@ class PanelExpander : public Expander {
   std::span<const Channels> panels() const override { return panels_; }
 
  protected:
-  // Of a row's pixels, each of `depth` numbers, that lie `between` floats apart.
+  // Multiply a row's pixels, each of `depth` numbers, that lie `between` floats apart.
   void multiply_pixels(const float* pixels, int64_t between, int64_t depth, size_t panel,
                        const Finish& finish, float* to) const;
 
@@ -63,8 +63,8 @@ class PanelExpander : public Expander {
   std::vector<Channels> panels_;
 };
 
-// For floats or integers, as the weight is; null where the operands do not lie as the kernels want
-// them, or the processor cannot multiply integers.
+// Return an expander for floats or integers, as the weight is; null where the kernels do not
+// support the operands' layouts or the processor cannot multiply integers.
 std::unique_ptr<Expander> expander_of(const kernels::Expanded& call, const Finish& finish);
 
 }  // namespace menagerie::simd

@@ -1,5 +1,5 @@
-// A depthwise convolution of a deeper image that another one makes, as in an inverted residual
-// block (arXiv:1801.04381).
+// A depthwise convolution of a deeper image that another convolution makes, as in an inverted
+// residual block (arXiv:1801.04381).
 #include <algorithm>
 #include <memory>
 
@@ -13,11 +13,10 @@ namespace {
 
 using kernels::Expanded;
 
-constexpr int64_t kFar =
-    1 << 22;  // expanded images of so many bytes; infra/adr/0019 has the figures
-constexpr int64_t kTasksEach = 2;  // that each thread may take, so that they end together
+constexpr int64_t kFar = 1 << 22;  // bytes of expanded images; infra/adr/0019 has the figures
+constexpr int64_t kTasksEach = 2;  // tasks that each thread may take, so that they end together
 
-// What is the same for all tasks.
+// The arguments that all tasks share.
 struct Block {
   const Expanded& call;
   const Tensor& output;
@@ -26,10 +25,10 @@ struct Block {
   std::span<const ResultRun> across;  // of a row of results
   const Expander& expander;
 
-  // Of the expanded image.
+  // Sizes of the expanded image.
   int64_t height() const { return call.sizes[2]; }
   int64_t width() const { return call.sizes[3]; }
-  // HeldRows of the expanded image that a window reaches over.
+  // Rows of the expanded image that a window reaches over.
   int64_t reach() const { return (call.weight.size[2] - 1) * call.parameters.dilation[0] + 1; }
 };
 
@@ -43,7 +42,7 @@ class HeldRows {
     memory_ = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(room * block.reach()));
   }
 
-  // Computes row `y` of the results. HeldRows come one after the other.
+  // Compute row `y` of the results. Rows come one after another.
   void slide(int64_t y) {
     const auto& p = block_.call.parameters;
     const int64_t top = std::clamp<int64_t>(y * p.stride[0] - p.padding[0], 0, block_.height());
@@ -102,7 +101,7 @@ class HeldRows {
   int64_t held_ = 0;  // rows before it are computed, as far as windows reach them
 };
 
-// Bands of rows of results are the tasks; the rows that two of them reach are computed twice.
+// A task is a band of rows of results; the rows that two of them reach are computed twice.
 void run(const Block& block) {
   const int64_t images = block.output.size[0], height = block.output.size[2];
   const int64_t threads = Context::current().threads();

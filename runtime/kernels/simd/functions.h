@@ -1,4 +1,4 @@
-// Activations of vectors, and of tiles that have just been stored. Local to the including file.
+// Activations of vectors, and of tiles that were just stored. Local to the including file.
 #pragma once
 
 #include <limits>
@@ -9,7 +9,7 @@
 namespace menagerie::simd {
 namespace {
 
-// A polynomial of x by Horner's rule, the highest power's factor first.
+// Evaluate a polynomial of x by Horner's rule, the highest power's factor first.
 template <class Lanes, class... Factors>
 typename Lanes::Vector polynomial(typename Lanes::Vector x, float highest, Factors... others) {
   auto sum = Lanes::all(highest);
@@ -17,9 +17,9 @@ typename Lanes::Vector polynomial(typename Lanes::Vector x, float highest, Facto
   return sum;
 }
 
-// e^x for -87 <= x <= 87 or NaN, to 3e-7 of itself near zero and 1.3e-6 far out: a power of two,
-// and a polynomial that is nearest to 2^r over -1/2 <= r <= 1/2, to 1.1e-7 of it (by iteratively
-// weighted least squares). The rest of log2(e) is left out, 1.3e-8 of itself for each unit of x.
+// Return e^x for -87 <= x <= 87 or NaN, to a relative 3e-7 near zero and 1.3e-6 far out: a power of
+// two times a polynomial nearest to 2^r over -1/2 <= r <= 1/2, to a relative 1.1e-7 (by iteratively
+// weighted least squares). The rest of log2(e) is left out: a relative 1.3e-8 per unit of x.
 template <class Lanes>
 typename Lanes::Vector exponential(typename Lanes::Vector x) {
   const auto log2_of_e = Lanes::all(1.44269504F);
@@ -30,7 +30,7 @@ typename Lanes::Vector exponential(typename Lanes::Vector x) {
                        n);
 }
 
-// 1 / (1 + e^-x), by the square of e^(-x/2): zero where e^-x overflows, as eager PyTorch's.
+// Return 1 / (1 + e^-x) by the square of e^(-x/2): zero if e^-x overflows, as in eager PyTorch.
 template <class Lanes>
 typename Lanes::Vector sigmoid(typename Lanes::Vector x) {
   const auto half = Lanes::clamped(x * -0.5F, Lanes::all(-44.4F), Lanes::all(44.4F));
@@ -39,7 +39,7 @@ typename Lanes::Vector sigmoid(typename Lanes::Vector x) {
   return Lanes::zero_below(x, Lanes::all(-88.72F), share);
 }
 
-// NaN of minus infinity, as eager PyTorch's.
+// Minus infinity gives NaN, as in eager PyTorch.
 template <class Lanes>
 typename Lanes::Vector silu(typename Lanes::Vector x) {
   return x * sigmoid<Lanes>(x);
@@ -56,9 +56,9 @@ typename Lanes::Vector hard_swish(typename Lanes::Vector x) {
   return x * hard_sigmoid<Lanes>(x);
 }
 
-// x * P(X <= x) of a normal X. What lies above 1/2 is an odd rational function, fitted over |x| <=
-// 5.2 by iteratively weighted least squares to 6e-8; farther out it is 1/2 to 1.4e-7. All x below
-// -5.2 give zero, and minus infinity NaN, as eager PyTorch's.
+// Return x * P(X <= x) for a normal X. The excess over 1/2 is an odd rational function, fitted over
+// |x| <= 5.2 by iteratively weighted least squares to 6e-8; farther out it is 1/2 to 1.4e-7. All x
+// below -5.2 give zero, and minus infinity NaN, as in eager PyTorch.
 template <class Lanes>
 typename Lanes::Vector gelu(typename Lanes::Vector x) {
   const auto lowest = Lanes::all(-5.2F);
@@ -72,7 +72,7 @@ typename Lanes::Vector gelu(typename Lanes::Vector x) {
   return x * Lanes::zero_below(x, lowest, share);
 }
 
-// Rows of values, and where their activations go.
+// Rows of values, and the destination of their activations.
 struct ValueRows {
   const float* from;
   int64_t from_row;
@@ -115,7 +115,7 @@ __attribute__((noinline)) void activate(kernels::Activation activation, const Va
   }
 }
 
-// e^x for x <= 0, zero below e^-87.
+// Return e^x for x <= 0, zero below e^-87.
 template <class Lanes>
 typename Lanes::Vector exponential_of_negative(typename Lanes::Vector x) {
   const auto lowest = Lanes::all(-87);
@@ -124,7 +124,7 @@ typename Lanes::Vector exponential_of_negative(typename Lanes::Vector x) {
 
 template <class Lanes>
 float row_maximum(const float* values, int64_t n) {
-  constexpr int64_t kChains = 4;  // under way at once, as each waits for its last comparison
+  constexpr int64_t kChains = 4;  // in flight at once, as each waits for its last comparison
   constexpr float kNothing = -std::numeric_limits<float>::infinity();
   typename Lanes::Vector most[kChains];
   for (auto& chain : most) chain = Lanes::all(kNothing);

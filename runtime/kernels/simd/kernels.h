@@ -1,5 +1,5 @@
 // The innermost loops of products, convolutions and attention for x86-64, compiled for AVX2 and for
-// AVX-512 from one text; the processor at hand decides which are called.
+// AVX-512 from one source; the actual processor decides which are called.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace menagerie::simd {
 
-// What is done to sums before they are stored: activation(clamp(sum)).
+// The operations on sums before they are stored: activation(clamp(sum)).
 struct Finish {
   bool clamps = false;
   float lowest = 0, highest = 0;
-  kernels::Activation activation = kernels::Activation::kNone;  // beyond a clamp
+  kernels::Activation activation = kernels::Activation::kNone;  // besides a clamp
 };
 
 // A few rows of a product: output[rows, columns] = finish(input[rows, depth] * weights + bias).
@@ -29,27 +29,27 @@ struct ProductTile {
   int64_t depth, rows, columns;
 };
 
-// Products with panels of so many columns, of `most_rows` rows at most.
+// Products with panels of `width` columns, of at most `most_rows` rows.
 struct PanelKernel {
   int64_t width;
   int64_t most_rows;
   void (*multiply)(const ProductTile&, const Finish&);
-  // The same of an input [depth, rows], whose rows are packed; null where they need not be.
+  // The same for an input [depth, rows], whose rows are packed; null where they need not be.
   void (*multiply_packed)(const ProductTile&, const Finish&) = nullptr;
 };
 
-// Products whose operands are bfloat16, two neighbouring terms in the place of a float: an
+// Products whose operands are bfloat16, two neighbouring terms in the place of a float: one
 // instruction adds both.
 struct PairKernels {
-  std::span<const PanelKernel> panels;  // as those of `Kernels`, one for each of theirs
-  // Rounds n floats of a row; where n is odd, a zero stands beside the last.
+  std::span<const PanelKernel> panels;  // one for each of the panels of `Kernels`
+  // Round n floats of a row; if n is odd, a zero is stored beside the last.
   void (*round)(const float* from, int64_t n, float* to);
-  // Rounds a panel [depth, width] to pairs along its depth, in place; likewise.
+  // Round a panel [depth, width] to pairs along its depth, in place; likewise.
   void (*pair)(float* panel, int64_t depth, int64_t width);
 };
 
-// The same of integers: output = finish((input * weights + start) * factor + bias), the product and
-// its start in 32 bits. The weights are packed [depth / 4, width of the panel, 4], `depth` is a
+// The same for integers: output = finish((input * weights + start) * factor + bias), the product
+// and its start in 32 bits. The weights are packed [depth / 4, width of the panel, 4], `depth` is a
 // multiple of 4, and `start`, `factor` and `bias` are as long as the panel is wide.
 struct IntegerTile {
   const uint8_t* input;
@@ -63,18 +63,18 @@ struct IntegerTile {
   int64_t depth, rows, columns;
 };
 
-// Products of integers with panels of so many columns, of `most_rows` rows at most.
+// Products of integers with panels of `width` columns, of at most `most_rows` rows.
 struct IntegerKernel {
   int64_t width;
   int64_t most_rows;
   void (*multiply)(const IntegerTile&, const Finish&);
 };
 
-// Neighbouring results of a depthwise convolution, all of whose windows lie in the image as far as
-// they are read: output[p, c] = finish(sum over y, x of input[p, y, x, c] * weights[y, x, c] +
-// bias). Steps are in floats; channels are dense.
+// Neighbouring results of a depthwise convolution whose windows lie in the image as far as they are
+// read: output[p, c] = finish(sum over y, x of input[p, y, x, c] * weights[y, x, c] + bias). Steps
+// are in floats; channels are dense.
 struct WindowTile {
-  const float* const* input;         // of each window row, the image's row
+  const float* const* input;         // for each window row, the image's row
   int64_t left;                      // floats from there to the first window
   int64_t input_step, input_column;  // to the next result, window column
   const float* weights;
@@ -94,8 +94,8 @@ struct Kernels {
   void (*slide)(const WindowTile&, const Finish&);
   float (*maximum)(const float* values, int64_t n);
   float (*exponentials)(float* values, int64_t n, float highest);
-  // What was measured to take less than the library's: products with so many weights or more, with
-  // GELU behind them, and with SiLU or a sigmoid and so few weights.
+  // Products that were measured to be faster than the library's: those with at least this many
+  // weights, with GELU after them, and with SiLU or a sigmoid and this few weights.
   int64_t far_weights;
   bool faster_gelu;
   int64_t few_weights;
@@ -107,16 +107,16 @@ extern const Kernels avx512_kernels;
 extern const IntegerKernel vnni_kernel;
 extern const PairKernels bf16_kernels;
 
-// What multiplies bfloat16 here; null where the processor has not the instruction.
+// Return the kernels that multiply bfloat16; null if the processor lacks the instruction.
 const PairKernels* pair_kernels();
 
-// What multiplies integers here; null where the processor has not the instruction.
+// Return the kernel that multiplies integers; null if the processor lacks the instruction.
 const IntegerKernel* integer_kernel();
 
-// Those for this processor, or for the lesser one that ONEDNN_MAX_CPU_ISA names.
+// Return the kernels for this processor, or for the lesser one that ONEDNN_MAX_CPU_ISA names.
 const Kernels& kernels();
 
-// Calls take(kernel, first column, columns) for the widest panels that waste less than a narrowest
+// Call take(kernel, first column, columns) for the widest panels that waste less than a narrowest
 // one, from the first column to the last.
 template <class Take>
 void each_panel(int64_t columns, const Take& take) {
@@ -131,7 +131,7 @@ void each_panel(int64_t columns, const Take& take) {
   }
 }
 
-// Calls take(first row, rows) for tiles of `most` rows at most, of nearly equal heights.
+// Call take(first row, rows) for tiles of at most `most` rows, of nearly equal heights.
 template <class Take>
 void each_tile(int64_t rows, int64_t most, const Take& take) {
   const int64_t tiles = (rows + most - 1) / most;
@@ -141,19 +141,19 @@ void each_tile(int64_t rows, int64_t most, const Take& take) {
   }
 }
 
-// A product of any number of rows with one panel, tile by tile.
+// Multiply any number of rows by one panel, tile by tile.
 void multiply_rows(const PanelKernel& kernel, ProductTile tile, const Finish& finish);
 
-// What an epilogue is for these kernels; false where they have not its activation or operation.
+// Convert an epilogue for these kernels; return false if they lack its activation or operation.
 bool finish_of(const kernels::Epilogue& epilogue, Finish& finish);
 
-// Whether the activation takes exponentials, which oneDNN is slow at behind a product.
+// Return whether the activation takes exponentials, which oneDNN is slow at after a product.
 bool is_exponential(const Finish& finish);
 
-// Whether it is GELU, and a product that ends with it takes less here than by the library.
+// Return whether it is GELU, and a product that ends with it is faster here than by the library.
 bool is_faster_gelu(const Finish& finish);
 
-// Tells a profile that an operator was computed by these kernels.
+// Tell a profile that these kernels computed an operator.
 void note_own_kernel();
 
 }  // namespace menagerie::simd

@@ -1,4 +1,4 @@
-// Compiled for x86-64-v4: nothing in here may be called on a lesser processor.
+// Compiled for x86-64-v4: nothing here may be called on a lesser processor.
 #include <limits>
 
 #include "kernels/simd/functions.h"

@@ -1,4 +1,4 @@
-// Compiled for x86-64-v4 with BF16: nothing in here may be called on a lesser processor.
+// Compiled for x86-64-v4 with BF16: nothing here may be called on a lesser processor.
 #include <algorithm>
 
 #include "kernels/simd/tiles.h"

@@ -1,4 +1,4 @@
-// Compiled for x86-64-v4 with VNNI: nothing in here may be called on a lesser processor.
+// Compiled for x86-64-v4 with VNNI: nothing here may be called on a lesser processor.
 #include <cstring>
 
 #include "kernels/simd/tiles.h"
@@ -57,7 +57,7 @@ void multiply_integers(const IntegerTile& t, const Finish& finish) {
   results.end(finish, t.output, t.output_row);
 }
 
-// Of 1 to kRows rows.
+// Multiply 1 to kRows rows.
 template <int kRows>
 void multiply_integer_rows(const IntegerTile& t, const Finish& finish) {
   if constexpr (kRows > 1) {

@@ -19,28 +19,28 @@
 namespace menagerie::simd {
 namespace {
 
-constexpr int64_t kFewNumbers = 4096;       // of a weight, which then is widened once
+constexpr int64_t kFewNumbers = 4096;       // of a weight; one with fewer is widened once
 constexpr int64_t kPanelFloats = 1 << 16;   // of panels, which stay in the second-level cache
 constexpr int64_t kPairedFloats = 1 << 18;  // the same where rows are rounded for each group
 constexpr int64_t kRowFloats = 1 << 15;     // of rows beside them
 constexpr int64_t kMostRows = 96;           // of a block
-constexpr int64_t kLeastShare = 56;         // rows for which panels are widened once more
+constexpr int64_t kLeastShare = 56;         // rows that are worth widening panels once more
 constexpr int64_t kLeastPiece = 128;        // numbers of a stored row that are widened at once
-constexpr int64_t kSetBytes = 4096;  // rows so far apart share a set of the first-level cache
+constexpr int64_t kSetBytes = 4096;  // rows this far apart share a set of the first-level cache
 constexpr int64_t kLineFloats = 16;
 constexpr int64_t kCopiedFloats = 1 << 20;
-constexpr int64_t kSharesEach = 2;  // of a thread, so that none waits long for the last
+constexpr int64_t kSharesEach = 2;  // for each thread, so that none waits long for the last
 
 int64_t whole_lines(int64_t floats) {
   return (floats + kLineFloats - 1) / kLineFloats * kLineFloats;
 }
 
-// A distance of rows that lets a tile of them stay in the first-level cache.
+// Return a distance of rows that lets a tile of them stay in the first-level cache.
 int64_t apart(int64_t floats) {
   return floats * int64_t{sizeof(float)} % kSetBytes == 0 ? floats + kLineFloats : floats;
 }
 
-// Rows of the left operand, floats from one to the next.
+// Rows of the left operand, `row` floats apart.
 struct LeftRows {
   const float* data;
   int64_t row;
@@ -50,14 +50,14 @@ struct NarrowProduct {
   int64_t rows = 0;
   NarrowWeight weight{};
   const PairKernels* pairs = nullptr;  // where both operands are multiplied as bfloat16
-  // Rows from `first` on; those that have to be copied, to `room`, `room_row` floats apart.
+  // Return rows from `first` on; rows that must be copied go to `room`, `room_row` floats apart.
   std::function<LeftRows(int64_t first, int64_t count, float* room)> left;
   int64_t room_row = 0;
   portable::Finish finish;
-  std::optional<Finish> own;    // what the panel kernels do of it, where that is all
-  const float* bias = nullptr;  // theirs
+  std::optional<Finish> own;    // what the panel kernels apply, if that is all
+  const float* bias = nullptr;  // the panel kernels'
 
-  // Floats of a row of both operands, as they are multiplied.
+  // Return the floats of a row of both operands, as they are multiplied.
   int64_t depth() const { return pairs ? (weight.numbers() + 1) / 2 : weight.numbers(); }
 };
 
@@ -65,7 +65,7 @@ struct WorkerRoom {
   float *panels, *rows, *pieces, *sums;
 };
 
-// How work is divided, and what memory a worker needs.
+// The division of work, and the memory that a worker needs.
 struct Division {
   explicit Division(const NarrowProduct& p) {
     const PanelKernel& widest = kernels().panels.front();
@@ -118,7 +118,7 @@ void multiply_rows_of(const NarrowProduct& p, std::span<const Panel> panels, int
   }
 }
 
-// A panel as it is multiplied: pairs that lie side by side are moved as floats are.
+// Fill a panel as it is multiplied: pairs that lie side by side are moved as floats are.
 void fill_panel(const NarrowProduct& p, int64_t first, int64_t columns, int64_t width,
                 float* pieces, float* to) {
   const NarrowWeight& w = p.weight;
@@ -131,7 +131,7 @@ void fill_panel(const NarrowProduct& p, int64_t first, int64_t columns, int64_t 
   if (p.pairs) p.pairs->pair(to, w.numbers(), width);
 }
 
-// A group of columns of a share of rows.
+// Multiply a share of rows by a group of columns.
 void multiply_share(const NarrowProduct& p, const Division& by, int64_t group, int64_t share,
                     const WorkerRoom& room) {
   const int64_t begin = group * by.width;
@@ -151,7 +151,7 @@ void multiply_share(const NarrowProduct& p, const Division& by, int64_t group, i
   }
 }
 
-// Where several groups of columns would copy the same rows, all are copied once, if they are few.
+// Copy all rows once, if they are few and several groups of columns would copy the same ones.
 Tensor copied_rows(NarrowProduct& p) {
   if (p.room_row == 0 || Division(p).groups == 1 || p.rows * p.room_row > kCopiedFloats) return {};
   const int64_t sizes[] = {p.rows, p.room_row};
@@ -170,7 +170,7 @@ Tensor copied_rows(NarrowProduct& p) {
   return rows;
 }
 
-// Rounds rows to bfloat16 where the processor multiplies it, and the weight is stored so.
+// Round rows to bfloat16 if the processor multiplies it and the weight is stored in it.
 void round_rows(NarrowProduct& p) {
   if (p.weight.stored->values.dtype != Dtype::kBFloat16) return;
   p.pairs = pair_kernels();
@@ -197,7 +197,7 @@ void multiply_narrow(NarrowProduct p) {
   });
 }
 
-// Where results [rows, columns], or [batch, channels, ...], lie.
+// Return the location of results [rows, columns] or [batch, channels, ...].
 portable::Place place_of_rows(const Tensor& output, int64_t first) {
   portable::Place place{output.data<float>() + first * output.stride[1], {}, output.stride[1]};
   for (int32_t axis = 0; axis < output.dimensions; ++axis) {
@@ -209,7 +209,7 @@ portable::Place place_of_rows(const Tensor& output, int64_t first) {
   return place;
 }
 
-// Computes the columns from `first` on of a result.
+// Compute the columns from `first` on of a result.
 void compute_narrow(NarrowProduct p, const Tensor* bias, const kernels::Epilogue& epilogue,
                     int64_t first, const Tensor& output) {
   p.finish.result = place_of_rows(output, first);
@@ -226,8 +226,8 @@ void compute_narrow(NarrowProduct p, const Tensor* bias, const kernels::Epilogue
   multiply_narrow(std::move(p));
 }
 
-// Asks for numbers of a row that are read next: pieces are too short for the processor to foresee
-// it.
+// Prefetch the numbers of a row that are read next: pieces are too short for the processor to
+// predict them.
 void fetch(const NarrowRows& stored, int64_t row, int64_t column, int64_t count) {
   constexpr int64_t kLineBytes = 64;
   const int64_t bytes = stored.values.size[1] * element_size(stored.values.dtype);
@@ -306,7 +306,7 @@ namespace {
 
 using Axes = std::array<int64_t, kMaxSpatial>;
 
-// The windows of images as rows [taps, channels], channels being dense; of lines and images the
+// The windows of images as rows [taps, channels] with dense channels; for lines and images, the
 // first axes have one place.
 struct ImageWindows {
   ImageWindows(const Tensor& input, const Tensor& weight, const ConvolutionParameters& p,
@@ -324,7 +324,7 @@ struct ImageWindows {
     }
   }
 
-  // The row of result number `index`; `data` begins with the channels that are read.
+  // Copy the row of result number `index`; `data` begins with the channels that are read.
   void copy_row(const float* data, int64_t index, float* to) const {
     Axes at;  // of the window's first place
     for (size_t axis = kMaxSpatial; axis-- > 0; index /= results[axis]) {
@@ -346,7 +346,7 @@ struct ImageWindows {
   Axes stride{1, 1, 1}, padding{}, dilation{1, 1, 1};
 
  private:
-  // A line of the window; zeros where there is no image.
+  // Copy a line of the window, with zeros where there is no image.
   void copy_line(const float* line, int64_t at, float* to) const {
     for (int64_t x = 0; x < window[2]; ++x, at += dilation[2], to += channels) {
       const bool inside = line != nullptr && at >= 0 && at < size[2];

@@ -8,8 +8,8 @@
 
 namespace menagerie::simd {
 
-// A matrix [taps, depth, columns]: each column is a stored row [depth, taps], or when turned (of
-// one tap) each number of the depth is.
+// A matrix [taps, depth, columns]: each column is a stored row [depth, taps]; when turned (with one
+// tap), each number of the depth is one.
 struct NarrowWeight {
   const NarrowRows* stored;
   int64_t first;  // stored row
@@ -19,14 +19,14 @@ struct NarrowWeight {
   int64_t numbers() const { return taps * depth; }  // of a column
 };
 
-// That of a constant [columns, depth, ...]; none if it is stored as floats, or so small that floats
-// serve better.
+// Return the form of a constant [columns, depth, ...]; none if it is stored as floats, or is so
+// small that floats serve better.
 std::optional<NarrowWeight> narrow_weight(const Tensor& weight);
 
-// Floats that `widen_panel` needs beside a panel.
+// Return the number of floats that `widen_panel` needs besides a panel.
 int64_t floats_of_pieces(const NarrowWeight& weight);
 
-// Widens so many columns into a panel [taps, depth, width].
+// Widen `columns` columns into a panel [taps, depth, width].
 void widen_panel(const NarrowWeight& weight, int64_t first, int64_t columns, int64_t width,
                  float* pieces, float* to);
 

@@ -1,4 +1,4 @@
-// Products by panel kernels: weights packed panel by panel, rows that are multiplied with them.
+// Products by panel kernels: weights are packed panel by panel, and rows are multiplied by them.
 #include "kernels/simd/products.h"
 
 #include <algorithm>
@@ -92,10 +92,10 @@ constexpr int64_t kBlockFloats = 700'000;  // of packed rows, and half of their 
                                            // last cache has room for
 constexpr int64_t kBlocksEach = 4;         // of a thread, so that none waits long for the last
 
-// Whether a tile has more rows than a set of the first-level cache has lines.
+// Return whether a tile has more rows than a set of the first-level cache has lines.
 bool packs_rows() { return kernels().panels.front().multiply_packed != nullptr; }
 
-// Packs rows tile by tile.
+// Pack rows tile by tile.
 void pack_rows(const RowsProduct& p, float* packed) {
   each_tile(p.rows, kernels().panels.front().most_rows, [&](int64_t first, int64_t rows) {
     kernels::pack_panel({p.input + first * p.input_row, 1, p.input_row}, p.depth, rows, rows,
@@ -121,15 +121,15 @@ void multiply_panel(const RowsProduct& p, const float* packed, const Panel& pane
   });
 }
 
-// A block of rows: packed, then multiplied with each panel in turn, so that a panel is read from
-// afar once a block.
+// Multiply a block of rows: it is packed, then multiplied by each panel in turn, so that a panel is
+// read from distant memory once per block.
 void multiply_block(const RowsProduct& p, const PackedPanels& weights, const Finish& finish,
                     float* packed) {
   if (packed != nullptr) pack_rows(p, packed);
   for (const Panel& panel : weights.panels()) multiply_panel(p, packed, panel, finish);
 }
 
-// Rows too few to be divided: threads share the panels.
+// Multiply rows that are too few to be divided: threads share the panels.
 void multiply_few_rows(const RowsProduct& p, const PackedPanels& weights, const Finish& finish) {
   const int64_t space[] = {packs_rows() ? p.rows : 0, p.depth};
   const Tensor room = empty_contiguous(Dtype::kFloat32, space);
@@ -141,7 +141,7 @@ void multiply_few_rows(const RowsProduct& p, const PackedPanels& weights, const 
   });
 }
 
-// How many rows are packed at once: as many for each thread.
+// Return how many rows are packed at once: the same number for each thread.
 int64_t rows_of_block(const RowsProduct& p, int64_t columns, int64_t threads) {
   const int64_t most =
       std::max(std::min(kBlockFloats / p.depth, 2 * kBlockFloats / columns), kFewestRows);

@@ -1,5 +1,5 @@
-// Constant weights, packed for the panel kernels, and products of rows with them. Rows are packed,
-// too, where a tile has more of them than a set of the first-level cache has lines.
+// Constant weights, packed for the panel kernels, and products of rows with them. Rows are packed
+// too where a tile has more of them than a set of the first-level cache has lines.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace menagerie::simd {
 
 using kernels::PanelLayout;
 
-// Columns that one kernel multiplies with, and where their weights lie.
+// Columns that one kernel multiplies by, and where their weights are.
 struct Panel {
   const PanelKernel* kernel;
   int64_t first, columns;
@@ -44,16 +44,16 @@ class PackedPanels : public Prepared {
   std::vector<Panel> panels_;
 };
 
-// Those of a constant weight, packed once.
+// Return the panels of a constant weight, packed once.
 std::shared_ptr<PackedPanels> packed_panels(const Tensor& weight, const PanelLayout& layout);
-// The same of a weight [columns, depth] or [columns, depth, 1, 1].
+// Return the same for a weight [columns, depth] or [columns, depth, 1, 1].
 std::shared_ptr<PackedPanels> packed_panels(const Tensor& weight);
 
-// The pixels of a batch of images as rows of a matrix with dense channels: elements from one to the
-// next; nothing where they do not lie so.
+// Return the elements from one pixel to the next, if the pixels of a batch of images are rows of a
+// matrix with dense channels; else nothing.
 std::optional<int64_t> row_of_pixels(const Tensor& images);
 
-// Whether a convolution multiplies each pixel by one constant matrix.
+// Return whether a convolution multiplies each pixel by one constant matrix.
 bool is_pointwise(const Tensor& weight, const ConvolutionParameters& parameters);
 
 // output[rows, columns] = finish(input[rows, depth] * weights + bias). Rows of the input may
@@ -67,13 +67,13 @@ struct RowsProduct {
   int64_t rows, depth;
 };
 
-// Whether the rows are enough to be divided among all threads.
+// Return whether the rows are enough to be divided among all threads.
 bool takes_many_rows(int64_t rows);
 
 void multiply_all_rows(const RowsProduct& product, const PackedPanels& weights,
                        const Finish& finish);
 
-// Calls work(task, memory) for each of `tasks`, on several threads; each has floats of its own.
+// Call work(task, memory) for each of `tasks` on several threads, each with floats of its own.
 template <class Work>
 void for_each_task(int64_t tasks, int64_t floats, const Work& work) {
   const int64_t sizes[] = {std::min<int64_t>(Context::current().threads(), tasks), floats};

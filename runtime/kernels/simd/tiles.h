@@ -7,7 +7,7 @@
 namespace menagerie::simd {
 namespace {
 
-// Sums of kRows results of kVectors vectors each. The last vector may be one in part.
+// Sums of kRows results of kVectors vectors each. The last vector may be partial.
 template <class Lanes, int kRows, int kVectors, bool kWhole>
 struct Sums {
   using V = typename Lanes::Vector;
@@ -47,7 +47,7 @@ struct Sums {
         }
       }
     }
-    // An activation is computed from a copy, so that a result goes to memory once.
+    // An activation is computed from a copy, so that a result is written to memory once.
     constexpr int64_t kWidth = kVectors * Lanes::kCount;
     alignas(64) float copy[kRows * kWidth];
     const bool activates = finish.activation != Activation::kNone;
@@ -86,7 +86,7 @@ void multiply_all(const ProductTile& t, const Finish& finish) {
   sums.end(finish, t.output, t.output_row);
 }
 
-// Of 1 to kMostRows rows.
+// Multiply 1 to kMostRows rows.
 template <class Lanes, int kVectors, int kMostRows, bool kPacked = false>
 void multiply(const ProductTile& t, const Finish& finish) {
   if constexpr (kMostRows > 1) {
@@ -98,8 +98,8 @@ void multiply(const ProductTile& t, const Finish& finish) {
   multiply_all<Lanes, kVectors, kMostRows, kPacked, false>(t, finish);
 }
 
-// Channels from `first` on, kVectors vectors of them, of kCount results; the one vector that is not
-// whole ends with the channels.
+// Compute kVectors vectors of channels from `first` on, for kCount results; the one vector that is
+// not whole ends with the channels.
 template <class Lanes, int kCount, int kVectors, bool kWhole = true>
 void slide_channels(const WindowTile& t, const Finish& finish, int64_t first) {
   Sums<Lanes, kCount, kVectors, kWhole> sums(kWhole ? kVectors * Lanes::kCount
@@ -125,8 +125,8 @@ void slide_channels(const WindowTile& t, const Finish& finish, int64_t first) {
   sums.end(finish, t.output + first, t.output_step);
 }
 
-// Of 1 to kCount results. The fewer they are, the more channels at once, so that sums enough are
-// under way.
+// Compute 1 to kCount results. The fewer they are, the more channels at once, so that enough sums
+// are in flight.
 template <class Lanes, int kCount>
 void slide(const WindowTile& t, const Finish& finish) {
   if constexpr (kCount > 1) {

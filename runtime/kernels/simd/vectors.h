@@ -1,4 +1,4 @@
-// Vectors of floats and what the kernels need of them. All of it is local to the including file,
+// Vectors of floats and the operations that kernels need. All of it is local to the including file,
 // which is compiled for a processor of its own: the linker must not share it with other files.
 #pragma once
 
@@ -34,13 +34,13 @@ struct Lanes8 {
   static Vector rounded(Vector x) {
     return (Vector)_mm256_round_ps((__m256)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   }
-  // x * 2^n for whole n from -126 to 127.
+  // Return x * 2^n for integer n from -126 to 127.
   static Vector scaled(Vector x, Vector n) {
     const __m256i biased = _mm256_add_epi32(_mm256_cvtps_epi32((__m256)n), _mm256_set1_epi32(127));
     return x * (Vector)_mm256_castsi256_ps(_mm256_slli_epi32(biased, 23));
   }
   static Vector inverse(Vector x) { return 1.0F / x; }
-  // y, but zero where x is less than the lowest.
+  // Return y, but zero where x is less than the lowest.
   static Vector zero_below(Vector x, Vector lowest, Vector y) { return x < lowest ? all(0) : y; }
 
  private:
@@ -78,7 +78,7 @@ struct Lanes16 {
   static Vector scaled(Vector x, Vector n) {
     return (Vector)_mm512_scalef_ps((__m512)x, (__m512)n);
   }
-  // By one step of Newton's from an estimate of 14 bits: to 1 ULP, in a third of a division's time.
+  // One Newton step from an estimate of 14 bits gives 1 ULP, in a third of a division's time.
   static Vector inverse(Vector x) {
     const Vector near = (Vector)_mm512_rcp14_ps((__m512)x);
     const Vector error = multiply_add(-x, near, all(1));
@@ -92,7 +92,7 @@ struct Lanes16 {
 #endif
 
 // Several vectors as one: each operation is begun for all before the next one, so that none waits
-// for the last one's result.
+// for the previous one's result.
 template <class Lanes, int kVectors>
 struct VectorGroup {
   static constexpr int64_t kCount = kVectors * Lanes::kCount;
