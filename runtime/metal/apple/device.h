@@ -13,14 +13,14 @@
 
 namespace menagerie::metal {
 
-// A place in one of Metal's buffers.
+// A location in one of Metal's buffers.
 struct Bound {
   id<MTLBuffer> buffer = nil;
   size_t offset = 0;  // bytes
 };
 
 // Shared storage: host and GPU address the same memory. Wrapped memory that is longer than Metal's
-// longest buffer is seen through several, which overlap.
+// longest buffer is seen through several buffers, which overlap.
 class AppleBuffer final : public Buffer {
  public:
   struct View {
@@ -31,7 +31,7 @@ class AppleBuffer final : public Buffer {
   // The device's own memory, of which `bytes` are in use.
   AppleBuffer(id<MTLBuffer> buffer, size_t bytes)
       : contents_(buffer.contents), bytes_(bytes), views_{{buffer, 0, buffer.length}} {}
-  // Memory of an owner that is kept with it.
+  // Memory of an owner, which is kept with it.
   AppleBuffer(std::vector<View> views, void* contents, size_t bytes,
               std::shared_ptr<const void> owner)
       : contents_(contents), bytes_(bytes), owner_(std::move(owner)), views_(std::move(views)) {}
@@ -44,7 +44,7 @@ class AppleBuffer final : public Buffer {
   // Metal keeps its buffers until the work is done, but not the memory that they wrap.
   bool is_wrapped() const { return owner_ != nullptr; }
 
-  // The buffer that holds the whole region; fails if none does.
+  // Return the buffer that holds the whole region; fail if none does.
   Bound bound(const Region& region) const {
     if (region.bytes == 0 && region.offset == bytes_) return {views_.front().buffer, 0};  // empty
     for (const View& view : views_) {
@@ -61,7 +61,7 @@ class AppleBuffer final : public Buffer {
  private:
   void* contents_;
   size_t bytes_;
-  std::shared_ptr<const void> owner_;  // lets go of its memory after the buffers over it
+  std::shared_ptr<const void> owner_;  // releases its memory after the buffers over it
   std::vector<View> views_;
 };
 
@@ -83,12 +83,12 @@ class AppleKernel final : public Kernel {
   id<MTLComputePipelineState> pipeline_;
 };
 
-// What to bind for a region; only this device's buffers ever reach it.
+// Return what to bind for a region, which is always one of this device's buffers.
 inline Bound bound(const Region& region) {
   return static_cast<const AppleBuffer&>(*region.buffer).bound(region);
 }
 
-// Which memory the GPU finds resident at any time: that of weights.
+// The memory that the GPU finds resident at any time: weights.
 // Without a residency set the system may unwire memory that no work has touched for a while, and
 // the next run waits until it is wired again
 // (developer.apple.com/documentation/metal/simplifying-gpu-resource-management-with-residency-sets).
@@ -97,11 +97,11 @@ class Residency {
  public:
   explicit Residency(id<MTLDevice> device);
 
-  // Buffers stay resident for as long as the result lives, and the owner of their memory with it.
+  // Keep buffers, and the owner of their memory, resident for as long as the result lives.
   std::shared_ptr<const void> keep(std::vector<id<MTLBuffer>> buffers,
                                    std::shared_ptr<const void> owner);
 
-  // All of a queue's work finds them resident.
+  // Let all of a queue's work find them resident.
   void serve(id<MTLCommandQueue> queue) const;
 
  private:

@@ -17,7 +17,7 @@ struct Residency::Kept {
   std::shared_ptr<const void> owner;
   std::vector<id<MTLBuffer>> buffers;
 
-  // The set lets go of the buffers before they, and then their memory, go.
+  // The set releases the buffers before they, and then their memory, are freed.
   ~Kept() {
     @autoreleasepool {
       const std::lock_guard lock(residency.mutex_);
@@ -52,7 +52,7 @@ void Residency::serve(id<MTLCommandQueue> queue) const {
 
 namespace {
 
-// Those that the kernel reads or writes; the compiler leaves out what it does not use.
+// Return the buffers that the kernel reads or writes; the compiler omits what it does not use.
 std::map<uint32_t, std::string> buffers_of(MTLComputePipelineReflection* reflection) {
   std::map<uint32_t, std::string> buffers;
   for (NSUInteger i = 0; i < reflection.bindings.count; ++i) {
@@ -91,7 +91,7 @@ class AppleLibrary final : public ShaderLibrary {
   id<MTLLibrary> library_;
 };
 
-// A process without a session at the screen may have no default device, and devices all the same.
+// A process without a session at the screen may have no default device but still have devices.
 id<MTLDevice> the_device() {
   id<MTLDevice> device = MTLCreateSystemDefaultDevice();
   if (device == nil) device = MTLCopyAllDevices().firstObject;
@@ -99,9 +99,9 @@ id<MTLDevice> the_device() {
   return device;
 }
 
-// The name of a GPU's architecture ends with its generation and a letter, p for a phone's:
-// applegpu_g17s. Which have the units, and from which system on: github.com/ml-explore/mlx,
-// is_nax_available() of mlx/backend/metal/device.cpp.
+// Return whether the GPU has matrix units. Its architecture's name ends with its generation and a
+// letter, p for a phone's: applegpu_g17s. For those with the units, and since which system, see
+// github.com/ml-explore/mlx, is_nax_available() of mlx/backend/metal/device.cpp.
 bool finds_matrix_units(id<MTLDevice> device) {
   if (@available(macOS 26.2, *)) {
     const std::string name = text_of(device.architecture.name);
@@ -112,7 +112,7 @@ bool finds_matrix_units(id<MTLDevice> device) {
   return false;
 }
 
-// What systems before macOS 26 do not declare.
+// Headers before macOS 26 do not declare it.
 constexpr auto kMetal4 = static_cast<MTLLanguageVersion>(4 << 16);
 
 size_t whole_pages(size_t bytes) {
@@ -173,7 +173,7 @@ class AppleDevice final : public MetalDevice {
       MTLCompileOptions* options = [[MTLCompileOptions alloc] init];
       const bool tensors = source.find("<MetalPerformancePrimitives/") != std::string::npos;
       options.languageVersion = tensors ? kMetal4 : MTLLanguageVersion3_1;
-      // NaN, infinity and the last bits must come out as eager's do.
+      // NaN, infinity and the last bits must match eager's.
       options.mathMode = MTLMathModeSafe;
       options.mathFloatingPointFunctions = MTLMathFloatingPointFunctionsPrecise;
       NSError* error = nil;
@@ -192,11 +192,11 @@ class AppleDevice final : public MetalDevice {
   bool has_matrix_units() const override { return has_matrix_units_; }
 
  private:
-  // Without a copy, or none: only whole pages can be wrapped. Mapped files and large allocations
-  // begin at a page, and what follows their end in its last page may be addressed too. A virtual
-  // Mac gives buffers of length zero (github.com/actions/runner-images, issue 10663). Of a length
-  // that one buffer cannot have, each begins a quarter of the longest one after the one before, so
-  // that whatever is as long as three quarters lies in one of them.
+  // Wrap memory without a copy, or return no views: only whole pages can be wrapped. Mapped files
+  // and large allocations begin at a page, and what follows their end in the last page may be
+  // addressed too. A virtual Mac returns buffers of length zero (github.com/actions/runner-images,
+  // issue 10663). For a length beyond the longest buffer, each view begins a quarter of that after
+  // the one before, so that any three quarters of it lie in one view.
   std::vector<AppleBuffer::View> wrapped(const void* data, size_t bytes) {
     const auto page = static_cast<size_t>(::getpagesize());
     if (reinterpret_cast<uintptr_t>(data) % page != 0) return {};
@@ -226,7 +226,7 @@ class AppleDevice final : public MetalDevice {
 }  // namespace
 
 MetalDevice& MetalDevice::instance() {
-  // Never destroyed: generated code gives its shader libraries back when the process ends.
+  // Never destroyed: generated code releases its shader libraries when the process ends.
   static auto* device = new AppleDevice();
   return *device;
 }

@@ -12,10 +12,10 @@ MTLSize size_of(const std::array<uint64_t, 3>& extents) {
   return MTLSizeMake(extents[0], extents[1], extents[2]);
 }
 
-// The GPU begins while the host goes on encoding: after as much as mlx encodes for most of Apple's
+// The GPU begins while the host is still encoding: after as much as mlx encodes for most of Apple's
 // GPUs (mlx: backend/metal/device.cpp). While it is at work, each command buffer may be a few times
-// as long as the one before, since a commit ends the encoder; none grows into the time that the
-// system grants one.
+// as long as the one before, since a commit ends the encoder; none grows into the time limit that
+// the system sets for one.
 constexpr size_t kFirstDispatches = 40;
 constexpr size_t kFirstBytes = size_t{40} << 20;
 constexpr size_t kGrowth = 3;
@@ -30,11 +30,11 @@ class AppleStream final : public Stream {
     residency.serve(queue_);
   }
 
-  // What the GPU is still reading outlives the stream.
+  // Wait, so that what the GPU is still reading lives until it is done.
   ~AppleStream() override {
     try {
       synchronize();
-    } catch (...) {  // the results were not asked for
+    } catch (...) {  // nobody asked for the results
     }
   }
 
@@ -64,7 +64,7 @@ class AppleStream final : public Stream {
       for (id<MTLCommandBuffer> buffer : committed) [buffer waitUntilCompleted];
       kept_.clear();
       times_ = 1;
-      // What follows the first failure has failed for its sake.
+      // Buffers after the first failure have failed because of it.
       for (id<MTLCommandBuffer> buffer : committed) {
         require(buffer.error == nil, "the GPU reports: ", text_of(buffer.error));
       }
@@ -82,7 +82,7 @@ class AppleStream final : public Stream {
     keep(argument.region);
   }
 
-  // A dispatch that touches so many bytes has been encoded.
+  // Count an encoded dispatch that touches `bytes` bytes; commit once there is enough work.
   void encoded(size_t bytes) {
     ++dispatches_;
     bytes_ += bytes;
@@ -114,7 +114,7 @@ class AppleStream final : public Stream {
   }
 
   id<MTLCommandQueue> queue_;
-  id<MTLCommandBuffer> buffer_ = nil;  // as open as its encoder
+  id<MTLCommandBuffer> buffer_ = nil;  // open as long as its encoder
   id<MTLComputeCommandEncoder> encoder_ = nil;
   std::vector<id<MTLCommandBuffer>> committed_;  // in the order of their work
   size_t dispatches_ = 0, bytes_ = 0;            // since the last commit

@@ -1,4 +1,4 @@
-// From Objective-C's ways of failing to ours.
+// Conversion of Objective-C errors to ours.
 #pragma once
 
 #import <Foundation/Foundation.h>
@@ -8,7 +8,7 @@
 
 #include "common/error.h"
 
-// Without reference counting by the compiler, buffers and encoders die with the pool around them.
+// Without ARC, buffers and encoders are freed with the autorelease pool around them.
 #if !__has_feature(objc_arc)
 #error "the Apple device is built with -fobjc-arc: metal/apple/sources.cmake"
 #endif
@@ -23,8 +23,8 @@ inline std::string text_of(NSError* error) {
   return error != nil ? text_of(error.localizedDescription) : "no reason given";
 }
 
-// Runs body with an autorelease pool of its own; an Objective-C exception becomes an Error that
-// names the action, C++ exceptions pass.
+// Run body with an autorelease pool of its own; an Objective-C exception becomes an Error that
+// names the action, and C++ exceptions pass through.
 template <class Body>
 void in_pool(std::string_view action, Body&& body) {
   std::string fact;
