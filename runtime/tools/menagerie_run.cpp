@@ -69,7 +69,7 @@ int number(const std::string& text, const std::string& option) {
   return value;
 }
 
-// The file of this name in the folder of this very program; what there is may not be it.
+// Return the path of this name in this program's folder, whether or not it exists.
 std::filesystem::path beside(const char* name) {
 #ifdef __APPLE__
   std::string program(4096, '\0');
@@ -135,7 +135,7 @@ std::string variable(const char* name) {
   return value != nullptr ? value : "";
 }
 
-// A place where only this user and root could have put keys; an absent one is reported later.
+// Fail if another user could have put keys at a place; an absent place is reported later.
 std::string own(const std::string& place) {
   struct stat found{};
   if (stat(place.c_str(), &found) != 0) return place;
@@ -146,11 +146,11 @@ std::string own(const std::string& place) {
   return place;
 }
 
-// Where Python's `menagerie.trust` looks as well.
+// Return where to find trusted keys, in the same way as Python's `menagerie.trust`.
 std::string trusted_place(const Options& options) {
   if (!options.trust.empty()) return options.trust;
   if (const std::string asked = variable("MENAGERIE_TRUST"); !asked.empty()) return own(asked);
-  // Who could put other keys there could put another program there as well.
+  // Whoever could put other keys there could put another program there as well.
   const std::filesystem::path roots = beside("roots");
   if (std::filesystem::is_directory(roots)) return roots.string();
   std::string home = variable("MENAGERIE_HOME");
@@ -196,7 +196,7 @@ menagerie_tensor view(const SafeTensors::Entry& entry) {
   return tensor;
 }
 
-// What a golden file says of a tensor, a number for each axis; empty: nothing.
+// Return a golden file's numbers for a tensor, one per axis; empty if there are none.
 std::span<const int64_t> numbers(const SafeTensors& golden, const std::string& name) {
   const auto found = golden.tensors().find(name);
   if (found == golden.tensors().end() || found->second.dtype != Dtype::kInt64) return {};
@@ -204,13 +204,13 @@ std::span<const int64_t> numbers(const SafeTensors& golden, const std::string& n
   return {reinterpret_cast<const int64_t*>(bytes.data()), bytes.size() / sizeof(int64_t)};
 }
 
-// Inputs of a golden case, and the memory of those that are not in the file.
+// The inputs of a golden case, and the memory of those that are not in the file.
 struct Inputs {
   std::vector<menagerie_tensor> tensors;
   std::vector<std::vector<std::byte>> taken;
 };
 
-// Of large noise a golden file has a table (menagerie/validation/samples.py): the input's elements.
+// Return a large noise input's elements from its golden table (menagerie/validation/samples.py).
 menagerie_tensor from_table(const SafeTensors::Entry& table, std::span<const int64_t> sizes,
                             const std::vector<Axis>& shape, std::vector<std::byte>& taken) {
   constexpr size_t kTable = 1 << 14;
@@ -253,8 +253,8 @@ Inputs inputs_of(const ProgramSpec& spec, const SafeTensors& golden, int64_t num
   return inputs;
 }
 
-// Of a large output a golden file has every so many-th element along each axis alone
-// (menagerie/validation/samples.py): the same elements of `output`.
+// Return the elements of `output` that the golden file has: of a large output, only every n-th
+// element along each axis (menagerie/validation/samples.py).
 menagerie_tensor sampled(menagerie_tensor output, const SafeTensors& golden,
                          const std::string& number, const std::string& name) {
   const auto shape = numbers(golden, number + "/shape/" + name);
@@ -269,7 +269,7 @@ menagerie_tensor sampled(menagerie_tensor output, const SafeTensors& golden,
   return output;
 }
 
-// Runs one golden case and prints a line for each output; true if all are equal enough.
+// Run one golden case and print a line for each output; return whether all are equal enough.
 bool prove(menagerie_program* program, const Manifest& manifest, const ProgramSpec& spec,
            const SafeTensors& golden, int64_t number) {
   const auto inputs = inputs_of(spec, golden, number);
@@ -315,8 +315,8 @@ void bench(menagerie_program* program, const ProgramSpec& spec, const SafeTensor
               spec.name.c_str(), times.front(), quantile(0.5), quantile(0.9), runs);
 }
 
-// Bytes of memory that this process had at most. Linux's ru_maxrss survives exec, so a large parent
-// would be counted; VmHWM starts anew.
+// Return the peak memory of this process in bytes. Linux's ru_maxrss survives exec, so a large
+// parent would be counted; VmHWM starts anew.
 double most_memory() {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {

@@ -13,14 +13,14 @@
 namespace menagerie::tools {
 namespace {
 
-// The same rule as zoo/spec.py's Tolerance, where the reasons stand.
+// The same rule as zoo/spec.py's Tolerance, which gives the reasons.
 constexpr double kSmallestScale = 1e-3;
 constexpr double kOutlierFactor = 10;
-// The rule of menagerie/validation/compare.py, which says what a part is.
+// The rule of menagerie/validation/compare.py, which defines a part.
 constexpr int64_t kFewest = 16;
 constexpr double kPartSlack = 30;
 
-// What the elements that are finite on both sides differ by; the others must be alike.
+// The distance of the elements that are finite on both sides; the others must be alike.
 struct Distance {
   double scale = 0;  // the largest finite golden value
   double max_abs = 0;
@@ -50,7 +50,7 @@ bool same_geometry(const menagerie_tensor& output, const SafeTensors::Entry& gol
                             golden.shape);
 }
 
-// Calls body(golden, output, index) for every pair of elements.
+// Call body(golden, output, index) for every pair of elements.
 template <class T, class Body>
 void for_each_pair(const menagerie_tensor& output, const SafeTensors::Entry& golden, Body&& body) {
   const auto* values = static_cast<const T*>(output.data);
@@ -62,7 +62,7 @@ void for_each_pair(const menagerie_tensor& output, const SafeTensors::Entry& gol
   });
 }
 
-// Calls body(signal, noise, index) for the squares of every pair that is finite, each relative to
+// Call body(signal, noise, index) for the squares of every pair that is finite, each relative to
 // its largest.
 template <class T, class Body>
 void for_each_powers(const menagerie_tensor& output, const SafeTensors::Entry& golden,
@@ -97,7 +97,7 @@ Distance distance(const menagerie_tensor& output, const SafeTensors::Entry& gold
   return found;
 }
 
-// The SNR of a whole output that asks for as much as its worst part along an axis reaches.
+// Return the SNR of a whole output that demands as much as its worst part along an axis reaches.
 double worst_part(std::span<const double> signal, std::span<const double> noise, double mean,
                   int64_t each, double ratio_db) {
   double worst = std::numeric_limits<double>::infinity();
@@ -119,7 +119,7 @@ double worst_part(std::span<const double> signal, std::span<const double> noise,
   return worst;
 }
 
-// Whether no part of the output is so far off that only an average hides it.
+// Return whether no part of the output is so far off that only an average hides it.
 template <class T>
 bool parts_within(const menagerie_tensor& output, const SafeTensors::Entry& golden,
                   const Distance& found, const Tolerance& tolerance) {

@@ -1,4 +1,4 @@
-// How far an output is from the golden one, as the validation judges it.
+// The distance of an output from the golden one, as the validation measures it.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct Parity {
   bool passed = false;
 };
 
-// Compares an output with its golden. Without a tolerance every bit must be equal.
+// Compare an output with the golden one. Without a tolerance every bit must be equal.
 Parity compare(const menagerie_tensor& output, const SafeTensors::Entry& golden,
                const std::optional<Tolerance>& tolerance);
 
