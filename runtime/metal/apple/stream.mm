@@ -18,7 +18,7 @@ MTLSize size_of(const std::array<uint64_t, 3>& extents) {
 // the system sets for one.
 constexpr size_t kFirstDispatches = 40;
 constexpr size_t kFirstBytes = size_t{40} << 20;
-constexpr size_t kGrowth = 3;
+constexpr size_t kGrowth = 4;
 constexpr size_t kMostTimes = 16;
 
 // The dispatches of a command buffer share one compute encoder, which runs them in order. Metal

@@ -124,7 +124,7 @@ def matrix_units_without_a_compiler_are_left_out(device: Device) -> None:
 
 
 def commits_grow_rarer(device: Device) -> None:
-    """The first command buffer is short, so that the GPU begins; the next are three times as long each.
+    """The first command buffer is short, so that the GPU begins; the next are four times as long each.
 
     A wait ends the run: what follows begins anew.
     """
@@ -133,10 +133,10 @@ def commits_grow_rarer(device: Device) -> None:
         counter = device.place(torch.zeros(8))
         device.value(counter)
         before = count(device, "commits")
-        for _ in range(40 + 120 + 360 - 1):
+        for _ in range(40 + 160 + 640 - 1):
             shaders.launch("add_one", counter, threads=8)
         assert count(device, "commits") == before + 2
-        torch.testing.assert_close(device.value(counter), torch.full((8,), 519.0))
+        torch.testing.assert_close(device.value(counter), torch.full((8,), 839.0))
         assert count(device, "commits") == before + 3
 
 
