@@ -177,7 +177,7 @@ def _launch(
         inner = (work.m // 2 * high + high // 2) * fours + fours // 2
         grouping = packed("3i", work.m, 0, 1)
         arguments = [*(None,) * 4, image, image, window, grouping, strides, *last, inner]
-        name = f"_Z17convolve_channelsI{mangled}Li{tall}ELi{work.window}ELi1EE"
+        name = f"_Z17convolve_channelsI{mangled}Li{tall}ELi{work.window}ELi1ELb0EE"
         if not known:
             name = f"_Z17convolve_elementsI{mangled}E"
         return "convolution", name, arguments

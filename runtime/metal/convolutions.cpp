@@ -108,7 +108,8 @@ std::optional<std::string> constant_window_of(const ConvolutionDescriptor& d) {
   constexpr std::array<std::array<int64_t, 3>, 6> kKnown{
       {{1, 9, 1}, {3, 3, 1}, {3, 3, 2}, {5, 5, 1}, {5, 5, 2}, {7, 7, 1}}};
   const std::array<int64_t, 3> window{d.kernel_height, d.kernel_width, d.stride[1]};
-  const bool own = d.groups == d.in_channels && d.groups == d.out_channels && !d.transposed;
+  const bool own =
+      (d.groups == d.in_channels || d.gated) && d.groups == d.out_channels && !d.transposed;
   const bool plain = d.input_layout == ImageLayout::kNchw && d.dilation[1] == 1 &&
                      (d.out_height == 1 || d.stride[0] == d.stride[1]) &&
                      (d.kernel_height == 1 || d.dilation[0] == 1);
@@ -121,6 +122,10 @@ std::optional<std::string> constant_window_of(const ConvolutionDescriptor& d) {
 void encode(const ConvolutionDescriptor& d, const ConvolutionOperands& operands,
             const Factors& factors, const Finishing& finishing) {
   if (is_by_tiles(d)) return encode_tiles(d, operands, factors, finishing);
+  const auto window = constant_window_of(d);
+  require(!d.gated || (window == "_1_9_1" && d.out_width == d.in_width &&
+                       finishing.other.buffer != nullptr),
+          "no kernel gates the input of such a convolution");
   Arguments arguments(operands.out, operands.input, operands.weight);
   arguments.add(d.has_bias ? operands.bias : operands.weight);  // is not read
   arguments.add(Image{narrow(d.in_channels), narrow(d.in_height), narrow(d.in_width)});
@@ -130,9 +135,10 @@ void encode(const ConvolutionDescriptor& d, const ConvolutionOperands& operands,
   arguments.add(image_strides_of(d));
   add_finish(arguments, finishing, operands.weight);
   const int64_t planes = d.batch * d.out_channels * d.out_height;
-  if (const auto window = constant_window_of(d)) {
+  if (window) {
     constexpr int64_t kEach = 4;  // elements of a row, of a thread
-    return dispatch("convolution", "convolve_channels_" + metal_name(d.dtype) + *window, arguments,
+    const std::string kernel = d.gated ? "convolve_channels_gated_" : "convolve_channels_";
+    return dispatch("convolution", kernel + metal_name(d.dtype) + *window, arguments,
                     threads_for(planes * static_cast<int64_t>(quotient(d.out_width, kEach))));
   }
   dispatch("convolution", "convolve_elements_" + metal_name(d.dtype), arguments,
@@ -157,8 +163,9 @@ void compute(const ConvolutionDescriptor& descriptor, const ConvolutionOperands&
   const auto key = [&] { return descriptor.key().add_bytes(&finishing.finish, sizeof(Finish)); };
   const double operations = operations_of(descriptor);
   const bool librarys =
-      is_for_library(operations) ||
-      (factors.values.buffer == nullptr && State::current().is_repeated(operations, key));
+      !descriptor.gated &&
+      (is_for_library(operations) ||
+       (factors.values.buffer == nullptr && State::current().is_repeated(operations, key)));
   if (!librarys) return encode(descriptor, operands, factors, finishing);
   Stream& stream = State::current().stream();
   stream.convolution(descriptor, operands);
@@ -183,10 +190,10 @@ struct ImageOperand {
   ImageLayout layout;
 };
 
-ImageOperand image_of(const Tensor& tensor) {
+ImageOperand image_of(const Tensor& tensor, bool rows) {
   const Extents last = channels_last_strides(tensor.sizes());
   const bool plain = tensor.is_contiguous();
-  if (!plain && has_strides(tensor, {last.data(), 4})) return {tensor, ImageLayout::kNhwc};
+  if (!rows && !plain && has_strides(tensor, {last.data(), 4})) return {tensor, ImageLayout::kNhwc};
   return {plain ? tensor : dense(tensor), ImageLayout::kNchw};
 }
 
@@ -231,13 +238,14 @@ ConvolutionDescriptor descriptor_of(const ImageOperand& image, const Tensor& wei
           .output_padding = as_pair(p, p.output_padding, 0),
           .transposed = p.transposed,
           .groups = p.groups,
-          .has_bias = has_bias};
+          .has_bias = has_bias,
+          .gated = is_gated(input, weight, p.groups)};
 }
 
 // All of them images; the output contiguous.
 void encode(const Tensor& input, const Tensor* factor, const Tensor& weight, const Tensor* bias,
             const ConvolutionParameters& p, const Tensor& output, const Finishing& finishing) {
-  ImageOperand image = image_of(input);
+  ImageOperand image = image_of(input, is_gated(input, weight, p.groups));
   const Tensor taps = dense(weight);
   const Tensor offsets = bias == nullptr ? Tensor() : dense(*bias);
   ConvolutionDescriptor descriptor = descriptor_of(image, weight, bias != nullptr, p, output);

@@ -93,6 +93,7 @@ struct ConvolutionDescriptor {
   bool transposed = false;
   int64_t groups = 1;
   bool has_bias = false;  // [O]
+  bool gated = false;     // see is_gated in metal/products.h
 
   Key key() const {  // all of it
     Key key("convolution");
@@ -100,7 +101,7 @@ struct ConvolutionDescriptor {
     key.add(batch).add(in_channels).add(in_height).add(in_width).add(out_channels).add(out_height);
     key.add(out_width).add(kernel_height).add(kernel_width).add(stride).add(padding).add(dilation);
     key.add(output_padding);
-    return key.add(int64_t{transposed}).add(groups).add(int64_t{has_bias});
+    return key.add(int64_t{transposed}).add(groups).add(int64_t{has_bias}).add(int64_t{gated});
   }
 };
 

@@ -128,16 +128,18 @@ MENAGERIE_SHIM aoti_torch_mps_finished_convolution(
   return kernel(__func__, [&] {
     const Tensor& x = operand(input);
     const Tensor& w = operand(weight);
+    Tensor seen = x;
+    if (metal::is_gated(x, w, groups)) seen.size[1] = groups;
     const Tensor* b = optional_operand(bias);
     const std::array<int64_t, 1> none{0};
     const ConvolutionParameters p =
-        convolution_parameters(x, {.stride = numbers(stride, stride_len_),
-                                   .padding = numbers(padding, padding_len_),
-                                   .dilation = numbers(dilation, dilation_len_),
-                                   .output_padding = none,
-                                   .transposed = false,
-                                   .groups = groups});
-    const Tensor output = backend::empty_convolution(x, w, convolution_sizes(x, w, b, p));
+        convolution_parameters(seen, {.stride = numbers(stride, stride_len_),
+                                      .padding = numbers(padding, padding_len_),
+                                      .dilation = numbers(dilation, dilation_len_),
+                                      .output_padding = none,
+                                      .transposed = false,
+                                      .groups = groups});
+    const Tensor output = backend::empty_convolution(seen, w, convolution_sizes(seen, w, b, p));
     const Tensor image = as_image(output);
     const Tensor* beside = optional_operand(other);
     const Tensor spread =

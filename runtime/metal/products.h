@@ -78,6 +78,12 @@ void convolve(const Tensor& input, const Tensor* factor, const Tensor& weight, c
 // An image of one axis, [N, C, W], as [N, C, 1, W].
 Tensor as_image(const Tensor& tensor);
 
+// Whether a depthwise convolution reads twice its channels, the first half times the other one's
+// sigmoid; what finishes it beside is not zero at the places that count as zero.
+inline bool is_gated(const Tensor& input, const Tensor& weight, int64_t groups) {
+  return weight.size[0] == groups && weight.size[1] == 1 && input.size[1] == 2 * groups;
+}
+
 // A weight that the bundle keeps as integers, as packed_product.metal takes it: these are
 // multiplied as they are, and no floats are made of them.
 struct PackedWeight {

@@ -65,6 +65,10 @@ def _convolution(given: dict[str, Any]) -> torch.Tensor:
     ]
     if given["factor"] is not None:
         wide[0] = wide[0] * given["factor"].double()
+    if wide[1].shape[:2] == (given["groups"], 1) and wide[0].shape[1] == 2 * len(
+        wide[1]
+    ):  # is gated, and masked
+        wide[0] = F.glu(wide[0], 1).masked_fill(given["other"] != 0, 0)
     spatial = [given[name] for name in ("stride", "padding", "dilation")]
     transposed: tuple[Any, ...] = (False, [0] * len(given["stride"]))
     return torch.ops.aten.convolution(*wide, *spatial, *transposed, given["groups"])
@@ -146,6 +150,7 @@ _CONVOLUTIONS = (
         _images(_X, floats(4, 1, 3, 3), floats(4), groups=4, stride=[2, 1]),
         (2, 4, 4, 6),
     ),
+    ("grouped, a result each", _images(_X, floats(2, 2, 3, 3), groups=2), (2, 2, 7, 6)),
     ("grouped", _images(_X, floats(6, 2, 3, 3), groups=2), (2, 6, 7, 6)),
     ("one place", _images(floats(2, 8, 1, 1), floats(6, 8, 1, 1), floats(6)), (2, 6, 1, 1)),
     (
@@ -227,6 +232,22 @@ for dtype in FLOATS[1:]:
     given = _images(_X.to(dtype), floats(6, 4, 1, 1, dtype=dtype).div(4))
     factor = floats(2, 4, 1, 1, dtype=dtype, seed=3)
     _add(f"factors, {short(dtype)}", given | {"factor": factor}, [], lambda x, _: x)
+
+for dtype in FLOATS:
+    for name, mask in (("places", floats(2, 1, 11) > 0), ("elements", floats(2, 3, 11) > 0)):
+        values = floats(2, 6, 11, dtype=dtype)
+        values[mask.expand(2, 3, 11).repeat(1, 2, 1)] = torch.nan
+        turned = values.mT.contiguous().mT
+        for stored, input_ in (("", values), (", turned", turned)):
+            weights = floats(3, 1, 9, dtype=dtype), floats(3, dtype=dtype)
+            _add(
+                f"gated, mask of {name}, {short(dtype)}{stored}",
+                _images(input_, *weights, groups=3, padding=[4]), [(7, 0, 0)],
+                lambda x, _: x.tanh(), mask.to(dtype),
+            )  # fmt: skip
+for width, padding, other in ((5, 2, floats(1, 1, 1)), (9, 3, floats(1, 1, 1)), (9, 4, None)):
+    given = _images(floats(1, 6, 9), floats(3, 1, width), groups=3, padding=[padding])
+    TABLE.refuse("finished_convolution", "no kernel gates", **given, **_finish([], other))
 
 _GIVEN = _matrices(floats(2, 4), floats(4, 3))
 for fact, changed in (

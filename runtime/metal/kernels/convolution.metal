@@ -69,8 +69,9 @@ kernel void convolve_elements(OPERANDS) {
 
 // A channel by itself, with its own window of Rows x Columns, of images [N, C, H, W] whose rows lie
 // in one piece: four neighbours of the result a thread, and of each row of the window what they
-// see.
-template <typename T, int Rows, int Columns, int Stride>
+// see. Gated: of twice the channels, the second half of which gates the first one; where the other
+// operand is not zero, their product counts as zero.
+template <typename T, int Rows, int Columns, int Stride, bool Gated = false>
 kernel void convolve_channels(OPERANDS) {
   constexpr int kEach = 4, kSeen = (kEach - 1) * Stride + Columns;
   const uint fours = (to.width + kEach - 1) / kEach;
@@ -82,6 +83,7 @@ kernel void convolve_channels(OPERANDS) {
   device const T* corner =
       input + (image * of.image + channel * of.channel) + (top * of.row + left);
   device const T* taps = weight + channel * (Rows * Columns);
+  const Finisher<T> finisher{&finish, other, &of_other, image};
   bool within[kSeen];
 #pragma unroll
   for (int j = 0; j < kSeen; ++j) within[j] = left + j >= 0 && left + j < from.width;
@@ -93,6 +95,10 @@ kernel void convolve_channels(OPERANDS) {
 #pragma unroll
     for (int j = 0; j < kSeen; ++j) {
       seen[j] = within[j] ? static_cast<float>(corner[j]) : 0.0f;
+      if (!Gated || !within[j]) continue;
+      const float gate = static_cast<float>(corner[to.channels * of.channel + j]);
+      const bool hidden = static_cast<float>(*finisher.at(channel, left + j)) != 0;
+      seen[j] = hidden ? 0.0f : seen[j] * activated(kSigmoid, gate, 0, 0);
     }
 #pragma unroll
     for (int j = 0; j < Columns; ++j) {
@@ -105,7 +111,6 @@ kernel void convolve_channels(OPERANDS) {
     }
   }
   const uint place = y * to.width + x, room = to.width - x;
-  const Finisher<T> finisher{&finish, other, &of_other, image};
   finisher(run, channel, place, room);
   run.store(out + (plane * (to.height * to.width) + place), room);
 }
@@ -118,6 +123,8 @@ kernel void convolve_channels(OPERANDS) {
 #define INSTANTIATE(T)                                       \
   template [[host_name("convolve_elements_" #T)]] [[kernel]] \
   decltype(convolve_elements<T>) convolve_elements<T>;       \
+  template [[host_name("convolve_channels_gated_" #T "_1_9_1")]] [[kernel]]                      \
+  decltype(convolve_channels<T, 1, 9, 1, true>) convolve_channels<T, 1, 9, 1, true>; \
   CHANNELS(T, 1, 9, 1)                                       \
   CHANNELS(T, 3, 3, 1)                                       \
   CHANNELS(T, 3, 3, 2)                                       \

@@ -198,8 +198,11 @@ def _convolution(  # noqa: PLR0917
     *finish: Any,
 ) -> Tensor:  # fmt: skip
     images = input if factor is None else input * factor
+    if weight.shape[1] * groups * 2 == images.shape[1]:  # gated and masked
+        images = _functional.glu(images, 1).masked_fill(finish[-1].bool(), 0)
     window = (stride, padding, dilation, False, [0] * len(stride), groups)
-    return _with_steps(aten.convolution.default(images, weight, bias, *window), *finish)
+    made = aten.convolution.default(images, weight, bias, *window)
+    return _with_steps(made, *finish)
 
 
 _functional = torch.nn.functional
@@ -234,6 +237,7 @@ class _Chain:
     """A product and the calls that follow it, each the only user of the one before."""
 
     product: Node
+    mask: Node | None = None  # of what a convolution reads gated
     nodes: list[Node] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
 
@@ -244,7 +248,7 @@ class _Chain:
     @property
     def other(self) -> Node | None:
         """The one operand beside the product's own that the calls read."""
-        return next((call.other for call in self.calls if call.other is not None), None)
+        return next((c.other for c in self.calls if c.other is not None), self.mask)
 
 
 class FuseEpilogues(GraphPass):
@@ -290,7 +294,7 @@ def _has_more(product: Node) -> bool:
 
 
 def _chain(product: Node) -> _Chain:
-    chain = _Chain(product)
+    chain = _Chain(product, _gated_and_mask(product)[1])
     while len(chain.last.users) == 1:
         (user,) = chain.last.users
         calls = calls_of(user, chain.last)
@@ -400,6 +404,8 @@ def _input_and_factor(convolution: Node) -> tuple[Node, Node | None]:
     multiplied about once. The images themselves are then never written multiplied.
     """
     given = bound_arguments(convolution)
+    if (gated := _gated_and_mask(convolution)[0]) is not None:
+        return gated, None
     product: Node = given["input"]
     if product.target is not aten.mul.Tensor or not _is_pointwise(convolution):
         return product, None
@@ -410,6 +416,24 @@ def _input_and_factor(convolution: Node) -> tuple[Node, Node | None]:
         if _is_of_channels(factor, images):
             return images, factor
     return product, None
+
+
+def _gated_and_mask(convolution: Node) -> tuple[Node, Node] | tuple[None, None]:
+    """Return what a depthwise convolution of sequences reads gated, and which places are zero."""
+    given = bound_arguments(convolution)
+    filled = given.get("input", convolution)
+    if filled.target is not aten.masked_fill.Scalar or len(filled.users) > 1:
+        return None, None
+    fill = bound_arguments(filled)
+    gate, weight = fill["self"], fake_value(given["weight"])
+    # The kernel's window; as wide a result as its input, since the mask lies along both.
+    window = [given[name] for name in ("stride", "padding", "dilation")] == [[1], [4], [1]]
+    whole = surely_equal(fake_value(filled).shape, fake_value(gate).shape) and fill["value"] == 0
+    is_gate = gate.target is aten.glu.default and len(gate.users) == 1
+    known = window and tuple(weight.shape) == (given["groups"], 1, 9)
+    if not (whole and is_gate and known and bound_arguments(gate)["dim"] in {1, -2}):
+        return None, None
+    return bound_arguments(gate)["self"], fill["mask"]
 
 
 def _is_pointwise(convolution: Node) -> bool:

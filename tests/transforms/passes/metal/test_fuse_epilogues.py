@@ -252,6 +252,20 @@ class TwiceMasked(nn.Module):
         return result
 
 
+class Gated(nn.Module):
+    """A Conformer's convolution, between two pointwise ones."""
+
+    def __init__(self, window: int = 9, dim: int = 1) -> None:
+        super().__init__()
+        self.first, self.dim = nn.Conv1d(3, 8, 1), dim
+        channels = 4 if dim == 1 else 8
+        self.middle = nn.Conv1d(channels, channels, window, padding=window // 2, groups=channels)
+
+    def forward(self, x: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+        """(N, 3, places) and booleans (N, 1, places) to (N, 4, places)."""
+        return F.silu(self.middle(F.glu(self.first(x), self.dim).masked_fill(hidden, 0)))
+
+
 class Groups(nn.Module):
     """How often 41 goes into the sum of a row, by a product with ones."""
 
@@ -274,6 +288,26 @@ def test_a_quotient_behind_a_product_is_eagers(tmp_path: Path) -> None:
     with Session(out) as session:
         [result] = session.run({"x": x.numpy()}).values()
     assert result.ravel().tolist() == [1.0, 2.0, 3.0, 0.0]
+
+
+_KNOWN = Gated()
+
+
+@pytest.mark.parametrize(
+    ("module", "places"), [(_KNOWN, 12), (Gated(window=5), 12), (Gated(dim=2), 6)]
+)
+def test_a_gate_is_computed_where_it_is_read(module: Gated, places: int, tmp_path: Path) -> None:
+    """By the kernel of a window that it knows, and the same by Inductor; NaN behind the mask."""
+    hidden = torch.rand(2, 1, places) > 0.5
+    x = torch.randn(2, 3, 12)
+    _, calls = _fused(module, (x, hidden))
+    assert calls.count("glu") == (module is not _KNOWN)
+    if places == x.shape[-1]:
+        x = x.masked_fill(hidden, torch.nan)
+    convert(module, (x, hidden), target="metal", out=tmp_path / "out", measure_seconds=0)
+    with Session(tmp_path / "out") as session:
+        [result] = session.run({"x": x.numpy(), "hidden": hidden.numpy()}).values()
+    torch.testing.assert_close(torch.from_numpy(result), module(x, hidden).detach())
 
 
 def test_a_mask_is_converted_once() -> None:
