@@ -36,10 +36,10 @@ class FoldConstants(GraphPass):
     """Replaces f(constants) with the constant it computes.
 
     Folded are functional calls with a weight, buffer or lifted tensor beneath them; a mere `full`
-    or `arange(9)` costs less to make than to read, but devices round the fractions of `linspace`
-    and `arange(0, 1, 0.1)` in ways of their own. Views of constants stay. Results are computed by
-    eager PyTorch and stored contiguous; together they exceed what they replace by at most
-    `max_growth` bytes.
+    or `arange(9)` costs less to make than to read, but devices round the fractions of `linspace`,
+    windows and `arange(0, 1, 0.1)` in ways of their own. Views of constants stay. Results are
+    computed by eager PyTorch and stored contiguous; together they exceed what they replace by at
+    most `max_growth` bytes.
 
     Refuses beyond that bound; where a result is returned, since a constant's memory would be the
     program's own for all calls; where something downstream relies on strides that the stored
@@ -92,7 +92,8 @@ def _has_fractions(node: Node) -> bool:
     name = qualified_name(node.target)
     given = [n for n in node.args if isinstance(n, (int, float))]
     is_whole = name == "aten::arange" and all(n == round(n) for n in given)
-    return name in {"aten::arange", "aten::linspace", "aten::logspace"} and not is_whole
+    rounded = name in {"aten::arange", "aten::linspace", "aten::logspace"} and not is_whole
+    return rounded or name.endswith("_window")
 
 
 def _is_wanted(node: Node, known: dict[Node, bool]) -> bool:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.pieces import assert_as_eager
+from tests.pieces import Apply, assert_as_eager
 from transforms import convert
 from transforms.passes.fold_constants import FoldConstants
 
@@ -264,3 +264,11 @@ def test_fractions_are_rounded_as_eager_rounds_them(target: str, tmp_path: Path)
     out, x = tmp_path / "out", torch.linspace(0.1, 50, 701)
     convert(_Levels(), (torch.randn(701),), target=target, out=out, measure_seconds=0)
     assert_as_eager(out, _Levels(), (x,))
+
+
+def test_windows_that_a_call_makes_are_stored(tmp_path: Path) -> None:
+    """No runtime makes them: they depend on no input."""
+    makers = torch.hamming_window, torch.blackman_window, torch.bartlett_window, torch.kaiser_window
+    module = Apply(lambda x: [x * make(16) for make in makers])
+    convert(module, (torch.randn(3, 16),), out=tmp_path / "out", measure_seconds=0)
+    assert_as_eager(tmp_path / "out", module, (torch.ones(3, 16),))
