@@ -151,8 +151,7 @@ def _hyperbolic_cosine(a: torch.Tensor, b: torch.Tensor) -> Planes:
     return Planes(torch.where(wild, torch.inf, real), imag)
 
 
-def _hyperbolic_tangent(z: Planes) -> Planes:
-    a, b = z
+def _hyperbolic_tangent(a: torch.Tensor, b: torch.Tensor) -> Planes:
     wild = a.isinf() & ~b.isfinite()
     whole, rest = a.tanh(), 1 / a.cosh()
     norm = whole * whole + (b.cos() * rest) ** 2
@@ -210,7 +209,8 @@ _FORMS: dict[Any, Form] = {
     aten.cos.default: lambda z: _hyperbolic_cosine(-z.imag, z.real),
     aten.sinh.default: lambda z: _hyperbolic_sine(*z),
     aten.cosh.default: lambda z: _hyperbolic_cosine(*z),
-    aten.tanh.default: _hyperbolic_tangent,
+    aten.tanh.default: lambda z: _hyperbolic_tangent(*z),
+    aten.tan.default: lambda z: Planes(*reversed(_hyperbolic_tangent(z.imag, z.real))),
     aten.expm1.default: _less_one,
     aten.sqrt.default: lambda z: _root(z) if isinstance(z, Planes) else NotImplemented,
     aten.add.Tensor: functools.partial(_sum, 1),
