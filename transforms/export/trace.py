@@ -417,19 +417,24 @@ def _failed(place: str, error: Exception, module: torch.nn.Module | ExportedProg
     said = plain_words(text) or "it cannot follow an operation of the model"
     if re.fullmatch(r"[\w.]+", said):
         said = f"it knows no results of the operator {said.replace('._', '.')}"
-    if "register it as buffer" in text:
-        said = "forward writes into a tensor that no buffer of the module holds"
-    if "no attribute 'constant'" in text:
-        said = "derivatives are taken"
-    if "Pending unbacked symbols" in text:
-        said = "a size or a place is read out of a tensor"
+    said = next((fact for each, fact in _FACTS.items() if each in text), said)
     if "expected compiled_fn" in text:
         said = f"forward writes a buffer that shares its memory: {_shared_memory(module)}"
     return ExportError(place, f"torch.export failed{where}: {said}", step)
 
 
+_FACTS = {  # by what torch says
+    "register it as buffer": "forward writes into a tensor that no buffer of the module holds",
+    "no attribute 'constant'": "derivatives are taken",
+    "Cannot create Dim": "no range of a dynamic size fits the blocks that the model cuts it into",
+    "Pending unbacked symbols": "a size or a place is read out of a tensor",
+}
 _WRITTEN_OUT = "Write them out: the export does not record them"
-_ADVICE = {  # by what torch says
+_ADVICE = {  # likewise
+    "dynamic shape spec": "Give dynamic_shapes the structure of the inputs: {axis: Dim} for each "
+    "tensor, None where all sizes are fixed",
+    "Cannot create Dim": "Use n * Dim for a size that the model cuts into blocks of n, or fix it",
+    "mutation on a view chain": "Write through one view at a time, or by index: x[i, i] = 0",
     "must always be equal": "Give these sizes the same Dim in dynamic_shapes",
     "not in range": "Give an example whose sizes are in the ranges of dynamic_shapes",
     "guard math.trunc(": "int() fixes a size: write math.floor, or math.ceil of a negative number",

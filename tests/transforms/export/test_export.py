@@ -208,14 +208,43 @@ class _Scaled(nn.Module):
         return x * math.sqrt(x.shape[1])
 
 
+class _Blocks(nn.Module):
+    def __init__(self, *, padded: bool) -> None:
+        super().__init__()
+        self.padded = padded
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Cut into blocks of five columns, the last of them filled up."""
+        width = x.shape[1]
+        if width % 5:
+            x = nn.functional.pad(x, (0, -width % 5))
+        x = x.reshape(x.shape[0], x.shape[1] // 5, 5)
+        if self.padded:
+            x = nn.functional.pad(x, (0, 0, 1, 1)).flatten(1)[:, :width]
+        return x
+
+
 @pytest.mark.parametrize(
-    ("module", "advice"), [(_Part(), r"write math\.floor"), (_Scaled(), r"n\*\*0\.5")]
+    ("module", "advice"),
+    [
+        (_Part(), r"write math\.floor"),
+        (_Scaled(), r"n\*\*0\.5"),
+        (_Blocks(padded=True), r"fits the blocks .* Use n \* Dim"),
+        (_Blocks(padded=False), "no multiple of 5; try an example of such a size"),
+    ],
 )
 def test_python_that_fixes_a_size_is_named(module: nn.Module, advice: str, tmp_path: Path) -> None:
-    """The error says what to write in place of a function of Python's."""
+    """The error says what to write or to give in place of what fixes a size."""
     sizes = {"x": {1: Dim("n", min=20, max=90)}}
     with pytest.raises(ExportError, match=advice):
-        convert(module, (torch.randn(2, 50),), dynamic_shapes=sizes, out=tmp_path / "out")
+        convert(module, (torch.randn(2, 52),), dynamic_shapes=sizes, out=tmp_path / "out")
+
+
+def test_dynamic_shapes_of_another_structure_are_refused_with_the_right_one(tmp_path: Path) -> None:
+    """Not with advice on the model."""
+    sizes = ({0: Dim("n", min=2, max=9)},)
+    with pytest.raises(ExportError, match="Give dynamic_shapes the structure of the inputs"):
+        convert(_Part(), (torch.randn(2, 50),), dynamic_shapes=(sizes,), out=tmp_path / "out")
 
 
 def test_eager_failure_names_the_sizes() -> None:
