@@ -56,12 +56,10 @@ _BAGS = (
     aten._embedding_bag_forward_only.default,
 )  # fmt: skip
 
-_ERRORS = aten.erf.default, aten.special_erf.default
-
 # Operators that Inductor computes wrongly, or not at all, in these dtypes.
 _OF_DTYPES: dict[Any, tuple[torch.dtype, ...]] = {
     **dict.fromkeys(_LOGIC, (torch.uint8,)),
-    **dict.fromkeys(_ERRORS, (torch.float16, torch.bfloat16, torch.float32)),
+    aten.erf.default: (torch.float16, torch.bfloat16, torch.float32),
     aten.atanh.default: (torch.float16, torch.bfloat16, torch.float32, torch.float64),
     aten.pow.Tensor_Scalar: (torch.bfloat16, torch.float32, torch.float64),
 }
@@ -763,7 +761,7 @@ _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     aten.fake_quantize_per_tensor_affine.default: _fake_quantize,
     aten.fake_quantize_per_tensor_affine.tensor_qparams: _fake_quantize,
     aten.fake_quantize_per_channel_affine.default: _fake_quantize_rows,
-    **dict.fromkeys(_ERRORS, _erf),
+    **dict.fromkeys((aten.erf.default, aten.special_erf.default), _erf),
     aten.atanh.default: _atanh,
     aten.pow.Tensor_Scalar: _power,
     aten.fft_fftfreq.default: _frequencies,

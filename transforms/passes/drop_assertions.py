@@ -147,9 +147,9 @@ def _where_it_holds(held: torch.Tensor, sizes: range) -> str:
     for step in range(2, min(_LARGEST_STEP, sizes[-1] // 2) + 1):
         low, high = max(2, -(-sizes[0] // step)), sizes[-1] // step  # torch takes no least Dim of 1
         multiples = set(range(low * step, sizes[-1] + 1, step))
-        if low < high and multiples <= set(fit) and len(multiples) * 3 > len(fit):
+        if multiples <= set(fit) and len(multiples) * 3 > max(len(fit), 3):
             return f": it holds of multiples of {step}, {step} * Dim(..., min={low}, max={high})"
-        if low < high and multiples == set(sizes) - set(fit):
+        if len(multiples) > 1 and multiples == set(sizes) - set(fit):
             return f": it holds of no multiple of {step}; try an example of such a size for these"
     return ""
 
