@@ -6,6 +6,7 @@ They see it as torch.export leaves it. One that would change nothing does not co
 from __future__ import annotations
 
 import math
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from functools import partial
@@ -163,14 +164,21 @@ def _scattered(program: ExportedProgram) -> dict[str, Tensor]:
 
 
 class LookUpTensorIndices(CanonicalPass):
-    """Replaces `x[i]` of a tensor i without axes, which reads i out, with a lookup or a write."""
+    """Replaces `x[i]` of a tensor i without axes, which reads i out, with a lookup or a write.
+
+    What is read out of `torch.tensor(x.shape[1])`, as DeBERTa slices by it, becomes a size.
+    """
 
     def applies(self, program: ExportedProgram) -> bool:
-        """Return whether there is such an index."""
-        return any(_index_read(node) is not None for node in program.graph.nodes)
+        """Return whether a number is read out."""
+        return any(node.target in _READ_OUT for node in program.graph.nodes)
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Replace each selection, and each write into one."""
+        """Replace each size, each selection, and each write into one."""
+        for node in editor.calls(*_READ_OUT):
+            if isinstance(size := _size(editor, node.args[0], node), Node):
+                editor.replace(node, size)
+                journal.changed(f"{node.name} is computed of sizes")
         for node in editor.calls(*_SELECTIONS):
             operands: Any = node.args
             x, *written, axis, _ = operands
@@ -196,6 +204,26 @@ def _index_read(node: Node) -> Any:
         return None
     index: Any = item.args[0]
     return index if is_place(index.meta["val"]) else None
+
+
+_HELD = aten.scalar_tensor.default, aten.to.device, aten.to.dtype, aten.detach_.default
+_ARITHMETIC = {getattr(aten, n).Tensor: getattr(operator, n) for n in ("add", "sub", "mul")}
+_ARITHMETIC[aten.rsub.Scalar] = operator.sub
+
+
+def _size(editor: ProgramEditor, value: Any, like: Node) -> Any:
+    """Return the number in a tensor that sizes made, as a node; a number; None for all else."""
+    known = value.meta.get("val") if isinstance(value, Node) else value
+    if isinstance(known, (int, torch.SymInt)):
+        return value
+    if getattr(known, "dtype", None) != torch.int64 or "alpha" in value.kwargs:
+        return None
+    if value.target in _HELD:
+        return _size(editor, value.args[0], like)
+    run = _ARITHMETIC.get(value.target)
+    operands = [_size(editor, each, like) for each in value.args[:2]] if run else [None]
+    operands = operands[::-1] if value.target is aten.rsub.Scalar else operands
+    return None if None in operands else editor.call(run, *operands, like=like)
 
 
 class RoundToHalves(CanonicalPass):
@@ -237,16 +265,16 @@ class RoundToHalves(CanonicalPass):
 
 
 _HALVES = (torch.float16, torch.bfloat16)
-_FACTORS = [aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar]
+_OVERLOADS = "Tensor", "Scalar"
+_FACTORS = [getattr(op, kind) for op in (aten.mul, aten.div) for kind in _OVERLOADS]
+_TERMS = aten.add, aten.sub, aten.rsub, aten.fmod, aten.remainder
+_COMPARISONS = aten.gt, aten.ge, aten.lt, aten.le, aten.eq, aten.ne
 _ROUNDED = [
-    *_FACTORS, aten.add.Tensor, aten.add.Scalar, aten.sub.Tensor, aten.sub.Scalar,
-    aten.rsub.Tensor, aten.rsub.Scalar, aten.fmod.Tensor, aten.fmod.Scalar, aten.remainder.Tensor,
-    aten.remainder.Scalar, aten.pow.Tensor_Tensor, aten.pow.Tensor_Scalar, aten.pow.Scalar,
-    aten.gt.Tensor, aten.gt.Scalar, aten.ge.Tensor, aten.ge.Scalar, aten.lt.Tensor, aten.lt.Scalar,
-    aten.le.Tensor, aten.le.Scalar, aten.eq.Tensor, aten.eq.Scalar, aten.ne.Tensor, aten.ne.Scalar,
-    aten.maximum.default, aten.minimum.default, aten.fmax.default, aten.fmin.default,
-    aten.where.self, aten.atan2.default, aten.hypot.default, aten.logaddexp.default,
-    aten.xlogy.Tensor, aten.clamp.default, aten.clamp.Tensor,
+    *_FACTORS, *(getattr(op, kind) for op in (*_TERMS, *_COMPARISONS) for kind in _OVERLOADS),
+    aten.pow.Tensor_Tensor, aten.pow.Tensor_Scalar, aten.pow.Scalar, aten.maximum.default,
+    aten.minimum.default, aten.fmax.default, aten.fmin.default, aten.where.self, aten.atan2.default,
+    aten.hypot.default, aten.logaddexp.default, aten.xlogy.Tensor, aten.clamp.default,
+    aten.clamp.Tensor,
 ]  # fmt: skip
 
 
