@@ -122,7 +122,8 @@ def _root(z: Planes) -> Planes:
 
 
 def _times(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return torch.where(y == 0, y, x * y)  # 0 times infinity is 0
+    sign = torch.copysign(torch.ones_like(x), x)
+    return torch.where(y == 0, y * sign, x * y)  # 0 times infinity is 0
 
 
 def _exponential(z: Planes) -> Planes:
@@ -147,7 +148,7 @@ def _hyperbolic_cosine(a: torch.Tensor, b: torch.Tensor) -> Planes:
     wild = a.isinf() & ~b.isfinite()
     sine, cosine = (a / 2).sinh(), (a / 2).cosh()
     real = cosine * (cosine * b.cos()) + sine * (sine * b.cos())
-    imag = torch.where(b == 0, b, _times(b.sin(), 2 * sine) * cosine)
+    imag = torch.where(b == 0, _times(a, b), _times(b.sin(), 2 * sine) * cosine)
     return Planes(torch.where(wild, torch.inf, real), imag)
 
 

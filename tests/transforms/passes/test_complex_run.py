@@ -91,3 +91,15 @@ def test_functions_are_eagers_at_ends(target: str, tmp_path: Path) -> None:
     calls = [(part, other) for n in (0, 5, 14) for part, other in
              zip(z.split(7), z.roll(n, 0).split(7), strict=True)]  # fmt: skip
     assert_as_eager(made.folder, _functions, *calls, rtol=1e-5, atol=1e-6)
+
+
+def test_zeros_of_functions_have_eagers_signs(tmp_path: Path) -> None:
+    """Beside the axes, where one part is a product with a zero of either sign."""
+    functions = torch.sin, torch.cos, torch.sinh, torch.cosh, torch.exp
+    module = Apply(
+        lambda x: [1 / torch.view_as_real(f(torch.view_as_complex(x))) for f in functions]
+    )
+    ends = (0.0, -0.0, 2.0, -2.0)
+    convert(module, (torch.randn(16, 2),), out=tmp_path / "b", measure_seconds=0)
+    x = torch.tensor([[a, b] for a in ends for b in ends])
+    assert_as_eager(tmp_path / "b", module, (x,), rtol=1e-5)
