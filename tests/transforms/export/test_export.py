@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.export import Dim
 
-from tests.pieces import assert_as_eager
+from tests.pieces import Apply, assert_as_eager
 from transforms import convert
 from transforms.export.trace import dynamic_shapes, trace
 from transforms.goldens.cases import make_goldens
@@ -240,27 +240,24 @@ def test_python_that_fixes_a_size_is_named(module: nn.Module, advice: str, tmp_p
         convert(module, (torch.randn(2, 52),), dynamic_shapes=sizes, out=tmp_path / "out")
 
 
-class _SizesInTensors(nn.Module):
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Slice a table about its middle, as DeBERTa does, and clamp by a size."""
-        span, table = torch.tensor(min(x.shape[0], 9)), torch.arange(40.0)
-        near = table[20 - span : span + 20].unflatten(0, (2, -1))
-        return near, x.clamp(0, span * 2 - 1), x[: span - 1]
+def _sizes_in_tensors(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    span, table = torch.tensor(min(x.shape[0], 9)), torch.arange(40.0)
+    near = table[20 - span : span + 20].unflatten(0, (2, -1))  # as DeBERTa slices
+    return near, x.clamp(0, span * 2 - 1), x[: span - 1]
 
 
 def test_sizes_are_read_out_of_tensors(tmp_path: Path) -> None:
     """A size in a tensor is a size where it is read out again."""
-    module, x, out = _SizesInTensors(), torch.randn(4, 3), tmp_path / "out"
-    sizes = ({0: Dim("n", min=3, max=20)},)
-    convert(module, (x,), dynamic_shapes=sizes, out=out, measure_seconds=0)
+    module, out, sizes = Apply(_sizes_in_tensors), tmp_path / "out", ({0: Dim("n", min=3, max=20)},)
+    convert(module, (torch.randn(4, 3),), dynamic_shapes=sizes, out=out, measure_seconds=0)
     assert_as_eager(out, module, *((torch.randn(n, 3) * 20,) for n in (3, 9, 10, 20)))
 
 
 def test_dynamic_shapes_of_another_structure_are_refused_with_the_right_one(tmp_path: Path) -> None:
     """Not with advice on the model."""
-    sizes = ({0: Dim("n", min=2, max=9)},)
+    sizes = (({0: Dim("n", min=2, max=9)},),)
     with pytest.raises(ExportError, match="Give dynamic_shapes the structure of the inputs"):
-        convert(_Part(), (torch.randn(2, 50),), dynamic_shapes=(sizes,), out=tmp_path / "out")
+        convert(_Part(), (torch.ones(2, 50),), dynamic_shapes=sizes, out=tmp_path / "out")
 
 
 def test_eager_failure_names_the_sizes() -> None:

@@ -95,11 +95,10 @@ def test_functions_are_eagers_at_ends(target: str, tmp_path: Path) -> None:
 
 def test_zeros_of_functions_have_eagers_signs(tmp_path: Path) -> None:
     """Beside the axes, where one part is a product with a zero of either sign."""
-    functions = torch.sin, torch.cos, torch.sinh, torch.cosh, torch.exp
+    functions, ends = (torch.sin, torch.cos, torch.sinh, torch.cosh), (0.0, -0.0, 2.0, -2.0)
     module = Apply(
         lambda x: [1 / torch.view_as_real(f(torch.view_as_complex(x))) for f in functions]
     )
-    ends = (0.0, -0.0, 2.0, -2.0)
     convert(module, (torch.randn(16, 2),), out=tmp_path / "b", measure_seconds=0)
     x = torch.tensor([[a, b] for a in ends for b in ends])
     assert_as_eager(tmp_path / "b", module, (x,), rtol=1e-5)
