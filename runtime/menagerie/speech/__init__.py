@@ -1,4 +1,4 @@
-"""From recordings to text: `Transcriber`, with numpy; files take the extra `speech`.
+"""Turns recordings into text with numpy: `Transcriber`. Audio files need the extra `speech`.
 
 ::
 

@@ -1,7 +1,7 @@
-"""Recordings as models take them: one channel, float32, at the model's own rate.
+"""Prepares recordings for models: one channel, float32, at the model's own sample rate.
 
 Files are read by soundfile (WAV, FLAC, Ogg, MP3 and others) and resampled by soxr, block by block,
-so that a recording of hours takes the memory of seconds. Both come with the extra `speech`.
+so that one of several hours needs the memory of seconds. Both come with the extra `speech`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _INSTALL = "Install the extra `speech` of menagerie, or soundfile and soxr by th
 
 @dataclass(frozen=True)
 class Recording:
-    """A recording that is read block by block."""
+    """A recording that is read one block at a time."""
 
     place: str  # its name, for messages
     rate: int  # samples a second
@@ -36,12 +36,12 @@ class Recording:
 
 
 def sound(place: str, samples: np.ndarray, rate: int, before: int = 0) -> Samples:
-    """Return samples as float32 from -1 to 1 in one channel.
+    """Return samples as one channel of float32 between -1 and 1.
 
-    They are (n,) or (n, channels), which are averaged: floats from -1 to 1, or signed integers of
-    the whole range of their type, or uint8 about 128, as WAV files have them. Messages have
-    `place`, and the second, by `rate` and how many samples came `before`. Raise SpeechError for
-    another type or shape, or a sample that is not finite.
+    The samples are (n,) or (n, channels); channels are averaged. They are floats between -1 and 1,
+    signed integers that span the range of their type, or uint8 centred on 128, as in WAV files.
+    Messages name `place` and the second, computed from `rate` and the number of samples `before`.
+    Raise SpeechError for any other type or shape, and for a sample that is not finite.
     """
     if samples.ndim not in {1, 2} or not all(samples.shape[1:]):
         fact = f"samples of shape {list(samples.shape)}"
@@ -66,8 +66,8 @@ def sound(place: str, samples: np.ndarray, rate: int, before: int = 0) -> Sample
 def open_audio(path: Path) -> Iterator[Recording]:
     """Open an audio file of any format that libsndfile knows, or raise OSError.
 
-    Raise SpeechError if it is none, has no sample or a block that cannot be read, or soundfile is
-    not installed.
+    Raise SpeechError if it is not an audio file, holds no sample or an unreadable block, or if
+    soundfile is not installed.
     """
     place = str(path)
     soundfile = _library("soundfile", place)
@@ -91,17 +91,17 @@ def open_audio(path: Path) -> Iterator[Recording]:
 
 
 def raw_audio(stream: BinaryIO, rate: int, place: str = "standard input") -> Recording:
-    """Read signed 16-bit little-endian samples of one channel, as they come, until the stream ends.
+    """Read signed 16-bit little-endian samples of one channel from a stream until it ends.
 
-    Half a sample at its end is left out. Raise SpeechError if the rate, in samples a second, is
-    none.
+    Ignore half a sample at the end. Raise SpeechError if no recording has such a rate, in samples
+    per second.
     """
     require_rate(place, rate)
     return Recording(place, rate, None, _read_raw(stream, rate, place))
 
 
 def at_rate(recording: Recording, rate: int) -> Iterator[Samples]:
-    """Return the blocks at another rate by soxr's high quality; SpeechError if it is missing."""
+    """Resample the blocks with soxr's high quality; raise SpeechError if soxr is missing."""
     if recording.rate == rate:
         yield from recording.blocks
         return
@@ -121,7 +121,7 @@ def _library(name: str, place: str) -> Any:
 
 
 def require_rate(place: str, rate: int) -> None:
-    """Raise SpeechError if `rate` is no rate at which anything is recorded."""
+    """Raise SpeechError if `rate` is not a plausible sample rate."""
     if not LOWEST_RATE <= rate <= HIGHEST_RATE:
         fact = f"a rate of {rate} Hz, not {LOWEST_RATE:,} to {HIGHEST_RATE:,}"
         raise SpeechError(place, fact, "Say at which rate it was recorded")

@@ -22,7 +22,7 @@ _LONG = 30.0  # seconds, from which on a recording's progress is shown
 
 @dataclass(frozen=True)
 class Order:
-    """What a command line asks for."""
+    """The options of a command line."""
 
     audio: Sequence[str]  # files, or `-` for raw samples on standard input
     form: str = "txt"  # `txt`, `srt`, `vtt` or `json`
@@ -52,8 +52,8 @@ class Order:
 def transcribe(transcriber: Transcriber, order: Order) -> int:
     """Transcribe every recording, and return the exit code: 1 if one could not be read.
 
-    Text of standard input is written as it becomes certain. What standard output's encoding lacks
-    is escaped, for no letter of what was said may look like another.
+    Text from standard input is written as soon as it is certain. Characters that the encoding of
+    standard output lacks are escaped, because no letter may look like another one.
     """
     if order.folder is not None:
         order.folder.mkdir(parents=True, exist_ok=True)

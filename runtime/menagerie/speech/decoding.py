@@ -1,4 +1,4 @@
-"""Greedy decoding: the tokens, and their frames, that the scores of a model's heads give.
+"""Decodes the scores of a model's heads greedily into tokens and their frames.
 
 Whisper's rules are those of Radford et al., "Robust Speech Recognition via Large-Scale Weak
 Supervision" (2022), as `transformers` applies them (`WhisperTimeStampLogitsProcessor`,
@@ -24,7 +24,7 @@ _STILL = 5  # frames: a pause between words
 
 
 class Emission(NamedTuple):
-    """A token, its first frame, and the first frame that is not its own any more."""
+    """A token, its first frame, and the first frame behind it."""
 
     token: int
     start: int
@@ -32,14 +32,14 @@ class Emission(NamedTuple):
 
 
 def moved(emissions: Iterable[Emission], frames: int) -> list[Emission]:
-    """Return the same, so many frames later."""
+    """Return the same emission, moved back by the given number of frames."""
     return [Emission(one.token, one.start + frames, one.end + frames) for one in emissions]
 
 
 def greedy_ctc(logits: Floats, blank: int) -> list[Emission]:
-    """Return the best token of every frame, repetitions taken together and blanks left out.
+    """Return the best token of each frame, without repetitions and blanks.
 
-    `logits` is (frames, tokens), of real frames alone.
+    `logits` is (frames, tokens) and has no padded frames.
     """
     best = logits.argmax(-1)
     bounds = np.flatnonzero(np.diff(best, prepend=-1, append=-1))
@@ -57,7 +57,7 @@ def ctc_tokens(logits: Floats) -> list[int]:
 
 @dataclass
 class Prediction:
-    """The prediction network after a token, and what it says of a window of frames."""
+    """The prediction network after a token, with its scores for a window of frames."""
 
     hidden: Floats  # (layers, 1, width)
     cell: Floats
@@ -71,12 +71,12 @@ def greedy_transducer(
 ) -> list[Emission]:
     """Walk through the frames as `transformers` does with its transducers.
 
-    At each frame the joint network says a token, blank or not, and with TDT a duration, by which to
-    go on; after a blank by one frame at least. An RNN-T goes on by one frame after a blank, or
-    after `most_symbols` tokens at one frame. A blank leaves the prediction network as it is, so
-    that the frames of a window need but one call.
+    At each frame the joint network chooses a token or a blank. With TDT it also chooses how many
+    frames to advance, at least one after a blank. An RNN-T advances by one frame after a blank, or
+    after `most_symbols` tokens at one frame. A blank does not change the prediction network, so
+    one call serves all frames of a window.
 
-    `encoded` is (frames, width), of real frames alone; the program `emit` takes `window` of them.
+    `encoded` is (frames, width) without padding; the program `emit` takes `window` frames.
     """
     frames, emissions = len(encoded), list[Emission]()
     padded = np.concatenate([encoded, np.zeros((window, encoded.shape[1]), encoded.dtype)])
@@ -123,9 +123,9 @@ def greedy_transducer(
 
 
 class Decoder:
-    """A decoder's step and how far it went (`fed`); it begins anew with every window.
+    """A decoder's step, and the number of tokens it was fed (`fed`); each window starts it anew.
 
-    Keys and values are those that `listen` gave for the window.
+    The keys and values come from `listen` for the same window.
     """
 
     def __init__(self, emit: Program, keys: Floats, values: Floats) -> None:
@@ -134,7 +134,7 @@ class Decoder:
         self.fed = 0
 
     def feed(self, token: int) -> Floats:
-        """Return the scores (tokens,) of what follows `token`."""
+        """Feed `token` and return the scores (tokens,) of the next one."""
         step = {"token": np.array([[token]], np.int64), "position": np.array([self.fed], np.int64)}
         self.fed += 1
         scores: Floats = self._emit({**step, **self._heard})["logits"][0]
@@ -142,7 +142,7 @@ class Decoder:
 
 
 def greedy_attention(head: AttentionHead, decoder: Decoder, seconds: float) -> list[int]:
-    """Return the best token after each, to the window's end; without first and last."""
+    """Return the best tokens up to the window's end, without the first and the last one."""
     most = head.most_tokens
     if head.pace is not None:
         most = min(most, 1 + math.ceil(seconds * head.pace))
@@ -159,9 +159,9 @@ def spread(tokens: Sequence[int], start: int, end: int) -> list[Emission]:
 
 
 def quietest(samples: Floats, frame: int) -> int:
-    """Find where to cut a window whose end may lie within a word: a pause in its last third.
+    """Find a pause in the last third of a window, whose end may lie within a word.
 
-    `samples` is (n,), more than `frame`, of which the cut is a multiple.
+    `samples` is (n,) with n > `frame`; the returned cut is a multiple of `frame`.
     """
     frames = len(samples) // frame
     power = np.square(samples[: frames * frame].reshape(frames, frame)).mean(1)
@@ -171,7 +171,7 @@ def quietest(samples: Floats, frame: int) -> int:
 
 
 class Segment(NamedTuple):
-    """What is said from one step of a window to another: tokens, timestamps among them."""
+    """The tokens between two steps of a window, including timestamps."""
 
     start: int
     end: int
@@ -179,7 +179,7 @@ class Segment(NamedTuple):
 
 
 class Rules:
-    """Which token follows, of those that may."""
+    """Chooses the next token among those that Whisper's rules allow."""
 
     def __init__(self, head: WhisperHead, tokens: int) -> None:
         self._head = head
@@ -188,7 +188,7 @@ class Rules:
         self._not_first = [token for token in head.begin_suppress if token < tokens]
 
     def choose(self, scores: Floats, said: Sequence[int]) -> int:
-        """Return the best token after those that were said in this window, the prompt left out."""
+        """Return the best token to follow those of this window; the prompt does not count."""
         scores = scores.copy()
         scores[self._never] = -np.inf
         if not said:
@@ -198,7 +198,7 @@ class Rules:
         return int(scores.argmax())
 
     def _keep_time(self, scores: Floats, said: Sequence[int]) -> None:
-        """Keep timestamps in pairs and ascending, and begin the window with one."""
+        """Allow only timestamps in ascending pairs, and one at the start of the window."""
         stamp, end = self._first_stamp, self._head.end
         scores[self._head.no_timestamps] = -np.inf
         if not said:
@@ -222,7 +222,7 @@ def _log_sum(scores: Floats) -> float:
 
 
 def greedy_whisper(head: WhisperHead, decoder: Decoder) -> list[int]:
-    """Return the tokens of a window as `greedy_attention` does, timestamps among them."""
+    """Return the tokens of a window as `greedy_attention` does, including timestamps."""
     scores = decoder.feed(head.start)
     if head.languages:
         heard = max(head.languages.values(), key=lambda token: float(scores[token]))
@@ -241,11 +241,11 @@ def greedy_whisper(head: WhisperHead, decoder: Decoder) -> list[int]:
 
 
 def segments(said: Sequence[int], head: WhisperHead, steps: int) -> tuple[list[Segment], int]:
-    """Split a window's tokens by timestamps; return also the steps after which the next begins.
+    """Split a window's tokens by timestamps; return also the step at which the next one begins.
 
-    Two timestamps in a row end a segment and begin the next. What follows the last such pair is cut
-    by the window's end, of `steps`, and left to the next window; unless a single timestamp closes
-    it, behind which nothing is said.
+    Two timestamps in a row end one segment and begin the next. Tokens behind the last such pair are
+    cut off by the window's end, at `steps`, so the next window hears them again, unless a single
+    timestamp closes them: then the rest of the window is silent.
     """
     stamp = head.no_timestamps + 1
     timed = [token >= stamp for token in said]
@@ -269,9 +269,9 @@ def segments(said: Sequence[int], head: WhisperHead, steps: int) -> tuple[list[S
 
 
 def emissions(found: Sequence[Segment], head: WhisperHead, steps: int) -> list[Emission]:
-    """Spread the segments' text evenly over each: of a token's own time Whisper tells nothing.
+    """Spread each segment's tokens evenly over its time: Whisper gives no time for a single token.
 
-    Nothing is said behind `steps`, the window's length in the recording.
+    No token lies behind `steps`, the length of the window within the recording.
     """
     made = []
     for segment in found:

@@ -1,4 +1,4 @@
-"""speech.json: how a bundle's programs make text of a recording or answer otherwise."""
+"""Reads speech.json, which says how a bundle's programs turn a recording into text."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ HEADS = (CtcHead, TransducerHead, AttentionHead, WhisperHead)  # as `isinstance`
 
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary:
-    """What the tokens are: `pieces[token]` is its text.
+    """The vocabulary: `pieces[token]` is the text of a token.
 
     - `sentencepiece`: U+2581 stands for a space, `<0x41>` for a byte;
-    - `bytes`: every character stands for a byte, as GPT-2's tokenizers write them;
-    - `plain`: texts as they are;
-    - `wordpiece`: BERT's, `##` before what goes on a word.
+    - `bytes`: each character stands for a byte, as in GPT-2's tokenizers;
+    - `plain`: the text itself;
+    - `wordpiece`: BERT's pieces, where `##` marks the continuation of a word.
     """
 
     kind: Literal["sentencepiece", "bytes", "plain", "wordpiece"]
@@ -52,7 +52,7 @@ class Vocabulary:
 
 @dataclass(frozen=True, kw_only=True)
 class WordGate:
-    """Recordings on which the artifact must make as many word errors as eager PyTorch did."""
+    """Recordings on which the artifact must make the same word errors as eager PyTorch."""
 
     errors: dict[Name, Count]  # eager's, by head
     most: float  # the highest rate that passes, errors by words
@@ -79,7 +79,7 @@ class Recipe:
 
     @property
     def spoken(self) -> dict[Name, Head]:
-        """The heads that make text of a recording."""
+        """The heads that turn a recording into text."""
         return {name: head for name, head in self.heads.items() if isinstance(head, HEADS)}
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A model's programs, whatever runs them, and the loop that makes tokens of their results."""
+"""Runs a model's programs over a recording, window by window, and collects the tokens."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 
 
 class Sizes(NamedTuple):
-    """How many samples a program takes: from `low` to `high`, by `step`."""
+    """The numbers of samples that a program takes: from `low` to `high` in steps of `step`."""
 
     low: int
     high: int
@@ -42,7 +42,7 @@ class Sizes(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """One program: what runs it, what it takes, and the ranges of its dynamic dimensions."""
+    """One program with its runner, its inputs and the ranges of its dynamic dimensions."""
 
     run: Run
     inputs: Sequence[TensorSpec]
@@ -64,16 +64,16 @@ class Program:
 
 
 class Recogniser:
-    """One head of a model: a recording in, tokens with their frames out, window by window.
+    """One head of a model, which turns a recording into tokens with frames, window by window.
 
-    Of a head that says what is in each frame, windows of a long recording overlap (`overlaps`). A
-    decoder that is fed its own tokens says where the next window begins: Whisper by its timestamps,
-    in frames of 20 ms; one without times has it cut at a pause. Whisper scales a window by its own
-    loudest bin; `transformers` scales a long recording as a whole. A window has `sizes` samples;
-    shorter ones are padded.
+    Windows of a long recording overlap where a head labels each frame (`overlaps`). A decoder that
+    is fed its own tokens decides where the next window begins: Whisper by its timestamps, in frames
+    of 20 ms; the window of a decoder without times is cut at a pause. Whisper scales each window by
+    its loudest bin, while `transformers` scales a long recording as a whole. A window has `sizes`
+    samples; shorter ones are padded.
 
     Raises:
-        SpeechError: a program does not take what the recipe's kind of head gives it.
+        SpeechError: a program does not take the inputs of the recipe's kind of head.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Recogniser:
             self._emit.size("position", 0, place)
 
     def window(self, samples: Samples, last: bool = True) -> tuple[list[Emission], int]:
-        """Return what is said in a window, and how many samples further the next one begins.
+        """Return the tokens of a window, and the number of samples to the start of the next one.
 
         `samples` is (n,) at the recipe's rate, at most `sizes.high`; `last` ends the recording.
         """
@@ -129,10 +129,10 @@ class Recogniser:
     def listen(
         self, blocks: Iterable[Samples], longest: int, overlap: int
     ) -> Iterator[tuple[list[Emission], int]]:
-        """Yield what each further window makes certain, and how many samples were heard with it.
+        """Yield the tokens that each further window settles, and the number of samples heard.
 
-        Blocks are (samples,) each, of any sizes; without a sample there is no window. A window of
-        `longest` samples shares `overlap` with the one before.
+        Each block is (samples,), of any size; without a sample there is no window. A window of
+        `longest` samples shares `overlap` samples with the one before it.
         """
         blocks, held, first, seam = iter(blocks), np.empty(0, np.float32), 0, Seam()
         while True:
@@ -158,18 +158,18 @@ class Recogniser:
 
 @dataclass
 class Seam:
-    """Makes one row of tokens of the rows of windows that overlap.
+    """Joins the tokens of overlapping windows into one sequence.
 
-    Both windows heard what they share, each without what lies beyond its own end. So neither is
-    believed near its end: the row goes over from one to the next in the overlap, as far from its
-    ends, and from any token that either heard, as can be.
+    Both windows heard the overlap, but neither heard what lies beyond its own end, so neither is
+    trusted near it. The sequence passes from one window to the next within the overlap, as far as
+    possible from both ends and from every token that either of them heard.
     """
 
     _held: list[Emission] = field(default_factory=list)
     _end: int = 0  # frame at which the last window ended
 
     def join(self, first: int, last: int, heard: list[Emission]) -> list[Emission]:
-        """Add a window from frame `first` to before `last`; return what is certain since.
+        """Add a window of the frames from `first` to before `last`; return the tokens it settles.
 
         All frames are counted from the recording's beginning.
         """

@@ -1,4 +1,4 @@
-"""From samples to text, by the programs of a bundle; long recordings are cut into chunks."""
+"""Turns samples into text with the programs of a bundle; cuts long recordings into chunks."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ Progress = Callable[[float, float | None], None]
 
 
 class Transcriber:
-    """A bundle that understands speech, loaded. One recording at a time.
+    """A loaded bundle that understands speech. It takes one recording at a time.
 
     Args:
         bundle: the bundle's folder.
-        head: which of its heads decodes; None for the one that its maker put first.
-        threads: how many threads a run uses; None: as `Session` chooses.
-        chunk: seconds of a recording to listen to at once; None for as many as the model takes.
-            Shorter chunks answer sooner and know less of what is around a word. A Whisper takes its
-            next window's beginning from its timestamps, a Moonshine a pause; they need no overlap.
-        language: that is spoken, by its code (`en`), of a model that knows several; None: the one
-            that its maker chose, or the likeliest in each window.
-        allow_unsigned: also take a bundle that no trusted key has signed; None: the variable
-            MENAGERIE_ALLOW_UNSIGNED decides.
+        head: name of the head that decodes; None: the first one of the bundle.
+        threads: number of threads of a run; None: the choice of `Session`.
+        chunk: seconds of a recording to process at once; None: as many as the model takes. Shorter
+            chunks answer sooner but know less of the context of a word. Whisper finds the start of
+            its next window by timestamps, Moonshine by a pause; neither needs an overlap.
+        language: code (`en`) of the spoken language, for a model that knows several; None: the
+            bundle's default, or the likeliest language of each window.
+        allow_unsigned: whether to accept a bundle that no trusted key has signed; None: the
+            variable MENAGERIE_ALLOW_UNSIGNED decides.
 
     Raises:
         SpeechError: the bundle understands no speech, has no such head, knows no such language, or
@@ -78,11 +78,11 @@ class Transcriber:
         self._speller = Speller(self.recipe.vocabulary)
 
     def transcribe(self, samples: np.ndarray, rate: int) -> Transcript:
-        """Return the text of a recording, of whatever length.
+        """Return the text of a recording of any length.
 
-        `samples` are (n,) or (n, channels), which are averaged: floats from -1 to 1, or integers. A
-        `rate` (samples a second) other than the model's takes soxr. Raise SpeechError if there is
-        no sample, one is not finite, or of no type that sound has.
+        `samples` are (n,) or (n, channels), floats from -1 to 1 or integers; channels are averaged.
+        A `rate` (samples per second) other than the model's needs soxr. Raise SpeechError if there
+        is no sample, a sample is not finite, or its type is not one that sound has.
         """
         place = "samples"
         require_rate(place, rate)
@@ -92,9 +92,9 @@ class Transcriber:
     def transcribe_file(self, path: Path | str, progress: Progress | None = None) -> Transcript:
         """Return the text of an audio file: WAV, FLAC, Ogg, MP3 or another format of libsndfile's.
 
-        It takes soundfile to read it. `progress` takes how many seconds are done, and of how many,
-        where the file says that. Raise SpeechError if the file cannot be read as audio, or holds
-        none.
+        Reading it needs soundfile. `progress` is called with the seconds done, and with the total
+        where the file states it. Raise SpeechError if the file cannot be read as audio or holds
+        no sample.
         """
         with open_audio(Path(path)) as recording:
             return self.transcribe_recording(recording, progress)
@@ -112,7 +112,7 @@ class Transcriber:
         return self.transcript(tokens, done)
 
     def listen(self, recording: Recording) -> Iterator[tuple[list[Token], float]]:
-        """Yield what each window makes certain, and the seconds heard; SpeechError if none."""
+        """Yield the tokens that each window settles, and the seconds heard; SpeechError if none."""
         heard, blocks = 0, at_rate(recording, self.recipe.rate)
         for found, heard in self._recogniser.listen(blocks, self._longest, self._overlap):
             yield self._tokens(found, heard), heard / self.recipe.rate
@@ -120,11 +120,11 @@ class Transcriber:
             raise SpeechError(recording.place, "holds no sample", "Record it again")
 
     def written(self, tokens: Sequence[Token]) -> str:
-        """Return the text of some tokens, with a space at its beginning where a word begins."""
+        """Return the text of tokens; it begins with a space where its first token begins a word."""
         return self._speller.written([token.id for token in tokens])
 
     def transcript(self, tokens: Sequence[Token], duration: float) -> Transcript:
-        """Return the transcript that tokens make of a recording of `duration` seconds."""
+        """Return the transcript of a recording of `duration` seconds, made of its tokens."""
         return Transcript(
             text=self.written(tokens).strip(),
             words=self._speller.words(tokens),
@@ -148,7 +148,7 @@ class Transcriber:
         return Program(session.run, program.inputs, program.dimensions)
 
     def _chunk_sizes(self, seconds: float | None, model: str) -> tuple[int, int]:
-        """Return samples of a chunk and an overlap, both whole frames; a decoder needs none."""
+        """Return a chunk and an overlap in samples, both whole frames; decoders need no overlap."""
         rate, frame = self.recipe.rate, self.recipe.frame
         shared = self.recipe.overlap if self._recogniser.overlaps else 0.0
         overlap = round(shared * rate / frame) * frame

@@ -1,4 +1,4 @@
-"""What was said and when: tokens spelled out, and transcripts as text, captions or JSON."""
+"""Spells tokens out, and writes transcripts with times as text, captions or JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PAUSE = 1.0  # seconds of silence that end a cue
 
 @dataclass(frozen=True)
 class Token:
-    """A token that the model emitted, and when, in seconds from the recording's beginning."""
+    """A token and its time, in seconds from the start of the recording."""
 
     id: int
     text: str
@@ -31,7 +31,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Word:
-    """A word, and when it was said, in seconds from the recording's beginning."""
+    """A word and its time, in seconds from the start of the recording."""
 
     text: str
     start: float
@@ -49,7 +49,7 @@ class Transcript:
 
 
 class Speller:
-    """Writes tokens of a model's vocabulary out."""
+    """Converts tokens of a model's vocabulary to text."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._pieces = vocabulary.pieces
@@ -57,17 +57,17 @@ class Speller:
         self._special = frozenset(vocabulary.special)
 
     def piece(self, token: int) -> str:
-        """Return the text of a token alone; a part of a character that takes several is U+FFFD."""
+        """Return the text of one token; part of a character of several tokens is U+FFFD."""
         return self._bytes(token).decode("utf-8", "replace")
 
     def written(self, tokens: Sequence[int]) -> str:
-        """Return the text of a sequence of tokens, with a space where the first begins a word."""
+        """Return the text of tokens; it begins with a space where the first token begins a word."""
         return b"".join(map(self._bytes, tokens)).decode("utf-8", "replace")
 
     def words(self, tokens: Sequence[Token]) -> tuple[Word, ...]:
-        """Return the words that tokens spell: from one that begins with a space to the next such.
+        """Return the words that tokens spell; a token that begins with a space begins a word.
 
-        A token that is no more than a space, as of vocabularies of characters, is between words.
+        A token that is only a space, as in vocabularies of characters, separates words.
         """
         groups: list[list[Token]] = [[]]
         for token in tokens:
@@ -83,7 +83,7 @@ class Speller:
         )
 
     def _bytes(self, token: int) -> bytes:
-        """Return a token as UTF-8, which a character may share with the tokens beside it."""
+        """Return a token's bytes of UTF-8; a character may span neighbouring tokens."""
         if token in self._special or not 0 <= token < len(self._pieces):
             return b""
         piece = self._pieces[token]
@@ -98,7 +98,7 @@ class Speller:
 
 @cache
 def _byte_alphabet() -> dict[str, int]:
-    """Map bytes to GPT-2's printable characters: Latin-1's own, the others from 256 on."""
+    """Map bytes to GPT-2's printable characters: those of Latin-1, and 256 onwards for the rest."""
     shown = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = (byte for byte in range(256) if byte not in shown)
     return {chr(byte): byte for byte in shown} | {
@@ -107,7 +107,7 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 def as_text(transcript: Transcript) -> str:
-    """Return the text, a line."""
+    """Return the text as one line."""
     return transcript.text + "\n"
 
 

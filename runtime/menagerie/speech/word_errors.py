@@ -1,4 +1,4 @@
-"""Word errors on recordings whose words are known: of an artifact, or of eager PyTorch."""
+"""Counts word errors of an artifact, or of eager PyTorch, on recordings with known words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OUTSIDE = re.compile(r"(?<![^\W_])[',.]|[',.](?![^\W_])")  # of a word
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Recordings at the model's rate, and what each says."""
+    """Recordings at the model's rate, with the text of each."""
 
     samples: np.ndarray  # (all samples,) int16, one recording after another
     lengths: np.ndarray  # (recordings,) int64
@@ -30,7 +30,7 @@ class HeldOut:
 
     @property
     def words(self) -> int:
-        """How many words all recordings hold."""
+        """The number of words in all recordings."""
         return sum(len(words_of(text)) for text in self.texts)
 
     def tensors(self) -> dict[str, np.ndarray]:
@@ -40,7 +40,7 @@ class HeldOut:
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text, without case and punctuation, which recognisers differ in.
+    """Return the words of a text without case and punctuation, in which recognisers differ.
 
     Apostrophes, commas and points within a word stay: `don't`, `1,000`.
     """
@@ -51,7 +51,7 @@ def words_of(text: str) -> list[str]:
 
 
 def read_held_out(path: Path) -> HeldOut:
-    """Read `samples`, `lengths` and lines of `text`; ArtifactError if they do not fit together."""
+    """Read `samples`, `lengths` and lines of `text`; raise ArtifactError if they do not match."""
     tensors = read_tensors(path)
     if missing := {"samples", "lengths", "text"} - set(tensors):
         raise ArtifactError(str(path), f"lacks {min(missing)!r}")
@@ -70,7 +70,7 @@ def read_held_out(path: Path) -> HeldOut:
 def count_errors(
     recipe: Recipe, head: str, programs: Mapping[str, Program], held_out: HeldOut, place: str
 ) -> int:
-    """Count words that a head misses, adds or gets wrong; errors as of `Recogniser`."""
+    """Count the words that a head misses, adds or gets wrong; raise the errors of `Recogniser`."""
     recogniser = Recogniser(recipe, recipe.spoken[head], programs, place)
     speller = Speller(recipe.vocabulary)
     errors, first = 0, 0
@@ -83,7 +83,7 @@ def count_errors(
 
 
 def distance(heard: Sequence[object], said: Sequence[object]) -> int:
-    """Return the fewest insertions, deletions and substitutions that make `said` of `heard`."""
+    """Return the fewest insertions, deletions and substitutions that turn `heard` into `said`."""
     row = list(range(len(said) + 1))
     for count, word in enumerate(heard, 1):
         diagonal, row[0] = row[0], count
