@@ -1,4 +1,4 @@
-"""What is demanded of a loaded program, each demand one function."""
+"""The checks that a loaded program must pass, one function each."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ _QUADRATIC = 2.0  # the steepest growth of work by elements: attention's
 
 
 def is_quick(seconds: float) -> bool:
-    """Return whether a case is quick enough to run twice, representative or not."""
+    """Return whether a case is quick enough to run twice, even if it does not represent all."""
     return seconds <= _QUICK_SECONDS
 
 
 def representative_case(elements: Sequence[int], seconds: Sequence[float]) -> int:
-    """Return the case that represents all: the largest of those that take a second at most.
+    """Return the case that represents all: the largest one that takes at most a second.
 
-    Where none does, it is the quickest. Of equals it is the first.
+    If every case takes longer, return the quickest. Of equal cases return the first.
     """
     cases = range(len(seconds))
     short = [case for case in cases if seconds[case] <= _MOST_SECONDS]
@@ -92,7 +92,7 @@ class LoadedProgram:
 
 
 def _differing(left: Mapping[str, Array], right: Mapping[str, Array]) -> str:
-    """Name of the first output whose bits differ; empty when none does."""
+    """Return the name of the first output whose bits differ; empty if all are equal."""
     return next((name for name in left if not same_bits(left[name], right[name])), "")
 
 
@@ -116,7 +116,7 @@ class Judged:
 
     @property
     def validation(self) -> ProgramValidation:
-        """For the report."""
+        """The findings for the report."""
         goldens = self.program.goldens
         return ProgramValidation(
             program=self.program.entry.name,
@@ -162,7 +162,7 @@ class Judged:
         return estimate > seconds
 
     def leave(self) -> None:
-        """Leave the next case to a real device."""
+        """Leave the next case for a real device."""
         self.took.append(math.inf)
 
     def finish(self) -> None:
@@ -195,7 +195,7 @@ class Judged:
             self.profile = profile(session, run, threads=threads, seconds=seconds)
 
     def take(self, found: Refuting) -> list[str]:
-        """Add what attempts to refute the program found; return the facts that speak against it."""
+        """Add the results of the attempts to refute the program; return the facts against it."""
         self.refuting = found
         place = f"program {self.program.entry.name}"
         facts = [f"{place}, {t.attempt}: {t.fact}" for t in found.tried if t.fact and not t.excuse]
@@ -203,13 +203,13 @@ class Judged:
         return facts
 
     def _timed(self, case: int) -> tuple[dict[str, Array], float]:
-        """Run a case; return its seconds without those in which its shaders were compiled."""
+        """Run a case; return its seconds without the time to compile its shaders."""
         began = time.perf_counter() - compiling_seconds()
         outputs = self.program.run(case)
         return outputs, time.perf_counter() - compiling_seconds() - began
 
     def _compare(self, case: int, spec: TensorSpec, output: Array) -> None:
-        """Compare an output with eager's, and with the known truth, which decides nothing."""
+        """Compare an output with eager's, and for the report alone with the exact result."""
         goldens, bound = self.program.goldens, self.tolerances.get(spec.dtype)
         compared = goldens.compare(case, spec, output, bound)
         self.parity.append(compared)
@@ -237,7 +237,7 @@ class Judged:
 def _mode_after(seconds: float) -> Mode:
     """Return the mode for reruns of inputs whose accesses were all checked.
 
-    Where the run was quick, another compilation costs more than the checks.
+    After a quick run, another compilation would cost more than the checks.
     """
     return Mode.PLAIN if seconds > _MOST_CHECKED else Mode.CHECKED
 
@@ -257,9 +257,9 @@ def judge_program(
 ) -> Judged:
     """Compare every golden case with eager, run some of them twice, and time one for `seconds`.
 
-    A dtype without a tolerance must be bit-equal. `step` is called with where the judgement is,
-    before anything can go wrong there. Cases that would take all beyond `most` seconds are left to
-    a real device.
+    An output of a dtype without a tolerance must be bit-equal. `step` is called with the name
+    of each step before it can fail. Cases beyond `most` seconds in all are left to a real
+    device.
     """
     goldens = program.goldens
     found = Judged(program, tolerances, goldens.elements())
@@ -294,10 +294,9 @@ def coexists(
 ) -> str:
     """Open the program a second time beside the first, run both, close the second.
 
-    They run the judgement's stand-in. A program that keeps state is run to the end of a golden run
-    of calls, but for the last call while the second session runs: it must neither see nor move the
-    first one's state. Return the fact that speaks against it; empty when all runs gave the same
-    bits.
+    Both run the case that stands for all. A program with state makes all calls of a golden run but
+    the last one, then the second session runs: it must neither see nor change the state of the
+    first. Return the fact that speaks against the program; empty if all runs gave the same bits.
     """
     place = f"program {program.entry.name}"
     calls = program.entry.state.calls if program.entry.state else 1
@@ -324,7 +323,7 @@ def coexists(
 def accuracy(
     program: Program, gate: AccuracyData, path: Path, *, judges: bool = False
 ) -> AccuracyResult:
-    """Measure accuracy on the gate's data; of eager itself, too, when a bundle is made.
+    """Measure accuracy on the gate's data, also that of eager when a bundle is made.
 
     The last batch is filled up with the last sample, since a program may take one size only. The
     file is safetensors with the program's inputs and `labels`, samples along the first axis;

@@ -1,9 +1,9 @@
-"""How an output is judged against eager PyTorch's, as a whole and in its weakest part.
+"""Judges an output against eager PyTorch's, as a whole and in its weakest part.
 
 All metrics are computed in float64, whatever the output's dtype. They look at the elements that
 are finite on both sides; the others must be the same kind of non-finite at the same place. A part
-is what lies between two cuts across one axis: a row of a batch, a channel, some columns; at least
-16 elements, since of fewer a value near zero by chance says nothing.
+lies between two cuts across one axis: a row of a batch, a channel, some columns. It has at least
+16 elements, because a value near zero would distort the figures of fewer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HALF_DECADES = (-40, 20)  # errors outside [1e-20, 1e10) are counted in the fir
 
 @dataclass(frozen=True)
 class Part:
-    """The indices `first` to `last` of an axis, whatever the others' are."""
+    """The indices `first` to `last` of one axis, with all indices of the others."""
 
     axis: int  # counted from 0
     first: int  # the lowest index
@@ -43,9 +43,9 @@ class Part:
 
 
 def weakest_part(reference: Float64, output: Float64, slack_db: float) -> Part | None:
-    """Return the part that is judged the worst; None without any error or without parts.
+    """Return the part with the worst judgement; None if there is no error or no part.
 
-    What is not finite in either counts as zero; `Part.judged` says what `slack_db` is.
+    Elements that are not finite in either count as zero; `Part.judged` defines `slack_db`.
     """
     finite = np.isfinite(reference) & np.isfinite(output)
     signal = np.where(finite, reference, 0.0)
@@ -60,7 +60,7 @@ def weakest_part(reference: Float64, output: Float64, slack_db: float) -> Part |
 
 
 def _parts(signal: Float64, noise: Float64, ratio: float) -> Iterator[Part]:
-    """Yield every part with an error, of powers whose units are `ratio` decibels apart."""
+    """Yield every part with an error; the units of both powers are `ratio` decibels apart."""
     mean = signal.mean()
     for axis, size in enumerate(signal.shape):
         each = signal.size // size
@@ -216,7 +216,7 @@ def _fact(metrics: Metrics, tolerance: Tolerance | None) -> str:
 
 
 def _hidden(reference: Float64, output: Float64, tolerance: Tolerance) -> Part | None:
-    """Return a part that is farther from eager's than an average over the whole would show."""
+    """Return a part that is farther from eager's than the average over the whole shows."""
     if tolerance.snr_db is None:
         return None
     part = weakest_part(reference, output, _PART_SLACK_DB)

@@ -1,7 +1,7 @@
-"""What a validation finds, as frozen records in reports and as JSON lines over the worker's pipe.
+"""The findings of a validation: frozen records, in reports and as JSON lines in the worker's pipe.
 
-The order of events in a line-by-line stream is what makes a crash attributable: the last
-step is where the worker was when it died, and the findings are what had been proven by then.
+The stream of events makes a crash attributable: its last step tells where the worker died, and
+its findings tell what had been proven by then.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from menagerie.typed_json import plain
 
 @dataclass(frozen=True)
 class ErrorHistogram:
-    """How many elements err by how much: |out - ref| of the finite ones, by half decades.
+    """The number of finite elements by their error |out - ref|, in half decades.
 
     `exact` elements are equal; `counts[i]` lie in [10^((first+i)/2), 10^((first+i+1)/2)), in the
     output's own units.
@@ -30,7 +30,7 @@ class ErrorHistogram:
 
 
 class Bound(TextEnum):
-    """What an output passed by; see `menagerie.numerics.Tolerance`."""
+    """The bound by which an output passed; see `menagerie.numerics.Tolerance`."""
 
     BITS = "bits"  # every one is eager's
     ABSOLUTE = "absolute"
@@ -39,7 +39,7 @@ class Bound(TextEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class OutputParity:
-    """One output of one golden case against eager.
+    """The comparison of one output of one golden case with eager's.
 
     `snr_db` is 20 log10(|ref|2 / |ref - out|2), infinite where both are bit-equal; `max_rel` is
     max(|a-b| / max(|ref|)), so that zeros in the reference do not make it meaningless. `scale` is
@@ -65,9 +65,9 @@ class OutputParity:
 
     @property
     def allowed(self) -> float | None:
-        """The largest error that passes whatever the SNR; None where every bit must be eager's.
+        """The largest error that passes at any SNR; None where every bit must equal eager's.
 
-        None as well where accuracy judges, in place of any error.
+        Also None where accuracy judges instead of the error.
         """
         if self.tolerance is None or self.tolerance == ANY_FINITE:
             return None
@@ -76,7 +76,7 @@ class OutputParity:
 
 @dataclass(frozen=True, kw_only=True)
 class Exactness:
-    """How far eager in float32, and the artifact, are from float64: SNR in dB of the first case."""
+    """SNR in dB of eager in float32, and of the artifact, against float64 in the first case."""
 
     output: str
     eager_snr_db: float
@@ -84,7 +84,7 @@ class Exactness:
 
 
 class CaseKind(TextEnum):
-    """What a golden case's inputs are like."""
+    """The kind of a golden case's inputs."""
 
     NOISE = "noise"  # every element drawn by itself
     PICTURE = "picture"  # made with the statistics of photographs
@@ -96,9 +96,9 @@ class CaseKind(TextEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class CaseShape:
-    """The sizes that the dynamic dimensions took in one golden case, and what its inputs are.
+    """The sizes of the dynamic dimensions in one golden case, and the kind of its inputs.
 
-    Bundles of older versions do not say the kind.
+    Bundles of older versions do not name the kind.
     """
 
     case: int
@@ -129,7 +129,7 @@ class Measurement:
 
     @property
     def busy(self) -> str:
-        """Words beside a figure that other work on the machine made worse; empty without any."""
+        """A note beside a figure that other work on the machine made worse; else empty."""
         if self.threads == 1 and self.processor_ms:
             waited = self.median_ms > _WAITING * self.processor_ms
             return "busy machine, calls waited for a core" if waited else ""
@@ -151,7 +151,7 @@ class KernelTime:
 
 @dataclass(frozen=True, kw_only=True)
 class Peaks:
-    """The most that a machine does a second: FLOPs in float32, bytes read and written."""
+    """A machine's peaks per second: FLOPs in float32, and bytes read and written."""
 
     flops: float
     bytes: float
@@ -159,7 +159,7 @@ class Peaks:
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """Where the time of a program's runs goes."""
+    """The time of a program's runs, by kernel."""
 
     threads: int  # how many a run used
     runs: int  # how many were timed
@@ -174,8 +174,8 @@ class Profile:
     def of_roofline(self, kernel: KernelTime) -> float:
         """Return the least time that the machine's peaks allow, by the time taken.
 
-        The roofline is that of Williams et al. (2009), doi:10.1145/1498765.1498785. Operands that
-        lie in a cache come faster than the peak of memory: then it is above 1.
+        The roofline is that of Williams et al. (2009), doi:10.1145/1498765.1498785. Operands in a
+        cache arrive faster than the peak of memory allows: then the value is above 1.
         """
         least = max(kernel.flops / self.peaks.flops, kernel.bytes / self.peaks.bytes)
         return least * 1e3 / kernel.milliseconds if kernel.milliseconds else 0.0
@@ -242,7 +242,7 @@ class ProgramValidation:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What a reader of a proof that passed has to know, a sentence each."""
+        """What the reader of a passed proof must know, one sentence each."""
         found = self.refuting or Refuting(tried=(), planned=0, seconds=0.0)
         untried = [f"nothing was tried to refute it{_UNTRIED}"] * (self.refuting is None)
         run = {each.case for each in self.parity}
@@ -274,13 +274,13 @@ class AccuracyResult:
 
     @property
     def passed(self) -> bool:
-        """Whether the artifact is as accurate as eager, but for so many samples."""
+        """Whether the artifact is as accurate as eager, but for the allowed number of samples."""
         return _lost(round((self.eager - self.artifact) * self.samples), self) <= self.slack
 
 
 @dataclass(frozen=True, kw_only=True)
 class WordErrors:
-    """Words that a head got wrong on the gate's recordings: eager PyTorch's and the artifact's."""
+    """The words that a head got wrong on the gate's recordings, in eager and in the artifact."""
 
     head: str
     words: int  # that are said
@@ -292,12 +292,12 @@ class WordErrors:
 
     @property
     def rate(self) -> float:
-        """Errors by words: 0 is perfect."""
+        """Errors per word; 0 is perfect."""
         return self.artifact / max(self.words, 1)
 
     @property
     def passed(self) -> bool:
-        """Whether the artifact errs as often as eager, but for the slack, and seldom enough."""
+        """Whether the artifact errs no more than eager plus the slack, and seldom enough."""
         lost = _lost(self.artifact - self.eager, self)
         return lost <= self.slack and self.rate < self.most
 
@@ -341,7 +341,7 @@ class ValidationReport:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """See `ProgramValidation`; of all programs."""
+        """The doubts of all programs; see `ProgramValidation.doubts`."""
         doubts = tuple(doubt for program in self.programs for doubt in program.doubts)
         return (*doubts, self.not_counted) if self.not_counted else doubts
 
@@ -353,7 +353,7 @@ class ValidationReport:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How much of the machine a validation may take; ValueError for a limit that is none."""
+    """The limits of a validation on the machine; ValueError for an impossible one."""
 
     seconds: float = 900.0  # wall time of the whole validation
     memory_bytes: int | None = None  # private memory; None: the machine's
@@ -370,7 +370,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What the worker is asked for."""
+    """The request to the worker."""
 
     bundle: str  # its folder, absolute
     pipe: int  # file descriptor for the events
@@ -381,7 +381,7 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """What the worker sends: one of these."""
+    """A message from the worker: it has one of these fields."""
 
     step: str | None = None  # what it is about to do, e.g. `program main, case 1`
     finding: ProgramValidation | None = None  # a program's golden cases have been judged
@@ -389,7 +389,7 @@ class Event:
 
 
 class Sender:
-    """The worker's end of the pipe; the caller has each event before the next thing happens."""
+    """The worker's end of the pipe; each event reaches the caller before the worker goes on."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_inheritable(descriptor, False)  # what the artifact may spawn has no part in it

@@ -21,7 +21,7 @@ from menagerie.validation.samples import Sample, from_table, read_sample, read_s
 class GoldenCases:
     """The golden cases of one program: tensors named `<case>/input/<name>`, `<case>/output/<name>`.
 
-    Of a large output there may be a sample alone, and of a large input a table
+    A large output may be kept as a sample, and a large input as a table
     (`menagerie.validation.samples`). Raise ArtifactError if the file is broken or lacks a tensor of
     a case.
     """
@@ -60,15 +60,15 @@ class GoldenCases:
         return self._program.golden_cases
 
     def run_of(self, case: int) -> range:
-        """Return the cases to run, one after another from a reset on, to come to the end of `case`.
+        """Return the cases to run in order after a reset, up to and including `case`.
 
-        Of a program that keeps no state these are the case alone.
+        For a program without state, return the case alone.
         """
         state = self._program.state
         return range(case - case % state.calls if state else case, case + 1)
 
     def exact(self, case: int, name: str) -> Array | None:
-        """Return an output of a case as eager gives it in float64, where the bundle has it."""
+        """Return eager's output of a case in float64, if the bundle has it."""
         found = self._tensors.get(f"{case}/exact/{name}")
         return None if found is None or found.dtype != np.float64 else np.array(found)
 
@@ -77,7 +77,7 @@ class GoldenCases:
         return {spec.name: np.array(self._input(case, spec.name)) for spec in self._program.inputs}
 
     def outputs(self, case: int) -> dict[str, Array]:
-        """Return what the file keeps of eager's outputs in a case: all, or a sample."""
+        """Return eager's outputs of a case as the file keeps them: whole or sampled."""
         return {
             spec.name: self._tensors[f"{case}/output/{spec.name}"] for spec in self._program.outputs
         }
@@ -85,7 +85,7 @@ class GoldenCases:
     def compare(
         self, case: int, spec: TensorSpec, output: Array, tolerance: Tolerance | None
     ) -> OutputParity:
-        """Compare an output of a case with eager's, as far as the file has that."""
+        """Compare an output of a case with eager's, or with the sample that the file keeps."""
         sample = self._samples.get((case, spec.name))
         both = self.beside(case, spec.name, output)
         found = compare(*both, spec.dtype, tolerance, case=case, name=spec.name)
@@ -116,7 +116,7 @@ class GoldenCases:
         }
 
     def kind(self, case: int) -> CaseKind | None:
-        """Return the kind of a case's inputs; None if the bundle names none that is known here."""
+        """Return the kind of a case's inputs; None if the bundle names no known kind."""
         name = self._notes.get(str(case))
         return next((kind for kind in CaseKind if kind.value == name), None)
 

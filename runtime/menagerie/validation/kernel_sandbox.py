@@ -1,4 +1,4 @@
-"""Landlock and seccomp: what a process gives up for good, without any right to do so.
+"""Landlock and seccomp: lets a process give up rights for good, without privileges.
 
 Landlock (https://docs.kernel.org/userspace-api/landlock.html) takes the file system away but for
 what is named; a seccomp filter (https://man7.org/linux/man-pages/man2/seccomp.2.html) the system
@@ -78,7 +78,7 @@ _OWN = ("cpuinfo", "meminfo", "stat", "sys", "filesystems")  # of /proc, what te
 def give_up_files(
     readable: Iterable[Path], writable: Iterable[Path], devices: Iterable[Path]
 ) -> None:
-    """Take every file from this process but those; what is missing is passed over.
+    """Deny this process every file except those named; ignore names that do not exist.
 
     Readable ones can be run too, writable ones are folders, and devices are special files. Signals
     to processes outside, their memory, and TCP go too where the kernel's version can. Raise OSError
@@ -124,10 +124,10 @@ def _add(ruleset: int, path: Path, rights: int) -> None:
 
 
 def give_up_calls() -> None:
-    """Take from this process what it could reach the network or others with, or raise OSError.
+    """Deny this process the calls that reach the network or other processes, or raise OSError.
 
-    It opens no socket, signals itself alone, leaves neither its session nor its namespaces, and
-    looks into no other process.
+    It can open no socket, signal only itself, leave neither its session nor its namespaces, and
+    look into no other process.
     """
     machine = platform.machine()
     if machine not in _ARCHITECTURES:
@@ -188,7 +188,7 @@ def _call(function: str, *arguments: object) -> int:
 
 
 def main() -> int:
-    """Run the command and return how it ended."""
+    """Run the command and return its exit status."""
     order, command = json.loads(sys.argv[1]), sys.argv[2:]
     process.end_with(order["caller"], signal.SIGTERM)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

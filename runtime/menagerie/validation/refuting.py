@@ -31,7 +31,7 @@ NOTE = "refuting"  # the key of `Plan` in the file's metadata
 
 
 class Kind(TextEnum):
-    """What an attempt does with inputs, in the order in which they are tried."""
+    """The kinds of attempts, in the order in which they are tried."""
 
     ONE_NAN = "one NaN"
     ZEROS = "zeros"
@@ -64,7 +64,7 @@ _TIMES_EAGERS = 10.0  # that an error may be, of eager's own beside float64
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One try."""
+    """One attempt to refute a program."""
 
     kind: Kind  # what it does
     input: str = ""  # the one input that it changes; empty: every floating one
@@ -77,7 +77,7 @@ class Attempt:
         return f"{self.kind}{value}" + f" in {self.input}" * bool(self.input)
 
     def inputs(self, golden: Mapping[str, Array], specs: Sequence[TensorSpec]) -> dict[str, Array]:
-        """Return a golden case's inputs, changed."""
+        """Return the inputs of a golden case with this attempt's changes."""
         made = {name: golden[name] for name in (spec.name for spec in specs)}
         for spec in specs if self.kind is not Kind.SECOND_CALL else ():
             if spec.name == self.input if self.input else spec.dtype.is_floating:
@@ -124,7 +124,7 @@ class Plan:
 
 
 def attempts(specs: Sequence[TensorSpec], indices: Mapping[str, Sequence[int]]) -> list[Attempt]:
-    """List what can be tried with such inputs, what refutes most first; `indices` by input."""
+    """List the attempts for such inputs, those that refute most first; `indices` is by input."""
     widths = {spec.dtype for spec in specs if spec.dtype.is_floating}
     kinds = list(Kind)[:-1] if widths else [Kind.SECOND_CALL]
     none = {Kind.TINY, Kind.HUGE} if Dtype.FLOAT16 in widths else set()  # which has neither number
@@ -142,7 +142,7 @@ def attempts(specs: Sequence[TensorSpec], indices: Mapping[str, Sequence[int]]) 
 
 
 def _at(values: Float64, *put: float) -> Float64:
-    """Put numbers at places that divide a copy into equal parts."""
+    """Return a copy with numbers at places that divide it into equal parts."""
     found: Float64 = values.copy()
     for number, value in enumerate(put, 1):
         found.reshape(-1)[found.size * number // (len(put) + 1) :][:1] = value
@@ -150,7 +150,7 @@ def _at(values: Float64, *put: float) -> Float64:
 
 
 def _ties(values: Float64) -> Float64:
-    """Return signs alone, and of all rows the first."""
+    """Return the signs of the numbers, with the first row in place of all rows."""
     rows: Float64 = np.sign(values)
     if rows.ndim > 1:
         rows[...] = rows[..., :1, :]
@@ -180,7 +180,7 @@ def refute(
     *,
     seconds: float,
 ) -> Refuting:
-    """Run the attempts, as many as there are `seconds` for, and compare each with eager.
+    """Run as many attempts as fit into `seconds`, and compare each with eager.
 
     Args:
         session: of the program.
@@ -225,7 +225,7 @@ class _Way(TextEnum):
 
 @dataclass(frozen=True)
 class _Difference:
-    """What an attempt shows of an output; no fact: nothing."""
+    """The difference that an attempt shows; an empty fact means none."""
 
     fact: str = ""
     way: _Way = _Way.NUMBERS
@@ -298,9 +298,9 @@ def _difference(
 def _judged(
     eager: Array, found: Array, doubt: Array | None, spec: TensorSpec, tolerance: Tolerance | None
 ) -> OutputParity:
-    """Compare an output with eager's where eager is sure of it, by its own error beside float64.
+    """Compare an output with eager's where eager is certain, by its error against float64.
 
-    Numbers below the smallest normal one are equal: a GPU flushes them.
+    Numbers below the smallest normal one count as equal, because a GPU flushes them.
     """
     if spec.dtype in _FLUSHED and found.shape == eager.shape:
         largest = np.maximum(*(np.abs(widen(each, spec.dtype)) for each in (found, eager)))
@@ -319,9 +319,9 @@ def _judged(
 
 
 def _doubts(doubt: Float64) -> Float64:
-    """Return the largest doubt beside each element: of its slices by each axis, the surest.
+    """Return a doubt for each element: the largest one in its slice, of the axis with the least.
 
-    A slice of few elements may have none by chance.
+    A slice of few elements may have no doubt by chance.
     """
     found = np.full(doubt.shape, np.max(doubt, initial=0.0))
     for axis, size in enumerate(doubt.shape):

@@ -1,6 +1,6 @@
-"""Large golden outputs and inputs, of which a bundle keeps less than all.
+"""Large golden outputs and inputs, which a bundle does not keep whole.
 
-Beside `<case>/output/<name>`, which then has every so many-th element along each axis, a golden
+Beside `<case>/output/<name>`, which then has elements at regular steps along each axis, a golden
 file has `<case>/shape/<name>` and `<case>/steps/<name>`, int64, a number for each axis, and
 `<case>/sums/<name>`: the sum of each block that begins at a kept element, float64 of floats, and
 int64 modulo 2^64 of integers. Steps are odd, so that tiles of a power of two are hit everywhere.
@@ -29,12 +29,12 @@ _MOST = 2**32  # that numbers of 32 bits address
 
 
 def is_large(elements: int) -> bool:
-    """Return whether noise of so many elements is taken from a table."""
+    """Return whether noise with this number of elements is taken from a table."""
     return elements > _LARGE
 
 
 def places(elements: int) -> Array:
-    """Return where in a table each element is: the last step of MurmurHash3 (A. Appleby, 2011)."""
+    """Return each element's place in a table by the last step of MurmurHash3 (A. Appleby, 2011)."""
     mixed = np.arange(elements, dtype=np.uint32)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         mixed ^= mixed >> np.uint32(shift)
@@ -55,7 +55,7 @@ def table_of(array: Array) -> Array | None:
 
 
 def from_table(table: Array, sizes: tuple[int, ...]) -> Array:
-    """Return the array of these sizes."""
+    """Return the array of the given sizes, with elements from a table."""
     return table[places(math.prod(sizes))].reshape(sizes)
 
 
@@ -65,7 +65,7 @@ def read_sizes(
     spec: TensorSpec,
     dimensions: Mapping[str, tuple[int, int, int]],
 ) -> tuple[int, ...] | None:
-    """Return the sizes of an input that is kept as a table, else None.
+    """Return the sizes of an input that is kept as a table; None for any other.
 
     Raise ValueError if they are not the input's, or do not belong to a table.
     """
@@ -87,7 +87,7 @@ def read_sizes(
 
 @dataclass(frozen=True)
 class Sample:
-    """What is kept of one output; ValueError if the parts do not fit each other."""
+    """The kept sample of one output; ValueError if its parts do not match."""
 
     shape: tuple[int, ...]
     steps: tuple[int, ...]
@@ -103,15 +103,15 @@ class Sample:
             raise ValueError(f"keeps {list(kept)} elements by its steps, and has others")
 
     def beside(self, output: Array) -> tuple[Array, Array]:
-        """Return what is kept of eager's output and the same of `output`, or two unequal shapes."""
+        """Return the sample of eager's output and that of `output`, or two unequal shapes."""
         if output.shape != self.shape:
             return np.broadcast_to(self.values.ravel()[0], self.shape), output
         return self.values, every(output, self.steps)
 
     def fact(self, output: Array, dtype: Dtype, tolerance: Tolerance | None) -> str:
-        """Return what speaks against an output whose kept elements pass; empty: nothing.
+        """Return a fact against an output whose kept elements pass; empty if there is none.
 
-        The mean error of a block is at most what `tolerance` allows of a single element.
+        The mean error of a block may be as large as `tolerance` allows for a single element.
         """
         found, counts = block_sums(output, dtype, self.steps), _counts(self.shape, self.steps)
         eager = self.sums
@@ -144,7 +144,7 @@ def steps_of(shape: Sequence[int], most: int) -> tuple[int, ...]:
 
 
 def sampled(output: Array, dtype: Dtype, most: int) -> Sample | None:
-    """Return what is kept of an output held as `stored(dtype)`; None where `most` have room."""
+    """Return the sample of an output held as `stored(dtype)`; None if all of it may be kept."""
     if output.size <= most:
         return None
     steps = steps_of(output.shape, most)
@@ -153,7 +153,7 @@ def sampled(output: Array, dtype: Dtype, most: int) -> Sample | None:
 
 
 def read_sample(tensors: Mapping[str, Array], case: int, name: str) -> Sample | None:
-    """Return what a golden file keeps of an output; None: all. Raise ValueError if it cannot be."""
+    """Return the sample of an output in a golden file; None: all is kept. ValueError if broken."""
     steps, shape, sums = (
         tensors.get(f"{case}/{part}/{name}") for part in ("steps", "shape", "sums")
     )
@@ -166,14 +166,14 @@ def read_sample(tensors: Mapping[str, Array], case: int, name: str) -> Sample | 
 
 
 def every(output: Array, steps: Sequence[int]) -> Array:
-    """Return every so many-th element along each axis; all of an output of other axes."""
+    """Return the elements at the given steps along each axis; all if the axes do not match."""
     if output.ndim != len(steps):
         return output
     return output[tuple(slice(None, None, step) for step in steps)]
 
 
 def block_sums(output: Array, dtype: Dtype, steps: Sequence[int]) -> Array:
-    """Return the sums of blocks of so many elements along each axis, the last ones smaller."""
+    """Return the sums of blocks of the given sizes along each axis; the last ones are smaller."""
     wide: Any = widen(output, dtype) if dtype.is_floating else output.astype(np.int64)
     with np.errstate(invalid="ignore", over="ignore"):
         for axis, step in enumerate(steps):

