@@ -1,4 +1,4 @@
-"""A bundle as one zip file: stored, in a fixed order, the same bytes on every machine."""
+"""Packs a bundle as one zip file with the same bytes on every machine, and unpacks it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def pack(folder: Path, zip_path: Path) -> Path:
 
 
 def unpack(zip_path: Path, folder: Path) -> Path:
-    """Unpack an archive into `folder`, which is absent or empty before and a whole bundle after.
+    """Unpack an archive into `folder`, which must be absent or empty, as a whole bundle.
 
     Raise ArtifactError if the archive breaks rule 9 of FORMAT.md, or its bundle any other rule,
     UsageError if `folder` is not empty, StoreFull if there is no space for the files.
@@ -119,7 +119,7 @@ def _extract(zip_path: Path, scratch: Path) -> None:
 
 
 def _checked_entries(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]:
-    """Check rule 9's bounds before unpacking; names are compared with the manifest later."""
+    """Check the bounds of rule 9 before unpacking; the manifest's names are compared later."""
     place = str(path)
     listed = archive.infolist()
     if len(listed) > MAX_FILES + 1:
@@ -161,7 +161,7 @@ def _check_contents(
 
 
 def _check_layout(archive: zipfile.ZipFile, path: Path) -> None:
-    """Refuse bytes before, between or behind the entries: all that is hashed is unpacked."""
+    """Refuse bytes before, between or behind the entries, so that every hashed byte is unpacked."""
     if archive.fp is None:
         raise ArtifactError(str(path), "was closed", _AGAIN)
     end = 0

@@ -1,4 +1,4 @@
-"""manifest.json as types, written in one canonical way and read with suspicion.
+"""The types of manifest.json, its canonical form, and a reader that trusts nothing.
 
 The rules are in runtime/menagerie/format/FORMAT.md.
 """
@@ -52,7 +52,7 @@ def bundle_path(text: str) -> str:
 
 
 def moment(text: str) -> datetime:
-    """Parse a time in ISO 8601; ValueError if it is none, or has no time zone."""
+    """Parse a time in ISO 8601; ValueError if it is malformed or has no time zone."""
     if not _MOMENT.fullmatch(text):
         raise ValueError("a time names its zone, e.g. 2030-01-31T12:00:00+00:00")
     return datetime.fromisoformat(text)
@@ -91,7 +91,7 @@ class ReleaseState(TextEnum):
 
 
 class Role:
-    """What a file is to the runtimes of today; a target may have others, for its own."""
+    """The role of a file for today's runtimes; a target may add roles of its own."""
 
     # of a program
     LIBRARY: Final = "library"
@@ -110,7 +110,7 @@ class Role:
 
 @dataclass(frozen=True, kw_only=True)
 class Requirements:
-    """What a machine must offer to run this artifact."""
+    """The requirements of an artifact on a machine."""
 
     system: str  # as platform.system().lower(): linux, darwin
     machine: str  # as platform.machine(): x86_64, arm64
@@ -130,7 +130,7 @@ def platform_name(target: str, requires: Requirements) -> str:
 class TensorSpec:
     """A program's input or output; an axis is a size or the name of a dynamic dimension.
 
-    Output axes that depend on a dynamic dimension in another way than being equal to it are "?".
+    An output axis that depends on a dynamic dimension without being equal to it is "?".
     """
 
     name: str
@@ -140,7 +140,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class FileEntry:
-    """One file of the bundle: its path, its size and digest, and what it takes to load it."""
+    """One file of the bundle: its path, size and digest, and its requirements."""
 
     path: BundlePath
     sha256: Sha256
@@ -152,15 +152,15 @@ class FileEntry:
 def unsealed(
     path: str, *, source_sha256: str | None = None, requires: Requirements | None = None
 ) -> FileEntry:
-    """Return a file of a draft: sealing hashes it."""
+    """Return the entry of a file in a draft; sealing adds its hash."""
     return FileEntry(path, "", 0, source_sha256, requires)
 
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """What a program keeps from one call to the next.
+    """The state that a program keeps from one call to the next.
 
-    Golden cases then are runs of `calls` calls, each run begun with the state that weights hold.
+    Its golden cases are runs of `calls` calls, each of which starts with the state in the weights.
     """
 
     constants: Annotated[tuple[str, ...], _some]  # those that a call changes
@@ -169,7 +169,7 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class BundleProgram:
-    """One program: its files, how to call it, and which tensors of the weights it wants."""
+    """One program: its files, its signature, and the tensors of the weights that it uses."""
 
     name: Name
     files: dict[Name, FileEntry]  # by role
@@ -245,7 +245,7 @@ Metric = Literal["top-1", "nearest", "pitch", "text"]
 
 @dataclass(frozen=True)
 class AccuracyData:
-    """How the accuracy gate judges the data that the file of its role holds."""
+    """How the accuracy gate judges the data in the file of its role."""
 
     program: str
     output: str
@@ -321,13 +321,13 @@ class BundleManifest:
 
     @cached_property
     def of_proofs(self) -> frozenset[str]:
-        """Paths of files that a proof alone reads; a pull may leave them out."""
+        """Paths of files that only a proof reads; a pull may leave them out."""
         roles = {Role.GOLDEN, Role.REFUTING, Role.ACCURACY, Role.HELD_OUT}
         return frozenset(e.path for use, e in self.uses() if use.rpartition(".")[2] in roles)
 
     @property
     def size(self) -> int:
-        """Bytes of every file: what is downloaded, and what every table calls the size."""
+        """The bytes of all files, which a pull downloads and every table calls the size."""
         return sum(entry.bytes for entry in self.listed.values())
 
     @property
@@ -337,9 +337,9 @@ class BundleManifest:
 
 
 def manifest_document(manifest: BundleManifest) -> bytes:
-    """Return the bytes of manifest.json: sorted keys, an entry a line, one newline at the end.
+    """Return the bytes of manifest.json: sorted keys, one entry a line, one newline at the end.
 
-    What is of no use (rule 3 of FORMAT.md) is left out.
+    Entries without effect (rule 3 of FORMAT.md) are left out.
     """
     return json_document(manifest, sparse=True)
 
@@ -365,7 +365,7 @@ def parse_manifest(document: bytes, place: str) -> BundleManifest:
 
 
 def _check_version(fields: object, place: str) -> None:
-    """Check the version first: a later version may have any other fields."""
+    """Check the version first, because a later version may have other fields."""
     if not isinstance(fields, dict):
         raise ArtifactError(place, "is not a JSON object", _DAMAGED)
     if fields.get("format") != FORMAT_NAME:

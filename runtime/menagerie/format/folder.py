@@ -1,4 +1,4 @@
-"""Sealing a folder into a bundle, and opening one: the rules of FORMAT.md."""
+"""Seals a folder as a bundle and opens bundles, by the rules of FORMAT.md."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _AGAIN = "The bundle is damaged: pull or convert it again"
 
 @dataclass(frozen=True)
 class Bundle:
-    """An opened bundle whose rules hold."""
+    """An opened bundle that keeps the rules of the format."""
 
     folder: Path
     manifest: BundleManifest
@@ -60,8 +60,8 @@ def seal(folder: Path, draft: BundleManifest) -> BundleManifest:
     """Make `folder` a bundle: hash every file in it and write manifest.json last.
 
     A folder may be sealed again after files were added or changed; until then it does not open. It
-    holds every file of the bundle, and nothing else. What the draft says of their bytes counts for
-    nothing; a file that it does not name gets a role after its path. Raise ArtifactError if a file
+    must hold every file of the bundle, and nothing else. Sizes and digests in the draft are unused;
+    a file that the draft does not name gets its role from its path. Raise ArtifactError if a file
     breaks the format, or the draft names one that is not there.
     """
     found = dict(_scan(folder))
@@ -90,7 +90,7 @@ def open_bundle(path: Path, *, check_hashes: bool = True) -> Bundle:
     """Open a bundle folder after checking every rule of the format.
 
     Sizes are always compared, every file's sha256 only with `check_hashes`. Raise ArtifactError if
-    a rule is broken; nothing of the bundle was used. Files that a proof alone reads may be missing.
+    a rule is broken, before any file is used. Files that only a proof reads may be missing.
     """
     if not path.is_dir():
         fact = "is a file, not a bundle folder" if path.exists() else "there is no such folder"
@@ -109,7 +109,7 @@ def open_bundle(path: Path, *, check_hashes: bool = True) -> Bundle:
 
 
 def _filled(draft: BundleManifest, entries: Mapping[str, FileEntry], place: str) -> BundleManifest:
-    """Return the draft with facts about its files, by path, and a role for each remaining one."""
+    """Return the draft with the size and digest of each file, and a role for each unnamed one."""
     for use, entry in draft.uses():
         if entry.path not in entries:
             raise ArtifactError(place, f"{use}: {entry.path!r} is not among its files", _AGAIN)
@@ -132,7 +132,7 @@ def role_of(path: str, taken: Container[str]) -> str:
 
 
 def read_manifest(path: Path) -> bytes:
-    """Read manifest.json, a byte too many at most; ArtifactError if it is no regular file."""
+    """Read manifest.json, at most a byte beyond its limit; ArtifactError if not a regular file."""
     content = _beginning(path, MAX_MANIFEST_BYTES + 1)
     if content is None:
         fact = "is missing, so this is not a bundle"
@@ -141,7 +141,7 @@ def read_manifest(path: Path) -> bytes:
 
 
 def read_signature(folder: Path) -> bytes | None:
-    """Read signature.json, if there is one; ArtifactError if it is no regular file."""
+    """Read signature.json, if there is one; ArtifactError if it is not a regular file."""
     return _beginning(folder / SIGNATURE, _MOST_SIGNATURE_BYTES)
 
 
@@ -157,7 +157,7 @@ def _beginning(path: Path, most: int) -> bytes | None:
 
 
 def _scan(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield every file under `folder` but the manifest, by its path in the bundle."""
+    """Yield the path in the bundle of every file under `folder`, except the manifest."""
     for parent, folders, names in os.walk(folder):
         for name in [*folders, *names]:
             path = Path(parent) / name
