@@ -1,4 +1,4 @@
-"""Where releases are read from: a folder, an S3 bucket, a web server, a repository of the Hub."""
+"""Opens what releases are read from: a folder, an S3 bucket, a web server, a Hub repository."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def open_releases(url: str, *, allow_unsigned: bool | None = None) -> ReleaseRea
 
     It is a folder, `file:///folder`, `https://host/path`, `hf://ORG/NAME` (of one model on the
     Hugging Face Hub) or `s3://bucket/prefix`; for the last the extra `s3` is needed, and botocore's
-    variables, such as AWS_ENDPOINT_URL_S3, configure the connection. `allow_unsigned` also takes
-    what no trusted key has signed; None: MENAGERIE_ALLOW_UNSIGNED decides. Raise UsageError if the
-    address has another form, or the extra is missing.
+    variables, such as AWS_ENDPOINT_URL_S3, configure the connection. `allow_unsigned` also accepts
+    unsigned releases; None: MENAGERIE_ALLOW_UNSIGNED decides. Raise UsageError if the address has
+    another form, or the extra is missing.
     """
     if url.startswith(HUB):
         from menagerie.store.hub import HubReleases
@@ -43,7 +43,7 @@ def opened(
     web: Callable[[str], T] | None,
     forms: str,
 ) -> T:
-    """Open an address by what takes its form; UsageError lists the forms if it has none of them."""
+    """Open an address by its form; UsageError lists the known forms if it has none of them."""
     if not url:
         raise UsageError("store", "its address is empty", forms)
     try:

@@ -1,4 +1,4 @@
-"""What a store is read through: files under keys, in a folder, a bucket, or behind a web server."""
+"""The interface to read a store: files under keys, in a folder, a bucket or on a web server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def silent(done: int, total: int) -> None:
 
 
 class Meter:
-    """Adds up what threads move, and tells a progress callback, one call at a time."""
+    """Adds up the bytes of several threads, and calls a progress callback, one call at a time."""
 
     def __init__(self, total: int, progress: Progress) -> None:
         self._lock = threading.Lock()
@@ -46,7 +46,7 @@ class Meter:
 
 @dataclass(frozen=True)
 class StoredFile:
-    """What a listing says of a file."""
+    """A file in a listing."""
 
     key: str  # where it is stored
     bytes: int  # its size
@@ -65,11 +65,11 @@ class ObjectReader(ABC):
 
     @property
     def place(self) -> str:
-        """The address, and whose server it means where the address alone does not say."""
+        """The address, with the server where the address alone does not name it."""
         return self.url
 
     def require(self) -> None:
-        """Raise NotInStore where there is no such store, which an empty one is not."""
+        """Raise NotInStore if the store does not exist; an empty store exists."""
 
     @property
     def pauses(self) -> Sequence[float]:
@@ -80,14 +80,14 @@ class ObjectReader(ABC):
     def parts(self, key: str, start: int = 0, end: int | None = None) -> Parts:
         """Yield the bytes under `key`, a few at a time, from `start` to before `end`.
 
-        Who cannot begin at `start` begins at 0; more than to `end` may come. Raise NotInStore if
-        there is nothing under `key`.
+        A store that cannot begin at `start` begins at 0, and may go beyond `end`. Raise NotInStore
+        if there is nothing under `key`.
         """
 
     def get_file(self, key: str, destination: Path, size: int, advance: Advance) -> None:
-        """Append to `destination` what it lacks of the `size` bytes under `key`, and no more.
+        """Append to `destination` the bytes that it lacks of the `size` bytes under `key`.
 
-        Where the connection breaks, it asks for the rest. Raise NotInStore if there is nothing.
+        Ask for the rest when the connection breaks. Raise NotInStore if there is nothing.
         """
         with disk_errors(destination.parent, size):
             for pause in (*self.pauses, None):
@@ -127,7 +127,7 @@ class ObjectReader(ABC):
         return content
 
     def read_if_there(self, key: str, limit: int) -> bytes | None:
-        """Return the bytes under `key`; None where there is nothing, or more than `limit` bytes."""
+        """Return the bytes under `key`; None if there is nothing, or more than `limit` bytes."""
         try:
             return self.read_small(key, limit)
         except (NotInStore, TooLarge):
@@ -144,14 +144,14 @@ class ObjectReader(ABC):
 
 
 class FolderReader(ObjectReader):
-    """Keys are paths under `root`."""
+    """A store in a folder; keys are paths under `root`."""
 
     def __init__(self, root: Path, url: str = "") -> None:
         self.url = url or str(root)
         self._root = root
 
     def require(self) -> None:
-        """Look for the folder."""
+        """Raise NotInStore if there is no folder."""
         if not self._root.is_dir():
             advice = "Check the address; `zoo convert` makes a store where there is none"
             raise NotInStore(self.url, "there is no such folder", advice)

@@ -1,4 +1,4 @@
-"""Reading a store that a web server shows: nothing can be listed, so `latest` is what is found."""
+"""Reads a store on a web server, which lists nothing: releases are found by their ledgers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _HERE = {"localhost", "127.0.0.1", "::1"}
 
 
 def read_address(address: str, limit: int) -> bytes:
-    """Read a small file, or raise StoreError, from https or this machine, else UsageError."""
+    """Read a small file over https or from this machine; StoreError, or UsageError for others."""
     parts = urlsplit(address)
     if parts.scheme != "https" and (parts.scheme != "http" or parts.hostname not in _HERE):
         fact = "could be changed on its way"
@@ -40,7 +40,7 @@ def read_address(address: str, limit: int) -> bytes:
 
 
 class _Redirects(HTTPRedirectHandler):
-    """To http or https alone, never from the latter to the former; tells no words of a server."""
+    """Follows redirects to http and https only, never from https to http; quotes no server text."""
 
     def http_error_default(self, req: Any, fp: Any, code: int, _: str, headers: Any) -> Any:
         phrase = {status.value: status.phrase for status in HTTPStatus}.get(code, "not of HTTP")
@@ -71,11 +71,11 @@ def _opener() -> OpenerDirector:
 
 
 class HttpReader(ObjectReader):
-    """Keys are paths below `url`, an http or https address.
+    """A store on a web server; keys are paths below `url`, an http or https address.
 
-    Certificates are checked. A user's name and password in the address are sent, and never shown;
-    another `authorization` header goes to this server alone. `login` is what a person does to be
-    let in, for messages.
+    Certificates are checked. A user's name and password in the address are sent but never shown;
+    an `authorization` header goes to this server alone. `login` tells people in messages how to
+    gain access.
     """
 
     def __init__(self, url: str, *, authorization: str = "", login: str = _LOGIN) -> None:

@@ -1,7 +1,7 @@
-"""Releases on the Hugging Face Hub: a repository a model, in it a folder a platform.
+"""Reads releases on the Hugging Face Hub: one repository a model, one folder a platform.
 
-A folder there is the bundle, file by file, so that the Hub shows them and its own tools download
-them. What is read is https://huggingface.co/docs/hub/api and the addresses behind `resolve`.
+Such a folder is the bundle, file by file, so that the Hub shows the files and its own tools
+download them. The reader uses https://huggingface.co/docs/hub/api and `resolve` addresses.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ADDRESS = re.compile(rf"hf://({_PART}/{_PART})(?:@([A-Za-z0-9._/-]+))?")
 def endpoint(asked: str = "") -> str:
     """Return the Hub's address: the one asked for, that of `$HF_ENDPOINT`, or the public one.
 
-    Raise UsageError if it is no https or http address, or has a password, which pages would show.
+    Raise UsageError if it is not an https or http address, or has a password, which would be shown.
     """
     address = (asked or os.environ.get("HF_ENDPOINT", "") or ENDPOINT).rstrip("/")
     try:
@@ -53,7 +53,7 @@ def _authorization() -> str:
 
 
 def repository(address: str) -> tuple[str, str]:
-    """Split `hf://ORG/NAME[@REVISION]`, by default at `main`; UsageError for another address."""
+    """Split `hf://ORG/NAME[@REVISION]`, by default at `main`; UsageError for other addresses."""
     found = _ADDRESS.fullmatch(address)
     if found is None or ".." in (found[2] or ""):
         fact = "is not a repository of the Hub"
@@ -64,8 +64,8 @@ def repository(address: str) -> tuple[str, str]:
 class HubReleases(ReleaseReader):
     """The releases of a model in a repository, one a platform, `hf://ORG/NAME[@REVISION]`.
 
-    They are copies: whether a publisher has retracted one since only his own store says.
-    `$HF_ENDPOINT` names another server, and `$HF_TOKEN` opens what is private.
+    They are copies: only the publisher's own store tells whether one was retracted since.
+    `$HF_ENDPOINT` names another server, and `$HF_TOKEN` opens private repositories.
     """
 
     def __init__(self, address: str, *, allow_unsigned: bool | None = None) -> None:
@@ -75,7 +75,7 @@ class HubReleases(ReleaseReader):
     def find(
         self, model: str, target: str, build_key: str | None = None, *, platform: str | None = None
     ) -> Release:
-        """See `ReleaseReader.find`; `model` may be empty: a repository holds one."""
+        """See `ReleaseReader.find`; `model` may be empty, because a repository holds one model."""
         wanted = (platform,) if platform else runnable_platforms(target)
         for each in wanted:
             document = self._files.read_if_there(f"{each}/{MANIFEST}", MAX_MANIFEST_BYTES)
@@ -102,7 +102,7 @@ class HubReleases(ReleaseReader):
 
 
 class _Files(ObjectReader):
-    """A repository's files, under their paths and, once a release is found, as a store's blobs."""
+    """A repository's files by path and, once a release was found, as the blobs of a store."""
 
     def __init__(self, address: str) -> None:
         name, revision = repository(address)
@@ -119,7 +119,7 @@ class _Files(ObjectReader):
         self._paths: dict[str, str] = {}
 
     def platforms(self) -> list[str]:
-        """Return the platforms of its releases, as the Hub's API lists them."""
+        """Return the platforms of the releases, as the Hub's API lists them."""
         listed = self._api.read_small(self._at, _MOST_LIST_BYTES)
         with suppress(Malformed, LookupError, TypeError):
             names = [PurePosixPath(str(each["rfilename"])) for each in load(listed)["siblings"]]
@@ -127,7 +127,7 @@ class _Files(ObjectReader):
         return []
 
     def show(self, folder: str, names: dict[str, str]) -> None:
-        """Give the files of a folder, by their sha256, as blobs."""
+        """Show the files of a folder as blobs under their sha256."""
         self._paths = {blob_key(sha256): f"{folder}/{name}" for sha256, name in names.items()}
 
     pauses = HttpReader.pauses

@@ -1,6 +1,6 @@
-"""The signed ledger of a model, which says what its latest release is: no older than one seen here.
+"""Reads a model's signed ledger, which names its latest release; refuses older ones than seen.
 
-With the extra `tuf` it is fresh as well.
+With the extra `tuf` the ledger is known to be fresh as well.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def trusted_ledger(objects: ObjectReader, model: str, platform: str) -> Ledger |
     """Return the ledger of a model for a platform, if there is one; Untrusted if it is not signed.
 
     With the extra `tuf` installed, the store's metadata is checked too: then a mirror can neither
-    show an old state for longer than the metadata allows nor mix states. Without it, an older
-    ledger than this machine has seen before is refused, and no more.
+    show an old state for longer than the metadata allows nor mix states. Without it, the only
+    check is that the ledger is not older than one that this machine has seen.
     """
     key = ledger_key(model, platform)
     place = f"{objects.url}/{key}"
@@ -50,9 +50,9 @@ def trusted_ledger(objects: ObjectReader, model: str, platform: str) -> Ledger |
 
 
 def _require_later(objects: ObjectReader, key: str, ledger: Ledger | None, place: str) -> None:
-    """Remember what a ledger says; raise Untrusted if another was seen, or there is none now.
+    """Remember a ledger; raise Untrusted if it contradicts an earlier one, or is gone now.
 
-    A ledger only grows, and what it said stays. Who withholds one hides retractions.
+    A ledger only grows, and its entries stay. Withholding one would hide retractions.
     """
     name = hashlib.sha256(f"{objects.place}\n{key}".encode()).hexdigest()
     path = home() / "seen" / f"{name}.json"

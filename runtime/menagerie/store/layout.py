@@ -1,4 +1,4 @@
-"""Where things lie in a store.
+"""The keys of a store's files.
 
 ::
 
@@ -44,27 +44,27 @@ _NOTE = re.compile(r"(?:publishing|sweeping)/[0-9a-f]{32}\.json|sweeping/clock-[
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys of files of one kind: called with names, such as a build's, it gives a file's."""
+    """The keys of one kind of file: call it with names, such as a build's, for the file's key."""
 
     folder: str  # what they begin with, a slash at its end
     ending: str = ".json"  # what they end with
 
     def __call__(self, *names: str, confirmed: bool = False) -> str:
-        """Return the key of the file of these names; `confirmed`: of the device's later file."""
+        """Return the key of the file with these names; `confirmed`: the later one of a device."""
         return f"{self.folder}{'/'.join(names)}{'.confirmed' if confirmed else ''}{self.ending}"
 
     def under(self, model: str | None = None) -> str:
-        """Return the prefix of the keys of all such files, or of a model's."""
+        """Return the common prefix of the keys of all such files, or of one model's."""
         return self.folder if model is None else f"{self.folder}{model}/"
 
     def build(self, key: str) -> Build | None:
-        """Return model, target and build key in a key; None for a stranger's file."""
+        """Return the model, target and build key of a key; None for a foreign file."""
         late = ".confirmed" if self.folder in _CONFIRMED else ""
         found = _BUILD.fullmatch(self._names(key).removesuffix(late))
         return None if found is None else (found[1], found[2], found[3])
 
     def digest(self, key: str) -> str | None:
-        """Return the only name in a key, a digest; None for a stranger's file."""
+        """Return the digest in a key, its only name; None for a foreign file."""
         names = self._names(key)
         return names if _DIGEST.fullmatch(names) else None
 
@@ -92,7 +92,7 @@ def blob_key(sha256: str) -> str:
 
 
 def is_blob_key(key: str) -> bool:
-    """Return whether it is of a file by its digest, and not a stranger's."""
+    """Return whether a key is that of a file by its digest, and not of a foreign file."""
     return _DIGEST.fullmatch(key[-64:]) is not None and key == blob_key(key[-64:])
 
 
@@ -102,5 +102,5 @@ def is_note_key(key: str) -> bool:
 
 
 def is_linked_key(key: str) -> bool:
-    """Return whether a key is a linked page or archive, which is removed at a certain age."""
+    """Return whether a key is that of a linked page or archive, which is removed with age."""
     return any(kind.digest(key) is not None for kind in (page_key, archive_key))

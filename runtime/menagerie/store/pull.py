@@ -1,7 +1,7 @@
-"""Downloading a release: resumed where it stopped, checked before it appears, cached by content.
+"""Downloads a release: resumes it, checks it before it appears, and caches files by content.
 
-Cached files are copied, where the file system can without writing their bytes a second time: a
-bundle that is changed afterwards changes no other.
+Cached files are copied, without writing their bytes again where the file system can share them.
+So a change to a bundle changes no other one.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ def pull_bundle(
     cache: BlobCache | None,
     wanted: Mapping[str, FileEntry],
 ) -> Path:
-    """Make `folder` the bundle of a manifest, with its document and its signatures, `beside`.
+    """Make `folder` the bundle of a manifest, with its document and the signatures `beside`.
 
-    Of its files it gets those that are `wanted`, by their paths.
+    Only the files whose paths are in `wanted` are downloaded.
 
-    Files gather in a hidden folder beside it, named after the build; a later call finds them there.
-    What `cache` has is not downloaded; what is, goes there as well.
+    A hidden folder beside it, named after the build, collects the files; a later call finds them
+    there. Files in `cache` are not downloaded; downloaded ones are added to it.
     """
     folder = Path(os.path.normpath(folder.absolute()))  # `.` has no name
     size = sum(entry.bytes for entry in wanted.values())
@@ -85,7 +85,7 @@ def pull_bundle(
 
 
 class _Stopped(Exception):
-    """Another file's download failed, or was interrupted: this one goes no further."""
+    """Raised to end a download because another file's failed or was interrupted."""
 
 
 def _fetch_all(
@@ -95,7 +95,7 @@ def _fetch_all(
     meter: Meter,
     cache: BlobCache | None,
 ) -> None:
-    """Fetch files side by side; whatever fails ends all of them, and what is there stays."""
+    """Fetch files in parallel; one failure ends all of them, and received bytes stay."""
     stopped = threading.Event()
 
     def advance(count: int) -> None:
@@ -125,7 +125,7 @@ def _fetch_all(
 def fetch_blob(
     objects: ObjectReader, path: Path, entry: FileEntry, advance: Advance, wanted: str = _PUBLISHED
 ) -> bool:
-    """Complete and check a file, a wrong one anew; return whether any of it is from the store."""
+    """Complete and check a file, fetch a wrong one again; return whether the store gave bytes."""
     resumed = path.stat().st_size if path.exists() else 0
     advance(resumed)
     objects.get_file(blob_key(entry.sha256), path, entry.bytes, advance)
@@ -143,7 +143,7 @@ def fetch_blob(
 
 
 def _is_there(folder: Path, document: bytes, wanted: Iterable[str]) -> bool:
-    """Return whether `folder` is this very release, sound to the last byte, and this user's own."""
+    """Return whether `folder` is exactly this release, undamaged, and owned by this user."""
     try:
         if folder.is_dir() and folder.stat().st_uid != os.geteuid():
             return False
@@ -173,10 +173,10 @@ def _remove_strangers(partial: Path, manifest: BundleManifest) -> None:
 
 @contextmanager
 def appearing(folder: Path, partial: Path) -> Iterator[Path]:
-    """Yield a private folder in which files gather; it becomes `folder` when the block ends well.
+    """Yield a private folder for the files; it becomes `folder` if the block succeeds.
 
-    What an interrupted call left in `partial`, beside it, is found again. Raise StoreError if
-    another process is at it, or another user has put something there.
+    Files that an interrupted call left in `partial`, beside it, are used again. Raise StoreError
+    if another process uses it, or another user has put something there.
     """
     with _private_folder(partial) as descriptor:
         through = Path(f"/proc/self/fd/{descriptor}")  # a path that cannot be turned elsewhere
@@ -192,11 +192,11 @@ def appearing(folder: Path, partial: Path) -> Iterator[Path]:
 
 @contextmanager
 def _private_folder(partial: Path) -> Iterator[int]:
-    """Open the folder in which files gather, which only this user may read or write.
+    """Open the folder that collects files; only this user may read or write it.
 
-    Where others may write beside it they can put a link or a folder of their own there, before the
-    pull or during it. A link is removed; what belongs to another user is refused, and so is a
-    second pull into the same place.
+    Users who may write beside it could put a link or a folder of their own there, before the pull
+    or during it. A link is removed; a file of another user is refused, and so is a second pull
+    into the same place.
     """
     if partial.is_symlink():
         partial.unlink()  # what it leads to is not ours to write
@@ -226,10 +226,10 @@ def _foreign(place: Path, fact: str) -> StoreError:
 
 
 class BlobCache:
-    """At most so many bytes of files under their sha256; those used longest ago go first.
+    """A cache of files under their sha256, of limited size; the least recently used go first.
 
-    A cache that cannot be read or written is as good as none: no pull fails for it. What it gives
-    is not trusted: a pull checks the sha256 as of what the store gives.
+    A cache that cannot be read or written counts as empty, so that no pull fails by it. Its files
+    are not trusted: a pull checks their sha256 like that of downloaded ones.
     """
 
     def __init__(self, folder: Path, most: int) -> None:
@@ -238,7 +238,7 @@ class BlobCache:
 
     @classmethod
     def of_this_user(cls) -> BlobCache:
-        """Return the cache in Menagerie's folder, of $MENAGERIE_CACHE_GB gigabytes, or 10."""
+        """Return the cache of this user, of $MENAGERIE_CACHE_GB gigabytes (10 if unset)."""
         try:
             most = float(os.environ.get(CACHE_GB, _DEFAULT_GB))
         except ValueError:
@@ -246,7 +246,7 @@ class BlobCache:
         return cls(home() / "downloads", int(max(0.0, min(most, 1e9)) * 10**9))
 
     def give(self, entry: FileEntry, path: Path) -> None:
-        """Put the file at `path` if it is here, and of the right size."""
+        """Copy the file to `path` if the cache has it with the right size."""
         kept = self._place(entry)
         with contextlib.suppress(OSError):
             if kept.is_symlink() or not kept.is_file() or kept.stat().st_size != entry.bytes:
@@ -258,7 +258,7 @@ class BlobCache:
                 path.unlink(missing_ok=True)
 
     def take(self, entry: FileEntry, path: Path) -> None:
-        """Keep a file that has been checked, in place of those used longest ago."""
+        """Keep a checked file, in place of the least recently used ones."""
         kept = self._place(entry)
         if not _LEAST <= entry.bytes <= self._most:
             return
@@ -287,7 +287,7 @@ class BlobCache:
 
 
 def _touch(path: Path) -> None:
-    """Date a file as used now; the file system's own clock is coarser."""
+    """Set a file's time of use to now; the clock of the file system is coarser."""
     now = time.time_ns()
     os.utime(path, ns=(now, now))
 

@@ -1,4 +1,4 @@
-"""Reading a store in a bucket of an S3 server, through boto3 (the extra `s3`).
+"""Reads a store in a bucket of an S3 server, through boto3 (the extra `s3`).
 
 Server, keys, region, retries, checksums and authority are botocore's own variables and profiles:
 AWS_ENDPOINT_URL_S3, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_CA_BUNDLE, AWS_PROFILE and so on.
@@ -56,7 +56,7 @@ _CONFIG = Config(
 
 
 class S3Reader(ObjectReader):
-    """Keys are keys of the bucket, under `prefix`; `given` goes before boto3's environment."""
+    """A store in a bucket, under `prefix`; `given` overrides the environment of boto3."""
 
     def __init__(self, bucket: str, prefix: str, **given: Any) -> None:
         self._bucket = bucket
@@ -66,7 +66,7 @@ class S3Reader(ObjectReader):
 
     @property
     def pauses(self) -> Sequence[float]:
-        """For as many tries as botocore makes, each about twice the one before."""
+        """Seconds to wait before each of botocore's tries, each about twice the one before."""
         attempts = self._client.meta.config.retries.get("total_max_attempts", _ATTEMPTS)
         first, longest = _BACKOFF_SECONDS
         spread = random.uniform(0.5, 1.0)  # noqa: S311 - of retries
@@ -119,7 +119,7 @@ class S3Reader(ObjectReader):
 
     @contextmanager
     def _errors(self, key: str) -> Iterator[None]:
-        """Turn what boto3 raises into one line of ours."""
+        """Turn an error of boto3 into one of ours, in one line."""
         try:
             yield
         except ClientError as error:
@@ -128,9 +128,9 @@ class S3Reader(ObjectReader):
             raise self._unanswered(error) from error
 
     def _is_absent(self, key: str) -> bool:
-        """Return whether a refused object is missing: S3 says 404 only to who may list all keys.
+        """Return whether a refused object is missing: S3 tells it only users who may list all keys.
 
-        Who may list what is under the prefix, as `infra/s3` has it, can ask so.
+        A user who may list the keys under the prefix, as in `infra/s3`, can find out this way.
         """
         name = self._prefix + key
         try:  # of all keys that begin with a key, that key comes first
@@ -141,7 +141,7 @@ class S3Reader(ObjectReader):
 
     @property
     def place(self) -> str:
-        """The address and the server's, by which one bucket's name may mean several."""
+        """The address with the server, because several servers may have a bucket of this name."""
         return f"{self.url} at {self._client.meta.endpoint_url}"
 
     def _answered(self, error: ClientError, key: str) -> StoreError:
@@ -197,7 +197,7 @@ def _silence(error: BotoCoreError) -> str:
 
 
 def _innermost(error: BaseException) -> str:
-    """Return the first error of the operating system or TLS, in one line."""
+    """Return the innermost error, of the operating system or TLS, in one line."""
     seen = error
     while True:
         deeper = getattr(seen, "kwargs", {}).get("error") or seen.__cause__ or seen.__context__

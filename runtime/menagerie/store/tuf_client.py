@@ -1,6 +1,6 @@
-"""The Update Framework's client over a store: fresh, unmixed, and with the keys of today.
+"""The client of The Update Framework for a store: checks that metadata is fresh and consistent.
 
-Needs the extra `tuf`. What it knows of a store it keeps under `menagerie.paths`.
+It needs the extra `tuf`, and keeps its knowledge of a store under `menagerie.paths`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OLD = "The store shows an old or a foreign state: tell its owner"
 
 
 class _Fetcher(FetcherInterface):
-    """Reads metadata through the store, never more than any of it may have."""
+    """Reads metadata through the store, within the limits of its size."""
 
     def __init__(self, objects: ObjectReader) -> None:
         self._objects = objects
@@ -59,10 +59,10 @@ class _Fetcher(FetcherInterface):
 def current_ledger(
     objects: ObjectReader, key: str, roots: tuple[TrustRoot, ...], place: str
 ) -> tuple[bytes, tuple[TrustRoot, ...]]:
-    """Return the bytes of a ledger as the store's metadata has them, and the root of today.
+    """Return the bytes of a ledger that the store's metadata names, and the current root.
 
-    Raise NotInStore if the metadata names none, and Untrusted if no trusted root leads to them, or
-    they are expired, older than seen before or do not fit together or with the ledger.
+    Raise NotInStore if the metadata names no ledger. Raise Untrusted if no trusted root leads to
+    it, if it has expired, is older than seen before, or does not match itself or the ledger.
     """
     faults: list[Untrusted] = []
     for root in roots:
@@ -114,7 +114,7 @@ def _from(
 
 
 def _follow(folder: Path, root: TrustRoot) -> TrustRoot:
-    """Return the root of today; where a later one was found, it takes the trusted one's place."""
+    """Return the current root; if a later one was found, it replaces the trusted one."""
     path = folder / "root.json"
     today = parse_root(path.read_bytes(), str(path))
     kept = Path(root.place)
