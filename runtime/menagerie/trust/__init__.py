@@ -1,4 +1,4 @@
-"""Whose releases are trusted, and what they signed; needs numpy's neighbours only, no cryptography.
+"""Checks signatures of releases against trusted roots; needs no package for cryptography.
 
 A *root* is root metadata of The Update Framework, https://theupdateframework.io: its owner
 trusts the keys that it names for the role `targets`, as many of them as it asks for. Those sign a

@@ -1,7 +1,7 @@
-"""The ledger of a model on a platform: every release that was promoted, in order, and signed whole.
+"""The ledger of a model on a platform: all promoted releases in order, signed as a whole.
 
-It says which release is the latest. The releases themselves do not say it: their own
-dates are what their makers wrote.
+It names the latest release. The releases themselves cannot, because their dates are whatever
+their makers wrote.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FORMAT_NAME: Final = "menagerie-ledger"
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerEntry:
-    """One decision over a release."""
+    """One decision about a release."""
 
     # `promote` makes it the latest, `admit` only lets it be used, `rollback` makes it the latest
     # again and takes that rank from all after it, `retract` forbids its use
@@ -38,7 +38,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class Ledger:
-    """All decisions over a model's releases for a platform, oldest first."""
+    """All decisions about a model's releases for a platform, oldest first."""
 
     format: Literal["menagerie-ledger"] = FORMAT_NAME
     version: Literal[1] = 1
@@ -49,12 +49,12 @@ class Ledger:
 
     @property
     def serial(self) -> int:
-        """How many decisions; it only grows."""
+        """The number of decisions, which only grows."""
         return len(self.entries)
 
     @property
     def latest(self) -> LedgerEntry | None:
-        """The release that is to be used, by its last promotion; None when there is none."""
+        """The release to use, which was promoted last; None if there is none."""
         ranked: list[LedgerEntry] = []
         for entry in self.entries:
             same = [each for each in ranked if each.build_key == entry.build_key]
@@ -117,7 +117,7 @@ def envelope(payload: bytes, signatures: Mapping[str, bytes], kind: str = LEDGER
 def open_envelope(
     content: bytes, place: str, *, kind: str, roots: Iterable[TrustRoot] | None = None
 ) -> bytes:
-    """Return a DSSE envelope's bytes; Untrusted, or ArtifactError if it is none of this kind."""
+    """Return a DSSE envelope's bytes; raise Untrusted, or ArtifactError for another kind."""
     try:
         fields = _fields(load(content), kind)
         payload = _bytes(fields.get("payload"))
@@ -132,7 +132,7 @@ def open_envelope(
 
 
 def read_ledger(content: bytes, place: str, roots: Iterable[TrustRoot] | None = None) -> Ledger:
-    """Read the ledger in a signed envelope; Untrusted, or ArtifactError if it is damaged."""
+    """Read the ledger in a signed envelope; raise Untrusted, or ArtifactError if it is damaged."""
     payload = open_envelope(content, place, kind=LEDGER_TYPE, roots=roots)
     try:
         return from_json(Ledger, payload)

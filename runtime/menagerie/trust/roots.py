@@ -1,4 +1,4 @@
-"""Whose keys this machine's owner trusts: root metadata of The Update Framework."""
+"""The keys that this machine's owner trusts: root metadata of The Update Framework."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _MOST_ROOTS = 100
 def trusted_place() -> Path:
     """Return `$MENAGERIE_TRUST`, a file or folder of trusted roots, else `trust` in `home()`.
 
-    `menagerie-run` looks there too. Raise UsageError if another user owns or may write it, who
-    could have put any root there, and StoreError if it cannot be looked at.
+    `menagerie-run` looks there too. Raise UsageError if another user owns it or may write to it,
+    who could have put any root there, and StoreError if it cannot be read.
     """
     asked = os.environ.get(TRUST)
     place = Path(asked).expanduser().absolute() if asked else home() / "trust"
@@ -41,13 +41,13 @@ def trusted_place() -> Path:
 
 
 def allows_unsigned(asked: bool | None = None) -> bool:
-    """Return whether unsigned bundles are taken; None: `MENAGERIE_ALLOW_UNSIGNED=1` decides."""
+    """Return whether unsigned bundles are accepted; None: `MENAGERIE_ALLOW_UNSIGNED=1` decides."""
     return os.environ.get(ALLOW_UNSIGNED) == "1" if asked is None else asked
 
 
 @dataclass(frozen=True)
 class TrustRoot:
-    """What a trusted root says of those who sign releases."""
+    """The keys for releases in a trusted root, and how many of them must sign."""
 
     keys: Mapping[str, bytes]  # their Ed25519 public keys, 32 bytes each, by key id
     threshold: int  # so many of them must have signed
@@ -57,7 +57,7 @@ class TrustRoot:
 
 
 def parse_root(document: bytes, place: str) -> TrustRoot:
-    """Read root metadata, or raise ArtifactError; its signatures are for those who hand it on."""
+    """Read root metadata, or raise ArtifactError. Its own signatures are not checked here."""
     try:
         keys, threshold, version = _read(bounded(document, MAX_ROOT_BYTES))
     except Malformed as error:
@@ -67,7 +67,7 @@ def parse_root(document: bytes, place: str) -> TrustRoot:
 
 
 def trusted_roots(place: Path | None = None) -> tuple[TrustRoot, ...]:
-    """Return roots trusted here, of `trusted_place()` if left out; ArtifactError if damaged."""
+    """Return the trusted roots, by default of `trusted_place()`; ArtifactError if damaged."""
     place = place or trusted_place()
     with disk_errors(place):
         paths = sorted(place.glob("*.json"))[:_MOST_ROOTS] if place.is_dir() else [place]
@@ -79,7 +79,7 @@ def trusted_roots(place: Path | None = None) -> tuple[TrustRoot, ...]:
 
 
 def add_root(document: bytes, place: str, folder: Path | None = None) -> TrustRoot:
-    """Trust a root from now on, kept for its owner alone to write; ArtifactError if it is none."""
+    """Trust a root from now on, in a file that only its owner may write; else ArtifactError."""
     root = parse_root(document, place)
     folder = folder or trusted_place()
     with disk_errors(folder):
@@ -90,14 +90,14 @@ def add_root(document: bytes, place: str, folder: Path | None = None) -> TrustRo
 
 
 def bounded(content: bytes, most: int) -> bytes:
-    """Return `content`, or raise Malformed if it has more than so many bytes."""
+    """Return `content`, or raise Malformed if it exceeds the given number of bytes."""
     if len(content) > most:
         raise Malformed(f"has more than {most:,} bytes")
     return content
 
 
 def _read(document: bytes) -> tuple[dict[str, bytes], int, int]:
-    """Return keys, threshold and version."""
+    """Return the keys, the threshold and the version."""
     signed = _object(load(document), "signed")
     if signed.get("_type") != "root":
         raise Malformed("signed._type: is not 'root'")

@@ -1,7 +1,7 @@
-"""Signatures beside what they are over, encoded before authentication as DSSE does.
+"""Detached signatures over content that is encoded for authentication as in DSSE.
 
 The encoding is that of https://github.com/secure-systems-lab/dsse/blob/master/protocol.md: it binds
-the type to the bytes, so that nothing signed as one can be shown as another.
+the type to the bytes, so that content signed as one type cannot pass as another.
 Ed25519 itself is checked by the library that the runtime is built with.
 """
 
@@ -39,7 +39,7 @@ class _Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class _Signatures:
-    """signature.json beside a manifest."""
+    """The content of signature.json beside a manifest."""
 
     format: Literal["menagerie-signature"] = "menagerie-signature"
     version: Literal[1] = 1
@@ -62,7 +62,7 @@ def signature_document(signatures: Mapping[str, bytes]) -> bytes:
 
 
 def read_signatures(content: bytes, place: str) -> dict[str, bytes]:
-    """Return the signatures of a signature.json by key id; ArtifactError if it is none."""
+    """Return the signatures of a signature.json by key id; ArtifactError if it is malformed."""
     try:
         found = from_json(_Signatures, bounded(content, MAX_SIGNATURE_BYTES))
     except Malformed as error:
@@ -78,10 +78,10 @@ def check_signature(
     kind: str = BUNDLE_TYPE,
     roots: Iterable[TrustRoot] | None = None,
 ) -> None:
-    """Raise Untrusted unless enough trusted keys have signed these very bytes.
+    """Raise Untrusted unless enough trusted keys have signed exactly these bytes.
 
-    Signatures are a signature.json, or what was read from one; None: there is none. Roots left out
-    are those that this machine's owner chose; `kind` is the media type of `content`. Raise
+    `signatures` is the bytes of a signature.json, or its content as read; None if there is none.
+    Roots default to those of this machine's owner; `kind` is the media type of `content`. Raise
     ArtifactError if the signatures are damaged.
     """
     if signatures is None:
@@ -106,7 +106,7 @@ def check_signature(
 def is_signed(signature: bytes, key: bytes, message: bytes) -> bool:
     """Return whether the holder of an Ed25519 key (RFC 8032, 32 bytes) signed `message`.
 
-    A signature of another length than 64 bytes is none. Raise SessionError if the runtime is not
+    A signature that has not 64 bytes is not valid. Raise SessionError if the runtime is not
     built.
     """
     if len(signature) != _SIGNATURE_BYTES or len(key) != _KEY_BYTES:
