@@ -1,4 +1,4 @@
-"""Faces in a picture by a cascade of three networks (MTCNN: Zhang, Zhang, Li and Qiao 2016).
+"""Finds faces in a picture by three networks in a row (MTCNN: Zhang, Zhang, Li and Qiao 2016).
 
 Boxes are rows of left, top, right and bottom in pixels. The numbers between the networks are those
 of facenet-pytorch, which took them from the authors' program.
@@ -27,7 +27,7 @@ _AT_ONCE = 64  # boxes of a call
 
 
 def find_boxes(picture: NDArray[np.uint8], head: BoxesHead, calls: Mapping[str, Call]) -> Array:
-    """Return rows of a box and its probability for each face in (high, wide, 3) RGB."""
+    """Return a row with the box and its probability for each face in (high, wide, 3) RGB."""
     pixels = picture.astype(np.float32)
     boxes = _proposed(pixels, head, calls)
     for name, size, least in (
@@ -53,7 +53,7 @@ def find_boxes(picture: NDArray[np.uint8], head: BoxesHead, calls: Mapping[str, 
 
 
 def _proposed(pixels: Array, head: BoxesHead, calls: Mapping[str, Call]) -> Array:
-    """Return boxes that the first network proposes at any scale, with scores."""
+    """Return the boxes that the first network proposes at all scales, with scores."""
     found, (high, wide) = [np.empty((0, 9), np.float32)], pixels.shape[:2]
     scale = LEAST_SIDE / head.smallest
     while min(high, wide) * scale >= LEAST_SIDE:
@@ -73,9 +73,9 @@ def _proposed(pixels: Array, head: BoxesHead, calls: Mapping[str, Call]) -> Arra
 
 
 def suppress(boxes: Array, scores: Array, share: float, *, smaller: bool = False) -> list[int]:
-    """Return the indices of boxes, best first, that no better one overlaps by more than `share`.
+    """Return the indices of boxes, best first, that no better box overlaps by more than `share`.
 
-    It is of their union, or with `smaller` of the smaller box, whose sides then are a pixel longer.
+    The share is of their union, or with `smaller` of the smaller box, with sides a pixel longer.
     """
     more = 1.0 if smaller else 0.0
     areas = np.prod(boxes[:, 2:] - boxes[:, :2] + more, axis=1)
@@ -92,7 +92,7 @@ def suppress(boxes: Array, scores: Array, share: float, *, smaller: bool = False
 
 
 def _moved(boxes: Array, offsets: Array, more: float) -> Array:
-    """Move corners by offsets: shares of a box's sides, which are `more` pixels longer."""
+    """Move corners by offsets: shares of a box's sides, which count as `more` pixels longer."""
     return boxes + offsets * np.tile(boxes[:, 2:] - boxes[:, :2] + more, 2)
 
 
@@ -104,7 +104,7 @@ def _squares(boxes: Array) -> Array:
 
 
 def _cut(pixels: Array, boxes: Array, size: int) -> tuple[Array, Array]:
-    """Return the parts of a picture inside boxes, resized, and the boxes that have any."""
+    """Return the resized parts of a picture inside boxes, and the boxes that contain pixels."""
     high, wide = pixels.shape[:2]
     edges = np.trunc(boxes).astype(int)
     low = np.maximum(edges[:, :2], 1) - 1
@@ -118,7 +118,7 @@ def _cut(pixels: Array, boxes: Array, size: int) -> tuple[Array, Array]:
 
 
 def resize_area(pixels: Array, high: int, wide: int) -> Array:
-    """Resize (rows, columns, 3): a pixel is the mean of all that it covers, even in part."""
+    """Resize (rows, columns, 3): a pixel is the mean of the area that it covers."""
     rows, columns = _means(pixels.shape[0], high), _means(pixels.shape[1], wide)
     return np.asarray(np.einsum("ir,rcx,jc->ijx", rows, pixels, columns, optimize=True), np.float32)
 

@@ -17,7 +17,7 @@ from menagerie.paths import home
 
 
 class HostCompiler(NamedTuple):
-    """A compiler driver; `version` is the first line that it says of itself."""
+    """A compiler driver; `version` is the first line of its answer to `--version`."""
 
     path: str
     version: str
@@ -33,9 +33,9 @@ def find_host_compiler() -> HostCompiler | None:
 
 
 def zig_program() -> Path:
-    """Return the wheel's program, which is clang and lld by its first argument.
+    """Return the wheel's program, whose first argument selects clang or lld.
 
-    Called directly, not through ``python -m ziglang``: that would start an interpreter more. Raise
+    It is called directly, because ``python -m ziglang`` would start another interpreter. Raise
     MenagerieError if the wheel is not installed.
     """
     found = importlib.util.find_spec("ziglang")

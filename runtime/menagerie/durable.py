@@ -1,7 +1,7 @@
-"""Files that are whole or absent, whatever happens: hashing, syncing, atomic replacement.
+"""Writes files that are whole or absent, whatever happens: hashing, syncing, atomic renaming.
 
-POSIX promises that ``rename`` is atomic; that the new name survives a power cut takes ``fsync`` of
-the file before it and of the folder after it.
+POSIX promises that ``rename`` is atomic. For the new name to survive a power cut, the file needs
+``fsync`` before it and the folder after it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def make_folders(folder: Path) -> None:
 def write_durably(path: Path, content: bytes, *, partial: Path) -> None:
     """Replace `path` by `content`: a reader sees the old bytes or the new ones, never a mixture.
 
-    The bytes are gathered in `partial` first, on the same file system; a link there is not
+    The bytes are written to `partial` first, on the same file system; a link there is not
     followed.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW

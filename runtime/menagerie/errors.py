@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class MenagerieError(Exception):
-    """What every error of ours says: where, what, and what to do next.
+    """The base of all our errors: it names the place, the fact and the next step.
 
     `place` is where it happened (a file, a model, a node, a URL), `fact` what is wrong, in one
     sentence without a full stop, and `next_step` what the reader can do about it, or empty.
@@ -26,21 +26,21 @@ class MenagerieError(Exception):
 
 
 class UsageError(MenagerieError):
-    """The command was called with arguments that cannot be meant."""
+    """The command was called with arguments that make no sense."""
 
     exit_code = 2
 
 
 class HashMismatch(MenagerieError):
-    """Bytes differ from the sha256 that was promised for them."""
+    """Bytes do not have the sha256 that was promised for them."""
 
 
 class ArtifactError(MenagerieError):
-    """A bundle breaks a rule of the format; nothing of it was used."""
+    """A bundle breaks a rule of the format; none of its content was used."""
 
 
 class Untrusted(ArtifactError):
-    """No trusted key has signed these bytes; nothing of them was used."""
+    """No trusted key has signed these bytes; they were not used."""
 
 
 class SessionError(MenagerieError):
@@ -80,4 +80,4 @@ class Retracted(StoreError):
 
 
 class TooLarge(StoreError):
-    """A document or a note in the store has more bytes than any of its kind; it was not read."""
+    """A document or note in the store is larger than any of its kind may be; it was not read."""

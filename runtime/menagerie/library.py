@@ -1,4 +1,4 @@
-"""Finding a target's C library and its C API, as include/menagerie.h declares it."""
+"""Finds a target's C library, and declares its C API as include/menagerie.h does."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _file_name(target: str) -> str:
 
 
 def library(target: str = "cpu") -> ctypes.CDLL:
-    """Load a target's C library, once and for itself: only lowered models see its symbols.
+    """Load a target's C library once; only lowered models see its symbols.
 
     Raise SessionError if it is not built, cannot be loaded, or is older than this Python.
     """
@@ -120,10 +120,10 @@ def _check_processor(path: Path, cpuinfo: Path = Path("/proc/cpuinfo")) -> None:
 
 @contextmanager
 def _short_spinning() -> Iterator[None]:
-    """Let libgomp, which reads its settings when it is loaded, spin some 60 us at a barrier.
+    """Let threads of libgomp, which reads its settings when loaded, spin for 60 us at a barrier.
 
-    Its own choice is a hundred times that: on a machine that is busy with something else, waiting
-    threads then burn the time that the awaited one needs. A value that is set is kept.
+    Its default is a hundred times longer: on a busy machine, waiting threads then use up the time
+    that the awaited thread needs. A value that the user has set is kept.
     """
     if _SPIN_COUNT in os.environ or "OMP_WAIT_POLICY" in os.environ:
         yield

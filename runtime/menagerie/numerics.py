@@ -1,4 +1,4 @@
-"""Element types, and when an output counts as equal to eager PyTorch's."""
+"""Element types, and the tolerances by which an output equals eager PyTorch's."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ class Tolerance:
                 raise ValueError(f"a tolerance is finite and greater than 0, not {bound:g}")
 
     def everywhere(self, scale: float) -> float:
-        """Return the largest error that passes whatever the SNR, in an output of this scale."""
+        """Return the largest error that passes at any SNR, in an output of this scale."""
         return self.absolute * min(1.0, max(scale, _SMALLEST_SCALE))
 
     def outlier(self, scale: float) -> float:
-        """Return the largest error that passes by virtue of the SNR, in an output of this scale."""
+        """Return the largest error that passes at a good SNR, in an output of this scale."""
         return _OUTLIER_FACTOR * self.absolute * scale
 
 

@@ -1,4 +1,4 @@
-"""Where the installed package is, and the one folder outside the project that it writes to."""
+"""The folders of the installed package, and the one folder outside that it writes to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This process: its parent's end, its memory and libraries; signals by name."""
+"""Facts about this process: its parent's end, memory, libraries; and names of signals."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 def end_with(parent: int, sent: signal.Signals = signal.SIGKILL) -> None:
     """Have Linux's kernel send this process `sent` when its parent ends for any reason.
 
-    The parent's id is known from before this process began: where it is gone already, the kernel
-    would say nothing more, and the signal is sent at once.
+    The parent's id was known before this process began. If the parent has ended already, the kernel
+    would send nothing, so this function sends the signal at once.
     """
     if sys.platform != "linux":
         return
@@ -38,7 +38,7 @@ def signal_name(number: int) -> str:
 
 
 def peak_memory_bytes() -> int:
-    """Return the most memory that was resident in this process so far.
+    """Return the peak resident memory of this process in bytes.
 
     Linux's ru_maxrss survives exec, so a large parent would be counted; VmHWM starts anew.
     """
@@ -52,7 +52,7 @@ def peak_memory_bytes() -> int:
 
 
 def foreign_libraries() -> tuple[str, ...]:
-    """List PyTorch's libraries mapped into this process; MenagerieError if that is unknown."""
+    """List PyTorch's libraries mapped into this process; MenagerieError if they are unknown."""
     maps = Path("/proc/self/maps")
     if maps.exists():
         names = {line.rpartition("/")[2] for line in maps.read_text().splitlines() if "/" in line}
@@ -75,7 +75,7 @@ def images_of(loader: ctypes.CDLL) -> list[str]:
 
 
 def keep_off_proxies() -> None:
-    """Have this process and its children go to loopback by themselves.
+    """Make this process and its children connect to loopback without a proxy.
 
     Where a proxy is set and loopback is not excepted, requests to the local cluster would go to
     the proxy, with the server's secret in them.

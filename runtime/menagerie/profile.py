@@ -1,4 +1,4 @@
-"""How long calls take, and where a program's time goes: by kernel, beside the machine's peaks."""
+"""Times a program's kernels, beside the peaks of the machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LEAST_PROCESSOR_MS = 100.0  # some systems count processor time in ticks of mil
 
 
 def machine_peaks(threads: int) -> Peaks:
-    """Measure this machine, in some tenths of a second; SessionError if memory is short."""
+    """Measure this machine's peaks in a few tenths of a second; SessionError if memory is short."""
     flops, moved = ctypes.c_double(), ctypes.c_double()
     answer = library("cpu").menagerie_machine_peaks(
         threads, ctypes.byref(flops), ctypes.byref(moved)
@@ -69,7 +69,7 @@ def with_shares(found: Profile) -> dict[str, object]:
 
 
 def short_name(kernel: KernelTime) -> str:
-    """Remove the prefix that all such names have."""
+    """Return a kernel's name without the common prefix."""
     name = kernel.kernel
     for start in _SHIM:
         name = name.removeprefix(start)
@@ -77,7 +77,7 @@ def short_name(kernel: KernelTime) -> str:
 
 
 class KernelRow(NamedTuple):
-    """A kernel in words: what a run spends in it, and how fast it is there."""
+    """A kernel's figures in words: its time in a run, and its speed."""
 
     milliseconds: str
     share: str

@@ -1,4 +1,4 @@
-"""Running a bundle from Python, over numpy and without PyTorch."""
+"""Runs a bundle from Python with numpy, without PyTorch."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ _threaded_in: dict[str, int] = {}  # target -> process that ran with several thr
 class Session:
     """One program of a bundle, loaded and ready to run.
 
-    Sessions are independent of each other; calls on one session, from whatever threads, are served
-    one after another: a run ends when its results have been copied. Where the program keeps state
+    Sessions are independent of each other. Calls on one session, from any threads, are served one
+    after another: a run ends when its results have been copied. Where the program keeps state
     between runs, each session has its own, and threads that share a session share it. What the
     bundle requires of the machine, its signature, and the hash of the library, are checked before
     loading, on the very bytes that are loaded.
 
-    The weights are mapped from their file: who truncates it while the session is open ends the
+    The weights are mapped from their file: truncating it while the session is open ends the
     process (SIGBUS). After a run with several threads, a forked child cannot run with several.
 
     Args:
@@ -61,7 +61,7 @@ class Session:
         threads: how many threads a run uses. None: one for each processor that the process may use
             (its affinity, the quota of its control group), and one in all for kernels of little
             work, judged by shapes alone. On a busy machine idle threads sleep instead of spinning.
-        allow_unsigned: run what no trusted key has signed, as native code of unproven origin;
+        allow_unsigned: whether to run an unsigned bundle, which is unproven native code;
             None: the variable MENAGERIE_ALLOW_UNSIGNED decides.
 
     Raises:
@@ -108,22 +108,22 @@ class Session:
 
     @property
     def can_be_profiled(self) -> bool:
-        """Whether its kernels can be timed: those of a GPU run on after their call."""
+        """Whether its kernels can be timed; a GPU's kernels outlast their call."""
         return self._target == "cpu"
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """What the program takes, in its own order."""
+        """The inputs of the program, in its own order."""
         return self._spec.inputs
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """What the program gives, in its own order."""
+        """The outputs of the program, in its own order."""
         return self._spec.outputs
 
     @property
     def dimensions(self) -> Mapping[str, tuple[int, int, int]]:
-        """Least and largest size and step of each dynamic dimension by name."""
+        """The least and largest size and the step of each dynamic dimension, by name."""
         return self._spec.dimensions
 
     @property
@@ -133,12 +133,12 @@ class Session:
 
     @property
     def kernel_calls(self) -> int:
-        """How many kernels (convolutions, matrix products, ...) all runs so far have called."""
+        """The number of kernels (convolutions, matrix products, ...) called by all runs so far."""
         with self._one_call:
             return int(self._library.menagerie_program_kernel_calls(self._open_program()))
 
     def set_threads(self, threads: int) -> None:
-        """Set how many threads the following runs use; 0 for what `None` is when opening."""
+        """Set the number of threads of the following runs; 0: as for `None` when opening."""
         with self._one_call:
             count = _held(threads)
             self._threads = threads
@@ -170,7 +170,7 @@ class Session:
             }
 
     def set_profiling(self, *, on: bool) -> None:
-        """Note from now on how long each kernel takes, or no more; what was noted is forgotten.
+        """Start or stop timing each kernel; earlier times are discarded.
 
         Raise SessionError if the session is closed, or on a GPU, where kernels run on after their
         call.
@@ -183,7 +183,7 @@ class Session:
             self._check(library.menagerie_program_set_profiling(self._open_program(), int(on)))
 
     def kernel_times(self) -> tuple[KernelTime, ...]:
-        """Return the kernels since `set_profiling`, longest first; SessionError if not timed."""
+        """Return kernels' times since `set_profiling`, longest first; SessionError if not timed."""
         count = ctypes.c_size_t()
         with self._one_call:
             program, ask = self._open_program(), self._library.menagerie_program_kernel_times
@@ -203,10 +203,10 @@ class Session:
         return tuple(sorted(found, key=lambda each: -each.milliseconds))
 
     def reset(self) -> None:
-        """Put the program's state back to what it was when the session was opened.
+        """Restore the program's state to that of a newly opened session.
 
-        Without effect where the program keeps none. A run that fails once it has begun to compute
-        loses the state: the session then runs nothing more until it is reset. Raise SessionError if
+        This has no effect on a program without state. A run that fails while it computes loses the
+        state: the session then refuses runs until it is reset. Raise SessionError if
         the session is closed, or the state cannot be written.
         """
         with self._one_call:
@@ -244,7 +244,7 @@ class Session:
         raise SessionError(str(self._folder), message)
 
     def _refuse_forked(self) -> None:
-        """Raise SessionError in a forked child, which would wait for threads left in its parent."""
+        """Raise SessionError in a forked child, which would wait for its parent's threads."""
         if self._threads == 1:
             return
         here, before = os.getpid(), _threaded_in.get(self._target)
@@ -284,14 +284,14 @@ class Session:
 
 
 def _held(threads: int) -> int:
-    """Check that C's int32_t holds `threads`: ctypes would truncate it."""
+    """Check that C's int32_t holds `threads`, which ctypes would truncate."""
     if not -(2**31) <= threads < 2**31:
         raise SessionError("threads", f"{threads} is not a number of threads", "Give 1 to 1024")
     return threads
 
 
 def checked_manifest(folder: Path, *, unsigned_too: bool) -> BundleManifest:
-    """Read a bundle's manifest; SessionError if it is unsound or no trusted key signed it."""
+    """Read a bundle's manifest; SessionError if it is malformed or no trusted key signed it."""
     path = folder / MANIFEST
     try:
         document = read_manifest(path)
