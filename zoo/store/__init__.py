@@ -1,4 +1,4 @@
-"""Where releases live: a local folder or an S3 bucket, with one contract."""
+"""Opens the store of releases: a local folder or an S3 bucket, with one contract."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def open_store(url: str, *, allow_unsigned: bool | None = None) -> Store:
     Args:
         url: a folder, `file:///folder` or `s3://bucket/prefix`; botocore's own variables and
             profiles, such as AWS_ENDPOINT_URL_S3, configure the connection.
-        allow_unsigned: also find and pull what no trusted key has signed; None:
+        allow_unsigned: also find and pull releases that no trusted key has signed; None:
             MENAGERIE_ALLOW_UNSIGNED decides.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a store is built on: files under keys that can be written, in a folder or in a bucket."""
+"""The interface that a store is built on: writable files under keys, in a folder or a bucket."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def content_type(name: str) -> str:
 class ObjectStore(ObjectReader):
     """Files that can be written as well as read.
 
-    No more is asked of an implementation than what every S3 server does: no conditional writes, no
-    locks, no renames. When a method fails, readers see what they saw before.
+    An implementation needs only what every S3 server offers: no conditional writes, no locks, no
+    renames. When a method fails, readers see what they saw before.
     """
 
     part_bytes: int = 0  # `put_file` moves larger files in parts of at least so many; 0: never
@@ -47,7 +47,7 @@ class ObjectStore(ObjectReader):
         """Store `content` under `key`; readers see the old bytes or the new ones."""
 
     def put_if_new(self, key: str, content: bytes) -> None:
-        """Store `content` under `key`, unless it is what is there."""
+        """Store `content` under `key`, unless the key has it already."""
         if self.read_if_there(key, len(content)) != content:
             self.put_small(key, content)
 
@@ -67,18 +67,18 @@ class ObjectStore(ObjectReader):
         return [file.key for file in self.list_files(prefix)]
 
     def link(self, key: str, name: str) -> str | None:  # noqa: ARG002
-        """Return an address at which a browser gets a file for a week, or None where there is none.
+        """Return an address at which a browser gets a file for a week; None if the store has none.
 
-        Anyone who knows it can read that file, and no other; it is saved as `name`.
+        Anyone who knows the address can read that file, and no other; it is saved as `name`.
         """
         return None
 
     def abandon_uploads(self, before: float, ours: Callable[[str], bool]) -> int:  # noqa: ARG002
-        """Remove what is left of unfinished uploads that began at `before` or earlier; count them.
+        """Remove and count the unfinished uploads that began at `before` or earlier.
 
         `before` is in seconds since 1970 by the clock of the store's machine; `ours` says whether
-        an upload to a key may be removed. One that is still going on begins again. Here there are
-        none: each file is one write.
+        an upload to a key may be removed. An upload in progress starts again. The default has none,
+        because each file is one write.
         """
         return 0
 
@@ -88,11 +88,11 @@ class ObjectStore(ObjectReader):
 
     @abstractmethod
     def delete(self, key: str) -> None:
-        """Remove what is under `key`; nothing there is fine."""
+        """Remove the file under `key`, if there is one."""
 
 
 class LocalObjects(FolderReader, ObjectStore):
-    """Keys are paths under `root`, which is made by the first write."""
+    """A store in a folder: keys are paths under `root`, which the first write makes."""
 
     def put_file(self, source: Path, key: str, advance: Advance) -> None:
         """Copy the file beside its place, sync it, and rename it there."""
@@ -123,8 +123,8 @@ class LocalObjects(FolderReader, ObjectStore):
     def _entry(self, key: str, size: int) -> Iterator[BinaryIO]:
         """Open a file for `size` bytes on the root's file system; afterwards it gets its key.
 
-        Writers share a lock on the folder; who gets it alone knows that all files in it are
-        orphans, because a process that dies gives its lock back.
+        Writers share a lock on the folder. A process that gets it alone knows that all files in it
+        are orphans, because a process that dies releases its lock.
         """
         folder = self._root / INCOMING
         with disk_errors(self._root, size):

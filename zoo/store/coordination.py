@@ -1,17 +1,17 @@
-"""Notes in a store that publishers, sweeps and converters leave for one another: nothing is locked.
+"""Coordinates publishers, sweeps and converters by notes in the store, without any lock.
 
-A publisher first writes down which blobs it counts on (`publishing/`), then looks whether a sweep
-is removing one of them (`sweeping/`). A sweep first writes down which blobs it is about to remove,
-then looks which ones are counted on. Whatever the order in which the two do it, one of them sees
-the other: stores show a written object at once. The publisher then waits, or the sweep leaves the
-blob alone. Candidates are in such notes by their build keys.
+A publisher first writes a note of the blobs that it relies on (`publishing/`), then checks whether
+a sweep is removing one of them (`sweeping/`). A sweep first writes a note of the blobs that it is
+about to remove, then checks which of them publishers rely on. In whatever order they do so, one of
+them sees the other, because stores show a written object at once. Then the publisher waits, or the
+sweep leaves the blob alone. Such notes name candidates by their build keys.
 
-A lease says who converts a build just now. It only saves work: releases are right without it (see
-`releases`), so no conditional write is asked of the store. The holder renews its note every few
-seconds. Another process watches the note and takes over when it has not changed for a while *by its
-own clock*: clocks that differ do no harm, and a holder that died is noticed, at once where its
-process could be seen from here. Where two take a free lease in the same moment, the last writer has
-it; in the worst case both convert, and the release of the first to publish stays.
+A lease names the process that is converting a build. It only saves work: releases are correct
+without it (see `releases`), so the store needs no conditional write. The holder renews its note
+every few seconds. Another process watches the note and takes over when it has not changed for a
+while *by its own clock*, so differing clocks do no harm. A holder that died is noticed then, or at
+once if its process would be visible here. If two take a free lease at the same moment, the last
+writer has it; in the worst case both convert, and the first release to be published stays.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LEAST_SETTLING = 0.05  # seconds: a process may have to wait for a processor in
 
 @contextmanager
 def announce(objects: ObjectStore, digests: Iterable[str]) -> Iterator[None]:
-    """Count on blobs and candidates while the block runs, so that no sweep removes them.
+    """Announce blobs and candidates while the block runs, so that no sweep removes them.
 
     `digests` are the sha256 of files that are being published, or build keys of candidates. Raise
     StoreError if a sweep that is removing one of them does not end.
@@ -65,7 +65,7 @@ def announce(objects: ObjectStore, digests: Iterable[str]) -> Iterator[None]:
 
 
 class PlainFile(Frozen):
-    """A file of a folder that is no bundle."""
+    """A file of a folder that is not a bundle."""
 
     sha256: Sha256
     bytes: int = Field(ge=0)
@@ -78,9 +78,9 @@ def publishing(
     files: Mapping[str, FileEntry | PlainFile],
     progress: Progress = silent,
 ) -> Iterator[None]:
-    """Put a folder's files among the blobs, but those that are there, and count on all.
+    """Store a folder's files as blobs, without those that are there, and announce all of them.
 
-    What names them is written in the block; `progress` is given bytes done and bytes in all.
+    The block writes the document that names them; `progress` gets bytes done and bytes in all.
     """
     meter = Meter(sum(entry.bytes for entry in files.values()), progress)
     with announce(objects, (entry.sha256 for entry in files.values())):
@@ -95,7 +95,7 @@ def publishing(
 
 @contextmanager
 def sweeping(objects: ObjectStore, digests: Iterable[str]) -> Iterator[set[str]]:
-    """Announce removals while the block runs; yield what must be left alone."""
+    """Announce removals while the block runs; yield the digests that must stay."""
     flag = f"{SWEEPING}{uuid.uuid4().hex}.json"
     objects.put_small(flag, json.dumps(list(digests)).encode())
     try:
@@ -118,7 +118,7 @@ def _await_sweeps(objects: ObjectStore, wanted: set[str]) -> None:
 
 
 def noted(objects: ObjectStore, prefix: str = PUBLISHING) -> set[str]:
-    """Return all digests in notes just now: by default in what publishers announce."""
+    """Return all digests in current notes, by default those of publishers."""
     found: set[str] = set()
     for key in filter(is_note_key, objects.list_keys(prefix)):
         try:
@@ -132,7 +132,7 @@ def noted(objects: ObjectStore, prefix: str = PUBLISHING) -> set[str]:
 
 @dataclass(frozen=True)
 class LeaseTiming:
-    """How often a lease is renewed and looked at, in seconds where nothing else is said."""
+    """How often a lease is renewed and looked at, in seconds unless stated otherwise."""
 
     renew: float = 10.0
     look: float = 5.0
@@ -159,8 +159,8 @@ def hold_lease(
 ) -> Iterator[bool]:
     """Hold the lease of a build while the block runs; wait until it is free.
 
-    `waiting` is called once with the holder, e.g. `process 12 on host`, before it is waited for.
-    Yield whether another held it in between: then the release may be there by now. Raise StoreError
+    `waiting` is called once with the holder, e.g. `process 12 on host`, before the wait begins.
+    Yield whether another process held it: then the release may exist by now. Raise StoreError
     if the store cannot be asked.
     """
     patience = patience or LeaseTiming()

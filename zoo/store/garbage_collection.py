@@ -1,10 +1,10 @@
-"""Removing what no release needs, while others publish.
+"""Removes files that no release needs, while others publish.
 
-Nothing is locked: who counts on a blob or a candidate says so, and a sweep what it is about to
-remove (`zoo.store.coordination`).
+Nothing is locked: publishers announce the blobs and candidates that they rely on, and a sweep
+announces what it is about to remove (`zoo.store.coordination`).
 
-Only files under keys of our own form are considered: in a folder that is no store, or not only
-ours, those of others stay.
+Only files under keys of our own form are considered, so foreign files stay, even in a folder that
+is not a store.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _Days = Annotated[float, Field(ge=0, le=365.0 * 100)]
 
 
 class KeepRule(Frozen):
-    """What a sweep leaves alone."""
+    """The files that a sweep keeps."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
@@ -83,7 +83,7 @@ class KeepRule(Frozen):
 
 
 class SweepResult(Frozen):
-    """What a sweep removed, or would remove."""
+    """The files that a sweep removed, or would remove."""
 
     releases: tuple[str, ...] = ()  # keys of their documents
     candidates: tuple[str, ...] = ()  # likewise
@@ -98,15 +98,15 @@ class SweepResult(Frozen):
 
     @property
     def documents(self) -> tuple[str, ...]:
-        """Keys of all that went by name: releases, then candidates."""
+        """The keys of all removed documents: releases, then candidates."""
         return self.releases + self.candidates
 
 
 def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> SweepResult:
-    """Remove old releases, blobs that no release names, and what killed processes left.
+    """Remove old releases, blobs that no release names, and leftovers of killed processes.
 
-    With `dry_run`, only count them. Raise StoreError if the store did not do something; what is
-    released is as complete as before. Raise ArtifactError if a release cannot be read, so that it
+    With `dry_run`, only count them. Raise StoreError if an operation of the store fails; releases
+    are then as complete as before. Raise ArtifactError if a release cannot be read, so that it
     is not known which blobs it needs.
     """
     now = _store_time(objects)
@@ -172,7 +172,7 @@ def _store_time(objects: ObjectStore) -> float:
 def _documents(
     objects: ObjectStore, rule: KeepRule
 ) -> tuple[dict[str, tuple[StoredFile, BundleManifest]], set[str]]:
-    """Return documents of releases and candidates, and blobs that unreadable ones may name."""
+    """Return the documents of releases and candidates, and blobs that unreadable ones may name."""
     found: dict[str, tuple[StoredFile, BundleManifest]] = {}
     unreadable: set[str] = set()
     released, proposed = (objects.list_files(k.folder) for k in (release_key, candidate_key))
@@ -204,7 +204,7 @@ def _superseded(
     old: float,
     in_use: set[str],
 ) -> list[str]:
-    """Return documents of old builds, but never the latest one."""
+    """Return the documents of old builds, but never of the latest one."""
     by_platform: dict[tuple[str, str], dict[str, list[str]]] = {}
     for key, (_, manifest) in documents.items():
         if (names := release_key.build(key)) is None:  # a candidate waits
@@ -265,7 +265,7 @@ def _removed(
 
 
 def _in_use(objects: ObjectStore) -> set[str]:
-    """Return builds that a ledger calls the latest; unchecked, since they are only kept."""
+    """Return the latest builds of the ledgers, without checking signatures: they are only kept."""
     found = set()
     for key in objects.list_keys(ledger_key.folder):
         with suppress(NotInStore, TooLarge, Malformed, ValueError, KeyError, TypeError):
@@ -276,14 +276,14 @@ def _in_use(objects: ObjectStore) -> set[str]:
 
 
 def _beside(key: str) -> tuple[str, ...]:
-    """Return keys beside a release's document: signatures and provenance."""
+    """Return the keys of the files beside a release's document: signatures and provenance."""
     place = key.partition("/")[2]
     signature = f"signatures/{place}"
     return signature, f"{signature.removesuffix('.json')}.sig", f"provenance/{place}"
 
 
 def _submitted(objects: ObjectStore, going: set[str]) -> set[str]:
-    """Return keys of the blobs that submissions need; unreadable ones need none."""
+    """Return the keys of the blobs that readable submissions need."""
     needed: set[str] = set()
     for digest in listed(objects):
         if submission_key(digest) not in going:

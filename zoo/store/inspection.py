@@ -1,4 +1,4 @@
-"""Whether each operation of a store works."""
+"""Checks whether each operation of a store works."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SMALL = 4096  # bytes
 
 
 class Finding(Frozen):
-    """One operation that was tried."""
+    """The result of one operation."""
 
     operation: str
     detail: str  # what went wrong; empty: nothing
@@ -28,9 +28,9 @@ class Finding(Frozen):
 
 
 def probe(objects: ObjectStore) -> tuple[Finding, ...]:
-    """Return what `zoo doctor` asks: each operation once, on scratch keys that are removed.
+    """Try each operation once, on scratch keys that are removed, for `zoo doctor`.
 
-    It reports all, but stops where the store cannot be reached.
+    It reports all of them, but stops if the store cannot be reached.
     """
     findings: list[Finding] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -48,7 +48,7 @@ def probe(objects: ObjectStore) -> tuple[Finding, ...]:
 
 
 def _attempts(objects: ObjectStore, folder: Path) -> tuple[_Attempt, ...]:
-    """Return the operations, in an order in which each finds what the one before left."""
+    """Return the operations in an order in which each finds the result of the one before."""
     prefix, content = f"probe/{secrets.token_hex(8)}.", secrets.token_bytes(_SMALL)
     small, large, size = f"{prefix}small", f"{prefix}file", objects.part_bytes + _SMALL
 

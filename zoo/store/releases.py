@@ -1,4 +1,4 @@
-"""Publishing releases: written once, over any ObjectStore."""
+"""Publishes releases in any ObjectStore."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _DOCUMENTS = (release_key, candidate_key)
 class Store(ReleaseReader):
     """Releases in a folder or a bucket; `open_store` makes one.
 
-    The release's document is written after all its files, so what a store lists is complete,
-    whenever a publisher was killed.
+    The release's document is written after all its files, so every listed release is complete, even
+    if a publisher was killed.
     """
 
     def __init__(self, objects: ObjectStore, *, allow_unsigned: bool | None = None) -> None:
@@ -51,12 +51,12 @@ class Store(ReleaseReader):
         self.objects = objects  # what the store is built on
 
     def propose(self, bundle: Path, vouched: Callable[[Release], bool] = lambda _: True) -> Release:
-        """Make a sealed and proven bundle a candidate; files that are there are not moved again.
+        """Make a sealed and proven bundle a candidate; files in the store are not sent again.
 
-        Where the same build was published before, return the earlier candidate or release, if
-        `vouched` says that it may stay: equal keys mean equal content, and readers may be at it.
-        But a validated bundle is proposed beside an emulated release. Raise ArtifactError if the
-        bundle breaks the format, StoreError if the store could not take it; what it holds is as
+        If the same build was published before, return the earlier candidate or release, provided
+        that `vouched` accepts it: equal keys mean equal content, and readers may be using it. But a
+        validated bundle is proposed beside an emulated release. Raise ArtifactError if the bundle
+        breaks the format, StoreError if the store could not take it; its content is then as
         complete as before.
         """
         opened = open_bundle(bundle)
@@ -77,11 +77,11 @@ class Store(ReleaseReader):
         signature: bytes | None,
         vouched: Callable[[Release], bool] = lambda _: True,
     ) -> Release:
-        """Make a candidate a release, with its signature, and return it as it is in the store.
+        """Make a candidate a release, with its signature, and return the release in the store.
 
-        An earlier one of the same build stays, and its signature is `sign`'s to write; but beside
-        and before an emulated one, a validated one goes. Raise StoreError if the store could not
-        take it, or a sweep has taken its files.
+        An earlier release of the same build stays, and `sign` writes its signature; but a validated
+        release is placed beside an emulated one and precedes it. Raise StoreError if the store
+        could not take it, or a sweep has removed its files.
         """
         earlier = self._readable(*candidate.names)
         if earlier is not None and not vouched(earlier):  # put there by who may not
@@ -108,7 +108,7 @@ class Store(ReleaseReader):
 
     @contextmanager
     def hold(self, candidate: Release) -> Iterator[None]:
-        """Let no sweep take a candidate or its files while the block judges it.
+        """Keep a candidate and its files from sweeps while the block judges it.
 
         Raise NotInStore if a sweep was first, StoreError if one does not end.
         """
@@ -118,14 +118,14 @@ class Store(ReleaseReader):
             yield
 
     def sign(self, release: Release, signature: bytes, name: str = SIGNATURE) -> None:
-        """Put a signature beside a release's document, in place of the one before.
+        """Put a signature beside a release's document, in place of an earlier one.
 
-        `name` is the one that it has in the release's folder.
+        `name` is the signature's name in the release's folder.
         """
         self.objects.put_if_new(self._beside(release, name), signature)
 
     def candidates(self, model: str | None = None, target: str | None = None) -> list[Release]:
-        """Return the builds that wait for their promotion, by model, target and time."""
+        """Return the builds that wait for promotion, by model, target and time."""
         found = [
             candidate
             for key in self.objects.list_keys(candidate_key.under(model))
@@ -145,7 +145,7 @@ class Store(ReleaseReader):
     def ledgers(self, model: str | None = None) -> list[Ledger]:
         """Return the signed ledgers of a model, or all, by model and platform.
 
-        Raise Untrusted if nobody who is trusted here has signed one, ArtifactError if one is
+        Raise Untrusted if no trusted key has signed one of them, ArtifactError if one is
         damaged.
         """
         paths = map(PurePosixPath, self.objects.list_keys(ledger_key.under(model)))
@@ -153,7 +153,7 @@ class Store(ReleaseReader):
         return [ledger for ledger in found if ledger is not None]
 
     def history(self, model: str) -> list[tuple[Release, bool | None]]:
-        """Return releases and whether each was retracted; None where no trusted ledger says."""
+        """Return releases and whether each was retracted; None without a trusted ledger."""
         found = self.releases(model)
         gone = {each: self.retractions(model, each) for each in {r.platform for r in found}}
         return [(r, None if (b := gone[r.platform]) is None else r.build_key in b) for r in found]
@@ -168,7 +168,7 @@ class Store(ReleaseReader):
         return {k: f"{e.when}: {e.reason}" for k, e in last.items() if e.action == "retract"}
 
     def find_any(self, model: str, target: str, build_key: str) -> Release:
-        """Return a release, or else a candidate, signed or not: for who judges, signs or shows it.
+        """Return a release, or else a candidate, signed or not, to judge, sign or show it.
 
         Raise NotInStore if there is none, ArtifactError if its document is damaged.
         """
@@ -180,7 +180,7 @@ class Store(ReleaseReader):
             return candidate
 
     def named(self, ledger: Ledger) -> Iterator[Release]:
-        """Yield the releases that a ledger names and no sweep took, by their first promotion."""
+        """Yield the releases of a ledger that no sweep removed, by their first promotion."""
         for build in dict.fromkeys(entry.build_key for entry in ledger.entries):
             with suppress(NotInStore):
                 release = self.find_any(ledger.model, ledger.target, build)
@@ -188,9 +188,9 @@ class Store(ReleaseReader):
                     yield release
 
     def held(self, builds: Sequence[Build]) -> dict[Build, BundleManifest]:
-        """Return manifests of builds and candidates whose files are there, by size.
+        """Return the manifests of builds and candidates whose files exist with their sizes.
 
-        Of many, listings say which there are, instead of a question for each and its files.
+        For many builds, listings replace a request for each build and its files.
         """
         sizes = None
         if len(builds) > _AT_A_TIME:
@@ -203,7 +203,7 @@ class Store(ReleaseReader):
             return {build: whole.manifest for build, whole in pairs if whole is not None}
 
     def note(self, verdict: ReleaseVerdict) -> None:
-        """Keep how a release's verification ended."""
+        """Store the verdict of a release's verification."""
         key = verdict_key(verdict.model, verdict.target, verdict.build_key)
         self.objects.put_small(key, (verdict.model_dump_json(indent=1) + "\n").encode())
 
@@ -213,18 +213,18 @@ class Store(ReleaseReader):
         return self.objects.read_record(key, MAX_VERDICT_BYTES, ReleaseVerdict)
 
     def link(self, release: Release, file: str) -> str | None:
-        """Return an address of a file of the release, good for a week; None for a local folder."""
+        """Return an address of a file of the release, valid for a week; None for a local folder."""
         name = f"{release.model}-{release.target}-{PurePosixPath(file).name}"
         return self.objects.link(blob_key(release.manifest.listed[file].sha256), name)
 
     def link_page(self, page: bytes, name: str) -> str | None:
-        """Keep an HTML page for three weeks, for a report that no release holds; see `link`."""
+        """Store an HTML page for three weeks, for a report outside any release; see `link`."""
         key = page_key(hashlib.sha256(page).hexdigest())
         self.objects.put_small(key, page)
         return self.objects.link(key, f"{name}.html")
 
     def put_archive(self, release: Release, archive: Path) -> None:
-        """Keep a release as one zip file for three weeks; for `link_archive`."""
+        """Store a release as one zip file for three weeks, for `link_archive`."""
         self.objects.put_file(archive, archive_key(release.digest), lambda _: None)
 
     def link_archive(self, release: Release) -> str | None:
@@ -240,7 +240,7 @@ class Store(ReleaseReader):
     def _whole(self, build: Build, sizes: Mapping[str, int] | None = None) -> Release | None:
         """Return the release or candidate if its document is sound and its files have their sizes.
 
-        Of an emulated release and a validated candidate, the candidate.
+        A validated candidate takes precedence over an emulated release.
         """
         release, candidate = self._readable(*build), self.candidate(*build)
         if candidate is not None and (release is None or _confirms(candidate, release)):
@@ -250,7 +250,7 @@ class Store(ReleaseReader):
         return None if self._lacking(release, sizes) else release
 
     def _lacking(self, release: Release, sizes: Mapping[str, int] | None = None) -> list[str]:
-        """Return the files of a release that are not there in their sizes."""
+        """Return the files of a release that are missing or have another size."""
         size_of = self.objects.size_of if sizes is None else sizes.get
         return [
             name
@@ -266,7 +266,7 @@ def _confirms(release: Release, earlier: Release) -> bool:
 
 
 class ReleaseVerdict(Frozen):
-    """What a verification found."""
+    """The result of a verification."""
 
     model: str
     target: str

@@ -23,7 +23,7 @@ _MOST_PARTS = 1000  # S3 allows 10,000, but OpenStack Swift 1,000 as it is deliv
 
 
 class S3Objects(S3Reader, ObjectStore):
-    """Keys are keys of the bucket, under `prefix`."""
+    """A store in a bucket, whose keys lie under `prefix`."""
 
     part_bytes = 16 * 2**20
     concurrency = 4  # parts in flight at once
@@ -31,7 +31,7 @@ class S3Objects(S3Reader, ObjectStore):
     def __init__(self, bucket: str, prefix: str, **given: Any) -> None:
         """Open the bucket; writes have no CRC32, unless a variable or profile asks for it.
 
-        R2, Backblaze, older MinIO and Ceph refuse them; readers check SHA-256.
+        R2, Backblaze, older MinIO and Ceph refuse a CRC32, and readers check SHA-256.
         """
         asked: Any = os.environ.get("AWS_REQUEST_CHECKSUM_CALCULATION")
         if not asked:
@@ -56,7 +56,7 @@ class S3Objects(S3Reader, ObjectStore):
             self._client.put_object(**self._where(key), Body=content, ContentType=kind)
 
     def abandon_uploads(self, before: float, ours: Callable[[str], bool]) -> int:
-        """Abort unfinished uploads in parts, whose space no listing of keys shows."""
+        """Abort unfinished multipart uploads, whose space no listing of keys shows."""
         with self._errors("uploads"):
             pages = self._client.get_paginator("list_multipart_uploads").paginate(
                 Bucket=self._bucket, Prefix=self._prefix
@@ -76,7 +76,7 @@ class S3Objects(S3Reader, ObjectStore):
         return len(old)
 
     def size_of(self, key: str) -> int | None:
-        """Ask for the object's head."""
+        """Return the size from the object's head."""
         try:
             with self._errors(key):
                 size: int = self._client.head_object(**self._where(key))["ContentLength"]
@@ -90,7 +90,7 @@ class S3Objects(S3Reader, ObjectStore):
             self._client.delete_object(**self._where(key))
 
     def ensure_bucket(self) -> None:
-        """Make the bucket where there is none; for a server of this user's, not for production."""
+        """Make the bucket if it is missing; for a server of this user, not for production."""
         with self._errors(""):
             try:
                 self._client.head_bucket(Bucket=self._bucket)
@@ -100,7 +100,7 @@ class S3Objects(S3Reader, ObjectStore):
                 self._client.create_bucket(Bucket=self._bucket)
 
     def link(self, key: str, name: str) -> str | None:
-        """Return a presigned address; it is made here, without asking the server."""
+        """Return a presigned address, which is made without asking the server."""
         with self._errors(key):
             kind = content_type(name)
             shown = "inline" if kind.startswith("text/html") else "attachment"

@@ -1,8 +1,8 @@
-"""Manifest folders in a store: custom models, for workers that share no folder with us.
+"""Stores manifest folders of custom models, for workers that share no folder with us.
 
 A submission is a document, `submissions/<sha256>.json`, that lists the folder's files by path, size
-and sha256; the files are among the blobs. Its name is the digest of the document: to name it
-is to name every byte, and a worker takes nothing else for it.
+and sha256; the files are among the blobs. Its name is the digest of the document, so the name
+determines every byte, and a worker accepts no others.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ class Submission(Frozen):
 
     @property
     def document(self) -> bytes:
-        """The same bytes for the same content."""
+        """The document's bytes, which are the same for the same content."""
         ordered = self.model_copy(update={"files": dict(sorted(self.files.items()))})
         return (ordered.model_dump_json(indent=1) + "\n").encode()
 
     @property
     def digest(self) -> str:
-        """By which it is named."""
+        """The digest that is its name."""
         return hashlib.sha256(self.document).hexdigest()
 
     @property
     def size(self) -> int:
-        """Bytes of all its files."""
+        """The bytes of all its files."""
         return sum(entry.bytes for entry in self.files.values())
 
 
 def describe(folder: Path, models: tuple[str, ...]) -> Submission:
-    """Describe what a folder holds; hidden files and compiled Python are left out.
+    """Describe the content of a folder, without hidden files and compiled Python.
 
     Raise UsageError if it holds too much, a link, or a name that some system does not take.
     """
@@ -87,7 +87,7 @@ def describe(folder: Path, models: tuple[str, ...]) -> Submission:
 def submit(
     objects: ObjectStore, folder: Path, models: tuple[str, ...], progress: Progress = silent
 ) -> Submission:
-    """Put the folder of a sound manifest into the store; what is there is not moved again.
+    """Put the folder of a valid manifest into the store; files that it has are not sent again.
 
     `progress` is given bytes done and bytes in all. Raise UsageError as `describe` does, StoreError
     if the store could not take it.
@@ -99,12 +99,12 @@ def submit(
 
 
 def submission_folder(digest: str) -> Path:
-    """Return the folder of this machine that a submission is fetched to."""
+    """Return the folder on this machine into which a submission is fetched."""
     return home() / "submissions" / digest
 
 
 def allowed_here() -> Path:
-    """Return the file that lists, a line each, submissions whose code may run on this machine."""
+    """Return the file that lists the submissions whose code may run here, one a line."""
     return home() / "allowed-submissions"
 
 
@@ -158,10 +158,10 @@ def submission_of(objects: ObjectStore, models: Iterable[str]) -> str | None:
 
 
 def fetch_submission(objects: ObjectStore, digest: str, folder: Path) -> Path:
-    """Make `folder` the submitted one, unless it is that to the last byte.
+    """Make `folder` the submitted one, unless it is identical already.
 
-    Raise NotInStore if there is no such submission, or a file of it is gone, HashMismatch if the
-    store's bytes are not those that were submitted, StoreFull if no space is left.
+    Raise NotInStore if the submission or one of its files is missing, HashMismatch if the store's
+    bytes are not the submitted ones, StoreFull if no space is left.
     """
     submission = read_submission(objects, digest)
     with suppress(UsageError):  # what running it left beside, compiled Python, is no matter
