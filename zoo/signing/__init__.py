@@ -1,1 +1,1 @@
-"""Who may sign releases: keys, the store's metadata, and what a promotion checks."""
+"""Signs releases: keys, the store's metadata, and the checks of a promotion."""

@@ -1,4 +1,4 @@
-"""The keys that sign, in a folder of their owner's alone.
+"""The signing keys, in a folder that only their owner can read.
 
 ::
 
@@ -10,8 +10,7 @@
       online-1.pem      signs snapshots and timestamps
       model-signing.pem signs releases for other tools; others have model-signing.pub
 
-A process that loads models never opens this folder: workers do not, and the sandbox does not show
-it.
+A process that loads models never opens this folder: workers do not, and the sandbox hides it.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _FOREIGN = ("belongs to another user", "Keep keys in a folder of your own")  # r
 
 
 class Role(StrEnum):
-    """What a key is for."""
+    """The role of a key."""
 
     ROOT = "root"
     RELEASE = "release"
@@ -58,7 +57,7 @@ _TUF_ROLES = {
 
 
 class Expiry(Frozen):
-    """For how many days each kind of metadata is good: so long can a mirror show an old state."""
+    """How many days each kind of metadata is valid, and a mirror can show an old state."""
 
     root: int = Field(default=3 * 365, ge=1)
     targets: int = Field(default=365, ge=1)
@@ -70,7 +69,7 @@ OWN_EXPIRY = Expiry(root=36500, targets=36500, snapshot=36500, timestamp=36500)
 
 
 class Settings(Frozen):
-    """How many keys of each role must sign, and how long metadata stay good."""
+    """How many keys of each role must sign, and how long metadata is valid."""
 
     thresholds: dict[Role, int]
     expiry: Expiry
@@ -80,7 +79,7 @@ class Keyring:
     """Keys and settings in a folder; `create` makes one, `keyring_for` finds a store's."""
 
     def __init__(self, folder: Path) -> None:
-        """Open a folder; UsageError: it has no keyring, or a damaged one, or others may read it."""
+        """Open a folder; UsageError if its keyring is missing or damaged, or others may read it."""
         self.folder = folder
         try:
             self.settings = Settings.model_validate_json((folder / "keyring.json").read_bytes())
@@ -104,9 +103,9 @@ class Keyring:
     ) -> Keyring:
         """Make new keys and a first root in a folder that has none, and trust it here.
 
-        `keys` says how many there are of each role, `thresholds` how many of them must sign; left
-        out, one. Raise UsageError where there are keys already, or a threshold is above the number
-        of keys.
+        `keys` has the number of keys of each role, `thresholds` how many of them must sign; the
+        default is one. Raise UsageError if there are keys already, or a threshold exceeds the
+        number of keys.
         """
         counts = dict.fromkeys(Role, 1) | (keys or {})
         needed = dict.fromkeys(Role, 1) | (thresholds or {})
@@ -133,19 +132,19 @@ class Keyring:
 
     @property
     def root(self) -> Metadata[Root]:
-        """The root of today."""
+        """The current root."""
         return Metadata.from_bytes(self.root_document)
 
     @property
     def roots(self) -> dict[int, bytes]:
-        """Every root there was, by version: a client walks from the one that it knows."""
+        """All roots by version; a client walks on from the one that it knows."""
         found = {int(p.name.split(".")[0]): p.read_bytes() for p in self.folder.glob("*.root.json")}
         return dict(sorted(found.items()))
 
     def signers(self, role: Role) -> list[CryptoSigner]:
-        """Return the keys of a role that are here and count today.
+        """Return the present keys of a role in the current root.
 
-        Raise UsageError where fewer are here than must sign.
+        Raise UsageError if fewer are present than must sign.
         """
         listed = {key.keyid for key in self.public_keys(role)}
         found = [key for key in _keys(self.folder, role) if key.public_key.keyid in listed]
@@ -155,7 +154,7 @@ class Keyring:
         return found
 
     def model_signing_key(self) -> CryptoSigner:
-        """Return the key of model.sig; for folders of before there was one, made inside `hold`."""
+        """Return the key of model.sig; in older folders without one, `hold` makes it."""
         path = self.folder / "model-signing.pem"
         if not path.exists():
             _new_model_signing_key(self.folder)
@@ -165,15 +164,15 @@ class Keyring:
         return key
 
     def public_keys(self, role: Role) -> list[SSlibKey]:
-        """Return the public keys of a role by today's root."""
+        """Return the public keys of a role in the current root."""
         name = next(n for n, r in _TUF_ROLES.items() if r is role)
         signed = self.root.signed
         return [signed.keys[i] for i in signed.roles[name].keyids]  # type: ignore[misc]
 
     def rotate(self, role: Role) -> None:
-        """Replace the keys of a role, by a root that the old root keys sign too.
+        """Replace the keys of a role, with a root that the old root keys sign too.
 
-        Raise UsageError where the root keys are not here.
+        Raise UsageError if the root keys are not present.
         """
         with self.hold():
             old_roots = self.signers(Role.ROOT)
@@ -216,7 +215,7 @@ def keys_folder() -> Path:
 def keyring_for(store: str) -> Keyring | None:
     """Return the keys that sign for a store; None where this process has none.
 
-    For a local folder, or a store that is this user's own, they are made when there are none.
+    For a local folder, or a store of this user, missing keys are made.
     """
     own = owns(store)
     if is_worker() and not own:  # it runs models
@@ -240,7 +239,7 @@ def _write_root(
     previous: Metadata[Root] | None,
     co_signers: Sequence[CryptoSigner] = (),
 ) -> None:
-    """Write the next root: signed by its own root keys and by those of the one before."""
+    """Write the next root, signed by its own root keys and by those of the root before it."""
     version = 1 if previous is None else previous.signed.version + 1
     keys = {role: _keys(folder, role) for role in Role}
     signed = Root(
@@ -263,7 +262,7 @@ def _write_root(
 
 
 def expires(days: int) -> datetime:
-    """Return the end of so many days from now, in whole seconds as TUF writes it."""
+    """Return the time after the given number of days, in whole seconds as TUF writes it."""
     return (datetime.now(UTC) + timedelta(days=days)).replace(microsecond=0)
 
 
