@@ -1,1 +1,1 @@
-"""What a person reads about a conversion: report.json, report.html, Markdown, an index."""
+"""Writes what people read about a conversion: report.json, report.html, Markdown, an index."""

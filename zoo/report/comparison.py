@@ -1,4 +1,4 @@
-"""Two releases side by side: what is better, worse or another, and what a gate makes of it."""
+"""Compares two releases figure by figure, and judges the second one by limits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class RegressionLimits:
-    """How much worse a release may be than the latest and still take its place."""
+    """How much worse than the latest a release may be and still replace it."""
 
     slower: float = 1.25  # factor on the time over eager's, each measured with its own release
     larger: float = 1.1  # factor on the bytes of all files
@@ -50,7 +50,7 @@ class RegressionLimits:
 
 @dataclass(frozen=True)
 class Regression:
-    """A limit that a release breaks: what is worse, and by how much."""
+    """A limit that a release exceeds: the figure, and by how much it is worse."""
 
     what: str
     fact: str
@@ -58,14 +58,14 @@ class Regression:
 
 @dataclass(frozen=True)
 class Side:
-    """A release, by its manifest and, where it has one, its report."""
+    """A release: its manifest and, if it has one, its report."""
 
     manifest: BundleManifest
     report: ConversionReport | None
 
     @cached_property
     def figures(self) -> Summary:
-        """Those of its report; none without one."""
+        """The figures of its report; none without a report."""
         return Summary() if self.report is None else summarise(self.report)
 
 
@@ -74,10 +74,10 @@ _Values = Callable[[Side], Mapping[str, float | str | None]]
 
 
 def compare(before: Side, after: Side) -> tuple[Difference, ...]:
-    """Return all that the manifests and reports of two releases say, also where it is equal.
+    """Return all figures of the manifests and reports of two releases, also equal ones.
 
-    Without a report, a side has the manifest's facts alone. Times are relative to eager's, which
-    was measured in turns with each: those of two days do not compare.
+    Without a report, a side has only the manifest's facts. Times are relative to eager's, which was
+    measured in turns with each release, because times of two days do not compare.
     """
     both = before, after
     machines = {"" if s.report is None else s.report.validation.machine for s in both}
@@ -103,8 +103,8 @@ def compare(before: Side, after: Side) -> tuple[Difference, ...]:
 def regressions(before: Side, after: Side, limits: RegressionLimits) -> tuple[Regression, ...]:
     """List where the second release exceeds the limits; empty if it may be the latest.
 
-    What the first one's report tells, the second one's must tell too: a figure that is left out
-    would pass every limit.
+    The second report must have every figure of the first one: a missing figure would pass every
+    limit.
     """
     if before.report is not None and after.report is None:
         return (Regression("report", "there is none that can be read, and the latest has one"),)
@@ -134,7 +134,7 @@ def regressions(before: Side, after: Side, limits: RegressionLimits) -> tuple[Re
 
 @dataclass(frozen=True)
 class _Scale:
-    """How a figure is written, what is nearer than a cause, and whether more of it is better."""
+    """How to write a figure, which difference is noise, and whether more of it is better."""
 
     written: Callable[[Any], str] = str
     absolute: float = 0.0
@@ -222,9 +222,9 @@ def _loops(side: Side) -> float | None:
 
 
 def _times_compare(before: Side, after: Side) -> bool:
-    """Return whether both were timed at the same sizes; else eager's time differs whatever they do.
+    """Return whether both were timed at the same sizes; otherwise eager's times differ already.
 
-    An emulated release takes no measured one's place anyway.
+    An emulated release never replaces a measured one.
     """
     one, two = _timed(before), _timed(after)
     emulated = after.manifest.state is ReleaseState.EMULATED

@@ -1,4 +1,4 @@
-"""Reports on disk and in stores: written whole or not at all, read back with a clear complaint."""
+"""Reads and writes reports on disk and in stores; each is written whole or not at all."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def write_failure(report: FailureReport, folder: Path) -> Path:
 
 
 def read_report(folder: Path) -> ConversionReport:
-    """Read the report.json of a folder, such as a bundle; ArtifactError: it has no sound one."""
+    """Read the report.json of a folder, such as a bundle; ArtifactError if missing or malformed."""
     path = folder / "report.json"
     try:
         return ConversionReport.model_validate_json(path.read_bytes())
@@ -106,7 +106,7 @@ def read_report(folder: Path) -> ConversionReport:
 
 
 def read_graphs(folder: Path) -> tuple[ProgramGraphs, ...]:
-    """Read the graphs.json beside a report; none where it is missing or damaged."""
+    """Read the graphs.json beside a report; empty if it is missing or damaged."""
     try:
         return _GRAPHS_FORM.validate_json((folder / _GRAPHS).read_bytes())
     except (OSError, MalformedRecord):
@@ -126,7 +126,7 @@ def write_index(reports: Mapping[Path, ConversionReport], folder: Path) -> Path:
 
 
 def report_of(store: Store, release: Release) -> ConversionReport | None:
-    """Return the report of a release's conversion; None where it holds none that can be read."""
+    """Return the report of a release's conversion; None if it has no readable one."""
     entry = release.manifest.listed.get("report.json")
     if entry is None:
         return None
