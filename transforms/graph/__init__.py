@@ -1,1 +1,1 @@
-"""Programs as graphs: how one is edited, checked, interpreted and recorded."""
+"""Edits, checks, interprets and records programs as graphs."""

@@ -1,11 +1,11 @@
-"""Which nodes of a graph may share memory.
+"""Finds which nodes of a graph may share memory.
 
-A may-analysis: nodes that it tells apart never share memory; nodes that it puts together may. When
-it is written need not be known, as a `ProgramEditor` holds no call that writes. Sharing comes from
-the alias annotations of the operators' schemas. Composite operators need not declare what they
-return (`einsum("ij->ji", x)` returns a view): they are run on fake tensors and their storages
-compared, but for those that always compute (`FRESH`). Python functions and higher-order operators
-are assumed to share all.
+This is a may-analysis: nodes in different sets never share memory, nodes in one set may. It need
+not know when memory is written, because a `ProgramEditor` holds no call that writes. Sharing comes
+from the alias annotations of the operators' schemas. Composite operators need not declare what
+they return (`einsum("ij->ji", x)` returns a view), so they are run on fake tensors and their
+storages compared, except those that always compute (`FRESH`). Python functions and higher-order
+operators are assumed to share everything.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ FRESH = frozenset({
 
 
 class Aliasing:
-    """The sets of nodes that may share memory; later nodes are asked about once `adopt`ed."""
+    """The sets of nodes that may share memory; a later node must be `adopt`ed first."""
 
     def __init__(self, graph: Graph) -> None:
         self._sharing: dict[Node, set[Node]] = {}  # the set that a node is in
@@ -75,14 +75,14 @@ class Aliasing:
                 self.merge(node, source)
 
     def merge(self, one: Node, other: Node) -> None:
-        """Say that two nodes now share memory."""
+        """Record that two nodes now share memory."""
         gone, kept = sorted((self._sharing[one], self._sharing[other]), key=len)
         if gone is not kept:
             kept |= gone
             self._sharing.update(dict.fromkeys(gone, kept))
 
     def adopt(self, node: Node, *sharing: Node) -> None:
-        """Learn of a new node, and with which others it shares memory."""
+        """Add a new node, and find the nodes with which it shares memory."""
         self._sharing[node] = {node}
         for other in sharing:
             self.merge(other, node)
@@ -144,9 +144,9 @@ def nodes_of(program: ExportedProgram) -> list[Node]:
 
 
 def functional(program: ExportedProgram) -> ExportedProgram:
-    """Return the same program in inference form: nothing is written, composite operators are kept.
+    """Return the program in inference form: nothing is written, composite operators are kept.
 
-    What cannot run for all sizes, as an LSTM, stays: written out it fixes them.
+    An operator that would fix dynamic sizes when written out, such as an LSTM, stays.
     """
     table: dict[Any, Any] = _BY_SIZE | {aten._assert_async.default: _assert}
     results = _results_of_writes(program)

@@ -1,4 +1,4 @@
-"""How a program is called: its tensors, its dynamic sizes, and what it keeps between calls."""
+"""Describes how a program is called: its tensors, its dynamic sizes and its state."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _INDEPENDENT = "Sizes are independent: make one input of the other in forward, o
 
 @dataclass(frozen=True)
 class Signature:
-    """What a bundle's manifest says of a call."""
+    """The signature of a call, as in a bundle's manifest."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -84,7 +84,7 @@ def given(program: ExportedProgram) -> list[Any]:
 
 
 def returned(program: ExportedProgram) -> list[Any]:
-    """Return the fake values of what the user gets back, in order; constants as they are."""
+    """Return the fake values of the user's outputs, in order; constants as they are."""
     return _values(program, program.graph_signature.user_outputs)
 
 
@@ -102,7 +102,7 @@ def output_names(program: ExportedProgram) -> tuple[str, ...]:
 
 
 def named_tensors(result: Any) -> Any:
-    """Return a result of forward; by name those of a dataclass or cache, and those beside None."""
+    """Return a result of forward, with names for fields of a dataclass or cache, or beside None."""
     if any(is_dataclass(leaf) for leaf in tree_leaves(result)):
         result = tree_map(_opened, result)
     leaves, spec = tree_flatten_with_path(result)
@@ -118,13 +118,13 @@ def named_tensors(result: Any) -> Any:
 
 
 def is_plain(spec: TreeSpec) -> bool:
-    """Return whether a tree is of Python's own containers, which any torch can load from a file."""
+    """Return whether a tree has only Python's own containers, which any torch can load."""
     own = spec.is_leaf() or spec.type in BUILTIN_TYPES or issubclass(spec.type, tuple)
     return own and all(map(is_plain, spec.children()))
 
 
 def know_caches() -> None:
-    """Tell torch's trees of transformers' caches, where models of its were made."""
+    """Register transformers' caches with torch's pytrees, if its models were made."""
     if "transformers.cache_utils" not in sys.modules:
         return
     support = importlib.import_module("transformers.integrations.executorch")
@@ -187,7 +187,7 @@ def state_of(program: ExportedProgram) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Eager:
-    """A program as eager PyTorch runs it: called with tensors by name, it gives tensors by name."""
+    """A program in eager PyTorch: it takes tensors by name and returns tensors by name."""
 
     module: torch.nn.Module  # in eval mode
     # What its forward takes by position and by keyword, of tensors by name
@@ -195,12 +195,12 @@ class Eager:
     results: Callable[[Any], dict[str, Tensor]]  # outputs by name, of what forward returns
 
     def __call__(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Call the program once; its writes stay."""
+        """Call the program once; what it writes to buffers stays."""
         arguments, keywords = self.arguments(inputs)
         return self.results(self.module(*arguments, **keywords))
 
     def from_first_state(self) -> Call:
-        """Call one after another from the module's buffers on, which stay as they are."""
+        """Make the calls one after another from the module's buffers, which stay unchanged."""
         buffers = {n: value.detach().clone() for n, value in self.module.named_buffers()}
 
         def call(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -211,7 +211,7 @@ class Eager:
         return call
 
     def first(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the first call after a reset, whatever was called before."""
+        """Make the first call after a reset, whatever was called before."""
         return self.from_first_state()(inputs)
 
 

@@ -1,4 +1,4 @@
-"""A program of a model as eager PyTorch runs it, by a manifest's entry."""
+"""Makes a program of a model, as a manifest's entry describes it, callable in eager PyTorch."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class CallableProgram(torch.nn.Module):
         return stepped(found, self._spec.after)
 
     def _pick(self, result: Any) -> dict[str, torch.Tensor]:
-        """Return the tensors that the spec names, or by position where results have no names."""
+        """Return the tensors that the spec names, or by position if results have no names."""
         wanted, by_name = self._spec.outputs, hasattr(result, "keys")
         found: dict[str, Any]
         if isinstance(result, torch.Tensor):

@@ -1,9 +1,8 @@
-"""Complex tensors of a program carried as two real ones, for targets without complex numbers.
+"""Carries complex tensors as two real ones, for targets without complex numbers.
 
-What a spectrum or a rotary embedding is made for has a form of its own here; any other operator has
-the one that torch's own `ComplexTensor` writes it out in. Either is plain torch code, traced and
-put in its place. Where one consumer has neither, all that it is made of stays complex, with a
-reason.
+The operators of spectra and rotary embeddings have forms of their own here; other operators take
+those of torch's own `ComplexTensor`. Each form is plain torch code, which is traced and replaces
+the call. If one consumer has no form, everything that it is made of stays complex, with a reason.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _ARITHMETIC = {aten.add, aten.sub, aten.rsub, aten.mul, aten.div, aten.pow, aten
 
 
 class Planes(NamedTuple):
-    """A complex tensor as two real ones of its shape; or their nodes."""
+    """A complex tensor as two real ones of its shape, or the nodes of the two."""
 
     real: Any
     imag: Any
@@ -73,7 +72,7 @@ def _of_each(function: Any) -> Form:
 
 
 def _widened(z: Any) -> Planes:
-    """Return a number or a real tensor that meets a complex one as planes."""
+    """Return the planes of a number or a real tensor that is combined with a complex one."""
     if isinstance(z, Planes):
         return z
     if isinstance(z, torch.Tensor):
@@ -112,7 +111,7 @@ def _raised(z: Any, n: Any) -> Any:
 
 
 def _root(z: Planes) -> Planes:
-    """Take the larger part by a root and the other by a division, so that neither cancels."""
+    """Compute the larger part by a root and the other by a division, so that neither cancels."""
     a, b = z
     large = 2 * torch.sqrt(a.abs() / 8 + torch.hypot(a / 8, b / 8))  # which do not overflow
     small = torch.where(large == 0, 0.0, b.abs() / (2 * large))
@@ -241,7 +240,7 @@ _FORMS: dict[Any, Form] = {
 
 
 class ComplexProgram:
-    """Which complex numbers of a program can be carried as planes, and the rewrite that does it.
+    """Finds the complex numbers of a program that planes can carry, and rewrites them.
 
     Operators that are not known here have `forms`; calls of these on real tensors are rewritten
     whatever they give.
@@ -258,7 +257,7 @@ class ComplexProgram:
             self.sources = [node for node in self.sources if node not in reasons]
 
     def _is_source(self, node: Node, forms: Collection[Any]) -> bool:
-        """Return whether complex numbers are made here, or a call in any case rewritten."""
+        """Return whether a node makes complex numbers, or is a call that is always rewritten."""
         if node.op == "placeholder":
             used = is_complex(node) and bool(node.users)
             return used and self._editor.constant(node) is not None
@@ -291,7 +290,7 @@ class ComplexProgram:
         return found if isinstance(found, str) else None
 
     def _trace(self, node: Node) -> GraphModule | str:
-        """Return what a call's form computes, or else torch's own; or why neither does.
+        """Trace a call's form, or else torch's own; if neither works, return the reason.
 
         Its inputs are the planes of complex operands, and all other nodes, in order.
         """
@@ -337,9 +336,9 @@ class ComplexProgram:
             return [torch.empty(value.shape, dtype=value.dtype.to_real()) for _ in range(2)]
 
     def replace(self) -> list[Node]:
-        """Rewrite the sources and all that consumes them. The complex nodes go with the dead code.
+        """Rewrite the sources and all their consumers; the complex nodes become dead code.
 
-        Return the real results that took the place of others; their strides may differ from those.
+        Return the real results that replaced others; their strides may differ.
         """
         rewritten = {n for source in self.sources for n in (source, *_consumers(source))}
         fresh: list[Node] = []
@@ -388,7 +387,7 @@ def _untyped(found: Any) -> Any:
 
 
 def _as_torch_does(operator: Any, *args: Any, **kwargs: Any) -> Any:
-    """Return what torch's `ComplexTensor` makes of a call."""
+    """Return the form of a call in torch's `ComplexTensor`."""
 
     def is_planes(value: Any) -> bool:
         return isinstance(value, Planes)
@@ -404,7 +403,7 @@ def _as_torch_does(operator: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _consumers(node: Node) -> list[Node]:
-    """Return all that consumes `node`, or what is complex because of it, in graph order."""
+    """Return all consumers of `node` and of what is complex because of it, in graph order."""
     found: set[Node] = set()
     queue = [node] if is_complex(node) else []
     while queue:
@@ -417,7 +416,7 @@ def _consumers(node: Node) -> list[Node]:
 
 
 def _is_only_squared(node: Node) -> bool:
-    """Return whether a node is a magnitude whose square alone is used: no root need be taken."""
+    """Return whether a node is a magnitude of which only the square is used: it needs no root."""
     return (
         node.target is aten.abs.default
         and bool(node.users)

@@ -1,7 +1,7 @@
-"""ProgramEditor: changes the graph of an ExportedProgram and keeps its signature and weights true.
+"""Edits the graph of an ExportedProgram and keeps its signature and weights consistent.
 
-What it holds is functional: no call writes into memory that another one reads. So passes ask for
-values alone, and never when memory has them.
+The edited graph is functional: no call writes into memory that another one reads. So passes need
+to know only values, not when memory holds them.
 
 An ExportedProgram lists its constants as placeholders of the graph, as entries of the graph
 signature and as tensors of the state dict. The editor keeps the three in step, and gives every new
@@ -34,7 +34,7 @@ _CONSTANT_KINDS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TEN
 
 
 def _must_stay(node: Node) -> bool:
-    """Return whether a call without users is more than dead code, as assertions are."""
+    """Return whether a call without users must stay, as assertions must."""
     schema, home = schema_of(node.target), getattr(node.target, "__module__", "")
     ends = home == "torch._functorch.predispatch"  # of torch.vmap
     return node.is_impure() or ends or (schema is not None and not schema.returns)
@@ -46,7 +46,7 @@ def fake_value(node: Node) -> Any:
 
 
 class ProgramEditor:
-    """An editable copy of a program; the program it was made from is never touched.
+    """An editable copy of a program; the original program is never changed.
 
     The copy is made once, and weights are shared with it: passes that run one after another share
     an editor. Where the program writes in place, as torch.export leaves it, the copy returns what
@@ -68,7 +68,7 @@ class ProgramEditor:
         self._edit(program, graph, module)
 
     def _edit(self, program: ExportedProgram, graph: Graph, module: torch.fx.GraphModule) -> None:
-        """Begin with a program's signature and constants, and a graph of the editor's own."""
+        """Start from a program's signature and constants, and a graph of the editor's own."""
         self._program = program
         self.graph = graph
         self.module = module
@@ -83,7 +83,7 @@ class ProgramEditor:
 
     @property
     def program(self) -> ExportedProgram:
-        """The program as it was last handed back; the one given, where nothing was."""
+        """The program that was last returned, or the original one."""
         return self._program
 
     @property
@@ -112,7 +112,7 @@ class ProgramEditor:
         return [n for n in self.graph.nodes if n.op == "call_function" and n.target in targets]
 
     def constant(self, node: Any) -> Tensor | None:
-        """Return the tensor of a weight, buffer or lifted constant; None if it can change."""
+        """Return the tensor of a weight, buffer or lifted constant; None if it may change."""
         spec = self._by_name.get(getattr(node, "name", ""))
         if spec is None or node.op != "placeholder" or spec.kind not in _CONSTANT_KINDS:
             return None
@@ -163,7 +163,7 @@ class ProgramEditor:
     # Changing
 
     def call(self, target: OpOverload | Any, *args: Any, like: Node, **kwargs: Any) -> Node:
-        """Insert a call in front of the node `like`, with a value, and the origin of that."""
+        """Insert a call in front of the node `like`, with a fake value and the node's origin."""
         with self.graph.inserting_before(like):
             node = self.graph.call_function(target, args, kwargs)
         for key in _ORIGIN_KEYS:
@@ -173,7 +173,7 @@ class ProgramEditor:
         return node
 
     def refresh(self, node: Node) -> None:
-        """Compute `node`'s fake value anew from those of its arguments."""
+        """Recompute `node`'s fake value from those of its arguments."""
         # The dispatcher in Python: padding in C++ asks dynamic sizes for their values.
         with self.fake_mode, torch.no_grad(), enable_python_dispatcher():
             node.meta["val"] = call_with(node, fake_value)
@@ -186,14 +186,14 @@ class ProgramEditor:
             node.meta.pop("tensor_meta", None)
 
     def is_parameter(self, node: Node) -> bool:
-        """Return whether the constant behind a placeholder was learned, or made of such a one."""
+        """Return whether the constant of a placeholder was learned, or made of a learned one."""
         return self._by_name[node.name].kind is InputKind.PARAMETER
 
     def add_constant(self, name: str, value: Tensor, *, learned: bool = True) -> Node:
         """Add a frozen weight and return its placeholder; `name` is made unique.
 
-        One that was added by this name and is equal is returned instead. What is not `learned` is a
-        buffer, such as the basis of a transform.
+        An equal constant that was added by this name is returned instead. A constant that was not
+        `learned` becomes a buffer, such as the basis of a transform.
         """
         fqn, count = name, 0
         while fqn in self._state or fqn in self._constants:
@@ -252,7 +252,7 @@ class ProgramEditor:
     # Handing back
 
     def finish(self) -> ExportedProgram:
-        """Make the edited program, which shares its graph with the editor; drop what is dead."""
+        """Return the edited program, which shares its graph with the editor, without dead code."""
         self.graph.eliminate_dead_code(is_impure_node=_must_stay)
         self.drop_unused_constants()
         self.graph.lint()
@@ -271,7 +271,7 @@ class ProgramEditor:
         return made
 
     def drop_unused_constants(self) -> None:
-        """Let go of the weights and buffers that no node reads and that do not change."""
+        """Remove the weights and buffers that no node reads and that do not change."""
         for node in list(self.graph.nodes):
             spec = self._by_name.get(node.name)
             if node.op != "placeholder" or node.users or spec is None:
@@ -285,7 +285,7 @@ class ProgramEditor:
         self._constants = {k: v for k, v in self._constants.items() if k in kept}
 
     def drop_inputs(self, specs: Sequence[InputSpec]) -> None:
-        """Let go of inputs that no node reads, such as the constants that export was given."""
+        """Remove inputs that no node reads, such as the constants that export was given."""
         names = {spec.arg.name for spec in specs}
         for node in [n for n in self.graph.nodes if n.op == "placeholder" and n.name in names]:
             self.graph.erase_node(node)

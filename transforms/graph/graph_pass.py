@@ -29,17 +29,17 @@ _OURS_TO_MEND = "This is a fault of the pass, not of the model"
 
 @dataclass
 class Journal:
-    """What a pass says of its work: each change, and each place where it would not."""
+    """The record of a pass: each change, and each place that it left alone."""
 
     changes: list[str] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
 
     def changed(self, what: str) -> None:
-        """Note one rewrite, in words a reader of the report understands."""
+        """Record one rewrite, in words for the reader of the report."""
         self.changes.append(what)
 
     def refused(self, node: Node, reason: str) -> None:
-        """Note a place that matched but was left alone, and why."""
+        """Record a place that matched but was left alone, with the reason."""
         self.refusals.append(Refusal(node=node.name, reason=reason))
 
 
@@ -62,17 +62,17 @@ class GraphPass(ABC):
             cls.summary = (cls.__doc__ or "").partition("\n")[0].removesuffix(".")
 
     def requires(self, editor: ProgramEditor) -> None:
-        """Raise an error of ours if the program is not one this pass can take."""
+        """Raise an error of ours if this pass cannot take the program."""
 
     @abstractmethod
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Change the graph; refuse what is not certain to be right."""
 
     def ensures(self, editor: ProgramEditor) -> None:
-        """Raise an error of ours if the result lacks what this pass promises."""
+        """Raise an error of ours if the result lacks a property that this pass promises."""
 
     def run(self, editor: ProgramEditor) -> PassRecord:
-        """Run the pass over the editor's program; PassError if either is not as it should be."""
+        """Run the pass over the editor's program; PassError if the pass or its result is faulty."""
         started = time.perf_counter()
         journal = Journal()
         before, nodes = editor.fingerprint(), len(editor.graph.nodes)

@@ -1,4 +1,4 @@
-"""What keeps torch from assuming more of a dynamic size than a program asks for."""
+"""Keeps torch from assuming more about a dynamic size than a program demands."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _REMEMBERED = property(lru_cache(maxsize=None)(Expr.is_number.fget))
 
 @contextmanager
 def no_new_guards(mode: FakeTensorMode) -> Iterator[None]:
-    """Compute on fake values; raise where that would assume something new of a dynamic size."""
+    """Compute on fake values; raise if that would assume something new about a dynamic size."""
     env = mode.shape_env
     guarded = nullcontext() if env is None else env.error_on_new_guards()
     with mode, torch.no_grad(), guarded, any_length(), torch_unheard():
@@ -58,7 +58,7 @@ def surely_equal(one: Sequence[Any], other: Sequence[Any]) -> bool:
 
 @contextmanager
 def dynamic_sizes_kept(place: str, program: ExportedProgram) -> Iterator[None]:
-    """Raise LoweringError after a block that has assumed a value of an input's dynamic size.
+    """Raise LoweringError if the block has assumed a value for an input's dynamic size.
 
     A question such as `a.shape == b.shape` fixes a symbol without a word, and what is generated
     then is for the example's size alone.
@@ -80,7 +80,7 @@ def dynamic_sizes_kept(place: str, program: ExportedProgram) -> Iterator[None]:
 
 
 def one_layer_by(function: Callable[..., Any]) -> AbstractContextManager[object]:
-    """Have torch write recurrent layers out by a function of its own in the block."""
+    """Make torch decompose recurrent layers by a given function in the block."""
     written = {name: partial(function, layer) for name, layer in _LAYERS.items()}
     return patch.dict(vars(decompositions), written)
 
@@ -92,7 +92,7 @@ def _of_all_steps(_: object, x: Tensor, state: Any, *how: Any, **cell: Any) -> t
 
 @contextmanager
 def any_length() -> Iterator[None]:
-    """Trace Fourier transforms and recurrent layers with no assumption on how long they are.
+    """Trace Fourier transforms and recurrent layers without assumptions on their length.
 
     torch 2.13 follows the steps of the MKL kernel on fake values, where a reshape asks whether the
     number of frames divides the batch (`_exec_fft` of torch/_meta_registrations.py). Without MKL it
@@ -118,7 +118,7 @@ def _remainder(a: torch.SymInt, b: Any) -> Any:
 
 @contextmanager
 def torch_unheard() -> Iterator[None]:
-    """Keep torch from logging and printing what our own errors say; not where TORCH_LOGS is set."""
+    """Keep torch from logging what our own errors say, unless TORCH_LOGS is set."""
     if os.environ.get("TORCH_LOGS"):
         yield
         return
@@ -139,14 +139,14 @@ _ASIDE = re.compile(  # of no use to who only converts a model
 
 
 def plain_words(text: str) -> str:
-    """Return the first of what torch says, without what is for its developers."""
+    """Return the first four sentences of torch's message, without advice for its developers."""
     sentences = re.split(r"(?<=[.!:)])\s+|\s*\n\s*", text.strip())
     return " ".join([s for s in sentences if s and not _ASIDE.search(s)][:4])
 
 
 @contextmanager
 def switched_off(read: Callable[[], bool], write: Callable[[bool], object]) -> Iterator[None]:
-    """Switch one of torch's settings off in the block, and restore it."""
+    """Switch one of torch's settings off in the block."""
     before = read()
     write(False)
     try:

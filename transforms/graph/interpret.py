@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map
 
 
 def output_nodes(program: ExportedProgram) -> list[Node]:
-    """Return the nodes that the user gets back, in order; not those that only update buffers."""
+    """Return the nodes of the user's outputs, in order, without those that only update buffers."""
     names = program.graph_signature.user_outputs
     nodes = {n.name: n for n in program.graph.nodes}
     return [nodes[name] for name in names if isinstance(name, str) and name in nodes]
@@ -42,7 +42,7 @@ class Recorder(torch.fx.Interpreter):
         return value
 
     def compute(self, node: Node) -> Any:
-        """Return a node's value; for who wants another than the program's."""
+        """Return a node's value, for callers that substitute values of their own."""
         return super().run_node(node)
 
 
