@@ -1,1 +1,1 @@
-"""The catalogue: a static site of all promoted releases, kept in the store beside them."""
+"""The catalogue: a static site of all promoted releases, stored beside them."""

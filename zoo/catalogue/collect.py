@@ -1,4 +1,4 @@
-"""What the catalogue says of models: read out of a store, only what was promoted and signed."""
+"""The catalogue's data on models, read from a store: only what was promoted and signed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class CataloguedFile(Frozen):
-    """A file of a release. `key` is its place in the store, `name` its path in the bundle."""
+    """A file of a release; `key` is its key in the store, `name` its path in the bundle."""
 
     name: str
     key: str
@@ -33,15 +33,15 @@ class CataloguedFile(Frozen):
 
 
 class CataloguedRelease(Frozen):
-    """A promoted release with the figures that its report gives.
+    """A promoted release with the figures of its report.
 
     Attributes:
         build_key: 64 hexadecimal digits.
-        when: ISO 8601, of its first promotion.
+        when: time of its first promotion, in ISO 8601.
         state: how it was proven: `emulated` or `validated`.
-        retracted: the reason, where its use is forbidden.
-        bytes: of all files.
-        figures: of its conversion; none where its report cannot be read.
+        retracted: the reason, if its use is forbidden.
+        bytes: total size of all files.
+        figures: figures of its conversion; none if its report cannot be read.
     """
 
     build_key: str
@@ -55,8 +55,8 @@ class CataloguedRelease(Frozen):
 class History(Frozen):
     """A model's releases for one platform, in the order of their first promotion.
 
-    `latest` is a build key, None where all were retracted; `files` and `program`, the first one of
-    its programs, are the latest's.
+    `latest` is a build key, or None if all were retracted. `files`, and `program`, which is its
+    first program, are those of the latest release.
     """
 
     target: str
@@ -78,7 +78,7 @@ class History(Frozen):
 
 
 class CataloguedModel(Frozen):
-    """A model and all that was promoted of it."""
+    """A model and all its promoted releases."""
 
     name: str
     summary: str = ""
@@ -86,16 +86,16 @@ class CataloguedModel(Frozen):
     licence: str = ""
     parameters: int | None = None
     random_weights: int | None = None
-    speech: bool = False  # whether `menagerie transcribe` takes it
+    speech: bool = False  # whether `menagerie transcribe` accepts it
     versions: dict[str, str] = Field(default_factory=dict)
     histories: tuple[History, ...] = ()
 
 
 def siblings(name: str, known: Mapping[str, CataloguedModel]) -> dict[Precision, str]:
-    """Return the models of the entry that `name` is of, itself among them, float32 first.
+    """Return all models of the entry to which `name` belongs, float32 first.
 
-    An entry's variant is called as it is, `_` and the precision; without the entry itself, such a
-    name says nothing.
+    A variant's name is the entry's, `_` and the precision. A name of this form means nothing if
+    the entry itself is missing.
     """
     suffixes = {p: f"_{p.suffix}" for p in Precision}
     base = next((stem for s in suffixes.values() if (stem := name.removesuffix(s)) != name), name)
@@ -106,7 +106,7 @@ def siblings(name: str, known: Mapping[str, CataloguedModel]) -> dict[Precision,
 
 
 def side_by_side(name: str, known: Mapping[str, CataloguedModel]) -> list[_Sibling]:
-    """Return platform, precision, model and latest release; none with a single precision."""
+    """Return platform, precision, model and latest release; empty with a single precision."""
     found = [
         (history.platform, precision, sibling, history.current)
         for precision, sibling in siblings(name, known).items()
@@ -119,10 +119,10 @@ def side_by_side(name: str, known: Mapping[str, CataloguedModel]) -> list[_Sibli
 
 
 def collect(store: Store, model: str) -> CataloguedModel:
-    """Return what the signed ledgers and the reports of a model say.
+    """Return a model as described by its signed ledgers and its reports.
 
-    Raise UnknownName if nothing of it was promoted, Untrusted if no trusted key has signed a
-    ledger, StoreError if the store did not give them.
+    Raise UnknownName if none of its releases was promoted, Untrusted if no trusted key has signed
+    a ledger, StoreError if the store cannot be read.
     """
     found = [_history(store, ledger) for ledger in store.ledgers(model)]
     if not found:
@@ -147,7 +147,7 @@ def collect(store: Store, model: str) -> CataloguedModel:
 
 
 def _history(store: Store, ledger: Ledger) -> tuple[History, _Reported | None]:
-    """Return a platform's releases and the latest; the last one if all were retracted."""
+    """Return a platform's releases and the latest, or the last if all were retracted."""
     found = {each.build_key: (each, report_of(store, each)) for each in store.named(ledger)}
     current = None if ledger.latest is None else found.get(ledger.latest.build_key)
     latest = None if current is None else current[0]
@@ -178,7 +178,7 @@ def _release(
 
 
 def _files(release: Release) -> Iterable[CataloguedFile]:
-    """Yield every file of the bundle under its name there; manifest and signature among them."""
+    """Yield every file of the bundle, including manifest and signature."""
     key = release_key(*release.names, confirmed=release.confirmed)
     yield CataloguedFile(name=MANIFEST, key=key, bytes=len(release.document))
     signed = signature_key(*release.names, confirmed=release.confirmed)

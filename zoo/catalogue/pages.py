@@ -1,4 +1,4 @@
-"""The catalogue's pages: a list that can be searched, and one page a model."""
+"""The catalogue's pages: a searchable list, and one page per model."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ MODEL_SIGNING_KEY: Final = f"{CATALOGUE}model-signing.pub"
 WHEELS: Final = f"{CATALOGUE}wheels/"
 
 
-_WHEEL = r"^[A-Za-z0-9_][A-Za-z0-9._+!-]*\.whl$"  # a file's name, and no path
+_WHEEL = r"^[A-Za-z0-9_][A-Za-z0-9._+!-]*\.whl$"  # a file's name, not a path
 
 
 class Site(Frozen):
-    """What the store's owner said of its site.
+    """The owner's settings of the store's site.
 
     Attributes:
-        address: at which a web server shows the store to everyone; None where none does.
-        wheels: file names of the small package under `WHEELS`, one a platform.
+        address: where a web server publishes the store; empty without one.
+        wheels: file names of the small package under `WHEELS`, one per platform.
     """
 
     address: str | None = None
     wheels: tuple[Annotated[str, Field(pattern=_WHEEL)], ...] = Field(default=())
 
     def at(self, address: str) -> Site:
-        """Return the site at another address, empty for none; UsageError if no browser finds it."""
+        """Return the site at `address`, or at none if empty; UsageError if it is no web address."""
         parts = urlsplit(address)
         web = parts.scheme in {"http", "https"} and parts.hostname and "@" not in parts.netloc
         if address and (not web or parts.query or parts.fragment):
@@ -51,12 +51,12 @@ class Site(Frozen):
         return self.model_copy(update={"address": address.rstrip("/") or None})
 
     def with_wheel(self, name: str) -> Site:
-        """Return the site with this wheel in the place of an earlier one for the same platform."""
+        """Return the site with this wheel, replacing an earlier one for the same platform."""
         others = [each for each in self.wheels if _platform_tag(each) != _platform_tag(name)]
         return self.model_copy(update={"wheels": tuple(sorted([*others, name]))})
 
     def wheel_for(self, platform: str) -> str | None:
-        """Return the wheel for a release's platform, as `cpu-linux-x86_64`."""
+        """Return the wheel for a release's platform, e.g. `cpu-linux-x86_64`."""
         _, system, machine = platform.split("-", 2)
         known = {"linux": "linux", "macos": "macosx"}.get(system, system)
         machines = (machine, "aarch64") if machine == "arm64" else (machine, "universal2")
@@ -70,14 +70,14 @@ def _platform_tag(wheel: str) -> str:
 
 @dataclass(frozen=True)
 class Way:
-    """Addresses as one page's reader needs them.
+    """Addresses as the readers of one page need them.
 
     Attributes:
-        site: what its owner said.
-        store: what commands name as the store.
-        link: of a key, what a link on the page says; a file is saved as the name given with it.
-        whole: of a key, the address of the file by itself, for commands; None where there is none.
-        archives: by model and platform, addresses of zip files, for who has no key to the store.
+        site: the owner's settings.
+        store: the store's name in commands.
+        link: returns a key's link on the page; its second argument is the name for saving.
+        whole: returns a key's absolute address for commands; None if it has none.
+        archives: addresses of zip files by model and platform, for readers without a store key.
     """
 
     site: Site
@@ -88,7 +88,7 @@ class Way:
 
 
 def render_catalogue(models: Sequence[CataloguedModel], way: Way) -> str:
-    """Return the page that lists the latest release of every model for every platform."""
+    """Render the page that lists the latest release of every model for every platform."""
     rows = [
         (model, history)
         for model in sorted(models, key=lambda model: model.name)
@@ -112,9 +112,9 @@ def _script(*names: str) -> str:
 
 
 def render_model(name: str, known: Mapping[str, CataloguedModel], way: Way) -> str:
-    """Return the page of a model, which may be a precision of another one of `known`.
+    """Render the page of a model, which may be a variant of another model of `known`.
 
-    `way` leads its readers to other pages, to files and to the store.
+    `way` has the addresses of other pages, of files and of the store.
     """
     model = known[name]
     platforms = [(history, snippets(model, history, way)) for history in model.histories]
@@ -131,9 +131,9 @@ def render_model(name: str, known: Mapping[str, CataloguedModel], way: Way) -> s
 
 
 def first_lines(latest: Sequence[tuple[CataloguedModel, History]], way: Way) -> str:
-    """Return a newcomer's commands from nothing to one of these releases.
+    """Return a newcomer's commands for installing and running one of these releases.
 
-    It is one for which there is a wheel, if there is any; empty without releases.
+    A release with a wheel is preferred. The result is empty without releases.
     """
     for model, history in sorted(latest, key=lambda e: way.site.wheel_for(e[1].platform) is None):
         wheel = way.site.wheel_for(history.platform)
@@ -145,7 +145,7 @@ def first_lines(latest: Sequence[tuple[CataloguedModel, History]], way: Way) -> 
 
 
 def snippets(model: CataloguedModel, history: History, way: Way) -> tuple[Command, ...]:
-    """Return commands and Python for the latest release of a platform, of the store of `way`."""
+    """Return commands and Python code for the latest release of a platform."""
     pull = pull_command(model, history, way)
     heard = Command("Make text of a recording", f"menagerie transcribe {model.name} a.wav")
     run = "The same in Python" if model.speech else "Run it in Python, without PyTorch"
@@ -163,7 +163,7 @@ def snippets(model: CataloguedModel, history: History, way: Way) -> tuple[Comman
 
 
 def pull_command(model: CataloguedModel, history: History, way: Way) -> str:
-    """Return the command that gets the latest release of a platform."""
+    """Return the command that downloads the latest release of a platform."""
     if archive := way.archives.get((model.name, history.platform)):
         place, file = shlex.quote(archive), f"{model.name}.zip"
         return f"curl -fo {file} {place} && python3 -m zipfile -e {file} {model.name}"
@@ -194,7 +194,7 @@ def _python(model: CataloguedModel, history: History) -> str:
 
 
 def _zeros(tensor: TensorSpec, program: BundleProgram) -> str:
-    """Return an array of the lowest size of each dimension."""
+    """Return code for an array of zeros with each dimension at its lowest size."""
     shape = tuple(program.dimensions[a][0] if isinstance(a, str) else a for a in tensor.shape)
     dtype = "uint16" if tensor.dtype is Dtype.BFLOAT16 else tensor.dtype  # its bits: numpy has none
     return f'np.zeros({shape}, "{dtype}")'

@@ -1,4 +1,4 @@
-"""The catalogue's site in the store: pages, their records, and how readers get to files."""
+"""The catalogue's site in the store: pages, their records, and links to files."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _FORM = TypeAdapter(dict[str, CataloguedModel])
 
 
 def _relative(site: Site, store: str, page: str) -> Way:
-    """Link pages of a folder or web server: links work wherever the whole store is shown."""
+    """Link pages of a folder or web server; links work wherever the whole store is published."""
     shown, folder = site.address or store, posixpath.dirname(page)
 
-    def link(key: str, _name: str = "") -> str:  # the page itself says how a file is called
+    def link(key: str, _name: str = "") -> str:  # the page sets the name for saving
         return quote(posixpath.relpath(key, folder))
 
     def whole(key: str) -> str | None:
@@ -40,9 +40,9 @@ def _relative(site: Site, store: str, page: str) -> Way:
 
 
 def _signed(store: Store, known: Mapping[str, CataloguedModel]) -> Way:
-    """Link pages of a private bucket: each link is signed and valid for a week.
+    """Link pages of a private bucket; each link is signed and valid for a week.
 
-    Pages link the copies of one another that were made with such links.
+    Pages link to one another's copies, which have signed links too.
     """
     objects, pages = store.objects, {INDEX, *map(_page, known)}
 
@@ -61,24 +61,24 @@ def _signed(store: Store, known: Mapping[str, CataloguedModel]) -> Way:
 
 
 def _copy_of(page: str) -> str:
-    """Return the key of a page's copy, whose links are signed."""
+    """Return the key of a page's copy with signed links."""
     return _SHARED + page.removeprefix(CATALOGUE)
 
 
 def update_catalogue(store: Store, models: Iterable[str] | None = None) -> int:
-    """Write the pages of these models and the list of all; unchanged ones are not written.
+    """Write the pages of these models and the list of all models; skip unchanged pages.
 
     Args:
-        store: where the releases are and the site goes.
-        models: those whose releases changed; None: every one that was ever promoted.
+        store: the store of the releases and the site.
+        models: models whose releases changed; None: every model that was ever promoted.
 
     Returns:
-        How many models the catalogue has.
+        Number of models in the catalogue.
 
     Raises:
-        NotInStore: nothing of one of these models was promoted.
-        Untrusted: a ledger was not signed by anybody who is trusted here.
-        StoreError: the store could not give or take it.
+        NotInStore: one of these models has no promoted release.
+        Untrusted: no trusted key has signed a ledger.
+        StoreError: the store cannot be read or written.
     """
     objects = store.objects
     kept = None if models is None else _records(objects)
@@ -89,7 +89,7 @@ def update_catalogue(store: Store, models: Iterable[str] | None = None) -> int:
     changed = {name for name, record in records.items() if known.get(name) != record}
     known.update(records)
     site = kept_site(objects)
-    if root := newest_root(objects):  # under a name that stays, for `menagerie trust`
+    if root := newest_root(objects):  # under a stable name, for `menagerie trust`
         objects.put_if_new(ROOT, root)
     for name in sorted({sibling for n in changed for sibling in siblings(n, known).values()}):
         way = _relative(site, store.url, _page(name))
@@ -101,10 +101,10 @@ def update_catalogue(store: Store, models: Iterable[str] | None = None) -> int:
 
 
 def share_catalogue(store: Store) -> str | None:
-    """Draw the site once more with signed links, for readers without a key to its bucket.
+    """Render the site again with signed links, for readers without a key to its bucket.
 
-    Return the address of the first page, good for a week as all that it links; None for a folder.
-    Raise StoreError if the store could not give or take it.
+    Return the address of the first page, valid for a week like all its links; None for a folder.
+    Raise StoreError if the store cannot be read or written.
     """
     objects, known = store.objects, _records(store.objects) or {}
     if objects.link(INDEX, "") is None:
@@ -117,12 +117,12 @@ def share_catalogue(store: Store) -> str | None:
 
 
 def kept_site(objects: ObjectStore) -> Site:
-    """Return the owner's settings of the store's site, if there are any."""
+    """Return the owner's settings of the store's site, or else the defaults."""
     return objects.read_record(_SITE, _MOST_BYTES, Site) or Site()
 
 
 def keep_site(objects: ObjectStore, site: Site, wheels: Iterable[Path] = ()) -> Site:
-    """Store the owner's settings of the site; return them with the names of its readers' wheels."""
+    """Store the owner's settings of the site and its wheels; return the updated settings."""
     for wheel in wheels:
         objects.put_file(wheel, WHEELS + wheel.name, lambda _: None)
         site = site.with_wheel(wheel.name)
@@ -135,7 +135,7 @@ def _page(model: str) -> str:
 
 
 def newest_root(objects: ObjectStore) -> bytes | None:
-    """Return the newest root in the store, which is for readers to compare with one they trust."""
+    """Return the newest root in the store, for readers to compare with the one they trust."""
     version = 0
     while objects.size_of(f"{METADATA}{version + 1}.root.json") is not None:
         version += 1
