@@ -1,1 +1,1 @@
-"""Writes what people read about a conversion: report.json, report.html, Markdown, an index."""
+"""Reports on a conversion for people: report.json, report.html, Markdown, an index."""

@@ -1,7 +1,7 @@
-"""Charts of a report: rows of a table, each with marks on a scale that all rows share.
+"""Charts of a report: rows of a table with marks on a shared scale.
 
-The template draws the marks, so that everything written is text of the page: it wraps, scales and
-is read out as any other. Places on a scale are percent of its width.
+The template draws the marks, so all words are ordinary text of the page, which wraps, scales and
+works with screen readers. Positions on a scale are in percent of its width.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from zoo.report.summary import Latencies, OutputCases, badness
 
 _MOST_ROWS = 24
 _FEWEST_DECADES = 6
-_EXACT, _START, _END, _INFINITE = 4.0, 16.0, 86.0, 97.0  # exact ones, the scale, infinite ones
-_LEAST_WIDTH = 0.3  # of a bar that can still be seen
-_EXACT_DB = 200.0  # of a bar for equal bits, which have no noise; float32 reaches some 150
+_EXACT, _START, _END, _INFINITE = 4.0, 16.0, 86.0, 97.0  # of exact values, the scale, infinity
+_LEAST_WIDTH = 0.3  # of a bar that is still visible
+_EXACT_DB = 200.0  # drawn for equal bits, whose SNR is infinite; float32 reaches about 150
 
 
 class MarkKind(StrEnum):
     """How a mark looks; a class of the style sheet."""
 
     BAR = "bar"
-    HOLLOW = "bar-hollow"  # what a bar is compared with
+    HOLLOW = "bar-hollow"  # the reference of a bar
     WHISKER = "whisker"
     ALLOWED = "allowed"  # a range that is within tolerance
     LIMIT = "limit"
@@ -59,7 +59,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Row:
-    """One row: its name, its marks, the value written behind them, a heading above it."""
+    """One row: its name, its marks, the value written after them, a heading above it."""
 
     name: str
     marks: tuple[Mark, ...]
@@ -69,7 +69,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Chart:
-    """Rows on one scale: `ticks` are its numbers with their places, `caption` what it counts."""
+    """Rows on one scale: `ticks` are its numbers and their positions, `caption` its quantity."""
 
     caption: str
     rows: tuple[Row, ...]
@@ -78,9 +78,9 @@ class Chart:
 
 @dataclass(frozen=True)
 class Histogram:
-    """Columns on a logarithmic scale, each with its height, percent of the highest.
+    """Columns on a logarithmic scale, with heights in percent of the highest.
 
-    `limit` is the tolerance's place, None where there is none; `note` says how much is exact.
+    `limit` is the tolerance's position, None without one; `note` says how much is exact.
     """
 
     columns: tuple[tuple[Mark, float], ...]
@@ -90,7 +90,7 @@ class Histogram:
 
 
 def latency_chart(times: Sequence[Latencies]) -> Chart | None:
-    """Draw two bars a program: the artifact above, eager PyTorch below where it was measured.
+    """Draw two bars per program: the artifact above eager PyTorch, if that was measured.
 
     A bar ends at the median; its whisker goes from the minimum to the 90th percentile.
     """
@@ -110,7 +110,7 @@ def latency_chart(times: Sequence[Latencies]) -> Chart | None:
 
 
 def kernel_chart(profile: Profile, most: int) -> Chart | None:
-    """Draw the longest kernels; a whisker begins at the time that the machine's peaks allow."""
+    """Draw the longest kernels; a whisker begins at the shortest time that the roofline allows."""
     rows = []
     for kernel in profile.kernels[:most]:
         took = kernel.milliseconds / profile.runs
@@ -122,19 +122,19 @@ def kernel_chart(profile: Profile, most: int) -> Chart | None:
 
 
 def stage_chart(stages: Sequence[StageTime]) -> Chart | None:
-    """Return a row a stage, each beginning where the one before it ended."""
+    """Return a chart with a row per stage; each bar begins where the previous one ended."""
     return _in_succession("since the start", [(s.stage, s.seconds) for s in stages], duration)
 
 
 def size_chart(parts: Sequence[tuple[str, int]]) -> Chart | None:
-    """Return a row a part of the artifact, name and bytes, each beginning where the last ended."""
+    """Return a chart with a row per part of the artifact; `parts` has names and bytes."""
     return _in_succession("of all files", parts, lambda value: size(round(value)))
 
 
 def _in_succession(
     caption: str, parts: Sequence[tuple[str, float]], written: Callable[[float], str]
 ) -> Chart | None:
-    """Return a bar a part, where the one before it ends; with its share of the whole."""
+    """Draw a bar per part, beginning where the previous one ends, with its share of the whole."""
     ends = list(accumulate((amount for _, amount in parts), initial=0.0))
     whole = ends[-1]
     rows = [
@@ -146,7 +146,7 @@ def _in_succession(
 
 
 def _linear(caption: str, rows: Sequence[Row]) -> Chart | None:
-    """Draw rows whose marks share a unit, from 0 to the longest; None where all are 0."""
+    """Draw rows whose marks share a unit, from 0 to the longest; None if all are 0."""
     longest = max((mark.end for row in rows for mark in row.marks), default=0)
     if longest <= 0:
         return None
@@ -162,7 +162,7 @@ def _linear(caption: str, rows: Sequence[Row]) -> Chart | None:
 
 @dataclass(frozen=True)
 class _Decades:
-    """Maps [10^low, 10^high] to [start, end]; values outside are held at the ends."""
+    """A map from [10^low, 10^high] to [start, end]; values outside are clamped."""
 
     low: int
     high: int
@@ -174,15 +174,15 @@ class _Decades:
         return self.start + (self.end - self.start) * (exponent - self.low) / (self.high - self.low)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Return at most five of its decades, with their positions."""
+        """Return the positions and labels of at most five decades."""
         exponents = range(self.low, self.high + 1, 1 + (self.high - self.low) // 5)
         return [(self(10.0**e), scientific(10.0**e)) for e in exponents]
 
 
 def error_chart(outputs: Sequence[OutputCases]) -> Chart | None:
-    """Return one row an output, one mark a case, on a logarithmic scale of the max abs error.
+    """Draw a row per output and a mark per case on a logarithmic scale of the max abs error.
 
-    The worst 24 outputs are shown when there are more; the table has all.
+    If there are more than 24 outputs, only the worst 24 are shown; the table has all.
     """
     worst = sorted(outputs, key=lambda output: badness(output.worst), reverse=True)[:_MOST_ROWS]
     shown = [o for o in outputs if o in worst]
@@ -206,7 +206,7 @@ def _error_marks(output: OutputCases, axis: _Decades) -> Iterable[Mark]:
         yield Mark(MarkKind.ALLOWED, 0.0, limit)
         yield Mark(MarkKind.LIMIT, limit, limit, tip)
     for parity in output.cases:
-        # Of what failed for another reason than its size, at infinity.
+        # A case that failed for another reason than its error's size is drawn at infinity.
         finite = math.isfinite(parity.max_abs) and (parity.passed or parity.nonfinite_match)
         place = _EXACT if finite and parity.passed else _INFINITE
         if finite and parity.max_abs > 0:
@@ -217,9 +217,9 @@ def _error_marks(output: OutputCases, axis: _Decades) -> Iterable[Mark]:
 
 
 def error_histogram(output: OutputCases) -> Histogram | None:
-    """Return the errors of all elements of one output, over all its golden cases, by half decade.
+    """Return a histogram by half decade of one output's errors, over all its golden cases.
 
-    None where none of its cases has a histogram, or all is exact.
+    Return None if none of its cases has a histogram, or all elements are exact.
     """
     histograms = [p.errors for p in output.cases if p.errors is not None]
     counts: dict[int, int] = {}
@@ -254,7 +254,7 @@ def error_histogram(output: OutputCases) -> Histogram | None:
 
 
 def bar_among(value: float | None, column: Iterable[float | None]) -> Mark | None:
-    """Draw a bar beside a figure of a table's column; None without others to compare."""
+    """Draw a bar for a figure of a table's column; None without others to compare."""
     known = [_drawn(each) for each in column if each is not None and not math.isnan(each)]
     most = max(known, default=0.0)
     if value is None or math.isnan(value) or len(known) == 1 or most <= 0:

@@ -1,4 +1,4 @@
-"""Compares two releases figure by figure, and judges the second one by limits."""
+"""Comparison of two releases figure by figure, and limits for the second one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Change(StrEnum):
 
 @dataclass(frozen=True)
 class Difference:
-    """One figure or fact of both releases, as people read it."""
+    """One figure or fact of both releases, formatted for people."""
 
     section: str
     what: str
@@ -40,9 +40,9 @@ class Difference:
 
 @dataclass(frozen=True)
 class RegressionLimits:
-    """How much worse than the latest a release may be and still replace it."""
+    """Limits on how much worse a release may be than the latest that it replaces."""
 
-    slower: float = 1.25  # factor on the time over eager's, each measured with its own release
+    slower: float = 1.25  # factor on the time relative to eager's, measured with each release
     larger: float = 1.1  # factor on the bytes of all files
     snr_db: float = 6.0  # by which the lowest signal-to-noise ratio may fall
     snr_enough: float = 120.0  # decibels above which a fall does not matter
@@ -65,7 +65,7 @@ class Side:
 
     @cached_property
     def figures(self) -> Summary:
-        """The figures of its report; none without a report."""
+        """The figures of its report; empty without a report."""
         return Summary() if self.report is None else summarise(self.report)
 
 
@@ -74,10 +74,10 @@ _Values = Callable[[Side], Mapping[str, float | str | None]]
 
 
 def compare(before: Side, after: Side) -> tuple[Difference, ...]:
-    """Return all figures of the manifests and reports of two releases, also equal ones.
+    """Return all figures of the manifests and reports of two releases, equal ones included.
 
     Without a report, a side has only the manifest's facts. Times are relative to eager's, which was
-    measured in turns with each release, because times of two days do not compare.
+    measured in turns with each release, because times of different days are not comparable.
     """
     both = before, after
     machines = {"" if s.report is None else s.report.validation.machine for s in both}
@@ -101,10 +101,10 @@ def compare(before: Side, after: Side) -> tuple[Difference, ...]:
 
 
 def regressions(before: Side, after: Side, limits: RegressionLimits) -> tuple[Regression, ...]:
-    """List where the second release exceeds the limits; empty if it may be the latest.
+    """Return where the second release exceeds the limits; empty if it may be the latest.
 
-    The second report must have every figure of the first one: a missing figure would pass every
-    limit.
+    A figure of the first report that the second one lacks is a regression, since it would
+    otherwise pass every limit.
     """
     if before.report is not None and after.report is None:
         return (Regression("report", "there is none that can be read, and the latest has one"),)
@@ -126,7 +126,7 @@ def regressions(before: Side, after: Side, limits: RegressionLimits) -> tuple[Re
             continue
         if new is None:
             found.append(Regression(what, f"{scale.written(old)}, {_UNTOLD}"))
-        elif not (new >= worst(old) if scale.rising else new <= worst(old)):  # also where it is NaN
+        elif not (new >= worst(old) if scale.rising else new <= worst(old)):  # or new is NaN
             fact = f"{scale.written(old)} became {scale.written(new)}{beyond}"
             found.append(Regression(what, fact))
     return tuple(found)
@@ -134,7 +134,7 @@ def regressions(before: Side, after: Side, limits: RegressionLimits) -> tuple[Re
 
 @dataclass(frozen=True)
 class _Scale:
-    """How to write a figure, which difference is noise, and whether more of it is better."""
+    """How to format a figure, which difference is noise, and whether a higher value is better."""
 
     written: Callable[[Any], str] = str
     absolute: float = 0.0
@@ -157,15 +157,15 @@ _TIME = _Scale(figures.milliseconds, rising=None)
 _ERROR = _Scale(figures.error)
 _DECIBELS = _Scale(figures.decibels, absolute=0.5, rising=True)
 _SHARE = _Scale(figures.percent, rising=True)
-_RATIO = _Scale(lambda value: f"{value:.2f} of its time", relative=0.1)  # of two runs
-_BYTES = _Scale(figures.size, absolute=1000, relative=0.001)  # a report's words differ by so much
+_RATIO = _Scale(lambda value: f"{value:.2f} of its time", relative=0.1)  # between two runs
+_BYTES = _Scale(figures.size, absolute=1000, relative=0.001)  # a report's length varies by that
 _NUMBER = _Scale(figures.thousands)
 
 
 def _differences(
     both: tuple[Side, Side], section: str, values: _Values, scale: _Scale
 ) -> Iterator[Difference]:
-    """Yield the sides' figures by name; figures that neither side has are left out."""
+    """Yield the sides' figures by name, without those that neither side has."""
     one, two = map(values, both)
     for name in dict.fromkeys([*one, *two]):
         pair = one.get(name), two.get(name)
@@ -222,7 +222,7 @@ def _loops(side: Side) -> float | None:
 
 
 def _times_compare(before: Side, after: Side) -> bool:
-    """Return whether both were timed at the same sizes; otherwise eager's times differ already.
+    """Return whether both were timed at the same sizes; otherwise eager's times differ too.
 
     An emulated release never replaces a measured one.
     """

@@ -1,4 +1,4 @@
-"""Reads and writes reports on disk and in stores; each is written whole or not at all."""
+"""Reports on disk and in stores; each file is written whole or not at all."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FAILURE_PAGE = "failure.html"
 
-_FILES: dict[type, str] = {  # by the head of a recipe; of the others a recording
+_FILES: dict[type, str] = {  # by a recipe's head; other heads take a recording
     uses.LabelsHead: "picture.png",
     uses.TextHead: "line.png",
     uses.BoxesHead: "photo.jpg --picture boxes.png",
@@ -34,14 +34,14 @@ _FILES: dict[type, str] = {  # by the head of a recipe; of the others a recordin
     uses.VoicesHead: "one.wav two.wav",
     uses.BordersHead: "film.mp4",
 }
-_NO_FILE = re.compile(r"\W+")  # in a name
+_NO_FILE = re.compile(r"\W+")  # characters to replace in a file's name
 _GRAPHS = "graphs.json"
 _GRAPHS_FORM = TypeAdapter(tuple[ProgramGraphs, ...])
 _MOST_REPORT_BYTES = 64 * 2**20
 
 
 def run_arguments(folder: Path, manifest: BundleManifest) -> str:
-    """Return an example of what follows `zoo run MODEL`: files by its recipe, or arrays."""
+    """Return example arguments of `zoo run MODEL`: files for its recipe, or arrays."""
     if Role.SPEECH in manifest.files:
         from menagerie.speech.recipe import read_recipe
 
@@ -69,8 +69,8 @@ def write_report(
 ) -> Path:
     """Write report.json, graphs.json where there are graphs, and report.html; return its path.
 
-    The folder is made when missing, and the page of an earlier failure removed from it. Raise
-    StoreFull where no space is left, StoreError where the folder cannot be written.
+    Create a missing folder, and remove the page of an earlier failure. Raise StoreFull if no space
+    is left, StoreError if the folder cannot be written.
     """
     with disk_errors(folder):
         (folder / FAILURE_PAGE).unlink(missing_ok=True)
@@ -85,13 +85,13 @@ def write_report(
 def write_failure(report: FailureReport, folder: Path) -> Path:
     """Write failure.html and return its path; the report of an earlier conversion stays.
 
-    Raise StoreFull where no space is left, StoreError where the folder cannot be written.
+    Raise StoreFull if no space is left, StoreError if the folder cannot be written.
     """
     return _write(folder, FAILURE_PAGE, render_failure(report))
 
 
 def read_report(folder: Path) -> ConversionReport:
-    """Read the report.json of a folder, such as a bundle; ArtifactError if missing or malformed."""
+    """Read a folder's report.json; raise ArtifactError if it is missing or malformed."""
     path = folder / "report.json"
     try:
         return ConversionReport.model_validate_json(path.read_bytes())
@@ -114,13 +114,13 @@ def read_graphs(folder: Path) -> tuple[ProgramGraphs, ...]:
 
 
 def write_index(reports: Mapping[Path, ConversionReport], folder: Path) -> Path:
-    """Write index.html, a table of conversions in the given order, and return its path.
+    """Write index.html, a table of conversions in the order of `reports`, and return its path.
 
-    `reports` has the folders into which `write_report` wrote them. Raise StoreFull where no space
-    is left, StoreError where the folder cannot be written.
+    `reports` has the folders into which `write_report` wrote them. Raise StoreFull if no space is
+    left, StoreError if the folder cannot be written.
     """
     pages = ((report, (place / "report.html").absolute()) for place, report in reports.items())
-    # Quoting leaves no colon, so no scheme can hide in a folder's name.
+    # Quoting escapes colons, so no folder's name can pass for a URL scheme.
     rows = [(report, quote(os.path.relpath(page, folder.absolute()))) for report, page in pages]
     return _write(folder, "index.html", render_index(rows))
 

@@ -1,7 +1,7 @@
-"""A program's graph before and after the passes, as one listing, like a diff of text.
+"""A program's graph before and after the passes as one listing, like a text diff.
 
-Nodes that both graphs have are one line. Lines stand in blocks, a module each, that a reader may
-fold and open: what is like the block above is folded and, of a large graph, what nothing changed.
+A node of both graphs is one line. Lines are grouped in one foldable block per module. A block is
+folded at first if it resembles the block above or, in a large graph, if nothing in it changed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from menagerie.figures import count
 from zoo.records import GraphNode, GraphRecord, NodeKind, ProgramGraphs
 
 _LARGE = 300  # lines
-_USUAL = " float32"  # goes without saying
+_USUAL = " float32"  # the default, left out
 _NUMBERED = re.compile(r"(?:\w*_)?\d+")  # `3` of `encoder.layers.3.norm`, or `layer_3`
 _ENDS = {NodeKind.INPUT, NodeKind.OUTPUT}
 
@@ -28,8 +28,8 @@ class Mark(StrEnum):
     SAME = "same"
     REMOVED = "removed"
     ADDED = "added"
-    REWIRED = "rewired"  # still there, fed by other nodes than before
-    WRONG = "wrong"  # the first to diverge from eager
+    REWIRED = "rewired"  # kept, but with other inputs
+    WRONG = "wrong"  # the first node that diverges from eager
 
 
 _PHRASES = {Mark.WRONG: "first to diverge"}
@@ -38,7 +38,7 @@ _SIGNS = {Mark.REMOVED: "\N{MINUS SIGN}", Mark.ADDED: "+", Mark.REWIRED: "~", Ma
 
 @dataclass(frozen=True)
 class Line:
-    """A node; `note` is its shape where that is another than above, and what else feeds it."""
+    """A node; `note` has its shape if that differs from the line above, and its other inputs."""
 
     node: GraphNode
     mark: Mark = Mark.SAME
@@ -46,20 +46,20 @@ class Line:
 
     @property
     def tip(self) -> str:
-        """Its name, module, tensor and what feeds it."""
+        """The node's name, module, tensor and inputs."""
         node = self.node
         fed = "from " * bool(node.inputs) + ", ".join(node.inputs)
         return " · ".join(fact for fact in (node.name, node.module, node.detail, fed) if fact)
 
     @property
     def sign(self) -> str:
-        """What became of it, for readers who do not see colours."""
+        """The mark as text, for readers who do not see colours."""
         return _SIGNS.get(self.mark, "")
 
 
 @dataclass(frozen=True)
 class Block:
-    """Lines of one module, empty for the model itself; `alike`: but for names the one above."""
+    """Lines of one module (empty: the model); `alike`: only names differ from the block above."""
 
     module: str
     lines: tuple[Line, ...]

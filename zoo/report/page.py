@@ -1,4 +1,4 @@
-"""The pages of a report: HTML, style and charts inside, no script, nothing fetched; and Markdown.
+"""A report's pages: self-contained HTML without scripts, and Markdown.
 
 The Markdown is short enough to be read on a flow run's page.
 """
@@ -25,10 +25,10 @@ from zoo.report.summary import OutputCases
 
 _MOST_HISTOGRAMS = 6
 _MOST_KERNELS = 12
-_MOST_LAYERS = 12  # that a reader sees unasked
-# The last two are links by themselves in GitHub's Markdown: addresses of mail, and `www.`
+_MOST_LAYERS = 12  # shown unfolded
+# GitHub's Markdown makes links of the last two alternatives: mail addresses and `www.`
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&:@]|(?<=www)\.)", re.IGNORECASE)
-_BREAKS = re.compile(r"[^\S\u00a0\u202f]+")  # white space, but for what figures hold
+_BREAKS = re.compile(r"[^\S\u00a0\u202f]+")  # white space, except the no-break spaces of figures
 _MOST_OUTPUTS = 12
 _MOST_LAYERS_IN_MARKDOWN = 5  # of a program
 _LOG_LINES = 60
@@ -43,14 +43,14 @@ def _histograms(shown: Sequence[OutputCases]) -> list[tuple[OutputCases, charts.
 
 
 def _graphs(report: ConversionReport, programs: Sequence[ProgramGraphs]) -> list[GraphListing]:
-    """Return each program's graphs; the node that diverges is pointed out."""
+    """Return each program's graphs, with the diverging node marked."""
     found = report.diagnosis
     wrong = {found.program: found.divergence.node} if found and found.divergence else {}
     return [graph_listing(graphs, wrong=wrong.get(graphs.program)) for graphs in programs]
 
 
 def _profiles(report: ConversionReport) -> list[tuple[str, charts.Chart | None, list[KernelRow]]]:
-    """Return each profiled program's name, the chart of its longest kernels, and what they did."""
+    """Return the name, the chart and the table of the longest kernels of each profiled program."""
     found = [(p.program, p.profile) for p in report.validation.programs if p.profile is not None]
     return [
         (name, charts.kernel_chart(profile, _MOST_KERNELS), kernel_rows(profile, _MOST_KERNELS))
@@ -59,7 +59,7 @@ def _profiles(report: ConversionReport) -> list[tuple[str, charts.Chart | None, 
 
 
 def render_report(report: ConversionReport, graphs: Sequence[ProgramGraphs] = ()) -> str:
-    """Return the page of one conversion, with its programs' graphs."""
+    """Render the page of one conversion, with its programs' graphs."""
     shown, times = summary.outputs(report), summary.latencies(report)
     cases = {p.program: {c.case: c for c in p.cases} for p in report.validation.programs}
     parts = [("weights", report.weights_bytes)]
@@ -85,7 +85,7 @@ def render_report(report: ConversionReport, graphs: Sequence[ProgramGraphs] = ()
 
 
 def render_graph(graphs: ProgramGraphs, title: str) -> str:
-    """Return a page of a program's graphs alone."""
+    """Render a page with only a program's graphs."""
     return render("graph.html.j2", title=title, graph=graph_listing(graphs))
 
 
@@ -98,12 +98,12 @@ def failure_advice(report: FailureReport) -> str:
 
 
 def render_failure(report: FailureReport) -> str:
-    """Return the page of a conversion that ended before there was anything to validate."""
+    """Render the page of a conversion that failed before there was anything to validate."""
     return render("failure.html.j2", report=report, stages=charts.stage_chart(report.stages))
 
 
 def render_index(rows: Sequence[tuple[ConversionReport, str]]) -> str:
-    """Render the page of a whole zoo, a row for each conversion with its page's address."""
+    """Render the page of a whole zoo: a row per conversion, with its page's address."""
     return render(
         "index.html.j2",
         rows=[(summary.summarise(report), report, link) for report, link in rows],
@@ -114,7 +114,7 @@ def render_index(rows: Sequence[tuple[ConversionReport, str]]) -> str:
 def render(template: str, *, script: str = "", **values: object) -> str:
     """Fill a template of `TEMPLATES` with `values`.
 
-    The page's policy admits its one style sheet and `script` by their hashes, and nothing else.
+    The page's security policy allows only its style sheet and `script`, by their hashes.
     """
     style = (TEMPLATES / "style.css").read_text(encoding="utf-8")
     scripts = f"script-src {_hash(script)}; " if script else ""
@@ -134,7 +134,7 @@ def _hash(content: str) -> str:
 
 @cache
 def _environment() -> Environment:
-    """Return the templates of pages; every figure is a filter."""
+    """Return the environment of page templates, with a filter for every kind of figure."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -149,9 +149,9 @@ def _environment() -> Environment:
 
 
 def plain_text(content: str) -> str:
-    """Return a text in which nothing is Markdown or HTML, on one line.
+    """Return a text on one line, with all Markdown and HTML escaped.
 
-    For places within a line: what makes lists or titles at the start of one is not escaped.
+    It is for use within a line: characters that start a list or title are not escaped.
     """
     return _SPECIAL.sub(r"\\\1", _BREAKS.sub(" ", content).strip())
 
@@ -166,7 +166,7 @@ def _of_markdown() -> Environment:
 
 
 def render_markdown(template: str, **values: object) -> str:
-    """Fill a template of Markdown, as `render` does: no text but `Markup` can become markup."""
+    """Fill a template of Markdown; only `Markup` values can become markup."""
     return _of_markdown().get_template(template).render(values).rstrip("\n") + "\n"
 
 
@@ -178,7 +178,7 @@ def _in_markdown(template: str, report: ConversionReport | FailureReport, **valu
 def markdown(report: ConversionReport) -> str:
     """Render a report as Markdown, for a Prefect artifact or a pull request.
 
-    No name of the report can become markup.
+    No name in the report can become markup.
     """
     return _in_markdown(
         "report.md.j2",
@@ -193,7 +193,7 @@ def markdown(report: ConversionReport) -> str:
 
 
 def log_end(text: str) -> str:
-    """Return a log's last lines for a page: no control characters, no long lines."""
+    """Return a log's last lines for a page, shortened and without control characters."""
     lines = [line for line in text.replace("\r", "\n").split("\n") if line.strip()]
     shown = ("".join(c if c.isprintable() else " " for c in line) for line in lines[-_LOG_LINES:])
     return "\n".join(line.rstrip()[:_LINE_CHARACTERS] for line in shown)

@@ -1,4 +1,4 @@
-"""What a report says: a conversion in one row, and the sentences that depend on how it ended."""
+"""A report's summary: a conversion in one row, and sentences that depend on its outcome."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from menagerie.validation.findings import (
 from zoo.base_models import Frozen
 from zoo.records import ConversionReport, Diagnosis, DivergenceStage
 
-_A_BIT = 6.02  # dB: a bit of the mantissa more or less is another order of summing
+_A_BIT = 6.02  # dB: the order of summation alone can cost a bit of the mantissa
 
 _HEADINGS = {
     Verdict.PASSED: "Proven equal to eager",
@@ -48,10 +48,10 @@ EMULATED = (
 
 @dataclass(frozen=True)
 class OutputCases:
-    """One output over all its golden cases, one parity a case."""
+    """One output over all its golden cases, with one parity per case."""
 
-    program: str  # whose output it is
-    name: str  # its own, after the program's where there are several
+    program: str  # that has the output
+    name: str  # the output's, after the program's if there are several
     cases: tuple[OutputParity, ...]
 
     @property
@@ -67,19 +67,19 @@ class OutputCases:
 
 @dataclass(frozen=True)
 class Latencies:
-    """One program's latencies; None where they were not measured."""
+    """One program's latencies; None if they were not measured."""
 
     program: str
-    artifact: Measurement | None  # as the validation measured it
+    artifact: Measurement | None  # from the validation
     eager: Measurement | None  # measured in turns with it
     same_inputs: bool  # whether both were timed on inputs of one shape
 
     @property
     def comparison(self) -> tuple[float, float] | None:
-        """Eager's and the artifact's milliseconds, like for like; None where nothing compares.
+        """Eager's and the artifact's milliseconds, like for like; None if they do not compare.
 
-        With one thread it is processor time, which other work on the machine hardly disturbs;
-        with several it is the median of wall time, since threads that wait also compute.
+        With one thread it is processor time, which other work on the machine hardly disturbs.
+        With several it is the median wall time, since waiting threads use processor time too.
         """
         eager, artifact = self.eager, self.artifact
         if eager is None or artifact is None or not self.same_inputs:
@@ -92,34 +92,34 @@ class Latencies:
 
     @property
     def ratio(self) -> float | None:
-        """Artifact over eager; None where nothing compares."""
+        """The artifact's time over eager's; None if they do not compare."""
         pair = self.comparison
         return pair[1] / pair[0] if pair is not None and pair[0] > 0 else None
 
     @property
     def busy(self) -> str:
-        """Words on the machine, if other work disturbed either measurement."""
+        """A note on the machine, if other work disturbed either measurement."""
         return next((m.busy for m in (self.artifact, self.eager) if m and m.busy), "")
 
 
 class Summary(Frozen):
-    """The figures of one conversion, for whatever shows several: tables, the catalogue, a diff."""
+    """The figures of one conversion, for views of several: tables, the catalogue, a diff."""
 
     worst_abs: float | None = None  # of any output in any case; None without outputs
     worst_snr_db: float | None = None  # infinite when all are bit-equal; None without outputs
-    accuracy: float | None = None  # of the gate; of speech, one minus its rate of wrong words
-    accuracy_judged: bool = False  # in place of the SNR, as of low precisions
-    # Sums of the programs' medians; their ratio, like for like (`Latencies.comparison`): below 1
-    # the artifact is faster. None unless every program has them, and of what was emulated.
+    accuracy: float | None = None  # of the gate; for speech, one minus the word error rate
+    accuracy_judged: bool = False  # instead of the SNR, for low precisions
+    # Sums of the programs' medians, and their ratio, like for like (`Latencies.comparison`); below
+    # 1 the artifact is faster. None if emulated, or if a program has no latencies.
     artifact_ms: float | None = None
     eager_ms: float | None = None
     ratio: float | None = None
     bytes: int = 0  # of weights and libraries
-    memory_bytes: int | None = None  # peak of the fresh process that proved it, resident
+    memory_bytes: int | None = None  # peak resident memory of the process that proved it
     seconds: float = 0.0  # of the whole conversion
-    machine: str = ""  # on which it was proven
-    busy: str = ""  # words on other work that disturbed the latencies
-    doubts: tuple[str, ...] = ()  # what a reader of the proof has to know, a sentence each
+    machine: str = ""  # that proved it
+    busy: str = ""  # a note on other work that disturbed the latencies
+    doubts: tuple[str, ...] = ()  # caveats on the proof, one sentence each
 
 
 def parities(report: ConversionReport) -> Iterator[tuple[str, OutputParity]]:
@@ -135,7 +135,7 @@ def badness(parity: OutputParity) -> tuple[bool, float]:
 
 
 def outputs(report: ConversionReport) -> tuple[OutputCases, ...]:
-    """Return every output with all its cases, in the order of the programs."""
+    """Return every output with all its cases, in program order."""
     grouped: dict[tuple[str, str], list[OutputParity]] = {}
     for program, parity in parities(report):
         grouped.setdefault((program, parity.output), []).append(parity)
@@ -147,7 +147,7 @@ def outputs(report: ConversionReport) -> tuple[OutputCases, ...]:
 
 
 def latencies(report: ConversionReport) -> tuple[Latencies, ...]:
-    """Return the programs in order, with both latencies as far as they are known."""
+    """Return both latencies of each program, in order, if they are known."""
     measured, found = dict(report.eager_latency), []
     for program in report.validation.programs:
         artifact, eager = program.latency, measured.get(program.program)
@@ -158,7 +158,7 @@ def latencies(report: ConversionReport) -> tuple[Latencies, ...]:
 
 
 def summarise(report: ConversionReport) -> Summary:
-    """Condense a report to its figures."""
+    """Return the figures of a report."""
     times, validation = latencies(report), report.validation
     ratio, pairs = None, [t.comparison for t in times if t.comparison is not None]
     if pairs and len(pairs) == len(times) and not validation.emulated:
@@ -204,7 +204,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Command:
-    """Something to copy, a command line most often, and what it is for."""
+    """A text to copy, usually a command line, and its purpose."""
 
     purpose: str
     line: str
@@ -222,7 +222,7 @@ def heading(report: ConversionReport) -> str:
 
 
 def proof(report: ConversionReport) -> str:
-    """Return one sentence that says what was found out, and where it was."""
+    """Return one sentence on what was proven and how, or on why the proof failed."""
     if not report.validation.passed:
         return report.validation.detail
     outputs = [parity for _, parity in parities(report)]
@@ -238,7 +238,7 @@ def proof(report: ConversionReport) -> str:
 
 
 def cause(diagnosis: Diagnosis) -> str:
-    """Return one sentence that says where a wrong result comes from, or why that is not known."""
+    """Return one sentence on where a wrong result comes from, or why that is unknown."""
     found = diagnosis.divergence
     if found is None:
         return diagnosis.detail
@@ -264,7 +264,7 @@ def demand(parity: OutputParity) -> str:
     if tolerance.snr_db is None:
         return text
     text += f" or ≥ {tolerance.snr_db:g} dB"
-    if parity.scale is None:  # judged by an older version, without this bound
+    if parity.scale is None:  # from an older version without this bound
         return text
     return f"{text} and ≤ {scientific(tolerance.outlier(parity.scale))}"
 
@@ -307,7 +307,7 @@ def _judging(gate: AccuracyResult | WordErrors) -> str:
 
 
 def commands(report: ConversionReport) -> tuple[Command, ...]:
-    """Return commands to get, prove, run and make this artifact, and to examine a failure."""
+    """Return commands to download, prove, run and rebuild this artifact or examine a failure."""
     model, target = report.model, report.target
     seed = "" if report.random_weights is None else f" --random-weights {report.random_weights}"
     again = Command("Convert it yourself", f"zoo convert {model} --target {target}{seed}")
@@ -317,7 +317,7 @@ def commands(report: ConversionReport) -> tuple[Command, ...]:
             return (again,)
         return (Command("Run a small program that shows the fault", found.command), again)
     without = "Run it, with no PyTorch installed"
-    if not report.source:  # of convert(): no manifest has it, and no store
+    if not report.source:  # made by convert(): it is in no manifest and no store
         return (
             Command("Prove it again (FOLDER holds this page)", "zoo verify FOLDER"),
             Command(without, f"zoo run FOLDER {report.arguments}"),
