@@ -1,1 +1,1 @@
-"""Signs releases: keys, the store's metadata, and the checks of a promotion."""
+"""Signing of releases: keys, the store's metadata, and the checks of a promotion."""

@@ -3,12 +3,12 @@
 ::
 
     keys/
-      keyring.json      thresholds and how long metadata stay good
-      root.json         the root metadata of today; what people are given to trust
-      root-1.pem        signs roots; belongs offline, and is needed to rotate keys alone
+      keyring.json      thresholds, and how long metadata is valid
+          root.json         the current root metadata, which people are given to trust
+          root-1.pem        signs roots; belongs offline, since only key rotation needs it
       release-1.pem     signs manifests, ledgers and the list of ledgers
       online-1.pem      signs snapshots and timestamps
-      model-signing.pem signs releases for other tools; others have model-signing.pub
+      model-signing.pem signs releases for other tools, which read model-signing.pub
 
 A process that loads models never opens this folder: workers do not, and the sandbox hides it.
 """
@@ -37,7 +37,7 @@ from zoo.errors import UsageError
 from zoo.processes import is_worker, owns
 
 KEYS = "MENAGERIE_KEYS"
-_FOREIGN = ("belongs to another user", "Keep keys in a folder of your own")  # root's as well
+_FOREIGN = ("belongs to another user", "Keep keys in a folder of your own")  # even to root
 
 
 class Role(StrEnum):
@@ -57,7 +57,7 @@ _TUF_ROLES = {
 
 
 class Expiry(Frozen):
-    """How many days each kind of metadata is valid, and a mirror can show an old state."""
+    """Days for which each kind of metadata is valid, and a mirror can show an old state."""
 
     root: int = Field(default=3 * 365, ge=1)
     targets: int = Field(default=365, ge=1)
@@ -69,7 +69,7 @@ OWN_EXPIRY = Expiry(root=36500, targets=36500, snapshot=36500, timestamp=36500)
 
 
 class Settings(Frozen):
-    """How many keys of each role must sign, and how long metadata is valid."""
+    """The number of keys of each role that must sign, and how long metadata is valid."""
 
     thresholds: dict[Role, int]
     expiry: Expiry
@@ -79,7 +79,7 @@ class Keyring:
     """Keys and settings in a folder; `create` makes one, `keyring_for` finds a store's."""
 
     def __init__(self, folder: Path) -> None:
-        """Open a folder; UsageError if its keyring is missing or damaged, or others may read it."""
+        """Open a folder; raise UsageError if the keyring is missing, damaged or not private."""
         self.folder = folder
         try:
             self.settings = Settings.model_validate_json((folder / "keyring.json").read_bytes())
@@ -101,9 +101,9 @@ class Keyring:
         thresholds: dict[Role, int] | None = None,
         expiry: Expiry | None = None,
     ) -> Keyring:
-        """Make new keys and a first root in a folder that has none, and trust it here.
+        """Create keys and a first root in a folder without any, and trust the root on this machine.
 
-        `keys` has the number of keys of each role, `thresholds` how many of them must sign; the
+        `keys` has the number of keys of each role, `thresholds` the number that must sign; the
         default is one. Raise UsageError if there are keys already, or a threshold exceeds the
         number of keys.
         """
@@ -137,14 +137,14 @@ class Keyring:
 
     @property
     def roots(self) -> dict[int, bytes]:
-        """All roots by version; a client walks on from the one that it knows."""
+        """All roots by version; a client follows them from the one that it trusts."""
         found = {int(p.name.split(".")[0]): p.read_bytes() for p in self.folder.glob("*.root.json")}
         return dict(sorted(found.items()))
 
     def signers(self, role: Role) -> list[CryptoSigner]:
-        """Return the present keys of a role in the current root.
+        """Return those keys of a role in the current root that are present in the folder.
 
-        Raise UsageError if fewer are present than must sign.
+        Raise UsageError if too few are present to sign.
         """
         listed = {key.keyid for key in self.public_keys(role)}
         found = [key for key in _keys(self.folder, role) if key.public_key.keyid in listed]
@@ -154,7 +154,7 @@ class Keyring:
         return found
 
     def model_signing_key(self) -> CryptoSigner:
-        """Return the key of model.sig; in older folders without one, `hold` makes it."""
+        """Return the key for model.sig, and create it in an older folder that has none."""
         path = self.folder / "model-signing.pem"
         if not path.exists():
             _new_model_signing_key(self.folder)
@@ -189,10 +189,10 @@ class Keyring:
         self.trust()
 
     def trust(self) -> None:
-        """Trust these keys on this machine, wherever it looks for trusted roots."""
+        """Trust these keys on this machine, in the place where it looks for trusted roots."""
         place = trusted_place()
         if os.environ.get(TRUST) and not place.is_dir():
-            return  # the owner named a file, or a folder that he is to make
+            return  # the owner named a file, or a folder that is still to be created
         roots = [parse_root(document, str(self.folder)) for document in self.roots.values()]
         ours = {keyid for root in roots for keyid in root.keys}
         with suppress(FileNotFoundError):
@@ -202,23 +202,23 @@ class Keyring:
         add_root(self.root_document, str(self.folder / "root.json"), place)
 
     def hold(self) -> AbstractContextManager[None]:
-        """Reserve signing for this process while the block runs: metadata are numbered."""
+        """Reserve signing for this process while the block runs, because metadata is numbered."""
         return _locked(self.folder)
 
 
 def keys_folder() -> Path:
-    """Return `$MENAGERIE_KEYS`, else `keys` in Menagerie's own folder."""
+    """Return `$MENAGERIE_KEYS`, or else `keys` in Menagerie's home folder."""
     asked = os.environ.get(KEYS)
     return Path(asked).expanduser().absolute() if asked else home() / "keys"
 
 
 def keyring_for(store: str) -> Keyring | None:
-    """Return the keys that sign for a store; None where this process has none.
+    """Return the keys that sign for a store; None if this process has none.
 
-    For a local folder, or a store of this user, missing keys are made.
+    Missing keys are created for a local folder or a store of this user.
     """
     own = owns(store)
-    if is_worker() and not own:  # it runs models
+    if is_worker() and not own:  # workers run models, so they may not sign
         return None
     folder = keys_folder()
     if (folder / "keyring.json").exists():
@@ -239,7 +239,7 @@ def _write_root(
     previous: Metadata[Root] | None,
     co_signers: Sequence[CryptoSigner] = (),
 ) -> None:
-    """Write the next root, signed by its own root keys and by those of the root before it."""
+    """Write the next root, signed by its own root keys and by the previous root's."""
     version = 1 if previous is None else previous.signed.version + 1
     keys = {role: _keys(folder, role) for role in Role}
     signed = Root(
@@ -262,7 +262,7 @@ def _write_root(
 
 
 def expires(days: int) -> datetime:
-    """Return the time after the given number of days, in whole seconds as TUF writes it."""
+    """Return the time in `days` days, in whole seconds as TUF writes it."""
     return (datetime.now(UTC) + timedelta(days=days)).replace(microsecond=0)
 
 
@@ -288,7 +288,7 @@ def _new_key(path: Path) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read from the first byte on."""
+    """Write a file that only its owner can ever read."""
     partial = path.with_name(f".{path.name}.partial")
     partial.unlink(missing_ok=True)
     os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))

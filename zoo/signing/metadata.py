@@ -1,7 +1,7 @@
-"""The store's metadata of The Update Framework, as the holder of the keys writes them.
+"""The store's metadata of The Update Framework, as the holder of the keys writes it.
 
-What is listed are ledgers; each says with digests which releases there are. Everything is written
-in the order in which a reader needs it last: a promotion that was killed leaves the state before.
+The metadata lists ledgers, and each ledger lists its releases by digest. A file is written before
+the files that refer to it, so a promotion that was killed leaves the previous state.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ class StoreMetadata:
         self._objects = objects
         self._keyring = keyring
         name = hashlib.sha256(objects.url.encode()).hexdigest()[:32]
-        self._kept = keyring.folder / "stores" / name  # a store cannot take us back behind this
+        self._kept = keyring.folder / "stores" / name  # prevents rollback by the store
 
     def list_ledger(self, key: str, content: bytes) -> None:
-        """List the ledger under this key with these bytes, and date everything again."""
+        """List the ledger under this key with this content, and renew all dates."""
         targets = self._latest(Targets)
         targets.targets[key] = TargetFile.from_data(key, content, ["sha256"])
         self._write(targets)
         self.refresh(targets.version)
 
     def refresh(self, targets_version: int | None = None) -> None:
-        """Date snapshot and timestamp again; the online key alone is needed."""
+        """Renew the dates of snapshot and timestamp, which only needs the online key."""
         snapshot = self._latest(Snapshot)
         if targets_version is not None:
             snapshot.meta["targets.json"] = MetaFile(version=targets_version)
@@ -54,7 +54,7 @@ class StoreMetadata:
         self._write(timestamp)
 
     def _write(self, signed: Targets | Snapshot | Timestamp) -> None:
-        """Sign the next version; it is kept here first, so that no version is signed twice."""
+        """Sign the next version; save it locally first, so that no version is signed twice."""
         self._next(signed)
         metadata: Metadata[Any] = Metadata(signed)
         role = Role.RELEASE if isinstance(signed, Targets) else Role.ONLINE
@@ -72,13 +72,13 @@ class StoreMetadata:
         signed.expires = expires(getattr(self._keyring.settings.expiry, signed.type))
 
     def _latest(self, kind: type[S]) -> S:
-        """Return the last signed version, of any holder of the keys; else an empty one."""
+        """Return the last version that any holder of the keys signed, or else an empty one."""
         own = self._verified(kind, _bytes(self._kept / f"{kind.type}.json"))
         found = [s for s in (own, self._stored(kind)) if s is not None]
         return max(found, key=lambda each: each.version) if found else kind()
 
     def _stored(self, kind: type[S]) -> S | None:
-        """Return the store's metadata; each names the version of the one below."""
+        """Return the store's metadata; the version comes from the metadata one level above."""
         name = f"{kind.type}.json"
         if kind is Snapshot and (above := self._stored(Timestamp)) is not None:
             name = f"{above.snapshot_meta.version}.{name}"
@@ -91,7 +91,7 @@ class StoreMetadata:
         return self._verified(kind, self._objects.read_if_there(METADATA + name, _MOST_BYTES))
 
     def _verified(self, kind: type[S], content: bytes | None) -> S | None:
-        """Return metadata that today's keys signed, or what is kept here from before a rotation."""
+        """Return metadata signed by the current keys, or saved locally before a rotation."""
         if content is None:
             return None
         try:

@@ -1,10 +1,10 @@
-"""A release's signature in the form of OpenSSF Model Signing 1.0, for tools that know no other.
+"""A release's signature in the format of OpenSSF Model Signing 1.0, for tools that need it.
 
 `model_signing verify key` of PyPI's `model-signing` reads it: a Sigstore bundle
 (https://docs.sigstore.dev/about/bundle) around an in-toto statement that names every file with its
 sha256 (https://github.com/sigstore/model-transparency, its README and `model_signing/_signing`). A
-key by itself is in no transparency log. Menagerie's own tools check `signature.json`, which a key
-of this kind has no part in.
+signature by a key is in no transparency log. Menagerie's own tools check `signature.json`, which
+is signed with other keys.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ IN_TOTO: Final = "application/vnd.in-toto+json"
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
 _PREDICATE: Final = "https://model_signing/signature/v1.0"
 _BUNDLE: Final = "application/vnd.dev.sigstore.bundle.v0.3+json"
-# What may lie in the folder besides: our signature, which is made anew when keys are rotated, this
-# one, and what a clone of a repository has.
+# Other files that the folder may hold: our signature, which is renewed when keys are rotated, this
+# signature, and the files of a cloned repository.
 _IGNORED = (SIGNATURE, MODEL_SIGNATURE, ".git", ".gitattributes", ".github", ".gitignore")
 
 
 def model_signature(name: str, files: Mapping[str, str], key: CryptoSigner) -> bytes:
     """Return the bytes of model.sig.
 
-    `files` has the sha256 of each file by its path in the folder, but of the two signatures; `name`
-    is the model's, for people, and `key` the promoter's, on the curve P-256.
+    `files` maps paths in the folder, except the two signatures, to their sha256. `name` is the
+    model's name for readers, and `key` is the promoter's key on the curve P-256.
     """
     listed = sorted(files.items())
     whole = hashlib.sha256(b"".join(bytes.fromhex(digest) for _, digest in listed))

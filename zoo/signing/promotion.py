@@ -1,4 +1,4 @@
-"""Making a candidate a release: signed, in the ledger, and the latest if it deserves to be."""
+"""Promotion of candidates: sign them, enter them in the ledger, and decide on the latest."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Promoter:
     """Signer of one store's releases; nothing else in Menagerie moves `latest`.
 
     It does not judge what it signs: see `check_candidate` and `tasks.publish`. Each decision draws
-    the catalogue unless `draws` is false; then the caller does, by `draw`.
+    the catalogue; if `draws` is false, the caller calls `draw` instead.
     """
 
     def __init__(self, store: Store, keyring: Keyring, *, draws: bool = True) -> None:
@@ -50,14 +50,14 @@ class Promoter:
         self._draws = draws
 
     def has_signed(self, release: Release) -> bool:
-        """Return whether the signed ledger names this very document, which may then stay."""
+        """Return whether the signed ledger names exactly this document."""
         return self._ledger(release).names(release.build_key, release.digest)
 
     def promote(self, candidate: Release, *, latest: bool = True, reason: str = "") -> Release:
-        """Sign a candidate and make it a release; one that is a release already stays as it is.
+        """Sign a candidate and make it a release; an existing release stays as it is.
 
         It becomes the latest unless `latest` is false, or it was only emulated and the latest was
-        validated; then it can be had by its build key alone. Raise Retracted if this build was.
+        validated; then only its build key selects it. Raise Retracted if this build was retracted.
         """
         with self._keyring.hold():
             ledger = self._ledger(candidate)
@@ -79,8 +79,8 @@ class Promoter:
     def rollback(self, ledger: Ledger, build_key: str | None = None, reason: str = "") -> str:
         """Make an earlier release the latest again, and return its build key.
 
-        By default it is the one that was the latest before. Raise UsageError where there is no such
-        release, or it was retracted.
+        The default is the previous latest release. Raise UsageError if there is no such release, or
+        it was retracted.
         """
         latest = ledger.latest
         before = latest and ledger.with_entry(replace(latest, action="retract")).latest
@@ -94,9 +94,9 @@ class Promoter:
         return entry.build_key
 
     def retract(self, ledger: Ledger, build_key: str, reason: str) -> str | None:
-        """Sign that a release must no longer be used; return the latest build key now, if any.
+        """Sign that a release must no longer be used; return the new latest build key, if any.
 
-        Raise UsageError if it is no release.
+        Raise UsageError if `build_key` names no release.
         """
         if (entry := ledger.last(build_key)) is None:
             raise _no_release(ledger, f"{build_key} is no release of it")
@@ -105,17 +105,17 @@ class Promoter:
         return None if latest is None else latest.build_key
 
     def refresh(self) -> None:
-        """Date the store's metadata again; the nightly work of the online key's holder."""
+        """Renew the dates of the store's metadata, as the online key's holder does every night."""
         with self._keyring.hold():
             StoreMetadata(self._store.objects, self._keyring).refresh()
 
     def draw(self, models: Iterable[str]) -> None:
-        """Draw the catalogue's pages of models, and its list of all, after several decisions."""
+        """Draw the catalogue's pages of these models and its list, after several decisions."""
         with self._keyring.hold():
             self._draw(models)
 
     def resign(self, ledgers: list[Ledger]) -> None:
-        """Sign ledgers and their releases again, after the keys were rotated."""
+        """Sign ledgers and their releases again after a rotation of the keys."""
         with self._keyring.hold():
             for ledger in ledgers:
                 for release in self._store.named(ledger):
@@ -124,7 +124,7 @@ class Promoter:
                 self._write(ledger)
 
     def _decide(self, ledger: Ledger, entry: LedgerEntry) -> Ledger:
-        """Sign one more decision, behind those that another promoter has signed meanwhile."""
+        """Sign one more decision, after any that another promoter has signed meanwhile."""
         with self._keyring.hold():
             now = self._store.ledger(ledger.model, ledger.platform) or ledger
             self._write(decided := now.with_entry(entry))
@@ -148,7 +148,7 @@ class Promoter:
     def _draw(self, models: Iterable[str]) -> None:
         try:
             update_catalogue(self._store, models)
-        except MenagerieError as error:  # the decision is kept
+        except MenagerieError as error:  # the decision stands
             _log.warning("the catalogue was not updated: %s; run `zoo release catalog`", error)
 
     def _attest(self, release: Release) -> None:
@@ -161,7 +161,7 @@ class Promoter:
         self._publish_key(key.public_key.keyval["public"].encode())
 
     def _publish_key(self, own: bytes) -> None:
-        """Publish the key of model.sig once; warn if another holder's key is there already."""
+        """Publish the key of model.sig once; warn if another holder's key is already published."""
         shown = self._store.objects.read_if_there(MODEL_SIGNING_KEY, 2**16)
         if shown is None:
             self._store.objects.put_small(MODEL_SIGNING_KEY, own)
@@ -175,10 +175,10 @@ class Promoter:
 
 
 def sign_own(folder: Path, keyring: Keyring | None = None) -> None:
-    """Sign a bundle in a folder with this user's own keys, or those of `keyring`.
+    """Sign a bundle in a folder with this user's own keys, or with `keyring`.
 
-    They are made on first use. The bundle stays unsigned where this process may not sign. Raise
-    ArtifactError if it is no sound bundle.
+    The user's keys are created on first use. The bundle stays unsigned if this process may not
+    sign. Raise ArtifactError if the folder is no sound bundle.
     """
     if (keys := keyring or keyring_for(str(folder))) is not None:
         signature = _signature(keys, open_bundle(folder).document)
@@ -186,7 +186,7 @@ def sign_own(folder: Path, keyring: Keyring | None = None) -> None:
 
 
 def _entry(ledger: Ledger, release: Release, reason: str, latest: bool) -> LedgerEntry:
-    """Decide for a release; what was only emulated takes no place of what was validated."""
+    """Return the decision on a release; an emulated one never replaces a validated one."""
     state, held = release.manifest.state, ledger.latest and ledger.latest.state
     lesser = held is ReleaseState.VALIDATED and state is ReleaseState.EMULATED
     return LedgerEntry(
@@ -220,10 +220,10 @@ def _now() -> str:
 
 
 def check_candidate(manifest: BundleManifest, spec: ModelSpec) -> None:
-    """Raise ValidationError, with all reasons, if a candidate is not what its entry asks for.
+    """Raise ValidationError, with all reasons, if a candidate does not match its entry.
 
-    `spec` is the entry as the promoter has it. A caller that did not see the candidate's goldens
-    made computes them again.
+    `spec` is the promoter's copy of the entry. A caller that did not compute the candidate's
+    golden cases itself computes them again.
     """
     if faults := "; ".join(_faults(manifest, spec)):
         fact = f"the candidate is not what the manifest asks for: {faults}"

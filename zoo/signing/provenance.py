@@ -1,4 +1,4 @@
-"""Where a release is from: an in-toto statement with the SLSA provenance predicate."""
+"""The provenance of a release: an in-toto statement with the SLSA provenance predicate."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def statement(release: Release, report: ConversionReport | None) -> bytes:
-    """Return the SLSA statement over a release's files and manifest, as canonical JSON.
+    """Return the SLSA statement on a release's files and manifest, as canonical JSON.
 
-    The report of its conversion, where there is one, adds passes and stages.
+    The report of the conversion, if there is one, adds passes and stages.
     """
     manifest = release.manifest
     internal: dict[str, Any] = {"state": manifest.state.value}
@@ -64,10 +64,10 @@ def statement(release: Release, report: ConversionReport | None) -> bytes:
 
 
 def read_provenance(store: Store, release: Release) -> dict[str, Any]:
-    """Return a release's statement, once its signature and its subjects are checked.
+    """Return a release's statement after checking its signature and subjects.
 
     Raise NotInStore if it has none, Untrusted if no trusted key has signed it, ArtifactError if it
-    speaks of other files.
+    describes other files.
     """
     key = provenance_key(*release.names)
     place = f"{store.url}/{key}"
@@ -83,5 +83,5 @@ def read_provenance(store: Store, release: Release) -> dict[str, Any]:
 
 
 def subjects(release: Release) -> dict[str, str]:
-    """Return the sha256 of each file under its name, the manifest's too."""
+    """Return the sha256 of each file by name, including the manifest."""
     return {n: e.sha256 for n, e in release.manifest.listed.items()} | {MANIFEST: release.digest}
