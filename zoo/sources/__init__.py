@@ -1,4 +1,4 @@
-"""Where models come from: torchvision, transformers, checkpoints, packages and factories."""
+"""Sources of models: torchvision, transformers, checkpoints, packages and factories."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class LoadedModel:
     """A model ready for export: in eval mode, in the entry's dtype, without gradients.
 
-    `random_weights` is the seed where the weights are random, and None where they are real.
+    `random_weights` is the seed if the weights are random, and None if they are real.
     """
 
     module: nn.Module
@@ -39,12 +39,12 @@ class LoadedModel:
 def load(
     name: str, spec: ModelSpec, *, origin: Path, random_weights: int | None, allow_factories: bool
 ) -> LoadedModel:
-    """Fetch and build the model `name` of the manifest file `origin`, where relative paths begin.
+    """Fetch and build the model `name` of the manifest file `origin`, the base of relative paths.
 
-    The seed `random_weights` replaces fetching. Weights that are at hand (a checkpoint or folder
-    beside the manifest, a factory's own) are used all the same, and the result says so by
+    A seed in `random_weights` replaces a download. Local weights (a checkpoint or folder beside the
+    manifest, a factory's own) are used nevertheless, and the result then has
     `random_weights=None`. With `allow_factories`, builders from outside Menagerie may run. Raise
-    SourceError if the model cannot be had; SourceRefused or HashMismatch where that is why.
+    SourceError if the model cannot be loaded; SourceRefused or HashMismatch for these reasons.
     """
     context = Context(name, origin.parent, allow_factories)
     seed = seed_used(spec, random_weights)
@@ -62,7 +62,7 @@ def load(
 
 
 def _random(spec: ModelSpec, context: Context, seed: int) -> nn.Module:
-    """Build with seeded weights, and leave the caller's random state unchanged."""
+    """Build the module with seeded weights, and leave the caller's random state unchanged."""
     import torch
 
     from zoo.sources.random_weights import enliven, torch_threads
@@ -75,14 +75,14 @@ def _random(spec: ModelSpec, context: Context, seed: int) -> nn.Module:
 
 
 def load_library(kind: str) -> None:
-    """Import the library that models of a kind of source are built by, where there is one."""
+    """Import the library that builds models of a kind of source, if there is one."""
     module = importlib.import_module(f"zoo.sources.{kind}")
     if hasattr(module, "library"):
         module.library()
 
 
 def _kind(source: SourceSpec) -> ModuleType:
-    """Return the submodule for this kind of source: each has `trained` and `untrained`."""
+    """Return the submodule for this kind of source, which has `trained` and `untrained`."""
     return importlib.import_module(f"zoo.sources.{source.kind}")
 
 

@@ -1,4 +1,4 @@
-"""State dicts from a file beside the manifest or from a URL, checked before they are opened."""
+"""State dicts from a file beside the manifest or from a URL, verified before they are opened."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from zoo.sources.fingerprint import is_fetched
 from zoo.spec import CheckpointSource
 
 untrained = factory.untrained  # the module that the weights are for
-MOST_BYTES = 64 << 30  # no checkpoint that this project converts is larger
+MOST_BYTES = 64 << 30  # above any checkpoint that this project converts
 
 
 def downloads() -> Path:
-    """Return the folder of files that were fetched, or made of such."""
+    """Return the folder of downloaded files and of files made from them."""
     folder = home() / "downloads"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
@@ -43,10 +43,10 @@ def downloads() -> Path:
 def keep(
     name: str, sha256: str, write: Callable[[IO[bytes]], None], *, place: str, model: str
 ) -> Path:
-    """Return a file of the downloads folder, written by `write` unless it is there already.
+    """Return a file of the downloads folder, written by `write` unless it exists.
 
-    Messages name the `place` that it is from and its model; `sha256` may be the first digits. Raise
-    SourceError if it cannot be written, HashMismatch for another digest: then nothing is kept.
+    Messages name its origin, `place`, and its model; `sha256` may be a prefix of the digest. Raise
+    SourceError if it cannot be written, HashMismatch if its digest differs: it is then removed.
     """
     cached = downloads() / re.sub(r"[^A-Za-z0-9_.-]", "_", name)
     if cached.exists() and sha256_of(cached).startswith(sha256):
@@ -60,7 +60,7 @@ def keep(
 
 @contextmanager
 def whole(file: Path, model: str) -> Iterator[Path]:
-    """Yield where to write a file, which appears under its name if the block does not raise.
+    """Yield a path at which to write `file`, which is renamed if the block does not raise.
 
     Raise SourceError if it cannot be written.
     """
@@ -78,10 +78,10 @@ def whole(file: Path, model: str) -> Iterator[Path]:
 
 
 def fetch(url: str, sha256: str, *, model: str) -> Path:
-    """Return the file behind an https address, fetched into the downloads folder once.
+    """Return the file at an https address, downloaded once into the downloads folder.
 
-    Raise SourceError if the file cannot be had, as where a server sends on to what is not https,
-    SourceRefused if the address is not https; else as `keep`.
+    Raise SourceError if the download fails, e.g. because a server redirects to an address without
+    https, SourceRefused if the address is not https; otherwise raise as `keep` does.
     """
     place = hashlib.sha256(url.encode()).hexdigest()[:16]
     name = f"{place}-{sha256[:16]}-{urlsplit(url).path.rpartition('/')[2]}"
@@ -89,14 +89,14 @@ def fetch(url: str, sha256: str, *, model: str) -> Path:
 
 
 def require_digest(actual: str, promised: str, what: str, model: str) -> None:
-    """Raise HashMismatch if a digest differs; `promised` may be its first digits only."""
+    """Raise HashMismatch if a digest differs; `promised` may be a prefix of it."""
     if not actual.startswith(promised):
         fact = f"{shown_address(what)} has sha256 {actual}, promised was {promised}"
         raise HashMismatch(model, fact, "If the new file is meant, write its sha256 into the entry")
 
 
 def _require_promised(path: Path, source: CheckpointSource, context: Context) -> None:
-    """Check a file's digest; that of a file outside the manifest's folder stays secret."""
+    """Check a file's digest; never disclose the digest of a file outside the manifest's folder."""
     if not path.is_file():
         fact = f"{source.path} is not a regular file"
         raise SourceError(context.model, fact, "Name a file of tensors")
@@ -126,8 +126,8 @@ def _download(url: str, target: IO[bytes], model: str) -> None:
 def trained(source: CheckpointSource, context: Context) -> nn.Module:
     """Return the module with the checkpoint's weights.
 
-    Raise HashMismatch if the file's bytes are not the promised ones, SourceRefused if it leads out
-    of the manifest's folder or holds more than tensors, SourceError if it cannot be had or read, or
+    Raise HashMismatch if the file's digest differs, SourceRefused if its path leads out of the
+    manifest's folder or it holds more than tensors, SourceError if it cannot be fetched or read, or
     does not fit the module.
     """
     if is_fetched(source):
@@ -141,17 +141,17 @@ def trained(source: CheckpointSource, context: Context) -> nn.Module:
 
 
 def read_state(path: Path, model: str, key: str | None = None) -> Mapping[str, Tensor]:
-    """Return the tensors of a checked file, or of its entry `key`; nothing in it is run.
+    """Return the tensors of a verified file, or of its entry `key`, without running any code in it.
 
-    Raise SourceRefused if it is no pickle of tensors only, SourceError if it cannot be read or is
-    no state dict.
+    Raise SourceRefused if it pickles more than tensors, SourceError if it cannot be read or is no
+    state dict.
     """
     with reading(path.name, model, "Save the state dict again"):
         if path.suffix == ".safetensors":
             return dict(load_file(path))
         _refuse_inflation(path, model)
         try:
-            with warnings.catch_warnings(action="ignore"):  # what matters of the file is raised
+            with warnings.catch_warnings(action="ignore"):  # what matters about the file is raised
                 state = torch.load(path, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
             fact = f"{path.name} is not a pickle of tensors only"
@@ -186,7 +186,7 @@ def fill(module: nn.Module, state: Mapping[str, Tensor], model: str) -> None:
 
 
 def _refuse_inflation(path: Path, model: str) -> None:
-    """Refuse a zip with compressed or overlapping entries or code: tensors are stored as is."""
+    """Refuse a zip with compressed or overlapping entries or code: tensors are stored raw."""
     if not zipfile.is_zipfile(path):
         return
     with zipfile.ZipFile(path) as archive:

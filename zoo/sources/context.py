@@ -1,4 +1,4 @@
-"""What a source may know of its surroundings, and which files beside the manifest it may read."""
+"""The context of a source, and the files beside the manifest that it may read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_INDEX_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class Context:
-    """The model's name, its manifest file's folder, what was permitted; advice on failed code."""
+    """The model's name, its manifest file's folder, permissions, and advice on failed code."""
 
     model: str
     folder: Path
@@ -33,32 +33,32 @@ def first_line(error: Exception) -> str:
 def reading(
     what: str, model: str, step: str = "Fix the source's folder", kind: str = ""
 ) -> Iterator[None]:
-    """Raise errors of readers of a file, which may hold anything, as a SourceError."""
+    """Convert any error of a file's reader into a SourceError."""
     try:
         yield
     except (SourceError, HashMismatch):
         raise
-    except Exception as error:  # bytes from anywhere make readers raise anything
+    except Exception as error:  # untrusted bytes make readers raise anything
         fact = f"{what} cannot be read{kind} ({first_line(error)})"
         raise SourceError(model, fact, step) from error
 
 
 def resolve_inside(path: str, context: Context, *, outside: bool = False) -> Path:
-    """Return the file or folder that an entry's `path` means, beside the manifest or `outside`.
+    """Return the file or folder at an entry's `path`, beside the manifest or `outside`.
 
-    Who submits a manifest to a worker is not to learn of the worker's files: `outside` is for
-    manifests that are on this machine. Raise SourceRefused if it leads out of the manifest's
-    folder, by `..`, by a link or by being absolute, and that is not permitted, SourceError if
-    nothing is there.
+    A submitted manifest must not learn about a worker's files, so `outside` is only for manifests
+    of this machine. Raise SourceRefused if the path leads out of the manifest's folder (by `..`, by
+    a link or because it is absolute) and that is not permitted, SourceError if nothing exists
+    there.
     """
     folder = context.folder.resolve()
     try:
         resolved = (folder / Path(path).expanduser()).resolve()
-    except (OSError, RuntimeError, ValueError) as error:  # no such user, a circle of links
+    except (OSError, RuntimeError, ValueError) as error:  # no such user, a cycle of links
         fact = f"{path!r} is not a path ({first_line(error)})"
         raise SourceError(context.model, fact, "Correct the entry") from error
     if not resolved.is_relative_to(folder):
-        from zoo.store.submissions import is_submitted  # the store is of no use to `convert()`
+        from zoo.store.submissions import is_submitted  # `convert()` needs no store
 
         submitted = is_submitted(folder)
         if submitted or not outside:
@@ -74,12 +74,12 @@ def resolve_inside(path: str, context: Context, *, outside: bool = False) -> Pat
 
 
 def weights_folder(path: str, context: Context) -> Path:
-    """Return the folder of an entry's relative `path`, if nothing in it leads elsewhere.
+    """Return the folder at an entry's relative `path`, if nothing in it leads out of it.
 
-    Files that are links may stay in the manifest's folder; the shards that an index names are plain
-    names of files beside it, so that a digest over the folder's files is one over all that is read.
-    Raise SourceRefused if the folder, a link in it, or an index leads out, SourceError if it is not
-    there, or an index cannot be read.
+    Links may lead to files in the manifest's folder. An index may only name shards beside it, so a
+    digest of the folder's files covers everything that is read. Raise SourceRefused if the folder,
+    a link in it, or an index leads out, SourceError if the folder is missing or an index cannot be
+    read.
     """
     folder = resolve_inside(path, context)
     inside = context.folder.resolve()

@@ -1,7 +1,7 @@
-"""Tensors of CTranslate2's model.bin, read as its `Model` writes them; nothing in it is run.
+"""Reader of the tensors in CTranslate2's model.bin, in its `Model`'s format; runs no code.
 
-The file is little-endian: a version, the specification's name and revision; of each tensor its
-name, shape, type and bytes; then names that stand for others.
+The file is little-endian: a version, the specification's name and revision; the name, shape,
+type and bytes of each tensor; then aliases of names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from zoo.sources.context import reading
 _VERSION, _SPECIFICATION = 6, "WhisperSpec"
 _TYPES = ("<f4", "i1", "<i2", "<i4", "<f2")
 _QUANTISED = ("i1", "<i2")
-# Of a layer, by its part: what the modules of transformers are called; several share one tensor
+# Names of transformers' modules by the part of a layer; several modules share one tensor.
 _LAYER = {
     "self_attention/layer_norm": ("self_attn_layer_norm",),
     "self_attention/linear_0": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -43,14 +43,14 @@ _ENDINGS = {"gamma": "weight", "beta": "bias"}
 
 
 def is_model(path: Path) -> bool:
-    """Return whether a file begins as CTranslate2's files of Whisper do, in any version."""
+    """Return whether a file begins like CTranslate2's files of Whisper, in any version."""
     begin = struct.pack("<H", len(_SPECIFICATION) + 1) + _SPECIFICATION.encode()
     with path.open("rb") as stream:
         return stream.read(4 + len(begin))[4:] == begin
 
 
 def whisper_tensors(path: Path, model: str) -> dict[str, Tensor]:
-    """Return Whisper's tensors by the names of `builders.recognisers.parts`, as float32.
+    """Return Whisper's tensors as float32, by the names of `builders.recognisers.parts`.
 
     Raise SourceRefused if they are quantised, SourceError if the file cannot be read.
     """
@@ -69,7 +69,7 @@ def whisper_tensors(path: Path, model: str) -> dict[str, Tensor]:
 
 
 def _read(stream: IO[bytes]) -> dict[str, np.ndarray]:
-    """Return tensors by name; ValueError or struct.error where sizes do not agree."""
+    """Return tensors by name; raise ValueError or struct.error if sizes do not agree."""
 
     def number(form: str) -> int:
         (value,) = struct.unpack(form, stream.read(struct.calcsize(form)))
@@ -97,7 +97,7 @@ def _read(stream: IO[bytes]) -> dict[str, np.ndarray]:
 
 
 def _renamed(name: str, value: Tensor) -> dict[str, Tensor]:
-    """Return what a tensor is in transformers, under the names of `parts`."""
+    """Return a tensor's counterparts in transformers, by the names of `parts`."""
     side, _, rest = name.partition("/")
     part = "listen.encoder" if side == "encoder" else "emit.decoder"
     layer = re.fullmatch(r"layer_(\d+)/(.+)/(\w+)", rest)
@@ -112,7 +112,7 @@ def _renamed(name: str, value: Tensor) -> dict[str, Tensor]:
         raise ValueError(f"{name!r} has {len(value)} rows for {len(modules)} layers")
     for module, rows in zip(modules, value.chunk(len(modules)), strict=True):
         if module.endswith("k_proj") and ending == "bias":
-            continue  # zeros: Whisper's keys have none
+            continue  # zeros: Whisper's keys have no bias
         found[f"{part}.layers.{number}.{module}.{ending}"] = rows
         if module in {"encoder_attn.k_proj", "encoder_attn.v_proj"}:
             own = "keys" if module.endswith("k_proj") else "values"

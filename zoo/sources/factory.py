@@ -1,4 +1,4 @@
-"""Models that a callable builds: our own always, anyone else's only with permission."""
+"""Models built by a callable: our own always, any other only with permission."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def untrained(
     return build(source.builder, source.arguments, context)
 
 
-trained = untrained  # the callable knows whether it gives weights
+trained = untrained  # the callable decides whether it loads weights
 
 
 def build(reference: str, arguments: Mapping[str, object], context: Context) -> nn.Module:
-    """Call a builder, `module:callable`; a module is taken as it is, and takes no arguments.
+    """Call a builder, `module:callable`; an nn.Module is used as it is, without arguments.
 
-    `context` says where to look for the module, and whether code from outside may run. Raise
+    `context` has the folder of the Python module, and whether outside code may run. Raise
     SourceRefused if the code is not ours and was not permitted, SourceError if there is no such
-    callable, it fails, or it returns no module.
+    callable, it fails, or it returns no nn.Module.
     """
     module_name, _, name = reference.partition(":")
     ours = is_ours(reference)
     if not ours and not context.allow_factories:
-        from zoo.store.submissions import advice_on_code  # the store is of no use to `convert()`
+        from zoo.store.submissions import advice_on_code  # `convert()` needs no store
 
         raise SourceRefused(
             context.model,
@@ -46,10 +46,10 @@ def build(reference: str, arguments: Mapping[str, object], context: Context) -> 
     try:
         with torchvision_operators(), nullcontext() if ours else _importable(context.folder):
             builder = getattr(importlib.import_module(module_name), name)
-            # What a module merely imports is not offered: it could be any function of a library.
+            # A module's imports are not offered: they could be any function of a library.
             offered = builder if not ours or builder.__module__ == module_name else None
             built = offered if isinstance(offered, nn.Module | None) else offered(**arguments)
-    except Exception as error:  # a builder is anyone's code and raises anything
+    except Exception as error:  # a builder may raise anything
         fact = f"builder {reference} failed ({type(error).__name__}: {error})"
         raise SourceError(context.model, fact, context.advice) from error
     if arguments and built is offered is not None:
@@ -63,7 +63,7 @@ def build(reference: str, arguments: Mapping[str, object], context: Context) -> 
 
 @contextmanager
 def _importable(folder: Path) -> Iterator[None]:
-    """Let modules beside the manifest file be imported, by the manifest's owner's leave."""
+    """Allow imports of modules beside the manifest file, as the manifest's owner permitted."""
     sys.path.insert(0, place := str(folder.absolute()))
     try:
         yield

@@ -1,4 +1,4 @@
-"""What an entry refers to, as text for the build key; found out without loading any weights."""
+"""The identity of what an entry refers to, as text for the build key; loads no weights."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def has_weights(source: SourceSpec) -> bool:
 
 
 def is_fetched(source: SourceSpec) -> bool:
-    """Return whether a seed replaces the weights: only where they come from a network."""
+    """Return whether a seed replaces the weights, as it does for weights from a network."""
     match source:
         case CheckpointSource():
             return source.path.startswith("https://")
         case PackageSource():
-            return False  # trained weights are what the entry is for, and the index has them
+            return False  # the entry exists for the trained weights, and the index has them
         case FactorySource():
             return not source.has_weights
         case _:
@@ -48,17 +48,17 @@ def is_fetched(source: SourceSpec) -> bool:
 
 
 def seed_used(spec: ModelSpec, random_weights: int | None) -> int | None:
-    """Return the seed where it replaces fetching; None for weights that are at hand."""
+    """Return the seed if it replaces a download; None for local weights."""
     return random_weights if is_fetched(spec.source) else None
 
 
 def fingerprint(spec: ModelSpec, *, origin: Path, random_weights: int | None) -> str:
-    """Return the content identity of an entry in the file `origin`: weights, builder's code, data.
+    """Return the identity of an entry's content: weights, builder's code, data.
 
-    The text differs whenever the content does. For a factory of the manifest's owner it tells its
-    source file apart, not what that goes on to read. Raise SourceError if a local folder, or the
-    data of calibration or accuracy gate, is not there, SourceRefused if one leads out of the
-    manifest's folder.
+    The text differs whenever the content does. For a factory of the manifest's owner it covers the
+    source file, but not the files that this reads. `origin` is the manifest file. Raise SourceError
+    if a local folder, or the data of calibration or accuracy gate, is missing, SourceRefused if one
+    leads out of the manifest's folder.
     """
     source, folder = spec.source, origin.parent
     seed = seed_used(spec, random_weights)
@@ -70,7 +70,7 @@ def fingerprint(spec: ModelSpec, *, origin: Path, random_weights: int | None) ->
         facts.append(f"calibration {sha256_of(resolve_inside(spec.calibration, context))}")
     if spec.accuracy is not None:
         context, gate = Context("accuracy gate", folder), spec.accuracy
-        made = gate.recording or gate.film  # files of packages have their digests in the entry
+        made = gate.recording or gate.film  # the entry has the digests of packages' files
         if data := gate.data or getattr(made, "reference", None):
             facts.append(f"data {sha256_of(resolve_inside(data, context))}")
     if labels := getattr(spec.use, "labels", None):
@@ -109,7 +109,7 @@ def _digest(files: Sequence[Path]) -> str:
 
 
 def _code_digest(reference: str, folder: Path) -> str:
-    """Hash the builder's source file, found without importing, which would run it."""
+    """Hash the builder's source file, which is located without an import that would run it."""
     module = reference.partition(":")[0]
     places = [str(_PROJECT)] if is_ours(reference) else None
     path = _locate(module, places or [str(folder)])

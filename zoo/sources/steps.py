@@ -1,4 +1,4 @@
-"""Arithmetic that an entry has done before and after a program, exported and proven with it."""
+"""Arithmetic before and after a program, which is exported and proven with it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NEAR = 4  # bins
 def stepped(
     tensors: Mapping[str, Tensor], steps: Mapping[str, Sequence[Step]]
 ) -> dict[str, Tensor]:
-    """Return tensors by name, after each one's steps."""
+    """Apply each tensor's steps, and return the results by name."""
     results = dict(tensors)
     for name, sequence in steps.items():
         for step in sequence:
@@ -45,9 +45,9 @@ def _hertz(scores: Tensor, step: PitchStep) -> Tensor:
 
 
 def _fitted(picture: Tensor, size: int, share: float) -> Tensor:
-    """Resize the middle square of pictures (n, h, w, 3) to (n, 3, size, size), antialiased.
+    """Resize the middle square of pictures (n, h, w, 3) to (n, 3, size, size), with antialiasing.
 
-    The square has `share` of the shorter side. As products of matrices it takes any size.
+    The square's side is `share` of the shorter side. Matrix products allow any picture size.
     """
     count, high, wide, channels = picture.shape
     sides = [torch.arange(n).amax(0) + 1.0 for n in (high, wide)]  # tensors, for sizes are dynamic
@@ -60,7 +60,7 @@ def _fitted(picture: Tensor, size: int, share: float) -> Tensor:
 
 
 def _taps(length: int, side: Tensor, size: int, scale: Tensor) -> Tensor:
-    """Return triangle filters (size, length), as wide as the step from result to result."""
+    """Return triangle filters (size, length), as wide as the distance between results."""
     start = (side - size * scale) / 2
     centres = start + (torch.arange(size) + 0.5) * scale
     away = (torch.arange(length) + 0.5 - centres[:, None]).abs()

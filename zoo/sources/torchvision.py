@@ -1,4 +1,4 @@
-"""Models of torchvision, seeded or with one of its weights enums."""
+"""Models of torchvision, with seeded weights or one of its weights enum members."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _patching = threading.Lock()
 
 
 def untrained(source: TorchvisionSource, context: Context) -> nn.Module:
-    """Return the builder's module as torchvision initialises it; SourceError: no such builder."""
+    """Return the builder's module as torchvision initialises it; raise SourceError if unknown."""
     builder = _builder(source, context)
-    # Segmentation and detection would fetch a trained backbone by default.
+    # Segmentation and detection would download a trained backbone by default.
     spare = {"weights_backbone"} & set(inspect.signature(builder).parameters)
     module: nn.Module = builder(weights=None, **dict.fromkeys(spare))
     return module
 
 
 def trained(source: TorchvisionSource, context: Context) -> nn.Module:
-    """Return the builder's module with the weights the entry names.
+    """Return the builder's module with the weights that the entry names.
 
     Raise SourceError if torchvision has no such builder or weights, or they cannot be fetched,
     SourceRefused if torchvision publishes no hash for them.
@@ -52,7 +52,7 @@ def trained(source: TorchvisionSource, context: Context) -> nn.Module:
 
 @functools.cache
 def library() -> ModuleType:
-    """Return the library itself."""
+    """Import torchvision and return it."""
     with torchvision_operators():
         import torchvision
 
@@ -72,10 +72,10 @@ def _builder(source: TorchvisionSource, context: Context) -> Any:
 
 @contextmanager
 def _weights_through_us(sha256: str | None, context: Context) -> Iterator[None]:
-    """Let torchvision's builders read weights through us: hash first, tensors only.
+    """Make torchvision's builders read weights through our loader: check the hash, tensors only.
 
-    A builder sets its own options to fit its weights, so the builder must do the loading; but
-    torchvision's loader unpickles whatever the file holds. All builders share one function for it.
+    A builder sets its options to match its weights, so the builder itself must load them, but
+    torchvision's loader unpickles anything in the file. All builders share one loading function.
     """
     api = library().models._api  # noqa: SLF001 (where all builders load)
 

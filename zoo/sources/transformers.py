@@ -1,4 +1,4 @@
-"""Models of the transformers library: safetensors at a pinned revision, or seeded; their tokens."""
+"""Models and tokens of the transformers library: safetensors at a pinned revision, or seeded."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from zoo.spec import (
 )
 
 _Source = TransformersSource | PackageSource
-_Tokens = tuple[dict[int, str], set[int], int | None]  # pieces, special ones, CTC's blank
+_Tokens = tuple[dict[int, str], set[int], int | None]  # pieces, special tokens, CTC's blank
 _PREPROCESSOR = "preprocessor_config.json"
-# Experts as plain batches of products; what transformers chooses is a kernel that no target has.
+# Experts as plain batched products; transformers' default is a kernel that no target has.
 _EXPERTS = "batched_mm"
 _FILE = "tokenizer.json"
 _LINES = "vocabulary.txt"  # of CTranslate2
@@ -52,23 +52,23 @@ def untrained(source: TransformersSource, context: Context) -> nn.Module:
     architecture = _architecture(source, context)
     try:
         module: nn.Module = architecture(architecture.config_class(**source.config))
-    except Exception as error:  # configurations validate themselves, each in its way
+    except Exception as error:  # each configuration has its own validation errors
         fact = f"{source.architecture} refuses the entry's config ({first_line(error)})"
         raise SourceError(context.model, fact, "Fix `config`") from error
     return _in_parts(module, source, context)
 
 
 def trained(source: TransformersSource, context: Context) -> nn.Module:
-    """Return the architecture with weights from the hub or from a folder beside the manifest.
+    """Return the model with weights from the hub or from a folder beside the manifest.
 
-    Raise SourceError if they cannot be had, or leave a parameter without a value, SourceRefused if
-    the folder leads out of the manifest's.
+    Raise SourceError if they cannot be loaded or leave a parameter without a value, SourceRefused
+    if the folder leads out of the manifest's.
     """
     architecture = _architecture(source, context)
     local = source.folder is not None
     place = str(weights_folder(source.folder, context)) if source.folder else str(source.id)
     try:
-        # What `may_lack` leaves to chance must not differ from run to run.
+        # Parameters that `may_lack` leaves random must not differ between runs.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             module, info = architecture.from_pretrained(
@@ -93,12 +93,12 @@ def trained(source: TransformersSource, context: Context) -> nn.Module:
 
 @functools.cache
 def library() -> ModuleType:
-    """Return the library itself, with what all its models are made of."""
+    """Import transformers, with the modules that all its models need, and return it."""
     with torchvision_operators():
         import transformers
         import transformers.modeling_utils
 
-    # Its notes and bars would land in the middle of ours; what matters is raised or checked.
+    # Its warnings and progress bars would mix with ours; what matters is raised or checked.
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     found: ModuleType = transformers
@@ -116,7 +116,7 @@ def _architecture(source: TransformersSource, context: Context) -> Any:
 
 
 def _require_complete(info: dict[str, Any], source: TransformersSource, context: Context) -> None:
-    """Refuse what transformers only warns of: parameters it had no value for."""
+    """Raise SourceError for parameters without a value, of which transformers only warns."""
     mismatched = {entry[0] for entry in info["mismatched_keys"]}
     lacking = sorted(
         key
@@ -132,7 +132,7 @@ def _require_complete(info: dict[str, Any], source: TransformersSource, context:
 def _in_parts(
     module: Any, source: TransformersSource, context: Context, *, as_trained: bool = False
 ) -> nn.Module:
-    """Return the model, or its parts that begin at samples where the entry asks for that."""
+    """Return the model, or its parts that take samples if the entry asks for them."""
     module.set_experts_implementation(_EXPERTS)
     whole: nn.Module = module
     if not source.from_samples:
@@ -160,9 +160,9 @@ def _do_normalize(source: TransformersSource, context: Context) -> bool | None:
 
 
 def beside_weights(file: str, source: _Source, context: Context) -> Path:
-    """Return a file beside a source's weights; in a folder it may be missing.
+    """Return the path of a file beside a source's weights; in a folder the file may be missing.
 
-    Raise SourceError if the hub or the package does not give it, SourceRefused if the source's
+    Raise SourceError if the hub or the package does not have it, SourceRefused if the source's
     folder leads out of the manifest's.
     """
     if isinstance(source, PackageSource):
@@ -179,13 +179,13 @@ def beside_weights(file: str, source: _Source, context: Context) -> Path:
         found = hf_hub_download(
             str(source.id), file, revision=source.revision, cache_dir=home() / "huggingface"
         )
-    except Exception as error:  # hub, network and file system: all mean that it cannot be had
+    except Exception as error:  # any error of hub, network or file system means that it is missing
         fact = f"{file} of {source.id} at {source.revision} cannot be had"
         raise SourceError(context.model, fact, "Check the network") from error
     return Path(found)
 
 
-_NAMES = {  # of a head, as transformers calls it
+_NAMES = {  # transformers' names of a head
     "start": "decoder_start_token_id",
     "end": "eos_token_id",
     "most_tokens": "max_length",
@@ -197,7 +197,7 @@ _NAMES = {  # of a head, as transformers calls it
 
 
 def with_pieces(speech: SpeechSpec, source: SourceSpec, context: Context) -> SpeechSpec:
-    """Return the entry's speech with the tokenizer's own pieces, where its vocabulary names one.
+    """Return the entry's speech with the pieces of the tokenizer, if its vocabulary names one.
 
     The tokens of a decoder's head are then those of its generation_config.json, and the blank of a
     CTC head over characters is what vocab.json says of `<pad>`. Raise SourceError if there is no
@@ -250,7 +250,7 @@ def _tokens(source: _Source, context: Context) -> _Tokens:
 
 
 def _lines(source: _Source, context: Context) -> _Tokens:
-    """Read the tokens of CTranslate2's vocabulary.txt, one a line; `<|...|>` are special."""
+    """Read the tokens of CTranslate2's vocabulary.txt, one per line; `<|...|>` are special."""
     with reading(_LINES, context.model):
         text = beside_weights(_LINES, source, context).read_text("utf-8")
     pieces = dict(enumerate(text.removesuffix("\n").split("\n")))
@@ -262,7 +262,7 @@ def _characters(source: _Source, context: Context) -> _Tokens:
     with reading(f"{_CHARACTERS} or {_SETTINGS}", context.model):
         for file in (_CHARACTERS, _SETTINGS):
             path = beside_weights(file, source, context)
-            path.stat()  # transformers would do without one
+            path.stat()  # transformers would accept its absence
         known = library().Wav2Vec2CTCTokenizer.from_pretrained(path.parent, local_files_only=True)
         tokens = {token: operator.index(number) for token, number in known.encoder.items()}
         blank = tokens[known.pad_token]
@@ -276,7 +276,7 @@ def _characters(source: _Source, context: Context) -> _Tokens:
 
 
 def _as_trained(head: HeadSpec, blank: int | None, source: _Source, context: Context) -> HeadSpec:
-    """Return a head with its tokenizer's blank, or a decoder with its generation's tokens."""
+    """Return a head with its tokenizer's blank, or with generation_config.json's tokens."""
     if isinstance(head, CtcHead) and blank is not None:
         return replace(head, blank=blank)
     if isinstance(source, PackageSource) or not isinstance(head, WhisperHeadSpec | AttentionHead):

@@ -1,4 +1,4 @@
-"""What an entry says of its use: data of an accuracy gate, and labels or tokens of a bundle.
+"""Use of an entry: data of its accuracy gate, and labels or tokens for its bundle.
 
 Labels and vocabularies go into the bundle's recipe (`menagerie.speech.recipe`), which `menagerie
 run` follows.
@@ -43,10 +43,10 @@ from zoo.spec import (
 
 
 def gate_data(gate: AccuracyGate, use: UseSpec | None, context: Context) -> Path:
-    """Return the accuracy gate's safetensors: beside the manifest, or made of files in packages.
+    """Return the accuracy gate's safetensors, beside the manifest or made from packages' files.
 
-    Texts of lines become numbers by the alphabet of the `use`. Raise SourceError if a file cannot
-    be had, read or written.
+    The alphabet of `use` maps texts of lines to numbers. Raise SourceError if a file cannot be
+    fetched, read or written.
     """
     if gate.data is not None:
         return resolve_inside(gate.data, context)
@@ -70,7 +70,7 @@ def gate_data(gate: AccuracyGate, use: UseSpec | None, context: Context) -> Path
 
 
 def calibration_data(spec: ModelSpec, context: Context) -> Path:
-    """Return the samples that an entry is calibrated on. Raise SourceError if there are none."""
+    """Return the file of an entry's calibration samples; raise SourceError if it is missing."""
     if spec.calibrated_by_gate and spec.accuracy is not None:
         return gate_data(spec.accuracy, spec.use, context)
     return resolve_inside(spec.calibration, context)
@@ -124,7 +124,7 @@ def _recording(gate: RecordingGate, context: Context) -> dict[str, Tensor]:
 
 
 def _film(gate: FilmGate, context: Context) -> dict[str, Tensor]:
-    """Cut a film into windows, with label 1 for the frames at which shots end."""
+    """Cut a film into windows; label 1 marks the frames at which shots end."""
     path = unpack(gate.package, gate.film, context.model)
     frames = np.stack([*islice(film_frames(path, *gate.size), gate.window * gate.most)])
     count = len(frames) // gate.window
@@ -144,7 +144,7 @@ def _numbers(reference: str, context: Context) -> NDArray[np.float32]:
 def use_recipe(use: UseSpec, source: SourceSpec, context: Context) -> Recipe:
     """Return the bundle's recipe for an entry that names a use.
 
-    Raise SourceError if labels or tokens cannot be had, or the runtime would refuse the recipe.
+    Raise SourceError if labels or tokens cannot be read, or the runtime would refuse the recipe.
     """
     ours = {"labels", "numbered", "alphabet"}
     head = {name: value for name, value in plain(use).items() if name not in ours}
