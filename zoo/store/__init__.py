@@ -1,4 +1,4 @@
-"""Opens the store of releases: a local folder or an S3 bucket, with one contract."""
+"""The store of releases: a local folder or an S3 bucket under one contract."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from menagerie.durable import disk_errors, make_folders, require_space, sync
 from menagerie.store.base import CHUNK, INCOMING, Advance, FolderReader, ObjectReader, StoredFile
 
-LINK_DAYS: Final = 7  # S3 gives no presigned address a longer life
+LINK_DAYS: Final = 7  # the longest life that S3 gives a presigned address
 LINK_SECONDS: Final = LINK_DAYS * 24 * 3600
 T = TypeVar("T")
 _PARTIAL = re.compile(r"[0-9a-f]{32}")
@@ -36,7 +36,7 @@ class ObjectStore(ObjectReader):
     renames. When a method fails, readers see what they saw before.
     """
 
-    part_bytes: int = 0  # `put_file` moves larger files in parts of at least so many; 0: never
+    part_bytes: int = 0  # `put_file` splits larger files into parts of at least this size; 0: never
 
     @abstractmethod
     def put_file(self, source: Path, key: str, advance: Advance) -> None:
@@ -67,7 +67,7 @@ class ObjectStore(ObjectReader):
         return [file.key for file in self.list_files(prefix)]
 
     def link(self, key: str, name: str) -> str | None:  # noqa: ARG002
-        """Return an address at which a browser gets a file for a week; None if the store has none.
+        """Return an address that serves a file to browsers for a week; None if the store has none.
 
         Anyone who knows the address can read that file, and no other; it is saved as `name`.
         """
@@ -77,8 +77,8 @@ class ObjectStore(ObjectReader):
         """Remove and count the unfinished uploads that began at `before` or earlier.
 
         `before` is in seconds since 1970 by the clock of the store's machine; `ours` says whether
-        an upload to a key may be removed. An upload in progress starts again. The default has none,
-        because each file is one write.
+        an upload to a key may be removed. A removed upload that was in progress starts again. The
+        default removes none, because each file is one write.
         """
         return 0
 
@@ -92,22 +92,22 @@ class ObjectStore(ObjectReader):
 
 
 class LocalObjects(FolderReader, ObjectStore):
-    """A store in a folder: keys are paths under `root`, which the first write makes."""
+    """A store in a folder: keys are paths under `root`, which the first write creates."""
 
     def put_file(self, source: Path, key: str, advance: Advance) -> None:
-        """Copy the file beside its place, sync it, and rename it there."""
+        """Copy the file into the incoming folder, sync it, and rename it to its key."""
         with self._entry(key, source.stat().st_size) as writer, source.open("rb") as reader:
             while part := reader.read(CHUNK):
                 writer.write(part)
                 advance(len(part))
 
     def put_small(self, key: str, content: bytes) -> None:
-        """Write the bytes beside their place, sync them, and rename them there."""
+        """Write the bytes in the incoming folder, sync them, and rename the file to its key."""
         with self._entry(key, len(content)) as writer:
             writer.write(content)
 
     def size_of(self, key: str) -> int | None:
-        """Ask the file system."""
+        """Return the size that the file system reports."""
         with disk_errors(self.url):
             try:
                 return self._path(key).stat().st_size
@@ -121,7 +121,7 @@ class LocalObjects(FolderReader, ObjectStore):
 
     @contextmanager
     def _entry(self, key: str, size: int) -> Iterator[BinaryIO]:
-        """Open a file for `size` bytes on the root's file system; afterwards it gets its key.
+        """Open a file for `size` bytes on the root's file system; rename it to its key afterwards.
 
         Writers share a lock on the folder. A process that gets it alone knows that all files in it
         are orphans, because a process that dies releases its lock.
@@ -155,5 +155,5 @@ def _sweep_when_alone(folder: Path, descriptor: int) -> None:
     except BlockingIOError:
         return
     for orphan in folder.iterdir():
-        if _PARTIAL.fullmatch(orphan.name):  # not what another program keeps in a folder so called
+        if _PARTIAL.fullmatch(orphan.name):  # spares other programs' files in a folder of this name
             orphan.unlink()

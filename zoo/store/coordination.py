@@ -1,16 +1,16 @@
-"""Coordinates publishers, sweeps and converters by notes in the store, without any lock.
+"""Coordination of publishers, sweeps and converters by notes in the store, without locks.
 
 A publisher first writes a note of the blobs that it relies on (`publishing/`), then checks whether
 a sweep is removing one of them (`sweeping/`). A sweep first writes a note of the blobs that it is
-about to remove, then checks which of them publishers rely on. In whatever order they do so, one of
+about to remove, then checks which of them publishers rely on. Whatever the order, at least one of
 them sees the other, because stores show a written object at once. Then the publisher waits, or the
-sweep leaves the blob alone. Such notes name candidates by their build keys.
+sweep leaves the blob alone. These notes name candidates by their build keys.
 
 A lease names the process that is converting a build. It only saves work: releases are correct
 without it (see `releases`), so the store needs no conditional write. The holder renews its note
 every few seconds. Another process watches the note and takes over when it has not changed for a
-while *by its own clock*, so differing clocks do no harm. A holder that died is noticed then, or at
-once if its process would be visible here. If two take a free lease at the same moment, the last
+while *by its own clock*, so differing clocks do no harm. A dead holder is noticed then, or at once
+if its process ran on this machine. If two processes take a free lease at the same moment, the last
 writer has it; in the worst case both convert, and the first release to be published stays.
 """
 
@@ -41,9 +41,9 @@ _log = logging.getLogger(__name__)
 
 _DIGESTS = TypeAdapter(list[Sha256])
 _MAX_LIST_BYTES = 8 * 2**20
-_WAIT_SECONDS = (0.5, 60.0)  # between two looks at a sweep, and in all
+_WAIT_SECONDS = (0.5, 60.0)  # between two checks for a sweep, and in total
 _MAX_BYTES = 4096
-_LEAST_SETTLING = 0.05  # seconds: a process may have to wait for a processor in between
+_LEAST_SETTLING = 0.05  # seconds: the other process may have to wait for a processor
 
 
 @contextmanager
@@ -51,7 +51,7 @@ def announce(objects: ObjectStore, digests: Iterable[str]) -> Iterator[None]:
     """Announce blobs and candidates while the block runs, so that no sweep removes them.
 
     `digests` are the sha256 of files that are being published, or build keys of candidates. Raise
-    StoreError if a sweep that is removing one of them does not end.
+    StoreError if a sweep that removes one of them does not end in time.
     """
     wanted = sorted(set(digests))
     note = f"{PUBLISHING}{uuid.uuid4().hex}.json"
@@ -78,9 +78,9 @@ def publishing(
     files: Mapping[str, FileEntry | PlainFile],
     progress: Progress = silent,
 ) -> Iterator[None]:
-    """Store a folder's files as blobs, without those that are there, and announce all of them.
+    """Announce a folder's files while the block runs, and store the missing ones as blobs.
 
-    The block writes the document that names them; `progress` gets bytes done and bytes in all.
+    The block writes the document that names them; `progress` gets bytes done and bytes in total.
     """
     meter = Meter(sum(entry.bytes for entry in files.values()), progress)
     with announce(objects, (entry.sha256 for entry in files.values())):
@@ -123,29 +123,29 @@ def noted(objects: ObjectStore, prefix: str = PUBLISHING) -> set[str]:
     for key in filter(is_note_key, objects.list_keys(prefix)):
         try:
             found.update(_DIGESTS.validate_json(objects.read_small(key, _MAX_LIST_BYTES)))
-        except NotInStore:  # its writer is done
+        except NotInStore:  # its writer has finished
             continue
-        except (TooLarge, ValidationError):  # no writer's; old ones go with a sweep
+        except (TooLarge, ValidationError):  # not written by us; a sweep removes old ones
             _log.warning("left out: %s/%s is no list of digests", objects.url, key)
     return found
 
 
 @dataclass(frozen=True)
 class LeaseTiming:
-    """How often a lease is renewed and looked at, in seconds unless stated otherwise."""
+    """Intervals at which a lease is renewed and read, in seconds unless stated otherwise."""
 
     renew: float = 10.0
     look: float = 5.0
-    dead: float = 45.0  # unchanged for so long: its holder is gone
-    longest: float = 6 * 3600.0  # waited in all: a note that ever changes is forged
-    # Times as long as writing it took, between that and reading it back, and at most until it is to
-    # be renewed.
+    dead: float = 45.0  # the holder of a lease unchanged for this long is gone
+    longest: float = 6 * 3600.0  # in total: a note that keeps changing is forged
+    # The pause between writing a note and reading it back, as a multiple of the time that the write
+    # took; at most `renew`.
     settle: float = 4.0
 
 
 class _Note(Frozen):
     owner: str
-    host: str  # as people call it
+    host: str  # for messages
     process: Owner
     beat: int
 
@@ -161,7 +161,7 @@ def hold_lease(
 
     `waiting` is called once with the holder, e.g. `process 12 on host`, before the wait begins.
     Yield whether another process held it: then the release may exist by now. Raise StoreError
-    if the store cannot be asked.
+    if the store cannot be reached.
     """
     patience = patience or LeaseTiming()
     key = lease_key(build_key)
@@ -177,7 +177,7 @@ def hold_lease(
     finally:
         ended.set()
         keeper.join()
-        with suppress(StoreError):  # those who wait will see that it is not renewed
+        with suppress(StoreError):  # waiting processes will see that it is not renewed
             note = _read(objects, key)
             if note is not None and note.owner == mine.owner:
                 objects.delete(key)
@@ -198,7 +198,7 @@ def _acquire(
         free = seen is None or dead or now - since > patience.dead or now > end
         if free:
             objects.put_small(key, mine.model_dump_json().encode())
-            # Who saw it free at the same time, and is about as near the store, has written then.
+            # By then, another process that saw it free at the same time has written its note.
             settling = max(_LEAST_SETTLING, patience.settle * (time.monotonic() - now))
             time.sleep(min(settling, patience.renew))
             seen, since = _read(objects, key), time.monotonic()
@@ -220,7 +220,7 @@ def _renew(
     while not ended.wait(patience.renew):
         beat += 1
         note = mine.model_copy(update={"beat": beat})
-        with suppress(StoreError):  # it was away for a moment, or the publication will say so
+        with suppress(StoreError):  # a brief outage, or else the publication will fail
             objects.put_small(key, note.model_dump_json().encode())
 
 

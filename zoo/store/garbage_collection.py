@@ -1,4 +1,4 @@
-"""Removes files that no release needs, while others publish.
+"""Removal of files that no release needs, while other processes publish.
 
 Nothing is locked: publishers announce the blobs and candidates that they rely on, and a sweep
 announces what it is about to remove (`zoo.store.coordination`).
@@ -56,10 +56,10 @@ from zoo.store.submissions import listed, read_submission
 _log = logging.getLogger(__name__)
 
 _DIGEST = re.compile(rb"\b[0-9a-f]{64}\b")
-_BATCH = 100  # things removed between two looks at who publishes
+_BATCH = 100  # removals between two checks of what publishers need
 _HOUR = 3600.0
-LINKED_DAYS = 21.0  # for which pages and archives stay; no link to one is good for a third of it
-_FORGOTTEN_HOURS = 7 * 24.0  # a note so old was left by a process that was killed
+LINKED_DAYS = 21.0  # for which pages and archives stay: three times as long as links to them
+_FORGOTTEN_HOURS = 7 * 24.0  # an older note was left by a killed process
 _Days = Annotated[float, Field(ge=0, le=365.0 * 100)]
 
 
@@ -85,14 +85,14 @@ class KeepRule(Frozen):
 class SweepResult(Frozen):
     """The files that a sweep removed, or would remove."""
 
-    releases: tuple[str, ...] = ()  # keys of their documents
+    releases: tuple[str, ...] = ()  # keys of the removed documents
     candidates: tuple[str, ...] = ()  # likewise
     submissions: int = 0
     blobs: int = 0
     bytes: int = 0
-    notes: int = 0  # of processes that were killed, and verdicts over releases that are gone
+    notes: int = 0  # of killed processes, and verdicts on releases that are gone
     uploads: int = 0
-    linked: int = 0  # pages and archives beyond the life of their links
+    linked: int = 0  # pages and archives that outlived their links
     kept_releases: int = 0
     kept_blobs: int = 0
 
@@ -106,11 +106,11 @@ def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> SweepResult
     """Remove old releases, blobs that no release names, and leftovers of killed processes.
 
     With `dry_run`, only count them. Raise StoreError if an operation of the store fails; releases
-    are then as complete as before. Raise ArtifactError if a release cannot be read, so that it
-    is not known which blobs it needs.
+    are then as complete as before. Raise ArtifactError if a release cannot be read, because the
+    blobs that it needs are then unknown.
     """
     now = _store_time(objects)
-    # Before the releases: what comes later is not touched.
+    # Blobs are listed before releases, so that blobs written later are not touched.
     blobs = [blob for blob in objects.list_files(BLOBS) if is_blob_key(blob.key)]
     documents, unreadable = _documents(objects, rule)
     old = now - rule.grace_hours * _HOUR
@@ -160,7 +160,7 @@ def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> SweepResult
 
 
 def _store_time(objects: ObjectStore) -> float:
-    """Return the time of the store's clock, which dates the files."""
+    """Return the time of the store's clock, by which its files are dated."""
     key = f"{SWEEPING}clock-{uuid.uuid4().hex}"
     objects.put_small(key, b"[]")
     try:
@@ -184,7 +184,7 @@ def _documents(
             content = objects.read_small(file.key, MAX_MANIFEST_BYTES)
         except NotInStore:  # removed by another sweep, or promoted
             continue
-        except TooLarge:  # a stranger's, or planted: it names no blobs that anybody could use
+        except TooLarge:  # foreign or planted: it names no usable blobs
             _log.warning("left out: %s/%s is no document", objects.url, file.key)
             continue
         try:
@@ -207,7 +207,7 @@ def _superseded(
     """Return the documents of old builds, but never of the latest one."""
     by_platform: dict[tuple[str, str], dict[str, list[str]]] = {}
     for key, (_, manifest) in documents.items():
-        if (names := release_key.build(key)) is None:  # a candidate waits
+        if (names := release_key.build(key)) is None:  # a candidate is not superseded
             continue
         model, _, build_key = names
         builds = by_platform.setdefault((model, manifest.platform), {})
@@ -265,7 +265,7 @@ def _removed(
 
 
 def _in_use(objects: ObjectStore) -> set[str]:
-    """Return the latest builds of the ledgers, without checking signatures: they are only kept."""
+    """Return the ledgers' latest builds; signatures are unchecked, since builds are only kept."""
     found = set()
     for key in objects.list_keys(ledger_key.folder):
         with suppress(NotInStore, TooLarge, Malformed, ValueError, KeyError, TypeError):

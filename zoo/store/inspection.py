@@ -1,4 +1,4 @@
-"""Checks whether each operation of a store works."""
+"""Checks of each operation of a store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zoo.errors import MenagerieError, StoreUnreachable
 from zoo.store.base import ObjectStore
 
 if TYPE_CHECKING:
-    _Attempt = tuple[str, Callable[[], bool], str]  # its name; whether it passed; what if not
+    _Attempt = tuple[str, Callable[[], bool], str]  # its name, the attempt, the detail if it fails
 
 _SMALL = 4096  # bytes
 
@@ -23,14 +23,14 @@ class Finding(Frozen):
     """The result of one operation."""
 
     operation: str
-    detail: str  # what went wrong; empty: nothing
+    detail: str  # what went wrong; empty if it passed
     milliseconds: float
 
 
 def probe(objects: ObjectStore) -> tuple[Finding, ...]:
     """Try each operation once, on scratch keys that are removed, for `zoo doctor`.
 
-    It reports all of them, but stops if the store cannot be reached.
+    All operations are tried, unless the store cannot be reached.
     """
     findings: list[Finding] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -48,7 +48,7 @@ def probe(objects: ObjectStore) -> tuple[Finding, ...]:
 
 
 def _attempts(objects: ObjectStore, folder: Path) -> tuple[_Attempt, ...]:
-    """Return the operations in an order in which each finds the result of the one before."""
+    """Return the operations in order: each one uses the result of the one before."""
     prefix, content = f"probe/{secrets.token_hex(8)}.", secrets.token_bytes(_SMALL)
     small, large, size = f"{prefix}small", f"{prefix}file", objects.part_bytes + _SMALL
 

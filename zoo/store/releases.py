@@ -1,4 +1,4 @@
-"""Publishes releases in any ObjectStore."""
+"""Publication of releases in any ObjectStore."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ class Store(ReleaseReader):
 
     def __init__(self, objects: ObjectStore, *, allow_unsigned: bool | None = None) -> None:
         super().__init__(objects, allow_unsigned=allow_unsigned)
-        self.objects = objects  # what the store is built on
+        self.objects = objects  # the store's files
 
     def propose(self, bundle: Path, vouched: Callable[[Release], bool] = lambda _: True) -> Release:
-        """Make a sealed and proven bundle a candidate; files in the store are not sent again.
+        """Make a sealed and proven bundle a candidate; send only the files that the store lacks.
 
         If the same build was published before, return the earlier candidate or release, provided
         that `vouched` accepts it: equal keys mean equal content, and readers may be using it. But a
         validated bundle is proposed beside an emulated release. Raise ArtifactError if the bundle
-        breaks the format, StoreError if the store could not take it; its content is then as
-        complete as before.
+        breaks the format, StoreError if the store could not take it; the store's releases are then
+        as complete as before.
         """
         opened = open_bundle(bundle)
         opened.require_whole()
@@ -84,7 +84,7 @@ class Store(ReleaseReader):
         could not take it, or a sweep has removed its files.
         """
         earlier = self._readable(*candidate.names)
-        if earlier is not None and not vouched(earlier):  # put there by who may not
+        if earlier is not None and not vouched(earlier):  # written by somebody without permission
             for confirmed in (False, True):
                 self.objects.delete(release_key(*candidate.names, confirmed=confirmed))
             earlier = None
@@ -125,7 +125,7 @@ class Store(ReleaseReader):
         self.objects.put_if_new(self._beside(release, name), signature)
 
     def candidates(self, model: str | None = None, target: str | None = None) -> list[Release]:
-        """Return the builds that wait for promotion, by model, target and time."""
+        """Return the builds that wait for promotion, sorted by model, target and time."""
         found = [
             candidate
             for key in self.objects.list_keys(candidate_key.under(model))
@@ -136,14 +136,14 @@ class Store(ReleaseReader):
         return sorted(found, key=lambda c: (c.model, c.target, moment(c.manifest.created)))
 
     def candidate(self, model: str, target: str, build_key: str) -> Release | None:
-        """Return a build that waits for promotion; None if there is none or it is unreadable."""
+        """Return a build that waits for promotion; None if it is missing or unreadable."""
         try:
             return self._document(model, target, build_key, kind=candidate_key)
         except (NotInStore, ArtifactError, TooLarge):  # anybody may propose anything
             return None
 
     def ledgers(self, model: str | None = None) -> list[Ledger]:
-        """Return the signed ledgers of a model, or all, by model and platform.
+        """Return the signed ledgers of a model, or of all models, sorted by model and platform.
 
         Raise Untrusted if no trusted key has signed one of them, ArtifactError if one is
         damaged.
@@ -153,7 +153,7 @@ class Store(ReleaseReader):
         return [ledger for ledger in found if ledger is not None]
 
     def history(self, model: str) -> list[tuple[Release, bool | None]]:
-        """Return releases and whether each was retracted; None without a trusted ledger."""
+        """Return releases and whether each one was retracted; None without a trusted ledger."""
         found = self.releases(model)
         gone = {each: self.retractions(model, each) for each in {r.platform for r in found}}
         return [(r, None if (b := gone[r.platform]) is None else r.build_key in b) for r in found]
@@ -168,7 +168,7 @@ class Store(ReleaseReader):
         return {k: f"{e.when}: {e.reason}" for k, e in last.items() if e.action == "retract"}
 
     def find_any(self, model: str, target: str, build_key: str) -> Release:
-        """Return a release, or else a candidate, signed or not, to judge, sign or show it.
+        """Return a release, or else a candidate, signed or not, so that it can be judged or shown.
 
         Raise NotInStore if there is none, ArtifactError if its document is damaged.
         """
@@ -180,15 +180,15 @@ class Store(ReleaseReader):
             return candidate
 
     def named(self, ledger: Ledger) -> Iterator[Release]:
-        """Yield the releases of a ledger that no sweep removed, by their first promotion."""
+        """Yield a ledger's releases that no sweep removed, ordered by their first promotion."""
         for build in dict.fromkeys(entry.build_key for entry in ledger.entries):
             with suppress(NotInStore):
                 release = self.find_any(ledger.model, ledger.target, build)
-                if ledger.names(build, release.digest):  # else it was put there since
+                if ledger.names(build, release.digest):  # otherwise it was written later
                     yield release
 
     def held(self, builds: Sequence[Build]) -> dict[Build, BundleManifest]:
-        """Return the manifests of builds and candidates whose files exist with their sizes.
+        """Return the manifests of builds and candidates whose files exist with the right sizes.
 
         For many builds, listings replace a request for each build and its files.
         """
@@ -197,7 +197,7 @@ class Store(ReleaseReader):
             there = {k.build(key) for k in _DOCUMENTS for key in self.objects.list_keys(k.folder)}
             builds = [build for build in builds if build in there]
             sizes = {file.key: file.bytes for file in self.objects.list_files(BLOBS)}
-        with ThreadPoolExecutor(_AT_A_TIME) as pool:  # a question may cross an ocean
+        with ThreadPoolExecutor(_AT_A_TIME) as pool:  # a request may cross an ocean
             found = pool.map(lambda build: self._whole(build, sizes), builds)
             pairs = zip(builds, found, strict=True)
             return {build: whole.manifest for build, whole in pairs if whole is not None}
@@ -228,7 +228,7 @@ class Store(ReleaseReader):
         self.objects.put_file(archive, archive_key(release.digest), lambda _: None)
 
     def link_archive(self, release: Release) -> str | None:
-        """Return the address of the release's zip file, if it exists and stays for a week."""
+        """Return the address of the release's zip file, if it exists and stays for another week."""
         key = archive_key(release.digest)
         lasts = time.time() + LINK_SECONDS - LINKED_DAYS * 86400
         if not any(
@@ -238,7 +238,7 @@ class Store(ReleaseReader):
         return self.objects.link(key, f"{release.model}-{release.target}.zip")
 
     def _whole(self, build: Build, sizes: Mapping[str, int] | None = None) -> Release | None:
-        """Return the release or candidate if its document is sound and its files have their sizes.
+        """Return the release or candidate if its document is sound and its files are complete.
 
         A validated candidate takes precedence over an emulated release.
         """

@@ -19,23 +19,23 @@ from menagerie.store.s3 import ABSENT, S3Reader
 from zoo.errors import NotInStore
 from zoo.store.base import LINK_SECONDS, ObjectStore, content_type
 
-_MOST_PARTS = 1000  # S3 allows 10,000, but OpenStack Swift 1,000 as it is delivered
+_MOST_PARTS = 1000  # S3 allows 10,000; OpenStack Swift allows 1,000 by default
 
 
 class S3Objects(S3Reader, ObjectStore):
-    """A store in a bucket, whose keys lie under `prefix`."""
+    """A store in a bucket, with its keys under `prefix`."""
 
     part_bytes = 16 * 2**20
     concurrency = 4  # parts in flight at once
 
     def __init__(self, bucket: str, prefix: str, **given: Any) -> None:
-        """Open the bucket; writes have no CRC32, unless a variable or profile asks for it.
+        """Open the bucket; writes carry no CRC32, unless a variable or profile asks for it.
 
         R2, Backblaze, older MinIO and Ceph refuse a CRC32, and readers check SHA-256.
         """
         asked: Any = os.environ.get("AWS_REQUEST_CHECKSUM_CALCULATION")
         if not asked:
-            with suppress(BotoCoreError):  # of the profile, which the client says again
+            with suppress(BotoCoreError):  # the client reports a bad profile as well
                 asked = Session().get_scoped_config().get("request_checksum_calculation")
         usual = Config(request_checksum_calculation=asked or "when_required")
         config = usual.merge(given.get("config", Config()))
@@ -46,7 +46,7 @@ class S3Objects(S3Reader, ObjectStore):
         with self._errors(key):
             try:
                 self._upload(source, key, advance)
-            except self._client.exceptions.NoSuchUpload:  # it was so old that a sweep ended it
+            except self._client.exceptions.NoSuchUpload:  # a sweep aborted it because of its age
                 self._upload(source, key, advance)
 
     def put_small(self, key: str, content: bytes) -> None:
@@ -56,7 +56,7 @@ class S3Objects(S3Reader, ObjectStore):
             self._client.put_object(**self._where(key), Body=content, ContentType=kind)
 
     def abandon_uploads(self, before: float, ours: Callable[[str], bool]) -> int:
-        """Abort unfinished multipart uploads, whose space no listing of keys shows."""
+        """Abort unfinished multipart uploads, which take space but appear in no listing of keys."""
         with self._errors("uploads"):
             pages = self._client.get_paginator("list_multipart_uploads").paginate(
                 Bucket=self._bucket, Prefix=self._prefix
@@ -76,7 +76,7 @@ class S3Objects(S3Reader, ObjectStore):
         return len(old)
 
     def size_of(self, key: str) -> int | None:
-        """Return the size from the object's head."""
+        """Return the size that a HEAD request reports."""
         try:
             with self._errors(key):
                 size: int = self._client.head_object(**self._where(key))["ContentLength"]
@@ -90,7 +90,7 @@ class S3Objects(S3Reader, ObjectStore):
             self._client.delete_object(**self._where(key))
 
     def ensure_bucket(self) -> None:
-        """Make the bucket if it is missing; for a server of this user, not for production."""
+        """Create the bucket if it is missing; for a server of this user, not for production."""
         with self._errors(""):
             try:
                 self._client.head_bucket(Bucket=self._bucket)
@@ -100,7 +100,7 @@ class S3Objects(S3Reader, ObjectStore):
                 self._client.create_bucket(Bucket=self._bucket)
 
     def link(self, key: str, name: str) -> str | None:
-        """Return a presigned address, which is made without asking the server."""
+        """Return a presigned address, which is computed without a request to the server."""
         with self._errors(key):
             kind = content_type(name)
             shown = "inline" if kind.startswith("text/html") else "attachment"

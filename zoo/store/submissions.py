@@ -1,8 +1,8 @@
-"""Stores manifest folders of custom models, for workers that share no folder with us.
+"""Manifest folders of custom models in the store, for workers that share no folder with us.
 
 A submission is a document, `submissions/<sha256>.json`, that lists the folder's files by path, size
 and sha256; the files are among the blobs. Its name is the digest of the document, so the name
-determines every byte, and a worker accepts no others.
+determines every byte, and a worker accepts no other bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _IGNORED = ("__pycache__",)
 
 
 class Submission(Frozen):
-    """A manifest folder: the names of its models, and its files by their paths in it."""
+    """A manifest folder: the names of its models, and its files by their relative paths."""
 
     models: tuple[str, ...] = Field(min_length=1)
     files: dict[Annotated[str, AfterValidator(bundle_path)], PlainFile] = Field(
@@ -49,19 +49,19 @@ class Submission(Frozen):
 
     @property
     def digest(self) -> str:
-        """The digest that is its name."""
+        """The document's sha256, which is the submission's name."""
         return hashlib.sha256(self.document).hexdigest()
 
     @property
     def size(self) -> int:
-        """The bytes of all its files."""
+        """The size of all files, in bytes."""
         return sum(entry.bytes for entry in self.files.values())
 
 
 def describe(folder: Path, models: tuple[str, ...]) -> Submission:
-    """Describe the content of a folder, without hidden files and compiled Python.
+    """Return the content of a folder as a submission, without hidden files and compiled Python.
 
-    Raise UsageError if it holds too much, a link, or a name that some system does not take.
+    Raise UsageError if it holds too many files, a link, or a name that some system does not allow.
     """
     files = {}
     for parent, folders, names in os.walk(folder):
@@ -87,10 +87,10 @@ def describe(folder: Path, models: tuple[str, ...]) -> Submission:
 def submit(
     objects: ObjectStore, folder: Path, models: tuple[str, ...], progress: Progress = silent
 ) -> Submission:
-    """Put the folder of a valid manifest into the store; files that it has are not sent again.
+    """Put the folder of a valid manifest into the store; send only the files that it lacks.
 
-    `progress` is given bytes done and bytes in all. Raise UsageError as `describe` does, StoreError
-    if the store could not take it.
+    `progress` gets bytes done and bytes in total. Raise UsageError as `describe` does, StoreError
+    if the store could not take the folder.
     """
     submission = describe(folder, models)
     with publishing(objects, folder, submission.files, progress):
@@ -104,7 +104,7 @@ def submission_folder(digest: str) -> Path:
 
 
 def allowed_here() -> Path:
-    """Return the file that lists the submissions whose code may run here, one a line."""
+    """Return the path of the file that lists submissions whose code may run here, one per line."""
     return home() / "allowed-submissions"
 
 
@@ -122,9 +122,9 @@ def advice_on_code(folder: Path) -> str:
 
 
 def read_submission(objects: ObjectStore, digest: str) -> Submission:
-    """Read the submission of this name.
+    """Return the submission with this name.
 
-    Raise NotInStore if there is none, HashMismatch if its name has another document.
+    Raise NotInStore if it is missing, HashMismatch if its document has another digest.
     """
     key = submission_key(digest)
     try:
@@ -142,7 +142,7 @@ def read_submission(objects: ObjectStore, digest: str) -> Submission:
 
 
 def listed(objects: ObjectStore) -> list[str]:
-    """Return the names of all submissions, the newest first."""
+    """Return the names of all submissions, newest first."""
     files = objects.list_files(submission_key.folder)
     files.sort(key=lambda file: file.modified, reverse=True)
     return [digest for file in files if (digest := submission_key.digest(file.key))]
@@ -158,13 +158,13 @@ def submission_of(objects: ObjectStore, models: Iterable[str]) -> str | None:
 
 
 def fetch_submission(objects: ObjectStore, digest: str, folder: Path) -> Path:
-    """Make `folder` the submitted one, unless it is identical already.
+    """Fetch a submission into `folder`, unless the folder is identical already; return `folder`.
 
     Raise NotInStore if the submission or one of its files is missing, HashMismatch if the store's
     bytes are not the submitted ones, StoreFull if no space is left.
     """
     submission = read_submission(objects, digest)
-    with suppress(UsageError):  # what running it left beside, compiled Python, is no matter
+    with suppress(UsageError):  # a folder that cannot be described is fetched again
         ours = folder.is_dir() and not folder.is_symlink()
         if ours and describe(folder, submission.models) == submission:
             return folder
@@ -179,7 +179,7 @@ def fetch_submission(objects: ObjectStore, digest: str, folder: Path) -> Path:
                 make_folders(path.parent)
                 file = FileEntry(name, entry.sha256, entry.bytes)
                 fetch_blob(objects, path, file, lambda _: None, "those that were submitted")
-            if folder.exists():  # damaged, or of a killed process
+            if folder.exists():  # damaged, or left by a killed process
                 folder.rename(Path(scratch) / "old")
             partial.replace(folder)
     return folder
