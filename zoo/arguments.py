@@ -1,4 +1,4 @@
-"""Checks of arguments of `transforms.convert` that need neither torch nor a module."""
+"""Checks of `transforms.convert`'s arguments that need neither torch nor a module."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from zoo.errors import UsageError
 
 _NAMES = 'lists of names: {"inputs": ["x"], "outputs": ["y"]}'
-_KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {  # of arguments, and what to give
+_KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {  # of arguments, and the advice
     "inputs": ((Sequence, Mapping), "a tuple of examples, (x,), or examples by name"),
     "kwargs": (Mapping, "inputs by name"),
     "names": (Mapping, _NAMES),
@@ -21,11 +21,11 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {  # of arguments, and 
     "licence": (str, "its SPDX identifier"),
     "progress": (Callable, "a function that takes a line of text"),  # type: ignore[dict-item]
 }
-_MOST_THREADS = 256  # as the command line has it
+_MOST_THREADS = 256  # as on the command line
 
 
 def check_kinds(place: str, values: Mapping[str, object]) -> None:
-    """Raise UsageError, at `place`, for an argument of the wrong type."""
+    """Raise UsageError at `place` for an argument of the wrong type."""
     for name, (kind, step) in _KINDS.items():
         value = values.get(name)
         fits = isinstance(value, kind) and (kind is str or not isinstance(value, str))
@@ -48,7 +48,7 @@ def check_kinds(place: str, values: Mapping[str, object]) -> None:
 
 
 def check_time(place: str, threads: int, **seconds: float) -> None:
-    """Raise UsageError, at `place`, for a number of threads or seconds out of range."""
+    """Raise UsageError at `place` for a number of threads or seconds that is out of range."""
     if type(threads) is not int or not 0 < threads <= _MOST_THREADS:
         fact = f"there are no {threads!r} threads"
         raise UsageError(place, fact, f"Give `threads` from 1 to {_MOST_THREADS}")

@@ -1,4 +1,4 @@
-"""The build key: the hash of all that decides what a conversion makes."""
+"""The build key: the hash of everything that determines a conversion's result."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from zoo.errors import UsageError
 if TYPE_CHECKING:
     from zoo.spec import ModelSpec
 
-_SCHEME = 1  # raised when the key's own composition changes
-# Of the artifact; all else is in it or in its report.
+_SCHEME = 1  # incremented when the key's composition changes
+# Fields that affect neither the artifact nor its report.
 _NO_PART_OF_IT = {"tags", "targets", "precisions"}
 
 
 def build_key(
     name: str, spec: ModelSpec, target: str, *, weights: str, code: str, versions: Mapping[str, str]
 ) -> str:
-    """Return the SHA-256, in hexadecimal, of all that decides which artifact a conversion makes.
+    """Return the SHA-256, in hexadecimal, of everything that determines a conversion's artifact.
 
-    Of the entry `spec`, tags, other targets and other precisions do not count. `weights` is
-    `zoo.sources.fingerprint`'s answer, `code` a digest of the code that converts, and `versions`
-    has the tools that convert, by name.
+    Tags, other targets and other precisions of the entry `spec` do not count. `weights` is
+    `zoo.sources.fingerprint`'s result, `code` is a digest of the converter's code, and `versions`
+    maps the names of the converter's tools to their versions.
     """
     facts = {
         "scheme": _SCHEME,
@@ -47,19 +47,19 @@ def build_key(
 
 @functools.cache
 def code_digest() -> str:
-    """Return the sha256 over the code whose change makes another artifact of the same model.
+    """Return the sha256 of the code whose changes may change a model's artifact.
 
-    Raise UsageError if the compiler's code is not where the zoo's is: keys would not know it.
+    Raise UsageError if the compiler's code is not beside the zoo's, because keys would lack it.
     """
     zoo = Path(__file__).parent
-    transforms = zoo.with_name("transforms")  # not imported, which would bring torch
+    transforms = zoo.with_name("transforms")  # not imported, because that would import torch
     if not (transforms / "stages.py").is_file():
         fact = "the code of the compiler is not beside that of the zoo"
         raise UsageError(str(transforms), fact, "Install menagerie-zoo whole")
     ours = [*(zoo / "sources").rglob("*.py"), *(zoo / "models").rglob("*.py"), zoo / "speech.py"]
-    inserted = built("lowering/cpp_wrapper.h").parent.iterdir()  # and the others beside it
+    inserted = built("lowering/cpp_wrapper.h").parent.iterdir()  # with the files beside it
     known = transforms.rglob("*.py")
-    compiler = [f for f in known if transforms / "bisect" not in f.parents]  # it makes no artifacts
+    compiler = [f for f in known if transforms / "bisect" not in f.parents]  # makes no artifacts
     files = [
         *((f"transforms/{f.relative_to(transforms)}", f) for f in compiler),
         *((f"zoo/{f.relative_to(zoo)}", f) for f in ours),

@@ -1,4 +1,4 @@
-"""The one exception tree of Menagerie; what runs artifacts has its errors in `menagerie.errors`.
+"""Menagerie's only exception tree; `menagerie.errors` has the errors of running artifacts.
 
 ::
 
@@ -34,12 +34,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from menagerie.errors import *  # noqa: F403 - one tree, though its root is on another floor
+from menagerie.errors import *  # noqa: F403 - one tree, with its root in another package
 from menagerie.errors import MenagerieError
 
 
 class ManifestError(MenagerieError):
-    """The manifest has faults; ``faults`` holds every one of them, a line each."""
+    """The manifest has faults; ``faults`` holds all of them, one line each."""
 
     exit_code = 2
 
@@ -64,7 +64,7 @@ class ExportError(MenagerieError):
 
 
 class PassError(MenagerieError):
-    """A pass broke its contract; the graph it left is not used."""
+    """A pass broke its contract; its graph is not used."""
 
 
 class LoweringError(MenagerieError):
@@ -74,8 +74,8 @@ class LoweringError(MenagerieError):
 class UnsupportedKernels(LoweringError):
     """The target's runtime lacks kernels that the program needs.
 
-    ``uses`` maps each missing kernel to the places in the model that need it; ``instead`` is what
-    the model's owner can do without them, where that is known.
+    ``uses`` maps each missing kernel to the places in the model that need it; ``instead`` is the
+    alternative for the model's owner, if one is known.
     """
 
     def __init__(self, place: str, uses: dict[str, tuple[str, ...]], instead: str = "") -> None:
@@ -98,7 +98,7 @@ class ValidationError(MenagerieError):
 
 
 def explain(error: BaseException, place: str) -> MenagerieError:
-    """Return an error of our tree, for one that is not: one line, no traceback."""
+    """Convert any error to one of our tree, which is shown on one line without a traceback."""
     if isinstance(error, MenagerieError):
         return error
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -111,33 +111,33 @@ def explain(error: BaseException, place: str) -> MenagerieError:
 
 
 def nearest(word: object, known: Iterable[str]) -> str | None:
-    """Return the known word most like `word`, if any is like it at all."""
+    """Return the known word that is most similar to `word`; None if none is similar."""
     return next(iter(difflib.get_close_matches(str(word), list(known), n=1)), None)
 
 
 def suggestion(word: object, known: Iterable[str]) -> str:
-    """Return `; did you mean 'x'?` to end a fact with, or nothing."""
+    """Return `; did you mean 'x'?` as the end of a message's fact, or an empty string."""
     found = nearest(word, known)
     return f"; did you mean {found!r}?" if found else ""
 
 
 def advice(word: object, known: Iterable[str], otherwise: str) -> str:
-    """Return `Did you mean 'x'? ` and `otherwise`, as an error's next step."""
+    """Return an error's next step: `Did you mean 'x'? ` if a word is similar, then `otherwise`."""
     found = nearest(word, known)
     return (f"Did you mean {found!r}? " if found else "") + otherwise
 
 
 class Health(StrEnum):
-    """How a check came out."""
+    """The result of a check."""
 
     OK = "ok"
     WARN = "warn"  # some commands will fail
-    FAIL = "fail"  # most will
+    FAIL = "fail"  # most commands will fail
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at, how it is, and what to do about it unless all is well."""
+    """One check: its subject, its result and, unless that is good, what to do."""
 
     name: str
     health: Health

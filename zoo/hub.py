@@ -1,7 +1,7 @@
-"""A model's releases on the Hugging Face Hub, for who looks for models there.
+"""A model's releases on the Hugging Face Hub.
 
-The repository holds what `menagerie pull hf://ORG/NAME` reads (`menagerie.store.hub`): a folder a
-platform, which is the bundle; beside them a model card, the root to trust, and the small package.
+The repository holds what `menagerie pull hf://ORG/NAME` reads (`menagerie.store.hub`): a bundle's
+folder per platform, and beside them a model card, the root to trust, and the small package.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ if TYPE_CHECKING:
 
 _MOST_KEY_BYTES = 2**20
 _OF_A_NEW_ONE = {".gitattributes", "README.md"}
-# Of whichever HTTP client the Hub's own is made with: it has changed with a version.
+# The error class of the Hub client's HTTP library, which differs between versions.
 _CLIENT_ERROR = cast("type[Exception]", HfHubHTTPError.__bases__[0])
 
 
 @dataclass(frozen=True)
 class Pushed:
-    """What a push left on the Hub.
+    """The state of the Hub after a push.
 
     Attributes:
-        address: of the repository's page.
-        commit: its hexadecimal name there; the last one's where nothing had changed.
-        platforms: those that it holds now.
-        lacking: the lines that the card does not have, each with what to do.
+        address: address of the repository's page.
+        commit: the commit's hexadecimal name; the last commit's if nothing had changed.
+        platforms: platforms that the repository now holds.
+        lacking: lines that the card lacks, each with the next step.
     """
 
     address: str
@@ -75,26 +75,26 @@ def push(
     wheels: Sequence[Path] = (),
     progress: Progress = silent,
 ) -> Pushed:
-    """Make a repository hold a model's latest releases, and nothing else.
+    """Replace a repository's content by a model's latest releases.
 
-    What the store says besides is not signed, and goes nowhere: root and key are this
-    machine's own, wheels the caller's.
+    Unsigned content of the store is not pushed: root and key are this machine's own, and the
+    wheels are the caller's.
 
     Args:
-        store: where the releases are.
-        address: `hf://ORG/NAME`; the repository is made if there is none.
-        model: its name in the store; empty: as the repository's.
-        server: the Hub's address; empty: `$HF_ENDPOINT`, or the public one.
-        private: whether only its organisation sees the repository.
-        wheels: the small package, a file a platform.
-        progress: called with bytes done and bytes in all while releases are fetched.
+        store: the store of the releases.
+        address: `hf://ORG/NAME`; a missing repository is created.
+        model: the model's name in the store; empty: the repository's name.
+        server: the Hub's address; empty: `$HF_ENDPOINT`, or the public Hub.
+        private: whether only the repository's organisation can see it.
+        wheels: the small package, one file per platform.
+        progress: called with bytes done and bytes in total while releases are fetched.
 
     Raises:
-        NotInStore: nothing of the model was promoted, or all of it was retracted.
+        NotInStore: no release of the model was promoted, or all were retracted.
         Untrusted: no trusted key has signed a release.
-        UsageError: `address` names a revision or nothing, the repository holds something else or is
-            public where it was to be private, or the Hub does not let the caller in.
-        StoreError: the Hub did not take it.
+        UsageError: `address` names a revision or nothing, the repository holds foreign files or is
+        public although `private` is set, or the Hub refuses the caller.
+        StoreError: the upload to the Hub failed.
     """
     name, revision = repository(address)
     if revision != "main":
@@ -104,7 +104,7 @@ def push(
     if not latest:
         fact = f"no release of {catalogued.name} may be used any more"
         raise NotInStore(store.url, fact, f"Delete {address}: a copy there knows no retraction")
-    constants.HF_HUB_DISABLE_XET = True  # untested here; the Hub takes LFS from every client
+    constants.HF_HUB_DISABLE_XET = True  # untested; the Hub accepts LFS from every client
     hub = HfApi(endpoint=endpoint(server), library_name="menagerie")
     with _errors(hub.endpoint), TemporaryDirectory(prefix="menagerie-push-") as scratch:
         folder = Path(scratch)
@@ -127,7 +127,7 @@ def push(
 
 @contextmanager
 def _repository(hub: HfApi, name: str, *, private: bool) -> Iterator[None]:
-    """Create the repository unless it is there; delete it again if what follows fails."""
+    """Create the repository if it is missing; delete it again if the block fails."""
     with ExitStack() as failing:
         try:
             hub.create_repo(name, private=private or None)
@@ -149,9 +149,9 @@ def _lacking(way: Way, platforms: Iterable[str]) -> Iterator[str]:
 
 
 def card(model: CataloguedModel, way: Way) -> str:
-    """Return the model card: what the Hub filters by, three lines to a running model, and figures.
+    """Return the model card: metadata for the Hub's filters, first commands, and figures.
 
-    The model has a release that may be used; `way` leads to the repository's files.
+    The model must have a usable release; `way` has the addresses of the repository's files.
     """
     current = [history for history in model.histories if history.current is not None]
     known, _, own = model.licence.lower().partition("licenseref-")
@@ -162,10 +162,10 @@ def card(model: CataloguedModel, way: Way) -> str:
         pipeline_tag="automatic-speech-recognition" if model.speech else None,
         tags=["menagerie", *sorted(history.platform for history in current)],
     )
-    others = snippets(model, current[0], way)[1:]  # the first is among the first lines
+    others = snippets(model, current[0], way)[1:]  # `first_lines` has the first one
     return render_markdown(
         "card.md.j2",
-        facts=Markup(facts.to_yaml()),  # noqa: S704 - YAML of its own writer
+        facts=Markup(facts.to_yaml()),  # noqa: S704 - from a YAML writer
         model=model,
         current=current,
         first_lines=Markup(first_lines([(model, h) for h in current], way)),  # noqa: S704 - ours
@@ -174,7 +174,7 @@ def card(model: CataloguedModel, way: Way) -> str:
 
 
 def _require_ours(hub: HfApi, name: str, *, private: bool) -> None:
-    """Refuse a repository with foreign files: a push replaces all that it holds."""
+    """Refuse a repository with foreign files, because a push replaces everything."""
     info = hub.model_info(name)
     if private and not info.private:
         raise UsageError(f"hf://{name}", "is there, and public", "Make it private first")
@@ -185,7 +185,7 @@ def _require_ours(hub: HfApi, name: str, *, private: bool) -> None:
 
 
 def _fill(store: Store, folder: Path, address: str, wheels: Sequence[Path]) -> Way:
-    """Put root, key and wheels beside the releases; how readers get to them."""
+    """Put root, key and wheels beside the releases; return the addresses for readers."""
     contents, site = {}, Site()
     shown = newest_root(store.objects)
     if shown in {root.document for root in trusted_roots()}:
@@ -226,10 +226,10 @@ def _errors(server: str) -> Iterator[None]:
         raise UsageError(server, fact, "Name another repository") from None
     except ValueError as error:
         fact = " ".join(str(error).split())
-        if isinstance(error.__cause__, HfHubHTTPError):  # it has refused the card
+        if isinstance(error.__cause__, HfHubHTTPError):  # the Hub refused the card
             raise StoreError(server, fact, "Give an SPDX licence, or LicenseRef-NAME") from None
         raise StoreError(server, f"does not answer as a Hub: {fact}", "Check --endpoint") from None
-    except RuntimeError as error:  # of its uploads, whose cause says more
+    except RuntimeError as error:  # from uploads; its cause has the details
         fact = ": ".join(str(each).strip() for each in (error, error.__cause__) if each)
         raise StoreError(server, fact, "Push again later") from None
     except _CLIENT_ERROR as error:

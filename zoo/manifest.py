@@ -1,4 +1,4 @@
-"""The manifest: every model of the zoo, read from a folder with one YAML file a family."""
+"""The manifest: every model of the zoo, read from a folder with one YAML file per family."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ManifestFile(Frozen):
 
 @dataclass(frozen=True)
 class Origin:
-    """Where an entry is written; `line` counts from 1."""
+    """The location of an entry; `line` counts from 1."""
 
     file: Path
     line: int
@@ -44,21 +44,21 @@ class Origin:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Every entry by name, in the order of the files' names and of the lines in them."""
+    """All entries by name, ordered by file name and line."""
 
     models: Mapping[str, ModelSpec]
     origins: Mapping[str, Origin]
-    _folder: Path | None = None  # None: the models that come with Menagerie
-    _variants: frozenset[str] = frozenset()  # what an entry's `precisions` made
+    _folder: Path | None = None  # None: Menagerie's own models
+    _variants: frozenset[str] = frozenset()  # made from entries' `precisions`
 
     @property
     def listing(self) -> str:
-        """The command that lists its models."""
+        """The command that lists the manifest's models."""
         place = "" if self._folder is None else f" --manifest {shlex.quote(str(self._folder))}"
         return f"zoo list{place}"
 
     def spec(self, name: str) -> ModelSpec:
-        """Return the entry called `name`; UsageError names the nearest where there is none."""
+        """Return the entry called `name`; raise UsageError, with a suggestion, if it is unknown."""
         self._require(name)
         return self.models[name]
 
@@ -70,10 +70,10 @@ class Manifest:
     ) -> list[str]:
         """Return the names that match any pattern or have any tag, in the manifest's order.
 
-        Patterns are names, or globs with `*`, `?`, `[...]`; a glob leaves other precisions out.
-        Without patterns and tags, the tag is `default`. With `precisions`, models are taken in
-        these, where they are published (`unpublished`). Raise UsageError for a pattern or tag that
-        selects nothing, or precisions that do not.
+        Patterns are names, or globs with `*`, `?`, `[...]`; a glob matches no other precisions.
+        Without patterns and tags, the tag is `default`. With `precisions`, models are selected in
+        these, if they are published (`unpublished`). Raise UsageError if a pattern, a tag or the
+        precisions select nothing.
         """
         tags = tags if patterns or tags else (DEFAULT_TAG,)
         chosen: set[str] = set()
@@ -95,7 +95,7 @@ class Manifest:
     def unpublished(
         self, patterns: Sequence[str], precisions: Sequence[Precision]
     ) -> list[tuple[str, str, UsageError]]:
-        """Return names among patterns that lack a precision: entry, release, and the reason."""
+        """Return the names among `patterns` that lack a precision: entry, release and reason."""
         step = "Add `precisions: {{{}: {{}}}}` to the entry, or leave it out"
         return [
             (
@@ -113,7 +113,7 @@ class Manifest:
         ]
 
     def _in(self, name: str, precision: Precision) -> str | None:
-        """Return the name of a model in a precision; None if it is not published in it."""
+        """Return a model's name in a precision; None if it is not published in that precision."""
         if self.models[name].precision is precision:
             return name
         return next(iter({_variant_name(name, precision)} & self._variants), None)
@@ -142,15 +142,15 @@ class Manifest:
 
 
 def is_pattern(name: str) -> bool:
-    """Return whether it means all names of its form, as `vit*` does."""
+    """Return whether a name is a glob, such as `vit*`."""
     return not _GLOB.isdisjoint(name)
 
 
 def load_manifest(folder: Path | None = None, *, targets: Iterable[str] = ()) -> Manifest:
-    """Read every `*.yaml` of a folder, by default of the models that come with Menagerie.
+    """Read every `*.yaml` of a folder, by default of Menagerie's own models.
 
-    Entries may name `targets` alone, or any where those are left out. Raise UsageError if the
-    folder does not exist or holds no YAML file, ManifestError with every fault of every file, a
+    Entries may name only `targets`, or any target if these are omitted. Raise UsageError if the
+    folder does not exist or holds no YAML file, ManifestError with every fault of every file, one
     line each.
     """
     given, folder = folder, OUR_MODELS if folder is None else folder
@@ -188,7 +188,7 @@ def _variant_name(model: str, precision: Precision) -> str:
     return f"{model}_{precision.suffix}"
 
 
-@cache  # it costs as much as reading ten small manifests
+@cache  # it takes as long as reading ten small manifests
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a manifest file, for editors."""
     schema = ManifestFile.model_json_schema()
@@ -197,7 +197,7 @@ def json_schema() -> dict[str, Any]:
 
 def _entries(file: YamlFile, targets: Iterable[str]) -> Mapping[str, ModelSpec]:
     value = file.value
-    known = {fault.location for fault in file.faults}  # these read as None: say it once
+    known = {fault.location for fault in file.faults}  # these read as None: report them once
     if value is None:
         return {}
     if isinstance(value, dict) and value.get("version", VERSION) != VERSION:
@@ -205,7 +205,7 @@ def _entries(file: YamlFile, targets: Iterable[str]) -> Mapping[str, ModelSpec]:
         file.faults.append(Fault(file.line(("version",)), ("version",), fact))
         return {}
     try:
-        # As JSON and strictly: lists become tuples and text enums, but '1' never a number.
+        # Strict JSON validation turns lists into tuples and text into enums, but never '1' into 1.
         read = ManifestFile.model_validate_json(
             json.dumps(value), strict=True, context={"targets": tuple(targets)}
         )
@@ -218,7 +218,7 @@ def _entries(file: YamlFile, targets: Iterable[str]) -> Mapping[str, ModelSpec]:
 
 
 def _shown(path: Path) -> str:
-    """Return `path` as a person in the current folder would type it."""
+    """Return `path` as a user in the current folder would type it."""
     try:
         return str(path.absolute().relative_to(Path.cwd()))
     except ValueError:

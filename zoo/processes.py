@@ -1,7 +1,7 @@
-"""The owner of a process, unique among hosts and containers, and its role: worker or not.
+"""Identity of a process, unique among hosts and containers, and its role: worker or not.
 
-Process ids do not suffice: hosts and containers that share a folder or a store give the same ones,
-and ids are reused.
+Process ids do not suffice: hosts and containers that share a folder or a store assign the same
+ids, and ids are reused.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ OWN_STORE = "MENAGERIE_OWN_STORE"
 
 
 class Owner(Frozen):
-    """A process that something belongs to, as it can be written down and be read elsewhere."""
+    """A process that owns something, in a form that other hosts can read."""
 
-    # The host's name, and a digest of it and of the space in which the process id holds.
+    # The host's name, and a digest of it and of the namespace of the process id.
     host: str = Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=64)
     pid: int = Field(ge=1, le=_MOST)
-    born: str = Field(pattern=r"^[0-9a-f]{12}$")  # a digest of when it started
+    born: str = Field(pattern=r"^[0-9a-f]{12}$")  # a digest of its start time
 
     @classmethod
     def this(cls) -> Owner:
-        """Return the owner that is this process."""
+        """Return this process as an owner."""
         pid = os.getpid()
         return cls(host=_host(), pid=pid, born=_digest(birth(pid) or ""))
 
     def lives(self) -> bool | None:
-        """Return whether it still runs; None where that cannot be seen from here."""
+        """Return whether the process still runs; None if that is not visible from here."""
         if self.host != _host():
             return None
-        with suppress(PermissionError):  # of another user, where /proc hides those
+        with suppress(PermissionError):  # another user's, if /proc hides those
             if (born := birth(self.pid)) is not None:
                 return _digest(born) == self.born
         try:
@@ -55,18 +55,18 @@ class Owner(Frozen):
             return None
         except ProcessLookupError:
             return False
-        return False  # only its exit code is left
+        return False  # a zombie
 
 
 def birth(pid: int) -> str | None:
-    """Return when a process started, a text that no other process with this id has.
+    """Return a process's start time, as text that no other process with this id has.
 
-    On Linux ticks since boot together with the boot's id, which no clock that is set can change; on
-    macOS the date, to a second. None if there is no such process, or only its exit code is left.
+    On Linux it is ticks since boot and the boot's id, which setting the clock does not change; on
+    macOS it is the date, to a second. None if there is no such process, or it is a zombie.
     """
     if _LINUX:
         try:
-            # See proc(5): the name in brackets may hold anything, brackets and blanks included.
+            # See proc(5): the name in brackets may contain anything, even brackets and blanks.
             fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
             boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
         except (FileNotFoundError, ProcessLookupError):
@@ -84,9 +84,9 @@ def birth(pid: int) -> str | None:
 
 
 def _host() -> str:
-    """Return this host's name, and a digest of it and of its process id namespace.
+    """Return this host's name, with a digest of it and of its process id namespace.
 
-    Containers that share the host's network share its name as well, but not its processes.
+    Containers that share the host's network share its name, but not its processes.
     """
     node, space = platform.node(), ""
     with suppress(OSError):  # not on macOS
@@ -99,14 +99,14 @@ def _digest(text: str) -> str:
 
 
 def is_worker() -> bool:
-    """Return whether this is a worker's process, by `MENAGERIE_ROLE=worker` of its service."""
+    """Return whether this is a worker, whose service sets `MENAGERIE_ROLE=worker`."""
     return os.environ.get(ROLE) == WORKER
 
 
 def owns(store: str) -> bool:
-    """Return whether it is this user's own store: the local cluster's, whoever asks.
+    """Return whether `store` is this user's own: the local cluster's, in every process.
 
-    The cluster and its worker run as the owner of the keys; a promotion by hand would judge by the
-    same manifest what the same processes proved.
+    The cluster and its worker run as the owner of the keys, so a manual promotion would check the
+    same proofs against the same manifest.
     """
     return os.environ.get(OWN_STORE) == store

@@ -1,4 +1,4 @@
-"""Progress inside a stage of a conversion: its steps, reported to a listener as they are done."""
+"""Progress within a stage of a conversion: steps reported to a listener when they are done."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _PROGRESS: ContextVar[_Listening | None] = ContextVar("progress", default=None)
 
 
 class StepDone(Frozen):
-    """Something that was done inside a stage, or that begins there and takes long."""
+    """A step of a stage that is done, or that begins and takes long."""
 
     text: str  # e.g. `program main: 31 kernels generated`
-    share: float  # of the stage that is done, 0 to 1
-    begins: bool = False  # whether it takes long and begins: it is shown at once, also in a pipe
+    share: float  # of the stage that is done, from 0 to 1
+    begins: bool = False  # whether a long step begins; it is shown at once, even in a pipe
 
 
 @dataclass
 class _Listening:
-    """The listener to steps, and which share of the stage is at work."""
+    """The listener to steps, and the share of the stage that is running."""
 
     listener: Callable[[StepDone], None]
     start: float = 0.0
@@ -35,7 +35,7 @@ class _Listening:
 
 @contextmanager
 def progress_to(listener: Callable[[StepDone], None]) -> Iterator[None]:
-    """Report each step of a stage to the listener in the block, in the stage's thread."""
+    """Report each step inside the block to the listener, in the stage's thread."""
     token = _PROGRESS.set(_Listening(listener))
     try:
         yield
@@ -44,10 +44,10 @@ def progress_to(listener: Callable[[StepDone], None]) -> Iterator[None]:
 
 
 def report_step(text: str, share: float = 1.0, *, begins: bool = False) -> None:
-    """Report to the listener that a step is done, or begins; no full stop at the end.
+    """Report to the listener that a step is done, or begins; `text` has no full stop.
 
-    The share is of the part of the stage that is at work (`in_parts`), or of the whole stage. Where
-    nobody listens, what begins is logged as a warning: else it would seem to hang.
+    `share` relates to the running part of the stage (`in_parts`), or to the whole stage. Without a
+    listener, a step that begins is logged as a warning, so that it does not seem to hang.
     """
     if (listening := _PROGRESS.get()) is not None:
         done = listening.start + listening.width * share
@@ -57,7 +57,7 @@ def report_step(text: str, share: float = 1.0, *, begins: bool = False) -> None:
 
 
 def in_parts(items: Iterable[T], start: float = 0.0, end: float = 1.0) -> Iterator[T]:
-    """Yield each of `items`, of which steps reported meanwhile are a part, between two shares."""
+    """Yield `items`; steps reported meanwhile are a part of the current one's share of progress."""
     known = tuple(items)
     listening = _PROGRESS.get() or _Listening(lambda _: None)
     listening.width = (end - start) / max(len(known), 1)

@@ -1,7 +1,7 @@
-"""What each stage of a conversion found out, as frozen records that travel between stages.
+"""Results of each stage of a conversion, as frozen records that are passed between stages.
 
-Filled in by transforms and `menagerie.validation`, kept in the bundle's report.json, drawn by
-`zoo.report`.
+They are filled in by transforms and `menagerie.validation`, stored in the bundle's report.json,
+and drawn by `zoo.report`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from zoo.base_models import Frozen
 
 
 class Refusal(Frozen):
-    """A place where a pass matched but would not rewrite, and why."""
+    """A place where a pass matched but refused to rewrite, and the reason."""
 
     node: str
     reason: str
 
 
 class PassRecord(Frozen):
-    """What one pass did to one program."""
+    """The effect of one pass on one program."""
 
     name: str
     modified: bool
@@ -38,10 +38,10 @@ class PassRecord(Frozen):
 
 
 class LayerCost(Frozen):
-    """How far eager's results move when one layer's weights are rounded, all others whole.
+    """The change of eager's results when only one layer's weights are rounded.
 
-    `result_snr_db` is of the layer's own result, from exact operands, `output_snr_db` of the
-    program's output that moves most; None where the rounding was not followed so far.
+    `result_snr_db` is the SNR of the layer's own result, from exact operands, `output_snr_db` that
+    of the program's output that changes most; None if the rounding was not followed that far.
     """
 
     parameter: str
@@ -50,17 +50,17 @@ class LayerCost(Frozen):
 
 
 class PassLog(Frozen):
-    """Every pass that ran over a program, in order, and what rounding its weights costs."""
+    """Every pass that ran over a program, in order, and the cost of rounding its weights."""
 
     program: str
     records: tuple[PassRecord, ...] = ()
-    rounding: tuple[LayerCost, ...] = ()  # of a release in integers; the dearest first
+    rounding: tuple[LayerCost, ...] = ()  # in an integer release; most costly first
 
 
 def dearest(report: ConversionReport) -> str:
-    """Name the layer whose rounding costs a wrong program most; empty if none was rounded.
+    """Return the layer whose rounding costs a wrong program most; empty if none was rounded.
 
-    Where an accuracy gate alone failed, any program's.
+    If only an accuracy gate failed, the layer may be in any program.
     """
     wrong = [p.program for p in report.validation.programs if p.wrong_cases]
     logs = [log for log in report.passes if not wrong or log.program == wrong[0]]
@@ -75,21 +75,21 @@ def dearest(report: ConversionReport) -> str:
 
 
 class NodeKind(StrEnum):
-    """What a node is in the eyes of a reader; operators by what they cost or do."""
+    """The kind of a node, for readers; operators are classified by cost or purpose."""
 
     INPUT = "input"
     OUTPUT = "output"
     HEAVY = "heavy"  # convolutions, matrix products, attention
     NORM = "norm"
     ACTIVATION = "activation"
-    LAYOUT = "layout"  # moves elements, computes nothing
+    LAYOUT = "layout"  # moves elements without computing
     OTHER = "other"
 
 
 class GraphNode(Frozen):
-    """One node of a graph; weights are not nodes here.
+    """One node of a graph; weights are not nodes.
 
-    `module` is the model's own path of the module it comes from, `detail` shape and dtype.
+    `module` is the path, in the model, of the module it comes from; `detail` is shape and dtype.
     """
 
     name: str
@@ -101,13 +101,13 @@ class GraphNode(Frozen):
 
 
 class GraphRecord(Frozen):
-    """The nodes of a graph, producers before their users."""
+    """The nodes of a graph in topological order."""
 
     nodes: tuple[GraphNode, ...]
 
 
 class ProgramGraphs(Frozen):
-    """A program's graph before and after the passes: what its picture is drawn of."""
+    """A program's graph before and after the passes, from which it is drawn."""
 
     program: str
     before: GraphRecord
@@ -115,74 +115,74 @@ class ProgramGraphs(Frozen):
 
 
 class LoweringRecord(Frozen):
-    """What the target compiler made of a program."""
+    """The result of the target compiler for a program."""
 
     program: str
     library_bytes: int
-    symbols: tuple[str, ...]  # shim functions the library imports, sorted
-    fallback_kernels: tuple[str, ...]  # those of them that compute, sorted
-    generated_kernels: int  # loops Inductor wrote itself
+    symbols: tuple[str, ...]  # shim functions that the library imports, sorted
+    fallback_kernels: tuple[str, ...]  # the shim functions that compute, sorted
+    generated_kernels: int  # loops that Inductor generated
     seconds: float
 
 
 class DivergenceStage(StrEnum):
-    """Between which two forms of a program the numbers part."""
+    """The stage at which a program's numbers diverge."""
 
     PASSES = "passes"  # a pass changed what eager computes
-    LOWERING = "lowering"  # the target computes something else than eager
+    LOWERING = "lowering"  # the target's result differs from eager's
 
 
 class Divergence(Frozen):
-    """The first place where a program computes something else than eager PyTorch.
+    """The first place where a program's result differs from eager PyTorch's.
 
-    `max_abs` is in the node's own units, `snr_db` in decibels; infinite where the run ended in an
-    error. Unless `certain`, the time ran out: the fault is at this node or in what feeds it.
+    `max_abs` is in the node's own units, `snr_db` in decibels; both are infinite if the run ended
+    in an error. Unless `certain`, the time ran out: the fault is at this node or before it.
     """
 
     stage: DivergenceStage
     pass_name: str | None  # the first wrong pass; None in lowering
     node: str
-    operator: str  # as torch names it, e.g. "aten.conv2d.default"
-    module_path: str  # the model's own, empty where it is not known
-    source_line: str  # `file:line`, empty where it is not known
+    operator: str  # torch's name, e.g. "aten.conv2d.default"
+    module_path: str  # in the model; empty if unknown
+    source_line: str  # `file:line`; empty if unknown
     max_abs: float
     snr_db: float
     certain: bool = True
-    reproducer: Path | None = None  # a folder with a small program that shows it
+    reproducer: Path | None = None  # folder of a small program with the fault
 
     @property
     def command(self) -> str:
-        """What runs the reproducer again; empty where there is none."""
+        """The command that runs the reproducer; empty without one."""
         if self.reproducer is None:
             return ""
         return f"python -m transforms.bisect {shlex.quote(str(self.reproducer))}"
 
 
 class Diagnosis(Frozen):
-    """What the search for the cause of a failed validation came to."""
+    """The result of the search for the cause of a failed validation."""
 
-    program: str = ""  # the one that diverges, when one was found
-    case: int | None = None  # the golden case whose inputs show it
+    program: str = ""  # the diverging program, if one was found
+    case: int | None = None  # the golden case that shows the divergence
     divergence: Divergence | None = None
-    detail: str = ""  # why there is no divergence
+    detail: str = ""  # why no divergence was found
 
 
 class StageTime(Frozen):
-    """How long one stage took, in seconds."""
+    """The duration of one stage, in seconds."""
 
     stage: str
     seconds: float
 
 
 class ConversionReport(Frozen):
-    """All that is known of one conversion; report.json in the bundle, and what a person reads."""
+    """Everything known about one conversion: the bundle's report.json, which pages show."""
 
     model: str
     summary: str
     target: str
     build_key: str
     source: str
-    random_weights: int | None  # the seed, when weights are random
+    random_weights: int | None  # the seed, if weights are random
     licence: str
     parameters: int
     weights_bytes: int
@@ -204,16 +204,16 @@ class ConversionReport(Frozen):
 
     @property
     def worst_snr_db(self) -> float | None:
-        """The lowest SNR, infinite where all outputs are bit-equal; None without outputs."""
+        """The lowest SNR, infinite if all outputs are bit-equal; None without outputs."""
         ratios = (o.snr_db for p in self.validation.programs for o in p.parity)
         return min(ratios, default=None)
 
 
 class FailureReport(Frozen):
-    """All that is known of a conversion that ended before there was anything to validate.
+    """Everything known about a conversion that failed before there was anything to validate.
 
-    `place` is the node, file or program that the error names, `fact` what is wrong with it; `log`
-    is the end of what the model's process said, `log_path` where the whole of it is.
+    `place` is the node, file or program that the error names, and `fact` is its fault. `log` is the
+    end of the log of the model's process, and `log_path` is the whole log's path.
     """
 
     model: str
@@ -226,7 +226,7 @@ class FailureReport(Frozen):
     summary: str = ""
     build_key: str | None = None
     random_weights: int | None = None
-    stages: tuple[StageTime, ...] = ()  # those before the one that failed
+    stages: tuple[StageTime, ...] = ()  # stages before the one that failed
     log: str = ""
     log_path: str = ""
     machine: str = ""
@@ -236,7 +236,7 @@ class FailureReport(Frozen):
 def with_latencies(
     validation: ValidationReport, measured: Iterable[tuple[str, Measurement]]
 ) -> ValidationReport:
-    """Return a judgement with the latencies of programs that were measured elsewhere, by name."""
+    """Return a validation with latencies, by program, that were measured elsewhere."""
     times = dict(measured)
     programs = (replace(p, latency=times.get(p.program, p.latency)) for p in validation.programs)
     return replace(validation, programs=tuple(programs))
@@ -246,12 +246,12 @@ Suspected = tuple[str, int | None]  # a program, and the golden case that may sh
 
 
 def suspected(validation: ValidationReport, programs: Sequence[str]) -> tuple[Suspected, ...]:
-    """Return what to search, the likeliest first; nothing where a search would tell nothing.
+    """Return the programs and cases to search, likeliest first; empty if a search is pointless.
 
-    A program whose output was out of tolerance is tried with the first such golden case, a refuted
-    one with what refuted it, whose numbers follow those of golden cases. One that was not judged,
-    since the runtime refused it or crashed, is tried with all its cases. Where only the whole is
-    wrong (two runs differ, say), every program is tried once.
+    A program whose output was out of tolerance is tried with the first such golden case. A refuted
+    one is tried with the case that refuted it, numbered after the golden cases. One that was not
+    judged, because the runtime refused it or crashed, is tried with all its cases. If the fault is
+    not in one program (e.g. two runs differ), every program is tried once.
     """
     if validation.passed or validation.verdict is Verdict.TIMED_OUT:
         return ()

@@ -1,8 +1,8 @@
-"""What is in one YAML file, with the line of all that is wrong with it, in its author's words.
+"""The content of one YAML file, and its faults with their lines, in its author's terms.
 
-Only what a manifest needs is read: mappings with text keys, lists, text, numbers, true, false and
+Only a manifest's types are read: mappings with text keys, lists, text, numbers, true, false and
 null. Anchors, tags, duplicate keys and oversized files are faults, so a file can neither run code
-nor unfold into more than is written in it. What Pydantic refuses is put into the same words.
+nor expand into more than it contains. Pydantic's errors are reported in the same terms.
 """
 
 from __future__ import annotations
@@ -36,49 +36,49 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
-_DEEPEST = 500  # beyond MAX_DEPTH is a fault with its line, beyond this one without
-MAX_VALUES = 50_000  # and keys
-_INTEGER_BITS = 64  # of the largest; Python refuses to print one of thousands of digits
+_DEEPEST = 500  # a fault beyond MAX_DEPTH has its line, one beyond this does not
+MAX_VALUES = 50_000  # including keys
+_INTEGER_BITS = 64  # Python refuses to print integers of thousands of digits
 _PREFIX = "tag:yaml.org,2002:"
 _SCALARS = frozenset(("str", "int", "float", "bool", "null"))
 
 Location = tuple[str | int, ...]
-_RULES = YAML(typ="safe", pure=True)  # of YAML 1.2: what text without quotes means
+_RULES = YAML(typ="safe", pure=True)  # YAML 1.2's meaning of text without quotes
 _SHOWN = 60  # characters of a faulty value that a message repeats
-_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # of pydantic's, of dataclasses
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # Pydantic's, dataclasses'
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Something wrong at a line of a file; `location` leads there through keys and indices."""
+    """A fault at a line of a file; `location` is its path of keys and indices."""
 
     line: int
     location: Location
     fact: str
 
     def __str__(self) -> str:
-        """Return the fact, behind its location as `models.resnet18.programs[0].dtype`."""
+        """Return the location, e.g. `models.resnet18.programs[0].dtype`, and the fact."""
         steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.location)
         return ": ".join(filter(None, ("".join(steps).removeprefix("."), self.fact)))
 
 
 @dataclass
 class YamlFile:
-    """A file's data, the line (from 1) of each location in it, and what is wrong with it."""
+    """A file's data, the line (from 1) of each location in it, and its faults."""
 
     value: Any = None
     lines: dict[Location, int] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
 
     def line(self, location: Location) -> int:
-        """Return the line of `location`, or of the nearest thing around it that the file has."""
+        """Return the line of `location`, or of the nearest enclosing location in the file."""
         while location and location not in self.lines:
             location = location[:-1]
         return self.lines.get(location, 1)
 
 
 def read_yaml(path: Path) -> YamlFile:
-    """Read a file; what cannot be read is in the result's `faults`, never an exception."""
+    """Read a file; errors are in the result's `faults` and never raised."""
     try:
         with path.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
@@ -103,9 +103,9 @@ def _faulty(line: int, fact: str) -> YamlFile:
 
 
 def _read(text: str) -> YamlFile:
-    """Make a document's data of libyaml's events in one go.
+    """Build a document's data from libyaml's events in one pass.
 
-    Those come without recursion, however deep the text. Raise RecursionError if it is nested too
+    The events need no recursion, however deep the text is. Raise RecursionError if it is nested too
     deeply, YAMLError if it is not YAML.
     """
     events, file = _events(text), YamlFile()
@@ -124,7 +124,7 @@ def _read(text: str) -> YamlFile:
 def _events(text: str) -> Iterator[Event]:
     """Yield the parser's events.
 
-    Raise RecursionError if they nest too deeply, YAMLError if it is not YAML, or too much of it.
+    Raise RecursionError if they nest too deeply, YAMLError if the text is no YAML or too large.
     """
     depth = values = 0
     for event in YAML(typ="safe").parse(text):
@@ -139,9 +139,9 @@ def _events(text: str) -> Iterator[Event]:
 
 @lru_cache(maxsize=4096)
 def _plain(text: str) -> tuple[str, Any]:
-    """Return kind and value of text without quotes; ValueError: it only looks like a number.
+    """Return kind and value of unquoted text; raise ValueError if it only looks like a number.
 
-    The words of manifests come again and again.
+    The cache helps because manifests repeat their words.
     """
     tag = str(_RULES.resolver.resolve(ScalarNode, text, (True, False)))
     kind = tag.removeprefix(_PREFIX)
@@ -155,14 +155,14 @@ def _plain(text: str) -> tuple[str, Any]:
 
 
 class _Builder:
-    """Turns events into data, noting lines and faults in `file`."""
+    """A builder of data from events, which records lines and faults in `file`."""
 
     def __init__(self, file: YamlFile, events: Iterator[Event]) -> None:
         self._file = file
         self._events = events
 
     def build(self, event: Event, location: Location) -> Any:
-        """Return the value that begins with `event`; all of its events are taken."""
+        """Return the value that begins with `event`, and consume all of its events."""
         self._file.lines.setdefault(location, event.start_mark.line + 1)
         if isinstance(event, AliasEvent):
             fact = "anchors and aliases are not read; write it out"
@@ -212,7 +212,7 @@ class _Builder:
         return text if kind == "str" else None
 
     def _scalar(self, event: ScalarEvent, location: Location) -> Any:
-        if not event.implicit[0]:  # in quotes, or a block
+        if not event.implicit[0]:  # quoted, or a block
             return event.value
         try:
             kind, value = _plain(event.value)
@@ -221,7 +221,7 @@ class _Builder:
         return value if kind in _SCALARS else self._refuse(event, location, _not_read(kind))
 
     def _refuse(self, event: Event, location: Location, fact: str) -> Any:
-        """Note a fault, and read None in the place of the value that begins with `event`."""
+        """Record a fault, and return None for the value that begins with `event`."""
         self._fault(event.start_mark.line + 1, location, fact)
         self._pass_over(event)
 
@@ -248,13 +248,13 @@ Schema = dict[str, Any]
 
 
 def explain(error: ValidationError, schema: Schema) -> list[tuple[Location, str]]:
-    """Return every fault that validation found, as its location in the data and a fact about it.
+    """Return the location in the data and the fact of every fault that validation found.
 
     Known names are taken from `schema`, the JSON Schema of the validated type.
     """
     facts: dict[Location, str] = {}
     meant: set[Location] = set()
-    # What is too short, and not empty, is so because faulty entries were not counted.
+    # A sequence is too short but not empty only because faulty entries were not counted.
     found = error.errors(include_url=False)
     details = [d for d in found if not (d["type"] == "too_short" and d["input"])]
     for detail in details:
@@ -297,9 +297,9 @@ def _fact(detail: ErrorDetails, location: Location, node: Schema) -> str:
 
 
 def _follow(steps: Iterable[str | int], root: Schema) -> tuple[Location, Schema]:
-    """Return the place in the data an error speaks of, and the schema there (for a key: around it).
+    """Return an error's location in the data, and the schema there (for a key: around it).
 
-    Pydantic's path also names the union members it tried, which the author never wrote.
+    Pydantic's path also names the union members that it tried, which are not in the data.
     """
     location: Location = ()
     node = around = root
@@ -317,7 +317,7 @@ def _follow(steps: Iterable[str | int], root: Schema) -> tuple[Location, Schema]
         else:
             values = [node.get("additionalProperties"), *node.get("patternProperties", {}).values()]
             inner = node.get("items") if isinstance(step, int) else values[-1]
-            if not isinstance(inner, dict):  # nothing is known of it, or a union's member is named
+            if not isinstance(inner, dict):  # unknown, or a union's member
                 continue
             location = (*location, step)
         node, around = _resolve(root, inner), node
@@ -325,7 +325,7 @@ def _follow(steps: Iterable[str | int], root: Schema) -> tuple[Location, Schema]
 
 
 def _resolve(root: Schema, node: Schema) -> Schema:
-    """Return `node` without references and without the null that makes it optional."""
+    """Return `node` with references resolved and without the null that makes it optional."""
     while "$ref" in node or "anyOf" in node:
         if "$ref" in node:
             node = root["$defs"][node["$ref"].rpartition("/")[2]]

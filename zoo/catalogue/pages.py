@@ -34,7 +34,7 @@ class Site(Frozen):
     """The owner's settings of the store's site.
 
     Attributes:
-        address: where a web server publishes the store; empty without one.
+        address: where a web server publishes the store; None without one.
         wheels: file names of the small package under `WHEELS`, one per platform.
     """
 
@@ -150,7 +150,7 @@ def snippets(model: CataloguedModel, history: History, way: Way) -> tuple[Comman
     heard = Command("Make text of a recording", f"menagerie transcribe {model.name} a.wav")
     run = "The same in Python" if model.speech else "Run it in Python, without PyTorch"
     zipped = (model.name, history.platform) in way.archives
-    alone = history.platform == "cpu-linux-x86_64" and not zipped and not model.speech  # a loop
+    alone = history.platform == "cpu-linux-x86_64" and not zipped and not model.speech  # loops
     command = f"{pull}-alone --standalone && {model.name}-alone/menagerie-run --bench 20"
     by_itself = Command("Without Python: a folder that proves and measures itself", command)
     return (
@@ -196,5 +196,5 @@ def _python(model: CataloguedModel, history: History) -> str:
 def _zeros(tensor: TensorSpec, program: BundleProgram) -> str:
     """Return code for an array of zeros with each dimension at its lowest size."""
     shape = tuple(program.dimensions[a][0] if isinstance(a, str) else a for a in tensor.shape)
-    dtype = "uint16" if tensor.dtype is Dtype.BFLOAT16 else tensor.dtype  # its bits: numpy has none
+    dtype = "uint16" if tensor.dtype is Dtype.BFLOAT16 else tensor.dtype  # bits: numpy lacks it
     return f'np.zeros({shape}, "{dtype}")'

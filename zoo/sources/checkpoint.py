@@ -46,7 +46,7 @@ def keep(
     """Return a file of the downloads folder, written by `write` unless it exists.
 
     Messages name its origin, `place`, and its model; `sha256` may be a prefix of the digest. Raise
-    SourceError if it cannot be written, HashMismatch if its digest differs: it is then removed.
+    SourceError if it cannot be written, HashMismatch if its digest differs; nothing is kept then.
     """
     cached = downloads() / re.sub(r"[^A-Za-z0-9_.-]", "_", name)
     if cached.exists() and sha256_of(cached).startswith(sha256):
@@ -169,7 +169,7 @@ def read_state(path: Path, model: str, key: str | None = None) -> Mapping[str, T
 
 
 def fill(module: nn.Module, state: Mapping[str, Tensor], model: str) -> None:
-    """Give `module` exactly the tensors of `state`; SourceError says what differs, and how many."""
+    """Load exactly the tensors of `state` into `module`; raise SourceError for any difference."""
     own = module.state_dict()
     differences = {
         "missing": sorted(own.keys() - state.keys()),

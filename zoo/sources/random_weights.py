@@ -4,9 +4,9 @@ Libraries initialise for the first step of training: heads at zero, normalisatio
 layer scales at 1e-6, small weights everywhere, and batch norm statistics that match nothing. In
 evaluation such a model computes almost nothing: the logits of a fresh ViT are exactly 0, those of
 a fresh MobileNetV3 are 1e-9, and those of a fresh Parakeet hardly depend on the audio, so that any
-tolerance accepts any answer. Here constant parameters are redrawn, weak ones strengthened, and
-batch norm statistics taken from the activations that really arrive: every layer matters. What is
-strong enough to drown what it is added to is weakened (`SmallBranches`).
+tolerance accepts any answer. Here constant parameters are redrawn, weak ones are strengthened, and
+batch norm statistics are taken from the actual activations, so that every layer matters. Branches
+that would drown the trunk to which they are added are weakened (`SmallBranches`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BIAS_STD = 0.1
 _OFFSET = 1.0
 _SCALES = (0.5, 1.5)
 _WEAK_GAIN = 0.5
-_FAINTEST = 0.25  # of its layer's mean second moment, that of a channel: twice the gain
+_FAINTEST = 0.25  # bound of a channel's second moment over its layer's mean: at most twice the gain
 _FEWEST = 2  # the fewest elements that can be called constant
 SHARE = 0.15  # the largest deviation of a branch, relative to its trunk's
 _SUMS = frozenset({
@@ -84,8 +84,8 @@ def enliven(module: nn.Module, spec: ModelSpec, model: str) -> None:
 def strengthen(module: nn.Module, run: Callable[[], object]) -> None:
     """Repair degenerate parameters in place, drawing from torch's current random state.
 
-    `run` calls the module, which is float32 and in eval mode; each batch norm takes its input's
-    statistics as it is reached, and each residual branch the size of `SmallBranches`.
+    `run` calls the module, which is float32 and in eval mode. When reached, a batch norm takes its
+    input's statistics, and `SmallBranches` scales a residual branch.
     """
     with torch.no_grad():
         norms = [layer for layer in module.modules() if isinstance(layer, _BATCH_NORMS)]
@@ -198,11 +198,11 @@ class _Made:
 class SmallBranches(TorchFunctionMode):
     """A mode that scales the last weights of each residual branch when its sum is reached.
 
-    A sum of two results of one shape is a residual one if more weighted operations lie behind one
-    of them, the branch, than behind the other, the trunk, and if the branch is, but for its form, a
-    weighted operation's result. That operation's parameters, and its result in the sum at hand, are
-    scaled until the branch deviates by `SHARE` of what its trunk does; smaller ones stay. Factors
-    keep bfloat16's 8 bits: the last bits, in which machines differ, stay out of the weights.
+    A sum of two results of one shape is residual if one of them, the branch, depends on more
+    weighted operations than the other, the trunk, and if the branch is, except for its shape, a
+    weighted operation's result. That operation's parameters, and its result in this sum, are scaled
+    down until the branch's deviation is `SHARE` of its trunk's; smaller branches stay. Factors have
+    bfloat16's 8 bits, so that the last bits, in which machines differ, stay out of the weights.
     """
 
     def __init__(self) -> None:
@@ -264,7 +264,7 @@ def misfit(forward: Callable[..., Any], names: Iterable[str], positions: int = 0
     except (TypeError, ValueError):
         return ""
     try:
-        for bind in (signature.bind_partial, signature.bind):  # first what is unknown, then missing
+        for bind in (signature.bind_partial, signature.bind):  # first unknown, then missing names
             bind(*range(positions), **dict.fromkeys(names))
     except TypeError as error:
         kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

@@ -50,7 +50,7 @@ def _fitted(picture: Tensor, size: int, share: float) -> Tensor:
     The square's side is `share` of the shorter side. Matrix products allow any picture size.
     """
     count, high, wide, channels = picture.shape
-    sides = [torch.arange(n).amax(0) + 1.0 for n in (high, wide)]  # tensors, for sizes are dynamic
+    sides = [torch.arange(n).amax(0) + 1.0 for n in (high, wide)]  # tensors: sizes are dynamic
     scale = torch.minimum(*sides) * share / size
     rows, columns = (
         _taps(n, side, size, scale) for n, side in zip((high, wide), sides, strict=True)

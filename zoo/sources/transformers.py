@@ -199,9 +199,9 @@ _NAMES = {  # transformers' names of a head
 def with_pieces(speech: SpeechSpec, source: SourceSpec, context: Context) -> SpeechSpec:
     """Return the entry's speech with the pieces of the tokenizer, if its vocabulary names one.
 
-    The tokens of a decoder's head are then those of its generation_config.json, and the blank of a
-    CTC head over characters is what vocab.json says of `<pad>`. Raise SourceError if there is no
-    tokenizer, or not one of as many tokens as the entry says, SourceRefused if the source's folder
+    A decoder's head then takes its tokens from generation_config.json, and a CTC head over
+    characters takes its blank from `<pad>` in vocab.json. Raise SourceError if the tokenizer is
+    missing or has another number of tokens than the entry, SourceRefused if the source's folder
     leads out of the manifest's.
     """
     words = speech.vocabulary
@@ -223,7 +223,7 @@ def with_pieces(speech: SpeechSpec, source: SourceSpec, context: Context) -> Spe
 
 
 def use_pieces(count: int, source: SourceSpec, context: Context) -> tuple[str, ...]:
-    """Return the pieces of tokenizer.json in a package; SourceError unless they are so many."""
+    """Return the `count` pieces of a package's tokenizer.json; SourceError for another number."""
     if not isinstance(source, PackageSource):
         raise SourceError(context.model, "its tokenizer is not in a package", "Use kind: package")
     return _numbered(_tokens(source, context)[0], count, _FILE, "use", context)
