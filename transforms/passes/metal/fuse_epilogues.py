@@ -14,7 +14,7 @@ import enum
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -201,8 +201,7 @@ def _convolution(  # noqa: PLR0917
     if weight.shape[1] * groups * 2 == images.shape[1]:  # gated and masked
         images = _functional.glu(images, 1).masked_fill(finish[-1].bool(), 0)
     window = (stride, padding, dilation, False, [0] * len(stride), groups)
-    made = aten.convolution.default(images, weight, bias, *window)
-    return _with_steps(made, *finish)
+    return _with_steps(aten.convolution.default(images, weight, bias, *window), *finish)
 
 
 _functional = torch.nn.functional
@@ -232,12 +231,20 @@ declare(_CONVOLUTION, _convolution)
 declare(_SQUEEZE, _squeeze)
 
 
+class _Read(NamedTuple):
+    """The operands that a convolution reads in place of its input; none for a product."""
+
+    images: Node | None = None
+    factor: Node | None = None  # of the images' channels
+    mask: Node | None = None  # of gated images: where they count as zero
+
+
 @dataclass
 class _Chain:
     """A product and the calls that follow it, each the only user of the one before."""
 
     product: Node
-    mask: Node | None = None  # of what a convolution reads gated
+    read: _Read
     nodes: list[Node] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
 
@@ -248,7 +255,7 @@ class _Chain:
     @property
     def other(self) -> Node | None:
         """The one operand beside the product's own that the calls read."""
-        return next((c.other for c in self.calls if c.other is not None), self.mask)
+        return next((c.other for c in self.calls if c.other is not None), self.read.mask)
 
 
 class FuseEpilogues(GraphPass):
@@ -263,7 +270,7 @@ class FuseEpilogues(GraphPass):
             if not _is_taken(node):
                 continue
             chain = _chain(node)
-            if chain.nodes or _has_more(node):
+            if chain.nodes or _has_more(chain):
                 steps = ", ".join(call.step.name.lower() for call in chain.calls)
                 journal.changed(f"{node.name} ends with {steps or 'its bias or factor'}")
                 _fuse(editor, chain)
@@ -285,16 +292,15 @@ def _is_taken(product: Node) -> bool:
     return plain and made.dtype in _DTYPES and made.dim() >= _MATRIX
 
 
-def _has_more(product: Node) -> bool:
+def _has_more(chain: _Chain) -> bool:
     """Return whether a convolution has a bias or channel factors: each a kernel by Inductor."""
-    if product.target not in _CONVOLUTIONS:
+    if chain.read.images is None:
         return False
-    has_bias = bound_arguments(product)["bias"] is not None
-    return has_bias or _input_and_factor(product)[1] is not None
+    return bound_arguments(chain.product)["bias"] is not None or chain.read.factor is not None
 
 
 def _chain(product: Node) -> _Chain:
-    chain = _Chain(product, _gated_and_mask(product)[1])
+    chain = _Chain(product, _read(product) if product.target in _CONVOLUTIONS else _Read())
     while len(chain.last.users) == 1:
         (user,) = chain.last.users
         calls = calls_of(user, chain.last)
@@ -325,7 +331,7 @@ def _fuse(editor: ProgramEditor, chain: _Chain) -> None:
     last.meta |= {key: value for key, value in product.meta.items() if key != "val"}  # its origin
     numbers = zip(*((int(c.step), c.low, c.high) for c in chain.calls), strict=True)
     steps = [*map(list, numbers)] or [[], [], []]
-    images, factor = _input_and_factor(product) if product.target in _CONVOLUTIONS else (None, None)
+    images, factor, _ = chain.read
 
     def finished(given: Mapping[str, Any], images: Any, factor: Any, other: Any) -> Any:
         """Call the kernel; a linear layer of more axes is a matrix product between views."""
@@ -397,33 +403,33 @@ def _is_small(node: Node) -> bool:
     return plain and surely_equal(fake_value(node).shape[2:], (1, 1))
 
 
-def _input_and_factor(convolution: Node) -> tuple[Node, Node | None]:
-    """Return what a convolution reads, (N, C, H, W), and its channels' factor, (N or 1, C, 1, 1).
+def _read(convolution: Node) -> _Read:
+    """Return the operands of a convolution: images (N, C, H, W), and a factor (N or 1, C, 1, 1).
 
     Only a pointwise convolution takes factors: it reads each element about once, and so each is
     multiplied about once. The images themselves are then never written multiplied.
     """
     given = bound_arguments(convolution)
-    if (gated := _gated_and_mask(convolution)[0]) is not None:
-        return gated, None
+    if (gated := _gated(convolution)) is not None:
+        return gated
     product: Node = given["input"]
     if product.target is not aten.mul.Tensor or not _is_pointwise(convolution):
-        return product, None
+        return _Read(product)
     if set(product.users) != {convolution}:
-        return product, None
+        return _Read(product)
     sides = [bound_arguments(product)[name] for name in ("self", "other")]
     for images, factor in (sides, sides[::-1]):
         if _is_of_channels(factor, images):
-            return images, factor
-    return product, None
+            return _Read(images, factor)
+    return _Read(product)
 
 
-def _gated_and_mask(convolution: Node) -> tuple[Node, Node] | tuple[None, None]:
-    """Return what a depthwise convolution of sequences reads gated, and which places are zero."""
+def _gated(convolution: Node) -> _Read | None:
+    """Return the images of a depthwise convolution of gated and masked sequences, and the mask."""
     given = bound_arguments(convolution)
-    filled = given.get("input", convolution)
+    filled: Node = given["input"]
     if filled.target is not aten.masked_fill.Scalar or len(filled.users) > 1:
-        return None, None
+        return None
     fill = bound_arguments(filled)
     gate, weight = fill["self"], fake_value(given["weight"])
     # The kernel's window; as wide a result as its input, since the mask lies along both.
@@ -432,8 +438,8 @@ def _gated_and_mask(convolution: Node) -> tuple[Node, Node] | tuple[None, None]:
     is_gate = gate.target is aten.glu.default and len(gate.users) == 1
     known = window and tuple(weight.shape) == (given["groups"], 1, 9)
     if not (whole and is_gate and known and bound_arguments(gate)["dim"] in {1, -2}):
-        return None, None
-    return bound_arguments(gate)["self"], fill["mask"]
+        return None
+    return _Read(bound_arguments(gate)["self"], mask=fill["mask"])
 
 
 def _is_pointwise(convolution: Node) -> bool:

@@ -310,6 +310,18 @@ def test_a_gate_is_computed_where_it_is_read(module: Gated, places: int, tmp_pat
     torch.testing.assert_close(torch.from_numpy(result), module(x, hidden).detach())
 
 
+def test_a_product_of_a_masked_input_is_no_gate(tmp_path: Path) -> None:
+    """Only a convolution reads what is gated and masked; a linear layer has no window."""
+
+    class Masked(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.relu(super().forward(x.masked_fill(x > 1, 0)))
+
+    _, calls = _fused(module := Masked(6, 4), x := (torch.randn(5, 6),))
+    assert calls == ["gt", "masked_fill", "finished_product"]
+    convert(module, x, target="metal", out=tmp_path / "out", measure_seconds=0)
+
+
 def test_a_mask_is_converted_once() -> None:
     """However many products it follows."""
     inputs = (torch.randn(2, 3, 6), torch.rand(2, 1, 6) > 0.5)
