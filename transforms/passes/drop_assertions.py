@@ -144,12 +144,15 @@ def _where_it_holds(held: torch.Tensor, sizes: range) -> str:
     below, above = max(pairwise(edges), key=lambda ends: ends[1] - ends[0])
     if (run := above - below - 1) > 1 and run * 2 > len(fit):
         return f": it holds from {below + 1} to {above - 1}"
+    held_sizes, others = set(fit), set(sizes) - set(fit)
     for step in range(2, min(_LARGEST_STEP, sizes[-1] // 2) + 1):
         low, high = max(2, -(-sizes[0] // step)), sizes[-1] // step  # torch takes no least Dim of 1
         multiples = set(range(low * step, sizes[-1] + 1, step))
-        if multiples <= set(fit) and len(multiples) * 3 > max(len(fit), 3):
+        if low >= high:
+            continue
+        if multiples <= held_sizes and len(multiples) * 3 > len(fit):
             return f": it holds of multiples of {step}, {step} * Dim(..., min={low}, max={high})"
-        if len(multiples) > 1 and multiples == set(sizes) - set(fit):
+        if multiples == others:
             return f": it holds of no multiple of {step}; try an example of such a size for these"
     return ""
 
