@@ -265,16 +265,16 @@ class RoundToHalves(CanonicalPass):
 
 
 _HALVES = (torch.float16, torch.bfloat16)
-_OVERLOADS = "Tensor", "Scalar"
-_FACTORS = [getattr(op, kind) for op in (aten.mul, aten.div) for kind in _OVERLOADS]
-_TERMS = aten.add, aten.sub, aten.rsub, aten.fmod, aten.remainder
-_COMPARISONS = aten.gt, aten.ge, aten.lt, aten.le, aten.eq, aten.ne
+_FACTORS = [aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar]
 _ROUNDED = [
-    *_FACTORS, *(getattr(op, kind) for op in (*_TERMS, *_COMPARISONS) for kind in _OVERLOADS),
-    aten.pow.Tensor_Tensor, aten.pow.Tensor_Scalar, aten.pow.Scalar, aten.maximum.default,
-    aten.minimum.default, aten.fmax.default, aten.fmin.default, aten.where.self, aten.atan2.default,
-    aten.hypot.default, aten.logaddexp.default, aten.xlogy.Tensor, aten.clamp.default,
-    aten.clamp.Tensor,
+    *_FACTORS, aten.add.Tensor, aten.add.Scalar, aten.sub.Tensor, aten.sub.Scalar,
+    aten.rsub.Tensor, aten.rsub.Scalar, aten.fmod.Tensor, aten.fmod.Scalar, aten.remainder.Tensor,
+    aten.remainder.Scalar, aten.pow.Tensor_Tensor, aten.pow.Tensor_Scalar, aten.pow.Scalar,
+    aten.gt.Tensor, aten.gt.Scalar, aten.ge.Tensor, aten.ge.Scalar, aten.lt.Tensor, aten.lt.Scalar,
+    aten.le.Tensor, aten.le.Scalar, aten.eq.Tensor, aten.eq.Scalar, aten.ne.Tensor, aten.ne.Scalar,
+    aten.maximum.default, aten.minimum.default, aten.fmax.default, aten.fmin.default,
+    aten.where.self, aten.atan2.default, aten.hypot.default, aten.logaddexp.default,
+    aten.xlogy.Tensor, aten.clamp.default, aten.clamp.Tensor,
 ]  # fmt: skip
 
 
