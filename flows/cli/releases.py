@@ -40,7 +40,7 @@ _Wheels = Annotated[
         metavar="FILE",
         exists=True,
         dir_okay=False,
-        help="The small package for readers, to keep beside them. Default: what is in dist/.",
+        help="Small package for readers, to keep there. Default: dist/ (catalog: if --address).",
     ),
 ]
 _COLOURS = {"better": "green", "worse": "red"}
