@@ -318,10 +318,9 @@ Tensor householder_product(const Tensor& a, const Tensor& factors) {
           "the reflectors do not fit: ", a, " and ", factors);
   const Matrices product(a.sizes());
   for (int64_t number = 0; number < product.count(); ++number) {
-    const Matrix q = product.at(number);
+    const Matrix q = product.at(number), v = reflectors.at(number);
     for (int64_t i = 0; i < q.columns; ++i) q(i, i) = 1;
     for (int64_t k = steps - 1; k >= 0; --k) {  // as in orgqr: a NaN does not reach earlier columns
-      const Matrix v = reflectors.at(number);
       const double factor = wide.data<double>()[number * steps + k];
       reflect(v, k, factor, q, k + 1);
       q(k, k) = 1 - factor;
