@@ -65,9 +65,8 @@ def _convolution(given: dict[str, Any]) -> torch.Tensor:
     ]
     if given["factor"] is not None:
         wide[0] = wide[0] * given["factor"].double()
-    if wide[1].shape[:2] == (given["groups"], 1) and wide[0].shape[1] == 2 * len(
-        wide[1]
-    ):  # is gated, and masked
+    is_depthwise = wide[1].shape[:2] == (given["groups"], 1)
+    if is_depthwise and wide[0].shape[1] == 2 * given["groups"]:  # gated, and masked
         wide[0] = F.glu(wide[0], 1).masked_fill(given["other"] != 0, 0)
     spatial = [given[name] for name in ("stride", "padding", "dilation")]
     transposed: tuple[Any, ...] = (False, [0] * len(given["stride"]))

@@ -120,16 +120,16 @@ kernel void convolve_channels(OPERANDS) {
   decltype(convolve_channels<T, Rows, Columns, Stride>)                                         \
       convolve_channels<T, Rows, Columns, Stride>;
 
-#define INSTANTIATE(T)                                       \
-  template [[host_name("convolve_elements_" #T)]] [[kernel]] \
-  decltype(convolve_elements<T>) convolve_elements<T>;       \
-  template [[host_name("convolve_channels_gated_" #T "_1_9_1")]] [[kernel]]                      \
+#define INSTANTIATE(T)                                                               \
+  template [[host_name("convolve_elements_" #T)]] [[kernel]]                         \
+  decltype(convolve_elements<T>) convolve_elements<T>;                               \
+  template [[host_name("convolve_channels_gated_" #T "_1_9_1")]] [[kernel]]          \
   decltype(convolve_channels<T, 1, 9, 1, true>) convolve_channels<T, 1, 9, 1, true>; \
-  CHANNELS(T, 1, 9, 1)                                       \
-  CHANNELS(T, 3, 3, 1)                                       \
-  CHANNELS(T, 3, 3, 2)                                       \
-  CHANNELS(T, 5, 5, 1)                                       \
-  CHANNELS(T, 5, 5, 2)                                       \
+  CHANNELS(T, 1, 9, 1)                                                               \
+  CHANNELS(T, 3, 3, 1)                                                               \
+  CHANNELS(T, 3, 3, 2)                                                               \
+  CHANNELS(T, 5, 5, 1)                                                               \
+  CHANNELS(T, 5, 5, 2)                                                               \
   CHANNELS(T, 7, 7, 1)
 
 INSTANTIATE(float)

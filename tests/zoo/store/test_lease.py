@@ -165,9 +165,8 @@ def test_a_holder_whose_clock_is_wrong_keeps_its_lease(
         passed.append(seconds)
         if sum(passed) < lived:
             beat = f'"beat": {len(passed) + 3}'.encode()
-            store.objects.put_small(
-                lease_key(BUILD_KEY), note(ELSEWHERE).replace(b'"beat": 3', beat)
-            )
+            renewed = note(ELSEWHERE).replace(b'"beat": 3', beat)
+            store.objects.put_small(lease_key(BUILD_KEY), renewed)
 
     store.objects.put_small(lease_key(BUILD_KEY), note(ELSEWHERE))
     clock = SimpleNamespace(monotonic=lambda: sum(passed), sleep=sleep)
