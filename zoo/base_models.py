@@ -1,4 +1,4 @@
-"""Base models and field types of all that is kept as JSON: names, digests, references and axes."""
+"""Base models and field types of JSON documents: names, digests, references and axes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from menagerie.format.bundle_manifest import NAME, check_name, check_sha256
 
 
 class Frozen(BaseModel):
-    """Cannot be changed, and refuses fields that it does not know.
+    """A model that is immutable and refuses unknown fields.
 
-    JSON has no infinity: as a string it survives the round trip and every other reader.
+    JSON has no infinity, so it is written as a string, which every reader preserves.
     """
 
     model_config = ConfigDict(
@@ -49,6 +49,6 @@ Axis = Annotated[
 
 
 class SpecModel(Frozen):
-    """Refuses numbers that are not finite, too."""
+    """A frozen model that also refuses numbers that are not finite."""
 
     model_config = ConfigDict(allow_inf_nan=False)

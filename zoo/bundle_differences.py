@@ -1,7 +1,7 @@
-"""What may differ between two states of a bundle: by its proof, and when it is built again.
+"""Differences between two states of a bundle: after its proof, and after a rebuild.
 
-A proof adds its report and the state that it reached. A rebuild may differ in the report, the date
-and the state; everything else, the manifest included, is compared byte for byte.
+A proof adds its report and the resulting state. A rebuild may differ in the report, the date and
+the state; everything else, the manifest included, is compared byte for byte.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from zoo.base_models import Frozen
 from zoo.errors import ArtifactError
 
 _REPORT = {"report.json", "report.html", "graphs.json"}
-_MOST_TENSORS = 3  # named of a file; how many more there are is said
+_MOST_TENSORS = 3  # named per file, before a count of the others
 _NEVER = "1970-01-01T00:00:00+00:00"
 
 
 def reseal(folder: Path, draft: BundleManifest, state: ReleaseState) -> BundleManifest:
-    """Seal a proven bundle, with its report, in the state that was proven.
+    """Seal a proven bundle, with its report, in the proven state.
 
-    The library in the folder ran as a process of this user, which can write here: `draft` is the
-    manifest as it was read before. Raise ArtifactError if a file is not the one that was sealed;
-    the folder is then no bundle any more.
+    The folder's library ran in a process of this user, which could write here, so `draft` is the
+    manifest as read before the proof. Raise ArtifactError if a sealed file has changed; the folder
+    is then no longer a bundle.
     """
     sealed = seal(folder, replace(without_report(draft), state=state))
     before, after = without_report(draft).listed, without_report(sealed).listed
@@ -52,18 +52,18 @@ def without_report(manifest: BundleManifest) -> BundleManifest:
 
 
 class Difference(Frozen):
-    """A file that was not made again as it is published, or a fact of the manifest."""
+    """A file, or a fact of the manifest, that differs between the rebuild and the release."""
 
     place: str
     fact: str
-    rounding: bool = False  # golden outputs within the release's own tolerance
+    rounding: bool = False  # golden outputs are within the release's tolerance
 
 
 def differences(published: Bundle, rebuilt: Bundle) -> tuple[Difference, ...]:
-    """Return how the same build, made again, differs from a release; empty where it does not.
+    """Return how a rebuild differs from a release; empty if they are equal.
 
-    The release was pulled, so its files have the digests of its manifest; the rebuilt bundle was
-    checked likewise.
+    The files of both have the digests in their manifests: the release was pulled, and the rebuilt
+    bundle was checked.
     """
     before = without_report(published.manifest).listed
     after = without_report(rebuilt.manifest).listed
@@ -78,7 +78,7 @@ def differences(published: Bundle, rebuilt: Bundle) -> tuple[Difference, ...]:
             program = programs.get(name)
             near = program is not None and _near(*files, program, published.manifest)
             found.append(Difference(place=name, fact=_files(*files), rounding=near))
-    built = (  # without what another machine or day says otherwise of the same build key
+    built = (  # without facts that depend on the machine or the date
         replace(without_report(b.manifest), state=ReleaseState.LOWERED, created=_NEVER)
         for b in (published, rebuilt)
     )
@@ -93,7 +93,7 @@ def differences(published: Bundle, rebuilt: Bundle) -> tuple[Difference, ...]:
 def _near(published: Path, rebuilt: Path, program: BundleProgram, manifest: BundleManifest) -> bool:
     """Return whether golden cases have equal inputs, and outputs within the tolerances.
 
-    Another kind of processor rounds otherwise in eager PyTorch: a difference, and no other model.
+    Eager PyTorch rounds differently on another kind of processor; the model is still the same.
     """
     try:
         one, two = GoldenCases(published, program), GoldenCases(rebuilt, program)
@@ -154,7 +154,7 @@ def _arrays(one: np.ndarray[Any, Any], two: np.ndarray[Any, Any]) -> str | None:
 
 
 def _facts(place: str, one: Any, two: Any) -> Iterator[str]:
-    """Yield each leaf of the manifest that differs; digests and sizes are said with their files."""
+    """Yield each leaf of the manifest that differs, without the files' digests and sizes."""
     if isinstance(one, dict) and isinstance(two, dict):
         for key in sorted(one.keys() | two.keys()):
             if key not in {"sha256", "bytes"}:

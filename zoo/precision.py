@@ -1,4 +1,4 @@
-"""What a release's weights are kept in; a module of its own, since `zoo --help` names it."""
+"""The precision of a release's weights; a separate module, because `zoo --help` imports it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Precision(StrEnum):
 
     @property
     def multiplies_integers(self) -> bool:
-        """Whether the other operand of a product is rounded, too."""
+        """Whether the other operand of a product is rounded too."""
         return self in (Precision.INT8, Precision.INT8_STATIC)
 
     @property
@@ -34,19 +34,19 @@ class Precision(StrEnum):
 
     @property
     def suffix(self) -> str:
-        """What follows the model's name in the name of a release in this precision."""
+        """The suffix of the model's name for a release in this precision."""
         return self.value.replace("-", "_")
 
 
 @dataclass(frozen=True)
 class WeightPrecision:
-    """How a release keeps its weights.
+    """The storage of a release's weights.
 
     Attributes:
-        precision: the type of its numbers.
-        keep: parameters that stay float32, by their names or what these begin with, such as a
-            layer's name.
-        group: how many integers of a row share a scale; None: what the precision has.
+        precision: the precision of the weights.
+        keep: names of parameters that stay float32, or prefixes of their names, such as a
+        layer's name.
+        group: number of integers of a row that share a scale; None: the precision's default.
     """
 
     precision: Precision = Precision.FLOAT32
@@ -56,7 +56,7 @@ class WeightPrecision:
     def within(self, own: Collection[str], others: Collection[Collection[str]]) -> WeightPrecision:
         """Return the precision for a program with `own` parameters.
 
-        Layers to keep that only `others` have are left out.
+        Kept layers that only `others` have are left out.
         """
 
         def has(parameters: Collection[str], layer: str) -> bool:
@@ -67,12 +67,12 @@ class WeightPrecision:
 
 
 def is_called(name: str, layer: str) -> bool:
-    """Return whether a parameter's name begins with that, up to a dot or an underscore.
+    """Return whether a parameter's name is `layer`, or starts with it and a dot or underscore.
 
-    An entry's module is called `model`, and so may be a part of a module; it may be left out.
+    The prefix `model.` may be omitted: it is an entry's module or a part of that name.
     """
     begins = f"{layer}.", f"{layer}_"
     return any(f"{n}.".startswith(begins) for n in (name, name.removeprefix("model.")))
 
 
-FLOATS = WeightPrecision()  # all of them in float32
+FLOATS = WeightPrecision()  # all weights in float32

@@ -1,7 +1,7 @@
-"""The types of the manifest: what a person may write about a model.
+"""The types of the manifest: the fields of a model's entry.
 
-All are frozen Pydantic models that refuse unknown fields. Reading them from YAML, with file and
-line in every complaint, is `zoo.manifest`'s work.
+All are frozen Pydantic models that refuse unknown fields. `zoo.manifest` reads them from YAML and
+reports faults with file and line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from menagerie.typed_json import Malformed, check, matching, plain
 from zoo.base_models import Axis, Name, Reference, Sha256, SpecModel
 from zoo.precision import Precision, WeightPrecision
 
-# Where a model comes from; `zoo.sources` has a module for each kind.
+# Sources of models; `zoo.sources` has a module for each kind.
 
 _OUR_BUILDERS = "zoo.models.builders."
 INSTEAD_OF_NEMO = (
@@ -123,7 +123,7 @@ class CheckpointSource(SpecModel):
 
     @model_validator(mode="after")
     def _encrypted(self) -> Self:
-        address = urlsplit(self.path)  # raises for what is no address, as its `port` does
+        address = urlsplit(self.path)  # raises for an invalid address, as its `port` does
         is_whole = self.path.startswith("https://") and address.hostname and address.port != 0
         if "://" in self.path and not is_whole:
             raise ValueError("`path` is beside the manifest file or starts with https://SERVER")
@@ -246,7 +246,7 @@ class Sample(SpecModel):
         return self
 
 
-# The whole numbers that a type holds, the upper end excluded as torch's generator has it.
+# The range of each integer type, without the upper end, as in torch's generator.
 _WHOLE_NUMBERS = {
     Dtype.INT32: (-(2**31), 2**31),
     Dtype.INT16: (-(2**15), 2**15),
@@ -384,7 +384,7 @@ class PassChoice(SpecModel):
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
 
 
-# What an entry says about a model that understands speech; becomes the bundle's speech.json.
+# Fields of speech models, which become the bundle's speech.json.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -396,7 +396,7 @@ class WhisperHeadSpec(uses.WhisperHead):
     """
 
     tasks: dict[str, Count] = field(default_factory=dict)
-    task: str | None = None  # type: ignore[assignment]  # the name of one, in place of its token
+    task: str | None = None  # type: ignore[assignment]  # a name instead of a token
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -446,10 +446,10 @@ class VocabularySpec(SpecModel):
 
 
 class Judged(SpecModel):
-    """How far the accuracy of an artifact may be from eager's in float32, by samples or words.
+    """The allowed difference of an artifact's accuracy from eager's in float32.
 
-    The largest loss, whose names are Olive's, judges a low precision in place of the tolerances of
-    float32 outputs; these must be finite where eager's are. Float32 itself loses nothing.
+    It counts samples or words. The largest loss, with Olive's names, judges a low precision instead
+    of tolerances of float32 outputs, which must be finite where eager's are. Float32 loses nothing.
     """
 
     slack: int = Field(default=0, ge=0, description="samples or words that the count may differ by")
@@ -468,11 +468,11 @@ class Judged(SpecModel):
 
     @property
     def has_largest_loss(self) -> bool:
-        """Whether accuracy judges low precisions in place of tolerances."""
+        """Whether accuracy judges low precisions instead of tolerances."""
         return (self.max_degradation or self.percent_max_degradation) is not None
 
     def allowed(self, samples: int, accuracy: float) -> int:
-        """Return how many of the samples a low precision may lose, where float32 has so many."""
+        """Return how many samples a low precision may lose if float32 has this accuracy."""
         share = self.max_degradation or (self.percent_max_degradation or 0.0) / 100 * accuracy
         return max(self.slack, math.floor(share * samples + _ROUNDED))
 
@@ -511,9 +511,9 @@ class SpeechSpec(SpecModel):
     gate: WordGate | None = None
 
 
-# Of float32 outputs, against eager PyTorch with unrounded weights: below what trained networks keep
-# of noise, which is less than of data (benchmarks/README.md, "What trained models keep"). A largest
-# loss of accuracy judges better, where there are labelled data.
+# For float32 outputs, against eager PyTorch with unrounded weights: below the SNR that trained
+# networks reach on noise, which is lower than on data (benchmarks/README.md, "What trained models
+# keep"). With labelled data, a largest loss of accuracy judges better.
 _TOLERANCES = {
     Precision.FLOAT16: DEFAULT_TOLERANCES[Dtype.FLOAT16],
     Precision.BFLOAT16: Tolerance(absolute=5e-2, snr_db=18.0),
@@ -536,7 +536,7 @@ Group = Literal[32, 64, 128, 256]
 
 
 class _Rounding(SpecModel):
-    """How weights are made less precise: of a variant, or of the entry itself."""
+    """Rounding of weights, for a variant or the entry itself."""
 
     keep: tuple[str, ...] = Field(
         default=(),
@@ -712,7 +712,7 @@ class TextUse(uses.TextHead):
     alphabet: Annotated[str, matching("(?s).+", "is empty")]
 
 
-# What needs no file beside the manifest or in a package is written as the bundle has it.
+# Uses that need no file beside the manifest or in a package have the bundle's form.
 _SoundUse = uses.StretchesHead | uses.PitchHead | uses.VoicesHead
 UseSpec = Annotated[
     LabelsUse | SimilarityUse | TextUse | _SoundUse | uses.BordersHead | uses.BoxesHead,
@@ -722,7 +722,7 @@ UseSpec = Annotated[
 
 
 def _judged(gate: AccuracyGate | WordGate | None, of: Variant) -> SpecModel | None:
-    """Return the gate as strict as a variant asks; None for none."""
+    """Return the gate with a variant's strictness; None without a gate."""
     given = set(Judged.model_fields) & of.model_fields_set
     losses = set(Judged.model_fields) - {"slack"}
     cleared = dict.fromkeys(losses) if given & losses else {}
@@ -805,7 +805,7 @@ class ModelSpec(_Rounding):
         return self
 
     def variants(self) -> dict[Precision, ModelSpec]:
-        """Return the entry in each of its other precisions; neither is taken by a tag."""
+        """Return the entry in each of its other precisions, none of which a tag selects."""
         return {
             precision: self.model_copy(
                 update={
@@ -828,22 +828,22 @@ class ModelSpec(_Rounding):
 
     @property
     def kept(self) -> WeightPrecision:
-        """How its weights are kept."""
+        """The storage of the model's weights."""
         return WeightPrecision(self.precision, self.keep, self.group)
 
     @property
     def accuracy_judges(self) -> bool:
-        """Whether the largest loss of accuracy stands in for the precision's tolerances."""
+        """Whether the largest loss of accuracy replaces the precision's tolerances."""
         gates = self.accuracy, self.speech and self.speech.gate
         low = self.precision is not Precision.FLOAT32
         return low and any(gate.has_largest_loss for gate in gates if gate)
 
     @property
     def own_tolerances(self) -> dict[Dtype, Tolerance]:
-        """Those that differ from the usual ones of float32."""
+        """Tolerances that differ from float32's defaults."""
         usual = usual_tolerances(self.precision, accuracy_judges=self.accuracy_judges)
         return {**usual, **self.tolerances}
 
     def tolerance(self, dtype: Dtype) -> Tolerance | None:
-        """Return the tolerance for outputs of `dtype`; None: bit for bit (integers, booleans)."""
+        """Return the tolerance of outputs of `dtype`; None: equal bits (integers, booleans)."""
         return self.own_tolerances.get(dtype) or DEFAULT_TOLERANCES.get(dtype)

@@ -1,4 +1,4 @@
-"""Speech recipes of entries, and the recordings that measure a model."""
+"""Speech recipes of entries, and recordings for measuring a model."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ if TYPE_CHECKING:
     from zoo.spec import SpeechSpec
 
 TRANSCRIPTS = "transcripts.tsv"
-_SPACES = {"sentencepiece": "\u2581", "bytes": "\u0120", "plain": " "}  # as each writes one
+_SPACES = {"sentencepiece": "\u2581", "bytes": "\u0120", "plain": " "}  # each form's space
 
 
 def recipe(spec: SpeechSpec, errors: Mapping[str, int] | None = None, slack: int = 0) -> Recipe:
-    """Return the bundle's recipe for what an entry says of speech.
+    """Return the bundle's recipe for an entry's speech fields.
 
-    `errors` has eager's word errors by head, where the entry has a gate; `slack` words may be wrong
-    besides. Raise SourceError if the
-    runtime would refuse the recipe.
+    `errors` has eager's word errors by head, if the entry has a gate; `slack` more words may be
+    wrong. Raise SourceError if the runtime would refuse the recipe.
     """
     fields = spec.model_dump(mode="json", exclude={"gate", "vocabulary"})
     for head in fields["heads"].values():
@@ -43,7 +42,7 @@ def recipe(spec: SpeechSpec, errors: Mapping[str, int] | None = None, slack: int
     }
     if spec.gate is not None and errors is not None:
         fields["gate"] = {"most": spec.gate.most, "errors": dict(errors), "slack": slack or None}
-        if not spec.gate.emulated:  # older runtimes go on to read the others
+        if not spec.gate.emulated:  # older runtimes can still read the others
             fields["gate"]["emulated"] = False
     try:
         found: Recipe = check(Recipe, fields)
@@ -55,7 +54,7 @@ def recipe(spec: SpeechSpec, errors: Mapping[str, int] | None = None, slack: int
 def held_out(folder: Path, rate: int) -> HeldOut:
     """Read the recordings of a folder and their texts in transcripts.tsv.
 
-    Raise SourceError where there is no such list, a line has no tab, or a recording cannot be read.
+    Raise SourceError if the list is missing, a line has no tab, or a recording cannot be read.
     """
     listing = folder / TRANSCRIPTS
     try:

@@ -1,1 +1,1 @@
-"""The zoo's entries: a YAML file a family, and the modules of ours that some of them build."""
+"""The zoo's entries: a YAML file per family, and our modules that some of them build."""

@@ -1,12 +1,12 @@
-"""Lets torchvision be used without its compiled part.
+"""Use of torchvision without its compiled part.
 
-That need not fit the installed torch: a CUDA build of torchvision beside a CPU build of torch fails
-at its import, and transformers imports it where it is present. Where it fits, export would see its
-operators, for which no target has kernels. So they are declared here, with torchvision's own
-arguments (torchvision/csrc/ops), and given a meaning in PyTorch: slower than the binary, the same
-numbers. Sampling is written in operators that targets have, so that export sees those; box
-suppression depends on data, and stays what a program asks its runtime for. What no model of today
-calls (`roi_pool` and the position-sensitive pools of R-FCN) is declared alone, without a kernel.
+The binary may not match the installed torch: a CUDA build of torchvision beside a CPU build of
+torch fails on import, and transformers imports it if it is present. If it matches, export would
+see its operators, for which no target has kernels. So they are declared here, with torchvision's
+arguments (torchvision/csrc/ops), and implemented in PyTorch: slower than the binary, with the same
+numbers. Sampling uses operators that targets have, so that export sees those; box suppression
+depends on data, and stays an operator of the runtime. Operators that no current model calls
+(`roi_pool` and the position-sensitive pools of R-FCN) are declared without a kernel.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 
-# Where its functions ask whether they may call an operator; each has the question by its own name.
+# Modules whose functions check whether operators are available; each one imports the check.
 _ASKING = ("torchvision.extension", "torchvision.ops.roi_align")
 _POOLS = {  # their last arguments
     "roi_pool": "int height, int width",
@@ -33,7 +33,7 @@ _load = torch.ops.load_library
 
 @contextmanager
 def torchvision_operators() -> Iterator[None]:
-    """Make torchvision and its dependents importable in the block; what they define runs later."""
+    """Make torchvision and its dependents importable in the block; they also work after it."""
     library = _library()
     with patch.object(torch.ops, "load_library", _load_but_torchvisions):
         yield
@@ -44,7 +44,7 @@ def torchvision_operators() -> Iterator[None]:
 
 @functools.cache
 def _library() -> torch.library.Library | None:
-    """Return the cached holder of the declarations; None where the binary is loaded."""
+    """Return the library that holds the declarations; None if the binary is loaded."""
     if hasattr(torch.ops.torchvision, "nms"):  # somebody imported torchvision before us
         return None
     library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
@@ -65,16 +65,16 @@ def _library() -> torch.library.Library | None:
 
 
 def _load_but_torchvisions(path: str | Path) -> None:
-    """Load a library as torch does, except the binary that torchvision can do without."""
+    """Load a library as torch does, except torchvision's binary, which is not needed."""
     if Path(path).name.startswith("_C") and "torchvision" in Path(path).parts:
         raise OSError(f"{path}: not needed")
     _load(path)  # type: ignore[no-untyped-call]
 
 
 def suppress_boxes(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
-    """Return positions of boxes (N, 4) that overlap no better box beyond the threshold.
+    """Return indices of boxes (N, 4) that overlap no better box beyond the threshold.
 
-    Overlap is the intersection's area over the union's; the best come first.
+    Overlap is the intersection's area over the union's; the best boxes come first.
     """
     areas = (dets[:, 2] - dets[:, 0]) * (dets[:, 3] - dets[:, 1])
     left = scores.argsort(descending=True, stable=True)
@@ -98,10 +98,10 @@ def align_regions(  # noqa: PLR0917 (torchvision's order)
     sampling_ratio: int,
     aligned: bool,
 ) -> Tensor:
-    """Return a small map of each region (K, 5: image, x and y of two corners) of (N, C, H, W).
+    """Return a pooled map of each region (K, 5: image, x and y of two corners) of (N, C, H, W).
 
-    Every one of the (K, C, pooled_height, pooled_width) values is the mean of `sampling_ratio`
-    squared samples, bilinear between pixels; a sample more than a pixel outside counts as 0. Raise
+    Each of the (K, C, pooled_height, pooled_width) values is the mean of `sampling_ratio` squared
+    samples, interpolated bilinearly; a sample more than a pixel outside counts as 0. Raise
     NotImplementedError if the number of samples depends on the regions' sizes.
     """
     if sampling_ratio <= 0:
@@ -158,10 +158,10 @@ def deformed_convolution(  # noqa: PLR0917 (torchvision's order)
     offset_groups: int,
     use_mask: bool,
 ) -> Tensor:
-    """Convolve (N, C, H, W) with taps that read where `offset` moves them.
+    """Convolve (N, C, H, W) with taps whose positions `offset` shifts.
 
-    `offset` is (N, offset_groups * taps * 2, H', W'), y before x; a place between pixels is
-    bilinear, one outside counts as 0. `mask`, (N, offset_groups * taps, H', W'), scales the taps.
+    `offset` is (N, offset_groups * taps * 2, H', W'), y before x. Pixels are read bilinearly, as 0
+    outside. `mask`, (N, offset_groups * taps, H', W'), scales the taps.
     """
     batch, channels, height, width = input.shape
     kernel = weight.shape[2:]

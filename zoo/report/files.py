@@ -67,7 +67,7 @@ def _write(folder: Path, name: str, content: str) -> Path:
 def write_report(
     report: ConversionReport, folder: Path, *, graphs: Sequence[ProgramGraphs] = ()
 ) -> Path:
-    """Write report.json, graphs.json where there are graphs, and report.html; return its path.
+    """Write report.json, graphs.json if there are graphs, and report.html; return its path.
 
     Create a missing folder, and remove the page of an earlier failure. Raise StoreFull if no space
     is left, StoreError if the folder cannot be written.

@@ -23,7 +23,7 @@ _ENDS = {NodeKind.INPUT, NodeKind.OUTPUT}
 
 
 class Mark(StrEnum):
-    """What became of a node."""
+    """The effect of the passes on a node."""
 
     SAME = "same"
     REMOVED = "removed"
@@ -68,7 +68,7 @@ class Block:
 
     @property
     def heading(self) -> str:
-        """What a reader knows of it while it is folded."""
+        """The summary that is shown while the block is folded."""
         changed = sum(line.mark is not Mark.SAME for line in self.lines)
         heading = count(len(self.lines), "operator") + f", {changed} changed" * bool(changed)
         return heading + ", as the block above" * self.alike
@@ -76,7 +76,7 @@ class Block:
 
 @dataclass(frozen=True)
 class GraphListing:
-    """Two graphs as blocks; `heading` counts their operators, `marks` are those that occur."""
+    """Two graphs as blocks; `heading` counts their operators, `marks` are the marks in use."""
 
     program: str
     heading: str
@@ -85,9 +85,9 @@ class GraphListing:
 
 
 def graph_listing(graphs: ProgramGraphs, *, wrong: str | None = None) -> GraphListing:
-    """List a program's graphs as one; a line that one of them lacks has a mark and a sign.
+    """Return a program's graphs as one listing; a line in only one graph has a mark and a sign.
 
-    `wrong` is the name of the first node that diverges from eager, to be pointed out.
+    `wrong` is the name of the first node that diverges from eager, which gets a mark.
     """
     lines = merge(graphs.before, graphs.after)
     # A node of both graphs is wrong after the passes.
@@ -115,7 +115,7 @@ def graph_listing(graphs: ProgramGraphs, *, wrong: str | None = None) -> GraphLi
 
 
 def merge(before: GraphRecord, after: GraphRecord) -> list[Line]:
-    """Return the nodes of both graphs in order; one is known by its name and operator."""
+    """Return the nodes of both graphs in order; name and operator identify a node."""
     left, right = ([(n.name, n.operator) for n in record.nodes] for record in (before, after))
     steps = SequenceMatcher(None, left, right, autojunk=False).get_opcodes()
     kept = {name for kind, *at, _, _ in steps if kind == "equal" for name, _ in left[slice(*at)]}
@@ -161,7 +161,7 @@ def _form(lines: Sequence[Line]) -> tuple[object, ...]:
 
 
 def _annotated(lines: Sequence[Line]) -> Iterator[Line]:
-    """Yield the lines with notes; what is as in the line above, of the same graph, is left out."""
+    """Yield the lines with notes, which omit what equals the line above in the same graph."""
     above = dict.fromkeys((Mark.REMOVED, Mark.ADDED), ("", ""))  # name and shape, by graph
     for line in lines:
         graphs = [line.mark] if line.mark in above else [*above]

@@ -195,7 +195,7 @@ def _total(measured: Sequence[Measurement | None]) -> float | None:
 
 @dataclass(frozen=True)
 class Tile:
-    """One number at the head of the page."""
+    """One number at the top of the page."""
 
     label: str
     value: str
@@ -270,7 +270,7 @@ def demand(parity: OutputParity) -> str:
 
 
 def beside_truth(found: Exactness) -> str:
-    """Return the artifact's exactness beside that of eager PyTorch in float32."""
+    """Return a sentence that compares the artifact's exactness with eager's in float32."""
     artifact, eager = decibels(found.artifact_snr_db), decibels(found.eager_snr_db)
     less = found.eager_snr_db - found.artifact_snr_db
     verdict = "as exact as PyTorch" if less <= _A_BIT else f"{less:.0f} dB less than PyTorch"

@@ -150,7 +150,7 @@ def _in_parts(
 
 
 def _do_normalize(source: TransformersSource, context: Context) -> bool | None:
-    """Return whether a Wav2Vec2FeatureExtractor normalises samples; None if it does not say."""
+    """Return whether a Wav2Vec2FeatureExtractor normalises samples; None if unspecified."""
     path = beside_weights(_PREPROCESSOR, source, context)
     if not path.exists():
         return None

@@ -1,1 +1,1 @@
-"""Models of our own; entries name them as `zoo.models.builders.<file>:<callable>`."""
+"""Menagerie's own models; entries name them as `zoo.models.builders.<file>:<callable>`."""

@@ -18,7 +18,7 @@ class DigitsCnn(nn.Module):
         self.classifier = nn.Linear(64, _CLASSES)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Return (batch, 10), a logit a digit, for grey values from 0 to 1 (batch, 1, 8, 8)."""
+        """Return logits of the digits (batch, 10) for grey values from 0 to 1 (batch, 1, 8, 8)."""
         logits: Tensor = self.classifier(self.features(image).flatten(1))
         return logits
 

@@ -1,8 +1,8 @@
 """EfficientNet-Lite0 (Tan, "Higher accuracy on vision models with EfficientNet-Lite", 2020).
 
-EfficientNet-B0 (Tan and Le 2019, table 1) without squeeze-and-excitation and with ReLU6. Padding is
-TensorFlow's SAME: an odd rest goes to the right and the bottom. Names are those of the checkpoints
-of lukemelas/EfficientNet-PyTorch.
+It is EfficientNet-B0 (Tan and Le 2019, table 1) without squeeze-and-excitation and with ReLU6.
+Padding is TensorFlow's SAME: an odd pixel goes to the right and the bottom. Names are those of the
+checkpoints of lukemelas/EfficientNet-PyTorch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STAGES = (
 class _Same(nn.Conv2d):
     """A convolution whose output has ceil(size / stride) rows and columns."""
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as nn.Conv2d calls it
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - nn.Conv2d's name
         kernel, stride = self.kernel_size[0], self.stride[0]
         high, wide = (max((-(-n // stride) - 1) * stride + kernel - n, 0) for n in input.shape[-2:])
         spare = (wide // 2, wide - wide // 2, high // 2, high - high // 2)
@@ -35,7 +35,7 @@ class _Same(nn.Conv2d):
 
 
 class _Block(nn.Module):
-    """An inverted bottleneck: expand, convolve by channel, project; with a shortcut if it fits."""
+    """An inverted bottleneck: expand, depthwise convolution, project; a shortcut if shapes fit."""
 
     def __init__(self, taken: int, given: int, expansion: int, kernel: int, stride: int) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class _Block(nn.Module):
 
 
 class EfficientNetLite(nn.Module):
-    """The network, for 1000 classes."""
+    """EfficientNet-Lite0 for 1000 classes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class EfficientNetLite(nn.Module):
         self._fc = nn.Linear(_HEAD, 1000)
 
     def forward(self, picture: Tensor) -> Tensor:
-        """Compute logits (n, 1000) of (n, 3, 224, 224): RGB less mean 127/255, by 128/255."""
+        """Return logits (n, 1000) of (n, 3, 224, 224): (RGB - 127/255) / (128/255)."""
         x = self._blocks(relu6(self._bn0(self._conv_stem(picture))))
         x = relu6(self._bn1(self._conv_head(x)))
         logits: Tensor = self._fc(x.mean((2, 3)))

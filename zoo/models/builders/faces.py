@@ -1,7 +1,7 @@
-"""MTCNN, three networks that find faces (Zhang, Zhang, Li and Qiao 2016).
+"""MTCNN, three networks that detect faces (Zhang, Zhang, Li and Qiao 2016).
 
-Names are those of facenet-pytorch's checkpoints. Each takes pictures (n, high, wide, 3) with
-numbers from 0 to 255.
+Names are those of facenet-pytorch's checkpoints. Each network takes pictures (n, high, wide, 3)
+with values from 0 to 255.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 
 class _Network(nn.Module):
-    """Convolutions, each with a slope by channel and some with a pool.
+    """Convolutions, each followed by a PReLU and some by a pool.
 
-    `layers` has width, kernel and pool of each; 0 for no pool.
+    `layers` has the width, kernel and pool of each convolution; pool 0 means none.
     """
 
     def __init__(self, layers: tuple[tuple[int, int, int], ...]) -> None:
@@ -34,20 +34,20 @@ class _Network(nn.Module):
 
 
 class Proposals(_Network):
-    """Of every window of 12 pixels, two apart, whether it is a face."""
+    """A network that classifies every window of 12 pixels, at stride 2, as face or not."""
 
     def __init__(self) -> None:
         super().__init__(((10, 3, 2), (16, 3, 0), (32, 3, 0)))
         self.conv4_1, self.conv4_2 = nn.Conv2d(32, 2, 1), nn.Conv2d(32, 4, 1)
 
     def forward(self, picture: Tensor) -> dict[str, Tensor]:
-        """Compute `probability` (n, rows, columns) and `offsets` (n, 4, rows, columns)."""
+        """Return `probability` (n, rows, columns) and `offsets` (n, 4, rows, columns)."""
         x = self._features(picture)
         return {"probability": self.conv4_1(x).softmax(1)[:, 1], "offsets": self.conv4_2(x)}
 
 
 class Refinement(_Network):
-    """Whether pictures of 24 pixels are faces."""
+    """A network that classifies pictures of 24 pixels as faces or not."""
 
     def __init__(self) -> None:
         super().__init__(((28, 3, 3), (48, 3, 3), (64, 2, 0)))
@@ -55,14 +55,14 @@ class Refinement(_Network):
         self.dense5_1, self.dense5_2 = nn.Linear(128, 2), nn.Linear(128, 4)
 
     def forward(self, picture: Tensor) -> dict[str, Tensor]:
-        """Compute `probability` (n, 1) and `offsets` (n, 4)."""
+        """Return `probability` (n, 1) and `offsets` (n, 4)."""
         x = self._features(picture).permute(0, 3, 2, 1).flatten(1)
         x = self.prelu4(self.dense4(x))
         return {"probability": self.dense5_1(x).softmax(1)[:, 1:], "offsets": self.dense5_2(x)}
 
 
 class Output(_Network):
-    """Whether pictures of 48 pixels are faces, and where eyes, nose and mouth are."""
+    """A network that classifies pictures of 48 pixels and locates eyes, nose and mouth."""
 
     def __init__(self) -> None:
         super().__init__(((32, 3, 3), (64, 3, 3), (64, 3, 2), (128, 2, 0)))
@@ -71,7 +71,7 @@ class Output(_Network):
         self.dense6_3 = nn.Linear(256, 10)
 
     def forward(self, picture: Tensor) -> dict[str, Tensor]:
-        """Compute `probability` (n, 1), `offsets` (n, 4) and `points` (n, 10), all x before y."""
+        """Return `probability` (n, 1), `offsets` (n, 4) and `points` (n, 10), all x before y."""
         x = self._features(picture).permute(0, 3, 2, 1).flatten(1)
         x = self.prelu5(self.dense5(x))
         return {
@@ -82,7 +82,7 @@ class Output(_Network):
 
 
 def mtcnn() -> nn.ModuleDict:
-    """Build the three networks with untrained weights."""
+    """Return the three networks with untrained weights."""
     return nn.ModuleDict({
         "proposals": Proposals(), "refinement": Refinement(), "output": Output(),
     })  # fmt: skip

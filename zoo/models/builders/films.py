@@ -1,6 +1,6 @@
-"""TransNet V2, which finds the borders of shots (Soucek and Lokoc 2020).
+"""TransNet V2, which detects shot boundaries (Soucek and Lokoc 2020).
 
-Names are those of its checkpoint for PyTorch.
+Names are those of its PyTorch checkpoint.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from torch.nn.functional import avg_pool3d, normalize, pad
 
 _FILTERS = (16, 32, 64)
 _DILATIONS = (1, 2, 4, 8)
-_AROUND = 50  # frames before and after one that it is compared with
+_AROUND = 50  # frames before and after a frame that are compared with it
 _WIDTH, _HIDDEN = 128, 1024
-_PLACES = 3 * 6  # that pooling leaves of 27 rows and 48 columns
+_PLACES = 3 * 6  # left by pooling of 27 rows and 48 columns
 _EPSILON = 1e-3  # of batch norms
 
 
 class _Dilated(nn.Module):
-    """Convolutions over rows and columns, each with one over dilated time behind it."""
+    """Convolutions over rows and columns, each followed by one over dilated time."""
 
     def __init__(self, taken: int, given: int) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class _Stack(nn.Module):
 
 
 class _Similarity(nn.Module):
-    """Each frame's products with those around it, through a layer."""
+    """Each frame's products with the frames around it, through a linear layer."""
 
     def __init__(self, projected: int = 0) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class _Similarity(nn.Module):
 
 
 def _colours(frames: Tensor) -> Tensor:
-    """Count the 512 colours of three bits a channel in (1, n, high, wide, 3): (1, n, 512)."""
+    """Return histograms (1, n, 512) of 3-bit RGB colours in (1, n, high, wide, 3)."""
     high = (frames.flatten(2, 3) >> 5).to(torch.int64)
     binned = (high[..., 0] << 6) + (high[..., 1] << 3) + high[..., 2]
     empty = torch.zeros(*frames.shape[:2], 512)
@@ -73,7 +73,7 @@ def _colours(frames: Tensor) -> Tensor:
 
 
 class TransNet(nn.Module):
-    """Convolutions over space and dilated time, beside likeness of frames and of their colours."""
+    """Convolutions over space and dilated time, with similarities of frames and of colours."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class TransNet(nn.Module):
         self.cls_layer2 = nn.Linear(_HIDDEN, 1)
 
     def forward(self, frames: Tensor) -> Tensor:
-        """Compute the probability (1, n, 1) that a shot ends, of (1, n, 27, 48, 3) uint8 RGB."""
+        """Return the probability (1, n, 1) that a shot ends, for (1, n, 27, 48, 3) uint8 RGB."""
         x = frames.permute(0, 4, 1, 2, 3).float() / 255.0
         means = []
         for stack in self.SDDCNN:

@@ -1,4 +1,4 @@
-"""Parakeet, from samples to what a decoding loop asks for: the programs of a recogniser."""
+"""Parakeet as a recogniser's programs, from samples to the inputs of a decoding loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WINDOW = 400
 _FFT = 512
 _PREEMPHASIS = 0.97
 _FLOOR = 2.0**-24  # added to a power before its logarithm
-_EPSILON = 1e-5  # added to a deviation before dividing by it
+_EPSILON = 1e-5  # added to a deviation before division
 _BLANK = 10  # tokens 0 to 9 are the digits
 _DURATIONS = (0, 1, 2, 3, 4)  # of a token, in frames of 80 ms
 _TOKENS = 11
@@ -27,9 +27,9 @@ _DECODER_WIDTH = 96
 
 
 class LogMel(MelPowers):
-    """Parakeet's features: log mel powers of some `bins`, each normalised over the recording.
+    """Parakeet's features: log mel powers of `bins` bins, each normalised over the recording.
 
-    The numbers are those of `transformers.ParakeetFeatureExtractor` (and NeMo's preprocessor with
+    The values equal those of `transformers.ParakeetFeatureExtractor` (and NeMo's preprocessor with
     `per_feature` normalisation): preemphasis 0.97, Hann windows of 25 ms every 10 ms, 512 bins.
     """
 
@@ -37,11 +37,11 @@ class LogMel(MelPowers):
         super().__init__(bins, _FFT, torch.hann_window(_WINDOW, periodic=False))
 
     def forward(self, samples: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Return features and which of them are of real frames.
+        """Return features and a mask of real frames.
 
-        Samples are (batch, n) float32 from -1 to 1 at 16 kHz, n a multiple of 160; `lengths`
-        (batch,) int64, how many samples of each row are real: from 320 to n. The features are
-        (batch, n / 160, bins) float32, zero past the end; the others (batch, n / 160) bool.
+        Samples are (batch, n) float32 from -1 to 1 at 16 kHz, n a multiple of 160; `lengths`,
+        (batch,) int64, is the number of real samples of each row: from 320 to n. The features are
+        (batch, n / 160, bins) float32, zero past the end; the mask is (batch, n / 160) bool.
         """
         real = torch.arange(samples.shape[1], device=samples.device) < lengths[:, None]
         sharp = samples[:, 1:] - _PREEMPHASIS * samples[:, :-1]
@@ -56,10 +56,10 @@ class LogMel(MelPowers):
 
 
 class SpeechEncoder(nn.Module):
-    """Samples to encoded frames, and the scores of a CTC head where there is one.
+    """A map from samples to encoded frames, and to the scores of a CTC head if there is one.
 
-    The encoder is without its head; `projector` maps its width to the joint network's, None without
-    a transducer; `ctc_head` maps (batch, frames, width) to the tokens' scores.
+    The encoder has no head. `projector` maps its width to the joint network's; None without a
+    transducer. `ctc_head` maps (batch, frames, width) to the tokens' scores.
     """
 
     def __init__(
@@ -72,12 +72,12 @@ class SpeechEncoder(nn.Module):
         self.ctc_head = ctc_head
 
     def forward(self, samples: Tensor, lengths: Tensor) -> dict[str, Tensor]:
-        """Encode a recording of n samples, in steps of 1280 samples (80 ms).
+        """Encode a recording of n samples in steps of 1280 samples (80 ms).
 
-        Samples are (batch, n) float32 from -1 to 1 at 16 kHz, n a multiple of 1280; `lengths`
-        (batch,) int64, how many samples of each row are real. Return `encoded` (batch, n / 1280,
-        width) with a projector, `logits` (batch, n / 1280, tokens) with a CTC head; rows past a
-        recording's end mean nothing.
+        Samples are (batch, n) float32 from -1 to 1 at 16 kHz, n a multiple of 1280; `lengths`,
+        (batch,) int64, is the number of real samples of each row. Return `encoded` (batch,
+        n / 1280, width) with a projector, `logits` (batch, n / 1280, tokens) with a CTC head; rows
+        past a recording's end are meaningless.
         """
         features, mask = self.log_mel(samples, lengths)
         hidden = self.encoder(features, attention_mask=mask).last_hidden_state
@@ -90,11 +90,11 @@ class SpeechEncoder(nn.Module):
 
 
 class TransducerStep(nn.Module):
-    """One step of a transducer: the prediction network takes a token, the joint meets frames.
+    """One step of a transducer: the prediction network on a token, the joint network on frames.
 
-    The joint network is applied to a window of frames at once: as long as it says blank, the
-    prediction network has nothing new to say, so that a decoding loop calls once a token, not once
-    a frame. `tokens` of the joint's scores are tokens', blank included; the rest are durations'.
+    The joint network is applied to a window of frames at once. While it emits blanks, the output of
+    the prediction network does not change, so a decoding loop makes one call per token, not per
+    frame. The first `tokens` scores are the tokens', including blank; the others are durations'.
     """
 
     def __init__(self, decoder: Any, joint: Any, tokens: int) -> None:
@@ -106,11 +106,11 @@ class TransducerStep(nn.Module):
     def forward(
         self, token: Tensor, hidden: Tensor, cell: Tensor, frames: Tensor
     ) -> dict[str, Tensor]:
-        """Feed `token`, then meet `frames`.
+        """Feed `token`, then apply the joint network to `frames`.
 
-        The token, (1, 1) int64, is the last one emitted; blank at the start. `hidden` and `cell`,
-        (layers, 1, width) float32, are the LSTM's state before it; zero at first. `frames` (1,
-        window, width) float32 are consecutive rows of `encoded`. Return `logits` (1, window,
+        The token, (1, 1) int64, is the last one emitted; at first it is blank. `hidden` and `cell`,
+        (layers, 1, width) float32, are the LSTM's state before it; at first they are zero. `frames`
+        (1, window, width) float32 are consecutive rows of `encoded`. Return `logits` (1, window,
         tokens), `durations` (1, window, number of durations; absent for an RNN-T), and the state
         after the token.
         """
@@ -123,10 +123,10 @@ class TransducerStep(nn.Module):
 
 
 def parts(model: Any) -> nn.ModuleDict:
-    """Return the programs of a Parakeet with a CTC, TDT or RNN-T head; none of other models.
+    """Return the programs of a Parakeet with a CTC, TDT or RNN-T head; none for other models.
 
-    They are `listen`, samples to encoded frames or to CTC scores, and of a transducer `emit`, a
-    step.
+    They are `listen`, from samples to encoded frames or CTC scores, and `emit`, one step of a
+    transducer.
     """
     if isinstance(model, ParakeetForCTC):
         return nn.ModuleDict({"listen": SpeechEncoder(model.encoder, None, model.ctc_head)})
@@ -140,7 +140,7 @@ def parts(model: Any) -> nn.ModuleDict:
 def spoken_digits() -> nn.ModuleDict:
     """Return an untrained FastConformer with CTC and TDT heads, like NVIDIA's hybrids.
 
-    Its `listen` gives encoded frames and CTC scores, `emit` is a step of the transducer.
+    `listen` returns encoded frames and CTC scores, `emit` is a step of the transducer.
     """
     model = ParakeetForTDT(_config())
     head = ParakeetEncoderCTCHead(_WIDTH, _TOKENS, kernel_size=1)

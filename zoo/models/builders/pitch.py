@@ -19,7 +19,7 @@ _QUIET = 1e-10  # the least deviation of a frame
 
 
 class Crepe(nn.Module):
-    """Six convolutions over a frame of 64 ms, and a score for each bin of pitch."""
+    """Six convolutions over a frame of 64 ms, and a score for each pitch bin."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,9 +30,9 @@ class Crepe(nn.Module):
         self.classifier = nn.Linear(4 * _WIDTHS[-1], _BINS)
 
     def forward(self, samples: Tensor) -> dict[str, Tensor]:
-        """Compute scores of frames of (1, n) samples from -1 to 1, one frame every 10 ms.
+        """Return scores of frames, every 10 ms, of (1, n) samples from -1 to 1.
 
-        `pitch` (1, frames, 360) has a score for each bin, `confidence` (1, frames) the highest.
+        `pitch` (1, frames, 360) has a score for each bin, `confidence` (1, frames) the highest one.
         """
         frames = samples[0].unfold(0, _FRAME, _HOP)
         frames = frames - frames.mean(1, keepdim=True)

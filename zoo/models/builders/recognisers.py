@@ -1,7 +1,7 @@
 """Speech recognisers of the transformers library as programs: wav2vec 2.0, Whisper, Moonshine.
 
-`parts` gives what a head's recipe calls (`menagerie.speech.recipe`): `listen`, from samples on, and
-of a decoder `emit`, one step.
+`parts` returns the programs that a head's recipe calls (`menagerie.speech.recipe`): `listen`, which
+takes samples, and `emit`, one step of a decoder.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ with torchvision_operators():
     from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache
 from collections.abc import Callable
 
-RATE = 16_000  # samples a second
-HOP = 160  # samples from a frame of features to the next
-_EPSILON = 1e-7  # added to a variance before its root
+RATE = 16_000  # samples per second
+HOP = 160  # samples between frames of features
+_EPSILON = 1e-7  # added to a variance before the square root
 _FFT = 400
 _FLOOR = 1e-10  # the least power
-_RANGE = 8.0  # decades below a window's loudest bin that are told apart
+_RANGE = 8.0  # decades kept below a window's loudest bin
 
 
 def level(samples: Tensor) -> Tensor:
@@ -40,10 +40,10 @@ def level(samples: Tensor) -> Tensor:
 
 
 class MelPowers(nn.Module):
-    """Mel powers of frames every 10 ms, on Slaney's scale; base of a family's features.
+    """Mel powers of frames every 10 ms, on Slaney's scale; the base of features.
 
-    `bins` are mel bins, `size` is of the Fourier transform, and `window`, no longer than that,
-    weights a frame.
+    `bins` is the number of mel bins, `size` is that of the Fourier transform, and `window`, which
+    is at most as long, weights a frame.
     """
 
     window: Tensor
@@ -68,9 +68,9 @@ class MelPowers(nn.Module):
 
 
 class LogMel(MelPowers):
-    """Whisper's features: log mel powers of a window, in `bins`, scaled by its loudest bin.
+    """Whisper's features: log mel powers of a window, in `bins` bins, scaled by its loudest bin.
 
-    The numbers are those of `transformers.WhisperFeatureExtractor`: periodic Hann windows of 25 ms
+    The values equal those of `transformers.WhisperFeatureExtractor`: periodic Hann windows of 25 ms
     every 10 ms, mirrored at both ends, of a recording that is padded with zeros to the window.
     """
 
@@ -87,9 +87,9 @@ class LogMel(MelPowers):
 
 
 class CtcScores(nn.Module):
-    """Samples to the scores of a model's CTC head.
+    """A map from samples to the scores of a model's CTC head.
 
-    With `normalise` it was trained on samples of mean 0 and deviation 1.
+    With `normalise`, samples are scaled to mean 0 and deviation 1.
     """
 
     def __init__(self, model: nn.Module, normalise: bool) -> None:
@@ -98,21 +98,21 @@ class CtcScores(nn.Module):
         self.normalise = normalise
 
     def forward(self, samples: Tensor) -> dict[str, Tensor]:
-        """Encode n samples at 16 kHz, at least 720, in frames of 400, one every 320 (20 ms).
+        """Encode n samples at 16 kHz, at least 720, in frames of 400 every 320 samples (20 ms).
 
         Samples are (1, n) float32 from -1 to 1; return `logits` (1, (n - 80) // 320, tokens)
-        float32. Nothing is padded, and no frame masked: group normalisation, attention and the
-        convolution that stands for positions hear all samples.
+        float32. There is no padding or masking: group normalisation, attention and the positional
+        convolution use all samples.
         """
         return {"logits": self.model(level(samples) if self.normalise else samples).logits}
 
 
 class CrossKeys(nn.Module):
-    """A window of samples to the keys and values that every layer of a decoder attends to.
+    """A map from a window of samples to the keys and values of a decoder's cross-attention.
 
-    The projections of the encoder's result are computed here, once a window, for `heads` of each
-    layer's attention. `log_mel` makes the encoder's features; without it samples are taken as they
-    are, and with `normalise` scaled to mean 0 and deviation 1.
+    The encoder's result is projected here, once per window, for the `heads` of every layer's
+    attention. `log_mel` computes the encoder's features; without it the encoder takes samples, and
+    `normalise` scales them to mean 0 and deviation 1.
     """
 
     def __init__(
@@ -130,9 +130,9 @@ class CrossKeys(nn.Module):
     def forward(self, samples: Tensor) -> dict[str, Tensor]:
         """Return `keys` and `values` of a window, (layers, heads, frames, width of a head) float32.
 
-        Samples are (1, n) float32 from -1 to 1 at 16 kHz. Whisper's window has as many as its
-        encoder has positions, 320 each, zeros behind the recording's end; Moonshine takes at least
-        1279, of which some 384 (24 ms) make a frame.
+        Samples are (1, n) float32 from -1 to 1 at 16 kHz. Whisper's window has 320 samples for each
+        of its encoder's positions, zeros after the recording's end. Moonshine takes at least 1279
+        samples, about 384 (24 ms) to a frame.
         """
         features = level(samples) if self.normalise else samples
         if self.log_mel is not None:
@@ -148,9 +148,9 @@ class CrossKeys(nn.Module):
 
 
 class _Remembered(DynamicLayer):  # type: ignore[misc]  # transformers has no types
-    """A layer's keys and values, (1, heads, tokens, width), as transformers' attention asks for it.
+    """A layer's keys and values, (1, heads, tokens, width), as a cache for transformers' attention.
 
-    What it adds is written at `position`, (1,) int64.
+    New keys and values are written at `position`, (1,) int64.
     """
 
     def __init__(self, keys: Tensor, values: Tensor, position: Tensor) -> None:
@@ -159,19 +159,18 @@ class _Remembered(DynamicLayer):  # type: ignore[misc]  # transformers has no ty
         self.is_initialized = True
 
     def update(self, key: Tensor, value: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Return all keys and values, with those of this token."""
+        """Write the keys and values of this token, and return all of them."""
         self.keys.index_copy_(2, self.position, key)
         self.values.index_copy_(2, self.position, value)
         return self.keys, self.values
 
 
 class TokenDecoder(nn.Module):
-    """One step of a decoder; keys and values of the tokens before it are the program's state.
+    """One step of a decoder; keys and values of earlier tokens are the program's state.
 
-    The state is of static capacity: at most as many tokens as the model has positions. A token
-    attends to those at its own position and before it, so that decoding may begin anew at position
-    0 whatever was decoded before. `head` maps the decoder's width to the tokens' scores; `heads`
-    are of each layer's attention, each of `width`.
+    The state has a static capacity: as many tokens as the model has positions. A token attends to
+    its own and earlier positions, so decoding may restart at position 0 at any time. `head` maps
+    the decoder's width to the tokens' scores; each layer's attention has `heads` heads of `width`.
     """
 
     def __init__(
@@ -191,8 +190,8 @@ class TokenDecoder(nn.Module):
     ) -> dict[str, Tensor]:
         """Feed a token (1, 1) int64; return `logits` (1, tokens) float32.
 
-        `position` (1,) int64 is how many tokens were fed before it, less than the capacity; `keys`
-        and `values` (layers, heads, frames, width of a head) float32 are of the window.
+        `position`, (1,) int64, is the number of tokens fed before, less than the capacity; `keys`
+        and `values` (layers, heads, frames, width of a head) float32 are the window's.
         """
         layers = range(len(self.decoder.layers))
         own = [
@@ -205,7 +204,7 @@ class TokenDecoder(nn.Module):
             input_ids=token,
             position_ids=position[None],
             attention_mask=seen[None, None, None],
-            encoder_hidden_states=keys[0, :1],  # for its length alone: all else of it is in `heard`
+            encoder_hidden_states=keys[0, :1],  # only for its length: `heard` has the rest
             past_key_values=EncoderDecoderCache(Cache(own), Cache(heard)),
             use_cache=True,
         )
@@ -213,12 +212,12 @@ class TokenDecoder(nn.Module):
 
 
 def parts(model: Any, normalise: Callable[[], bool | None] = lambda: None) -> nn.ModuleDict:
-    """Return the programs of a recogniser, by name; none of a model of another kind.
+    """Return the programs of a recogniser, by name; none for another kind of model.
 
-    It is a wav2vec 2.0 or HuBERT with a CTC head, a Whisper that writes text, or a Moonshine with a
-    key of its own for every head. `normalise` is what preprocessor_config.json says by
-    `do_normalize` of models that take samples as they are; None: as is usual of its kind. Programs
-    are `listen`, from samples to CTC scores, or to keys and values; then also `emit`, a step.
+    The model is a wav2vec 2.0 or HuBERT with a CTC head, a Whisper that writes text, or a Moonshine
+    with a key for every head. `normalise` returns `do_normalize` of preprocessor_config.json for
+    models that take samples; None: the default of the kind. Programs are `listen`, from samples to
+    CTC scores, or `listen`, from samples to keys and values, and `emit`, a step.
     """
     config = model.config
     if isinstance(model, Wav2Vec2ForCTC | HubertForCTC):
@@ -236,14 +235,14 @@ def parts(model: Any, normalise: Callable[[], bool | None] = lambda: None) -> nn
         return nn.ModuleDict()
     sizes = heads, config.max_position_embeddings, decoder.layers[0].self_attn.head_dim
     listen = CrossKeys(model.model, heads, normalise=normalise() is True)
-    for layer in decoder.layers:  # no copy of all keys and values a token, for wider heads
+    for layer in decoder.layers:  # avoids a copy of all keys and values per token for wider heads
         layer.self_attn.head_dim_padding = layer.encoder_attn.head_dim_padding = 0
     step = TokenDecoder(decoder, model.proj_out, *sizes)
     return nn.ModuleDict({"listen": listen, "emit": step})
 
 
 def whisper_tiny_en() -> nn.ModuleDict:
-    """Build the parts of Whisper tiny.en (Radford et al. 2022, table 1) with untrained weights."""
+    """Return the parts of Whisper tiny.en (Radford et al. 2022, table 1) with untrained weights."""
     sides = {
         f"{side}_{name}": value
         for side in ("encoder", "decoder")

@@ -16,15 +16,15 @@ with torchvision_operators():
 
 
 class SentenceEncoder(nn.Module):
-    """Tokens of a sentence to its embedding."""
+    """A map from a sentence's tokens to its embedding."""
 
     def __init__(self) -> None:
         super().__init__()
         sizes = {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536}
         self.bert = BertModel(BertConfig(**sizes))
-        # Part of the checkpoint, and computed since transformers 5
+        # The checkpoint has this buffer, which transformers 5 computes.
         self.bert.embeddings.register_buffer("position_ids", torch.arange(512)[None])
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Compute the embedding (1, 384) of (1, n) tokens, [CLS] and [SEP] included."""
+        """Return the embedding (1, 384) of (1, n) tokens, including [CLS] and [SEP]."""
         return normalize(self.bert(tokens).last_hidden_state.mean(1), dim=-1)

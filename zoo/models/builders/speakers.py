@@ -18,7 +18,7 @@ _SILENT = 1e-5
 
 
 class VoiceEncoder(nn.Module):
-    """An LSTM over mel powers; its last state, projected and scaled to length 1."""
+    """An LSTM over mel powers, whose last state is projected and scaled to length 1."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class VoiceEncoder(nn.Module):
         self.linear = nn.Linear(_WIDTH, _WIDTH)
 
     def forward(self, samples: Tensor) -> Tensor:
-        """Compute the embedding (1, 256) of (1, n) samples from -1 to 1 at 16 kHz."""
+        """Return the embedding (1, 256) of (1, n) samples from -1 to 1 at 16 kHz."""
         loudness = samples.square().mean(-1, keepdim=True).sqrt().clamp(min=_SILENT)
         raised = samples * (_LOUDNESS / loudness).clamp(min=1.0)
         states, _ = self.lstm(self.mel.powers(raised, center=False))

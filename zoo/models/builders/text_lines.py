@@ -29,7 +29,7 @@ class _Recurrent(nn.Module):
 
 
 class TextLine(nn.Module):
-    """Convolutions, two LSTMs in both directions over columns, and scores of characters."""
+    """Convolutions, two bidirectional LSTMs over columns, and scores of characters."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class TextLine(nn.Module):
         self.Prediction = nn.Linear(_WIDTH, _CLASSES)
 
     def forward(self, picture: Tensor) -> Tensor:
-        """Compute logits (n, width / 4 - 1, 97) of (n, 64, width, 3) uint8 RGB."""
+        """Return logits (n, width / 4 - 1, 97) of (n, 64, width, 3) uint8 RGB."""
         grey = (picture.float() * torch.tensor(_GREY)).sum(-1).round()
         columns = self.FeatureExtraction["ConvNet"](grey[:, None] / 127.5 - 1.0)
         logits: Tensor = self.Prediction(self.SequenceModeling(columns.mean(2).transpose(1, 2)))

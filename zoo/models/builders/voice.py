@@ -1,4 +1,4 @@
-"""Silero's voice activity detector, by the sizes that its weights have (silero-vad 6, MIT)."""
+"""Silero's voice activity detector, with the sizes of its weights (silero-vad 6, MIT)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PIECES = 16  # a block of 32 ms has sixteen pieces of 2 ms; a transform takes e
 
 
 class _Basis(nn.Module):
-    """A short-time Fourier transform, windowed cosines and sines as a convolution's weights."""
+    """A short-time Fourier transform by a convolution with windowed cosines and sines."""
 
     forward_basis_buffer: Tensor
 
@@ -23,7 +23,7 @@ class _Basis(nn.Module):
         self.register_buffer("forward_basis_buffer", torch.randn(size + 2, 1, size) / size)
 
     def forward(self, samples: Tensor) -> Tensor:
-        """Compute magnitudes (1, size / 2 + 1, frames) of (1, n) samples, every half a size."""
+        """Return magnitudes (1, size / 2 + 1, frames) of (1, n) samples, every size / 2 samples."""
         size = self.forward_basis_buffer.shape[-1]
         mirrored = pad(samples[:, None], (0, size // 4), "reflect")
         real, imaginary = conv1d(mirrored, self.forward_basis_buffer, stride=size // 2).chunk(2, 1)
@@ -36,7 +36,7 @@ def _unit(taken: int, given: int, stride: int) -> nn.Module:
 
 
 class SileroVad(nn.Module):
-    """Whether somebody speaks in a block of 32 ms, at 8000 or 16000 Hz; state is in buffers."""
+    """A detector of speech in blocks of 32 ms, at 8000 or 16000 Hz; its state is in buffers."""
 
     hidden: Tensor
     cell: Tensor
@@ -56,7 +56,7 @@ class SileroVad(nn.Module):
             self.register_buffer(name, torch.zeros(1, width), persistent=False)
 
     def forward(self, samples: Tensor) -> Tensor:
-        """Compute the probability (1, 1) of speech in the next (1, 32 ms) samples from -1 to 1."""
+        """Return the probability (1, 1) of speech in the next (1, 32 ms) samples from -1 to 1."""
         heard = torch.cat([self.context, samples], 1)
         self.context.copy_(heard[:, -self.context.shape[1] :])
         features = self.encoder(self.stft(heard)).squeeze(-1)
@@ -67,5 +67,5 @@ class SileroVad(nn.Module):
 
 
 def silero_vad() -> nn.ModuleDict:
-    """Build both detectors with untrained weights: parts `at_16000` and `at_8000`."""
+    """Return both detectors with untrained weights: parts `at_16000` and `at_8000`."""
     return nn.ModuleDict({f"at_{rate}": SileroVad(rate) for rate in (16_000, 8_000)})

@@ -1,8 +1,8 @@
-"""A one-stage detector in the manner of the YOLO family, with every construct it is known for.
+"""A one-stage detector in the style of the YOLO family, with its characteristic constructs.
 
-Split/concatenate blocks, fast spatial pyramid pooling, a path-aggregation neck with nearest
+It has split/concatenate blocks, fast spatial pyramid pooling, a path-aggregation neck with nearest
 upsampling, a decoupled anchor-free head, and box sides as expectations over bins (the distribution
-focal loss head of Li et al., 2020). Written for the zoo; it carries no one's weights.
+focal loss head of Li et al., 2020). It was written for the zoo and has no trained weights.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 __all__ = ["YoloStyle", "yolo_style"]
 
-_STRIDES = (8, 16, 32)  # pixels a cell, of the three maps the head reads
+_STRIDES = (8, 16, 32)  # pixels per cell of the head's three maps
 
 
 class ConvUnit(nn.Sequential):
-    """Convolution without bias, batch norm, SiLU; same size for stride 1."""
+    """A bias-free convolution, batch norm and SiLU; stride 1 preserves the size."""
 
     def __init__(
         self, channels_in: int, channels_out: int, kernel: int = 1, stride: int = 1
@@ -42,7 +42,7 @@ class Bottleneck(nn.Module):
 
 
 class SplitBlock(nn.Module):
-    """Halves the channels, refines one half step by step, and joins every stage."""
+    """A block that splits the channels, refines one half stepwise, and concatenates all stages."""
 
     def __init__(
         self, channels_in: int, channels_out: int, repeats: int, *, shortcut: bool
@@ -62,7 +62,7 @@ class SplitBlock(nn.Module):
 
 
 class PyramidPooling(nn.Module):
-    """Three 5x5 maximum poolings in a row; they and their input are joined."""
+    """Three 5x5 maximum poolings in sequence, concatenated with their input."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class Backbone(nn.Module):
 
 
 class Neck(nn.Module):
-    """Path aggregation: coarse maps refine finer ones, and these in turn the coarse ones."""
+    """Path aggregation: coarse maps refine finer ones, which then refine the coarse ones."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ class Neck(nn.Module):
 
 
 class Head(nn.Module):
-    """Separate branches for the four sides' bins and for the classes, on one map."""
+    """Separate branches on one map for the four sides' bins and for the classes."""
 
     def __init__(self, channels: int, hidden: int, bins: int, classes: int) -> None:
         super().__init__()
@@ -147,10 +147,10 @@ class Head(nn.Module):
 
 
 class YoloStyle(nn.Module):
-    """The detector of some `classes`.
+    """The detector for `classes` classes.
 
-    `width` is of the first map; all others are multiples of it. `bins` describe a box side's
-    distance from its cell, in cells.
+    `width` is the first map's; all others are multiples of it. `bins` is the number of bins for the
+    distance of a box's side from its cell, in cells.
     """
 
     bin_values: Tensor
@@ -166,10 +166,10 @@ class YoloStyle(nn.Module):
         self.register_buffer("bin_values", torch.arange(bins, dtype=torch.float32))
 
     def forward(self, image: Tensor) -> dict[str, Tensor]:
-        """Detect in (batch, 3, height, width), multiples of 32; what overlaps is not suppressed.
+        """Detect boxes in (batch, 3, height, width), multiples of 32, without suppression.
 
-        Return `boxes` (batch, cells, 4): left, top, right, bottom in pixels, and `scores` (batch,
-        cells, classes): from 0 to 1.
+        Return `boxes` (batch, cells, 4), which are left, top, right and bottom in pixels, and
+        `scores` (batch, cells, classes) from 0 to 1.
         """
         maps = self.neck(*self.backbone(image))
         sides, scores = zip(
@@ -179,7 +179,7 @@ class YoloStyle(nn.Module):
         return {"boxes": boxes, "scores": torch.cat(scores, dim=2).sigmoid().transpose(1, 2)}
 
     def _boxes(self, sides: Tensor, maps: tuple[Tensor, ...]) -> Tensor:
-        """Return box corners from the bins of their sides (batch, 4 * bins, cells)."""
+        """Return box corners from their sides' bins (batch, 4 * bins, cells)."""
         batch, _, cells = sides.shape
         chances = sides.view(batch, 4, -1, cells).softmax(dim=2)
         distance = (chances * self.bin_values.view(1, 1, -1, 1)).sum(dim=2)
@@ -195,7 +195,7 @@ def yolo_style(classes: int = 80, width: int = 16, bins: int = 16) -> YoloStyle:
 
 
 def _cells(maps: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-    """Return centres (2, cells) in units of cells, x first, and pixels a cell (1, cells)."""
+    """Return centres (2, cells) in units of cells, x first, and pixels per cell (1, cells)."""
     centres, strides = [], []
     for values, stride in zip(maps, _STRIDES, strict=True):
         height, width = values.shape[2:]
