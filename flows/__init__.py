@@ -1,4 +1,4 @@
-"""The flows that arrange the tasks (`convert`, `upkeep`), and what they need.
+"""The flows that run the tasks (`convert`, `upkeep`), and their infrastructure.
 
-`connection` says which server is meant; `cli` is the `zoo` command line.
+`connection` selects the server; `cli` is the `zoo` command line.
 """

@@ -1,4 +1,4 @@
-"""Batches of models: what one deployment run on a worker converts, and how it is submitted."""
+"""Batches of models, each of which one deployment run on a worker converts."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from zoo.errors import MenagerieError, UsageError
 
 CONVERT_BATCH = "convert-batch"  # the flow
 POOLS_VARIABLE = "MENAGERIE_POOLS"
-BATCH_MODELS = 8  # at most: a deployment run costs six to eight seconds before its first stage
-UNDONE = (StateType.FAILED, StateType.CANCELLED)  # a crashed run may be revived
-_ATTEMPTS = 5  # new runs in place of ones that were cancelled before this run was restarted
+BATCH_MODELS = 8  # at most; a deployment run takes six to eight seconds before its first stage
+UNDONE = (StateType.FAILED, StateType.CANCELLED)  # not crashed runs, which may be revived
+_ATTEMPTS = 5  # new runs that replace runs cancelled before this run was restarted
 
 
 def pool_of(target: str) -> str:
-    """Return the work pool that converts for a target: as the operator says, else as it does.
+    """Return the work pool that converts for a target, as set by the operator or by default.
 
-    The operator says it by `MENAGERIE_POOLS`, such as `metal=macos-metal`, with commas between
-    several; UsageError where it has another form.
+    The operator sets `MENAGERIE_POOLS`, such as `metal=macos-metal`, with commas between several
+    pools. Raise UsageError if it has another form.
     """
     chosen = {}
     for one in filter(None, map(str.strip, os.environ.get(POOLS_VARIABLE, "").split(","))):
@@ -43,13 +43,13 @@ def pool_of(target: str) -> str:
 
 @dataclass
 class Batch:
-    """Models that one deployment run converts for one target, and which of them lack a row."""
+    """Models that one deployment run converts for one target, and those that lack a row."""
 
     target: str
     models: tuple[PlannedModel, ...]
-    run: FlowRun | None = None  # as it was seen last; None: it is not submitted yet
-    since: float = 0.0  # when the run came to its state, or was asked to end
-    served: float = 0.0  # when its pool had a worker last, or the run was submitted
+    run: FlowRun | None = None  # as last seen; None if not submitted yet
+    since: float = 0.0  # when the run reached its state or was asked to end
+    served: float = 0.0  # when its pool last had a worker, or the run was submitted
     doomed: str = ""  # why it was asked to end
     missing: dict[tuple[str, str], PlannedModel] = field(init=False)
 
@@ -58,28 +58,28 @@ class Batch:
 
     @property
     def pool(self) -> str:
-        """Where it is converted."""
+        """The work pool that converts the batch."""
         return pool_of(self.target)
 
     @property
     def key(self) -> str:
-        """The same for the same builds, in whatever order: 16 hexadecimal digits."""
+        """16 hexadecimal digits that depend on the builds but not on their order."""
         builds = sorted(f"{p.model} {p.build_key}" for p in self.models)
         return hashlib.sha256("\n".join(builds).encode()).hexdigest()[:16]
 
     @property
     def name(self) -> str:
-        """What the run is called, e.g. `resnet18 and 3 more for cpu`."""
+        """The run's name, e.g. `resnet18 and 3 more for cpu`."""
         return f"{first_of([one.model for one in self.models])} for {self.target}"
 
     @property
     def state(self) -> StateType | None:
-        """Of the run, where there is one."""
+        """The run's state; None without a run."""
         return None if self.run is None else self.run.state_type
 
 
 def submit_all(runs: Runs, work: Sequence[PlannedModel], options: ConversionOptions) -> list[Batch]:
-    """Submit runs that convert all of `work`, and wait for none of them.
+    """Submit runs that convert all of `work`, without waiting for them.
 
     Raise MenagerieError if a pool has no such deployment, or the server refuses a run.
     """
@@ -94,14 +94,14 @@ def submit(
 ) -> FlowRun:
     """Submit a run that converts a batch.
 
-    `deployments` are the flow's by work pool. Raise MenagerieError if the pool has none, or the
-    server refuses the run.
+    `deployments` are the flow's deployments by work pool. Raise MenagerieError if the pool has
+    none, or the server refuses the run.
     """
     if batch.pool not in deployments:
         fact = f"there is no deployment of {CONVERT_BATCH} in it"
         raise MenagerieError(f"work pool {batch.pool}", fact, "Run `zoo cluster up` again")
     names = [one.model for one in batch.models]
-    # Only what is asked for: a worker of another version need not know our other options.
+    # Only options that differ from defaults: a worker of another version may not know the others.
     asked = options.model_dump(mode="json")
     for attempt in range(_ATTEMPTS):
         run = runs.submit(
@@ -111,13 +111,13 @@ def submit(
             tags=[*names, batch.target],
             key=f"{batch.key}-{attempt}",
         )
-        if run.state_type not in UNDONE:  # else it was cancelled before a restart of ours
+        if run.state_type not in UNDONE:  # otherwise it was cancelled before our restart
             break
     return run
 
 
 def share_out(work: Sequence[PlannedModel], most: int) -> list[Batch]:
-    """Put models into batches of one target and at most `most`, in the order of their first."""
+    """Group models into batches of one target and at most `most` models, keeping their order."""
     batches = []
     for target in dict.fromkeys(one.target for one in work):
         group = [one for one in work if one.target == target]

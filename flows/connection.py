@@ -1,10 +1,10 @@
-"""Address of the Prefect server and store: PREFECT_API_URL, else the local cluster's.
+"""Addresses of the Prefect server and store: PREFECT_API_URL, or else the local cluster's.
 
-Where neither is there, Prefect is embedded. On a worker all is set already, and flows find
-everything in their environment.
+Without either, Prefect is embedded. On a worker everything is set already, and flows find it in
+their environment.
 
-What is known of the local cluster is in `cluster/state.json` under our home, which only its owner
-may read. Its processes belong to a supervisord, which is asked over a private socket.
+The local cluster's state is in `cluster/state.json` under Menagerie's home, which only its owner
+may read. A supervisord, called over a private socket, runs the cluster's processes.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from menagerie.paths import home
 from zoo.base_models import Frozen
 from zoo.errors import MenagerieError
 
-MOST_ATTEMPTS = 3  # of a run that crashes, as in infra/automations.yaml
+MOST_ATTEMPTS = 3  # for a crashing run, as in infra/automations.yaml
 BUCKET = "menagerie"
 STORE = f"s3://{BUCKET}/zoo"
-ACCESS_KEY = "menagerie:owner"  # no secret; Swift's form is account:user
-DATABASE, DATABASE_USER = "postgres", "prefect"  # the database is initdb's own
-# The automations in infra count on heartbeats of 30 s. A server answers 500 as long as its database
-# takes nothing, its disk being full, say; 503 is asked again for a minute by itself.
+ACCESS_KEY = "menagerie:owner"  # not secret; Swift's form is account:user
+DATABASE, DATABASE_USER = "postgres", "prefect"  # initdb's default database
+# The automations in infra rely on heartbeats of 30 s. A server answers 500 while its database
+# refuses writes, e.g. with a full disk; after 503 Prefect retries for a minute by itself.
 OF_ALL_WORKERS = {
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
     "PREFECT_CLIENT_RETRY_EXTRA_CODES": "500",
 }
 _BYTES = 32
 _OTHERS = 0o077
-_SOCKET_BYTES = 90  # a path to a socket has 104 on macOS, and supervisord's first one is longer
+_SOCKET_BYTES = 90  # macOS allows 104, and supervisord first uses a longer path
 
 
 def _fresh_secret() -> SecretStr:
@@ -47,16 +47,16 @@ def _fresh_secret() -> SecretStr:
 
 
 class ClusterState(Frozen):
-    """Addresses and secrets of the local cluster, and what was applied; they outlive `down`.
+    """Addresses, secrets and applied deployments of the local cluster; they outlive `down`.
 
-    Processes get the secrets in their environment, never as arguments, which every user can list.
+    Processes get the secrets in their environment, not as arguments, which every user can list.
     """
 
     ports: dict[str, int]  # "api", "database", "worker" (its health) and "s3"
     api_auth: SecretStr  # user:password of Prefect's API and UI
     s3_secret: SecretStr
     database_secret: SecretStr = Field(default_factory=_fresh_secret)  # older files have none
-    up: bool = False  # `zoo cluster up` has been, and no `zoo cluster down` since
+    up: bool = False  # `zoo cluster up` ran, and no `zoo cluster down` since
     applied: str = ""  # digest of the deployments that were applied to the server
 
     @field_serializer("api_auth", "s3_secret", "database_secret", when_used="json")
@@ -65,7 +65,7 @@ class ClusterState(Frozen):
 
     @property
     def ui_url(self) -> str:
-        """The address to open in a browser."""
+        """The UI's address for browsers."""
         return f"http://127.0.0.1:{self.ports['api']}"
 
     @property
@@ -75,24 +75,24 @@ class ClusterState(Frozen):
 
     @property
     def s3_endpoint(self) -> str:
-        """URL of the store, on loopback: a browser opens links to it without a warning."""
+        """URL of the store, on loopback, so that browsers open its links without a warning."""
         return f"http://127.0.0.1:{self.ports['s3']}"
 
     def database_url(self, scheme: str = "postgresql") -> str:
-        """Return PostgreSQL's URL with its password: never for a log."""
+        """Return PostgreSQL's URL with its password, which must not be logged."""
         secret = self.database_secret.get_secret_value()
         return f"{scheme}://{DATABASE_USER}:{secret}@127.0.0.1:{self.ports['database']}/{DATABASE}"
 
     def environment(self) -> dict[str, str]:
-        """Return variables for Prefect and for the store, some of them secrets: never for a log."""
+        """Return variables for Prefect and the store; some are secrets that must not be logged."""
         return self.prefect_environment() | self.store_environment()
 
     def prefect_environment(self) -> dict[str, str]:
-        """Return the variables that Prefect reads when it is imported."""
+        """Return the variables that Prefect reads on import."""
         return {
             "PREFECT_API_URL": self.api_url,
             "PREFECT_API_AUTH_STRING": self.api_auth.get_secret_value(),
-            "PREFECT_HOME": str(cluster_folder() / "prefect"),  # not a profile of the user's
+            "PREFECT_HOME": str(cluster_folder() / "prefect"),  # ignores the user's profiles
             **OF_ALL_WORKERS,
         }
 
@@ -103,12 +103,12 @@ class ClusterState(Frozen):
             "AWS_ENDPOINT_URL_S3": self.s3_endpoint,
             "AWS_ACCESS_KEY_ID": ACCESS_KEY,
             "AWS_SECRET_ACCESS_KEY": self.s3_secret.get_secret_value(),
-            "AWS_SESSION_TOKEN": "",  # one of the user's belongs to other keys
+            "AWS_SESSION_TOKEN": "",  # the user's belongs to other keys
         }
 
     @classmethod
     def make(cls, ports: dict[str, int]) -> ClusterState:
-        """Return one with fresh secrets."""
+        """Return a state with fresh secrets."""
         return cls(
             ports=ports,
             api_auth=SecretStr(f"zoo:{secrets.token_urlsafe(_BYTES)}"),
@@ -117,9 +117,9 @@ class ClusterState(Frozen):
 
     @classmethod
     def load(cls) -> ClusterState | None:
-        """Read the file; None if there never was a cluster.
+        """Read the state file; return None if there never was a cluster.
 
-        Raise MenagerieError if others may read it, or it is not what was written.
+        Raise MenagerieError if other users may read it, or it is damaged.
         """
         path = state_path()
         try:
@@ -127,7 +127,7 @@ class ClusterState(Frozen):
             found = cls.model_validate_json(path.read_bytes())
         except FileNotFoundError:
             return None
-        except (ValidationError, OSError):  # its cause would show the file's content
+        except (ValidationError, OSError):  # the cause would show the file's content
             advice = "Run `zoo cluster down`, which ends what it finds, and then `zoo cluster up`"
             raise MenagerieError(str(path), "is not readable as written", advice) from None
         if others:
@@ -136,7 +136,7 @@ class ClusterState(Frozen):
         return found
 
     def save(self) -> None:
-        """Write the file."""
+        """Write the state file."""
         write_private(state_path(), self.model_dump_json(indent=2) + "\n")
 
 
@@ -146,12 +146,12 @@ def cluster_folder() -> Path:
 
 
 def state_path() -> Path:
-    """Return the path of the state file, which has the secrets."""
+    """Return the path of the state file, which holds secrets."""
     return cluster_folder() / "state.json"
 
 
 def manager_socket() -> Path:
-    """Return supervisord's socket: in our folder, unless that name is too long for a socket."""
+    """Return supervisord's socket, in the cluster's folder unless that path is too long."""
     path = cluster_folder() / "manager.sock"
     if len(os.fsencode(path)) <= _SOCKET_BYTES:
         return path
@@ -160,7 +160,7 @@ def manager_socket() -> Path:
 
 
 def ask_manager(method: str, *arguments: object) -> Any:
-    """Call supervisord by XML-RPC, as `startProcess` or `getPID`; OSError: it does not run."""
+    """Call an XML-RPC method of supervisord, e.g. `startProcess`; OSError if it does not run."""
     from xmlrpc.client import ServerProxy
 
     from supervisor.xmlrpc import SupervisorTransport
@@ -183,7 +183,7 @@ def running() -> dict[str, int]:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write `text` to `path` with mode 0600; a reader sees the old file or the new one."""
+    """Write `text` to `path` with mode 0600; readers see the old file or the new one."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mkstemp: 0600
     os.close(handle)
@@ -195,9 +195,9 @@ def write_private(path: Path, text: str) -> None:
 
 @contextmanager
 def locked(how: int = fcntl.LOCK_EX) -> Iterator[None]:
-    """Let one command at a time change the cluster, or many look at it with `LOCK_SH`.
+    """Lock the cluster: for one command that changes it, or with `LOCK_SH` for many readers.
 
-    Raise MenagerieError if another command changes it.
+    Raise MenagerieError if another command is changing it.
     """
     cluster_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
     with (cluster_folder() / "lock").open("w") as lock:
@@ -210,9 +210,9 @@ def locked(how: int = fcntl.LOCK_EX) -> Iterator[None]:
 
 
 def started_cluster() -> ClusterState | None:
-    """Return the local cluster, if PREFECT_API_URL names it, or no server and it was started.
+    """Return the local cluster if PREFECT_API_URL names it, or is unset and the cluster is up.
 
-    Nothing is asked of it yet. Raise MenagerieError if it has ended by itself, or its files are
+    The cluster is not contacted. Raise MenagerieError if it has stopped by itself, or its files are
     damaged.
     """
     named, state = os.environ.get("PREFECT_API_URL"), ClusterState.load()

@@ -1,4 +1,4 @@
-"""The conversion of one model for one target: its stages in order, in a task of a run."""
+"""The conversion of one model for one target: its stages in order, as a task of a run."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ from zoo.store.coordination import hold_lease
 
 
 def _one_of(names: list[str], title: str) -> dict[str, Any]:
-    """Return the schema of a text field, or of a select where there is something to choose."""
+    """Return the schema of a text field, or of a select if there are names to choose from."""
     chosen = {"enum": names} if names else {}
     return {"type": "string", "title": title, **chosen}
 
 
 _SPECS: dict[str, ModelSpec] = {}
-# A flow must stay importable; the command that runs it says what is wrong.
+# A flow must stay importable; the command that runs it reports the error.
 with suppress(MenagerieError):
     _SPECS.update(load_manifest().models)
 _TAGS = sorted({tag for spec in _SPECS.values() for tag in spec.tags})
@@ -72,7 +72,7 @@ T = TypeVar("T")
 
 
 class Conversion:
-    """The way of a planned model through its stages, with the machinery to do them."""
+    """The conversion of a planned model: its stages, and the services that they use."""
 
     def __init__(self, planned: PlannedModel, job: Job, given: Services) -> None:
         self._planned = planned
@@ -85,9 +85,9 @@ class Conversion:
         self._bar = ProgressBar(f"{job.model}-{job.target}-progress", len(Stage) - 1)
 
     def run(self) -> Ended:
-        """Convert, prove and publish; the working folder is gone afterwards.
+        """Convert, prove and publish; remove the working folder afterwards.
 
-        Where a stage fails, what was published before is untouched.
+        If a stage fails, earlier releases are untouched.
         """
         try:
             self._job.folder.mkdir(parents=True)
@@ -95,7 +95,7 @@ class Conversion:
                 records = self._lowered(model)
                 self._report = self._proven(model, records)
             published = self._judged(PUBLISH, records)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is the end of this model alone
+        except Exception as error:  # noqa: BLE001 - any error ends only this model
             ours = explain(error, self._job.model)
             judged = self._report if isinstance(error, NotProven) else None
             return Ended(self._row(_outcome(error), self._at, ours), judged, ours)
@@ -118,7 +118,7 @@ class Conversion:
         )
 
     def _judged(self, kind: StageKind[RecordT], records: StageRecords) -> RecordT:
-        """Return a stage that needs the bundle alone."""
+        """Run a stage that needs only the bundle, and return its record."""
         work = self._given.instead.get(kind.stage) or kind.function
         if work is None:
             raise TypeError(f"{kind.stage} needs the model")
@@ -127,12 +127,12 @@ class Conversion:
     def _proven(self, model: ModelHolder, records: StageRecords) -> ConversionReport:
         try:
             return self._judged(VALIDATE, records)
-        except NotProven as error:  # its figures belong into the table too
+        except NotProven as error:  # the table shows its figures too
             self._report = report = failed = error.report
             if not self._job.suspected(report.validation):
                 raise
             if self._job.search_seconds:
-                with suppress(Exception):  # no room for the new report, say: the verdict stays
+                with suppress(Exception):  # e.g. no space for the new report: the verdict stays
                     report = self._stage(
                         LOCATE, lambda: diagnose(model, self._job, failed, records)
                     )
@@ -145,7 +145,7 @@ class Conversion:
             ) from error
 
     def _stage(self, kind: StageKind[Any], work: Callable[[], T]) -> T:
-        """Do a stage as a Prefect task: timed, and reported to the listener."""
+        """Run a stage as a Prefect task; measure its time and report it to the listener."""
         listener, stage = self._given.listener, kind.stage
         self._at = stage
         listener.stage_at(self._job.model, self._job.target, stage)
@@ -162,12 +162,12 @@ class Conversion:
         return result
 
     def _heard(self, stage: Stage, work: Callable[[], T]) -> T:
-        """Do a stage; each step of it is a line of the log, and moves the bar."""
+        """Run a stage; log each of its steps, and update the progress bar."""
         log = get_run_logger()
 
         def step_done(step: StepDone) -> None:
             log.info("%s: %s", stage, step.text)
-            done = len(self._times) + 0.99 * step.share  # whole when the stage has ended
+            done = len(self._times) + 0.99 * step.share  # full when the stage has ended
             self._bar.show(done, f"{stage}: {step.text}")
             self._given.listener.stage_at(self._job.model, self._job.target, stage, step)
 
@@ -194,15 +194,15 @@ def _outcome(error: Exception) -> Outcome:
 
 
 def convert_in_task(planned: PlannedModel, options: ConversionOptions, store: Store) -> None:
-    """Convert a planned model as a task of the run at work; whatever happens, its row is reported.
+    """Convert a planned model as a task of the current run; always report its row.
 
-    Skipped when the store already holds a release under the same build key. If forced, it is
-    converted and proven again, but the store keeps the release that it has. Raise Abort if another
-    process has begun the run again.
+    Skip it if the store already holds a release under the same build key. If forced, convert and
+    prove it again, but the store keeps its release. Raise Abort if another process has restarted
+    the run.
     """
     began, name = time.perf_counter(), f"{planned.model} for {planned.target}"
 
-    def work() -> State[Any] | None:  # returned and not raised: Prefect would log a traceback
+    def work() -> State[Any] | None:  # returned: Prefect would log a raised error
         ended = _convert(planned, options, store)
         if not ended.row.succeeded:
             abort_if_superseded()
@@ -215,7 +215,7 @@ def convert_in_task(planned: PlannedModel, options: ConversionOptions, store: St
 
     try:
         run_as_task("convert-model", work, retried=False, run_name=name)
-    except Exception as error:  # noqa: BLE001 - the model's, or Prefect's API can fail in any way
+    except Exception as error:  # noqa: BLE001 - the model or Prefect's API can fail in any way
         if (planned.model, planned.target) not in services().listener.rows:
             took = time.perf_counter() - began
             tell(planned.row(Outcome.CRASHED, Step.FLOW, explain(error, "Prefect"), took))
@@ -230,12 +230,12 @@ def _convert(planned: PlannedModel, options: ConversionOptions, store: Store) ->
             waiting = partial(get_run_logger().info, message)
             claim = partial(hold_lease, store.objects, planned.build_key, waiting=waiting)
             patiently(lambda: claimed.enter_context(claim()))
-            # Others may have converted it since it was planned, before or while we waited.
+            # Another process may have converted it since it was planned.
             [now] = patiently(lambda: looked_up([planned], store, force=options.force))
             if now.settled is not None:
                 return Ended(now.settled)
             job = job_for(planned, options)
             return Conversion(planned, job, services()).run()
-    except (MenagerieError, OSError) as error:  # there is no room for a folder, say
+    except (MenagerieError, OSError) as error:  # e.g. no space for a folder
         ours = explain(error, planned.model)
         return Ended(planned.row(Outcome.FAILED, Step.PLAN, ours), error=ours)

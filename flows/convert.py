@@ -1,4 +1,4 @@
-"""The flows that convert models: on workers or here, and what a worker converts, one or a batch."""
+"""The flows that convert models, on workers or here, and one model or a batch on a worker."""
 
 import dataclasses
 import math
@@ -76,7 +76,7 @@ def convert_batch(
 
 
 def _converted(models: list[str], target: str, options: ConversionOptions) -> RunResult:
-    """Convert what has no row on this run yet; where that cannot be planned, all of it failed."""
+    """Convert the models without a row on this run; all fail if they cannot be planned."""
     tag_run([*models, target])
     given = dataclasses.replace(services(), leaves_rows=True)
     rows = given.listener.rows
@@ -98,7 +98,7 @@ def _converted(models: list[str], target: str, options: ConversionOptions) -> Ru
 
 
 def _conversion_name(asked: Mapping[str, Any]) -> str:
-    """Name a run, e.g. `convert resnet18 and 3 more for metal`."""
+    """Return a run's name, e.g. `convert resnet18 and 3 more for metal`."""
     models = [*asked["models"], *(f"tag {tag}" for tag in asked["selected_tags"])]
     what = f"convert {first_of(models) or 'the default models'}"
     targets = ", ".join(map(str, asked["targets"]))
@@ -133,7 +133,7 @@ def convert_zoo(
         planned = list(services().planned) or patiently(
             lambda: plan(models, targets, options, tags=selected_tags)
         )
-    except MenagerieError as error:  # raised, it would be a traceback in the run's log
+    except MenagerieError as error:  # raising it would put a traceback into the run's log
         return Failed(message=str(error), data=error)
     tag_run({name for one in planned for name in (one.model, one.target)})
     rows = _convert_all(planned, options, limits, jobs)
@@ -147,7 +147,7 @@ def convert_zoo(
 def _convert_all(
     planned: list[PlannedModel], options: ConversionOptions, limits: RunLimits, jobs: int
 ) -> list[ModelResult]:
-    """Return all models' rows in the planned order; a stored model gets no run of its own."""
+    """Return all models' rows in the planned order; a stored model gets no run."""
     given = services()
     recorder = given.listener
     work = sort_out(planned, recorder.model_ended)
@@ -176,13 +176,13 @@ def convert_here(
     jobs: int = 1,
     until: float = math.inf,
 ) -> None:
-    """Convert models one after another, or `jobs` at a time; the row of each is reported.
+    """Convert models one after another, or `jobs` at a time, and report the row of each.
 
-    A model is pulled and exported once for all targets, which follow each other in `work`, unless
-    there are fewer models than jobs.
+    A model is pulled and exported once for all targets, which are adjacent in `work`, unless there
+    are fewer models than jobs.
 
-    What has not begun at `until`, by the monotonic clock, has timed out. The catalogue is drawn at
-    the end, also with what the run had published before it crashed and began again.
+    A model that has not begun at `until`, by the monotonic clock, times out. The catalogue is drawn
+    at the end, including models that the run published before it crashed and restarted.
     """
     given = dataclasses.replace(services(), planned=work)
 
@@ -202,7 +202,7 @@ def convert_here(
         groups = [[one] for one in work]
     try:
         with use_services(given):
-            if jobs == 1:  # in this thread, where an interrupt arrives
+            if jobs == 1:  # in this thread, which gets interrupts
                 for group in groups:
                     convert_together(group)
                 return
@@ -211,7 +211,7 @@ def convert_here(
                 try:
                     for future in futures:
                         future.result()
-                except BaseException:  # an interrupt ends the models at work, too
+                except BaseException:  # an interrupt stops running models too
                     pool.shutdown(wait=False, cancel_futures=True)
                     given.stop()
                     raise

@@ -1,9 +1,9 @@
-"""Converting on the workers of a Prefect server: one deployment run for each batch of models.
+"""Conversion on the workers of a Prefect server: one deployment run for each batch of models.
 
-The parent run judges every child itself, by the rows that it leaves and the state that it ends in.
-Outages of the server are tolerated up to a limit, and every wait is bounded: for a pool without a
-worker, a run that does not end, a server that is gone. Submitted runs are found again after the
-parent was restarted.
+The parent run judges every child itself, by the child's rows and final state. Outages of the
+server are tolerated up to a limit, and every wait is bounded: for a pool without a worker, a run
+that does not end, a server that is gone. After a restart, the parent finds its submitted runs
+again.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from zoo.store import open_store
 
 _MINUTE = 60.0
 _POLL_SECONDS = 2.0
-_REVIVAL_SECONDS = 30.0  # so long an automation may take to put a crashed run back in the queue
-_STOP_SECONDS = 60.0  # so long a worker may take to stop a run
+_REVIVAL_SECONDS = 30.0  # in which an automation may put a crashed run back into the queue
+_STOP_SECONDS = 60.0  # in which a worker may stop a run
 _AT_WORK = (StateType.RUNNING, StateType.CANCELLING)
 _log = get_logger(__name__)
 
 
 class Action(Enum):
-    """What is done about a batch after a look at its run."""
+    """The next action on a batch after a check of its run."""
 
     WAIT = auto()
-    CANCEL = auto()  # its run, so that it does not run when its rows count no more
-    GIVE_UP = auto()  # its worker did not stop it
-    CONCLUDE = auto()  # what left no row gets one
+    CANCEL = auto()  # stops the run, whose rows will not count any more
+    GIVE_UP = auto()  # its worker did not stop the run
+    CONCLUDE = auto()  # models without a row get one
 
 
 def decide(batch: Batch, limits: RunLimits, now: float) -> tuple[Action, str]:
-    """Decide about a submitted batch as it was seen last, with the reason to cancel its run.
+    """Return the action on a submitted batch as last seen, and the reason to cancel its run.
 
-    It is cancelled when it runs for longer than its models may, or when no worker comes for it.
+    It is cancelled if it runs longer than its models may, or if no worker takes it.
     """
     state, age = batch.state, now - batch.since
     if state is None or state in TERMINAL_STATES:
@@ -68,18 +68,18 @@ def decide(batch: Batch, limits: RunLimits, now: float) -> tuple[Action, str]:
 
 @dataclass(eq=False)
 class Conversions:
-    """Converts models on workers and judges the runs that do it."""
+    """Conversions of models on workers, and judgement of their runs."""
 
     runs: Runs  # on the server
-    deployments: Mapping[str, UUID]  # of the flow that converts a batch, by work pool
+    deployments: Mapping[str, UUID]  # of the batch flow, by work pool
     limits: RunLimits
-    options: ConversionOptions  # passed on to every run
-    recorder: Listener  # is given every row
-    attended: bool = False  # whether an interrupt is a person's, who wants all of it to end
-    _batches: list[Batch] = field(default_factory=list)  # of which rows are missing
+    options: ConversionOptions  # passed to every run
+    recorder: Listener  # gets every row
+    attended: bool = False  # whether an interrupt is a user's, who wants everything to stop
+    _batches: list[Batch] = field(default_factory=list)  # batches that lack rows
 
     def convert(self, work: Sequence[PlannedModel], until: float) -> None:
-        """Convert all of `work`, at the latest until `until`; each model of it has its row then."""
+        """Convert all of `work`, at most until `until`; afterwards each model has its row."""
         self._batches += share_out(self._take_up(work), BATCH_MODELS)
         try:
             self._watch(until)
@@ -89,10 +89,10 @@ class Conversions:
             raise
 
     def _take_up(self, work: Sequence[PlannedModel]) -> list[PlannedModel]:
-        """Go on with runs that were submitted before this run was restarted, and may still succeed.
+        """Resume runs that were submitted before this run was restarted and may still succeed.
 
-        Return the other models. Rows of those runs count already: a model that failed is not
-        converted again.
+        Return the other models. Existing rows of those runs count: a failed model is not converted
+        again.
         """
         rest = {(one.model, one.target): one for one in work}
         submitted, now = self.runs.children(), time.monotonic()
@@ -110,15 +110,15 @@ class Conversions:
         return [*rest.values()]
 
     def _watch(self, until: float) -> None:
-        """Return when nothing is waited for any more, at the latest after `until`."""
+        """Wait until no batch lacks rows, at most until `until`."""
         answered = time.monotonic()
         while self._batches:
             try:
                 self._submit_waiting()
                 self._look()
                 answered = time.monotonic()
-            except Exception as error:  # noqa: BLE001 - whatever the way to the server can fail in
-                # It may only be restarting.
+            except Exception as error:  # noqa: BLE001 - the connection can fail in any way
+                # The server may only be restarting.
                 if time.monotonic() - answered >= self.limits.minutes_without_server * _MINUTE:
                     return self._end_all(explain(error, "Prefect"))
                 _log.warning("Prefect's API did not answer: %s", error)
@@ -131,7 +131,7 @@ class Conversions:
         return None
 
     def _submit_waiting(self) -> None:
-        """Submit what waits; where there is no place for a batch, its models have failed."""
+        """Submit waiting batches; the models of a batch that no pool accepts fail."""
         for batch in self._batches:
             if batch.run is None:
                 try:
@@ -142,7 +142,7 @@ class Conversions:
 
     def _look(self) -> None:
         submitted = {b.run.id: b for b in self._batches if b.run is not None and b.missing}
-        # In this order: a run that is seen to have ended has left its rows.
+        # Runs are read before rows: a run that has ended has left all its rows.
         runs = self.runs.look([*submitted])
         rows = self.runs.rows([*submitted])
         waiting = {batch.pool for batch in submitted.values() if batch.state not in _AT_WORK}
@@ -165,14 +165,14 @@ class Conversions:
                 self._act(batch, *decide(batch, self.limits, now))
 
     def _take_rows(self, batch: Batch, rows: Iterable[ModelResult]) -> None:
-        """Take a child's rows; of two rows from before and after a crash, the first counts."""
+        """Take a child's rows; if a crash caused two rows for a model, the first one counts."""
         restarted = batch.run is not None and batch.run.run_count > 1
         for row in rows:
             if batch.missing.pop((row.model, row.target), None) is not None:
-                for stage in row.stages:  # the server notes the end of a task some seconds later
+                for stage in row.stages:  # the server records a task's end some seconds later
                     name = Stage(stage.stage)
                     self.recorder.stage_ended(row.model, row.target, name, stage.seconds)
-                # What a run finds in the store when it is run again, it published the time before.
+                # A restarted run itself published what it finds in the store.
                 again = row.outcome is Outcome.SKIPPED and restarted
                 self.recorder.model_ended(_published(row) if again else row)
 
@@ -187,7 +187,7 @@ class Conversions:
             self._end(batch, batch.doomed or self._death(batch))
 
     def _death(self, batch: Batch) -> MenagerieError:
-        """Say how a run ended; what it published before is in the store, and gets its rows."""
+        """Return how a run ended; add rows for what it had published in the store."""
         if batch.run is None:
             return MenagerieError("Prefect", "the run was deleted")
         with suppress(MenagerieError):
@@ -199,7 +199,7 @@ class Conversions:
         return MenagerieError("Prefect", fact, "The run's logs say why")
 
     def _end(self, batch: Batch, reason: str | MenagerieError) -> None:
-        """Stop waiting for a batch; what is missing of it crashed by an error, else timed out."""
+        """Stop waiting for a batch; missing models crashed by an error `reason`, else timed out."""
         outcome, step = Outcome.TIMED_OUT, Step.RUN
         if isinstance(reason, MenagerieError):
             outcome, step = Outcome.CRASHED, Step.FLOW
@@ -208,17 +208,17 @@ class Conversions:
         batch.missing = {}
 
     def _end_all(self, reason: str | MenagerieError) -> None:
-        for batch in self._batches:  # begun or not
+        for batch in self._batches:  # whether it began or not
             self._end(batch, reason)
 
     def _is_given_up(self, stop: BaseException) -> bool:
-        """Return whether a person ends this run, and not its host.
+        """Return whether a user, rather than a shutdown of the host, ends this run.
 
-        Where that goes down, the children go on, and a restarted run finds them.
+        If the host shuts down, the children continue, and a restarted run finds them.
         """
         if self.attended and isinstance(stop, KeyboardInterrupt):
             return True
-        with suppress(Exception):  # nothing can be known, so nothing is done
+        with suppress(Exception):  # unknown, so nothing is done
             return self.runs.is_being_cancelled()
         return False
 

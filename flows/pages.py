@@ -1,8 +1,8 @@
-"""What a person finds on a run: its pages, links to them, lines in its log.
+"""Pages of a run, links to them, and lines in its log.
 
-Every conversion has a report page, whatever became of it. A release holds its own; that of a
-failure, or of a build that was proven anew while the store keeps the release that it has, goes into
-the store by itself, so that the run's page and the page behind its link say the same.
+Every conversion has a report page, whatever its outcome. A release holds its own page. The page of
+a failure, or of a build that was proven again while the store keeps its release, is stored
+separately, so that the run's page and the linked page agree.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from zoo.report.page import failure_markdown, markdown, plain_text
 from zoo.store import Release, Store
 from zoo.store.base import LINK_DAYS
 
-_LONG_SECONDS = 15.0  # from which on a conversion has a bar
-_PAUSE_SECONDS = 2.0  # between two of its moves, each a request
+_LONG_SECONDS = 15.0  # longer conversions get a bar
+_PAUSE_SECONDS = 2.0  # between updates, each a request
 _PROVEN_ANEW = """\
 > **Proven anew.** This page is of this run. The store keeps its release of {}, with the \
 report of its own proof: that is what is got below.
@@ -43,20 +43,20 @@ report of its own proof: that is what is got below.
 
 
 def leave_artifact(name: str, description: str, write: Callable[[], str]) -> None:
-    """Leave a Markdown page on the current run; where that fails, a warning in the run's log.
+    """Leave a Markdown page on the current run, or a warning in the run's log if that fails.
 
-    `name` is the same from run to run, where underscores become hyphens; `description` is one line
-    above the page, which `write` makes.
+    `name` is the same in every run; its underscores become hyphens. `description` is one line above
+    the page, which `write` returns.
     """
     with or_warned(f"The page {name} could not be left"):
         create_markdown_artifact(write(), key=name.replace("_", "-"), description=description)
 
 
 class ProgressBar:
-    """A bar on the run of a conversion that takes long; a short one has none.
+    """A progress bar on the run of a long conversion; a short one gets none.
 
-    `name` is the same from run to run, where underscores become hyphens; `parts` are done at the
-    end.
+    `name` is the same in every run; its underscores become hyphens. `parts` is the number of parts
+    of the whole.
     """
 
     def __init__(self, name: str, parts: int) -> None:
@@ -67,25 +67,25 @@ class ProgressBar:
         self._whole = 0
 
     def show(self, done: float, now: str) -> None:
-        """Move the bar to `done` parts, with what is at work; on failure, a warning in the log."""
+        """Move the bar to `done` parts and show the current step; log a warning on failure."""
         another = self._bar is not None and int(done) > self._whole  # a stage began, or all ended
         if time.monotonic() < self._next and not another:
             return
         self._next = time.monotonic() + _PAUSE_SECONDS
         self._whole = int(done)
         description = f"{plain_text(now)}: {int(done)} of {self._parts} stages done"
-        percent = round(100 * done / self._parts)  # the page shows all digits
+        percent = round(100 * done / self._parts)  # rounded, because the page shows all digits
         with or_warned("The progress bar could not be moved"):
             if self._bar is None:
                 made = create_progress_artifact(percent, key=self._name, description=description)
-                self._bar = cast("UUID", made)  # in a loop of asyncio it would be a coroutine
+                self._bar = cast("UUID", made)  # in an asyncio loop it would be a coroutine
             else:
                 update_progress_artifact(self._bar, progress=percent, description=description)
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a conversion ended: its row, its report if there is a verdict, why it failed."""
+    """The end of a conversion: its row, its report if there is a verdict, its failure."""
 
     row: ModelResult
     report: ConversionReport | None = None
@@ -93,10 +93,10 @@ class Ended:
 
 
 def leave_pages(ended: Ended, store: Store | None, summary: str = "") -> ModelResult:
-    """Leave the report on the current run, how to get the artifact, and a link to the page in full.
+    """Leave the report on the current run, with download commands and a link to the full page.
 
-    Where something of it fails, a warning in the run's log: the model is done already. Without a
-    store nothing is linked. Return the row, with the page's path.
+    Log a warning if that fails, because the model is already done. Without a store nothing is
+    linked. Return the row, with the page's path.
     """
     row, parts = ended.row, []
     release = None if store is None else _stored(row, store)
@@ -141,9 +141,9 @@ def _stored(row: ModelResult, store: Store) -> Release | None:
 
 
 def record(row: ModelResult) -> None:
-    """Write down how a model ended: a sentence in the run's log, and a line of JSON in a file.
+    """Record how a model ended: a sentence in the run's log, and a line of JSON in a file.
 
-    Where that fails, a warning: nothing depends on it.
+    Log a warning if that fails, because nothing depends on it.
     """
     sentence = f"{row.model} for {row.target}: {row.outcome} in {seconds(row.seconds)}"
     if row.stage is not None:
@@ -167,7 +167,7 @@ def record(row: ModelResult) -> None:
 
 
 def tell(row: ModelResult) -> None:
-    """Report a row to the listener, and leave it on the run at work where that keeps rows."""
+    """Report a row to the listener, and leave it on the current run if that keeps rows."""
     given = services()
     given.listener.model_ended(row)
     if given.leaves_rows:

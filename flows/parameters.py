@@ -1,4 +1,4 @@
-"""Options of a conversion, as Prefect's UI shows them in a form, and who may set which.
+"""Options of a conversion, as a form of Prefect's UI shows them, and their permissions.
 
 The models are Menagerie's own, a folder's, or a submission's: `sha256:` and the digest of files in
 the run's store, so that no worker needs the folder of another machine.
@@ -32,17 +32,17 @@ from zoo.store.submissions import (
 
 STORES_VARIABLE = "MENAGERIE_ALLOWED_STORES"
 
-_USUAL = ("random_weights", "force", "store")  # set most often
+_USUAL = ("random_weights", "force", "store")  # the most common options
 _NAME = re.compile(r"sha256:([0-9a-f]{64})")
 FACTORIES_VARIABLE = "MENAGERIE_ALLOW_FACTORIES"
 SUBMITTED_VARIABLE = "MENAGERIE_ALLOW_SUBMITTED"
 
 
 def _for_forms(schema: dict[str, Any]) -> None:
-    """Let a form leave an optional field empty, instead of offering a type *None*.
+    """Change the schema so that forms can leave optional fields empty, without a type *None*.
 
-    The manifest is no field: custom models are submitted, and named through the API. The form has
-    two tabs, *Usual* with few fields and *All* with every one; values of either are of the whole.
+    The manifest is not a field: custom models are submitted, and named through the API. The form
+    has two tabs, *Usual* with few fields and *All* with every field; they share their values.
     """
     for entry in schema["properties"].values():
         if {"type": "null"} in entry.get("anyOf", ()):
@@ -97,13 +97,13 @@ class ConversionOptions(BaseModel):
 
     @model_serializer(mode="wrap")
     def _asked_for(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Return only changed options: a form would unfold itself to show the rest."""
+        """Return only changed options, because a form would unfold to show the others."""
         fields = type(self).model_fields
         return {k: value for k, value in whole(self).items() if value != fields[k].default}
 
     @property
     def store_url(self) -> str:
-        """The address of the store: the given one, else the default."""
+        """The address of the store: the option, or else the default."""
         return allowed_store(self.store)
 
 
@@ -123,11 +123,11 @@ class RunLimits(Frozen):
 
 
 def allowed_store(asked: str) -> str:
-    """Return the store that a run asks for, if it may; empty: the default one.
+    """Return the store that a run asks for, if that is allowed; the default if `asked` is empty.
 
-    On a worker that is its own store, or one of those that its operator lists, with commas, in
-    `MENAGERIE_ALLOWED_STORES`: filling in a form must not make a worker read or write folders.
-    Raise UsageError if it may not.
+    A worker allows its own store and those that its operator lists, separated by commas, in
+    `MENAGERIE_ALLOWED_STORES`: a form must not make a worker read or write arbitrary folders.
+    Raise UsageError if the store is not allowed.
     """
     default = default_store()
     listed = {each.strip() for each in os.environ.get(STORES_VARIABLE, "").split(",")}
@@ -164,14 +164,14 @@ def manifest_folder(options: ConversionOptions) -> Path | None:
     folder = submission_folder(digest)
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = fetch_submission(open_store(options.store_url).objects, digest, folder)
-    os.utime(found)  # what is in use is not swept
+    os.utime(found)  # folders in use are not swept
     return found
 
 
 def with_submission(options: ConversionOptions, models: Sequence[str]) -> ConversionOptions:
     """Return the options with the newest submission of these models, unless a manifest is named.
 
-    Where Menagerie's own have all of them, those are meant; patterns choose among those alone.
+    If Menagerie's own manifest has all of them, it is used; patterns only select among its models.
     """
     if options.manifest or not models or any(map(is_pattern, models)):
         return options
@@ -183,7 +183,7 @@ def with_submission(options: ConversionOptions, models: Sequence[str]) -> Conver
 
 
 def submit_folder(options: ConversionOptions) -> ConversionOptions:
-    """Submit the options' manifest folder, for workers, who are to run code of a digest alone."""
+    """Submit the options' manifest folder for workers, which only run code with a known digest."""
     if not options.manifest or submission_digest(options.manifest):
         return options
     folder = Path(options.manifest)
@@ -193,21 +193,21 @@ def submit_folder(options: ConversionOptions) -> ConversionOptions:
 
 
 def allow_here(manifest: str) -> None:
-    """Let the code of a submission run on workers of this home, from now on."""
+    """Allow the code of a submission to run on workers of this home from now on."""
     if submission_digest(manifest) and not factories_allowed(manifest, asked=False):
         with allowed_here().open("a") as file:
             file.write(f"{manifest}\n")
 
 
 def factories_allowed(manifest: str, *, asked: bool) -> bool:
-    """Return whether a run may call builders that manifest entries name, which is foreign code.
+    """Return whether a run may call builders named by manifest entries, which is foreign code.
 
-    Besides the run's parameters (`asked`) the operator of the machine must want it, by
-    `MENAGERIE_ALLOW_FACTORIES=1` in the environment: those who may fill in a form need not be who
-    may run code there. `zoo convert --allow-factories` sets it for its own process.
+    Besides the run's parameters (`asked`), the machine's operator must permit it with
+    `MENAGERIE_ALLOW_FACTORIES=1` in the environment: users who may fill in a form may not
+    necessarily run code there. `zoo convert --allow-factories` sets it for its own process.
 
-    The code of a submission runs without being asked for where the operator listed its digest: in
-    `MENAGERIE_ALLOW_SUBMITTED`, with commas between several, `*` for all; or in the file
+    The code of a submission runs without `asked` if the operator listed its digest: in
+    `MENAGERIE_ALLOW_SUBMITTED`, separated by commas or `*` for all, or in the file
     `allowed-submissions` of the worker's home, which takes effect at once.
     """
     digest = submission_digest(manifest)

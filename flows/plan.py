@@ -1,6 +1,6 @@
-"""What of a selection needs converting at all, decided by build key, and the jobs for it.
+"""The models of a selection that need conversion, decided by build key, and their jobs.
 
-Neither torch nor Prefect is imported.
+This module imports neither torch nor Prefect.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from zoo.spec import ModelSpec
 from zoo.store import Store, open_store
 
 _PACKAGES = ("torch", "torchvision", "transformers", "numpy", "safetensors")
-_FEW = 8  # ledgers that the store is asked for at once
+_FEW = 8  # ledgers that are read from the store at once
 
 
 @functools.cache
@@ -47,16 +47,16 @@ def versions(target: Target) -> dict[str, str]:
     result["host"] = f"{platform.system().lower()}-{platform.machine()}"
     result["platform"] = target.platform
     result |= target.versions()
-    result["runtime abi"] = str(RUNTIME_ABI)  # an artifact of another number does not load
+    result["runtime abi"] = str(RUNTIME_ABI)  # an artifact with another ABI does not load
     return result
 
 
 @dataclass(frozen=True)
 class PlannedModel:
-    """A model for a target, its build key, and the row of its release where the store has one.
+    """A model for a target, its build key, and the row of its release if the store has one.
 
-    `seed` is of its random weights; None where it keeps its own. `error` is why there can be no
-    build key (a missing file, say), and then `build_key` is empty.
+    `seed` is the seed of its random weights; None if it keeps its own weights. `error` is why there
+    is no build key (e.g. a missing file); `build_key` is then empty.
     """
 
     model: str
@@ -66,11 +66,11 @@ class PlannedModel:
     seed: int | None
     build_key: str
     error: MenagerieError | None = None
-    stored: ModelResult | None = None  # None also where what the store has does not count
+    stored: ModelResult | None = None  # None also if the stored release does not count
 
     @property
     def names(self) -> Build:
-        """Model, target and build key, as a store has them."""
+        """Model, target and build key, as in a store."""
         return self.model, self.target, self.build_key
 
     def row(
@@ -80,7 +80,7 @@ class PlannedModel:
         reason: object = None,
         seconds: float = 0.0,
     ) -> ModelResult:
-        """Return the row of the table by which it ended so."""
+        """Return the table's row for this outcome."""
         return ModelResult(
             model=self.model,
             target=self.target,
@@ -94,7 +94,7 @@ class PlannedModel:
 
     @property
     def settled(self) -> ModelResult | None:
-        """The row of a model that cannot be built or is stored; None: convert it."""
+        """The row of a model that cannot be built or is stored; None if it must be converted."""
         return (
             self.stored if self.error is None else self.row(Outcome.FAILED, Step.PLAN, self.error)
         )
@@ -108,21 +108,21 @@ def plan(
     tags: Sequence[str] = (),
     precisions: Sequence[Precision] = (),
 ) -> list[PlannedModel]:
-    """Decide for every selected model and target whether there is work.
+    """Plan every selected model and target.
 
     Args:
         patterns: names and globs; empty for the default selection.
-        targets: each model is taken for those of them it supports; empty: all it supports.
+        targets: each model is planned for those that it supports; empty: all that it supports.
         options: store, manifest, random weights, force.
         tags: further models, by tag.
-        precisions: those of the models to take instead; left out: what the patterns name. One
-            that a target of `targets` does not take, or that a named model is not published in,
-            is a row with its error, behind the others.
+        precisions: precisions to select instead of those that the patterns name. One that a
+        target of `targets` does not support, or in which a named model is not published, is
+        a row with its error, after the others.
 
     Raises:
-        UsageError: for a name that is not in the manifest, or if none is for any of the targets.
-        ManifestError: if the manifest has faults.
-        StoreError: if the store cannot be asked.
+        UsageError: a name is not in the manifest, or no model supports any of the targets.
+        ManifestError: the manifest has faults.
+        StoreError: the store cannot be read.
     """
     store = open_store(options.store_url)
     manifest = load_manifest(manifest_folder(options), targets=all_targets())
@@ -170,13 +170,13 @@ def plan(
 
 
 def looked_up(planned: list[PlannedModel], store: Store, *, force: bool) -> list[PlannedModel]:
-    """Return the same with what the store has of each by now; by `force` nothing counts."""
+    """Return the plan updated with the store's current releases; `force` ignores them."""
     builds = [one.names for one in planned if one.error is None]
     if force or not builds:
         return planned
     manifests = store.held(builds)
     histories = {(release.model, release.platform) for release in manifests.values()}
-    with ThreadPoolExecutor(_FEW) as pool:  # a question to it may cross an ocean
+    with ThreadPoolExecutor(_FEW) as pool:  # a request may cross an ocean
         retractions = list(pool.map(lambda history: _retractions(store, *history), histories))
     retracted = dict(zip(histories, retractions, strict=True))
     candidates = store.objects.list_keys(candidate_key.folder) if histories else []
@@ -199,9 +199,9 @@ def looked_up(planned: list[PlannedModel], store: Store, *, force: bool) -> list
 
 
 def _retractions(store: Store, model: str, platform: str) -> dict[str, str]:
-    """Return when and why builds were retracted, by key, from a trusted ledger.
+    """Return when and why builds were retracted, by build key, from a trusted ledger.
 
-    Most retract nothing, and to check one takes a while: seconds where its metadata are old.
+    Most ledgers retract nothing, and checking one can take seconds if its metadata is old.
     """
     content = store.objects.read_if_there(ledger_key(model, platform), MAX_LEDGER_BYTES) or b""
     with suppress(ValueError, LookupError, TypeError, RecursionError):  # no ledger
@@ -213,7 +213,7 @@ def _retractions(store: Store, model: str, platform: str) -> dict[str, str]:
 def sort_out(
     planned: Iterable[PlannedModel], tell: Callable[[ModelResult], object]
 ) -> list[PlannedModel]:
-    """Return the models that are to be converted; the rows of all others are reported."""
+    """Return the models that must be converted, and report the rows of all others."""
     work = []
     for one in planned:
         if one.settled is None:
@@ -224,7 +224,7 @@ def sort_out(
 
 
 def job_for(planned: PlannedModel, options: ConversionOptions) -> Job:
-    """Return a job in a working folder of its own, which is not made yet."""
+    """Return a job with its own working folder, which is not created yet."""
     return Job(
         model=planned.model,
         target=planned.target,

@@ -1,8 +1,8 @@
-"""Prefect's API for a command line, and the processes in which Prefect runs.
+"""Prefect's API for the command line, and the processes in which Prefect runs.
 
-The API is the configured server's, or that of one of our own for the run. Nothing of Prefect is
-imported before it answers: its settings are read once, at import, so all environment variables must
-be set before. The embedded server listens on loopback, keeps its SQLite file under
+The API is the configured server's, or that of an embedded server for the run. Prefect is not
+imported before the server answers: it reads its settings once, on import, so all environment
+variables must be set before. The embedded server listens on loopback, keeps its SQLite file under
 `$MENAGERIE_HOME`, and ends with this process, however that ends.
 
 `python -m flows.prefect_api serve FD PARENT` is that server, on an inherited socket;
@@ -33,24 +33,24 @@ from menagerie.paths import home
 from tasks.failures import last_line
 from zoo.errors import MenagerieError
 
-STARTUP_SECONDS = 120.0  # a fresh database took 14 s on two idle cores, a known one 4 s
-_ATTEMPTS = 2  # the first start on a fresh home can fail where the second finds its tables made
+STARTUP_SECONDS = 120.0  # a fresh database took 14 s on two idle cores, an existing one 4 s
+_ATTEMPTS = 2  # the first start on a fresh home can fail after it created tables
 _STOP_SECONDS = 5.0
-_LOOK_SECONDS = 1.0  # at the process that started this one
-_GRACE_SECONDS = 20.0  # in which a run whose worker died can still say that it ends
-_REQUEST_SECONDS = "30"  # on a starved machine an answer was lost now and then; Prefect asks again
+_LOOK_SECONDS = 1.0  # between checks of the parent process
+_GRACE_SECONDS = 20.0  # in which a run whose worker died can report its end
+_REQUEST_SECONDS = "30"  # a busy machine sometimes loses an answer; Prefect retries
 
 _QUIET = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "DO_NOT_TRACK": "1",
-    "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",  # our own progress speaks; runs keep logs
+    "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",  # we show progress; runs keep logs
 }
 _SERVER_ONLY = {
     "PREFECT_UI_ENABLED": "0",
     "PREFECT_SERVER_LOGGING_LEVEL": "ERROR",
     "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
     "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "60",
-    # Ephemeral servers start no schedulers or late-run marking, and leave out the telemetry.
+    # Ephemeral servers start no schedulers or late-run marking and send no telemetry.
     "PREFECT__SERVER_EPHEMERAL": "1",
     "PREFECT__SERVER_FINAL": "1",
 }
@@ -62,10 +62,10 @@ def prefect_api(
 ) -> Iterator[str]:
     """Make Prefect's API available to this process and its children; yield its URL.
 
-    `PREFECT_API_URL` in the environment is the same. `status` is called with a line for a person
-    when something slow begins, `meanwhile` while the embedded server starts, with the environment
-    set; it is the place to import what imports Prefect. Raise MenagerieError if the configured
-    server does not answer or the embedded one does not start.
+    `PREFECT_API_URL` in the environment is set to it. `status` is called with a line for the user
+    when something slow begins. `meanwhile` is called while the embedded server starts, with the
+    environment set, and may import modules that import Prefect. Raise MenagerieError if the
+    configured server does not answer or the embedded one does not start.
     """
     configured = os.environ.get("PREFECT_API_URL")
     wanted = _QUIET | OF_ALL_WORKERS if configured else _QUIET
@@ -81,7 +81,7 @@ def prefect_api(
     os.environ.setdefault("PREFECT_API_REQUEST_TIMEOUT", _REQUEST_SECONDS)
     first = "" if (folder / "prefect.db").exists() else " (first time: up to a minute)"
     status(f"starting Prefect's embedded API{first}")
-    # Bound here and inherited: the address is known at once, and cannot be taken in between.
+    # The server inherits a bound socket, so its address is known and reserved at once.
     try:
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
@@ -99,7 +99,7 @@ def prefect_api(
 
 
 def probe(url: str, *, seconds: float = 10.0) -> None:
-    """Ask the API at `url` for a sign of life; MenagerieError if the server does not answer."""
+    """Check the API at `url`; raise MenagerieError if the server does not answer."""
     state = ClusterState.load()
     advice = "Start that server, or unset PREFECT_API_URL to use the embedded one"
     if state is not None and state.api_url == url:
@@ -108,7 +108,7 @@ def probe(url: str, *, seconds: float = 10.0) -> None:
         _health(url, seconds)
     except httpx.HTTPStatusError as error:
         status = error.response.status_code
-        if error.response.is_server_error:  # 401 and 403 are answers too: Prefect has the key
+        if error.response.is_server_error:  # 401 and 403 are fine, since Prefect has the key
             raise MenagerieError(url, f"Prefect's API answers {status}", advice) from error
     except (OSError, ValueError, httpx.HTTPError, httpx.InvalidURL) as error:
         raise MenagerieError(url, f"Prefect's API does not answer ({error})", advice) from error
@@ -117,7 +117,7 @@ def probe(url: str, *, seconds: float = 10.0) -> None:
 def _start(
     folder: Path, listener: socket.socket, url: str, meanwhile: Callable[[], None]
 ) -> subprocess.Popen[bytes]:
-    """Start the server; one at a time on a machine, so that two never create the same tables."""
+    """Start the server, one at a time per machine, so that two never create the same tables."""
     log = folder / "server.log"
     with (folder / "start.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -148,7 +148,7 @@ def _spawn(log: Path, listener: int) -> subprocess.Popen[bytes]:
             stderr=output,
             pass_fds=[listener],
             env={**os.environ, **_SERVER_ONLY},
-            start_new_session=True,  # Ctrl-C is for us; we end the server when we are done
+            start_new_session=True,  # Ctrl-C is for us; we stop the server at the end
         )
 
 
@@ -170,7 +170,7 @@ def _health(url: str, seconds: float) -> None:
 
 
 def server_trust() -> ssl.SSLContext:
-    """Return the authorities that vouch for the server: those that Prefect's own client has.
+    """Return a TLS context with the authorities that Prefect's client trusts.
 
     Raise OSError if the file that PREFECT_API_SSL_CERT_FILE names cannot be read.
     """
@@ -178,7 +178,7 @@ def server_trust() -> ssl.SSLContext:
 
 
 def _flush() -> None:
-    """Let Prefect's background threads send what they hold: logs, and the last states of tasks."""
+    """Make Prefect's background threads send pending logs and the last states of tasks."""
     if "prefect" in sys.modules:
         from prefect.events.worker import EventsWorker
         from prefect.logging.handlers import APILogWorker
@@ -188,7 +188,7 @@ def _flush() -> None:
 
 
 def _stop(server: subprocess.Popen[bytes]) -> None:
-    server.terminate()  # politely: it still writes down the last states of the run
+    server.terminate()  # not killed, so that it records the run's last states
     try:
         server.wait(_STOP_SECONDS)
     except subprocess.TimeoutExpired:
@@ -197,10 +197,10 @@ def _stop(server: subprocess.Popen[bytes]) -> None:
 
 
 def main(role: str, *arguments: str) -> None:
-    """Run as the embedded server or as a flow run's process until the starter ends.
+    """Run the embedded server, or a flow run, until the parent process ends.
 
-    Left alone, a run could not be cancelled, would hold its place in the queue, and meet its own
-    second try.
+    An orphaned run could not be cancelled, would keep its place in the queue, and could collide
+    with its own retry.
     """
     parent = int(arguments[1]) if role == "serve" else os.getppid()
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
@@ -211,14 +211,14 @@ def main(role: str, *arguments: str) -> None:
         fd = int(arguments[0])
         uvicorn.run(create_app, factory=True, fd=fd, log_level="error", lifespan="on", workers=1)
     else:
-        del sys.argv[1:]  # Prefect's engine would read the first word as a run's id
+        del sys.argv[1:]  # Prefect's engine would read the first argument as a run's id
         runpy.run_module("prefect.engine", run_name="__main__", alter_sys=True)
 
 
 def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_LOOK_SECONDS)
-    os.kill(os.getpid(), signal.SIGTERM)  # Prefect has the run count as crashed: it is run again
+    os.kill(os.getpid(), signal.SIGTERM)  # Prefect marks the run as crashed and retries it
     time.sleep(_GRACE_SECONDS)
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""Proving releases again, by their golden cases or by making them again byte for byte."""
+"""Renewed proofs of releases, by their golden cases or by a rebuild that must be identical."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OTHER = (
 
 
 class VerifyResult(Frozen):
-    """All releases that were looked at, a proof each."""
+    """The proofs of all verified releases."""
 
     proofs: tuple[Proof, ...]
     store: str
@@ -33,7 +33,7 @@ class VerifyResult(Frozen):
 
     @property
     def succeeded(self) -> bool:
-        """Whether nothing that could be tried here failed."""
+        """Whether no release that can run here failed."""
         return all(p.outcome in (ProofOutcome.PROVEN, ProofOutcome.ELSEWHERE) for p in self.proofs)
 
     @property
@@ -48,7 +48,7 @@ def prove_all(
 ) -> VerifyResult:
     """Prove releases one after another.
 
-    `prove` pulls a release and runs it, and may publish it as validated if it holds.
+    `prove` pulls a release and runs it, and may publish it as validated if the proof passes.
     """
     return VerifyResult(
         proofs=tuple(_proof(each, prove) for each in releases),
@@ -60,10 +60,10 @@ def prove_all(
 def published(
     store: Store, models: Sequence[str], targets: Sequence[str], *, every_build: bool = False
 ) -> list[Release]:
-    """Return the releases of these models and targets; where none is named, of all.
+    """Return the releases of these models and targets; an empty sequence means all.
 
-    These are the latest of each model, target and platform, or with `every_build` all. Raise
-    StoreError if the store cannot be asked what it holds.
+    They are the latest of each model, target and platform, or all with `every_build`. Raise
+    StoreError if the store cannot be listed.
     """
     found = store.releases() if every_build else _latest(store, models)
     return [each for each in found if _asked_for(each, models, targets)]
@@ -72,8 +72,8 @@ def published(
 def unconfirmed(store: Store, models: Sequence[str], targets: Sequence[str]) -> list[Release]:
     """Return the releases and candidates of these models and targets that wait for a device.
 
-    No device has run them, and no verification has refuted them since. `store` gives what is not
-    signed, since candidates are not signed yet. Raise StoreError if it cannot be asked.
+    No device has run them, and no verification has refuted them since. `store` must allow unsigned
+    releases, because candidates are unsigned. Raise StoreError if it cannot be read.
     """
     builds = {each.names: each for each in [*store.candidates(), *_latest(store, models)]}
 
@@ -90,30 +90,30 @@ def _asked_for(release: Release, models: Sequence[str], targets: Sequence[str]) 
 
 
 def _latest(store: Store, named: Sequence[str]) -> Iterator[Release]:
-    """Yield the latest release of each model, target and platform that has one."""
+    """Yield the latest release, if any, of each model, target and platform."""
     places = dict.fromkeys((each.model, each.target, each.platform) for each in store.releases())
     for model, target, platform in places:
         try:
             yield store.find(model, target, platform=platform)
-        except NotInStore as error:  # all were retracted, say
+        except NotInStore as error:  # e.g. all were retracted
             _log.log(logging.WARNING if model in named else logging.INFO, "passed over: %s", error)
 
 
 def _proof(release: Release, prove: Callable[[Release], Proof]) -> Proof:
-    """Prove a release; any failure is a proof too, or the lack of one."""
+    """Prove a release; a failure is returned as a proof with another outcome."""
     if not runs_here(release.manifest):
         requires, outcome = release.manifest.requires, ProofOutcome.ELSEWHERE
         detail = f"for {requires.system} {requires.machine}"
     else:
         try:
             return prove(release)
-        except Exception as error:  # noqa: BLE001 - the others are to be verified all the same
+        except Exception as error:  # noqa: BLE001 - the others must be verified too
             outcome, detail = ProofOutcome.UNREACHABLE, _explained(error, release)
     return Proof.of(release, outcome=outcome, state=release.manifest.state, detail=detail)
 
 
 def verification_markdown(result: VerifyResult) -> str:
-    """Return a table for a person."""
+    """Return the result as a Markdown table."""
     rows = ["| model | target | build | verdict | latency | why |", "|---|---|---|---|---:|---|"]
     for p in result.proofs:
         latency = "" if p.latency_ms is None else milliseconds(p.latency_ms)
@@ -125,10 +125,10 @@ def verification_markdown(result: VerifyResult) -> str:
 def turn_of_the_day(
     store: Store, models: Sequence[str], targets: Sequence[str], day: int
 ) -> Release | None:
-    """Return the release whose turn it is: of the latest of each model, those to be made here.
+    """Return today's release to rebuild, among the latest of each model.
 
-    These were made by the code that is installed here; None where there is none. `day` grows by one
-    a day, so that each has its turn.
+    Only releases made by the installed code count; None if there is none. `day` increases by one
+    every day, so that each release has its turn.
     """
     latest = published(store, models, targets)
     for place in range(len(latest)):
@@ -142,27 +142,27 @@ def turn_of_the_day(
 
 
 def rebuild(release: Release, options: ConversionOptions, hold: Hold) -> Rebuild:
-    """Make a release again, with its weights, and compare; whatever happens, there is a verdict."""
+    """Build a release again, with its weights, and compare; always return a verdict."""
     try:
         planned = _planned(release, options)
         if planned is None:
             return Rebuild.of(release, outcome=RebuildOutcome.OTHER, detail=_OTHER)
         job = job_for(planned, options)
         return rebuild_release(open_store(job.store), release, job, hold)
-    except Exception as error:  # noqa: BLE001 - a caller waits for a verdict
+    except Exception as error:  # noqa: BLE001 - the caller waits for a verdict
         detail = _explained(error, release)
         return Rebuild.of(release, outcome=RebuildOutcome.UNDECIDED, detail=detail)
 
 
 def _explained(error: Exception, release: Release) -> str:
-    """Return an error as one line; log the traceback of one that is not ours."""
+    """Return an error as one line; log the traceback of a foreign error."""
     if not isinstance(error, MenagerieError):
         _log.warning("%s for %s", release.model, release.target, exc_info=True)
     return str(explain(error, release.model))
 
 
 def rebuild_markdown(found: Rebuild) -> str:
-    """Return the result in words for a person."""
+    """Return the result as Markdown."""
     when = datetime.now(UTC).isoformat(timespec="seconds")
     head = f"{found.model} for {found.target}, build {found.build_key[:12]}: {found.outcome}"
     lines = [f"{head}, {when}", "", f"{found.files} files, {size(found.bytes)}"]
@@ -175,7 +175,7 @@ def rebuild_markdown(found: Rebuild) -> str:
 
 
 def _planned(release: Release, options: ConversionOptions) -> PlannedModel | None:
-    """Return the conversion here that gives exactly the release's build key, if any."""
+    """Return the conversion that yields the release's build key here; None if there is none."""
     asked = {"random_weights": release.manifest.random_weights, "force": True}
     [planned] = plan([release.model], [release.target], options.model_copy(update=asked))
     if planned.error is not None:

@@ -1,6 +1,6 @@
-"""The reports of conversions made on this machine, what they say of failures, and links to them.
+"""Reports of conversions on this machine, reports of failures, and links to them.
 
-Prefect is not imported: the command line writes the page of a failure before any server is there.
+Prefect is not imported, because the command line writes failure pages before a server runs.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from flows.results import ModelResult, RunResult
 
 _log = logging.getLogger(__name__)
-_LOG_BYTES = 64 * 1024  # of a log's end, of which the page shows some lines
-_ENDPOINT = "AWS_ENDPOINT_URL_S3"  # no secret; without it the address means AWS
+_LOG_BYTES = 64 * 1024  # of a log's end; the page shows some of its lines
+_ENDPOINT = "AWS_ENDPOINT_URL_S3"  # not secret; without it, addresses mean AWS
 _AUTHORITY = "AWS_CA_BUNDLE"
 _KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 
@@ -41,13 +41,13 @@ def report_folder(model: str, target: str) -> Path:
 
 
 def index_page() -> Path | None:
-    """Return the page over all reports, if there is one."""
+    """Return the index page of all reports; None if it is missing."""
     page = home() / "reports" / "index.html"
     return page if page.is_file() else None
 
 
 def known_report(model: str, target: str, build_key: str) -> ConversionReport | None:
-    """Return the report of this very build, if it was converted here last."""
+    """Return the report of exactly this build, if it was the last conversion here."""
     try:
         report = read_report(report_folder(model, target))
     except ArtifactError:
@@ -56,37 +56,37 @@ def known_report(model: str, target: str, build_key: str) -> ConversionReport | 
 
 
 def refresh_index() -> Path | None:
-    """Write the page over the last report of every model and target, and return it.
+    """Write the index page of the last report of every model and target, and return its path.
 
-    Where it cannot be written, return the one that was there before, if any.
+    If it cannot be written, return the previous page, if any.
     """
     found = {}
     for document in sorted((home() / "reports").glob("*/*/report.json")):
-        with suppress(ArtifactError):  # of another version of Menagerie
+        with suppress(ArtifactError):  # from another version of Menagerie
             found[document.parent] = read_report(document.parent)
     try:
         return write_index(found, home() / "reports")
-    except Exception:  # noqa: BLE001 - whatever it is, the models are published
+    except Exception:  # noqa: BLE001 - the models are published in any case
         _log.warning("The page over all reports could not be written", exc_info=True)
         return index_page()
 
 
 def conversion_log(model: str, target: str, build_key: str) -> Path:
-    """Return the log of a conversion's process; each build of a model has its own."""
+    """Return the path of the log of a conversion's process; each build has its own."""
     return home() / "logs" / f"{model}-{target}-{build_key[:8]}.log"
 
 
 def report_failure(
     row: ModelResult, error: MenagerieError | None = None, summary: str = ""
 ) -> tuple[ModelResult, FailureReport]:
-    """Write the page of a model that failed; return its row with the path, and its text.
+    """Write the page of a failed model; return its row, with the page's path, and its report.
 
-    `error` says why, where that is known here; a model's process then wrote its log here as well.
+    `error` is the failure, if it is known here; the model's process then wrote its log here too.
     """
     log, said, stage = None, "", str(row.stage or "plan")
     if error is not None and row.build_key and stage != "plan":
         log = conversion_log(row.model, row.target, row.build_key)
-        with suppress(OSError), log.open("rb") as file:  # it failed before there was one
+        with suppress(OSError), log.open("rb") as file:  # it failed before it had a log
             file.seek(max(0, log.stat().st_size - _LOG_BYTES))
             said = log_end(file.read().decode(errors="replace"))
     same = {"model", "target", "outcome", "build_key", "random_weights", "stages"}
@@ -114,7 +114,7 @@ def report_failure(
 def table_of(
     rows: Iterable[ModelResult], store: str, index: Path | None, began: float
 ) -> RunResult:
-    """Make the table of a run that `began` then; each row has a page, also of a failure."""
+    """Return the table of a run that began at `began`; each row has a page, even for a failure."""
     from flows.results import RunResult
 
     def with_page(row: ModelResult) -> ModelResult:
@@ -131,7 +131,7 @@ def table_of(
 
 
 def link_report(row: ModelResult, store: Store) -> ModelResult:
-    """Return the row with its page's address, if there is a page and the store has addresses."""
+    """Return the row with its page's address, if it has a page and the store has addresses."""
     if row.report is None or not store.url.startswith("s3://"):
         return row
     try:
@@ -144,19 +144,19 @@ def link_report(row: ModelResult, store: Store) -> ModelResult:
 
 
 def how_to_get(store: Store, release: Release) -> str:
-    """Say how to get a release, as Markdown for the end of a page, with a link good for a week.
+    """Return Markdown on how to get a release, for the end of a page, with a link for a week.
 
-    Nothing takes a candidate before it is promoted.
+    A candidate cannot be pulled before it is promoted.
     """
     endpoint, in_bucket = os.environ.get(_ENDPOINT), store.url.startswith("s3://")
     words = [f"{_ENDPOINT}={endpoint}"] if endpoint and in_bucket else []
     words += ["zoo", "pull", release.model, "--target", release.target, "--store", store.url]
-    # An indented line shows all as it is; a line break is the one thing that could end it.
+    # An indented line shows text verbatim; only a line break could end it.
     lines = ["## Get it", "", f"    {' '.join(shlex.join(words).split())}", ""]
     if not in_bucket:
         return "\n".join(lines) + "\n"
     waits, archive = False, None
-    with suppress(StoreError):  # then the page does without
+    with suppress(StoreError):  # the page is then without a link
         waits = store.candidate(*release.names) == release
         archive = store.link_archive(release)
     if waits:

@@ -1,4 +1,4 @@
-"""How the conversions of a run ended: the rows of its table."""
+"""Outcomes of a run's conversions: the rows of its table."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from zoo.report.summary import summarise
 
 
 class Outcome(StrEnum):
-    """How one model's conversion ended."""
+    """The outcome of one model's conversion."""
 
     PUBLISHED = "published"
-    PROVEN = "proven anew"  # converted again; the store keeps the release that it had
-    SKIPPED = "skipped"  # the store held it already, under the same build key
-    FAILED = "failed"  # a stage said no, and why
-    CRASHED = "crashed"  # something ended it that is not a judgement over the model
-    TIMED_OUT = "timed out"  # it took longer than it may, or no worker was there to do it
+    PROVEN = "proven anew"  # converted again; the store keeps its release
+    SKIPPED = "skipped"  # the store already held it under the same build key
+    FAILED = "failed"  # a stage failed with a reason
+    CRASHED = "crashed"  # ended by something other than a judgement of the model
+    TIMED_OUT = "timed out"  # exceeded its limit, or no worker was available
 
 
 class Step(StrEnum):
-    """Where a model can fail that is no stage of its conversion."""
+    """A step, other than a stage of the conversion, at which a model can fail."""
 
     PLAN = "plan"  # before anything ran
-    RUN = "run"  # the run that was to convert it took too long, or never began
-    FLOW = "flow"  # that run ended, and left no word about the model
+    RUN = "run"  # the run took too long, or never began
+    FLOW = "flow"  # the run ended without a row for the model
 
 
 class ModelResult(Frozen):
-    """One model for one target: how it ended, and its figures as far as it came."""
+    """One model for one target: its outcome and the figures that it reached."""
 
     model: str
     target: str
@@ -50,18 +50,18 @@ class ModelResult(Frozen):
     worst_snr_db: float | None = None  # smallest signal-to-noise ratio of any output
     latency_ms: float | None = None  # sum of the programs' medians
     eager_ms: float | None = None
-    ratio: float | None = None  # artifact over eager, like for like; below 1 the artifact is faster
-    bytes: int | None = None  # of all files of the release, as they are pulled
+    ratio: float | None = None  # artifact over eager, like for like; below 1 the artifact wins
+    bytes: int | None = None  # of all files of the release
     seconds: float = 0.0
     diagnosis: Diagnosis | None = None  # of a validation that failed
     stages: tuple[StageTime, ...] = ()
-    report: str | None = None  # path of its page on the machine that converted
-    page: str | None = None  # address of that page, good for a week
+    report: str | None = None  # path of its page on the converting machine
+    page: str | None = None  # address of that page, valid for a week
     proof: ReleaseState | None = None  # of the release in the store
-    kept: str | None = None  # when that one was made, if it was not replaced by what was converted
-    candidate: bool = False  # whether that one waits for its promotion
-    retracted: str | None = None  # when and why that one was
-    doubts: tuple[str, ...] = ()  # of a proof that passed
+    kept: str | None = None  # when that release was made, if the conversion did not replace it
+    candidate: bool = False  # whether that release waits for promotion
+    retracted: str | None = None  # when and why it was retracted
+    doubts: tuple[str, ...] = ()  # caveats on a passed proof
 
     def with_report(self, report: ConversionReport, folder: Path) -> Self:
         """Return this row with the figures of `report`, which is in `folder`."""
@@ -81,24 +81,24 @@ class ModelResult(Frozen):
 
     @property
     def succeeded(self) -> bool:
-        """Whether what was asked for is now in the store."""
+        """Whether the requested release is now in the store."""
         return self.outcome in (Outcome.PUBLISHED, Outcome.PROVEN, Outcome.SKIPPED)
 
     @property
     def verdict(self) -> str:
-        """How it failed, for the state of its run or task."""
+        """The failure, for the state of its run or task."""
         return f"{self.outcome} in {self.stage}: {self.reason}"
 
     @property
     def ended(self) -> str:
-        """The outcome, and what keeps people from using the release."""
+        """The outcome, and why the release cannot be used, if so."""
         emulated = "emulated" if self.proof is ReleaseState.EMULATED else None
         unfit = emulated if self.retracted is None else "retracted"
         return self.outcome.value if unfit is None else f"{self.outcome}, {unfit}"
 
     @property
     def remark(self) -> str:
-        """Why it failed, or what is still to come: one line, or empty."""
+        """The failure or the next step, on one line; may be empty."""
         if self.stage is not None:
             return f"{self.stage}: {self.reason}"
         if self.retracted is not None:
@@ -115,16 +115,16 @@ class ModelResult(Frozen):
 
 
 class RunResult(Frozen):
-    """All models of a run, one row each, whatever happened to them."""
+    """All models of a run, one row each, whatever their outcomes."""
 
     results: tuple[ModelResult, ...]
     store: str
-    report: str | None = None  # path of the page over all reports
+    report: str | None = None  # path of the index page of all reports
     seconds: float = 0.0
 
     @property
     def succeeded(self) -> bool:
-        """Whether all asked-for work succeeded."""
+        """Whether all requested work succeeded."""
         return all(result.succeeded for result in self.results)
 
     @property
@@ -155,23 +155,23 @@ def results_markdown(results: Iterable[ModelResult]) -> str:
 
 
 class Listener:
-    """Listener to every stage, in the thread of the model's conversion; it keeps the rows.
+    """A listener to every stage, in the thread of the model's conversion; it keeps the rows.
 
-    A row got so does not depend on Prefect's API, whose answer to a final state can get lost.
+    Rows do not depend on Prefect's API, whose answer to a final state can get lost.
     """
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str], ModelResult] = {}  # by model and target
 
     def run_began(self, address: str) -> None:
-        """Report that workers convert this run's models, and its address in Prefect's UI."""
+        """Report that workers convert this run's models, and the run's address in Prefect's UI."""
 
     def stage_at(self, model: str, target: str, stage: Stage, step: StepDone | None = None) -> None:
-        """Report that a stage of a model begins, or that a step in it is done."""
+        """Report that a stage of a model begins, or that one of its steps is done."""
 
     def stage_ended(self, model: str, target: str, stage: Stage, seconds: float) -> None:
-        """Report that a stage succeeded, in so many seconds."""
+        """Report that a stage succeeded, and its duration in seconds."""
 
     def model_ended(self, result: ModelResult) -> None:
-        """Report that a model is finished, one way or another."""
+        """Report that a model is finished, whatever its outcome."""
         self.rows[result.model, result.target] = result

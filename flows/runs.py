@@ -1,8 +1,8 @@
-"""Runs on a Prefect server: how they are asked for, followed and found again, with their rows.
+"""Runs on a Prefect server: submission, state, and rows.
 
-Products go to our own store. What travels between runs is rows: an artifact of a run is small JSON
-in the server's database, there as soon as its model is done, without the pickles that Prefect's
-results are by default.
+Products go to our own store. Only rows are passed between runs: a run's artifact is small JSON in
+the server's database, available as soon as its model is done, without the pickles that Prefect
+uses for results by default.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from transforms.stages import Stage
 from zoo.errors import MenagerieError
 
 T = TypeVar("T")
-_PAGE = 200  # the most that Prefect gives at once
+_PAGE = 200  # Prefect's maximum per page
 _REFUSALS = (400, 404, 409, 422)
 
 
@@ -42,9 +42,9 @@ def address(run: UUID) -> str:
 
 
 def rows_left_before() -> list[ModelResult]:
-    """Return the rows that this run left before it crashed and was run again by itself.
+    """Return the rows that this run left before it crashed and was restarted automatically.
 
-    None where a person has it run again after it failed: they want another try of what failed.
+    The list is empty if a user restarted a failed run, in order to retry the failures.
     """
     if (flow_run.run_count or 1) <= 1:
         return []
@@ -67,7 +67,7 @@ def _all_pages(read: Callable[..., list[T]]) -> Iterator[T]:
 
 
 class Runs:
-    """The runs that one parent run has on a server; without `parent`, they stand alone."""
+    """The child runs of one parent run on a server; without `parent`, independent runs."""
 
     def __init__(self, client: SyncPrefectClient, parent: UUID | None) -> None:
         self._client = client
@@ -75,14 +75,14 @@ class Runs:
         self._alone = parent is None
 
     def deployments(self, flow: str) -> dict[str, UUID]:
-        """Return a flow's deployments by work pool; the first by name where a pool has several."""
+        """Return a flow's deployments by work pool; the first by name if a pool has several."""
         ours = FlowFilter.model_validate({"name": {"any_": [flow]}})
         found = self._client.read_deployments(flow_filter=ours, limit=_PAGE)
         last_first = sorted(found, key=lambda d: d.name, reverse=True)
         return {d.work_pool_name: d.id for d in last_first if d.work_pool_name and not d.paused}
 
     def children(self) -> list[FlowRun]:
-        """Return all runs that this parent submitted, also before it was restarted."""
+        """Return all runs that this parent submitted, including those before a restart."""
         return list(self._read("parent_flow_run_id", [self._parent]))
 
     def submit(
@@ -94,12 +94,12 @@ class Runs:
         tags: Sequence[str],
         key: str,
     ) -> FlowRun:
-        """Submit a run, below the parent if there is one; the same key never makes a second one.
+        """Submit a run, as a child of the parent if there is one; a key never creates two runs.
 
         Raise MenagerieError if the server refuses the parameters, which are JSON.
         """
-        # By a task run Prefect's UI shows one run below another. Its run_deployment numbers them by
-        # process; by the key each child has its own, also after a restart.
+        # Prefect's UI nests one run below another by a task run. Prefect's run_deployment numbers
+        # task runs per process; the key identifies each child's even after a restart.
         task = Task(name=name, fn=lambda: None)
         task.task_key = "menagerie.child"
         try:
@@ -123,11 +123,11 @@ class Runs:
             raise MenagerieError("Prefect", fact) from error
 
     def look(self, ids: Sequence[UUID]) -> dict[UUID, FlowRun]:
-        """Return the runs as they are now; one that was deleted is missing."""
+        """Return the current states of the runs; deleted runs are missing."""
         return {run.id: run for run in self._read("id", ids)}
 
     def rows(self, ids: Sequence[UUID]) -> dict[UUID, list[ModelResult]]:
-        """Return the rows that these runs have left so far; unreadable ones are left out."""
+        """Return the rows that these runs have left so far, without unreadable ones."""
         found: dict[UUID, list[ModelResult]] = {}
         any_of = {"flow_run_id": {"any_": list(ids)}, "type": {"any_": [ROW_TYPE]}}
         wanted = ArtifactFilter.model_validate(any_of)
@@ -139,24 +139,24 @@ class Runs:
         return found
 
     def cancel(self, run: FlowRun, *, force: bool = False) -> None:
-        """End a run: its worker stops it; with `force` it counts as ended at once.
+        """Cancel a run: its worker stops it; with `force` it counts as ended at once.
 
-        Where no worker has it, the server makes *Cancelled* of it by itself. Forced on a run that a
-        worker has just taken, *Cancelled* would not stop it: it may go on to *Running* from there.
+        If no worker has taken it, the server itself sets *Cancelled*. Forcing *Cancelled* on a run
+        that a worker has just taken would not stop it: it may still go on to *Running*.
         """
         end: State[Any] = (Cancelled if force else Cancelling)(message="Given up by its parent run")
         self._client.set_flow_run_state(run.id, end, force=force)
 
     def has_worker(self, pool: str) -> bool:
-        """Return whether a worker of the pool has been heard of lately."""
+        """Return whether a worker of the pool has sent a recent heartbeat."""
         try:
             workers = self._client.read_workers_for_work_pool(pool, limit=_PAGE)
-        except ObjectNotFound:  # there is not even such a pool
+        except ObjectNotFound:  # the pool does not exist
             return False
         return any(worker.status == "ONLINE" for worker in workers)
 
     def stages(self, ids: Sequence[UUID]) -> Iterator[tuple[str, str, Stage, float | None]]:
-        """Yield model, target, stage and seconds of stages of these runs; None while it runs."""
+        """Yield model, target, stage and seconds (None while running) of these runs' stages."""
         runs = FlowRunFilter.model_validate({"id": {"any_": list(ids)}})
         read, order = self._client.read_task_runs, TaskRunSort.EXPECTED_START_TIME_ASC
         for task in _all_pages(partial(read, flow_run_filter=runs, sort=order)):

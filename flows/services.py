@@ -1,7 +1,7 @@
-"""What flows work with besides their parameters, which Prefect must be able to write as JSON.
+"""Services that flows use besides their parameters, which Prefect must serialise as JSON.
 
-A context variable and not a parameter: it reaches child flows and threads, and a test can put its
-own in place without replacing any function of Prefect's.
+They are in a context variable instead of a parameter: it reaches child flows and threads, and a
+test can substitute its own services without replacing a function of Prefect's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SERVICES: ContextVar[Services | None] = ContextVar("services", default=None)
 
 
 def _model_process(job: Job) -> ModelHolder:
-    """Start a model's process, and load the libraries of other planned models meanwhile."""
+    """Start a model's process, and meanwhile load the libraries of other planned models."""
     process = ModelProcess(job)
     for kind in {one.spec.source.kind for one in services().planned if one.settled is None}:
         load_ahead(kind)
@@ -37,26 +37,26 @@ def _model_process(job: Job) -> ModelHolder:
 
 @dataclass(frozen=True)
 class Services:
-    """The machinery of conversions and proofs, who listens to it, and what is planned already."""
+    """The services of conversions and proofs, their listener, and the existing plan."""
 
     hold: Hold = _model_process
-    # In place of functions in the table of stages.
+    # Replacements of functions in the table of stages.
     instead: Mapping[Stage, Callable[[Job, StageRecords], Any]] = field(default_factory=dict)
     judge: Callable[..., ValidationReport] = run_goldens  # of a release
-    stop: Callable[[], None] = ModelProcess.stop_all  # ends every model at work in this process
+    stop: Callable[[], None] = ModelProcess.stop_all  # stops every running model of this process
     listener: Listener = field(default_factory=Listener)
     planned: Sequence[PlannedModel] = ()  # in this process
-    leaves_rows: bool = False  # whether the run at work keeps the row of every model
+    leaves_rows: bool = False  # whether the current run keeps every model's row
 
 
 def services() -> Services:
-    """Return those in use, by default the real ones without a listener."""
+    """Return the current services, by default the real ones without a listener."""
     return _SERVICES.get() or Services()
 
 
 @contextmanager
 def use_services(given: Services) -> Iterator[None]:
-    """Let the flows that are called inside the block work with `given`."""
+    """Make `given` the services of flows that are called inside the block."""
     token = _SERVICES.set(given)
     try:
         yield

@@ -1,4 +1,4 @@
-"""The run at work: how it is declared, named, tagged and logged, its rows, and how it ends."""
+"""The current run: its declaration, name, tags, log, rows and final state."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from zoo.errors import MenagerieError
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_PATIENCE_SECONDS = 600.0  # of a line that is down; the run may be elsewhere by then
+_PATIENCE_SECONDS = 600.0  # without a connection; the run may have moved by then
 _LOOK_SECONDS = 5.0
-ROW_TYPE = "result"  # Prefect's UI shows artifacts of this type in no list of pages
-_SCHEDULERS_TAG = "auto-scheduled"  # Prefect's own, of runs that a schedule made
+ROW_TYPE = "result"  # Prefect's UI lists no artifacts of this type as pages
+_SCHEDULERS_TAG = "auto-scheduled"  # Prefect's tag of scheduled runs
 
 
 def run_log() -> logging.Logger | logging.LoggerAdapter[logging.Logger]:
-    """Return the log of the run at work; outside of any, this module's."""
+    """Return the log of the current run; outside of a run, this module's."""
     try:
         return get_run_logger()
     except MissingContextError:
@@ -42,7 +42,7 @@ def run_log() -> logging.Logger | logging.LoggerAdapter[logging.Logger]:
 
 @contextmanager
 def or_warned(warning: str) -> Iterator[None]:
-    """Make a warning of whatever Prefect's API fails in: the work is done all the same."""
+    """Log any failure of Prefect's API as a warning, because the work is done regardless."""
     try:
         yield
     except Exception:  # noqa: BLE001 - it can fail in any way
@@ -50,10 +50,10 @@ def or_warned(warning: str) -> Iterator[None]:
 
 
 def abort_if_superseded() -> None:
-    """Go on if this process is the one that has its run, or if the server does not say for long.
+    """Return if this process owns its run, or if the server stays silent for too long.
 
-    Raise Abort if the run was begun again since; Prefect ends the process without a word to the
-    server.
+    Raise Abort if the run was restarted since; Prefect then ends the process without a report to
+    the server.
     """
     run = flow_run.get_id()
     if run is None:
@@ -64,7 +64,7 @@ def abort_if_superseded() -> None:
 
 
 def _begun(run: str) -> int | None:
-    """Return how often the server began a run; None without an answer."""
+    """Return how often the server started a run; None without an answer."""
     end = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < end:
         try:
@@ -72,7 +72,7 @@ def _begun(run: str) -> int | None:
                 return client.read_flow_run(UUID(run)).run_count
         except httpx.TransportError:
             time.sleep(_LOOK_SECONDS)
-        except Exception:  # noqa: BLE001 - whatever it is, the state says what became of the run
+        except Exception:  # noqa: BLE001 - whatever fails, the state has the run's outcome
             return None
     return None
 
@@ -80,12 +80,12 @@ def _begun(run: str) -> int | None:
 def our_flow(
     said: str | Callable[[Mapping[str, Any]], str],
 ) -> Callable[[Callable[P, R]], Flow[P, R]]:
-    """Declare a flow, which Prefect calls like its function, with hyphens.
+    """Declare a flow, which Prefect names like its function, with hyphens.
 
-    A run is called what it does, however it began: `said` makes that of its parameters, as a
-    template for `str.format` or a function. Nothing of it is kept: products go to our own store, by
-    content. What Prefect writes all the same, an exception that a flow raised, is JSON and not its
-    default, a pickle.
+    A run's name describes its work, whatever started it: `said` derives it from the parameters, as
+    a template for `str.format` or a function. Results are not persisted, because products go to our
+    own store, by content. What Prefect still writes, an exception raised by a flow, is JSON instead
+    of its default, a pickle.
     """
     name = said if isinstance(said, str) else lambda: said(flow_run.get_parameters())
     return flow(flow_run_name=name, persist_result=False, result_serializer="json")
@@ -98,19 +98,19 @@ def first_of(names: Sequence[str]) -> str:
 
 
 class Trigger(StrEnum):
-    """What began a run, as its tag says it."""
+    """What started a run, as its tag has it."""
 
     SCHEDULE = "scheduled"
     CONVERT_ZOO = "by convert-zoo"
-    DEPLOYMENT = "on demand"  # in the UI, or by the API
+    DEPLOYMENT = "on demand"  # by the UI or the API
     COMMAND = "command line"
 
 
 def tag_run(names: Iterable[str]) -> None:
-    """Give the run at work a tag for each model and target, and one for what began it.
+    """Tag the current run with each model and target, and with what started it.
 
-    However it began, it is found by the same tags; those that a person gave it stay. Where the
-    server does not take them, a warning.
+    So every run can be found by the same tags; a user's own tags stay. Log a warning if the server
+    does not accept them.
     """
     context = FlowRunContext.get()
     run = context.flow_run if context is not None else None
@@ -132,9 +132,9 @@ def _trigger(run: FlowRun) -> Trigger:
 
 
 class _Sentences(logging.Filter):
-    """Keeps states and tracebacks of our own errors out of the logs of runs.
+    """A filter that keeps states and tracebacks of our own errors out of runs' logs.
 
-    A run's page shows its state, and an error of ours says place, fact and next step.
+    A run's page shows its state, and our errors have place, fact and next step.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -144,12 +144,12 @@ class _Sentences(logging.Filter):
         return not record.getMessage().startswith("Finished in state")
 
 
-for _logger in ("prefect.flow_runs", "prefect.task_runs"):  # of Prefect's engine
+for _logger in ("prefect.flow_runs", "prefect.task_runs"):  # Prefect's engine
     logging.getLogger(_logger).addFilter(_Sentences())
 
 
 class RunFailed(MenagerieError):
-    """A run that did not do all it was asked for; `result` is complete all the same."""
+    """A run that did not succeed in everything; `result` is nevertheless complete."""
 
     def __init__(self, place: str, fact: str, result: object) -> None:
         super().__init__(place, fact, "Its row and its report say more")
@@ -157,23 +157,23 @@ class RunFailed(MenagerieError):
 
 
 def failed(message: str, result: object) -> State[Any]:
-    """Return the final state of a run that failed, with its result.
+    """Return the final state of a failed run, with its result.
 
-    It is returned and not raised: what a flow raises, Prefect writes to its storage. The data is an
-    exception, since Prefect takes nothing else for what a failed run has to say. Raise Abort if
-    another process has begun the run again, and speaks for it.
+    It is returned because Prefect writes what a flow raises to its storage. The data is an
+    exception, because Prefect accepts nothing else from a failed run. Raise Abort if another
+    process has restarted the run and reports for it.
     """
     abort_if_superseded()
     return Failed(message=message, data=RunFailed(str(flow_run.get_name()), message, result))
 
 
 def this_run() -> UUID:
-    """Return the flow run that is executed here and now."""
+    """Return the id of the current flow run."""
     return UUID(str(flow_run.get_id()))
 
 
 def leave_row(row: ModelResult, run: UUID) -> None:
-    """Leave a row on a run; where that fails, a warning: nothing else depends on it."""
+    """Leave a row on a run; log a warning on failure, because nothing else depends on it."""
     artifact = ArtifactCreate(
         type=ROW_TYPE,
         description=f"{row.model} for {row.target}: {row.outcome}",

@@ -1,4 +1,4 @@
-"""The flows that keep a store: verify, confirm on a device, rebuild, and collect garbage."""
+"""The flows that maintain a store: verify, confirm on a device, rebuild, collect garbage."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -87,7 +87,7 @@ def confirm_releases(
 def _proven(
     name: str, title: str, store: str, releases: list[Release], work: Callable[..., Proof]
 ) -> VerifyResult | State[VerifyResult]:
-    """Prove each release in a task, by `work`, which is given it and a folder; leave a page."""
+    """Prove each release in a task that calls `work` with it and a folder; leave a page."""
     verb = name.partition("-")[0]
 
     def prove(release: Release) -> Proof:

@@ -1,7 +1,7 @@
-"""This machine's files: working folders, one for each piece of work, and what is cleaned up.
+"""This machine's files: a working folder for each piece of work, and their cleanup.
 
 A folder is called `<work>.<host>.<process>.<birth>.<random>` (see `zoo.processes.Owner`), so that
-one whose process was killed is found and removed.
+the folders of killed processes are found and removed.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _OURS = re.compile(
     r".+\.(?P<host>[\w-]{1,64})\.(?P<pid>[1-9][0-9]{0,8})\.(?P<born>[0-9a-f]{12})\.[0-9a-f]{8}",
     re.ASCII,
 )
-_FOREIGN_DAYS = 7.0  # after which no process elsewhere is believed to work in a folder still
+_FOREIGN_DAYS = 7.0  # after which no process of another host is assumed to use a folder
 _DAY = 86400.0
 _UNUSED_DAYS = 30.0
-# Of logs not the lines of JSON, which shippers read.
+# Logs without the JSON lines, which log shippers read.
 _SWEPT = ("logs/*.log", "fetched/*/", "headers/*/", "submissions/*/", "unpacked/*/")
 
 
 def entries(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield `top` and all below it with the results of `lstat`; links are not followed.
+    """Yield `top` and everything below it with `lstat` results, without following links.
 
-    What vanishes in the meantime, or may not be looked at, is left out.
+    Entries that vanish in the meantime, or may not be read, are left out.
     """
     below = (Path(folder, name) for folder, subs, files in os.walk(top) for name in (*subs, *files))
     for path in chain([top], below):
@@ -51,10 +51,10 @@ def entries(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def new_work_folder(name: str) -> Path:
-    """Return the path of a folder for this process alone, not made yet; its user removes it.
+    """Return the path of a folder for this process, not created yet; the caller removes it.
 
-    Folders of processes that no longer live are removed first: a killed conversion leaves a bundle
-    that is of no more use, and bundles are large.
+    Folders of ended processes are removed first: a killed conversion leaves a useless bundle, and
+    bundles are large.
     """
     for folder in abandoned_work():
         shutil.rmtree(folder, ignore_errors=True)
@@ -64,10 +64,10 @@ def new_work_folder(name: str) -> Path:
 
 
 def abandoned_work() -> list[Path]:
-    """Return the folders of processes that are no more.
+    """Return the folders of ended processes.
 
-    Whether a process of another host lives, or of another user, may not be seen from here: then its
-    folder counts as abandoned when nothing in it has changed for a week.
+    Processes of another host or user may not be visible from here; their folders count as abandoned
+    if nothing in them has changed for a week.
     """
     place = home() / "work"
     place.mkdir(exist_ok=True)
@@ -77,7 +77,7 @@ def abandoned_work() -> list[Path]:
 def _in_use(folder: Path) -> bool:
     found = _OURS.fullmatch(folder.name)
     if found is None:
-        return True  # none of ours
+        return True  # not ours
     owner = Owner(host=found["host"], pid=int(found["pid"]), born=found["born"])
     if (lives := owner.lives()) is None:
         latest = max((status.st_mtime for _, status in entries(folder)), default=0.0)
@@ -86,7 +86,7 @@ def _in_use(folder: Path) -> bool:
 
 
 class Collected(Frozen):
-    """What was removed, or would be."""
+    """Files that were removed, or would be."""
 
     store: str
     dry_run: bool
@@ -96,7 +96,7 @@ class Collected(Frozen):
 
     @property
     def summary(self) -> str:
-        """One line."""
+        """The result on one line."""
         s = self.swept
         builds = f"{len(s.releases)} releases, {len(s.candidates)} candidates"
         what = f"{builds}, {s.blobs} files ({size(s.bytes)})"
@@ -108,7 +108,7 @@ class Collected(Frozen):
 def collect(store: str, keep: KeepRule, *, dry_run: bool) -> Collected:
     """Sweep the store, then Menagerie's own folder.
 
-    Raise MenagerieError if the store could not be swept; what is released is whole.
+    Raise MenagerieError if the store could not be swept; releases are then still complete.
     """
     swept = sweep(open_store(store).objects, keep, dry_run=dry_run)
     files, taken = _sweep_home(dry_run=dry_run)
@@ -118,9 +118,9 @@ def collect(store: str, keep: KeepRule, *, dry_run: bool) -> Collected:
 
 
 def _sweep_home(*, dry_run: bool) -> tuple[int, int]:
-    """Remove work folders of ended processes and what was unused for a month; count and sum it up.
+    """Remove work folders of ended processes and files unused for a month; return count and size.
 
-    A clock that jumps can only delay it or cost a file that is made again.
+    A jumping clock can only delay removals or remove a file that is made again.
     """
     found = [*abandoned_work(), *_unused()]
     files = (status for path in found for _, status in entries(path))
@@ -135,12 +135,12 @@ def _sweep_home(*, dry_run: bool) -> tuple[int, int]:
 
 
 def _unused() -> Iterator[Path]:
-    """Yield entries unused for a month by the time that each use sets; never a link."""
+    """Yield entries, except links, whose time of last use is at least a month ago."""
     before = time.time() - _UNUSED_DAYS * _DAY
     for pattern in _SWEPT:
         is_meant = stat.S_ISDIR if pattern.endswith("/") else stat.S_ISREG
         for path in sorted(home().glob(pattern)):
-            with suppress(OSError):  # it vanished in the meantime
+            with suppress(OSError):  # vanished in the meantime
                 found = path.lstat()
                 if is_meant(found.st_mode) and found.st_mtime < before:
                     yield path

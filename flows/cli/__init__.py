@@ -1,4 +1,4 @@
-"""The `zoo` command line, by Typer and Rich.
+"""The `zoo` command line, built on Typer and Rich.
 
 Nothing heavy is imported here; each command imports what it needs when it runs, so that `--help`,
 `pull` and `run` need neither torch nor Prefect.
@@ -18,7 +18,7 @@ from pkgutil import resolve_name
 from typing import Annotated, Any
 
 import typer
-from typer._click.exceptions import NoArgsIsHelpError as _NoArguments  # it has no public name
+from typer._click.exceptions import NoArgsIsHelpError as _NoArguments  # has no public name
 from typer._click.exceptions import UsageError as _Misuse
 from typer.core import TyperGroup
 
@@ -27,17 +27,17 @@ from menagerie.process import keep_off_proxies
 from menagerie.terminal import written_out
 from zoo.errors import MenagerieError, UsageError
 
-INTERRUPTED = 130  # 128 + SIGINT, as shells have it
-# Commands whose options are another program's, `--help` included.
+INTERRUPTED = 130  # 128 + SIGINT, as in shells
+# For commands whose options, including `--help`, belong to another program.
 _AS_GIVEN = {"ignore_unknown_options": True, "help_option_names": []}
 
 
 def _in(file: str, *names: str) -> dict[str, str]:
-    """Return the locations of commands that are named as their functions."""
+    """Return the locations of commands that are named like their functions."""
     return {name: f"{file}:{name}" for name in names}
 
 
-# Where each is, in the order of the help.
+# Locations of the commands, in the order of the help.
 _RELEASE = {
     **_in("promotion", "promote", "rollback", "retract"),
     "list": "releases:list_releases",
@@ -54,7 +54,7 @@ _TOP = {
     **_in("mounted", "pull", "verify", "run", "bench", "transcribe"),
     **_in("doctor", "doctor"),
 }
-# Shorter names, which the help leaves out: `zoo promote` is `zoo release promote`.
+# Shorter names that the help omits: `zoo promote` is `zoo release promote`.
 _ALIASES = {**_RELEASE, **_CLUSTER, **_DEBUG, "releases": _RELEASE["list"]}
 _ALIASES |= _in("mounted", "trust")
 
@@ -65,7 +65,7 @@ _JsonOption = Annotated[
 
 
 class _OnDemand(UserDict[str, Any]):
-    """Commands by name: the file of one is imported when it is asked for."""
+    """Commands by name; a command's file is imported on first access."""
 
     def __getitem__(self, name: str) -> Any:
         place = super().__getitem__(name)
@@ -80,7 +80,7 @@ class _OnDemand(UserDict[str, Any]):
 
 
 def _found(place: str) -> Callable[..., None]:
-    """Return a command; those of the local cluster exist in a checkout only."""
+    """Return a command; the local cluster's commands exist only in a checkout."""
     if not place.startswith("infra."):
         place = f"{__name__}.{place}"
     elif find_spec("infra") is None:
@@ -90,7 +90,7 @@ def _found(place: str) -> Callable[..., None]:
 
 
 def _with_json(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with `--json`, which all have; `flows.cli.output.answer` heeds it."""
+    """Add the option `--json` to a command; `flows.cli.output.answer` obeys it."""
 
     @functools.wraps(command)
     def with_json(*, as_json: bool, **given: Any) -> None:
@@ -108,7 +108,7 @@ def _with_json(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _no_cluster() -> None:
-    """Refuse: the local cluster runs from a checkout only."""
+    """Raise UsageError, because the local cluster only runs from a checkout."""
     fact = "needs the files of the local cluster, and they are not there"
     raise UsageError("zoo cluster", fact, "Run from a checkout, `make setup`")
 
@@ -116,7 +116,7 @@ def _no_cluster() -> None:
 def _group(
     name: str, about: str, commands: Mapping[str, Any], aliases: Mapping[str, Any] | None = None
 ) -> typer.Typer:
-    """Return a group of commands; a command line imports only the one that it names."""
+    """Return a group of commands, of which only the named one is imported."""
 
     class OnDemandGroup(TyperGroup):
         def __init__(self, **given: Any) -> None:
@@ -186,18 +186,18 @@ def main() -> None:
 def invoke(arguments: Sequence[str]) -> int:
     """Run one command line: a command and its options.
 
-    Return the exit code: 0 all done, 1 a model failed, 2 misuse, 130 interrupted.
+    Return the exit code: 0 for success, 1 if a model failed, 2 for misuse, 130 if interrupted.
     """
     try:
         return written_out(lambda: _carried_out(arguments))
     except _Misuse as misuse:
-        if isinstance(misuse, _NoArguments):  # its help has been shown
+        if isinstance(misuse, _NoArguments):  # the help has been shown
             return UsageError.exit_code
         path = _command_named(arguments) if misuse.ctx is None else misuse.ctx.command_path
         fact, meant, name = misuse.format_message().strip().partition(" Did you mean ")
         step = f"{meant.lstrip()}{name}{meant and ' '}See `{path} --help`"
         cause: Any = misuse.__cause__
-        if hasattr(cause, "error_count"):  # pydantic's, which is slow to import
+        if hasattr(cause, "error_count"):  # Pydantic's error; Pydantic is slow to import
             option: Any = getattr(misuse, "param", None)
             fact, path = _wrong_value(option, cause), f"{path} {option.opts[0]}"
         complain(UsageError(path, fact[:1].lower() + fact[1:].rstrip("."), step))
@@ -210,7 +210,7 @@ def invoke(arguments: Sequence[str]) -> int:
 
 
 def _command_named(arguments: Sequence[str]) -> str:
-    """Return the command that a command line names."""
+    """Return the name of a command line's command."""
     first, second = [*arguments, "-", "-"][:2]
     if first not in {*_TOP, *_ALIASES, *_GROUPS}:
         return "zoo"
@@ -218,7 +218,7 @@ def _command_named(arguments: Sequence[str]) -> str:
 
 
 def _wrong_value(option: Any, error: Any) -> str:
-    """Say what an option's value is and what it may be."""
+    """Return the fault of an option's value, and the values that are allowed."""
     first = error.errors()[0]
     if option.min is None:
         return str(first["msg"]).removeprefix("Value error, ")
@@ -231,7 +231,7 @@ def _wrong_value(option: Any, error: Any) -> str:
 def _carried_out(arguments: Sequence[str]) -> int:
     try:
         code = app(args=list(arguments), prog_name="zoo", standalone_mode=False) or 0
-    except SystemExit as finished:  # of a command that is another program's
+    except SystemExit as finished:  # from a command of another program
         code = finished.code or 0
     if code == INTERRUPTED:
         messages().print("interrupted")

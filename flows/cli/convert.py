@@ -103,7 +103,7 @@ def convert(
     from flows.reports import index_page, table_of
     from flows.results import Listener
 
-    if allow_factories:  # the caller is the operator of this machine, not of workers
+    if allow_factories:  # the caller operates this machine, not the workers
         os.environ["MENAGERIE_ALLOW_FACTORIES"] = "1"
     if local:
         os.environ.pop("PREFECT_API_URL", None)
@@ -126,7 +126,7 @@ def convert(
     options = with_submission(given, models or [])
     if allow_factories and os.environ.get("PREFECT_API_URL"):
         options = submit_folder(options)
-        if cluster is not None:  # its worker has this home
+        if cluster is not None:  # its worker shares this home
             allow_here(options.manifest)
     if options.manifest != given.manifest:
         remark(f"From what was submitted as {options.manifest}")
@@ -154,7 +154,7 @@ def convert(
 
 
 def _reachable_store(given: str, cluster: "ClusterState | None") -> str:
-    """Return the store; UsageError if the workers cannot reach it, or have no keys to it."""
+    """Return the store; raise UsageError if workers cannot reach it or lack its keys."""
     from flows.parameters import default_store
 
     if not given and os.environ.get("PREFECT_API_URL") and not os.environ.get("MENAGERIE_STORE"):
@@ -192,9 +192,9 @@ def _submitted(
 def _run_flow(
     work: "Sequence[PlannedModel]", options: "ConversionOptions", jobs: int
 ) -> "dict[tuple[str, str], ModelResult]":
-    """Convert what was planned in one run of the real flow; return rows for all models and targets.
+    """Convert planned models in one run of the real flow; return rows by model and target.
 
-    Raise MenagerieError if Prefect's API cannot be had.
+    Raise MenagerieError if Prefect's API is not available.
     """
     from flows.cli.progress import LiveDisplay
     from flows.prefect_api import prefect_api
@@ -205,7 +205,7 @@ def _run_flow(
     from zoo.store.coordination import announce
 
     embedded = not os.environ.get("PREFECT_API_URL")
-    if embedded:  # a store that takes nothing is refused before a server is started
+    if embedded:  # refuse a read-only store before starting a server
         with announce(open_store(options.store_url).objects, ()):
             pass
 
@@ -222,10 +222,10 @@ def _run_flow(
 
         display.status("starting the run")
         given = Services(listener=display, planned=work)
-        # An embedded run is not watched; to end the thread that beats costs up to a second.
+        # Embedded runs are not watched, and stopping the heartbeat thread takes up to a second.
         unwatched = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None} if embedded else {}
         error = MenagerieError("Prefect", "the run left no row of it", "Its logs say why")
-        try:  # what it says went wrong counts only for models that left no row
+        try:  # its error only counts for models without a row
             with use_services(given), temporary_settings(unwatched):
                 convert_zoo(
                     models=list(dict.fromkeys(one.model for one in work)),

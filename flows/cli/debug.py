@@ -1,4 +1,4 @@
-"""Looking into a model's graph: what each pass does to it, and where a lowered model diverges."""
+"""Inspection of a model's graph: the effect of each pass, and where a lowered model diverges."""
 
 import math
 from pathlib import Path
@@ -183,9 +183,9 @@ def _fields(found: "Diagnosis", divergence: "Divergence") -> dict[str, object]:
 def prepare_model(
     model: str, manifest: Path | None, random_weights: int | None, *, allow_factories: bool
 ) -> "tuple[ModelSpec, tuple[Prepared, ...]]":
-    """Load a model and export its programs; return its entry, and these before any pass.
+    """Load a model and export its programs; return its entry and the programs before any pass.
 
-    Raise UsageError if the manifest has no such model, SourceError if its weights cannot be had,
+    Raise UsageError if the manifest has no such model, SourceError if its weights cannot be loaded,
     ExportError if a program cannot be exported.
     """
     from transforms.export.prepare import prepare

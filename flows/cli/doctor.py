@@ -1,4 +1,4 @@
-"""`zoo doctor`: each check is a function, none of which raises."""
+"""`zoo doctor`; each check is a function that never raises."""
 
 import importlib.metadata
 import os
@@ -16,7 +16,7 @@ from menagerie.figures import milliseconds, seconds, size
 from menagerie.paths import home
 from zoo.errors import Check, Health, MenagerieError
 
-_SPACE_WARN = 10_000_000_000  # the largest model of our own needs 9.6 GB of bundle, work and store
+_SPACE_WARN = 10_000_000_000  # our largest model needs 9.6 GB for bundle, work and store
 _SPACE_FAIL = 1_000_000_000
 _SKEW_SECONDS = 5.0
 
@@ -41,7 +41,7 @@ def doctor(*, store: StoreOption = "") -> None:
 
 
 def _checks(store: str, status: Callable[[str], None]) -> Iterator[Check]:
-    """Look at one thing after another; `status` is called with what is slow."""
+    """Yield one check after another; call `status` before a slow one."""
     from transforms.targets import all_targets
 
     for look in (_python, _packages, _compiler):
@@ -68,11 +68,11 @@ def _python() -> Check:
 
 
 def _packages() -> Check:
-    """Compare what is installed with what Menagerie requires."""
+    """Compare installed packages with Menagerie's requirements."""
     from packaging.requirements import Requirement
 
     wrong, count = [], 0
-    for text in importlib.metadata.requires("menagerie-zoo") or ():  # with those of `menagerie`
+    for text in importlib.metadata.requires("menagerie-zoo") or ():  # includes `menagerie`'s
         wanted = Requirement(text)
         if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
             continue
@@ -105,7 +105,7 @@ def _runtime() -> Check:
     try:
         from menagerie.library import available_targets, library_path, version
 
-        # A Mac has the Metal runtime alone, Linux both.
+        # A Mac has only the Metal runtime, Linux has both.
         targets = available_targets() or (library_path().name,)
         return Check("runtime", Health.OK, version(targets[0]))
     except (MenagerieError, OSError, ImportError) as error:
@@ -176,22 +176,22 @@ def _prefect(status: Callable[[str], None]) -> Check:
 
 
 def _clock(server: str) -> Check:
-    """Compare this machine's clock with the server's: a worker's must be right.
+    """Compare this machine's clock with the server's, because a worker's must be right.
 
-    A worker asks for the runs that are due by its own clock, and S3 servers refuse requests that
-    seem a quarter of an hour old.
+    A worker fetches runs that are due by its own clock, and S3 servers refuse requests that seem to
+    be 15 minutes old.
     """
     import httpx
 
     from flows.prefect_api import server_trust
 
     began = time.time()
-    try:  # a refusal has its date as well
+    try:  # a refusal has a date too
         headers = httpx.get(f"{server}/health", timeout=10, verify=server_trust()).headers
         server_time = parsedate_to_datetime(headers["Date"]).timestamp()
     except (OSError, LookupError, ValueError, httpx.HTTPError, httpx.InvalidURL) as error:
         return Check("clock", Health.WARN, f"{server} does not say: {error}")
-    # Its second may have begun just before we asked, or be about to end.
+    # The server's second may have begun just before the request, or be about to end.
     ahead = max(began - server_time - 1.0, 0.0) + min(time.time() - server_time, 0.0)
     if abs(ahead) <= _SKEW_SECONDS:
         return Check("clock", Health.OK, "as the server's")

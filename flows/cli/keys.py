@@ -1,4 +1,4 @@
-"""`zoo keys`: the keys that sign releases, and whose releases are trusted here."""
+"""`zoo keys`: the keys that sign releases, and the keys that are trusted here."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -84,7 +84,7 @@ def rotate(
             "zoo keys rotate", f"there is no role {role!r}", "Name root, release or online"
         )
     opened = open_store(store)
-    ledgers = opened.ledgers()  # while the old keys are trusted
+    ledgers = opened.ledgers()  # while the old keys are still trusted
     keyring = Keyring(keys_folder())
     keyring.rotate(Role(role))
     Promoter(opened, keyring).resign(ledgers)

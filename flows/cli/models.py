@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from zoo.spec import ModelSpec
     from zoo.store import Release
 
-_REPORT_FILES = ("report.json", "report.html")  # in the order in which they are written
-_LISTED = ("summary", "dtype", "precision", "targets", "tags")  # of an entry, as it has them
+_REPORT_FILES = ("report.json", "report.html")  # in the order of writing
+_LISTED = ("summary", "dtype", "precision", "targets", "tags")  # fields of an entry
 
 
 def list_models(
@@ -78,8 +78,8 @@ def list_models(
         (name, spec.source.kind, ", ".join(spec.targets), ", ".join(spec.tags), spec.summary)
         for name, spec in models.items()
     ]
-    if results().width < NARROW:  # whole names, and what there is room for
-        room = max(1, results().width - max(map(len, models)) - 5)  # beside what parts columns
+    if results().width < NARROW:  # whole names, and summaries cut to the width
+        room = max(1, results().width - max(map(len, models)) - 5)  # without column separators
         short = [
             (row[0], row[-1] if len(row[-1]) <= room else f"{row[-1][: room - 1]}…") for row in rows
         ]
@@ -318,7 +318,7 @@ def report(
 
 
 def _page(folder: Path) -> Path:
-    """Return the page of a conversion: of its failure, where the last one came to no verdict."""
+    """Return a conversion's page: the failure page if the last conversion had no verdict."""
     from zoo.report.files import FAILURE_PAGE
 
     failure = folder / FAILURE_PAGE
@@ -344,10 +344,10 @@ def _with_report(folder: Path) -> Path:
 
 
 def _released(model: str, target: str, store: str) -> Path:
-    """Return a copy of the report of the model's latest release, fetched unless it is here already.
+    """Return the folder with a copy of the latest release's report, fetched if it is missing.
 
-    It is kept apart from the reports of conversions made here, under the hash of the release: a
-    later release, or that of another store, has another.
+    It is kept apart from the reports of conversions on this machine, under the release's hash, so
+    later releases and other stores have their own copies.
     """
     from flows.connection import write_private
     from menagerie.durable import disk_errors
@@ -364,5 +364,5 @@ def _released(model: str, target: str, store: str) -> Path:
         with disk_errors(folder, sum(map(len, contents.values()))):
             for name, content in contents.items():
                 write_private(folder / name, content)
-    os.utime(_with_report(folder))  # what is in use is not swept
+    os.utime(_with_report(folder))  # files in use are not swept
     return folder

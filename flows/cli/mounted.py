@@ -1,6 +1,6 @@
-"""The commands of `menagerie`, which run artifacts.
+"""The commands of `menagerie`, which run artifacts, as commands of `zoo`.
 
-Their options, `--help` included, are their own; what differs is which store is the default.
+Their options, including `--help`, are `menagerie`'s; only the default store differs.
 """
 
 from collections.abc import Callable

@@ -16,7 +16,7 @@ _OF_A_STORE = ("MENAGERIE_STORE", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 
 def complete_models(incomplete: str) -> list[str]:
-    """Return names of models for the shell's completion; errors give none."""
+    """Return names of models for the shell's completion; none after an error."""
     from zoo.errors import MenagerieError
     from zoo.manifest import load_manifest
 
@@ -34,7 +34,7 @@ def complete_targets(incomplete: str) -> list[str]:
 
 
 def known_target(name: str) -> str:
-    """Return the name of a target; UsageError if there is none of that name."""
+    """Return the name of a target; raise UsageError if it is unknown."""
     from transforms.targets import target_named
 
     return target_named(name).name
@@ -98,12 +98,12 @@ ReasonOption = Annotated[str, typer.Option(help="The reason, which the ledger re
 
 
 def store_url(given: str | None) -> str:
-    """Return the chosen store, a folder as an absolute path; by default a running cluster's."""
+    """Return the chosen store, with a folder as an absolute path; default: a running cluster's."""
     from flows.connection import STORE
     from flows.parameters import default_store
 
     place = absolute(given)
-    if place in {"", STORE}:  # the cluster's own by its address, as a run's page has it
+    if place in {"", STORE}:  # the cluster's store by its address, as on a run's page
         use_cluster(lambda found: found.store_environment())
     return place or default_store()
 
@@ -111,9 +111,9 @@ def store_url(given: str | None) -> str:
 def use_cluster(wanted: "Callable[[ClusterState], dict[str, str]]") -> "ClusterState | None":
     """Put variables of the running local cluster into this process's environment.
 
-    Variables of Prefect that are set already stay as they are. Those of a store belong together:
-    where its address or server is set to something else, none of the cluster's is added, else all
-    are, or its store would be asked with the keys of another.
+    Variables of Prefect that are already set stay. Those of a store belong together: if its address
+    or server is set to something else, none of the cluster's is added, otherwise all are, so that
+    no store is accessed with the keys of another.
     """
     from flows.connection import started_cluster
 
@@ -130,7 +130,7 @@ def use_cluster(wanted: "Callable[[ClusterState], dict[str, str]]") -> "ClusterS
 
 
 def absolute(location: Path | str | None) -> str:
-    """Make a path absolute; URLs, names of submissions and an empty text stay."""
+    """Return a path as absolute; URLs, names of submissions and empty text stay unchanged."""
     text = str(location or "")
     if not text or "://" in text or text.startswith("sha256:"):
         return text
@@ -138,7 +138,7 @@ def absolute(location: Path | str | None) -> str:
 
 
 def store_option(callback: "Callable[[str], str] | None" = None) -> Any:
-    """Return the option `--store`, as it is given, or what `callback` makes of it."""
+    """Return the option `--store`, with its value converted by `callback` if there is one."""
     return typer.Option(
         "--store",
         envvar="MENAGERIE_STORE",
@@ -149,11 +149,11 @@ def store_option(callback: "Callable[[str], str] | None" = None) -> Any:
     )
 
 
-StoreOption = Annotated[str, store_option(store_url)]  # the store's address is what a command gets
+StoreOption = Annotated[str, store_option(store_url)]  # a command gets the store's address
 
 
 def _allow_unsigned(*, given: bool) -> bool:
-    """Allow unsigned bundles in this process and its children, and print what that means."""
+    """Allow unsigned bundles in this process and its children, and print a warning."""
     if given:
         from flows.cli.output import messages
         from menagerie.trust.roots import ALLOW_UNSIGNED, WARNING

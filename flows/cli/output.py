@@ -1,4 +1,4 @@
-"""Where the command line writes: results to standard output, everything else to standard error."""
+"""Output of the command line: results on standard output, everything else on standard error."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-AS_JSON = ContextVar("as_json", default=False)  # whether the command at work was given `--json`
-NARROW = 100  # columns of a terminal, below which tables show less
-_LONG_WORD = 16  # letters; what is longer, as a hash, may be cut
-_FILE_WIDTH = 1000  # where there is no terminal to ask: a row is a line
+AS_JSON = ContextVar("as_json", default=False)  # whether the current command has `--json`
+NARROW = 100  # terminal columns below which tables show less
+_LONG_WORD = 16  # letters; longer words, such as hashes, may be cut
+_FILE_WIDTH = 1000  # without a terminal, so that a row is a line
 
 
 @cache
 def _console() -> type[Console]:
-    """Return Rich's console, in which foreign text can neither steer the terminal nor raise."""
+    """Return a Rich console in which foreign text can neither control the terminal nor raise."""
     from rich.console import Console
 
     class SafeConsole(Console):
@@ -44,18 +44,18 @@ def _console() -> type[Console]:
 
 
 def results() -> Console:
-    """Return standard output, for a command's result."""
+    """Return a console on standard output, for a command's result."""
     wide = None if sys.stdout.isatty() else _FILE_WIDTH
     return _console()(highlight=False, markup=False, soft_wrap=True, width=wide)
 
 
 def messages() -> Console:
-    """Return standard error, for progress, remarks and complaints."""
+    """Return a console on standard error, for progress, remarks and errors."""
     return _console()(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
 def answer(value: object, *shown: RenderableType, succeeded: bool = True) -> None:
-    """Print a command's result: JSON with `--json`, else text; exit code 1 if it failed."""
+    """Print a command's result, as JSON with `--json`, else as text; exit with 1 if it failed."""
     if AS_JSON.get():
         write_json(value)
     for each in () if AS_JSON.get() else shown:
@@ -65,7 +65,7 @@ def answer(value: object, *shown: RenderableType, succeeded: bool = True) -> Non
 
 
 def remark(text: str) -> None:
-    """Print a remark on standard error: with JSON, standard output has the answer alone."""
+    """Print a remark; on standard error with JSON, so that standard output has only the result."""
     (messages() if AS_JSON.get() else results()).print(text)
 
 
@@ -86,7 +86,7 @@ def complain(error: BaseException) -> None:
 def table(
     *columns: str, rows: Iterable[Iterable[RenderableType]] = (), right: tuple[str, ...] = ()
 ) -> Table:
-    """Return a table in the house style; columns in `right` hold figures, the first is whole."""
+    """Return a table in the house style; `right` columns hold figures, the first is never cut."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -101,7 +101,7 @@ def table(
 
 
 def _with_whole_words(shown: RenderableType) -> RenderableType:
-    """Keep a narrow terminal from cutting the words of a table: its columns are no narrower."""
+    """Set least column widths, so that a narrow terminal does not cut the words of a table."""
     from rich.table import Table
 
     for column in shown.columns if isinstance(shown, Table) else ():
@@ -112,7 +112,7 @@ def _with_whole_words(shown: RenderableType) -> RenderableType:
 
 
 def shown_checks(checks: Iterable[Check]) -> Iterator[Text]:
-    """Yield a line for each check, and a second one with its next step."""
+    """Yield a line for each check, and another one for its next step."""
     from rich.text import Text
 
     from zoo.errors import Health
@@ -126,13 +126,13 @@ def shown_checks(checks: Iterable[Check]) -> Iterator[Text]:
 
 
 def figure(value: T | None, written: Callable[[T], str]) -> str:
-    """Return a value as a function of `menagerie.figures` writes it; a dash for None."""
+    """Return a value formatted by a function of `menagerie.figures`; a dash for None."""
     return "–" if value is None else written(value)  # noqa: RUF001
 
 
 @contextmanager
 def transfer(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar called `what`; yields the callback that takes bytes done and bytes in all."""
+    """Show a bar called `what`; yield a callback that takes bytes done and bytes in total."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     bar = Progress(

@@ -1,7 +1,7 @@
-"""What `zoo convert` shows: a line a model while it runs, the table of results at its end.
+"""Output of `zoo convert`: a line per model while it runs, a table of results at the end.
 
-On a terminal the lines are redrawn. Into a file or a pipe a line is printed for each stage that
-ended, for what begins and takes long, and every ten seconds for a stage that is still at work.
+On a terminal the lines are redrawn. In a file or a pipe a line is printed for each stage that
+ended, for each long step that begins, and every ten seconds for a stage that is still running.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class LiveDisplay(Listener):
         self._done: dict[tuple[str, str], set[Stage]] = {}
         self._status: TaskID | None = None
         self._lock = threading.Lock()
-        self._at: dict[tuple[str, str], tuple[Stage, float, str]] = {}  # since when, its last step
+        self._at: dict[tuple[str, str], tuple[Stage, float, str]] = {}  # start, last step
         self._ended = threading.Event()
         self._beating = threading.Thread(target=self._beat, daemon=True)
 
     def status(self, text: str) -> None:
-        """Show what goes on while no model is at work yet."""
+        """Show the current activity before the first model starts."""
         if not self._live:
             self._console.print(text)
         elif self._status is None:
@@ -106,7 +106,7 @@ class LiveDisplay(Listener):
         with self._lock:
             self._at.pop((model, target), None)
             done = self._done.setdefault((model, target), set())
-            if stage in done:  # a run on a worker is asked again and again
+            if stage in done:  # a worker's run is polled repeatedly
                 return
             done.add(stage)
         self._print_line((model, target), f"{stage} {seconds(took)}")
@@ -126,7 +126,7 @@ class LiveDisplay(Listener):
             self._print_line(key, Text.from_markup(text).plain)
             return
         with self._lock:
-            if key not in self._tasks:  # a worker converted it, and no stage was reported
+            if key not in self._tasks:  # a worker converted it without a report of a stage
                 self._tasks[key] = self._progress.add_task("", label=" ".join(key))
         self._progress.update(self._tasks[key], description=text, total=1, completed=1)
 
@@ -151,7 +151,7 @@ class LiveDisplay(Listener):
 
 
 def announce_weights(planned: Sequence[PlannedModel], seed: int | None) -> None:
-    """Print the models that get random weights, which never happens silently."""
+    """Print the models that get random weights, so that this never happens silently."""
     if seed is None:
         return
     for text, used in (
@@ -163,10 +163,10 @@ def announce_weights(planned: Sequence[PlannedModel], seed: int | None) -> None:
 
 
 def shown_results(run: RunResult) -> Iterator[RenderableType]:
-    """Yield the rows, then every reason in full, then where things are."""
+    """Yield the table, then all reasons in full, then the locations of results."""
     columns = ["model", "target", "outcome", *_FIGURES]
     rows = [_cells(row) for row in run.results]
-    if results().width < NARROW:  # the report has the others
+    if results().width < NARROW:  # the report has the other columns
         few = [
             n
             for n, column in enumerate(columns)

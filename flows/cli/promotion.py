@@ -1,4 +1,4 @@
-"""`zoo release promote`, `rollback` and `retract`: what only the holder of the keys can do."""
+"""`zoo release promote`, `rollback` and `retract`, which need the keys."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -79,7 +79,7 @@ def promote(
         waiting = [opened.find_any(model, target, whole_key(model, known, build))]
     if not waiting:
         refuse_slip(opened, model, manifest)
-        release = opened.find(model, target)  # signed already, or there is nothing
+        release = opened.find(model, target)  # already signed; raises if there is none
         text = f"{model} for {target}: nothing waits; the latest is {release.build_key[:12]}"
         answer([], text)
         return
@@ -102,7 +102,7 @@ def promote(
                     allow_factories=allow_factories,
                     reason=reason,
                 )
-        except MenagerieError as error:  # the others are judged all the same
+        except MenagerieError as error:  # the others are still judged
             failure = error
         stays = worse if latest and failure is None else ()
         ends.append(_told(opened, candidate, failure, stays))
@@ -118,7 +118,7 @@ def _told(
     failure: MenagerieError | None,
     worse: "tuple[Regression, ...]",
 ) -> dict[str, object]:
-    """Print a candidate's outcome: `promoted`, `admitted` by its key alone, or `refused`."""
+    """Print and return a candidate's outcome: `promoted`, `admitted` (key only) or `refused`."""
     ledger = store.ledger(candidate.model, candidate.platform)
     latest = None if ledger is None else ledger.latest
     is_latest = latest is not None and latest.build_key == candidate.build_key
@@ -212,12 +212,12 @@ def _keyring(store: str) -> "Keyring":
 
 
 def refuse_slip(store: "Store", model: str, manifest: "Path | None" = None) -> None:
-    """Count a name that the store does not know as misuse; the manifest may have one like it."""
+    """Raise a misuse error for a model unknown to the store; suggest one of the manifest."""
     from zoo.manifest import load_manifest
 
     if not store.ledgers(model) and not store.candidates(model):
         listed = load_manifest(manifest)
-        if nearest(model, listed.models):  # any other may be of a manifest of one's own
+        if nearest(model, listed.models):  # other names may be in a custom manifest
             listed.spec(model)
         raise UnknownName(store.url, f"{model} is not published yet", f"Run `zoo convert {model}`")
 
@@ -225,7 +225,7 @@ def refuse_slip(store: "Store", model: str, manifest: "Path | None" = None) -> N
 def ledgers_of(
     store: "Store", model: str, target: str, platform: str | None = None
 ) -> "tuple[Ledger, ...]":
-    """Return a model's ledgers for a target; NotInStore without any, UsageError for no model."""
+    """Return a model's ledgers for a target; NotInStore if none, UsageError if no such model."""
     store.objects.require()
     found = tuple(
         ledger
@@ -241,7 +241,7 @@ def ledgers_of(
 
 
 def _only_ledger(store: "Store", model: str, target: str, platform: str | None) -> "Ledger":
-    """Return a model's only ledger for a target; UsageError if it has several."""
+    """Return a model's only ledger for a target; raise UsageError if it has several."""
     found = ledgers_of(store, model, target, platform)
     if len(found) > 1:
         listing = ", ".join(ledger.platform for ledger in found)
@@ -250,7 +250,7 @@ def _only_ledger(store: "Store", model: str, target: str, platform: str | None) 
 
 
 def ledger_here(store: "Store", model: str, target: str) -> "Ledger":
-    """Return a model's ledger for this machine's first platform; NotInStore without any."""
+    """Return a model's ledger for this machine's preferred platform; NotInStore if none."""
     from menagerie.host import runnable_platforms
 
     ranks = {platform: rank for rank, platform in enumerate(runnable_platforms(target))}
@@ -259,12 +259,12 @@ def ledger_here(store: "Store", model: str, target: str) -> "Ledger":
 
 
 def build_keys(ledger: "Ledger") -> tuple[str, ...]:
-    """Return the builds that were ever promoted, in the order in which they first were."""
+    """Return the keys of all promoted builds, in the order of their first promotion."""
     return tuple(dict.fromkeys(entry.build_key for entry in ledger.entries))
 
 
 def whole_key(model: str, known: "Iterable[str]", beginning: str) -> str:
-    """Return the build key among `known` that begins so; UsageError unless exactly one does."""
+    """Return the only build key in `known` with this prefix; UsageError if none or several."""
     found = {key for key in known if key.startswith(beginning)}
     if len(found) != 1:
         fact = f"{beginning!r} begins {len(found) or 'none'} of its build keys"

@@ -1,4 +1,4 @@
-"""Releases of a store: what there is, where it comes from, whether it still proves, what goes."""
+"""Commands on a store's releases: list, compare, provenance, proofs, and removal."""
 
 import os
 import re
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from zoo.report.comparison import Side
     from zoo.store import Release, Store
 
-_BUILT = Path(__file__).parents[2] / "dist"  # where `make wheel` puts it
+_BUILT = Path(__file__).parents[2] / "dist"  # the output of `make wheel`
 _Wheels = Annotated[
     list[Path] | None,
     typer.Option(
@@ -148,7 +148,7 @@ def _side(which: str, target: str, store: str) -> "Side":
 
 
 def _build(store: "Store", model: str, target: str, rank: str) -> str:
-    """Return the build key that `before`, a number or the beginning of a key means."""
+    """Return the build key for `before`, a number or the prefix of a key."""
     from flows.cli.promotion import build_keys, ledger_here, whole_key
 
     ledger = ledger_here(store, model, target)
@@ -237,7 +237,7 @@ def rebuild(
     from tasks.verify import RebuildOutcome
     from zoo.store import open_store
 
-    if allow_factories:  # the caller is the operator of this machine
+    if allow_factories:  # the caller operates this machine
         os.environ["MENAGERIE_ALLOW_FACTORIES"] = "1"
     release = open_store(store).find(model, target, build, platform=platform)
     options = ConversionOptions(
