@@ -1,8 +1,8 @@
-"""Two bundles in turns, in one process without torch: `alternating.py FIRST SECOND THREADS ROUNDS`.
+"""Timing of two bundles in turns without torch: `alternating.py FIRST SECOND THREADS ROUNDS`.
 
-Run as a script it prints a row for each number of rows that follows (the size of every dynamic
-axis, inputs random), or one for golden case 0 where none does: milliseconds of each bundle, and
-how many times faster the second is.
+As a script it prints one line for each number of rows that follows (the size of every dynamic axis,
+with random inputs), or for golden case 0 if none does: milliseconds of each bundle, and the
+speed-up of the second. Both run in one process.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
     from menagerie.session import Session
 
-_TURN_MS = 30.0  # a turn repeats short runs for at least this long
+_TURN_MS = 30.0  # least duration of a turn, which repeats short runs
 
 
 class Timing(NamedTuple):
-    """Medians over all rounds: milliseconds a run, and of the ratios round by round."""
+    """Medians over all rounds: milliseconds per run, and the ratio of each round."""
 
-    before_ms: float  # of the first
+    before_ms: float  # of the first bundle
     after_ms: float
     speedup: float  # before / after
 
@@ -39,7 +39,7 @@ class Timing(NamedTuple):
 def alternate(
     first: Path, second: Path, *, threads: int, rounds: int, rows: Sequence[int] = ()
 ) -> list[Timing]:
-    """Time two bundles in a fresh process; one timing a number of rows, or one in all."""
+    """Time two bundles in a fresh process; return a timing per number of rows, or one in total."""
     arguments = [first, second, threads, rounds, *rows]
     command = [sys.executable, __file__, *map(str, arguments)]
     answer = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -51,10 +51,10 @@ def _main() -> None:
 
     folders = sys.argv[1:3]
     threads, rounds, *rows = map(int, sys.argv[3:])
-    # The benchmarks have just made them, and sign nothing.
+    # The benchmarks have just made these bundles, without signatures.
     sessions = [Session(folder, threads=threads, allow_unsigned=True) for folder in folders]
     feeds = [_random(sessions[0], count) for count in rows] or [_golden(Path(folders[0]))]
-    # One thread's processor time leaves out what other programs on the machine take.
+    # For one thread, processor time excludes other programs' work.
     clock = time.process_time if threads == 1 else time.perf_counter
     timings = []
     for feed in feeds:
@@ -79,7 +79,7 @@ def _main() -> None:
 
 
 def _assert_equal(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> None:
-    """Refuse wrong results: a fast one is no gain."""
+    """Raise an error for wrong results, because a fast wrong result is no gain."""
     for name, value in before.items():
         if value.dtype.kind == "f":
             error = np.abs(after[name] - value).max(initial=0.0)

@@ -40,7 +40,7 @@ class Status:
 
 
 def main() -> int:
-    """Submit, watch, count, delete."""
+    """Submit runs, watch the status, count the runs and delete them."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -90,7 +90,7 @@ def _burst(model: str, count: int) -> dict[str, Any]:
 
 
 def _submitted(one: PlannedModel, count: int) -> tuple[float, list[UUID], list[str], list[Status]]:
-    """Submit all runs at once; ask for the status until the last one is taken."""
+    """Submit all runs at once; read the status until the last one is accepted."""
     from prefect.client.orchestration import get_client
 
     from flows.batches import submit_all
@@ -126,7 +126,7 @@ def _status() -> Status:
 
 
 def _runs(client: Any, one: PlannedModel) -> set[UUID]:
-    """Return ids of all runs that convert this model."""
+    """Return the ids of all runs that convert this model."""
     from prefect.client.schemas.filters import FlowRunFilter
 
     its = FlowRunFilter.model_validate({"tags": {"all_": [one.model, one.target]}})

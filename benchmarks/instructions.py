@@ -35,14 +35,14 @@ _COUNT = re.compile(r"I +refs: +([\d,]+)")
 
 
 def kind() -> str:
-    """Name what counts depend on: versions of the C++ compiler, the C library and Python."""
+    """Return the versions that counts depend on: of the C++ compiler, C library and Python."""
     asked = [shutil.which("c++") or "c++", "-dumpfullversion"]
     compiler = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
     return f"c++ {compiler}, {'-'.join(platform.libc_ver())}, Python {platform.python_version()}"
 
 
 def recorded() -> Mapping[str, int] | None:
-    """Return counts by command on this kind of machine; None where none are recorded."""
+    """Return counts by command on this kind of machine; None if none are recorded."""
     found: Mapping[str, int] | None = json.loads(_RECORD.read_text()).get(kind())
     return found
 
@@ -70,7 +70,7 @@ def _said(command: list[str]) -> None:
 
 
 def counted(command: Sequence[str], folder: Path) -> int:
-    """Count a command's instructions in its second run: the first writes bytecode to `folder`.
+    """Count a command's instructions in its second run; the first one writes bytecode to `folder`.
 
     Raises:
         CalledProcessError: it fails.
@@ -94,7 +94,7 @@ def change(count: int, before: int) -> float:
 
 
 def main() -> None:
-    """Print a line a command; with --record keep the counts."""
+    """Print a line per command; with --record, save the counts."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -34,12 +34,12 @@ _SECONDS = 3.0
 
 
 def eager_ms(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], device: str) -> float:
-    """Time one call on a device, and wait for the device."""
+    """Return the time of one call on a device, including the wait for the device."""
     module, given = module.to(device), [value.to(device) for value in inputs]
     wait: Callable[[], object] = torch.mps.synchronize if device == "mps" else bool
     times: list[float] = []
     until = time.monotonic() + _SECONDS
-    while len(times) < 2 or time.monotonic() < until:  # noqa: PLR2004 (one does not count)
+    while len(times) < 2 or time.monotonic() < until:  # noqa: PLR2004 (one is warm-up)
         begun = time.perf_counter()
         module(*given)
         wait()
@@ -48,7 +48,7 @@ def eager_ms(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], device: 
 
 
 def largest_inputs(bundle: Path, number: int) -> tuple[torch.Tensor, ...]:
-    """Return the inputs of a program's golden case with the most elements, in forward's order."""
+    """Return the inputs of a program's largest golden case by elements, in forward's order."""
     opened = open_bundle(bundle, check_hashes=False)
     program = opened.manifest.programs[number]
     cases = GoldenCases(opened.file(program.golden.path), program)
@@ -58,7 +58,7 @@ def largest_inputs(bundle: Path, number: int) -> tuple[torch.Tensor, ...]:
 
 
 def eager_modules(model: str, programs: Iterable[str]) -> Iterator[torch.nn.Module]:
-    """Yield a module for each program of that name."""
+    """Yield the module of each named program."""
     manifest = load_manifest()
     spec = manifest.spec(model)
     loaded: Any = sources.load(
@@ -70,7 +70,7 @@ def eager_modules(model: str, programs: Iterable[str]) -> Iterator[torch.nn.Modu
 
 
 def rows(model: str, bundle: Path, *, alone: bool) -> Iterator[tuple[str, str, float]]:
-    """Yield a program, its contender, and milliseconds."""
+    """Yield program, contender and milliseconds."""
     names = [each.name for each in open_bundle(bundle, check_hashes=False).manifest.programs]
     if sys.platform == "darwin":
         for name in names:
@@ -87,7 +87,7 @@ def rows(model: str, bundle: Path, *, alone: bool) -> Iterator[tuple[str, str, f
 
 
 def main() -> None:
-    """Print a Markdown table, a row as soon as it is known."""
+    """Print a Markdown table, with each row as soon as it is known."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

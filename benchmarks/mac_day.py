@@ -29,10 +29,10 @@ from benchmarks.metal import models_for_metal
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-LIMIT = 3600.0  # seconds that a step may take: a hanging GPU ends a step, not the day
-_TIMED_OUT = 124  # as timeout(1) has it
+LIMIT = 3600.0  # seconds for a step, so that a hanging GPU ends only a step
+_TIMED_OUT = 124  # as of timeout(1)
 
-# What a GPU can run: the other tests of `tests/runtime/metal` need Linux's emulated device.
+# Tests for a real GPU; the others of `tests/runtime/metal` need Linux's emulated device.
 ON_THE_GPU = (
     "tests/cases",
     "tests/runtime/metal/test_handles.py",
@@ -47,7 +47,7 @@ _REPORT = "report.md"
 
 @dataclass(frozen=True)
 class Step:
-    """One command; its whole output becomes `<name>.txt`."""
+    """One command, whose whole output becomes `<name>.txt`."""
 
     name: str
     command: tuple[str, ...]
@@ -115,15 +115,15 @@ def _output(step: Step, limit: float) -> tuple[str, int]:
         try:
             return process.communicate(timeout=limit)[0], process.returncode
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # what it has started would slow the next step
+            os.killpg(process.pid, signal.SIGKILL)  # its children would slow the next step
             return f"{process.communicate()[0]}\nended after {limit:.0f} s\n", _TIMED_OUT
 
 
 def empty(folder: Path) -> Path:
-    """Return the folder, absolute and empty: files of an earlier day are removed.
+    """Return the folder, absolute and empty; remove files of an earlier day.
 
     Raises:
-        SystemExit: it holds something else, which is not ours to remove.
+        SystemExit: it holds foreign files, which must not be removed.
     """
     folder = folder.absolute()
     if (folder / _REPORT).is_file():
@@ -135,9 +135,9 @@ def empty(folder: Path) -> Path:
 
 
 def run_all(wanted: Iterable[Step], folder: Path, head: Sequence[str]) -> int:
-    """Write report.md anew after each step; how many have failed."""
+    """Run the steps, rewrite report.md after each one, and return the number of failures."""
     rows: list[str] = []
-    (folder / _REPORT).write_text("\n".join(head))  # an interrupted day is known by it, too
+    (folder / _REPORT).write_text("\n".join(head))  # marks an interrupted day too
     for step in wanted:
         rows.append(run(step, folder))
         print(rows[-1], flush=True)
@@ -148,7 +148,7 @@ def run_all(wanted: Iterable[Step], folder: Path, head: Sequence[str]) -> int:
 
 
 def main() -> int:
-    """Write the folder; 1 if a step failed."""
+    """Write the folder; return 1 if a step failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "models",

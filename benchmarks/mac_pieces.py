@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _TESTS = Path(__file__).parents[1] / "tests"
 _ON_MAC = sys.platform == "darwin"
-_ROUNDS, _RUNS = 7, 10  # a round waits once
+_ROUNDS, _RUNS = 7, 10  # a round waits once for the GPU
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Piece:
     """One operation, in float32.
 
     Attributes:
-        kind: its name in the table.
-        operator: ours, with the names of its operands.
-        operands: what all contenders are given.
-        rest: what our operator takes beside them.
-        eager: the same of torch's.
-        gigaflops: what it computes.
+        kind: name in the table.
+        operator: our operator.
+        operands: operands for all contenders, by our operator's names.
+        rest: further arguments of our operator.
+        eager: torch's operator.
+        gigaflops: number of operations, in billions.
     """
 
     kind: str
@@ -54,14 +54,14 @@ class Piece:
 
 
 def product(size: int) -> Piece:
-    """Multiply two square matrices."""
+    """Return a product of two square matrices."""
     given = {"self": torch.randn(size, size), "mat2": torch.randn(size, size)}
     rest = {"out": torch.empty(size, size)}
     return Piece("product", "mm_out", given, rest, torch.mm, 2 * size**3 / 1e9)
 
 
 def convolution(channels: int, side: int) -> Piece:
-    """Convolve with kernels of 3 x 3, as in a residual network."""
+    """Return a convolution with kernels of 3 x 3, as in a residual network."""
     given = {
         "input": torch.randn(1, channels, side, side),
         "weight": torch.randn(channels, channels, 3, 3),
@@ -77,7 +77,7 @@ def convolution(channels: int, side: int) -> Piece:
 
 
 def attention(places: int) -> Piece:
-    """Attend with 8 heads of 64."""
+    """Return an attention with 8 heads of 64."""
     given = {name: torch.randn(1, 8, places, 64) for name in ("query", "key", "value")}
     rest = {"mask": None, "is_causal": 0, "scale": None}
     eager = torch.nn.functional.scaled_dot_product_attention
@@ -85,7 +85,7 @@ def attention(places: int) -> Piece:
 
 
 def pieces() -> tuple[Piece, ...]:
-    """Return all pieces; where nothing is timed, the smallest of each kind."""
+    """Return all pieces; without a Mac, where nothing is timed, the smallest of each kind."""
     if not _ON_MAC:
         return product(32), convolution(8, 8), attention(32)
     return (
@@ -96,7 +96,7 @@ def pieces() -> tuple[Piece, ...]:
 
 
 def median_ms(run: Callable[[], object], wait: Callable[[], object]) -> float:
-    """Return the median time of one run, after one that is not counted."""
+    """Return the median time of one run, after one run for warm-up."""
     run()
     wait()
     rounds = []
@@ -110,7 +110,7 @@ def median_ms(run: Callable[[], object], wait: Callable[[], object]) -> float:
 
 
 def ours() -> list[float]:
-    """Time each piece by our kernels, in milliseconds."""
+    """Return the milliseconds of each piece with our kernels."""
     sys.path += [str(_TESTS / "cases"), str(_TESTS / "runtime/metal/double")]
     import shim_device
 
@@ -131,7 +131,7 @@ def ours() -> list[float]:
 
 
 def of_torch() -> list[float]:
-    """Time each piece on torch's device, in milliseconds."""
+    """Return the milliseconds of each piece on torch's device."""
     found = []
     for piece in pieces():
         run = partial(piece.eager, *(v.to("mps") for v in piece.operands.values()))
@@ -140,7 +140,7 @@ def of_torch() -> list[float]:
 
 
 def of_mlx() -> list[float]:
-    """Time each piece by mlx (ml-explore.github.io/mlx), whose images have channels last."""
+    """Return each piece's milliseconds with mlx (ml-explore.github.io/mlx; channels last)."""
     import mlx.core as mx
 
     def run_of(piece: Piece) -> Callable[[], object]:
@@ -158,7 +158,7 @@ def of_mlx() -> list[float]:
 
 
 def measured(which: str) -> list[float]:
-    """Return milliseconds, NaN for all if the process fails, which prints why."""
+    """Return milliseconds; all are NaN if the process fails, which prints the reason."""
     command = [sys.executable, "-m", "benchmarks.mac_pieces", "--only", which]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:

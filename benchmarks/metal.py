@@ -46,14 +46,14 @@ class Chip:
     throughput: float
 
     def milliseconds(self, size: float, operations: float) -> float:
-        """Return the least time of a run that moves these bytes and does these operations."""
+        """Return the least time of a run with these bytes and operations."""
         return 1e3 * max(size / (self.bandwidth * 1e9), operations / (self.throughput * 1e12))
 
 
 # M1: 2.6 TFLOP/s (Apple's press release of 10 November 2020); 68.25 GB/s, its LPDDR4X-4266 over 128
 # bits. M2 Pro: 200 GB/s (press release of 17 January 2023), 2048 lanes at 1.398 GHz
 # (hmc-tech.com/gpu). M4: 120 GB/s (press release of 7 May 2024), 1280 lanes at 1.47 GHz (the same).
-# A lane does two operations a cycle.
+# A lane does two operations per cycle.
 CHIPS = (Chip("M1", 68.25, 2.6), Chip("M2 Pro", 200, 5.73), Chip("M4", 120, 3.76))
 
 
@@ -61,10 +61,10 @@ def counts(bundle: Path) -> Mapping[str, Mapping[str, float]]:
     """Return the device's work in one run of each program, and its largest `error`.
 
     Args:
-        bundle: its folder.
+        bundle: the bundle's folder.
 
     Raises:
-        RuntimeError: the double ends with a fault, which is the message.
+        RuntimeError: the double ends with a fault, which becomes the message.
     """
     sys.path.append(str(_DOUBLE))
     from load_double import build_double
@@ -84,7 +84,7 @@ def counts(bundle: Path) -> Mapping[str, Mapping[str, float]]:
 
 
 def bytes_of(names: Iterable[str], tensors: Mapping[str, np.ndarray]) -> int:
-    """Return the bytes of the named tensors, each once, with the scales of integer ones."""
+    """Return the bytes of the named tensors, each once, including scales of integer tensors."""
     suffixes = ("", ".scales", ".operand", ".shape")
     parts = {name + suffix for name in names for suffix in suffixes}
     return sum(tensors[part].nbytes for part in parts & tensors.keys())
@@ -98,7 +98,7 @@ def weights(bundle: Path) -> Mapping[str, int]:
 
 
 def row(name: str, weight: int, of: Mapping[str, float]) -> tuple[str, ...]:
-    """Return a line of the table, of a program with so many bytes of weights."""
+    """Return the table's row of a program with `weight` bytes of weights."""
     size = of["bytes"] + weight
     return (
         name,
@@ -129,7 +129,7 @@ def fetch(model: str, folder: Path) -> Path:
     """Return the model's bundle, converted if the store has none, or the folder `model`.
 
     Raises:
-        RuntimeError: it could neither be pulled nor converted; the command has said why.
+        RuntimeError: it could neither be pulled nor converted; the command has printed why.
     """
     if Path(model).is_dir():
         return Path(model)
@@ -142,14 +142,14 @@ def fetch(model: str, folder: Path) -> Path:
 
 
 def models_for_metal() -> list[str]:
-    """Return the zoo's float32 models for Metal, but those with the tag `large`."""
+    """Return the zoo's float32 models for Metal, except those with the tag `large`."""
     manifest = load_manifest()
     specs = {name: manifest.spec(name) for name in manifest.select(["*"])}
     return [n for n, s in specs.items() if "metal" in s.targets and "large" not in s.tags]
 
 
 def main() -> None:
-    """Print a Markdown table, a row as soon as it is known; 1 if a model could not be counted."""
+    """Print a Markdown table row by row; return 1 if a model could not be counted."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -165,7 +165,7 @@ def main() -> None:
 
 
 def _counted(model: str) -> bool:
-    """Print a model's rows, or why that failed; return whether it succeeded."""
+    """Print a model's rows, or the failure; return whether it succeeded."""
     with tempfile.TemporaryDirectory() as scratch:
         try:
             folder = fetch(model, Path(scratch) / "bundle")

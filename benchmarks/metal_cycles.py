@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
 _CLOCK = 1.278e9
 _SMALL, _LARGE = 32, 64  # sides of tiles
-_ISSUED = 8 * 4 * _CLOCK  # cycles of SIMD groups in a second
-_ENOUGH, _BLOCK = 16, 512  # groups of threads, and terms of a block, as metal/products.cpp has them
-# Milliseconds of models; shares of kernels are in the table below.
+_ISSUED = 8 * 4 * _CLOCK  # cycles of SIMD groups per second
+_ENOUGH, _BLOCK = 16, 512  # threadgroups, and terms of a block, as in metal/products.cpp
+# In milliseconds, for models; the table below has the kernels' shares.
 GOALS = {
     "mobilenet_v3_small": 0.35, "resnet50": 7.0, "parakeet_ctc_small": 6.0,
     "whisper_tiny_encoder": 24.0,
@@ -54,13 +54,13 @@ GOALS = {
 
 @dataclass(frozen=True)
 class Work:
-    """Sizes [m, k] x [k, n]: of a product, of a convolution as one, or of queries x keys x width.
+    """Sizes [m, k] x [k, n] of a product, a convolution as a product, or queries x keys x width.
 
     Attributes:
-        other: an operand of the result's size is added to it.
-        turned: the second operand lies in columns, as a linear layer's weight does.
-        window: the extent of a convolution's kernel, across.
-        line: images are of one row, and so is the kernel.
+        other: whether an operand of the result's size is added to it.
+        turned: whether the second operand is in columns, like a linear layer's weight.
+        window: the width of a convolution's kernel.
+        line: whether images and kernel have one row.
     """
 
     kind: str  # product, convolution, depthwise, attention
@@ -76,12 +76,12 @@ class Work:
 
     @property
     def taps(self) -> int:
-        """Of a channel."""
+        """The number of taps of a channel."""
         return self.window if self.line else self.window**2
 
     @property
     def bytes(self) -> int:
-        """Of operands and result, each moved once."""
+        """Bytes of operands and result, each moved once."""
         out, left, right = self.m * self.n, self.m * self.k, self.k * self.n // self.taps
         if self.kind == "attention":
             out, left, right = self.m * self.k, self.m * self.k, 2 * self.n * self.k
@@ -99,7 +99,7 @@ def _quotient(a: int, b: int) -> int:
 
 
 def cut_of(work: Work) -> tuple[int, int]:
-    """Return the side of a product's tiles, and the parts of its terms, by metal/products.cpp."""
+    """Return the side of a product's tiles and the parts of its terms, as in metal/products.cpp."""
     costs: list[tuple[int, tuple[int, int]]] = []
     for tile in (_SMALL, _LARGE):
         groups = _quotient(work.m, tile) * _quotient(work.n, tile) * work.batch
@@ -128,8 +128,8 @@ def issued(work: Work, tile: int, parts: int = 1) -> Cycles:
         return half + (whole - half) * (value / (most // 2) - 1)
     if keys or not tile:
         return follow(*_launch(work, tile))
-    # The last tiles of a row are checked where they are not whole. The first SIMD group tells a
-    # convolution's taps apart; of another one the lane is followed that has the last column.
+    # The last tile of a row is checked if it is not whole. The first SIMD group computes the taps
+    # of a convolution; for the others, the lane with the last column is followed.
     across, rest = _quotient(work.n, tile), work.n % tile
     every = Cycles()
     for group, count in ((0, across - bool(rest)), (across - 1, bool(rest))):
@@ -146,7 +146,7 @@ def issued(work: Work, tile: int, parts: int = 1) -> Cycles:
 def _launch(
     work: Work, tile: int, place: Sequence[Any] = ((0, 0, 0), 32), parts: int = 1
 ) -> tuple[str, str, list[Any]]:
-    """Return a kernel's file, how its mangled name begins, and its arguments."""
+    """Return a kernel's file, the prefix of its mangled name, and its arguments."""
     mangled = {"float": "f", "half": "DF16_"}[work.type]
     finish = packed("i4i4f4f", int(work.other), 11, *(0,) * 3, 1.0, *(0,) * 7)  # 11: kAdd
     last: list[Any] = [None, finish, packed("5I", 0, work.n, 1, 0, 1)]
@@ -205,14 +205,14 @@ def _launch(
 
 
 def seconds(work: Work) -> float:
-    """Return an M1's time: issue by all schedulers, at least one SIMD group's, or memory."""
+    """Return an M1's time: issue by all schedulers, at least one SIMD group's, or memory's."""
     tile, count, moved = 0, 0, work.bytes
     parts = 1
     cut = replace(work, batch=1)
     if work.kind == "attention":
         count = 4 * _quotient(work.m, 32) * _quotient(work.k, 128) * work.batch
     elif work.kind == "depthwise":
-        each = 4 if work.window in (3, 5, 7, 9) else 1  # of a row, a thread
+        each = 4 if work.window in (3, 5, 7, 9) else 1  # of a row, per thread
         wide = work.n if work.line else round(work.n**0.5)
         count = _quotient(work.m * (work.n // wide) * _quotient(wide, each) * work.batch, 32)
     elif min(work.m, work.n) == 1:
@@ -223,19 +223,19 @@ def seconds(work: Work) -> float:
         cut = replace(cut, k=_quotient(_quotient(work.k, parts), _BLOCK) * _BLOCK)
         cut = replace(cut, k=min(cut.k, work.k))
         count = 4 * _quotient(work.m, tile) * _quotient(work.n, tile) * work.batch * parts
-        # Sums of parts are written, and read by a kernel more.
+        # Partial sums are written, and read by another kernel.
         moved += (parts > 1) * 2 * 4 * work.batch * work.m * work.n * parts
     cycles = issued(cut, tile, parts).all
     return max(cycles * count / _ISSUED, cycles / _CLOCK, moved / (CHIPS[0].bandwidth * 1e9))
 
 
 class Calls(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Collects the works that PyTorch calls; an addition of a result's size belongs to its work."""
+    """A mode that collects the works that PyTorch calls, with additions to their results."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.works: list[Work] = []
-        self._of: dict[int, tuple[int, torch.Tensor]] = {}  # tensors that are results, kept alive
+        self._of: dict[int, tuple[int, torch.Tensor]] = {}  # results, kept alive
 
     def __torch_dispatch__(
         self,
@@ -244,7 +244,7 @@ class Calls(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Run the operator, and note it."""
+        """Run and record the operator."""
         out = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
         given = [a for a in args if isinstance(a, torch.Tensor)]
@@ -304,7 +304,7 @@ def works(model: str) -> list[Work]:
     return found
 
 
-# Kernels: their work, and the share of peak or of bandwidth that they should have.
+# Kernels: their work, and the goal for their share of peak or bandwidth.
 KERNELS: Sequence[tuple[str, Work, int, float]] = (
     ("product, tiles of 64", Work("product", 1024, 1024, 512, turned=True), 64, 0.75),
     ("product, tiles of 32", Work("product", 188, 256, 512, turned=True), 32, 0.75),
@@ -320,13 +320,13 @@ KERNELS: Sequence[tuple[str, Work, int, float]] = (
 
 
 def epilogue(*, other: bool) -> float:
-    """Return cycles of an element of a tile of 64 beyond its terms: bias, and an operand."""
+    """Return the cycles per element of a tile of 64 for the epilogue: bias, and an operand."""
     one, two = (issued(Work("product", 1024, 1024, k, other=other), 64).all for k in (16, 32))
     return (one - (two - one)) / 32
 
 
 def share(work: Work, tile: int) -> float:
-    """Return the share of peak, or of bandwidth where a kernel multiplies no matrices."""
+    """Return the share of peak, or of bandwidth if a kernel multiplies no matrices."""
     cycles = issued(work, tile)
     if cycles.matrices:
         return cycles.matrices / cycles.all

@@ -1,4 +1,4 @@
-"""One thread of a Metal kernel, followed through LLVM's code of it, and the cycles that it issues.
+"""Interpreter of one thread of a Metal kernel in LLVM code, which counts the issued cycles.
 
 `benchmarks/metal_cycles.py` names the sources of the figures.
 """
@@ -27,9 +27,9 @@ _CLANG = (
     "-fno-slp-vectorize -ffp-contract=off -fno-math-errno -fno-exceptions -fno-rtti "
     "-fno-discard-value-names -mllvm -inline-threshold=1000000 --target=x86_64-linux"
 )
-# Operands in constant memory are free; clang copies no structs out of an address space of its own.
+# Operands in constant memory are free; clang copies no structs out of a separate address space.
 _CONSTANT = re.compile(r"#define constant const .*")
-_DEVICE, _STACK = 1 << 44, 1 << 32  # memory that reads as zeros; arguments and local variables
+_DEVICE, _STACK = 1 << 44, 1 << 32  # zeros in device memory; arguments and local variables
 _FORMATS = {
     "i1": "?", "i8": "b", "i16": "h", "i32": "i", "i64": "q", "half": "e", "bfloat": "h",
     "float": "f", "double": "d", "ptr": "q",
@@ -55,7 +55,7 @@ _LIBRARY = {"min": min, "max": max, "fmin": min, "fmax": max, "fabs": abs, "abs"
 
 @dataclass
 class Cycles:
-    """That one SIMD group issues: all of them, and those of products of matrices."""
+    """Cycles that one SIMD group issues: all of them, and those of matrix products."""
 
     all: float = 0
     matrices: float = 0
@@ -71,7 +71,7 @@ class Cycles:
 
 
 def follow(file: str, function: str, arguments: Sequence[Any]) -> Cycles:
-    """Count the cycles of a kernel by its file and how its mangled name begins."""
+    """Count the cycles of a kernel, selected by its file and the prefix of its mangled name."""
     functions = compiled(file)
     name = next(name for name in functions if name.startswith(function))
     return Lane().run(functions[name], arguments)
@@ -84,7 +84,7 @@ def packed(form: str, *values: float) -> bytes:
 
 @functools.cache
 def compiled(name: str) -> Mapping[str, Function]:
-    """Return functions of `runtime/metal/kernels/<name>.metal`, by their mangled names."""
+    """Return the functions of `runtime/metal/kernels/<name>.metal` by mangled name."""
     sys.path.append(str(_RUNTIME))
     from embed_kernels import expanded
 
@@ -108,14 +108,14 @@ def compiled(name: str) -> Mapping[str, Function]:
 
 @dataclass
 class Function:
-    """Parameters, and instructions by block."""
+    """A function: its parameters, and its instructions by block."""
 
     parameters: Sequence[tuple[str, str]]  # types and names
     blocks: Mapping[str, Sequence[str]]
 
     @classmethod
     def of(cls, parameters: str, body: str) -> Function:
-        """Read LLVM's text."""
+        """Parse LLVM's text."""
         given = [tuple(_plain(each).rsplit(" ", 1)) for each in _split(parameters)]
         body = re.sub(r"\[\n([^]]*)\]", lambda m: "[" + m[1].replace("\n", ",") + "]", body)
         blocks: dict[str, list[str]] = {}
@@ -128,7 +128,7 @@ class Function:
 
 
 def _plain(line: str) -> str:
-    """Remove flags, which change no value here."""
+    """Remove flags, which do not affect values here."""
     previous = ""
     while line != previous:
         line, previous = _FLAGS.sub("", f" {line.strip()} ").strip().rstrip(","), line
@@ -136,7 +136,7 @@ def _plain(line: str) -> str:
 
 
 def _split(text: str) -> list[str]:
-    """Split at commas outside of brackets."""
+    """Split text at commas outside of brackets."""
     parts, depth, begin = [], 0, 0
     for at, sign in enumerate(text):
         depth += (sign in "([{<") - (sign in ")]}>")
@@ -148,7 +148,7 @@ def _split(text: str) -> list[str]:
 
 @dataclass
 class Lane:
-    """Runs a function; memory beyond its structs reads as zeros."""
+    """A lane that runs a function; memory outside its structs reads as zeros."""
 
     cycles: Cycles = field(default_factory=Cycles)
     values: dict[str, Any] = field(default_factory=dict)
@@ -157,10 +157,10 @@ class Lane:
     def run(
         self, function: Function, arguments: Sequence[bytes | int | tuple[int, ...] | None]
     ) -> Cycles:
-        """Count what the function issues, given structs, positions, and None for each buffer."""
+        """Count the function's cycles for structs, positions, and None for each buffer."""
         for (_, name), value in zip(function.parameters, arguments, strict=True):
             kept = self._keep(value) if isinstance(value, bytes) else value
-            # An offset may be negative until another one is added.
+            # An offset may be negative before another one is added.
             self.values[name] = 2 * _DEVICE if kept is None else kept
         before, here = "", next(iter(function.blocks))
         while here:
@@ -206,7 +206,7 @@ class Lane:
         return text[:at], self._value(text[:at], text[at:].strip())
 
     def _step(self, line: str) -> str:
-        """Execute an instruction; return the next block's name, if it ends this one."""
+        """Execute an instruction; return the next block's name if it ends the current block."""
         name, _, rest = line.partition(" = ") if line.startswith("%") else ("", "", line)
         rest = rest.removeprefix("tail ").removeprefix("musttail ").removeprefix("notail ")
         word, _, rest = rest.partition(" ")
@@ -332,11 +332,11 @@ class Lane:
         for word, function in _LIBRARY.items():
             if re.match(rf"[su]?{word}(E|\.)", short):
                 return function(*arguments[: 1 if word in ("abs", "fabs") else 2])
-        same = "shuffle" in short or "thread_elements" in short  # a matrix's lie in registers
+        same = "shuffle" in short or "thread_elements" in short  # a matrix is in registers
         return arguments[0] if same else self._value(kind, "zeroinitializer")
 
 
-# Cycles of a SIMD group by how the function's name begins.
+# Cycles of a SIMD group by the prefix of the function's name.
 _CALLS = {
     "simdgroup_multiply": 16, "simdgroup_matrix": 0, "simdgroup_load": 2, "simdgroup_store": 2,
     "simdgroup_barrier": 2, "threadgroup_barrier": 2, "make_filled": 0, "simd_": 8,
@@ -346,7 +346,7 @@ _CALLS = {
 
 
 def weight(word: str, kind: str, *, constant: bool) -> float:
-    """Return cycles of an arithmetic instruction; `constant`: by a number known to the compiler."""
+    """Return an arithmetic instruction's cycles; `constant`: the operand is a known number."""
     wide = kind == "i64"
     if word in ("add", "sub"):
         return 4 if wide else 1

@@ -33,11 +33,11 @@ _MB = 10**6
 
 
 class Kind(StrEnum):
-    """What a run had to do."""
+    """The work of a run."""
 
-    FIRST = "first"  # all was converted
-    FOUND = "found"  # all was in the store
-    UNCHANGED = "unchanged"  # once more
+    FIRST = "first"  # everything was converted
+    FOUND = "found"  # everything was in the store
+    UNCHANGED = "unchanged"  # repeated
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class Figures:
     """One run over `models` models for two targets."""
 
     models: int
-    database: str  # of the server
+    database: str  # of the Prefect server
     kind: Kind
     entries: int
-    seconds: float  # of the whole command, with its start
-    flow_seconds: float  # of the flow in it
+    seconds: float  # of the whole command, including its start
+    flow_seconds: float  # of the command's flow
     per_entry_ms: float  # of the flow
     parent_cpu_seconds: float
     server_cpu_seconds: float
@@ -59,12 +59,12 @@ class Figures:
 
     @property
     def name(self) -> tuple[str, str, int]:
-        """What was measured."""
+        """The key of the measurement."""
         return self.database, self.kind, self.models
 
 
 def main() -> None:
-    """Measure every size, smallest first, and write what was found."""
+    """Measure every size, smallest first, and write the results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -115,7 +115,7 @@ def _publish(cluster: ToyCluster) -> None:
     from transforms.targets import target_named
     from zoo.store import open_store
 
-    planning.code_digest = lambda: "0" * 64  # as the toys' flows have it
+    planning.code_digest = lambda: "0" * 64  # as in the toys' flows
     options = ConversionOptions(
         random_weights=0, manifest=str(cluster.manifest), store=cluster.store
     )
@@ -167,7 +167,7 @@ def _run(cluster: ToyCluster, size: int, kind: Kind) -> Figures:
 
 
 def _memory(process: psutil.Process) -> int:
-    """Return resident bytes of a process and its descendants."""
+    """Return the resident bytes of a process and its descendants."""
     total = 0
     try:
         for each in (process, *process.children(recursive=True)):
@@ -178,7 +178,7 @@ def _memory(process: psutil.Process) -> int:
 
 
 def _computed(process: psutil.Process) -> float:
-    """Return processor seconds of a process; 0 when it is gone."""
+    """Return the processor seconds of a process; 0 if it has ended."""
     try:
         times = process.cpu_times()
     except psutil.NoSuchProcess:
@@ -187,7 +187,7 @@ def _computed(process: psutil.Process) -> float:
 
 
 def _flow_runs(cluster: ToyCluster) -> int:
-    """Count the runs of our flows that began on the server."""
+    """Return the number of runs of our flows that began on the server."""
     flows = ["convert-zoo", "convert-batch", "convert-model"]
     began = {"state": {"type": {"not_any_": ["SCHEDULED"]}}}
     asked = {"flows": {"name": {"any_": flows}}, "flow_runs": began}

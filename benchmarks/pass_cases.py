@@ -1,4 +1,4 @@
-"""What each graph pass is made for, and where it does not pay: one small program a case."""
+"""Cases where each graph pass pays, and where it does not: one small program per case."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Tensors = tuple[torch.Tensor, ...]
 
 @dataclass(frozen=True)
 class Case:
-    """A program as `module` writes it, lowered without any pass and with `passes`."""
+    """A program of a module that is lowered without any pass and with a pass."""
 
     graph_pass: str
     what: str
     module: Callable[[], nn.Module]
     inputs: Callable[[], Tensors]
-    options: tuple[tuple[str, str], ...] = ()  # of the pass
+    options: tuple[tuple[str, str], ...] = ()  # the pass's options
 
     @property
     def choice(self) -> PassChoice:
@@ -32,7 +32,7 @@ class Case:
 
 
 class _Function(nn.Module):
-    """A function of weights and inputs; weights are given by shape."""
+    """A function of weights and inputs; weights are specified by shape."""
 
     def __init__(self, function: Callable[..., torch.Tensor], *shapes: tuple[int, ...]) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class _Function(nn.Module):
 
 
 class _NextBlock(nn.Module):
-    """ConvNeXt's block over NCHW: depthwise 7x7, norm and two linears over channels, residual."""
+    """ConvNeXt's block on NCHW: depthwise 7x7, norm and two linears over channels, residual."""
 
     def __init__(self, channels: int, *, norm: bool) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class _NextBlock(nn.Module):
 
 
 class _PointwiseChain(nn.Module):
-    """Two linears over the channels of NCHW, the positions flattened to a sequence."""
+    """Two linears over the channels of NCHW, with positions flattened to a sequence."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class _JoinedLinear(nn.Module):
 
 
 class _Spectrogram(nn.Module):
-    """Power spectrum of 25 ms frames every 10 ms at 16 kHz, 512 bins wide, and 80 mel bands."""
+    """The power spectrum of 25 ms frames every 10 ms at 16 kHz, in 512 bins and 80 mel bands."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class _Spectrogram(nn.Module):
 
 
 class _Residual(nn.Module):
-    """Two 3x3 convolutions, each with its norm, around them a residual connection."""
+    """Two 3x3 convolutions with norms, and a residual connection around them."""
 
     def __init__(self, channels: int, kernel: int) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ def _unused_branch(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 def _relative_scores(
     query: torch.Tensor, key: torch.Tensor, positions: torch.Tensor
 ) -> torch.Tensor:
-    """Return Transformer-XL's scores: contents, plus shifted relative positions."""
+    """Return Transformer-XL's scores: content scores plus shifted relative positions."""
     given = query @ positions.mT
     *leading, rows, length = given.shape
     padded = functional.pad(given, (1, 0)).view(*leading, -1, rows)

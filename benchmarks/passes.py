@@ -40,7 +40,7 @@ _PERMUTATIONS = ("aten.permute.default", "aten.transpose.int", "aten.t.default")
 
 @dataclass(frozen=True)
 class Row:
-    """One program before and after; no speed-up where nothing changed or one was not lowered."""
+    """One program before and after; no speed-up if nothing changed or lowering failed."""
 
     passes: str
     what: str
@@ -52,7 +52,7 @@ class Row:
     remark: str = ""
 
     def line(self) -> str:
-        """Format a line for the terminal and for a Markdown table."""
+        """Return a row for the terminal and for a Markdown table."""
         times = [f"{t:.3f}" if t is not None else "" for t in (self.before_ms, self.after_ms)]
         speedup = f"{self.speedup:.2f}" if self.speedup is not None else self.remark
         counts = [f"{a} to {b}" for a, b in (self.nodes, self.transpositions)]
@@ -60,7 +60,7 @@ class Row:
 
 
 def main() -> None:
-    """Print a row a case."""
+    """Print a row per case."""
     from transforms.pipeline import available_passes
 
     parser = argparse.ArgumentParser(
@@ -153,7 +153,7 @@ def _compare(
 
 
 def _eager_ms(program: ExportedProgram, inputs: Sequence[torch.Tensor], threads: int) -> float:
-    """Return the processor time of a run by PyTorch itself."""
+    """Return the processor time of a run in eager PyTorch."""
     import torch
 
     from menagerie.profile import latency

@@ -58,12 +58,12 @@ if TYPE_CHECKING:
     from zoo.store import Store
 
 _CROPS = 200
-_LEAST = 0.7  # of a picture's side
+_LEAST = 0.7  # least share of a picture's side
 
 
 @dataclass(frozen=True)
 class Row:
-    """One release; None where it is emulated, or its entry has no gate of that kind."""
+    """One release; fields are None if it is emulated, or its entry has no such gate."""
 
     model: str
     target: str
@@ -72,11 +72,11 @@ class Row:
     of_bytes: float  # float32's weights
     processor_ms: float | None = None
     of_time: float | None = None  # float32's
-    memory_bytes: int | None = None  # of a process without Python that opens and runs it
+    memory_bytes: int | None = None  # peak of a process without Python that runs it
     of_memory: float | None = None  # float32's
     snr_db: float | None = None  # against eager in float32
-    accuracy: float | None = None  # of the gate; of speech, one minus its rate of wrong words
-    agreement: float | None = None  # with float32's, on crops
+    accuracy: float | None = None  # of the gate; for speech, one minus the word error rate
+    agreement: float | None = None  # with float32, on crops
 
 
 def measure(
@@ -85,14 +85,14 @@ def measure(
     """Return a row for each stored precision of an entry, float32 for the CPU first.
 
     Args:
-        model: its name.
-        manifest: of the entry.
-        store: what holds the releases.
-        seconds: for which they are timed.
-        peers: add others' int8.
+        model: the entry's name.
+        manifest: the entry's manifest.
+        store: the store of the releases.
+        seconds: duration of the measurement.
+        peers: whether to add peers in int8.
 
     Raises:
-        NotInStore: there is no release in float32 for the CPU.
+        NotInStore: the store has no release in float32 for the CPU.
     """
     names = {Precision.FLOAT32: model}
     names |= {p: f"{model}_{p.suffix}" for p in manifest.spec(model).variants()}
@@ -141,7 +141,7 @@ def measure(
 
 
 def _row(model: str, target: str, precision: Precision, bundle: Path, first: Row | None) -> Row:
-    """Return what a bundle's files and its proof tell; `first` has float32's."""
+    """Return the figures of a bundle's files and its proof; `first` is float32's row."""
     kept = (bundle / "weights.safetensors").stat().st_size
     figures = summarise(read_report(bundle))
     return Row(
@@ -157,7 +157,7 @@ def _row(model: str, target: str, precision: Precision, bundle: Path, first: Row
 
 @dataclass(frozen=True)
 class Pictures:
-    """A gate's: [count, height, width, 3], their labels, and the program that names them."""
+    """A gate's pictures [count, height, width, 3], their labels, and the classifying program."""
 
     program: str
     input: str
@@ -179,7 +179,7 @@ def _pictures(bundle: Path) -> Pictures | None:
 def _agreements(
     bundles: Mapping[Precision, Path], pictures: Pictures | None
 ) -> dict[Precision, float]:
-    """Return which share of crops gets float32's class; nothing where no gate has pictures."""
+    """Return the share of crops that get float32's class; empty if no gate has pictures."""
     if pictures is None:
         return {}
     crops = list(_crops(pictures.all))
@@ -194,7 +194,7 @@ def _agreements(
 
 
 def _prepared(task: Task, bundle: Path, pictures: Pictures | None) -> list[Contender]:
-    """Return the peers in int8 whose files could be made; report the others."""
+    """Return the int8 peers whose files could be made, and report the others."""
     task.folder.mkdir()
     task.bundle.symlink_to(bundle)
     task.write(None if pictures is None else {pictures.input: pictures.all[:1]})
@@ -212,7 +212,7 @@ def _prepared(task: Task, bundle: Path, pictures: Pictures | None) -> list[Conte
 
 
 def _peers_row(task: Task, kind: Contender, first: Row, pictures: Pictures | None) -> Row:
-    """Return a peer's figures but times; its agreement is with eager in float32."""
+    """Return a peer's figures except times; its agreement is with eager in float32."""
     kept = (task.folder / INT8).stat().st_size
     with (
         np.load(task.folder / "expected.npz") as wanted,
@@ -236,7 +236,7 @@ def _peers_row(task: Task, kind: Contender, first: Row, pictures: Pictures | Non
 
 
 def _sampled(task: Task, kind: Contender) -> Array:
-    """Return the class of each of the task's samples, which are computed once."""
+    """Return the class of each of the task's samples, computed once."""
     file = task.folder / f"{kind}-samples.npy"
     if not file.exists():
         subprocess.run(command(kind, task, "--samples"), check=True, capture_output=True)
@@ -245,7 +245,7 @@ def _sampled(task: Task, kind: Contender) -> Array:
 
 
 def _crops(pictures: Array, seed: int = 0) -> Iterator[Array]:
-    """Yield squares of pictures [count, height, width, 3], mirrored or not, at their whole size."""
+    """Yield square crops of pictures [count, height, width, 3], mirrored or not, in full size."""
     chosen = np.random.default_rng(seed)
     _, height, width, _ = pictures.shape
     for number in range(_CROPS):
@@ -258,7 +258,7 @@ def _crops(pictures: Array, seed: int = 0) -> Iterator[Array]:
 
 
 def _memory(bundle: Path, program: str) -> int:
-    """Return the most bytes that `menagerie-run` had, on one thread."""
+    """Return the peak memory of `menagerie-run` on one thread, in bytes."""
     options = ["--program", program, "--threads", "1", "--cases", "1", "--bench", "1"]
     command = [str(native_tool()), "--allow-unsigned", "--no-hashes", *options, str(bundle)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
@@ -267,7 +267,7 @@ def _memory(bundle: Path, program: str) -> int:
 
 
 def main() -> None:
-    """Print a table, or JSON."""
+    """Print a table or JSON."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

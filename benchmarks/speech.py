@@ -41,25 +41,25 @@ if TYPE_CHECKING:
 _CONTENDER = Path(__file__).with_name("speech_contender.py")
 _HELD_OUT = Path(__file__).parents[1] / "zoo/models/spoken_digits/held_out"
 _RATE = 16_000
-_FRAME = 1280  # samples of Parakeet's step, of which a recording has whole ones
+_FRAME = 1280  # samples of Parakeet's step; a recording is a multiple
 _MODELS = ("parakeet_ctc_0_6b", "parakeet_tdt_0_6b_v3", "whisper_tiny", "whisper_base")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One contender with one number of threads."""
+    """One contender with a number of threads."""
 
     model: str
     contender: str
     threads: int
     audio_seconds: float
     tokens: int
-    as_artifact: bool  # whether its tokens are the artifact's
+    as_artifact: bool  # whether its tokens equal the artifact's
     minimum_ms: float
     median_ms: float
     processor_ms: float | None
-    real_time_factor: float  # the median by the recording's length
-    of_eager: float  # of processor time with one thread, of medians with several
+    real_time_factor: float  # median time over the recording's length
+    of_eager: float  # by processor time with one thread, by medians with several
     peak_bytes: int
 
 
@@ -108,7 +108,7 @@ def _prepare(model: str, folder: Path, asked: argparse.Namespace) -> float:
 
 
 def _recording(seconds: float) -> np.ndarray:
-    """Join spoken digits to a recording of whole frames, at most so many seconds."""
+    """Join spoken digits to a recording of whole frames, at most `seconds` long."""
     import soundfile
 
     wanted = int(seconds * _RATE) // _FRAME * _FRAME
@@ -119,7 +119,7 @@ def _recording(seconds: float) -> np.ndarray:
 
 
 class _Case(NamedTuple):
-    """What all contenders of a comparison have in common."""
+    """The common settings of all contenders of a comparison."""
 
     model: str
     threads: int
@@ -180,7 +180,7 @@ def _line(row: Row) -> str:
 
 
 def main() -> None:
-    """Print a table as it comes to be, or JSON."""
+    """Print a table row by row, or JSON."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

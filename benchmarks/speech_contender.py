@@ -1,9 +1,9 @@
-"""A contender of `speech.py`, in a process of its own.
+"""A contender of `speech.py` in its own process.
 
 `speech_contender.py KIND MODEL THREADS FOLDER`: the folder holds the release's `bundle`,
-`samples.npy`, `options.json` and, for a program that takes features, `features.npz`. Whenever its
-turn comes it makes tokens of the recording, and writes to `KIND.json` how many bytes it has held at
-most, and the tokens. KIND `onnx` exports for `onnxruntime` and ends.
+`samples.npy`, `options.json` and, for a program that takes features, `features.npz`. In each turn
+it computes the recording's tokens, and writes its peak memory in bytes and the tokens to
+`KIND.json`. KIND `onnx` exports for `onnxruntime` and ends.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     Transcribe = Callable[[], list[int]]
 
 RATE = 16_000
-_STATE = ("keys_", "values_")  # how the buffers that a program keeps are called
+_STATE = ("keys_", "values_")  # prefixes of the names of a program's buffers
 
 
 class Task:
-    """What every contender is given.
+    """The task of every contender.
 
     Args:
-        model: its name in the manifest.
-        threads: how many each may use.
-        folder: described above.
+        model: the model's name in the manifest.
+        threads: number of threads of each contender.
+        folder: the folder described above.
     """
 
     def __init__(self, model: str, threads: int, folder: Path) -> None:
@@ -63,7 +63,7 @@ class Task:
         )
 
     def head(self) -> Any:
-        """Return the release's first head; a Whisper's with the language, and when to end."""
+        """Return the release's first head; a Whisper's with the language and the most tokens."""
         assert self.recipe is not None
         head = next(iter(self.recipe.heads.values()))
         if isinstance(head, WhisperHead):
@@ -72,12 +72,12 @@ class Task:
         return head
 
     def features(self) -> dict[str, np.ndarray]:
-        """Return inputs of a program that takes no samples."""
+        """Return the inputs of a program that takes features instead of samples."""
         with np.load(self.folder / "features.npz") as kept:
             return dict(kept)
 
     def transcribe(self, runs: Mapping[str, Run]) -> Transcribe:
-        """Run our decoding loop over the programs of any contender."""
+        """Return our decoding loop over the programs of any contender."""
         if self.recipe is None:
             [run], features, blank = runs.values(), self.features(), self.options["blank"]
             return lambda: [e.token for e in greedy_ctc(run(features)["logits"][0], blank)]
@@ -102,7 +102,7 @@ class Task:
 
 
 def _artifact(task: Task) -> Transcribe:
-    """Return our own contender, which runs without torch."""
+    """Return our contender, which runs without torch."""
     return task.transcribe(
         {
             program.name: Session(task.bundle, program.name, task.threads, allow_unsigned=True).run
@@ -134,7 +134,7 @@ def _eager(task: Task) -> Transcribe:
     if task.recipe is None:
         given = {name: torch.from_numpy(value) for name, value in task.features().items()}
         return lambda: _folded(module.generate(**given)[0].tolist(), task.options["blank"])
-    # The library's own class again, around the parts that the entry took from it.
+    # Rebuild the library's class around the parts that the entry took from it.
     architecture = getattr(transformers, spec.source.architecture)
     with torch.device("meta"):
         model = architecture(architecture.config_class(**spec.source.config)).eval()
@@ -187,7 +187,7 @@ def _whisper(task: Task, model: Any, head: WhisperHead) -> Transcribe:
     settings.begin_suppress_tokens = [*head.begin_suppress] or None
     extract = transformers.WhisperFeatureExtractor(feature_size=model.config.num_mel_bins)
     prompt = 1 + (head.language is not None) + (head.task is not None)
-    settings.max_length = head.most_tokens - prompt  # here `generate` counts what is said
+    settings.max_length = head.most_tokens - prompt  # here `generate` counts only emitted tokens
 
     def say() -> list[int]:
         features = extract(task.samples, sampling_rate=RATE, return_tensors="pt").input_features
@@ -202,7 +202,7 @@ def _whisper(task: Task, model: Any, head: WhisperHead) -> Transcribe:
 
 
 def _export(task: Task) -> None:
-    """Export each program as ONNX in the recording's sizes; state becomes inputs and outputs."""
+    """Export each program as ONNX at the recording's size; state becomes inputs and outputs."""
     import torch
 
     torch.set_grad_enabled(False)
@@ -221,7 +221,7 @@ def _export(task: Task) -> None:
         given = _example(task, program, first)
         step = _stateful(part, [*state], program)
         place = task.folder / f"{program.name}.onnx"
-        # An ONNX graph has one namespace for what goes in and what comes out.
+        # An ONNX graph has one namespace for inputs and outputs.
         results = [f"next_{name}" for name in (*program.outputs, *state)]
         torch.onnx.export(
             step, (*given, *state.values()), place, dynamo=True, external_data=True,
@@ -233,14 +233,14 @@ def _export(task: Task) -> None:
 
 
 def _largest(values: Any) -> Any:
-    """Return `amax` over all axes, since torch's exporter requires axes."""
+    """Return `amax` over all axes, because torch's exporter requires axes."""
     from onnxscript import opset18
 
     return opset18.ReduceMax(values, keepdims=0)
 
 
 def _stateful(part: Any, state: list[str], program: Any) -> Any:
-    """Return a part as a function of inputs and state to outputs and the state after them."""
+    """Return a part as a function from inputs and state to outputs and the next state."""
     import torch
 
     names = [spec.name for spec in program.inputs]
@@ -260,7 +260,7 @@ def _stateful(part: Any, state: list[str], program: Any) -> Any:
 
 
 def _example(task: Task, program: Any, known: dict[str, np.ndarray]) -> list[Any]:
-    """Return inputs in the sizes of the recording."""
+    """Return example inputs for the recording's size."""
     import torch
 
     given = []
@@ -326,7 +326,7 @@ def _noted(transcribe: Transcribe, notes: Path) -> Transcribe:
 
 
 def main() -> None:
-    """Serve turns, or export."""
+    """Serve turns or export."""
     kind, model, threads, folder = sys.argv[1:]
     task = Task(model, int(threads), Path(folder))
     if kind == "onnx":

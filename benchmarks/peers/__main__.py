@@ -33,7 +33,7 @@ from zoo.store import open_store
 if TYPE_CHECKING:
     from benchmarks.peers.comparison import Latency, Start
 
-_MOST_ERROR = 0.01  # of the largest value: beyond it another model was measured
+_MOST_ERROR = 0.01  # relative to the largest value; above it, the models differ
 _PEERS = [contender for contender in Contender if contender not in (*OWN, *IN_INT8)]
 
 
@@ -56,7 +56,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Measure, then print."""
+    """Measure, then print the tables."""
     options = _arguments()
     times: list[Latency] = []
     starts: list[Start] = []
@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def _check(times: list[Latency]) -> None:
-    """End the comparison where contenders do not compute the same."""
+    """Raise an error if contenders do not compute the same values."""
     for each in times:
         if each.error > _MOST_ERROR:
             fact = f"{each.contender} is {each.error:.2g} of the largest value away from eager"
@@ -97,7 +97,7 @@ def _check(times: list[Latency]) -> None:
 
 
 def _timed(task: Task, contenders: list[Contender], seconds: float) -> list[Latency]:
-    """Time the contenders; report and leave out those that cannot be loaded."""
+    """Time the contenders; report and skip those that cannot be loaded."""
     able = list(contenders)
     while True:
         try:

@@ -1,4 +1,4 @@
-"""How fast contenders are in turns, from which the table is drawn."""
+"""Measurements of contenders in turns, for the tables."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _STARTED = Path(__file__).with_name("started.py")
 
 @dataclass(frozen=True)
 class Latency:
-    """A contender's calls.
+    """The times of a contender's calls.
 
     Attributes:
-        minimum_ms: of a call: of processor time with one thread, else of the wall's.
-        median_ms: of the same.
-        error: largest difference from eager's outputs, over the largest of their values.
+        minimum_ms: least time of a call: processor time with one thread, else wall time.
+        median_ms: median of the same time.
+        error: largest difference from eager's outputs, relative to their largest value.
     """
 
     model: str
@@ -50,12 +50,12 @@ class Latency:
 
 @dataclass(frozen=True)
 class Start:
-    """A fresh process from its start to its end with the first result.
+    """A fresh process, from its start to its end after the first result.
 
     Attributes:
-        seconds: shortest by the wall's clock.
-        processor_seconds: fewest.
-        peak_bytes: most memory that was resident.
+        seconds: least wall time.
+        processor_seconds: least processor time.
+        peak_bytes: peak resident memory.
     """
 
     model: str
@@ -67,16 +67,16 @@ class Start:
 
 @dataclass(frozen=True)
 class Conversion:
-    """From a fresh process to the peer's own file; seconds by the wall's clock."""
+    """The conversion to the peer's own file in a fresh process, in seconds of wall time."""
 
     model: str
     contender: Contender
     seconds: float
-    failure: str = ""  # the last line of what it printed
+    failure: str = ""  # the last line of its output
 
 
 def convert(task: Task, contender: Contender) -> Conversion:
-    """Make the file that a peer reads, and its own inputs first, unless they exist."""
+    """Make the file that a peer reads, and first the file's own inputs, unless they exist."""
     before = _READS.get(contender)
     began = time.perf_counter()
     made = task.folder / (INT8 if before is Contender.ONNXRUNTIME_INT8 else ONNX)
@@ -87,7 +87,7 @@ def convert(task: Task, contender: Contender) -> Conversion:
     if contender in CONVERSIONS:
         order = [str(python_of(contender)), "-W", "ignore", "-m", "benchmarks.peers.conversions"]
         order += [contender, task.model, str(task.folder)]
-        began = time.perf_counter()  # not of making the environment
+        began = time.perf_counter()  # without the creation of the environment
         ended = subprocess.run(order, check=False, capture_output=True, text=True)
         if ended.returncode:
             said = [f"exit code {ended.returncode}", *ended.stderr.split("\n")]
@@ -97,7 +97,7 @@ def convert(task: Task, contender: Contender) -> Conversion:
 
 
 def latencies(task: Task, contenders: Sequence[Contender], seconds: float) -> list[Latency]:
-    """Time the contenders in turns, after one turn that is not counted.
+    """Time the contenders in turns, after one turn for warm-up.
 
     Raises:
         SessionError: a contender ended.
@@ -120,7 +120,7 @@ def latencies(task: Task, contenders: Sequence[Contender], seconds: float) -> li
 
 
 def _costs(turns: Sequence[Turn], threads: int) -> tuple[float, float]:
-    """Return the least and the median cost of calls; for one thread, by processor time."""
+    """Return the least and the median cost of calls; processor time for one thread."""
     if threads == 1:
         costs = [turn.processor_ms / len(turn.wall_ms) for turn in turns]
     else:
@@ -162,7 +162,7 @@ def start(task: Task, name: str, command: Sequence[str], times: int = 5) -> Star
 
 
 def command(kind: Contender, task: Task, *more: str) -> list[str]:
-    """Return what starts a contender in its environment."""
+    """Return the command that starts a contender in its environment."""
     module = ["-W", "ignore", "-m", "benchmarks.peers.contenders"]
     place = [kind, task.model, str(task.threads), str(task.folder)]
     return [str(python_of(kind)), *module, *place, *more]

@@ -1,9 +1,9 @@
-"""One contender in a process of its own, in its environment.
+"""One contender in its own process and environment.
 
 `python -m benchmarks.peers.contenders KIND MODEL THREADS FOLDER` takes a turn for each line that it
 reads, and writes its first results to `KIND.npz`. With `--once` it computes them and ends: a fresh
-start, to be timed from outside. With `--samples` it writes the first result of each of the first
-input's values in `samples.npz` to `KIND-samples.npy`, and ends.
+start, which is timed from outside. With `--samples` it writes the first result for each value of
+the first input in `samples.npz` to `KIND-samples.npy`, and ends.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _openvino(task: Task, file: str = ONNX) -> Run:
     settings = {
         "INFERENCE_NUM_THREADS": task.threads,
         "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "f32",  # or it computes in bfloat16 where the machine can
+        "INFERENCE_PRECISION_HINT": "f32",  # otherwise it uses bfloat16 if the machine can
     }
     core = openvino.Core()
     compiled = core.compile_model(core.read_model(task.folder / file), "CPU", settings)
@@ -149,7 +149,7 @@ def _sampled(kind: Contender, task: Task) -> None:
 
 
 def main() -> None:
-    """Serve turns, or compute once, or samples."""
+    """Serve turns, compute once, or compute samples."""
     kind, model, threads, folder, *how = sys.argv[1:]
     task = Task(model, int(threads), Path(folder))
     if how == ["--samples"]:

@@ -1,6 +1,6 @@
-"""Makes a peer's file of a model: `python -m benchmarks.peers.conversions KIND MODEL FOLDER`.
+"""Conversion to a peer's file: `python -m benchmarks.peers.conversions KIND MODEL FOLDER`.
 
-Runs in the peer's environment. OpenVINO and MNN read the ONNX files that ONNX Runtime's makes.
+It runs in the peer's environment. OpenVINO and MNN read the ONNX files made in ONNX Runtime's.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _onnx(task: Task) -> None:
 
 
 def _onnx_int8(task: Task) -> None:
-    """Quantise weights by channel, and from the first convolution on what they multiply."""
+    """Quantise weights by channel, and activations from the first convolution on."""
     import onnx
     from onnxruntime import quantization
     from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -44,12 +44,12 @@ def _onnx_int8(task: Task) -> None:
             return next(self._left, None)
 
     prepared = task.folder / "prepared.onnx"
-    onnx.save(onnx.load(task.folder / ONNX), prepared)  # in one file: the tool reads no other
+    onnx.save(onnx.load(task.folder / ONNX), prepared)  # in one file, which the tool requires
     quant_pre_process(prepared, prepared, skip_symbolic_shape=True)
     graph = onnx.load(prepared, load_external_data=False).graph
     nodes = [node.name for node in graph.node]
     kinds = [node.op_type for node in graph.node]
-    before = nodes[: kinds.index("Conv")] if "Conv" in kinds else []  # pictures are resized there
+    before = nodes[: kinds.index("Conv")] if "Conv" in kinds else []  # they resize pictures
     quantization.quantize_static(
         prepared, task.folder / INT8, Samples([each.name for each in graph.input]),
         per_channel=True, nodes_to_exclude=before,

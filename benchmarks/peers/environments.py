@@ -1,6 +1,6 @@
-"""What else runs a PyTorch model on a CPU, each in a virtual environment of its own.
+"""Other runtimes of PyTorch models on a CPU, each in its own virtual environment.
 
-Such an environment has the peer's packages alone; torch and all else come from this project's.
+Such an environment has only the peer's packages; torch and all others come from this project's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ONNX = ("onnx==1.23.2", "onnxscript==0.7.2", "onnx-ir==1.0.0", "ml-dtypes==0.6.
 
 
 class Contender(enum.StrEnum):
-    """Who is timed."""
+    """A runtime that is timed."""
 
     ARTIFACT = "artifact"  # ours
     EAGER = "eager"
@@ -31,17 +31,17 @@ class Contender(enum.StrEnum):
     EXECUTORCH = "executorch"
 
 
-OWN = (Contender.ARTIFACT, Contender.EAGER)  # all others are peers
+OWN = (Contender.ARTIFACT, Contender.EAGER)  # the others are peers
 IN_INT8 = (Contender.ONNXRUNTIME_INT8, Contender.OPENVINO_INT8)  # of the float32 weights
 
 
 @dataclass(frozen=True)
 class Environment:
-    """What pip installs for a peer.
+    """The packages that pip installs for a peer.
 
     Attributes:
-        packages: pinned.
-        alone: whether their own dependencies stay out, since this project has them.
+        packages: pinned packages.
+        alone: whether their dependencies are not installed, because this project has them.
     """
 
     packages: tuple[str, ...]
@@ -62,7 +62,7 @@ _ENVIRONMENTS = {
 
 
 def python_of(contender: Contender) -> Path:
-    """Return the interpreter with a contender's packages, installing them where they lack.
+    """Return the interpreter with a contender's packages; install them if they are missing.
 
     Raises:
         CalledProcessError: pip cannot install them; it has said why.

@@ -1,4 +1,4 @@
-"""Tables of what contenders took."""
+"""Tables of the contenders' measurements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def latency_table(rows: Sequence[Latency]) -> str:
-    """Return shares of eager's least time, and ours of the best peer's, a line a thread count."""
+    """Return least times relative to eager's, and ours to the best peer's, by thread count."""
     peers = sorted({row.contender for row in rows} - set(OWN), key=list(Contender).index)
     lines = [
         "| model | threads | eager | ours | " + " | ".join(peers) + " | ours over the best |",
@@ -42,7 +42,7 @@ def latency_table(rows: Sequence[Latency]) -> str:
 
 
 def start_table(rows: Sequence[Start]) -> str:
-    """Return a line for each fresh process."""
+    """Return a table with a row for each fresh process."""
     lines = ["| model | process | seconds | processor | peak memory |", "|---|---|---:|---:|---:|"]
     for row in rows:
         times = f"{row.seconds:.2f} | {row.processor_seconds:.2f}"
@@ -51,7 +51,7 @@ def start_table(rows: Sequence[Start]) -> str:
 
 
 def conversions_table(rows: Sequence[Conversion]) -> str:
-    """Return a line for each conversion."""
+    """Return a table with a row for each conversion."""
     lines = ["| model | for | seconds | why not |", "|---|---|---:|---|"]
     lines += [f"| `{r.model}` | {r.contender} | {r.seconds:.1f} | {r.failure} |" for r in rows]
     return "\n".join(lines)

@@ -1,6 +1,6 @@
-"""Runs a command and prints what it took: `started.py COMMAND...`. It imports nothing large.
+"""Run a command and print its cost: `started.py COMMAND...`. It imports nothing large.
 
-Linux counts in a process's peak what the one that started it held: so a small one must start it.
+Linux's peak of a process includes its parent's memory, so a small process must start it.
 """
 
 import json

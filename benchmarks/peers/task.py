@@ -1,4 +1,4 @@
-"""What all contenders of a comparison are given: inputs, and what eager PyTorch makes of them."""
+"""The task of all contenders of a comparison: inputs, and eager PyTorch's results."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Task:
     """A model, a number of threads, and the folder that `write` filled.
 
     Attributes:
-        model: its name in the manifest.
-        threads: how many a contender may use.
-        folder: of `bundle`, `inputs.npz`, and what contenders make of the model.
+        model: the model's name in the manifest.
+        threads: number of threads of a contender.
+        folder: folder of `bundle`, `inputs.npz`, and the contenders' files.
     """
 
     model: str
@@ -32,16 +32,16 @@ class Task:
 
     @property
     def bundle(self) -> Path:
-        """The release."""
+        """The release's folder."""
         return self.folder / "bundle"
 
     def program(self) -> str:
-        """Return the release's first program, the only one that is compared."""
+        """Return the name of the release's first program, the only one that is compared."""
         name: str = json.loads((self.bundle / "manifest.json").read_text())["programs"][0]["name"]
         return name
 
     def seed(self) -> int | None:
-        """Return the seed of the release's weights, which all contenders share; None: trained."""
+        """Return the seed of the release's weights, which all contenders share; None if trained."""
         source: str = json.loads((self.bundle / "manifest.json").read_text())["source"]
         found = re.search(r"seed (\d+)", source)
         return int(found[1]) if found else None
